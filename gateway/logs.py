@@ -4,13 +4,14 @@ An event is a constant with fixed keys: whoever searches logs relies on both. Ne
 record contents. Per frame nothing above debug. A test (test_logs.py) holds every call to the keys of its event.
 """
 
+import asyncio
 import io
 import json
 import logging
 import re
 import sys
 from collections import Counter
-from collections.abc import MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping
 from enum import StrEnum
 from typing import Any, Final, Literal, Self, TextIO, cast
 
@@ -330,3 +331,26 @@ def log_mistake(where: str, error: BaseException | None = None, **about: object)
             suppressed_count=left_out,
             **about,
         )
+
+
+ANEW_S: Final = 1.0
+"""Wait before work that has failed is begun anew."""
+
+
+async def guarded(where: str, work: Awaitable[None]) -> None:
+    """Do the work of a task that nobody awaits; its failure is logged, and would be by nothing else."""
+    try:
+        await work
+    except Exception:  # noqa: BLE001 - whatever it is: nobody else would say so
+        log_mistake(where, reason=f"a task has ended: {where}")
+
+
+async def begun_anew(where: str, work: Callable[[], Awaitable[None]]) -> None:
+    """Do the work of a task that nobody awaits until it returns; where it fails that is logged, and it begins anew."""
+    while True:
+        try:
+            await work()
+            return
+        except Exception:  # noqa: BLE001 - whatever it is: without this work the gateway goes on, and worse
+            log_mistake(where, reason=f"a task has failed and begins anew: {where}")
+            await asyncio.sleep(ANEW_S)

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from pidgate.gateway.admin.access import Access
 from pidgate.gateway.admin.http_log import HttpLog
 from pidgate.gateway.config.listening import listening_on
 from pidgate.gateway.config.settings import AdminSettings
-from pidgate.gateway.logs import Event, logger
+from pidgate.gateway.logs import Event, begun_anew, logger
 from pidgate.gateway.tls.live import LiveContext, follow
 from pidgate.units import Address
 
@@ -66,9 +67,9 @@ class AdminSite:
         self.address = address
         self._access = access
         loop = asyncio.get_running_loop()
-        self._background = [loop.create_task(self._keep_token())]
+        self._background = [loop.create_task(begun_anew("admin token", self._keep_token))]
         if tls is not None:
-            self._background.append(loop.create_task(follow([tls])))
+            self._background.append(loop.create_task(begun_anew("tls", partial(follow, [tls]))))
 
     async def close(self) -> None:
         """Stop listening; cut open connections after a second."""

@@ -13,6 +13,7 @@ import signal
 import socket
 import tempfile
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -20,7 +21,7 @@ from pidgate.child_python import python_module
 from pidgate.gateway.config.listening import listening_on
 from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.errors import CannotStart
-from pidgate.gateway.logs import Event, logger
+from pidgate.gateway.logs import Event, begun_anew, logger
 from pidgate.gateway.process import byte_cells, held_notes
 from pidgate.gateway.process.child import Role, Task
 from pidgate.gateway.process.outside import Outside
@@ -78,7 +79,10 @@ class Supervisor:
             await self._end_all()
             raise
         loop = asyncio.get_running_loop()
-        self._keeping = [loop.create_task(self._keep(child)) for child in (self._state_owner, *self._workers)]
+        self._keeping = [
+            loop.create_task(begun_anew(child.name, partial(self._keep, child)))
+            for child in (self._state_owner, *self._workers)
+        ]
 
     async def until_stopped(self) -> None:
         await self._stopped.wait()

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import resource
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 from pidgate.gateway.clock import monotonic_ms
@@ -19,7 +20,7 @@ from pidgate.gateway.cluster.probe import Probe
 from pidgate.gateway.cluster.token_lookup import TokenLookup
 from pidgate.gateway.cluster.upstream_identity import identity_of
 from pidgate.gateway.config.settings import LimitsSettings, Settings
-from pidgate.gateway.logs import Event, logger
+from pidgate.gateway.logs import Event, begun_anew, logger
 from pidgate.gateway.metrics.counters import Counters
 from pidgate.gateway.metrics.lateness import LatenessWatch
 from pidgate.gateway.metrics.open_files import OpenFilesWatch
@@ -162,10 +163,10 @@ class Traffic:
         loop = self.shared.loop
         self._lateness.start()
         self._background = [
-            loop.create_task(self.probe.run()),
-            loop.create_task(self.probe.learn_gateway_topics()),
-            loop.create_task(self._tick()),
-            loop.create_task(follow(self._contexts)),
+            loop.create_task(begun_anew("probe", self.probe.run)),
+            loop.create_task(begun_anew("gateway topics", self.probe.learn_gateway_topics)),
+            loop.create_task(begun_anew("once-a-second work", self._tick)),
+            loop.create_task(begun_anew("tls", partial(follow, self._contexts))),
         ]
 
     def _authentication_learnt(self, mechanisms: Sequence[str]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from pidgate.gateway.config.settings import Settings
-from pidgate.gateway.logs import Event, logger
+from pidgate.gateway.logs import Event, begun_anew, logger
 from pidgate.gateway.metrics.reports import byte_changes_of, report_of
 from pidgate.gateway.process import held_notes
 from pidgate.gateway.process.byte_cells import ByteCells, NotTheFile, cells_path
@@ -73,9 +73,9 @@ class Worker:
     async def start(self) -> None:
         """Listen on the ports of all workers. Raises CannotListen."""
         loop = self._traffic.shared.loop
-        self._background.append(loop.create_task(self._link.run()))
+        self._background.append(loop.create_task(begun_anew("state owner", self._link.run)))
         await self._traffic.start()
-        self._background.append(loop.create_task(self._report_for_ever()))
+        self._background.append(loop.create_task(begun_anew("reports", self._report_for_ever)))
 
     async def until_stopped(self) -> None:
         """Return when a drain has ended."""

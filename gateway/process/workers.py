@@ -11,7 +11,7 @@ from typing import Final, cast
 from pidgate.gateway.clock import monotonic_ms
 from pidgate.gateway.cluster.token_owners import TokenOwners
 from pidgate.gateway.config.settings import Settings
-from pidgate.gateway.logs import Event, LogLimit, logger
+from pidgate.gateway.logs import Event, LogLimit, begun_anew, logger
 from pidgate.gateway.metrics.counters import Counters
 from pidgate.gateway.metrics.reports import ByteState, Reports
 from pidgate.gateway.process import wire
@@ -85,7 +85,7 @@ class Workers:
         self._progress = Progress(progress_path(Path(self._socket_path)))
         self._beat()
         self._server = await self._loop.create_unix_server(lambda: WorkerSession(self), self._socket_path)
-        self._ticking = self._loop.create_task(self._tick())
+        self._ticking = self._loop.create_task(begun_anew("once-a-second work", self._tick))
 
     def _beat(self) -> None:
         self._progress.advance()

@@ -25,7 +25,7 @@ from pidgate.gateway.config.loading import ConfigError, checked
 from pidgate.gateway.config.reloadable import Difference, differences, taken_over
 from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.config.source import Problem, Source, read_yaml
-from pidgate.gateway.logs import Event, logger
+from pidgate.gateway.logs import Event, guarded, logger
 from pidgate.gateway.quotas.administration import InForce
 from pidgate.quota.counters import UserSnapshot
 from pidgate.quota.entities import resolve
@@ -119,7 +119,9 @@ class Reloading:
     def start(self) -> None:
         """Read the file, which may have changed since the settings were read, and watch it."""
         if self._watch is not None:
-            self._background = asyncio.get_running_loop().create_task(self._follow(self._watch))
+            self._background = asyncio.get_running_loop().create_task(
+                guarded("configuration", self._follow(self._watch))
+            )
 
     async def stop(self) -> None:
         """Cancel the watcher task and wait for it."""

@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Final, Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from pidgate.gateway.config.settings import Settings
-from pidgate.gateway.logs import Event, logger
+from pidgate.gateway.logs import Event, guarded, logger
 from pidgate.gateway.quotas import administration
 from pidgate.gateway.quotas.administration import InForce, Kept, NotAllowed, OnChanged
 from pidgate.gateway.quotas.announcing import log_changes, log_not_kept
@@ -125,7 +125,7 @@ class QuotaStore:
         self._check_time()
         if self._topic is not None:
             tasks = (self._topic.follow(self._apply_records, self._finish_reading), self._topic.write_all())
-            self._background += [self._loop.create_task(self._supervised(task)) for task in tasks]
+            self._background += [self._loop.create_task(guarded("quotas topic", task)) for task in tasks]
 
     async def stop(self) -> None:
         """Keep what can be kept within a moment."""
@@ -318,13 +318,6 @@ class QuotaStore:
                 unreadable=self._log.unreadable,
                 reason=self._log.last_unreadable,
             )
-
-    async def _supervised(self, task: Coroutine[Any, Any, None]) -> None:
-        """Log the exception that ends a task."""
-        try:
-            await task
-        except Exception as error:
-            log.exception(Event.UNEXPECTED_ERROR, reason=f"the quotas topic: {error}")
 
     def _execute(self, command: Command) -> None:
         """Execute a command once, however often it is read."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import Any, Final, Protocol
 
@@ -18,7 +18,7 @@ from pidgate.events.definitions import ConfigEvent, LifecycleEvent, LifecyclePha
 from pidgate.events.redaction import UserNames
 from pidgate.gateway.clock import monotonic_ms, wall_ms
 from pidgate.gateway.config.settings import Settings
-from pidgate.gateway.logs import Event, log_mistake, logger
+from pidgate.gateway.logs import Event, begun_anew, guarded, log_mistake, logger
 from pidgate.gateway.recording.config_event import Provenance
 from pidgate.gateway.recording.recorder import Recorder
 from pidgate.gateway.state.cold_start import ColdStart
@@ -151,10 +151,12 @@ class QuotaStateManager:
             self._cold_start.begin()
             self._take_over("nothing", 0.0)
         else:
-            self._background.append(self._loop.create_task(self._restore()))
+            self._background.append(self._loop.create_task(guarded("state", self._restore())))
         if self.events.publisher is not None:
-            self._background.append(self._loop.create_task(self._guarded(self.events.publisher.run())))
-        self._background.append(self._loop.create_task(self._keep()))
+            self._background.append(
+                self._loop.create_task(guarded("events topic", self.events.publisher.run()))
+            )
+        self._background.append(self._loop.create_task(begun_anew("state", self._keep)))
 
     def set_quotas(self, quotas: Quotas, provenance: Mapping[str, Provenance]) -> None:
         """Put these in force: for the state, also while it is being restored, and in events."""
@@ -257,7 +259,7 @@ class QuotaStateManager:
         # Further back than `remember`: an id published then may have been used since without an event.
         start = StartAt(dict(loaded.offsets) if loaded else {}, wall_ms() - self._quota.table.history_ms)
         following = follower.run(start, self._records_arrived, self._topic_caught_up)
-        self._background.append(self._loop.create_task(self._guarded(following)))
+        self._background.append(self._loop.create_task(guarded("events topic", following)))
         seen = -1
         while not self._caught_up.is_set():
             if follower.followed == seen and self._observer.is_reached:
@@ -383,10 +385,3 @@ class QuotaStateManager:
                 workers=self._settings.workers,
                 **fields,
             )
-
-    async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
-        """Log the work's failure: it should never end by itself."""
-        try:
-            await work
-        except Exception as error:
-            log.exception(Event.UNEXPECTED_ERROR, reason=f"the events topic: {error}")

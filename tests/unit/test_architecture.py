@@ -222,3 +222,53 @@ def test_a_violation_is_found(path: str, source: str) -> None:
 )
 def test_what_is_allowed_passes(path: str, source: str) -> None:
     assert violations(path, source) == []
+
+
+TASKS_OF_A_LIFE = {"_background", "_keeping", "_ticking"}
+"""Attributes that keep tasks which nobody awaits before the end."""
+KEPT_BY = {"guarded", "begun_anew"}
+
+
+def unguarded_tasks(tree: ast.AST) -> list[int]:
+    """Return the lines where a task of a process's life begins whose failure nothing would log."""
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign):
+            into = node.targets if isinstance(node, ast.Assign) else [node.target]
+        elif (
+            isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "append"
+        ):
+            into = [node.func.value]
+        else:
+            continue
+        if not any(isinstance(one, ast.Attribute) and one.attr in TASKS_OF_A_LIFE for one in into):
+            continue
+        for call in ast.walk(node):
+            if isinstance(call, ast.Call) and ast.unparse(call.func).endswith("create_task"):
+                work = call.args[0]
+                if not (isinstance(work, ast.Call) and ast.unparse(work.func) in KEPT_BY):
+                    found.append(call.lineno)
+    return found
+
+
+def test_no_task_of_the_gateway_ends_without_a_line() -> None:
+    """One that dies silently is missed much later: certificates that are not renewed, reports that are not sent."""
+    tasks = 0
+    for path in (ROOT / "gateway").rglob("*.py"):
+        text = path.read_text()
+        tasks += text.count("create_task(")
+        assert unguarded_tasks(ast.parse(text)) == [], path
+    assert tasks > 10
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "self._background = loop.create_task(self._follow())",
+        "self._background.append(loop.create_task(self._tick()))",
+        "self._keeping = [loop.create_task(self._keep(child)) for child in children]",
+        "self._background += [loop.create_task(x) for x in (guarded('a', b),)]",
+    ],
+)
+def test_a_task_whose_failure_nobody_logs_is_noticed(code: str) -> None:
+    assert unguarded_tasks(ast.parse(code)) == [1]

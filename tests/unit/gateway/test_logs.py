@@ -1,6 +1,7 @@
 """What is logged: one format for everything, constant names, fixed keys."""
 
 import ast
+import asyncio
 import contextlib
 import errno
 import io
@@ -240,3 +241,30 @@ def test_what_cannot_be_raised_is_logged_once_a_second(
     assert (line["event"], line["reason"]) == ("unexpected_error", "LookupError where it cannot be raised")
     assert "LookupError: in a callback" in line["exception"]
     assert capsys.readouterr().err == ""
+
+
+def test_work_that_fails_is_logged_and_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.StringIO()
+    logs.configure("json", "info", stream)
+    monkeypatch.setattr(logs, "ANEW_S", 0.0)
+    monkeypatch.setattr(logs, "_mistakes", logs.LogLimit())
+    begun = 0
+
+    async def work() -> None:
+        nonlocal begun
+        begun += 1
+        if begun < 3:
+            raise ValueError("a mistake")
+
+    asyncio.run(logs.begun_anew("here", work))
+    assert begun == 3
+    asyncio.run(logs.guarded("there", failing()))
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert [line["reason"] for line in lines] == [
+        "a task has failed and begins anew: here",
+        "a task has ended: there",
+    ], "of one place a line a second"
+
+
+async def failing() -> None:
+    raise ValueError("a mistake")
