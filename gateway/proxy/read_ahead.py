@@ -1,7 +1,8 @@
 """Memory of what was read ahead on a connection: requests that are held, own answers behind requests in flight.
 
-Both are counted in the connection's share. Reading pauses when either is full, or when its user has no room for what
-another read could bring. Neither waits for memory: the end of the mute, or the broker's answer, gives it back.
+Both are counted in the connection's share. Reading pauses when either is full, or when it is more than a few requests
+and its user has no room for what another read could bring. It does not wait for memory: the end of the mute, or the
+broker's answer, gives it back.
 """
 
 from __future__ import annotations
@@ -16,6 +17,12 @@ from pidgate.gateway.proxy.reading import Pause, ReadGate
 OWN_ANSWERS_LIMIT_BYTES: Final = 1024 * 1024
 """Own answers that wait behind a request in flight; beyond it reading pauses. A refusal may be six times as long as
 what it answers, and a request such as JoinGroup is in flight for minutes."""
+
+
+WITHOUT_ROOM_BYTES: Final = 64 * 1024
+"""Bytes of each that a connection may have although its user has no room: the few requests that a client has in
+flight. A beginning that lies unread is noted nowhere (quota/held_beginnings.py): where its leader moves, what comes
+behind it is sent there, and passes."""
 
 
 class ReadAhead:
@@ -33,12 +40,12 @@ class ReadAhead:
     def bound_held(self) -> bool:
         """Count what is held behind a mute, and pause when that is enough. Returns whether reads have to be small.
 
-        While nothing is held reading goes on, in small pieces: what is refused anyway is answered behind a mute.
+        While little is held reading goes on, in small pieces: what is refused anyway is answered behind a mute.
         """
         held_bytes = self._conversation.held_bytes
         self._share.hold(Purpose.HELD, held_bytes)
         self.is_scarce = not self._has_room(Purpose.HELD, held_bytes)
-        if self._conversation.wants_no_more or (held_bytes and self.is_scarce):
+        if self._conversation.wants_no_more or (held_bytes >= WITHOUT_ROOM_BYTES and self.is_scarce):
             self._gate.pause(Pause.HELD_FULL)
         return self.is_scarce
 
@@ -55,7 +62,7 @@ class ReadAhead:
         if (
             len(self._conversation.unanswered) >= MOST_IN_FLIGHT
             or own_bytes >= OWN_ANSWERS_LIMIT_BYTES
-            or (own_bytes and not self._has_room(Purpose.OWN_ANSWERS, own_bytes))
+            or (own_bytes >= WITHOUT_ROOM_BYTES and not self._has_room(Purpose.OWN_ANSWERS, own_bytes))
         ):
             self._gate.pause(Pause.MANY_IN_FLIGHT)
         else:

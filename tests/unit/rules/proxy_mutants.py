@@ -221,7 +221,7 @@ PROXY_MUTANTS: Final[dict[str, UnitMutant]] = {
         "Mutes: It has its user's share and no more",
         replaced(ReadAhead, "_has_room", always),
         f"{_WAITING}test_behind_the_mutes_of_a_user_no_more_is_read_than_its_share",
-        "scene.budget.large.used_bytes <= 4 * MiB + len(pairs) * SCARCE_READ_BYTES",
+        "scene.budget.large.used_bytes <= 8 * MiB + len(pairs) * (",
     ),
     "own answers without a bound": UnitMutant(
         "Memory: own answers behind a request in flight",
