@@ -30,7 +30,7 @@ def report(schedule: Schedule, *, shrinks: bool = True) -> str:
 
 
 def _fails_so(schedule: Schedule, kind: str) -> bool:
-    """Return whether it fails in this way. One that cannot be checked, since parts of its world were left out, does not.
+    """Return whether it fails in this way. One that cannot be checked, since parts were left out, does not.
 
     `failing` plays whole schedules, and lets such an error through.
     """
