@@ -67,6 +67,7 @@ class Worker:
         self._token_owners.on_learnt = self._link.token_owners
         self._background: list[asyncio.Task[None]] = []
         self._stopped = asyncio.Event()
+        self._is_draining = False
         self._reported_ms = 0
         self._is_new_owner = True
 
@@ -83,8 +84,10 @@ class Worker:
 
     async def drain(self) -> None:
         """End the traffic (see Traffic.drain), then send the last report and events."""
-        if self._traffic.is_draining:
+        if self._is_draining:
             return
+        self._is_draining = True
+        self._report()  # /readyz says so from now on, and not only when the last answer has come
         loop = self._traffic.shared.loop
         began = loop.time()
         cut = await self._traffic.drain()
@@ -161,8 +164,8 @@ class Worker:
                 traffic.counters,
                 traffic.users(counted_since_ms=since_ms),
                 byte_changes_of(traffic.byte_quota, now_ms),
-                is_reached=traffic.is_reached,
-                failure=traffic.failure,
+                is_reached=traffic.is_reached and not self._is_draining,
+                failure="the gateway drains" if self._is_draining else traffic.failure,
             )
         )
 

@@ -144,11 +144,12 @@ def test_a_drain_is_not_ready_accepts_nobody_answers_what_is_in_flight_and_ends_
 ) -> None:
     name = f"drained-{workers}"
     with gateway_of(broker, name, workers=workers) as gateway:
-        with waiting_client(broker, gateway, name, 3_000) as client:
+        with waiting_client(broker, gateway, name, 6_000) as client:
             assert gateway.status("/readyz") == 200
             began_s = time.monotonic()
             gateway.signal(signal.SIGTERM)
-            until(lambda: gateway.status("/readyz") == 503, 2)
+            # Long before the answer that it waits for.
+            until(lambda: gateway.status("/readyz") == 503, 3)
             until(lambda: not accepts(gateway), 2)
             assert gateway.status("/livez") == 200, "it lives: nobody should kill it"
             assert decoded(FETCH, 11, client.frame())["error_code"] == 0

@@ -24,13 +24,15 @@ from pidgate.gateway.process.wire import Kind
 from pidgate.gateway.process.worker import LAST_EVENTS_S, Worker
 from pidgate.gateway.process.workers import Workers, WorkerSession
 from pidgate.gateway.state.event_log import EventLog
+from pidgate.protocol.headers import RequestHead
 from pidgate.quota.interim import InterimState
 from pidgate.quota.layered_filter import Sighting
 from pidgate.quota.settings import Mode
 from pidgate.quota.state import AskedId, PassedId, PendingDecision, Question
 from pidgate.quota.verdicts import Forward, Session
 from pidgate.sandbox.ports import free_block
-from tests.support.loopback import HOST, ScriptedBroker, run, until
+from tests.support import raw
+from tests.support.loopback import HOST, Peer, ScriptedBroker, run, until
 
 USER = "alice"
 LITTLE_BYTES = 64 * 1024
@@ -538,5 +540,37 @@ def test_mutant_a_worker_that_leaves_closes_at_once(tmp_path: Path, monkeypatch:
     async def scenario() -> None:
         async with site_at(tmp_path) as site:
             assert await _leaves_while_the_owner_writes(site, monkeypatch) < LAST_EVENTS
+
+    run(scenario())
+
+
+HEARTBEAT = 12
+
+
+async def never(_head: RequestHead, _peer: Peer) -> None:
+    """Leave a request without an answer."""
+
+
+def test_from_the_beginning_of_a_drain_on_the_gateway_is_not_ready(tmp_path: Path) -> None:
+    """Not when the last answer has come: until then a balancer would send clients to ports that are closed."""
+
+    async def scenario() -> None:
+        async with ScriptedBroker({HEARTBEAT: never}) as broker:
+            site = Site(broker.address, tmp_path / "socket")
+            await site.start()
+            try:
+                await until(site.owner.is_ready)
+                _, writer = await asyncio.open_connection(HOST, site._settings.listeners[0].bind_port)
+                writer.write(raw.request(HEARTBEAT, 0, {"group_id": "g", "member_id": "m"}))
+                await until(lambda: broker.peers)
+                leaving = asyncio.ensure_future(site.worker.drain())
+                await until(lambda: not site.owner.is_ready())
+                assert site.owner.not_ready_reason() == "the gateway drains"
+                assert not leaving.done()
+                broker.peers[-1].write(raw.response(HEARTBEAT, 0, {"error_code": 0}))
+                await leaving
+                writer.close()
+            finally:
+                await site.stop()
 
     run(scenario())
