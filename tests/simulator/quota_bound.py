@@ -20,6 +20,7 @@ and no more:
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING, Final
@@ -94,7 +95,8 @@ def check(world: World) -> None:
                 _check(f"user {user} brought", "new producer ids", admitted, bound)
         if quotas.cluster_rate is not None:
             together = sorted((one for admitted in counted.values() for one in admitted), key=_by_time)
-            _check("all brought", "new producer ids", together, bound_of(world, [quotas.cluster_rate]))
+            paid = [one for one, is_overshoot in _with_overshoot(together) if not is_overshoot]
+            _check("all brought", "new producer ids", paid, bound_of(world, [quotas.cluster_rate]))
     if quotas.transactional_ids_rate is not None:
         bound = bound_of(world, [quotas.transactional_ids_rate])
         for user, admitted in _counted(world, admissions.transactional_ids(world)).items():
@@ -116,18 +118,26 @@ def _counted(world: World, by_user: Admissions) -> Admissions:
     found: Admissions = {}
     for user, admitted in by_user.items():
         without = observed.spans(world, user)
-        latest: dict[str, float] = {}
         counted = found[user] = []
-        for one in admitted:
-            is_overshoot = any(
-                other != one.gateway and one.at_s - then_s < PROPAGATION_S for other, then_s in latest.items()
-            )
-            latest[one.gateway] = one.at_s
+        for one, is_overshoot in _with_overshoot(admitted):
             if is_overshoot or _is_free(bound, one.gateway, one.at_s):
                 continue
             if not any(since_s <= one.at_s <= until_s for since_s, until_s in without):
                 counted.append(one)
     return found
+
+
+def _with_overshoot(admitted: Iterable[Admission]) -> Iterator[tuple[Admission, bool]]:
+    """Yield what was admitted, and whether another gateway may have admitted something that this one had not heard."""
+    latest: dict[str, float] = {}
+    for one in admitted:
+        yield (
+            one,
+            any(
+                other != one.gateway and one.at_s - then_s < PROPAGATION_S for other, then_s in latest.items()
+            ),
+        )
+        latest[one.gateway] = one.at_s
 
 
 def _check(who: str, what: str, counted: list[Admission], bound: Bound) -> None:
