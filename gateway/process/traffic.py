@@ -152,7 +152,6 @@ class Traffic:
         self._lateness = LatenessWatch(self.shared.loop, counters, outside.without_core_s)
         self._bytes_swept_ms = self.shared.now_ms()
         self._background: list[asyncio.Task[None]] = []
-        self.is_draining = False
 
     async def start(self) -> None:
         """Listen, then reach for the cluster. Raises CannotListen."""
@@ -238,7 +237,6 @@ class Traffic:
         Mutes are not waited for: what is held behind one was never forwarded, and its client sends it again.
         Return how many connections had to be cut.
         """
-        self.is_draining = True
         timeout_ms = self._settings.drain_timeout_ms
         channels = self.shared.channels
         log.info(Event.DRAINING, cause="signal", connections=len(channels), drain_timeout_ms=timeout_ms)
