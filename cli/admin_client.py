@@ -19,7 +19,7 @@ from urllib.parse import quote, urlencode
 from pidgate.cli.admin_address import DEFAULT_ADMIN, AdminAddress, cause_of, of_settings, of_text
 from pidgate.cli.options import GatewayOptions
 from pidgate.gateway.config.local_token import token_of
-from pidgate.gateway.config.password_file import unreadable
+from pidgate.gateway.config.password_file import CredentialsUnreadable, secret_in
 from pidgate.gateway.errors import CannotStart
 from pidgate.units import WILDCARD_HOSTS, Address, is_loopback
 
@@ -79,10 +79,10 @@ def _token_of_own_gateway(address: Address) -> str | None:
 
 def _token(file: Path) -> str:
     try:
-        token = file.read_text(encoding="ascii").strip()
-    except (OSError, UnicodeDecodeError) as error:
+        token = secret_in(file, "ascii").strip()
+    except CredentialsUnreadable as error:
         raise BadUsage(
-            f"the token file {file} cannot be read ({unreadable(error)}); name another one with --token-file"
+            f"the token file {file} cannot be read ({error}); name another one with --token-file"
         ) from None
     if len(token.split()) != 1:
         raise BadUsage(f"the token file {file} must hold one word")

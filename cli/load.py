@@ -19,7 +19,7 @@ from pidgate import units
 from pidgate.cli.options import USAGE_ERROR, LoadOptions
 from pidgate.gateway.config import loading
 from pidgate.gateway.config.loading import ConfigError
-from pidgate.gateway.config.password_file import unreadable
+from pidgate.gateway.config.password_file import CredentialsUnreadable, secret_in
 from pidgate.gateway.config.source import dotted, option_value
 from pidgate.gateway.config.tls_settings import ClusterTlsSettings
 from pidgate.gateway.tls.contexts import TlsUnusable, client_context, pinned_context
@@ -210,10 +210,9 @@ def _login(options: LoadOptions) -> Login | None:
             "--password-file", "is missing; a password on the command line could be read by others"
         )
     try:
-        # A newline at the end belongs to the editor, not to the password.
-        password = options.password_file.read_text("utf-8").rstrip("\r\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError.at("--password-file", unreadable(error)) from None
+        password = secret_in(options.password_file)
+    except CredentialsUnreadable as error:
+        raise ConfigError.at("--password-file", str(error)) from None
     match options.mechanism or "PLAIN":
         case "PLAIN" | "SCRAM-SHA-256" | "SCRAM-SHA-512" as mechanism:
             return Login(options.user, password, mechanism)

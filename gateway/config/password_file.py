@@ -9,19 +9,25 @@ class CredentialsUnreadable(Exception):
     """The password file, or a file of cluster.tls, cannot be used."""
 
 
-def unreadable(error: OSError | UnicodeDecodeError) -> str:
-    """Return why a file with a secret cannot be read. The text of a UnicodeDecodeError has a byte of it."""
-    if isinstance(error, UnicodeDecodeError):
-        return f"it is not {error.encoding.upper()}"
-    return str(error)
+def secret_in(file: Path, encoding: str = "utf-8") -> str:
+    """Return the secret in a file, without the newline at the end, which belongs to the editor.
+
+    Raises CredentialsUnreadable, with the reason alone.
+    """
+    try:
+        return file.read_text(encoding).rstrip("\r\n")
+    except OSError as error:
+        problem = str(error)
+    except UnicodeDecodeError as error:
+        # Its text has a byte of the secret.
+        problem = f"it is not {error.encoding.upper()}"
+    # Out here, so that no error hangs on this one that has the whole secret in it.
+    raise CredentialsUnreadable(problem)
 
 
 def password_in(file: str) -> str:
     """Return the password of own_client.sasl.password_file. Raises CredentialsUnreadable."""
     try:
-        # A newline at the end belongs to the editor, not to the password.
-        return Path(file).read_text("utf-8").rstrip("\r\n")
-    except (OSError, UnicodeDecodeError) as error:
-        problem = unreadable(error)
-    # Out here, so that no error hangs on this one that has the whole password in it.
-    raise CredentialsUnreadable(f"own_client.sasl.password_file: {problem}")
+        return secret_in(Path(file))
+    except CredentialsUnreadable as error:
+        raise CredentialsUnreadable(f"own_client.sasl.password_file: {error}") from None
