@@ -280,7 +280,7 @@ class Admission:
             self.held_beginnings.note(user, batches, now_ms)
 
     def _forwarded(self, session: Session, looked: _Looked) -> None:
-        self.sticky.all_forwarded(session.user, [batch for batch, _ in looked], session.connection_id)
+        self.sticky.forwarded(session.user, [batch for batch, _ in looked], session.connection_id)
 
     def counted(self, pending: PendingDecision, now_ms: int) -> tuple[Decision, ...]:
         """Count what an answer admits and return it to be recorded, once, whatever becomes of the request: the state

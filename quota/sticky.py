@@ -254,12 +254,11 @@ class StickyRefusals:
         record = self.watched[user][producer_id]
         record.deadline_ms = max(record.deadline_ms, until_ms)
 
-    def forwarded(self, user: User, batch: ProducerBatch, connection_id: int) -> None:
-        """Note that the batch is forwarded; it is at or below what was refused, which is lifted."""
-        self.all_forwarded(user, [batch], connection_id)
+    def forwarded(self, user: User, batches: list[ProducerBatch], connection_id: int) -> None:
+        """Note that the batches of a request are forwarded; each is at or below what was refused, which is lifted.
 
-    def all_forwarded(self, user: User, batches: list[ProducerBatch], connection_id: int) -> None:
-        """Note that all batches of a request are forwarded. What is noted of an id is counted once."""
+        What is noted of an id is counted once.
+        """
         records = self.watched.get(user, {})
         noted: dict[int, RefusedId] = {}
         for batch in batches:

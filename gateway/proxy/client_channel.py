@@ -375,7 +375,7 @@ class ClientChannel(BrokerSide):
         conversation = self.conversation
         try:
             frames, must_close = conversation.release(now_ms)
-            self._count_held()
+            self._read_ahead.count_held()
             for data in in_few_writes(frames):
                 self.to_broker(data)
             if must_close:
@@ -391,8 +391,4 @@ class ClientChannel(BrokerSide):
         """Forget the requests that wait, and the mute."""
         self._cancel_mute_timer()
         self.conversation.drop_held()
-        self._count_held()
-
-    def _count_held(self) -> None:
-        """Bring the budget up to date with what is held behind the mute."""
-        self.share.hold(Purpose.HELD, self.conversation.held_bytes)
+        self._read_ahead.count_held()

@@ -75,7 +75,7 @@ HELD_OVERHEAD_BYTES: Final = 256
 class Conversation(ApiContext):
     """The state of one connection, from both sides. One instance per client connection."""
 
-    __slots__ = ("_in_flight", "_intake", "held", "held_bytes", "out", "unanswered")
+    __slots__ = ("_intake", "held", "held_bytes", "out", "unanswered")
 
     def __init__(
         self,
@@ -86,8 +86,8 @@ class Conversation(ApiContext):
         byte_quota: ByteQuota | None = None,
     ) -> None:
         super().__init__(admission, session, counters, gateway_topics, byte_quota)
-        self._in_flight = self.unanswered = InFlightRequests()
-        self.out = self._in_flight.out
+        self.unanswered = InFlightRequests()
+        self.out = self.unanswered.out
         """Framed answers of our own whose turn has come: send and clear."""
         self.held: list[Request] = []
         """Requests that wait, in the order they came."""
@@ -173,7 +173,7 @@ class Conversation(ApiContext):
     def _released(self, request: Request, now_ms: int) -> Step:
         """Decide about the first of the held requests; HOLD: it stays there."""
         if request.api.needs_identity:
-            if self._in_flight.sasl_in_flight:
+            if self.unanswered.sasl_in_flight:
                 return HOLD
             if self.login_missing:
                 return self._before_login(request)
@@ -257,7 +257,7 @@ class Conversation(ApiContext):
     def awaits_answer(self) -> bool:
         """True while held requests wait for an answer, the quota's or a broker's, and not for a deadline."""
         return bool(self.held) and (
-            self._in_flight.sasl_in_flight > 0
+            self.unanswered.sasl_in_flight > 0
             or self.awaits_owner
             or (self.login_missing and self.authentication.required is None)
             or self.awaits_decision
@@ -273,16 +273,16 @@ class Conversation(ApiContext):
 
     def expect(self, correlation_id: int) -> InFlightRequest:
         """Return the request that the broker's next answer belongs to. Raises MalformedFrame: see InFlightRequests."""
-        return self._in_flight.expect(correlation_id)
+        return self.unanswered.expect(correlation_id)
 
     def next_alone(self) -> InFlightRequest | None:
         """Return the request that the broker answers next, if no answer of our own waits right behind it."""
-        return self._in_flight.next_alone()
+        return self.unanswered.next_alone()
 
     def answered(self) -> None:
         """Remove the head, whose answer has passed; answers of ours behind it have their turn now."""
-        self._in_flight.answered()
-        if self._intake is not OPEN and not self._in_flight.sasl_in_flight:
+        self.unanswered.answered()
+        if self._intake is not OPEN and not self.unanswered.sasl_in_flight:
             self._enter(IntakeEvent.SASL_ANSWERED)
             if self.login_missing:
                 self._enter(IntakeEvent.LOGIN_MISSING)
@@ -290,17 +290,17 @@ class Conversation(ApiContext):
     @property
     def is_quiet(self) -> bool:
         """Nothing is in flight: the connection can be closed without losing an answer."""
-        return not len(self._in_flight) and self.pending is None and self.alteration is None
+        return not len(self.unanswered) and self.pending is None and self.alteration is None
 
     @property
     def in_flight_count(self) -> int:
         """Answers that the client waits for, of the broker and of our own."""
-        return len(self._in_flight)
+        return len(self.unanswered)
 
     # ---- from the handlers of APIs ---------------------------------------------------------------------
 
     def in_flight(self, request: InFlightRequest) -> None:
-        if self._in_flight.add(request):
+        if self.unanswered.add(request):
             self.wants_attention = True
         if request.api.authenticates:
             self._enter(IntakeEvent.SASL_SENT)
@@ -308,7 +308,7 @@ class Conversation(ApiContext):
     def respond(self, answer: bytes) -> Step:
         self.wants_attention = True
         self.judged += len(answer) // ANSWERED_BYTES_FOR_ONE
-        self._in_flight.respond(answer)
+        self.unanswered.respond(answer)
         return TAKEN
 
     def mute(self, until_ms: int) -> None:
@@ -359,7 +359,7 @@ class Conversation(ApiContext):
         self.counters.requests[PRODUCE] += 1
         if repeated.acks:
             producer_id = repeated.producer_id
-            if self._in_flight.add(
+            if self.unanswered.add(
                 InFlightRequest(PRODUCE_API, PRODUCE, repeated.version, repeated.correlation_id, producer_id)
             ):
                 self.wants_attention = True
@@ -392,7 +392,7 @@ class Conversation(ApiContext):
 
     def _nothing_held(self) -> None:
         self._enter(IntakeEvent.RELEASED)
-        if self._in_flight.sasl_in_flight:
+        if self.unanswered.sasl_in_flight:
             self._enter(IntakeEvent.SASL_SENT)
         elif self.login_missing:
             self._enter(IntakeEvent.LOGIN_MISSING)

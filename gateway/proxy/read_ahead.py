@@ -43,11 +43,15 @@ class ReadAhead:
         While little is held reading goes on, in small pieces: what is refused anyway is answered behind a mute.
         """
         held_bytes = self._conversation.held_bytes
-        self._share.hold(Purpose.HELD, held_bytes)
+        self.count_held()
         self.is_scarce = not self._has_room(Purpose.HELD, held_bytes)
         if self._conversation.wants_no_more or (held_bytes >= WITHOUT_ROOM_BYTES and self.is_scarce):
             self._gate.pause(Pause.HELD_FULL)
         return self.is_scarce
+
+    def count_held(self) -> None:
+        """Bring the budget up to date with what is held."""
+        self._share.hold(Purpose.HELD, self._conversation.held_bytes)
 
     def released(self) -> None:
         """Read on, since held requests went on; called before what is still held is bounded again."""

@@ -32,8 +32,6 @@ from pidgate.quota.wording import error_message
 MOST_BATCHES_NOTED: Final = 8
 """Of a Produce that waits for its answer: which ids they have; of a larger one only the distinct ids are kept."""
 
-NO_IDS: Final[frozenset[int]] = frozenset()
-
 GATEWAY_TOPIC_MESSAGE: Final = "This topic belongs to the gateway."
 
 
@@ -52,13 +50,7 @@ class ProduceApi(Api):
             return _to_gateway_topic(context, request, forbidden.acks)
         context.judged += context.repeated.places // PLACES_FOR_ONE
         if batches:
-            most_ids = context.admission.ids_per_request
-            ids = (
-                {batch[0] for batch in batches}
-                if len(batches) > min(most_ids, MOST_BATCHES_NOTED)
-                else NO_IDS
-            )
-            if len(ids) > most_ids:
+            if names_too_many_ids(batches, context.admission.ids_per_request):
                 return _close_for_ids(context)
             verdict = context.judge(batches, transactional=transactional, now_ms=now_ms, pending=pending)
             recorder = context.recorder
@@ -75,11 +67,7 @@ class ProduceApi(Api):
                 recorder.decided(verdict.decisions, buf, head, now_ms)
             if recorder is not None:
                 recorder.forwarded(batches, context.repeated.record_counts, request_bytes, now_ms)
-            # The id alone, as a rule: what waits for an answer should be small.
-            if len(batches) == 1 or len(ids) == 1:
-                request.note = batches[0][0]
-            else:
-                request.note = batches if len(batches) <= MOST_BATCHES_NOTED else _ids_in_order(batches)
+            request.note = _noted(batches)
         request.api = count_bytes(context, request_bytes, now_ms)
         return context.forward(request) if acks else FORWARD
 
@@ -171,6 +159,14 @@ def count_bytes(context: ApiContext, request_bytes: int, now_ms: int) -> Produce
         if sensors is not None and context.record_bytes(sensors, request_bytes, now_ms):
             return THROTTLED_PRODUCE
     return PRODUCE_API
+
+
+def _noted(batches: list[ProducerBatch]) -> object:
+    """Return what is kept of a request that waits for its answer: the id alone, as a rule, since it should be small."""
+    if 1 < len(batches) <= MOST_BATCHES_NOTED:
+        return batches
+    ids = _ids_in_order(batches)
+    return ids[0] if len(ids) == 1 else ids
 
 
 def _ids_of(note: object) -> Collection[int]:

@@ -45,7 +45,7 @@ def pass_in_silence(
         if entry is None or entry.epoch != epoch or not sticky.is_above(base_sequence, entry.base_sequence):
             break
         refused = (producer_id, entry.epoch, entry.base_sequence, topic, partition)
-        sticky.forwarded(user, refused, entry.connection_id)
+        sticky.forwarded(user, [refused], entry.connection_id)
     look = sticky.look(user, batch, session.connection_id, now_ms)
     if was_here and look is Look.FIRST_SIGHT:
-        sticky.forwarded(user, (producer_id, epoch, 0, topic, partition), session.connection_id)
+        sticky.forwarded(user, [(producer_id, epoch, 0, topic, partition)], session.connection_id)

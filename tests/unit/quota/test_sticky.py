@@ -94,7 +94,7 @@ def test_an_entry_keeps_its_lower_sequence() -> None:
 def test_forwarding_at_or_below_lifts_that_partition_alone() -> None:
     sticky = refused(10)
     sticky.refused("alice", batch(ID, 4, partition=1), A, 0)
-    sticky.forwarded("alice", batch(ID, 10), 1)
+    sticky.forwarded("alice", [batch(ID, 10)], 1)
     assert look(sticky, 15) is Look.PASSED
     assert look(sticky, 5, partition=1) is Look.ABOVE
     assert sticky.entries_of("alice") == 1
@@ -102,7 +102,7 @@ def test_forwarding_at_or_below_lifts_that_partition_alone() -> None:
 
 def test_refused_again_is_first_sight_no_more_but_an_entry() -> None:
     sticky = refused(10)
-    sticky.forwarded("alice", batch(ID, 10), 1)
+    sticky.forwarded("alice", [batch(ID, 10)], 1)
     sticky.refused("alice", batch(ID, 20), A, 0)
     assert look(sticky, 25) is Look.ABOVE
     sticky.connection_closed(A)
@@ -153,7 +153,7 @@ def test_an_older_epoch_does_not_get_in_front_of_a_newer_one() -> None:
 
 def test_passed_is_said_of_an_epoch() -> None:
     sticky = refused(10)
-    sticky.forwarded("alice", batch(ID, 10), 1)
+    sticky.forwarded("alice", [batch(ID, 10)], 1)
     assert look(sticky, 15, epoch=1) is Look.FIRST_SIGHT
 
 
@@ -161,7 +161,7 @@ def test_an_entry_never_ends_by_age_and_a_watch_does() -> None:
     sticky = refused(10)
     sticky.sweep(100 * WATCH_MS)
     assert look(sticky, 15, now_ms=100 * WATCH_MS) is Look.ABOVE
-    sticky.forwarded("alice", batch(ID, 10), 1)
+    sticky.forwarded("alice", [batch(ID, 10)], 1)
     assert look(sticky, 15, now_ms=WATCH_MS - 1) is Look.PASSED
     assert look(sticky, 15, now_ms=WATCH_MS) is Look.UNWATCHED
     sticky.sweep(WATCH_MS)
@@ -213,7 +213,7 @@ def test_what_is_kept_of_one_id_is_bounded(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(sticky_entries, "MOST_CUT_OF_ID", 1)
     sticky = refused(10)
     for partition in (1, 2, 3):
-        sticky.forwarded("alice", batch(ID, 0, partition=partition), 1)
+        sticky.forwarded("alice", [batch(ID, 0, partition=partition)], 1)
     assert look(sticky, 5, partition=1) is Look.FIRST_SIGHT
     assert look(sticky, 5, partition=3) is Look.PASSED
     sticky.refused("alice", batch(ID, 7, partition=4), A, 0)
@@ -230,7 +230,7 @@ def test_a_topic_by_name_and_by_id_is_the_same_topic() -> None:
     assert look(sticky, 15, topic=TOPIC_ID) is Look.FIRST_SIGHT
     sticky.topics.learn(b"t", TOPIC_ID)
     assert look(sticky, 15, topic=TOPIC_ID) is Look.ABOVE
-    sticky.forwarded("alice", batch(ID, 10, topic=TOPIC_ID), 1)
+    sticky.forwarded("alice", [batch(ID, 10, topic=TOPIC_ID)], 1)
     assert look(sticky, 15) is Look.PASSED
     assert look(sticky, 15, topic=TOPIC_ID) is Look.PASSED
 
@@ -239,7 +239,7 @@ def test_what_was_refused_before_the_name_was_learnt_is_found_after() -> None:
     sticky = table()
     sticky.refused("alice", batch(ID, 10, topic=TOPIC_ID), A, 0)
     sticky.refused("alice", batch(ID, 3, topic=TOPIC_ID, partition=1), A, 0)
-    sticky.forwarded("alice", batch(ID, 3, topic=TOPIC_ID, partition=1), 1)
+    sticky.forwarded("alice", [batch(ID, 3, topic=TOPIC_ID, partition=1)], 1)
     sticky.topics.learn(b"t", TOPIC_ID)
     assert look(sticky, 15) is Look.ABOVE
     assert look(sticky, 5, partition=1) is Look.PASSED
@@ -269,10 +269,10 @@ def test_what_was_refused_later_comes_in_its_turn() -> None:
     for sequence in (10, 14, 12):
         sticky.refused("alice", batch(ID, sequence), 1, 0)
     for sequence, next_sequence in ((10, 12), (12, 14)):
-        sticky.forwarded("alice", batch(ID, sequence), 1)
+        sticky.forwarded("alice", [batch(ID, sequence)], 1)
         assert look(sticky, next_sequence) is Look.SAME
         assert look(sticky, 16) is Look.ABOVE
-    sticky.forwarded("alice", batch(ID, 14), 1)
+    sticky.forwarded("alice", [batch(ID, 14)], 1)
     assert look(sticky, 16) is Look.PASSED
     assert sticky.entries_of("alice") == 0
 
@@ -281,7 +281,7 @@ def test_a_lower_batch_that_is_refused_too_goes_first_and_the_other_after_it() -
     sticky = StickyRefusals(10)
     sticky.refused("alice", batch(ID, 12), 1, 0)
     sticky.refused("alice", batch(ID, 10), 1, 0)
-    sticky.forwarded("alice", batch(ID, 10), 1)
+    sticky.forwarded("alice", [batch(ID, 10)], 1)
     assert look(sticky, 12) is Look.SAME
     assert look(sticky, 13) is Look.ABOVE
 
@@ -297,7 +297,7 @@ def test_an_id_refused_elsewhere_is_watched_without_an_entry() -> None:
     assert record.deadline_ms == 0
     _, epoch, _, topic, partition = batch(1, 5)
     assert not sticky.are_next(record, epoch, topic, [partition], 7)
-    sticky.forwarded("alice", batch(1), 7)
+    sticky.forwarded("alice", [batch(1)], 7)
     assert sticky.are_next(record, epoch, topic, [partition], 7)
     assert sticky.look("alice", batch(1, 5), 7, 0) is Look.PASSED
     sticky.sweep(300_000)
@@ -338,7 +338,7 @@ def test_admissions_are_watched_up_to_a_bound_over_all_users(monkeypatch: pytest
 def test_ids_share_nothing_but_what_is_empty() -> None:
     sticky = StickyRefusals(10)
     sticky.refused("alice", batch(1), 7, 0)
-    sticky.forwarded("alice", batch(1), 7)
+    sticky.forwarded("alice", [batch(1)], 7)
     sticky.refused("alice", batch(2), 8, 0)
     sticky.connection_closed(8)
     sticky.admitted("alice", 3, 0)

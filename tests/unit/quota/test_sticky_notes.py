@@ -54,7 +54,7 @@ def naming_topics(sticky: StickyRefusals, user: str = "mallory", *, ids: int = 1
     for producer_id in range(ids):
         sticky.admitted(user, producer_id, 0)
         for number in range(topics):
-            sticky.forwarded(user, batch(producer_id, topic=b"t-%d" % number), 1)
+            sticky.forwarded(user, [batch(producer_id, topic=b"t-%d" % number)], 1)
 
 
 def flooded(attack: Callable[[StickyRefusals], None]) -> tuple[int, int]:
@@ -97,7 +97,7 @@ def test_what_is_forgotten_is_refused_once_more_and_never_passed(small: None) ->
     sticky.refused("alice", batch(100, 7), 1, 0)
     sticky.refused("alice", batch(100, 7, partition=1), 2, 0)
     sticky.refused("alice", batch(100, 7, partition=2), 3, 0)
-    sticky.forwarded("alice", batch(100, 7, partition=1), 2)
+    sticky.forwarded("alice", [batch(100, 7, partition=1)], 2)
     sticky.connection_closed(3)
 
     def looks(base_sequence: int) -> list[Look]:
@@ -137,7 +137,7 @@ def test_notes_are_counted_exactly(small: None) -> None:
                 sticky.refused(user, one, connection, now_ms)
             elif act <= 3:
                 sticky.look(user, one, connection, now_ms)
-                sticky.forwarded(user, one, connection)
+                sticky.forwarded(user, [one], connection)
             elif act == 4:
                 sticky.not_taken(user, one[0], one[3], one[4])
             elif act == 5:

@@ -63,7 +63,7 @@ def _token_after_token(before: Any) -> Any:
 
 
 def _nobody_waits(self: Conversation, request: Any) -> None:
-    self._in_flight.add(request)
+    self.unanswered.add(request)
 
 
 def _passes_until_known(before: Any) -> Any:

@@ -434,7 +434,7 @@ def test_mutants_that_do_not_wait_for_a_login_are_noticed(
 
         def and_released(script: Script, frame: bytes) -> int:
             step = whole(script, frame)
-            script.talk._in_flight.sasl_in_flight = 0
+            script.talk.unanswered.sasl_in_flight = 0
             script.talk.release(0)
             return step
 

@@ -51,5 +51,5 @@ def test_none_of_its_batches_counts_as_passed(batches: int, distinct: int) -> No
 
 
 def test_mutant_of_many_batches_the_first_id_alone_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(produce, "_ids_in_order", lambda batches: batches[0][0])
+    monkeypatch.setattr(produce, "_noted", lambda batches: batches[0][0])
     assert looks_after([1] * MOST_BATCHES_NOTED + [2])[-1] is Look.PASSED

@@ -433,7 +433,7 @@ def test_what_is_kept_of_a_long_name_is_bounded_and_two_names_stay_two() -> None
     for number in range(2):
         frame = init(number, transactional_id="n" * 30_000 + str(number))
         assert script.send(frame) is FORWARD
-        note = getattr(script.talk._in_flight._in_order[-1], "note", None)
+        note = getattr(script.talk.unanswered._in_order[-1], "note", None)
         assert isinstance(note, InitProducerIdRequest)
         assert len(note.transactional_id or "") == LONGEST_NAME
     assert script.send(init(2, transactional_id="n" * 30_000 + "2")) is TAKEN
