@@ -30,4 +30,5 @@ def password_in(file: str) -> str:
     try:
         return secret_in(Path(file))
     except CredentialsUnreadable as error:
-        raise CredentialsUnreadable(f"own_client.sasl.password_file: {error}") from None
+        problem = str(error)
+    raise CredentialsUnreadable(f"own_client.sasl.password_file: {problem}")
