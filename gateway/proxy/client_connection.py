@@ -51,7 +51,7 @@ class ClientConnection(Reader):
         self.conversation.identified = self._identified
         self.conversation.login_over = self._keep_place
         self.conversation.translate = context.translate
-        self.conversation.node_is_known = self._node_is_known
+        self.conversation.may_mean_node = self._may_mean_node
         self.conversation.learn_topics = context.topic_names.offer
         self.conversation.token_owners = context.shared.token_owners
         self.conversation.find_owner = self._find_owner
@@ -68,6 +68,8 @@ class ClientConnection(Reader):
         """False while a proxy's header has to name it."""
         self.was_heard = True
         """Bytes came from either side since somebody looked."""
+        self.means_node = False
+        """The NodeId of its ApiVersions passes on (KIP-1242): no other broker may stand in for this port's node."""
         self._heard_ms = 0
         self._opened_ms = context.now_ms()
         self.certificate_user: User | None = None
@@ -131,9 +133,10 @@ class ClientConnection(Reader):
         if self.conversation.is_quiet:
             self._finish("drain", "the gateway drains")
 
-    def _node_is_known(self) -> bool:
+    def _may_mean_node(self) -> bool:
         # With sni the context is the bootstrap's until the client has named its node: see ClientChannel.stand_for.
-        return self.context.node_is_known()
+        self.means_node = self.context.node_is_known()
+        return self.means_node
 
     def _find_owner(self, token_id: str) -> bool:
         lookup = self.context.shared.token_lookup

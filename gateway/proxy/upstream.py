@@ -59,10 +59,11 @@ class Upstream:
 
     async def _connect(self, channel: ClientChannel) -> None:
         nodes = self._shared.nodes
-        failure = ""
+        failure = "its address is not known any more"
         targets = nodes.candidates(self._context.node_id)
         tried: set[Address] = set()
-        while targets and not channel.is_gone:
+        # Another broker answers a NodeId that is not its own with REBOOTSTRAP_REQUIRED (KIP-1242).
+        while targets and not channel.is_gone and (self._context.node_is_known() or not channel.means_node):
             host, port = channel.server = targets.pop(0)
             tried.add((host, port))
             try:

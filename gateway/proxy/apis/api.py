@@ -196,9 +196,9 @@ class ApiContext(ABC):
         "learn_topics",
         "login_missing",
         "login_over",
+        "may_mean_node",
         "muted_until_ms",
         "named_by_login",
-        "node_is_known",
         "passed",
         "pending",
         "recorder",
@@ -245,8 +245,8 @@ class ApiContext(ABC):
         """None: no events are written."""
         self.translate: Callable[[int, str, int], tuple[str, int]] = _as_it_is
         """Callback that learns a broker's real address, and returns what this listener's clients are shown."""
-        self.node_is_known: Callable[[], bool] = _no
-        """Callback that returns whether the connection's port stands for a node whose address is known."""
+        self.may_mean_node: Callable[[], bool] = _no
+        """Callback that returns whether this port's node is known, and has the connection reach no other if so."""
         self.identified: Callable[[], None] = _nothing
         """Called when the session's user has changed."""
         self.learn_topics: Callable[[Answer, int, int], None] = _learn_nothing

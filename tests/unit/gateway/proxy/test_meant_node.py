@@ -16,7 +16,7 @@ from pidgate.quota.settings import Quotas
 from pidgate.quota.verdicts import Session
 from pidgate.sandbox.certificates import Authority
 from tests.support import raw
-from tests.support.loopback import Peer, ScriptedBroker, gateway_before, run, until
+from tests.support.loopback import HOST, Peer, ScriptedBroker, gateway_before, run, until
 from tests.support.meant_node import api_versions, meant
 
 TAGGED = b"\x01\x07\x02hi"
@@ -25,7 +25,7 @@ TAGGED = b"\x01\x07\x02hi"
 
 def talk(*, is_known: bool) -> Conversation:
     made = Conversation(Admission(Quotas(), lambda: 1, 0), Session("alice", "", "10.0.0.1", 1))
-    made.node_is_known = lambda: is_known
+    made.may_mean_node = lambda: is_known
     return made
 
 
@@ -91,5 +91,30 @@ def test_with_sni_they_pass_to_the_node_that_the_client_asks_for_by_name(
             (peer,) = broker.peers
             passed = api_versions(5, meant("Zm9vYmFy", 1) if is_whole else meant(None, -1))
             assert peer.frames == [passed[4:]]
+
+    run(scenario())
+
+
+def test_who_named_its_node_is_closed_and_not_sent_to_another_when_the_node_is_gone() -> None:
+    """A stand-in answers a NodeId that is not its own with REBOOTSTRAP_REQUIRED."""
+
+    async def versions(head: RequestHead, _peer: Peer) -> bytes:
+        return framed(head.correlation_id.to_bytes(4, "big"), b"\0\0", b"\x01", bytes(4), b"\0")
+
+    async def scenario() -> None:
+        async with ScriptedBroker() as second, ScriptedBroker({messages.API_VERSIONS: versions}) as first:
+            first.nodes = {1: (HOST, first.port), 2: (HOST, second.port)}
+            async with gateway_before(first.address) as gateway:
+                await until(gateway.gateway.is_ready)
+                await second.stop()
+                before = len(first.peers)
+                told = await gateway.connect(gateway.first_node_port + 2)
+                told.send(api_versions(5, meant(None, 2)))
+                assert await told.end() == b""
+                assert len(first.peers) == before, "the stand-in has a NodeId that is not its own"
+                again = await gateway.connect(gateway.first_node_port + 2)
+                again.send(api_versions(5, meant(None, 2)))
+                assert await again.frame()
+                assert first.peers[-1].frames == [api_versions(5, meant(None, -1))[4:]]
 
     run(scenario())
