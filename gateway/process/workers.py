@@ -282,11 +282,7 @@ class Workers:
         while True:
             await asyncio.sleep(TICK_S)
             now_ms = self._now_ms()
-            try:
-                gave_up = self._manager.state.sweep(now_ms)
-            except Exception as error:
-                log.exception(Event.UNEXPECTED_ERROR, reason=f"once-a-second work: {error}")
-                continue
+            gave_up = self._manager.state.sweep(now_ms)
             for gone in gave_up:
                 self._gave_up.of(gone.user, now_ms).gave_up += 1
             self._gave_up.drop_idle(set(self._manager.state.users()), now_ms)
