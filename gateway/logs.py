@@ -337,7 +337,7 @@ ANEW_S: Final = 1.0
 """Wait before work that has failed is begun anew."""
 
 
-async def guarded(where: str, work: Awaitable[None]) -> None:
+async def guarded(where: str, work: Awaitable[object]) -> None:
     """Do the work of a task that nobody awaits; its failure is logged, and would be by nothing else."""
     try:
         await work

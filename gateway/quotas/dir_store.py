@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 from zlib import crc32
 
+from pidgate.gateway.disk_thread import aside
 from pidgate.gateway.logs import Event, logger
 from pidgate.gateway.quotas.change_log import RecordUnreadable, Restored, from_json, to_json
 from pidgate.gateway.state.state_dir import files
@@ -25,6 +26,8 @@ log = logger()
 FILE: Final = "runtime-quotas.json"
 PARTIAL: Final = f"{FILE}.partial"
 VERSION: Final = 1
+CLOSING_S: Final = 3.0
+"""Time for the newest changes, at a stop."""
 _REMEDY: Final = "make room on the disk, or make the directory writable for the gateway's user"
 
 
@@ -94,23 +97,34 @@ class DirStore:
             await asyncio.wait([self._writing])
         return self._written >= wanted
 
+    async def close(self) -> None:
+        """Wait for the writes so far; a disk that hangs is left alone after CLOSING_S."""
+        try:
+            async with asyncio.timeout(CLOSING_S):
+                await self.kept()
+        except TimeoutError:
+            self._log_failure(f"the disk hangs: the stop did not wait for it beyond {CLOSING_S:g} s")
+
     async def _write(self) -> None:
         while self._written < self._wanted:
             wanted = self._wanted
             try:
-                await asyncio.to_thread(self._replace, encoded(self._contents()))
+                await aside(self._replace, encoded(self._contents()))
             except OSError as error:
-                self.failures += 1
-                self.last_failure = str(error)
-                log.error(
-                    Event.STATE_NOT_SAVED,
-                    path=str(self._directory / FILE),
-                    cause=str(error),
-                    failures=self.failures,
-                    remedy=_REMEDY,
-                )
+                self._log_failure(str(error))
                 return
             self._written, self.last_failure = wanted, ""
+
+    def _log_failure(self, cause: str) -> None:
+        self.failures += 1
+        self.last_failure = cause
+        log.error(
+            Event.STATE_NOT_SAVED,
+            path=str(self._directory / FILE),
+            cause=cause,
+            failures=self.failures,
+            remedy=_REMEDY,
+        )
 
     def _replace(self, data: bytes) -> None:
         """Sync the new file to disk before it replaces the old one. Raises OSError."""

@@ -25,6 +25,7 @@ from pidgate.gateway.config.loading import ConfigError, checked
 from pidgate.gateway.config.reloadable import Difference, differences, taken_over
 from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.config.source import Problem, Source, read_yaml
+from pidgate.gateway.disk_thread import aside
 from pidgate.gateway.logs import Event, guarded, logger
 from pidgate.gateway.quotas.administration import InForce
 from pidgate.quota.counters import UserSnapshot
@@ -155,7 +156,7 @@ class Reloading:
         if self._signalled.is_set():
             self._signalled.clear()
             return "signal"
-        return "file" if await asyncio.to_thread(watch.has_changed) else None
+        return "file" if await aside(watch.has_changed) else None
 
     async def _reload(self, watch: FileWatch, cause: Cause) -> None:
         began_s = asyncio.get_running_loop().time()
@@ -179,13 +180,13 @@ class Reloading:
         assert self.file is not None
         problem: ConfigError | None = None
         for _ in range(SETTLING_LOOKS):
-            watch.mark()
+            await aside(watch.mark)
             try:
-                problem, read = None, await asyncio.to_thread(_read, self.file)
+                problem, read = None, await aside(_read, self.file)
             except ConfigError as error:
                 problem = error
             await asyncio.sleep(SETTLED_S)
-            if await asyncio.to_thread(watch.is_still):
+            if await aside(watch.is_still):
                 break
         else:
             raise ConfigError.at(str(self.file), "changes all the time; write it in one go")

@@ -138,7 +138,7 @@ class QuotaStore:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
         if self._dir is not None:
-            await self._dir.kept()
+            await self._dir.close()
 
     # ---- changes and commands --------------------------------------------------------------------------
 

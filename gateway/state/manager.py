@@ -193,15 +193,14 @@ class QuotaStateManager:
         """Restore what there is, and take over whatever goes wrong: the interim state refuses nothing, for ever."""
         began_s = self._loop.time()
         loaded: Loaded | None = None
-        restored_from: RestoredFrom = "nothing"
         with self._going_on():
             await self._observer.quotas_read()
             loaded = await self._restore_from_directory()
+        with self._going_on():
             await self._restore_from_topic(loaded)
         with self._going_on():
             self._applier.finish_restore(self._quota.restorer)
         with self._going_on():
-            restored_from = self._source(loaded)
             snapshot_until_ms = loaded.grace_until_wall_ms if loaded is not None else None
             for until_wall_ms in (snapshot_until_ms or 0, self._applier.history.grace_until_wall_ms):
                 reason = "a grace that had begun before the restart goes on"
@@ -211,7 +210,7 @@ class QuotaStateManager:
         with self._going_on():
             await hand_over(self.interim, self._restored, self._now_ms)
         with self._going_on():
-            self._take_over(restored_from, self._loop.time() - began_s)
+            self._take_over(self._source(loaded), self._loop.time() - began_s)
 
     @contextlib.contextmanager
     def _going_on(self) -> Iterator[None]:
@@ -233,19 +232,22 @@ class QuotaStateManager:
         return written_wall_ms is not None and wall_ms() - written_wall_ms < self._ids.remember_ms
 
     async def _restore_from_directory(self) -> Loaded | None:
-        if self.events.state_dir is None:
+        directory = self.events.state_dir
+        if directory is None:
             return None
-        loaded = await asyncio.to_thread(self.events.state_dir.load)
+        loaded = await directory.in_thread(directory.load)
         written_ms = self._now_ms() - max(0, wall_ms() - (loaded.written_wall_ms or 0))
         restorer = self._quota.restorer
-        restorer.import_cluster_bucket(loaded.cluster_bucket, written_ms)
+        with _without_it(loaded):
+            restorer.import_cluster_bucket(loaded.cluster_bucket, written_ms)
         grace_goes_on = (loaded.grace_until_wall_ms or 0) > wall_ms()
         for number, user in enumerate(under_their_names(self.names, loaded.users)):
-            restorer.import_user(user if grace_goes_on else user.without_grace(), written_ms)
+            with _without_it(loaded):
+                restorer.import_user(user if grace_goes_on else user.without_grace(), written_ms)
             if number % PORTION == 0:
                 await asyncio.sleep(0)
         loaded.users.clear()
-        while portion := await asyncio.to_thread(lambda: list(islice(loaded.journal, PORTION))):
+        while portion := await directory.in_thread(lambda: list(islice(loaded.journal, PORTION))):
             now_ms = self._now_ms()
             by_wall_ms = now_ms - self._clock_ahead_ms
             self._applier.restore_journal(portion, restorer, now_ms, by_wall_ms, self._watch)
@@ -385,3 +387,15 @@ class QuotaStateManager:
                 workers=self._settings.workers,
                 **fields,
             )
+
+
+@contextlib.contextmanager
+def _without_it(loaded: Loaded) -> Iterator[None]:
+    """Log the first thing that is impossible in a snapshot; it may be in the topic, which is read from further back."""
+    try:
+        yield
+    except Exception as error:
+        if loaded.is_whole:
+            log.exception(Event.STATE_NOT_RESTORED, reason=f"of the snapshot: {error}", remedy="report it")
+        loaded.is_whole = False
+        loaded.offsets.clear()

@@ -15,6 +15,7 @@ from typing import Final
 from pidgate.gateway.config.file_watch import LOOK_EVERY_S, FileWatch
 from pidgate.gateway.config.source import KeyPath, dotted
 from pidgate.gateway.config.tls_settings import ClusterTlsSettings, ServerTlsSettings
+from pidgate.gateway.disk_thread import aside
 from pidgate.gateway.logs import Event, log_mistake, logger
 from pidgate.gateway.tls.contexts import FileMissing, TlsUnusable, client_context, server_context
 
@@ -96,7 +97,7 @@ async def follow(contexts: Sequence[LiveContext]) -> None:
         await asyncio.sleep(LOOK_EVERY_S)
         for one in contexts:
             try:
-                if await asyncio.to_thread(one.renew_if_changed):
+                if await aside(one.renew_if_changed):
                     log.info(Event.TLS_RENEWED, key=dotted(one.path))
             except TlsUnusable as error:
                 log.error(

@@ -15,6 +15,7 @@ from collections.abc import Callable, Coroutine
 from contextvars import Context, copy_context
 from random import Random
 from typing import Any, Final, TypeVar
+from weakref import WeakKeyDictionary
 
 from tests.simulator.network import Network, SimulatedServer, SimulatedSocket
 from tests.simulator.process import CURRENT, Process
@@ -100,7 +101,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._tasks: list[SimulatedTask] = []
         self._tidy_at = _TIDY_TASKS
         self._disk = Random(f"{seed}/disk")
-        self._busy_until_s: dict[object, float] = {}
+        self._busy_until_s = WeakKeyDictionary[object, float]()
         self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
         self._timers_made = 0
         self._turns_at_once = 0

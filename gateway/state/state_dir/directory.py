@@ -11,21 +11,22 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final, TypeVar
 
 from pidgate.gateway.clock import monotonic_s
+from pidgate.gateway.disk_thread import DiskThread
 from pidgate.gateway.logs import Event, logger
 from pidgate.gateway.state.state_dir import files, snapshot
 from pidgate.gateway.state.state_dir.frames import SnapshotUnreadable
 from pidgate.gateway.state.state_dir.journal import BufferedJournal, JournalReader
 from pidgate.gateway.state.state_dir.lock import DirectoryLock
 from pidgate.gateway.state.state_dir.snapshot import About, Contents, SnapshotWriter
-from pidgate.gateway.state.state_dir.writer_thread import WriterThread
 from pidgate.quota.user_state import BucketState, UserState
 
 log = logger()
+
+_T = TypeVar("_T")
 
 JOURNAL_LIMIT_BYTES: Final = 64 * 2**20
 """About 100,000 decisions, which a restart reads in seconds."""
@@ -45,8 +46,9 @@ _REMEDY: Final = "make room on the disk, or make the directory writable for the 
 class Loaded:
     """Contents of the directory at a start. Without a snapshot (`written_wall_ms` None) the start is a cold one.
 
-    `journal` iterates over events newer than the snapshot, oldest first, and blocks: use it in a thread.
-    `set_aside`: (file, reason); damage to journals is in `journal.damaged` once it is read.
+    `journal` iterates over events newer than the snapshot, oldest first, and blocks: use it `in_thread`.
+    `is_whole`: all of the snapshot could be taken over. `set_aside`: (file, reason); damage to journals is in
+    `journal.damaged` once it is read.
     """
 
     journal: JournalReader
@@ -56,6 +58,7 @@ class Loaded:
     written_wall_ms: int | None = None
     grace_until_wall_ms: int | None = None
     set_aside: list[tuple[str, str]] = field(default_factory=list)
+    is_whole: bool = True
 
 
 class StateDir:
@@ -65,7 +68,7 @@ class StateDir:
         self.path = Path(path)
         self._lock = DirectoryLock(self.path)
         self._journal = BufferedJournal(self.path, journal_limit_bytes)
-        self._thread = WriterThread("pidgate-snapshot")
+        self._thread = DiskThread("pidgate-state")
         self._is_usable = False
         self._is_saving = False
         self._generation = 0
@@ -80,6 +83,10 @@ class StateDir:
 
     # Starting
 
+    def in_thread(self, work: Callable[[], _T]) -> asyncio.Future[_T]:
+        """Do what blocks in the directory's own thread, which holds up no end of the process."""
+        return self._thread.do(work)
+
     def take(self) -> None:
         """Make the directory if need be, and lock it. Raises StateDirInUse; other failures are logged by `load`."""
         with contextlib.suppress(OSError):
@@ -87,7 +94,7 @@ class StateDir:
             self._lock.take()
 
     def load(self) -> Loaded:
-        """Read the directory, taking it first if need be. Blocks: call in a thread. Raises only StateDirInUse."""
+        """Read the directory, taking it first if need be. Blocks: call `in_thread`. Raises only StateDirInUse."""
         started_s = monotonic_s()
         try:
             files.make_directory(self.path)
@@ -226,18 +233,18 @@ class StateDir:
         writer = SnapshotWriter(self.path, generation)
         count = 0
         try:
-            await self._in_thread(partial(writer.begin, about, cluster))
+            await self._thread.do(writer.begin, about, cluster)
             while step := _next_step(users):
                 count += len(step)
-                await self._in_thread(partial(writer.add, step))
-            size = await self._in_thread(partial(writer.finish, self._complete or generation))
+                await self._thread.do(writer.add, step)
+            size = await self._thread.do(writer.finish, self._complete or generation)
         except OSError as error:
-            await self._in_thread(writer.abandon)
+            await self._thread.do(writer.abandon)
             self._note_failure(error)
             return False
         except BaseException:
             # The thread may still be writing: what clears up comes after it.
-            self._in_thread(writer.abandon)
+            self._thread.do(writer.abandon)
             raise
         self._note_success(generation, count, size, monotonic_s() - started_s)
         return True
@@ -276,7 +283,7 @@ class StateDir:
                     await last_save
                 self._is_usable = False
                 await self._journal.close()
-                await self._in_thread(lambda: None)  # a save that was cancelled is still being cleared up
+                await self._thread.do(int)  # what was cancelled is still under way, or being cleared up
         except TimeoutError:
             self._is_usable = False
             self._journal.abandon()
@@ -290,9 +297,6 @@ class StateDir:
             return
         self._thread.shutdown(wait=False)
         self._lock.release()
-
-    def _in_thread(self, work: Callable[[], Any]) -> asyncio.Future[Any]:
-        return asyncio.get_running_loop().run_in_executor(self._thread, work)
 
 
 def _next_step(users: Iterator[UserState]) -> list[UserState]:

@@ -17,15 +17,15 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from zlib import crc32
 
+from pidgate.gateway.disk_thread import DiskThread
 from pidgate.gateway.logs import Event, logger
 from pidgate.gateway.state.state_dir import files
-from pidgate.gateway.state.state_dir.writer_thread import WriterThread
 
 log = logger()
 
@@ -189,7 +189,7 @@ class BufferedJournal:
         self._directory = directory
         self._limit_bytes = limit_bytes
         self._writer = JournalWriter(directory)
-        self._thread = WriterThread("pidgate-journal")
+        self._thread = DiskThread("pidgate-journal")
         self._lines: list[bytes] = []
         self._is_open = False
         self._is_refusing = False
@@ -241,7 +241,7 @@ class BufferedJournal:
     async def begin(self, generation: int) -> None:
         """Begin a new journal; what was appended before goes to the old one if it can be written, else to the new."""
         await self.flush()
-        await self._in_thread(partial(self._writer.begin, generation))
+        await self._thread.do(self._writer.begin, generation)
         self._older_bytes += self._current_bytes
         self._current_bytes = 0
 
@@ -266,16 +266,13 @@ class BufferedJournal:
         await self.flush()
         self._is_open = False
         self._is_refusing = True
-        await self._in_thread(self._writer.close)
+        await self._thread.do(self._writer.close)
         self._thread.shutdown(wait=False)
 
     def abandon(self) -> None:
         """Wait for nothing any more: the disk hangs. What is appended from now on is only counted."""
         self._is_open = False
         self._is_refusing = True
-
-    def _in_thread(self, work: Callable[[], Any]) -> asyncio.Future[Any]:
-        return asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     def _plan(self, delay_ms: int) -> None:
         self._is_planned = True
@@ -297,7 +294,7 @@ class BufferedJournal:
     def _write(self) -> None:
         data = b"".join(self._lines)
         self._lines.clear()
-        self._writing = self._in_thread(partial(self._writer.write, data))
+        self._writing = self._thread.do(self._writer.write, data)
         self._writing.add_done_callback(partial(self._written, data))
 
     def _written(self, data: bytes, done: asyncio.Future[tuple[int, OSError | None]]) -> None:

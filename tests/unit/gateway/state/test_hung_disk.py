@@ -11,18 +11,55 @@ from pathlib import Path
 
 import pytest
 
+from pidgate.gateway.disk_thread import DiskThread
 from pidgate.gateway.state.state_dir import directory
 from pidgate.gateway.state.state_dir.directory import StateDir
 from pidgate.gateway.state.state_dir.journal import JournalWriter
 from pidgate.gateway.state.state_dir.snapshot import SnapshotWriter
-from pidgate.gateway.state.state_dir.writer_thread import WriterThread
 from pidgate.quota.user_state import UserState
 
 CLOSING_S = 0.3
-ENDS_WITH_A_WRITE_UNDER_WAY = """
-import time
-from pidgate.gateway.state.state_dir.writer_thread import WriterThread
-WriterThread("hangs").submit(time.sleep, 1_000)
+A_GATEWAY_WHOSE_DISK_HANGS = """
+import asyncio, sys, time
+from pathlib import Path
+from pidgate.gateway.config import file_watch, loading
+from pidgate.gateway.config.file_watch import FileWatch
+from pidgate.gateway.process.server import Gateway
+from pidgate.gateway.quotas import dir_store
+from pidgate.gateway.state.state_dir import directory, files
+from pidgate.gateway.state.state_dir.journal import JournalReader
+from pidgate.gateway.tls.live import LiveContext, follow
+
+work, config = sys.argv[1:]
+of, name = {
+    "load": (files, "listing"),
+    "journal": (JournalReader, "__next__"),
+    "quotas": (dir_store.DirStore, "_replace"),
+    "configuration": (file_watch, "signature"),
+    "certificates": (LiveContext, "renew_if_changed"),
+}[work]
+directory.CLOSING_S = dir_store.CLOSING_S = 0.3
+is_hanging = False
+
+def hang(*_given):
+    global is_hanging
+    is_hanging = True
+    time.sleep(1_000)
+
+async def main():
+    gateway = Gateway(loading.load(Path(config)), Path(config))
+    if work in ("load", "journal"):
+        setattr(of, name, hang)
+    await gateway.start()
+    setattr(of, name, hang)
+    gateway._quotas._dir.changed()
+    if work == "certificates":
+        following = asyncio.create_task(follow([LiveContext(object, (), ())]))
+    while not is_hanging:
+        await asyncio.sleep(0.01)
+    await gateway.drain()
+
+asyncio.run(main())
 print("ends")
 """
 
@@ -88,16 +125,28 @@ def test_one_that_writes_is_waited_for(tmp_path: Path, disk: threading.Event, sa
     asyncio.run(again.close())
 
 
-def test_a_process_ends_while_its_thread_hangs() -> None:
-    ended = subprocess.run(
-        [sys.executable, "-c", ENDS_WITH_A_WRITE_UNDER_WAY], capture_output=True, text=True, timeout=30
+@pytest.mark.parametrize("work", ["load", "journal", "quotas", "configuration", "certificates"])
+def test_a_gateway_ends_whatever_it_does_with_the_disk(tmp_path: Path, work: str) -> None:
+    config = tmp_path / "pidgate.yaml"
+    config.write_text(
+        "cluster: {bootstrap_servers: ['127.0.0.1:1']}\n"
+        "listeners: [{name: plain, bind: '127.0.0.1:0'}]\n"
+        "admin: {bind: '127.0.0.1:0'}\n"
+        "events: {enabled: false}\n"
+        f"state_dir: {tmp_path / 'state'}\n"
     )
-    assert (ended.returncode, ended.stdout) == (0, "ends\n")
+    ended = subprocess.run(
+        [sys.executable, "-c", A_GATEWAY_WHOSE_DISK_HANGS, work, str(config)],
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert (ended.returncode, ended.stdout.splitlines()[-1]) == (0, "ends"), ended.stderr
 
 
 def test_the_thread_does_what_it_is_given_in_order_and_reports_what_fails() -> None:
     done: list[int] = []
-    thread = WriterThread("test")
+    thread = DiskThread("test")
     futures = [thread.submit(done.append, number) for number in range(100)]
     failing = thread.submit(int, "x")
     thread.shutdown()

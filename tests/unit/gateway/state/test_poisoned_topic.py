@@ -1,8 +1,10 @@
-"""No event, whatever stands in it, keeps a gateway from its state, or from following the others."""
+"""Nothing, whatever stands in an event or a snapshot, keeps a gateway from its state, or from following the others."""
 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,13 +12,16 @@ import pytest
 from pidgate.events.writing import to_json
 from pidgate.gateway.state.event_applier import EventApplier
 from pidgate.gateway.state.manager import QuotaStateManager
+from pidgate.gateway.state.state_dir import StateDir
 from pidgate.gateway.topics.records import EventRecord
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.restoring import Restorer
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
+from pidgate.quota.user_state import BucketState, UserState
+from tests.simulator.loop import WALL_BEGAN_MS
 from tests.simulator.machine import Machine
 from tests.simulator.topics import ModelTopics
-from tests.unit.gateway.state.started import EVENTS_TOPIC, admitted, started_on
+from tests.unit.gateway.state.started import EVENTS_TOPIC, HOUR_MS, admitted, started_on
 from tests.unit.gateway.state.test_decision_scan import decision
 
 POISON: list[dict[str, Any]] = [
@@ -84,6 +89,39 @@ def test_the_state_takes_over_whatever_fails_while_it_is_restored(
         assert any(line.event == "state_not_restored" for line in machine.lines)
 
     started_on(lambda wall_ms: [admitted(wall_ms, producer_id=6, tokens_after=1, token_units=1)], look)
+
+
+def test_an_impossible_user_of_a_snapshot_keeps_nobody_else_from_his_state(tmp_path: Path) -> None:
+    def remembering(user: str, producer_id: int, token_units: int) -> UserState:
+        state = quota()
+        state.restorer.restore_id(user, producer_id, 0, 0)
+        (exported,) = state.restorer.export_users(0)
+        return replace(exported, bucket=BucketState(0, token_units, 5_000))
+
+    async def write() -> None:
+        state_dir = StateDir(tmp_path)
+        state_dir.load()
+        users = [remembering("alice", 6, 1_500), remembering("bob", 7, HOUR_MS * 1_000)]
+        assert await state_dir.save(users, written_wall_ms=WALL_BEGAN_MS, offsets={0: 1})
+        await state_dir.close()
+
+    asyncio.run(write())
+
+    async def look(manager: QuotaStateManager, machine: Machine, topics: ModelTopics) -> None:
+        def remembers(user: str, producer_id: int) -> bool:
+            return manager._quota.table.remembers(user, producer_id, manager._now_ms())
+
+        assert remembers("bob", 7)
+        # The topic is read from further back than the snapshot says, and followed.
+        assert remembers("alice", 5)
+        topics.topics[EVENTS_TOPIC].append(
+            0, [(b"", admitted(topics.wall_ms(), user="carol", producer_id=8)[1])], topics.wall_ms()
+        )
+        async with asyncio.timeout(60):
+            while not remembers("carol", 8):  # noqa: ASYNC110 - it has no event
+                await asyncio.sleep(0.1)
+
+    started_on(lambda wall_ms: [admitted(wall_ms, producer_id=5)], look, state_dir=str(tmp_path))
 
 
 def quota() -> ProducerIdQuota:

@@ -1,7 +1,12 @@
-"""A thread that writes to the disk, and that nobody has to wait for."""
+"""Threads for what a disk may hold up, and that nobody has to wait for.
+
+Not those of asyncio.to_thread: the interpreter waits for them, and a process that has drained would not end while a
+disk hangs.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from queue import SimpleQueue
@@ -12,12 +17,8 @@ _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
-class WriterThread(Executor):
-    """An executor of one daemon thread, which does what it is given in order.
-
-    Not a ThreadPoolExecutor: the interpreter waits for the threads of those, and a process that has drained would not
-    end while a disk hangs.
-    """
+class DiskThread(Executor):
+    """An executor of one daemon thread, which does what it is given in order."""
 
     def __init__(self, name: str) -> None:
         self._queue: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
@@ -42,6 +43,10 @@ class WriterThread(Executor):
         self._queue.put(work)
         return future
 
+    def do(self, work: Callable[..., _T], *args: object) -> asyncio.Future[_T]:
+        """Do it behind all that was given before, for the running event loop."""
+        return asyncio.get_running_loop().run_in_executor(self, work, *args)
+
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """End the thread behind what it was given; never waits."""
         self._queue.put(None)
@@ -49,3 +54,11 @@ class WriterThread(Executor):
     def _run(self) -> None:
         while (work := self._queue.get()) is not None:
             work()
+
+
+async def aside(work: Callable[..., _T], *args: object) -> _T:
+    """Do it in a thread of its own."""
+    thread = DiskThread("pidgate-disk")
+    done = thread.do(work, *args)
+    thread.shutdown()
+    return await done
