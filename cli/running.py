@@ -20,7 +20,7 @@ from pidgate.gateway.config.listening import CannotListen
 from pidgate.gateway.config.loading import ConfigError, Settings
 from pidgate.gateway.config.source import dotted
 from pidgate.gateway.errors import CannotStart
-from pidgate.gateway.logs import Event
+from pidgate.gateway.logs import Event, guarded
 from pidgate.gateway.process.lifetime import RunsAndDrains, keep_freed_memory
 from pidgate.gateway.tls import checking as tls_checking
 from pidgate.version import is_compiled, version
@@ -124,7 +124,7 @@ async def serve(make_gateway: Callable[[], RunsAndDrains]) -> int:
         if is_stopping:
             serving.cancel()
         elif is_started:
-            drains.append(loop.create_task(gateway.drain()))
+            drains.append(loop.create_task(guarded("drain", gateway.drain())))
         is_stopping = True
 
     # Before the start: with workers, some serve clients already while others are being started.
@@ -137,7 +137,7 @@ async def serve(make_gateway: Callable[[], RunsAndDrains]) -> int:
         # What is there now stays: the cyclic collector need not walk these 90,000 objects, with all traffic waiting.
         gc.freeze()
         if is_stopping:
-            drains.append(loop.create_task(gateway.drain()))
+            drains.append(loop.create_task(guarded("drain", gateway.drain())))
         await gateway.until_stopped()
     except asyncio.CancelledError:
         return CUT_SHORT

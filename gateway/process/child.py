@@ -22,6 +22,7 @@ from pidgate.gateway import logs
 from pidgate.gateway.config.listening import CannotListen
 from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.errors import CannotStart
+from pidgate.gateway.logs import guarded
 from pidgate.gateway.process.lifetime import RunsAndDrains, keep_freed_memory
 
 Role = Literal["state_owner", "worker"]
@@ -66,16 +67,23 @@ async def _serve(task: Task) -> None:
     serving = _made(task)
     loop = asyncio.get_running_loop()
     drains: set[asyncio.Task[None]] = set()
+    is_started = is_stopping = False
 
     def drain() -> None:
-        drains.add(loop.create_task(serving.drain()))
+        nonlocal is_stopping
+        is_stopping = True
+        if is_started:
+            drains.add(loop.create_task(guarded("drain", serving.drain())))
 
     loop.add_signal_handler(signal.SIGTERM, drain)
     loop.add_signal_handler(signal.SIGHUP, serving.reload)
     await serving.start()
+    is_started = True
     gc.freeze()  # as in cli/running.py
     await loop.connect_read_pipe(lambda: _ParentWatch(drain), sys.stdin)
     print("started", flush=True)
+    if is_stopping and not drains:
+        drain()
     await serving.until_stopped()
 
 

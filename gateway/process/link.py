@@ -120,7 +120,8 @@ class StateOwnerLink(asyncio.Protocol):
             return
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
-                while self._asked:  # noqa: ASYNC110 - what is answered behind the BYE would be recorded nowhere
+                # What is answered behind the BYE would be recorded nowhere.
+                while self._asked or self._late:  # noqa: ASYNC110
                     await asyncio.sleep(UNREAD_S)
                 self._is_closing = True
                 self._write(wire.encoded(Kind.BYE, None))

@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry
 
 from pidgate.gateway.clock import monotonic_ms, wall_ms
 from pidgate.gateway.config.settings import Settings
-from pidgate.gateway.logs import Event, logger
+from pidgate.gateway.logs import Event, guarded, logger
 from pidgate.gateway.metrics.counters import Counters
 from pidgate.gateway.metrics.reports import ByteState
 from pidgate.gateway.process.outside import Outside
@@ -134,11 +134,21 @@ class Gateway:
         self._is_draining = True
         loop = asyncio.get_running_loop()
         began = loop.time()
-        await self._reloading.stop()
-        cut = await self.traffic.drain()
-        await self._quotas.stop()
-        await self._manager.stop()
-        await self._admin.close()
+        cut: int | None = None
+
+        async def end_traffic() -> None:
+            nonlocal cut
+            cut = await self.traffic.drain()
+
+        # Each whatever becomes of those before it: what is remembered is saved, and the process ends.
+        for what, end in (
+            ("configuration", self._reloading.stop),
+            ("traffic", end_traffic),
+            ("quotas", self._quotas.stop),
+            ("state", self._manager.stop),
+            ("admin", self._admin.close),
+        ):
+            await guarded(f"stop of {what}", end())
         if cut is not None:
             log.info(Event.STOPPED, connections_cut=cut, seconds=round(loop.time() - began, 3))
         self._stopped.set()

@@ -93,8 +93,10 @@ class Supervisor:
         self._is_draining = True
         for task in self._keeping:
             task.cancel()
-        await self._end_all()
-        self._stopped.set()
+        try:
+            await self._end_all()
+        finally:
+            self._stopped.set()
 
     def reload(self) -> None:
         """Have the state owner read the file again; one that is being started does so anyway."""

@@ -90,13 +90,15 @@ class Worker:
         self._report()  # /readyz says so from now on, and not only when the last answer has come
         loop = self._traffic.shared.loop
         began = loop.time()
-        cut = await self._traffic.drain()
-        for task in self._background:
-            task.cancel()
-        self._report()
-        await self._link.close(LAST_EVENTS_S)
-        log.info(Event.STOPPED, connections_cut=cut, seconds=round(loop.time() - began, 3))
-        self._stopped.set()
+        try:
+            cut = await self._traffic.drain()
+            for task in self._background:
+                task.cancel()
+            self._report()
+            log.info(Event.STOPPED, connections_cut=cut, seconds=round(loop.time() - began, 3))
+        finally:
+            await self._link.close(LAST_EVENTS_S)
+            self._stopped.set()
 
     def reload(self) -> None:
         """Do nothing: the state owner reads the file, and sends the quotas to all workers."""

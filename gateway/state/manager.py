@@ -175,7 +175,7 @@ class QuotaStateManager:
         """Publish the stop, let the topic take what it takes within LAST_EVENTS_S, and save the state."""
         self._publish_phase("stop")
         if self.events.publisher is not None:
-            await self.events.publisher.flush(LAST_EVENTS_S)
+            await guarded("last events", self.events.publisher.flush(LAST_EVENTS_S))
         for task in self._background:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)

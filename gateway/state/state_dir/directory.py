@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 
 from pidgate.gateway.clock import monotonic_s
 from pidgate.gateway.disk_thread import DiskThread
-from pidgate.gateway.logs import Event, logger
+from pidgate.gateway.logs import Event, guarded, logger
 from pidgate.gateway.state.state_dir import files, snapshot
 from pidgate.gateway.state.state_dir.frames import SnapshotUnreadable
 from pidgate.gateway.state.state_dir.journal import BufferedJournal, JournalReader
@@ -227,7 +227,11 @@ class StateDir:
         # After a failure the journal goes on: a snapshot may hold more than was there when its journal began.
         if not self._last_save_failed:
             self._generation += 1
-            await self._journal.begin(self._generation)
+            try:
+                await self._journal.begin(self._generation)
+            except OSError as error:
+                self._note_failure(error)
+                return False
         generation = self._generation
         self._last_save_failed = True
         writer = SnapshotWriter(self.path, generation)
@@ -280,7 +284,7 @@ class StateDir:
         try:
             async with asyncio.timeout(CLOSING_S):
                 if last_save is not None:
-                    await last_save
+                    await guarded("last snapshot", last_save)
                 self._is_usable = False
                 await self._journal.close()
                 await self._thread.do(int)  # what was cancelled is still under way, or being cleared up

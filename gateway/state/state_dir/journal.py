@@ -75,9 +75,9 @@ class JournalWriter:
         self._size_bytes = 0
 
     def begin(self, generation: int) -> None:
-        """Write to that generation's journal from now on."""
-        self.close()
+        """Write to that generation's journal from now on, also where this raises OSError."""
         self._generation = generation
+        self.close()
 
     def write(self, lines: bytes) -> tuple[int, OSError | None]:
         """Write; return how many bytes are in the journal, always whole lines, and why not all of them.
@@ -97,9 +97,9 @@ class JournalWriter:
         return written, None
 
     def close(self) -> None:
-        if self._fd is not None:
-            os.close(self._fd)
-            self._fd = None
+        fd, self._fd = self._fd, None
+        if fd is not None:
+            os.close(fd)  # is closed even where this raises, and its number may be another file's by then
 
     def _open(self) -> int:
         if self._fd is None:
@@ -239,11 +239,14 @@ class BufferedJournal:
             self._plan(FLUSH_MS)
 
     async def begin(self, generation: int) -> None:
-        """Begin a new journal; what was appended before goes to the old one if it can be written, else to the new."""
+        """Begin a new journal; what was appended before goes to the old one if it can be written, else to the new.
+
+        Raises OSError: whether the old one has all of it is not known.
+        """
         await self.flush()
-        await self._thread.do(self._writer.begin, generation)
         self._older_bytes += self._current_bytes
         self._current_bytes = 0
+        await self._thread.do(self._writer.begin, generation)
 
     def covered(self) -> None:
         """A snapshot of the current generation is complete: older journals are superfluous."""
@@ -266,7 +269,10 @@ class BufferedJournal:
         await self.flush()
         self._is_open = False
         self._is_refusing = True
-        await self._thread.do(self._writer.close)
+        try:
+            await self._thread.do(self._writer.close)
+        except OSError as error:
+            self._log_failure(self.last_failure, error)
         self._thread.shutdown(wait=False)
 
     def abandon(self) -> None:

@@ -231,3 +231,20 @@ def test_a_worker_that_ends_waits_for_what_was_asked(
             await until(lambda: admitted(published))
 
     run(scenario())
+
+
+def test_a_worker_that_ends_waits_for_an_answer_that_is_late(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, published: list[bytes]
+) -> None:
+    monkeypatch.setattr(link, "LONGEST_HOLD_MS", 50)
+    slow(monkeypatch, 0.7)
+
+    async def scenario() -> None:
+        async with enforcing_site(tmp_path) as site:
+            with connect(site) as client:
+                client.sendall(produce())
+                await until(lambda: site.worker._link._late)
+            await site.worker.drain()
+            await until(lambda: admitted(published))
+
+    run(scenario())

@@ -409,3 +409,35 @@ def test_130_megabytes_are_saved_without_holding_up_the_loop_and_loaded_in_secon
     assert time.process_time() - started_s < 3
     assert loaded.users[::300] == list(islice(many_users(1_000), 0, None, 300))
     (tmp_path / "snapshot-00000002").unlink()
+
+
+def test_a_journal_whose_file_fails_as_it_is_closed_writes_to_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A network file system reports there what it could not write; the number is free all the same."""
+    closes, failing = os.close, list[int]()
+
+    def close(fd: int) -> None:
+        closes(fd)
+        if fd in failing:
+            failing.remove(fd)
+            raise OSError(errno.EDQUOT, "Disk quota exceeded")
+
+    async def run() -> None:
+        state_dir, _ = await opened(tmp_path)
+        await append_all(state_dir, values("a"))
+        fd = state_dir._journal._writer._fd
+        assert fd is not None
+        failing.append(fd)
+        monkeypatch.setattr(os, "close", close)
+        assert not await state_dir.save(users(1), written_wall_ms=1)
+        with (tmp_path / "another").open("w") as another:
+            assert another.fileno() == fd
+            await append_all(state_dir, values("b"))
+        assert (tmp_path / "another").read_bytes() == b""
+        await state_dir.close()
+
+    asyncio.run(run())
+    state_dir = StateDir(tmp_path)
+    assert list(state_dir.load().journal) == [*values("a"), *values("b")]
+    asyncio.run(state_dir.close())
