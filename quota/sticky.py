@@ -17,14 +17,10 @@ from pidgate.quota.entities import User
 from pidgate.quota.sticky_entries import NOTHING_CUT, PartitionKey, RefusedId, StickyEntry, shrunk
 from pidgate.quota.topic_names import TopicNames
 from pidgate.quota.verdicts import ProducerBatch
-from pidgate.quota.watch_room import WatchRoom, room_for_cut, room_for_forwarded
+from pidgate.quota.watch_room import MOST_CUT_AT_ONCE, WatchRoom, room_for_cut, room_for_forwarded
 
 WATCH_MS = 300_000
 """Time to watch an id refused anywhere: longer than any client keeps a batch unread behind a mute."""
-
-MOST_FURTHER_REFUSALS = 5
-"""No client has more requests in flight for an idempotent producer, since brokers keep the latest five batches. Where
-topics keep more one day (KIP-1269), who has more in flight is closed when it is refused, and loses nothing."""
 
 MOST_REFUSED_PARTITIONS = 1_000
 """Of one request, each of which has an entry: that takes its time, while all others wait."""
@@ -187,9 +183,7 @@ class StickyRefusals:
         """
         record = self.watched[user][batch[0]]
         key = self._key_in(record, batch[3], batch[4])
-        entry = record.entries[key]
-        entry.further_refusals += 1
-        if entry.further_refusals <= MOST_FURTHER_REFUSALS:
+        if not record.entries[key].count_further():
             return False
         self._end(user, batch[0], record, key)
         return True
@@ -215,13 +209,13 @@ class StickyRefusals:
         elif epoch < entry.epoch:
             return
         elif self.is_above(base_sequence, entry.base_sequence):
-            self._comes_later(entry, base_sequence)
+            entry.comes_later(base_sequence)
             return
         else:
             if epoch > entry.epoch:
                 entry.later.clear()
             elif base_sequence != entry.base_sequence:
-                self._comes_later(entry, entry.base_sequence)
+                entry.comes_later(entry.base_sequence)
             self._unindex(entry.connection_id, (user, producer_id, key))
             entry.epoch, entry.base_sequence, entry.connection_id = epoch, base_sequence, connection_id
             entry.further_refusals = 0
@@ -302,12 +296,16 @@ class StickyRefusals:
     def connection_closed(self, connection_id: int) -> None:
         """End the connection's entries: the client resends from its lowest unacknowledged sequence."""
         ended = self._by_connection.pop(connection_id, {})
-        for user, producer_id, key in ended:
+        noted: dict[tuple[User, int], RefusedId] = {}
+        for at, (user, producer_id, key) in enumerate(ended):
             record = self.watched[user][producer_id]
-            record.cut_off((self.topics.canonical(key[0]), key[1]), record.end_entry(key))
+            entry = record.end_entry(key)
             self._count_ended(user)
-        for user, producer_id in dict.fromkeys((user, producer_id) for user, producer_id, _ in ended):
-            self._count_notes(user, producer_id, self.watched[user][producer_id])
+            if at < MOST_CUT_AT_ONCE:
+                record.cut_off((self.topics.canonical(key[0]), key[1]), entry)
+                noted[user, producer_id] = record
+        for (user, producer_id), record in noted.items():
+            self._count_notes(user, producer_id, record)
 
     def sweep(self, now_ms: int) -> None:
         """Stop watching the ids whose time is over."""
@@ -319,8 +317,7 @@ class StickyRefusals:
                 if self.watch_is_over(record, now_ms):
                     over.append(producer_id)
             for producer_id in over:
-                self._forget_notes(user, producer_id)
-                del records[producer_id]
+                self._forget_notes(user, producer_id, records.pop(producer_id))
             self._room.ids -= len(over)
             if not records:
                 del self.watched[user]
@@ -333,17 +330,13 @@ class StickyRefusals:
 
     # Inside
 
-    @staticmethod
-    def _comes_later(entry: StickyEntry, base_sequence: int) -> None:
-        if base_sequence not in entry.later and len(entry.later) < MOST_FURTHER_REFUSALS:
-            entry.later.append(base_sequence)
-
     def _watch(self, user: User, producer_id: int, now_ms: int) -> RefusedId:
         records = self.watched.setdefault(user, {})
         record = records.pop(producer_id, None)
         self._room.ids += record is None
         if record is None or self.watch_is_over(record, now_ms):
-            self._forget_notes(user, producer_id)
+            if record is not None:
+                self._forget_notes(user, producer_id, record)
             record = RefusedId(refused_at_ms=now_ms)
         record.refused_at_ms = now_ms
         records[producer_id] = record
@@ -372,10 +365,11 @@ class StickyRefusals:
         for oldest in self._forwarded.count(user, producer_id, record.partitions_forwarded):
             records[oldest].forget_all_forwarded()
 
-    def _forget_notes(self, user: User, producer_id: int) -> None:
-        """Count no notes of an id whose watch is over."""
-        self._cut.count(user, producer_id, 0)
-        self._forwarded.count(user, producer_id, 0)
+    def _forget_notes(self, user: User, producer_id: int, record: RefusedId) -> None:
+        """Count no notes of an id whose watch is over; most have none."""
+        if record.cut or record.forwarded:
+            self._cut.count(user, producer_id, 0)
+            self._forwarded.count(user, producer_id, 0)
 
     def _end(self, user: User, producer_id: int, record: RefusedId, key: PartitionKey) -> None:
         entry = record.end_entry(key)

@@ -6,14 +6,19 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TypeVar
 
+MOST_FURTHER_REFUSALS = 5
+"""No client has more requests in flight for an idempotent producer, since brokers keep the latest five batches. Where
+topics keep more one day (KIP-1269), who has more in flight is closed when it is refused, and loses nothing."""
+
 MOST_FORWARDED_OF_ID = 100_000
 """Partitions of one watched id, about 9 MB. What is beyond takes the place of all others at once."""
 
-MOST_CUT_OF_ID = 1_000
-"""Partitions of one watched id. What is beyond is not noted."""
-
 TOPIC_AS_PARTITIONS = 8
 """Weight of a topic and epoch beside its partitions: it takes as much memory as eight of them."""
+
+MOST_BYTES_OF_ONE = 128
+"""Of a table's memory for each of its elements. A dict that has just grown has 120 at most, a fresh copy 60: half of
+its elements are taken out before it is copied again, whatever is put in and taken out meanwhile."""
 
 _K = TypeVar("_K")
 _V = TypeVar("_V")
@@ -34,6 +39,16 @@ class StickyEntry:
     connection_id: int
     further_refusals: int = 0
     later: list[int] = field(default_factory=list)
+
+    def comes_later(self, base_sequence: int) -> None:
+        """Note that this higher one was refused, too."""
+        if base_sequence not in self.later and len(self.later) < MOST_FURTHER_REFUSALS:
+            self.later.append(base_sequence)
+
+    def count_further(self) -> bool:
+        """Count a refusal above it; return whether there are more than a client has in flight."""
+        self.further_refusals += 1
+        return self.further_refusals > MOST_FURTHER_REFUSALS
 
 
 # Most watched ids need one of these three, and an empty dict that once held something has 230 bytes: an empty
@@ -107,9 +122,8 @@ class RefusedId:
 
     def cut_off(self, key: PartitionKey, entry: StickyEntry) -> None:
         """Note that the partition's entry ended with its connection."""
-        if len(self.cut) < MOST_CUT_OF_ID:
-            self.cut = self.cut or {}
-            self.cut[key] = (entry.epoch, entry.base_sequence)
+        self.cut = self.cut or {}
+        self.cut[key] = (entry.epoch, entry.base_sequence)
 
     def forget_cut(self, key: PartitionKey) -> None:
         """Forget such an entry."""
@@ -118,12 +132,11 @@ class RefusedId:
 
 
 def shrunk(table: dict[_K, _V]) -> dict[_K, _V]:
-    """Return the table something was just taken out of, as a copy whenever half of it has gone.
+    """Return the table something was just taken out of, as a copy when it is much too large for what is left.
 
     A dict keeps the memory of the most it ever held: a client that leaves one of a thousand would have it for nothing.
     """
-    left = len(table)
-    return table if left & (left - 1) else dict(table)
+    return dict(table) if table.__sizeof__() > MOST_BYTES_OF_ONE * (len(table) + 1) else table
 
 
 @lru_cache(maxsize=1_024)

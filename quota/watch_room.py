@@ -36,6 +36,9 @@ MOST_NOTED_WATCHED = 50_000
 MOST_CUT_OF_USER = 20_000
 """About 5 MB. They cost a client nothing: a request that is refused, and a connection that is closed."""
 
+MOST_CUT_AT_ONCE = 1_000
+"""Of a connection that closes. To note more takes as long as to end all of its entries."""
+
 MOST_CUT = 200_000
 """Of all users, about 50 MB."""
 

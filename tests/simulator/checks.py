@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pidgate.gateway.logs import Event
-from pidgate.quota.sticky import MOST_FURTHER_REFUSALS
+from pidgate.quota.sticky_entries import MOST_FURTHER_REFUSALS
 from pidgate.quota.verdicts import Reason
 from tests.simulator import byte_bound, gaps, logs, memory, quota_bound, transactions, waiting, wiretap
 from tests.simulator.clients.batches import ModelViolation

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pidgate.quota import sticky as sticky_module
 from pidgate.quota import sticky_entries, topic_names, watch_room
 from pidgate.quota.sticky import WATCH_MS, Look, StickyRefusals
 from pidgate.quota.topic_names import TopicNames
@@ -49,7 +48,7 @@ def test_a_pipeline_deeper_than_any_client_has_is_closed_and_nothing_of_it_passe
         if sticky.too_many_further("alice", batch(ID, sequence)):
             closed_at = sequence
             break
-    assert closed_at == sticky_module.MOST_FURTHER_REFUSALS + 1
+    assert closed_at == sticky_entries.MOST_FURTHER_REFUSALS + 1
     sticky.connection_closed(A)
     assert look(sticky, closed_at + 1) is Look.FIRST_SIGHT
 
@@ -210,7 +209,7 @@ def test_the_ids_watched_of_one_user_are_bounded(monkeypatch: pytest.MonkeyPatch
 
 def test_what_is_kept_of_one_id_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sticky_entries, "MOST_FORWARDED_OF_ID", sticky_entries.TOPIC_AS_PARTITIONS + 2)
-    monkeypatch.setattr(sticky_entries, "MOST_CUT_OF_ID", 1)
+    monkeypatch.setattr("pidgate.quota.sticky.MOST_CUT_AT_ONCE", 1)
     sticky = refused(10)
     for partition in (1, 2, 3):
         sticky.forwarded("alice", [batch(ID, 0, partition=partition)], 1)

@@ -12,6 +12,7 @@ from pidgate.quota import watch_room
 from pidgate.quota.sticky import WATCH_MS, Look, StickyRefusals
 from pidgate.quota.sticky_entries import TOPIC_AS_PARTITIONS, shrunk
 from pidgate.quota.watch_room import NoteRoom
+from tests.support.steps import MOST_STEPS, steps_of
 from tests.unit.quota.world import batch
 
 CUT, FORWARDED = 20, 40
@@ -172,3 +173,25 @@ def test_a_table_that_was_large_keeps_no_memory_for_it() -> None:
         many = shrunk(many)
         assert list(many) == list(range(key + 1, 1_000))
     assert sys.getsizeof(many) < before_bytes / 100
+
+
+@pytest.mark.parametrize("size", [*range(1, 70), 1_000, 1_023, 1_024, 1_025, 16_384, 16_385, 87_382])
+def test_a_table_is_not_copied_for_each_that_is_taken_out_and_put_back(size: int) -> None:
+    """A batch that comes back to a refusal is both, for each of a thousand partitions of a request."""
+    table = dict.fromkeys(range(size))
+    copies = 0
+    for _ in range(1_000):
+        del table[0]
+        before, table = table, shrunk(table)
+        copies += table is not before
+        table[0] = None
+    assert copies * size <= 2 * 1_000 + 2 * size
+
+
+def test_a_connection_that_closes_ends_all_entries_of_a_user_in_a_turn() -> None:
+    sticky = StickyRefusals(20_000)
+    for producer_id in range(20_000):
+        sticky.refused("mallory", batch(producer_id), 1, 0)
+    assert steps_of(lambda: sticky.connection_closed(1)) < 1.1 * MOST_STEPS
+    assert sticky.entries_of("mallory") == 0
+    assert kept(sticky, "mallory") == counted(sticky, "mallory") == (watch_room.MOST_CUT_AT_ONCE, 0)
