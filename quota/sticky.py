@@ -280,18 +280,22 @@ class StickyRefusals:
                 record.goes_over(epoch, self.topics.canonical(key[0]), key[1], connection_id)
                 self._end(user, producer_id, record, key)
 
-    def not_taken(self, user: User, producer_id: int, topic: bytes, partition: int) -> None:
-        """Note that a broker has refused a batch of the partition: what comes next may not follow it over any channel.
+    def not_taken(self, user: User, producer_id: int, keys: Collection[PartitionKey]) -> None:
+        """Note that a broker has refused batches of these partitions: what comes next may follow them over no channel.
 
-        The leader may be this broker again by then, and what was refused be on its way to another.
+        The leader may be this broker again by then, and what was refused be on its way to another. What was forwarded
+        is walked once for all of them: a client may make up both, thousands of topics.
         """
         record = self.watched.get(user, {}).get(producer_id)
-        if record is not None:
-            canonical = self.topics.canonical(topic)
-            for epoch, name in list(record.forwarded):
-                if name == topic or self.topics.canonical(name) == canonical:
-                    record.forget_forwarded(epoch, name, partition)
-            self._count_notes(user, producer_id, record)
+        if record is None:
+            return
+        by_topic: dict[bytes, set[int]] = {}
+        for topic, partition in keys:
+            by_topic.setdefault(self.topics.canonical(topic), set()).add(partition)
+        for (epoch, name), by_partition in list(record.forwarded.items()):
+            for partition in by_partition.keys() & by_topic.get(self.topics.canonical(name), ()):
+                record.forget_forwarded(epoch, name, partition)
+        self._count_notes(user, producer_id, record)
 
     def connection_closed(self, connection_id: int) -> None:
         """End the connection's entries: the client resends from its lowest unacknowledged sequence."""

@@ -6,7 +6,8 @@ Its bytes are counted against a byte rate when it is forwarded; above the rate t
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from itertools import repeat
 from typing import Final
 
 from pidgate.gateway.proxy.apis.api import FORWARD, HOLD, Api, ApiContext, InFlightRequest, Request, Step
@@ -24,7 +25,7 @@ from pidgate.protocol.produce_answers import (
     rewrite_end,
 )
 from pidgate.protocol.throttle import last_throttle_at, may_be_before_tags, raise_to
-from pidgate.protocol.work import PLACES_FOR_ONE, Steps, Walk
+from pidgate.protocol.work import PLACES_FOR_ONE, STEPS_PER_TURN, Steps, Walk
 from pidgate.quota.state import PendingDecision
 from pidgate.quota.verdicts import Close, Forward, ProducerBatch, Refuse, names_too_many_ids
 from pidgate.quota.wording import error_message
@@ -142,7 +143,7 @@ def _looked_at(
     if ends_in_tags and version >= FIRST_WITH_ENDPOINTS:
         rewritten = yield from rewrite_end(answer, start, context.translate)
     if errors:
-        _not_taken(context, note, errors)
+        yield from _not_taken(context, note, errors)
         if context.recorder is not None:
             context.recorder.produce_answered(note, errors)
     return rewritten
@@ -182,14 +183,18 @@ def _ids_in_order(batches: list[ProducerBatch]) -> tuple[int, ...]:
     return tuple(dict.fromkeys(batch[0] for batch in batches))
 
 
-def _not_taken(context: ApiContext, note: object, errors: list[PartitionError]) -> None:
-    """Have the batches of watched ids that the broker did not take looked at again when they come back."""
+def _not_taken(context: ApiContext, note: object, errors: list[PartitionError]) -> Iterator[None]:
+    """Have the batches of watched ids that the broker did not take looked at again when they come back.
+
+    Each has a turn of its own, as its topics and the answer's may be thousands. No client that is known mixes ids.
+    """
     sticky, user = context.admission.sticky, context.session.user
-    if user not in sticky.watched:
-        return
-    for topic, partition, _ in errors:
-        for producer_id in _ids_of(note):
-            sticky.not_taken(user, producer_id, topic, partition)
+    if user in sticky.watched:
+        keys = [(topic, partition) for topic, partition, _ in errors]
+        for at, producer_id in enumerate(_ids_of(note)):
+            if at:
+                yield from repeat(None, STEPS_PER_TURN)
+            sticky.not_taken(user, producer_id, keys)
 
 
 def _stop(context: ApiContext, request: Request, verdict: Refuse | Close, acks: int, now_ms: int) -> Step:

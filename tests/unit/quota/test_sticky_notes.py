@@ -140,7 +140,7 @@ def test_notes_are_counted_exactly(small: None) -> None:
                 sticky.look(user, one, connection, now_ms)
                 sticky.forwarded(user, [one], connection)
             elif act == 4:
-                sticky.not_taken(user, one[0], one[3], one[4])
+                sticky.not_taken(user, one[0], [(one[3], one[4])])
             elif act == 5:
                 sticky.connection_closed(connection)
             else:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 import pytest
 
 from pidgate.gateway.proxy.apis import produce
@@ -16,31 +18,55 @@ from pidgate.quota.sticky import Look
 from pidgate.quota.verdicts import Session
 from tests.support import raw
 from tests.support.frames import produce_request, record_batch
+from tests.support.steps import MOST_STEPS, steps_of
 
 NOT_LEADER = 6
+IDS = 8
+TOPICS, EPOCHS = 1_400, 5_400
+
+
+class Talk:
+    """A connection of alice, whose broker takes nothing of what it is sent."""
+
+    def __init__(self) -> None:
+        self.admission = Admission(Quotas(mode=Mode.ENFORCE, default=UserQuota.per_window(100)), lambda: 1, 0)
+        self.conversation = Conversation(self.admission, Session("alice", "", "10.0.0.1", 1))
+
+    def answered(self, topics: dict[str, list[int]]) -> Walk:
+        """The answer to a request with a batch of each of these ids, in one partition after the other."""
+        asked_of: list[tuple[str | UUID, list[tuple[int, bytes | None]]]] = [
+            (name, [(at, record_batch(one, 2, 0)) for at, one in enumerate(ids)])
+            for name, ids in topics.items()
+        ]
+        frame = produce_request(9, asked_of, correlation_id=1)
+        request = len(frame).to_bytes(4, "big") + frame
+        assert self.conversation.request(request, 4, len(request), 1_000) is FORWARD
+        outcome: dict[str, object] = {
+            **{"error_code": NOT_LEADER, "base_offset": -1, "log_append_time_ms": -1, "log_start_offset": 0},
+            **{"record_errors": [], "error_message": None},
+        }
+        answered = [
+            {"name": name, "partition_responses": [{"index": at, **outcome} for at in range(len(ids))]}
+            for name, ids in topics.items()
+        ]
+        body = {"responses": answered, "throttle_time_ms": 0}
+        response = Response()
+        response.buf = bytearray(raw.response(0, 9, body, correlation_id=1))
+        response.start, response.end = 4, len(response.buf)
+        asked = self.conversation.expect(1)
+        walk = asked.api.response(self.conversation, asked, response)
+        assert isinstance(walk, Walk)
+        return walk
+
+    def look(self, producer_id: int, topic: bytes, partition: int) -> Look:
+        return self.admission.sticky.look("alice", (producer_id, 2, 2, topic, partition), 1, 1_001)
 
 
 def looks_after(ids: list[int]) -> list[Look]:
     """How the next batch of each id is looked at when the broker has taken none of a request with a batch for each."""
-    admission = Admission(Quotas(mode=Mode.ENFORCE, default=UserQuota.per_window(100)), lambda: 1, 0)
-    talk = Conversation(admission, Session("alice", "", "10.0.0.1", 1))
-    parts: list[tuple[int, bytes | None]] = [(at, record_batch(one, 2, 0)) for at, one in enumerate(ids)]
-    frame = produce_request(9, [("t", parts)], correlation_id=1)
-    assert talk.request(len(frame).to_bytes(4, "big") + frame, 4, 4 + len(frame), 1_000) is FORWARD
-    outcome: dict[str, object] = {
-        **{"error_code": NOT_LEADER, "base_offset": -1, "log_append_time_ms": -1, "log_start_offset": 0},
-        **{"record_errors": [], "error_message": None},
-    }
-    answered = [{"index": at, **outcome} for at in range(len(ids))]
-    body = {"responses": [{"name": "t", "partition_responses": answered}], "throttle_time_ms": 0}
-    response = Response()
-    response.buf = bytearray(raw.response(0, 9, body, correlation_id=1))
-    response.start, response.end = 4, len(response.buf)
-    asked = talk.expect(1)
-    walk = asked.api.response(talk, asked, response)
-    assert isinstance(walk, Walk)
-    walk.finish()
-    return [admission.sticky.look("alice", (one, 2, 2, b"t", at), 1, 1_001) for at, one in enumerate(ids)]
+    talk = Talk()
+    talk.answered({"t": ids}).finish()
+    return [talk.look(one, b"t", at) for at, one in enumerate(ids)]
 
 
 @pytest.mark.parametrize("batches", [2, MOST_BATCHES_NOTED, MOST_BATCHES_NOTED + 1, 100])
@@ -53,3 +79,39 @@ def test_none_of_its_batches_counts_as_passed(batches: int, distinct: int) -> No
 def test_mutant_of_many_batches_the_first_id_alone_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(produce, "_noted", lambda batches: batches[0][0])
     assert looks_after([1] * MOST_BATCHES_NOTED + [2])[-1] is Look.PASSED
+
+
+def longest_turn_of_an_answer() -> int:
+    """Of each id thousands of topics were forwarded, and the broker knows none of those in the answer."""
+    talk = Talk()
+    names = [f"made-up-{at}" for at in range(TOPICS)]
+    walk = talk.answered({name: [1 + at % IDS] for at, name in enumerate(names)})
+    topics = [name.encode() for name in names]
+    for producer_id in range(1, 1 + IDS):
+        talk.admission.sticky.forwarded(
+            "alice",
+            [(producer_id, 2, 0, topic, 0) for topic in topics]
+            + [(producer_id, epoch, 0, topics[0], 0) for epoch in range(3, 3 + EPOCHS)],
+            1,
+        )
+        assert talk.look(producer_id, topics[-1], 0) is Look.PASSED
+    left, longest = True, 0
+
+    def turn() -> None:
+        nonlocal left
+        left = walk.go_on()
+
+    while left:
+        longest = max(longest, steps_of(turn))
+    looks = {talk.look(one, topic, 0) for one in range(1, 1 + IDS) for topic in topics}
+    assert looks == {Look.FIRST_SIGHT}
+    return longest
+
+
+def test_made_up_topics_hold_up_nobody() -> None:
+    assert longest_turn_of_an_answer() < MOST_STEPS
+
+
+def test_mutant_all_ids_have_one_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(produce, "STEPS_PER_TURN", 0)
+    assert longest_turn_of_an_answer() > MOST_STEPS
