@@ -7,9 +7,9 @@ keep that, and tests count the steps of the dearest frames that are still taken 
   it. They are above what Kafka's own clients send within their max.request.size of 1 MiB.
 * An answer may be as long as the cluster is large. Where every element of it has to be looked at, or all its bytes are
   hashed or searched, that is a Walk, which goes on for STEPS_PER_TURN and then lets the others go first.
-* Of what one read brought, or a mute held back, MOST_FRAMES_PER_TURN are handled, fewer where they bring new producer
-  ids or have many elements that are looked at (JUDGED_PER_TURN); the rest waits for the next turn. So do messages
-  between a worker and the state owner (gateway/process/message_reader.py).
+* Of what one read brought, or a mute held back, MOST_FRAMES_PER_TURN are handled, fewer where they are read, bring new
+  producer ids or have many elements that are looked at (JUDGED_PER_TURN); the rest waits for the next turn. So do
+  messages between a worker and the state owner (gateway/process/message_reader.py).
 
 Memory: what is made of a request is at most MEMORY_FACTOR times its size and MEMORY_SLACK_BYTES.
 """
@@ -63,11 +63,16 @@ JUDGED_PER_TURN: Final = 4_800
 that long, by the constants below, which are of the dearest request of each kind: requests without a batch end the turn
 as well."""
 
+READ_FOR: Final = 32
+"""A request, unless it is a Produce like the one before it: its head, and the end of its body, may have as many tagged
+fields as are read. Clients have five requests in flight."""
+
 DECIDED_FOR: Final = 32
 """A decision about an id, and the event that says so, take as long as judging so many batches of known ones."""
 
-PLACES_FOR_ONE: Final = 4
-"""Topics, partitions and old messages of a Produce that are walked for one batch judged: some have no batch in them."""
+JUDGED_FOR_PLACE: Final = 1
+"""Batches judged for each topic, partition and old message of a Produce: some have no batch in them, but tagged fields,
+which are among them (TAGS_BYTES_FOR_ONE) and take as long."""
 
 ANSWERED_BYTES_FOR_ONE: Final = 32
 """Of an answer of our own: a refusal of a Produce has 14 to 33 for each partition."""

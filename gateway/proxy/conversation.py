@@ -57,7 +57,7 @@ from pidgate.gateway.proxy.in_flight_requests import InFlightRequests
 from pidgate.names import bounded
 from pidgate.protocol.produce import PRODUCE
 from pidgate.protocol.versions import SPOKEN
-from pidgate.protocol.work import ANSWERED_BYTES_FOR_ONE, JUDGED_PER_TURN, MOST_FRAMES_PER_TURN
+from pidgate.protocol.work import ANSWERED_BYTES_FOR_ONE, JUDGED_PER_TURN, MOST_FRAMES_PER_TURN, READ_FOR
 from pidgate.quota.admission import Admission
 from pidgate.quota.byte_quota import ByteQuota
 from pidgate.quota.entities import User
@@ -97,15 +97,15 @@ class Conversation(ApiContext):
     # ---- from the client -------------------------------------------------------------------------------
 
     def request(self, buf: Buffer, start: int, end: int, now_ms: int) -> Step:
-        """Take the next whole request: buf[start:end] without its size prefix; the prefix lies before `start`.
+        """Take the next whole request: buf[start:end] without its size prefix, which lies before `start`.
 
-        Raises MalformedFrame when the client breaks the protocol and UnsupportedVersion when it asks what
-        was never offered: both end this connection, and only this one.
+        Raises MalformedFrame when the client breaks the protocol, UnsupportedVersion when it asks what was not offered.
         """
         if self.recorder is not None:
             self.recorder.requests += 1
         if self._intake is OPEN and isinstance(buf, bytes) and self._repeats(buf, start, end, now_ms):
             return FORWARD
+        self.judged += READ_FOR
         request = Request(buf, start, end, NOT_OFFERED)
         request.api = api = APIS.get(request.api_key << 16 | request.api_version & 0xFFFF, NOT_OFFERED)
         intake = self._intake
@@ -172,6 +172,7 @@ class Conversation(ApiContext):
 
     def _released(self, request: Request, now_ms: int) -> Step:
         """Decide about the first of the held requests; HOLD: it stays there."""
+        self.judged += READ_FOR
         if request.api.needs_identity:
             if self.unanswered.sasl_in_flight:
                 return HOLD
@@ -231,14 +232,12 @@ class Conversation(ApiContext):
             "authentication: none for this listener)",
         )
 
-    def drop_held(self) -> int:
-        """Forget the held requests of a client that has gone. Returns their bytes."""
-        dropped = self.held_bytes
+    def drop_held(self) -> None:
+        """Forget the held requests of a client that has gone."""
         self.pending = self.alteration = None
         self.held.clear()
         self.held_bytes = 0
         self._nothing_held()
-        return dropped
 
     def intake(self, now_ms: int) -> Intake:
         """Return how the next request is treated: looks whether the mute has ended, which no event reports."""

@@ -25,7 +25,7 @@ from pidgate.protocol.produce_answers import (
     rewrite_end,
 )
 from pidgate.protocol.throttle import last_throttle_at, may_be_before_tags, raise_to
-from pidgate.protocol.work import PLACES_FOR_ONE, STEPS_PER_TURN, Steps, Walk
+from pidgate.protocol.work import JUDGED_FOR_PLACE, STEPS_PER_TURN, Steps, Walk
 from pidgate.quota.state import PendingDecision
 from pidgate.quota.verdicts import Close, Forward, ProducerBatch, Refuse, names_too_many_ids
 from pidgate.quota.wording import error_message
@@ -49,7 +49,7 @@ class ProduceApi(Api):
             acks, transactional, batches = context.repeated.walk(buf, head)
         except ForbiddenTopic as forbidden:
             return _to_gateway_topic(context, request, forbidden.acks)
-        context.judged += context.repeated.places // PLACES_FOR_ONE
+        context.judged += JUDGED_FOR_PLACE * context.repeated.places
         if batches:
             if names_too_many_ids(batches, context.admission.ids_per_request):
                 return _close_for_ids(context)
@@ -79,12 +79,12 @@ class ProduceApi(Api):
             _, _, batches, _, places = walk_counting(request.buf, request.head)
         except KafkaProtocolError:
             return
-        context.judged += places // PLACES_FOR_ONE
+        context.judged += JUDGED_FOR_PLACE * places
         context.admission.not_forwarded(context.session.user, batches, now_ms)
 
     def while_muted(self, context: ApiContext, request: Request, now_ms: int) -> Step:
         acks, transactional, batches, _, places = walk_counting(request.buf, request.head)
-        context.judged += places // PLACES_FOR_ONE
+        context.judged += JUDGED_FOR_PLACE * places
         if not batches:
             return HOLD
         if names_too_many_ids(batches, context.admission.ids_per_request):

@@ -228,7 +228,7 @@ def test_a_fetch_that_did_not_wait_would_be_noticed(
     scene: Scene, kind: Kind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kind.api, "waits_for_size", False)
-    assert answered(scene, 200, kind) == 200
+    assert answered(scene, 100, kind) == 100
 
 
 def test_what_is_behind_a_fetch_that_waits_waits_too(scene: Scene) -> None:

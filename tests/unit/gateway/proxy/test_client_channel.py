@@ -22,7 +22,7 @@ from pidgate.gateway.proxy.frame_reservation import WAITED_FOR_MS, FrameReservat
 from pidgate.gateway.proxy.in_flight_requests import MOST_IN_FLIGHT
 from pidgate.gateway.proxy.reading import SCARCE_READ_BYTES
 from pidgate.gateway.proxy.receive_buffer import FIRST_LARGE_BYTES
-from pidgate.protocol.work import MOST_FRAMES_PER_TURN
+from pidgate.protocol.work import JUDGED_PER_TURN, READ_FOR
 from tests.support import raw
 from tests.support.paper_transport import PaperTransport
 from tests.support.scene import MiB, Pair, Scene, answer, frame_of, heartbeat, produce_of
@@ -307,7 +307,7 @@ def test_a_flood_of_small_requests_pauses_until_answers_come(scene: Scene) -> No
     flood = b"".join(heartbeat(number) for number in range(MOST_IN_FLIGHT))
     pair.client.receive(flood)
     assert not pair.client.is_reading()
-    scene.turns(MOST_IN_FLIGHT // MOST_FRAMES_PER_TURN)
+    scene.turns(MOST_IN_FLIGHT * READ_FOR // JUDGED_PER_TURN)
     assert not pair.client.is_reading()
     pair.broker.receive(answer(0))
     assert pair.client.is_reading()

@@ -17,6 +17,7 @@ from pidgate.gateway.proxy import client_channel
 from pidgate.gateway.proxy import conversation as conversation_of
 from pidgate.gateway.proxy.apis import client_quotas, producer_ids, topics
 from pidgate.gateway.proxy.apis import produce as produce_api
+from pidgate.gateway.proxy.buffers import READ_BUFFER_BYTES
 from pidgate.gateway.proxy.conversation import HELD_LIMIT_BYTES, Conversation
 from pidgate.protocol import codec, fetch, frames, messages, metadata, produce, produce_answers, work
 from pidgate.protocol.errors import FrameTooLarge, KafkaProtocolError
@@ -431,13 +432,14 @@ def test_many_small_frames_in_one_read(scene: Scene) -> None:
         raw.request(17, 0, {"mechanism": ""}, correlation_id=n, client_id=None) for n in range(9_000)
     )
     assert steps_of(lambda: pair.client.receive(flood)) < MOST_STEPS
-    for _ in range(9_000 // work.MOST_FRAMES_PER_TURN + 1):
+    for _ in range(9_000 * work.READ_FOR // work.JUDGED_PER_TURN + 1):
         assert steps_of(scene.turns) < MOST_STEPS
     assert len(pair.client.sent()) >= 9_000 * 12
 
 
 def test_without_turns_it_is_noticed(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_channel, "MOST_FRAMES_PER_TURN", 1_000_000)
+    monkeypatch.setattr(conversation_of, "READ_FOR", 0)
     pair = scene.connect()
     flood = b"".join(
         raw.request(17, 0, {"mechanism": ""}, correlation_id=n, client_id=None) for n in range(9_000)
@@ -456,11 +458,10 @@ def produced() -> bytes:
 
 
 def added() -> bytes:
-    """Return as many beginnings of a transaction, each of a new id, as a turn takes of any frames."""
+    """Return beginnings of a transaction, each of a new id: more than a turn takes."""
     part = {"transactional_id": "t", "producer_epoch": 0, "group_id": "g"}
     return b"".join(
-        raw.request(ADD_OFFSETS, 3, {**part, "producer_id": 1_000 + n}, correlation_id=n)
-        for n in range(work.MOST_FRAMES_PER_TURN)
+        raw.request(ADD_OFFSETS, 3, {**part, "producer_id": 1_000 + n}, correlation_id=n) for n in range(500)
     )
 
 
@@ -505,9 +506,55 @@ def asked_for_in_one_read() -> int:
 
 
 def test_new_ids_that_are_asked_for_are_decided_about_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert asked_for_in_one_read() == work.JUDGED_PER_TURN // work.DECIDED_FOR
+    assert asked_for_in_one_read() == work.JUDGED_PER_TURN // (work.READ_FOR + work.DECIDED_FOR)
+    monkeypatch.setattr(conversation_of, "READ_FOR", 0)
     monkeypatch.setattr(producer_ids, "DECIDED_FOR", 0)
     assert asked_for_in_one_read() == 400
+
+
+# ---- requests that are small, with as many tagged fields as may be ----------------------------------------
+
+TAGS = bytes([MAX_TAGS]) + b"".join(bytes([tag, 0]) for tag in range(MAX_TAGS))
+OF_NOBODY = struct.pack(">qh", -1, 0)
+
+TAGGED: dict[str, tuple[int, int, bytes]] = {
+    "ApiVersions": (18, 5, b"\2a\2b\0" + struct.pack(">i", -1)),
+    "AddOffsetsToTxn": (ADD_OFFSETS, 3, b"\2t" + OF_NOBODY + b"\2g"),
+    "AddPartitionsToTxn": (24, 3, b"\2t" + OF_NOBODY + b"\2\2t\2\0\0\0\0" + TAGS),
+    "InitProducerId": (INIT_PRODUCER_ID, 4, b"\0" + struct.pack(">i", 1) + OF_NOBODY),
+} | {
+    f"Produce, {topics} topics": (
+        PRODUCE,
+        9,
+        b"\0" + struct.pack(">hi", 1, 1) + bytes([1 + topics]) + topics * (b"\2t\1" + TAGS),
+    )
+    for topics in (0, 1, 2, 3, 5, 10)
+}
+
+
+def of_tags(kind: str) -> bytes:
+    """Return as many such requests as one read takes, without a client id: their heads are read each time."""
+    api_key, version, body = TAGGED[kind]
+    frame = framed(struct.pack(">hhih", api_key, version, 1, 0) + TAGS + body + TAGS)
+    return frame * (READ_BUFFER_BYTES // len(frame))
+
+
+@pytest.mark.parametrize("kind", TAGGED)
+def test_small_requests_with_many_tagged_fields(scene: Scene, kind: str) -> None:
+    pair = scene.connect()
+    frames = of_tags(kind)
+    assert steps_of(lambda: pair.client.receive(frames)) < MOST_STEPS
+    assert not pair.channel.is_gone
+
+
+@pytest.mark.parametrize("kind", ["ApiVersions", "AddOffsetsToTxn", "Produce, 0 topics", "Produce, 1 topics"])
+def test_small_requests_that_do_not_count_are_noticed(
+    scene: Scene, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conversation_of, "READ_FOR", 0)
+    pair = scene.connect()
+    frames = of_tags(kind)
+    assert steps_of(lambda: pair.client.receive(frames)) > MOST_STEPS
 
 
 # ---- dear requests of one read, or let go by one release -------------------------------------------------
@@ -559,7 +606,7 @@ DEAR: dict[str, tuple[Callable[[int], bytes], Any, str, int]] = {
     "the name in another": (lambda n: deleted(["x" + OWN * 900]), topics, "NAMED_FOR_BYTE", 0),
     "DescribeClientQuotas": (lambda n: described(), client_quotas, "QUOTAS_FOR_BYTE", 0),
     "AlterClientQuotas": (lambda n: mentioned(), client_quotas, "QUOTAS_FOR_BYTE", 0),
-    "Produce without records": (lambda n: without_records("t"), produce_api, "PLACES_FOR_ONE", 1 << 30),
+    "Produce without records": (lambda n: without_records("t"), produce_api, "JUDGED_FOR_PLACE", 0),
     "Produce to a gateway topic": (
         lambda n: without_records(OWN),
         conversation_of,
@@ -610,8 +657,9 @@ def steps_of_held(frame: bytes, count: int) -> int:
     try:
         pair = scene.connect()
         pair.channel.conversation.mute(scene.time_ms + 1_000)
-        pair.client.receive(frame * count)
-        scene.turns(count)
+        for _ in range(count):
+            pair.client.receive(frame)
+            scene.turns()
         assert len(pair.channel.conversation.held) == count
         return longest_release(scene, pair)
     finally:
@@ -629,6 +677,7 @@ def test_dear_requests_of_one_read_without_turns_are_noticed(
 ) -> None:
     _, module, name, endless = DEAR[kind]
     monkeypatch.setattr(module, name, endless)
+    monkeypatch.setattr(conversation_of, "READ_FOR", 0)
     assert steps_of_read(in_one_read(kind)) > MOST_STEPS
 
 
@@ -644,7 +693,7 @@ def test_so_do_old_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     frame, count = old_messages(8_000), 5
     assert len(frame) * count <= HELD_LIMIT_BYTES
     assert steps_of_held(frame, count) < MOST_STEPS
-    monkeypatch.setattr(produce_api, "PLACES_FOR_ONE", 1 << 30)
+    monkeypatch.setattr(produce_api, "JUDGED_FOR_PLACE", 0)
     assert steps_of_held(frame, count) > MOST_STEPS
 
 
@@ -665,5 +714,5 @@ def test_refused_behind_a_mute_in_turns(monkeypatch: pytest.MonkeyPatch) -> None
 
     assert steps() < MOST_STEPS
     monkeypatch.setattr(conversation_of, "ANSWERED_BYTES_FOR_ONE", 1 << 30)
-    monkeypatch.setattr(produce_api, "PLACES_FOR_ONE", 1 << 30)
+    monkeypatch.setattr(produce_api, "JUDGED_FOR_PLACE", 0)
     assert steps() > MOST_STEPS
