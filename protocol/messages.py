@@ -147,6 +147,14 @@ def client_software(buf: Buffer, head: RequestHead) -> tuple[str, str] | None:
     return reader.string(), reader.string()
 
 
+def names_node(buf: Buffer, head: RequestHead) -> bool:
+    """Return whether an ApiVersions request of FIRST_WITH_MEANT_NODE or later says which node it is meant for."""
+    _, reader = _request(buf, head, API_VERSIONS)
+    for _ in range(3):
+        reader.skip_string()  # client_software_name and client_software_version, ClusterId
+    return reader.i32() >= 0
+
+
 def without_meant_node(buf: Buffer, head: RequestHead) -> bytes:
     """Return an ApiVersions request of FIRST_WITH_MEANT_NODE or later, framed, with neither cluster nor node in it.
 

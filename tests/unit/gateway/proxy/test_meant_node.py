@@ -118,3 +118,23 @@ def test_who_named_its_node_is_closed_and_not_sent_to_another_when_the_node_is_g
                 assert first.peers[-1].frames == [api_versions(5, meant(None, -1))[4:]]
 
     run(scenario())
+
+
+def test_who_named_no_node_is_served_by_another_at_once_when_the_node_is_gone() -> None:
+    """A client does not know yet which node its first connection reaches, and its NodeId is -1."""
+
+    async def versions(head: RequestHead, _peer: Peer) -> bytes:
+        return framed(head.correlation_id.to_bytes(4, "big"), b"\0\0", b"\x01", bytes(4), b"\0")
+
+    async def scenario() -> None:
+        async with ScriptedBroker() as second, ScriptedBroker({messages.API_VERSIONS: versions}) as first:
+            first.nodes = {1: (HOST, first.port), 2: (HOST, second.port)}
+            async with gateway_before(first.address) as gateway:
+                await until(gateway.gateway.is_ready)
+                await second.stop()
+                client = await gateway.connect(gateway.first_node_port + 2)
+                client.send(api_versions(5, meant(None, -1)))
+                assert await client.frame()
+                assert first.peers[-1].frames == [api_versions(5, meant(None, -1))[4:]]
+
+    run(scenario())
