@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pidgate.events.patterns import Pattern
 from pidgate.pipeline.history.cast import DAILY, Deployment, User, cast
 from pidgate.pipeline.history.fleets import planned, rollouts
+from pidgate.pipeline.history.lives import Lives
 from pidgate.pipeline.history.loops import is_crashing
 from pidgate.pipeline.history.shard import day_of
 from pidgate.pipeline.history.world import DAY_MS, USAGE_MS, World
@@ -23,6 +24,8 @@ from pidgate.pipeline.history.world import DAY_MS, USAGE_MS, World
 LABELS = "user string, pattern string"
 WRITTEN = "type string, rows bigint"
 EVENTS_A_TASK = 1_000_000
+HABIT_DAYS = 3
+"""A fleet that grew on fewer days has no habit: a few instances that never follow their load are steady ones."""
 _GUESSES = 3
 _EVENTS_A_LIFE = 7
 """Four of connections, an answer, a decision, an id_usage."""
@@ -101,22 +104,28 @@ def labels(spark: SparkSession, world: World) -> DataFrame:
 def patterns(world: World, user: User) -> set[Pattern]:
     """Return the patterns that can be seen of the user: a fleet that was never rolled out is a steady one."""
     lives = planned(world, user)
-    begun = np.bincount(lives.deployment[lives.start_ms >= world.begin_ms], minlength=len(user.deployments))
+    begun = lives[lives.start_ms >= world.begin_ms]
     return {
         found
         for deployment in user.deployments
-        if (found := _pattern(world, deployment, int(begun[deployment.number]))) is not None
+        if (found := _pattern(world, deployment, begun[begun.deployment == deployment.number])) is not None
     } or {Pattern.UNKNOWN}
 
 
-def _pattern(world: World, deployment: Deployment, begun: int) -> Pattern | None:
-    if deployment.pattern is Pattern.ROLLING_DEPLOYMENT and not len(rollouts(world, deployment)):
-        return Pattern.STEADY
+def _pattern(world: World, deployment: Deployment, begun: Lives) -> Pattern | None:
+    """Return what the deployment shows in these days, of its lives that begin in them; None: nothing."""
+    if deployment.pattern is Pattern.ROLLING_DEPLOYMENT:
+        # Who keeps its transactional ids keeps its producer ids: a roll-out brings none.
+        shows = len(rollouts(world, deployment)) and not deployment.is_transactional
+        return Pattern.ROLLING_DEPLOYMENT if shows else Pattern.STEADY
+    if deployment.pattern is Pattern.AUTOSCALING:
+        grew = np.unique((begun.start_ms - world.begin_ms) // DAY_MS)
+        return Pattern.AUTOSCALING if len(grew) >= HABIT_DAYS else Pattern.STEADY
     if deployment.pattern is Pattern.RESTART_LOOP:
         days = range(world.days)
         return deployment.pattern if any(is_crashing(world, deployment, day) for day in days) else None
     if deployment.pattern in DAILY or deployment.pattern is Pattern.STEADY:
         return deployment.pattern
-    if not begun and deployment.is_harmful:
+    if not len(begun) and deployment.is_harmful:
         return None
-    return deployment.pattern if begun else Pattern.STEADY
+    return deployment.pattern if len(begun) else Pattern.STEADY

@@ -13,6 +13,8 @@ from pidgate.pipeline.history.world import DAY_MS, HOUR_MS, MINUTE_MS, World, di
 
 _BACKOFF_MS, _LONGEST_BACKOFF_MS, _FORGIVEN_MS = 10_000, 300_000, 600_000
 """Kubernetes' CrashLoopBackOff: 10 s, doubled to 5 minutes, forgotten after 10 minutes of running."""
+_CUT = 0.1
+"""Of the processes that die, those whose connections are cut: the kernel closes them, unless something was not read."""
 _MANY = 1_000_000
 
 
@@ -91,7 +93,7 @@ def _crashing(world: World, deployment: Deployment, day: int, roll: np.random.Ge
                 process,
                 1,
                 requests=requests,
-                close=roll.choice((CLIENT, RESET), most, p=(0.6, 0.4)),
+                close=roll.choice((CLIENT, RESET), most, p=(1 - _CUT, _CUT)),
             )
         )
     return together(parts)

@@ -110,7 +110,7 @@ def _crowds(calm: DataFrame) -> DataFrame:
 
 
 def _sessions(calm: DataFrame, span: Span) -> DataFrame:
-    """Group starts into sessions: count those that replaced (or deployed) instances, and those that added some.
+    """Group starts into sessions: count those that replaced instances, and those that added some.
 
     replaced_ids: starts in the former; alive_most, alive_least: instances at once, after the head.
     """
@@ -135,10 +135,9 @@ def _sessions(calm: DataFrame, span: Span) -> DataFrame:
     sessions = sessions.where(f.col("session_ms") > head_ms)
     # What was not there before cannot have been replaced.
     gone = f.least("ends", "before")
-    is_first = (f.col("session") == 1) & (f.col("before") == 0)
     replaced = (
         (f.col("starts") >= FEWEST_INSTANCES)
-        & (is_first | (gone >= REPLACED * f.col("starts")))
+        & (gone >= REPLACED * f.col("starts"))
         & (f.col("starts") >= REPLACED * f.col("before"))
     )
     return sessions.groupBy(*APP).agg(

@@ -14,6 +14,9 @@ EVEN = (0.8, 1.25)
 """An interval is like the one before: this multiple of it. Of intervals by chance, one in nine is."""
 GROWN = (1.5, 3.0)
 """It has grown as back-offs do (10, 20, 40 s). Of intervals by chance, one in seven has."""
+RESTART_PAUSE_MS = (2_000, 6 * 60_000)
+"""Pauses of supervisors before they start a process again: seconds (systemd, a shell loop) up to the five minutes at
+which Kubernetes' back-off ends, and the start itself."""
 PERIODS_MS = tuple(minutes * 60_000 for minutes in (1, 5, 10, 15, 30, 60, 120, 180, 240, 360, 720, 1440))
 """Periods that the hours of crontabs are multiples of."""
 
@@ -23,9 +26,9 @@ def cadence(known: DataFrame) -> DataFrame:
 
     bursts: starts of one or several producers; interval_ms, pause_ms: between their beginnings, and from the last
     use of one to the next (geometric means); beat_share: of the intervals, or else of the pauses, those that equal
-    the one before or have grown as a back-off does; grown: how many of them grew; overlap_share: bursts that began
-    while the one before was in use; clock: from 0 (any time) to 1 (always the same second, minute, ... of the period
-    clock_ms); clock_periods: periods with a start in them.
+    the one before or have grown as a back-off does; grown: how many of them grew; restart_share: of the pauses, those
+    that supervisors make; overlap_share: bursts that began while the one before was in use; clock: from 0 (any time)
+    to 1 (always the same second, minute, ... of the period clock_ms); clock_periods: periods with a start in them.
     `known`: producers with their `source`; those older than the history are left out.
     """
     ticks = (
@@ -88,6 +91,7 @@ def _sums() -> list[Column]:
         f.count("step").alias("steps"),
         f.count_if(f.col("step").between(*EVEN)).alias("even"),
         f.count_if(f.col("step").between(*GROWN)).alias("grown"),
+        f.count_if(f.col("pause_ms").between(*RESTART_PAUSE_MS)).alias("restarts"),
         f.count("pause_step").alias("pause_steps"),
         f.count_if(f.col("pause_step").between(*EVEN)).alias("pause_even"),
         f.count_if(f.col("pause_step").between(*GROWN)).alias("pause_grown"),
@@ -122,6 +126,7 @@ def _features() -> list[Column]:
         f.col("pause_ms").cast("bigint").alias("pause_ms"),
         f.greatest(on_beat, pauses_on_beat).alias("beat_share"),
         f.greatest("grown", "pause_grown").alias("grown"),
+        _share(f.col("restarts"), "intervals").alias("restart_share"),
         _share(f.col("overlaps"), "intervals").alias("overlap_share"),
         (f.col("burst_ids") / f.col("bursts")).alias("ids_per_burst"),
         best["clock"].alias("clock"),

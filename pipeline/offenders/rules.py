@@ -29,9 +29,14 @@ of Kubernetes' back-off."""
 LONGEST_LOOP_MS = 20 * 60_000
 """Kubernetes waits 5 minutes at most and calls what ran for 10 a success."""
 CRASHES = 0.3
-"""Of the closed connections, so many were cut and not closed: their process died. Then no beat is needed ..."""
+"""Of the connections that clients closed, so many were cut: their process died. Then no beat is needed ..."""
 LONGEST_CRASH_LOOP_MS = 2 * 3_600_000
 """... and what runs for an hour before it dies is a loop, too."""
+RESTARTS = 0.95
+"""Of the pauses, so many are a supervisor's: the kernel closes the connections of most processes that die, so that
+nothing was cut. Neither is a beat needed then, if it is a process that comes and not a piece of work ..."""
+SHORTEST_PROCESS_MS = 10_000
+"""... by its life."""
 OVERLAP = 0.2
 """Of the starts of one process after another, so many at most find the one before still in use."""
 CLOCK = 0.8
@@ -77,6 +82,10 @@ class Rule:
 _IN_TURN = f"bursts >= {FEWEST_BURSTS} and overlap_share <= {OVERLAP}"
 _AT_A_BEAT = f"beat_share >= {BEAT} and interval_ms <= {LONGEST_LOOP_MS}"
 _CRASHING = f"resets >= {CRASHES} and interval_ms <= {LONGEST_CRASH_LOOP_MS}"
+_RESTARTED = (
+    f"restart_share >= {RESTARTS} and life_ms >= {SHORTEST_PROCESS_MS} and requests > {BATCH_REQUESTS}"
+    f" and interval_ms <= {LONGEST_CRASH_LOOP_MS}"
+)
 _NO_BATCHES = (
     f"(one_request < {MOST} and interval_ms >= {SHORTEST_LOOP_MS} or interval_ms >= {SHORTEST_EMPTY_LOOP_MS})"
 )
@@ -100,8 +109,17 @@ SOURCES: tuple[Rule, ...] = (
     ),
     Rule(
         Pattern.RESTART_LOOP,
-        f"{_IN_TURN} and ({_AT_A_BEAT} or {_CRASHING}) and {_NO_BATCHES} and {_OTHER_PROCESS}",
-        ("bursts", "interval_ms", "pause_ms", "beat_share", "grown", "overlap_share", "resets"),
+        f"{_IN_TURN} and ({_AT_A_BEAT} or {_CRASHING} or {_RESTARTED}) and {_NO_BATCHES} and {_OTHER_PROCESS}",
+        (
+            "bursts",
+            "interval_ms",
+            "pause_ms",
+            "beat_share",
+            "grown",
+            "restart_share",
+            "overlap_share",
+            "resets",
+        ),
     ),
     Rule(
         Pattern.PRODUCER_PER_ERROR,

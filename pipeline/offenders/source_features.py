@@ -11,13 +11,12 @@ SHORT_LIFE_MS = 1_000
 """Life of an id that was made for one batch: the batch is sent, the producer closed."""
 
 
-def source_features(known: DataFrame, connections: DataFrame) -> DataFrame:
+def source_features(known: DataFrame, cut: DataFrame) -> DataFrame:
     """One row per `source` that brought ids within the history.
 
     new_ids were admitted, refused_ids never. Shares and lives are of `used` ids, of which requests are known.
-    alive: how many were in use at once, on average. connections: new ones, over the ids (about); resets: of the
-    connections that were closed, the share that the client did not close in good order.
-    `known`: producers with `source`; `connections`: per source.
+    alive: how many were in use at once, on average. connections: new ones, over the ids (about).
+    `known`: producers with `source`; `cut`: cut_connections().
     """
     started = known.where("started_ms is not null")
     used = f.col("requests").isNotNull()
@@ -43,24 +42,7 @@ def source_features(known: DataFrame, connections: DataFrame) -> DataFrame:
     length_ms = f.greatest(f.col("end_ms") - f.col("first_ms"), f.lit(1))
     alive = (f.col("lives_ms") / length_ms).alias("alive")
     summed = summed.select("*", alive, length_ms.alias("active_ms")).drop("lives_ms")
-    return summed.join(cadence(started), "source", "left").join(connections, "source", "left")
-
-
-def closings(connections: DataFrame, places: DataFrame) -> DataFrame:
-    """One row per `source`: resets, the share of its closed connections that did not end in good order."""
-    ended = (
-        connections.where("phase = 'close'")
-        .groupBy("user", "client_id", "address")
-        .agg(
-            f.sum("count").alias("closed"),
-            f.sum(f.when(f.col("close_reason") == "reset", f.col("count")).otherwise(0)).alias("reset"),
-        )
-    )
-    there = ended.join(
-        places.select("user", "client_id", "address", "source"), ["user", "client_id", "address"]
-    )
-    summed = there.groupBy("source").agg(f.sum("closed").alias("closed"), f.sum("reset").alias("reset"))
-    return summed.select("source", (f.col("reset") / f.col("closed")).alias("resets"))
+    return summed.join(cadence(started), "source", "left").join(cut, "source", "left")
 
 
 def _share(part: Column, whole: Column) -> Column:

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame
 
 from pidgate.pipeline.offenders.app_features import app_features
+from pidgate.pipeline.offenders.closings import cut_connections, until_closed
 from pidgate.pipeline.offenders.findings import findings, judged_apps, judged_sources
 from pidgate.pipeline.offenders.places import places
 from pidgate.pipeline.offenders.producers import producers, span_of
-from pidgate.pipeline.offenders.source_features import closings, source_features
+from pidgate.pipeline.offenders.source_features import source_features
 from pidgate.pipeline.runs import Keep
 
 
@@ -32,9 +33,9 @@ def offenders(events: Events, keep: Keep) -> DataFrame:
     met = keep("producers", producers(events.decisions, events.usage, events.errors))
     there = keep("places", places(met, events.decisions, events.usage))
     known = met.join(there.select("user", "place", "source"), ["user", "place"])
-    features = source_features(known, closings(events.connections, there))
+    features = source_features(known, cut_connections(events.connections, there))
     sources = keep("sources", judged_sources(features, there))
-    calm = keep("calm", _calm(known, sources, there))
+    calm = keep("calm", until_closed(_calm(known, sources, there), events.connections))
     apps = keep("apps", judged_apps(app_features(calm, span_of(met))))
     return findings(sources, apps)
 

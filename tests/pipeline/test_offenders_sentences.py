@@ -26,6 +26,7 @@ LOOP = {
     "pause_ms": None,
     "beat_share": 0.98765,
     "overlap_share": 0.0,
+    "restart_share": 1.0,
     "resets": None,
 }
 
@@ -47,6 +48,7 @@ def test_a_finding_in_words() -> None:
         "interval_ms": "240000",
         "beat_share": "0.988",
         "grown": "5",
+        "restart_share": "1.0",
         "overlap_share": "0.0",
         "sources": "1",
     }
