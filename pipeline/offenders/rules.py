@@ -32,11 +32,11 @@ CRASHES = 0.3
 """Of the connections that clients closed, so many were cut: their process died. Then no beat is needed ..."""
 LONGEST_CRASH_LOOP_MS = 2 * 3_600_000
 """... and what runs for an hour before it dies is a loop, too."""
-RESTARTS = 0.95
+RESTARTS = 0.8
 """Of the pauses, so many are a supervisor's: the kernel closes the connections of most processes that die, so that
-nothing was cut. Neither is a beat needed then, if it is a process that comes and not a piece of work ..."""
+nothing was cut. No beat is needed either, if what comes is a process and no piece of work ..."""
 SHORTEST_PROCESS_MS = 10_000
-"""... by its life."""
+"""... by its life. Others are those of processes that died before they sent anything."""
 OVERLAP = 0.2
 """Of the starts of one process after another, so many at most find the one before still in use."""
 CLOCK = 0.8
@@ -81,11 +81,11 @@ class Rule:
 
 _IN_TURN = f"bursts >= {FEWEST_BURSTS} and overlap_share <= {OVERLAP}"
 _AT_A_BEAT = f"beat_share >= {BEAT} and interval_ms <= {LONGEST_LOOP_MS}"
-_CRASHING = f"resets >= {CRASHES} and interval_ms <= {LONGEST_CRASH_LOOP_MS}"
 _RESTARTED = (
     f"restart_share >= {RESTARTS} and life_ms >= {SHORTEST_PROCESS_MS} and requests > {BATCH_REQUESTS}"
-    f" and interval_ms <= {LONGEST_CRASH_LOOP_MS}"
+    f" and failed < {MOST}"
 )
+_CRASHING = f"(resets >= {CRASHES} or {_RESTARTED}) and bursts >= {TURNOVER} and interval_ms <= {LONGEST_CRASH_LOOP_MS}"
 _NO_BATCHES = (
     f"(one_request < {MOST} and interval_ms >= {SHORTEST_LOOP_MS} or interval_ms >= {SHORTEST_EMPTY_LOOP_MS})"
 )
@@ -109,7 +109,7 @@ SOURCES: tuple[Rule, ...] = (
     ),
     Rule(
         Pattern.RESTART_LOOP,
-        f"{_IN_TURN} and ({_AT_A_BEAT} or {_CRASHING} or {_RESTARTED}) and {_NO_BATCHES} and {_OTHER_PROCESS}",
+        f"{_IN_TURN} and ({_AT_A_BEAT} or {_CRASHING}) and {_NO_BATCHES} and {_OTHER_PROCESS}",
         (
             "bursts",
             "interval_ms",
