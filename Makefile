@@ -13,7 +13,7 @@ SEEDS  ?= 1000
 FOR    ?= 10m
 HOURS  ?= 2
 PARTS  ?=
-PRODUCT := protocol quota events gateway pipeline sandbox who load cli pidgate bench deploy examples
+PRODUCT := protocol quota events gateway pipeline history sandbox who load cli pidgate bench deploy examples
 
 # Tests start hundreds of gateways: each takes a second more where Python may not keep what it compiled.
 unexport PYTHONDONTWRITEBYTECODE

@@ -25,11 +25,10 @@ import duckdb
 
 from bench.events_topic import fill
 from bench.machine import describe
-from bench.pipeline_scale import INGEST, JOBS, RESULTS
+from bench.pipeline_scale import HISTORY, INGEST, JOBS, RESULTS, command_of
 from bench.process_cost import cost_of
 from bench.statistics import Spread, ratios
 from bench.targets import ROOT
-from pidgate.child_python import python_module
 from pidgate.sandbox.jars import NEWEST
 from pidgate.sandbox.kafka import Cluster
 from pidgate.sandbox.spec import ClusterSpec
@@ -77,7 +76,7 @@ def main() -> None:
         tables = options.tables or passing / "tables"
         if not tables.exists():
             size = ("--events", options.events, "--users", options.users, "--seed", options.seed)
-            _run(ROOT, "history", tables, list(map(str, size)))
+            _run(ROOT, HISTORY, tables, list(map(str, size)))
         more: dict[str, Sequence[str]] = dict(JOBS)
         if INGEST in options.jobs:
             servers = stack.enter_context(Cluster(ClusterSpec())).bootstrap_servers()
@@ -121,7 +120,7 @@ def _pairs(
 
 def _run(tree: Path, job: str, tables: Path, options: Sequence[str]) -> Cost:
     """One job to its end. Raises SystemExit with its last words when it fails."""
-    command = python_module("pidgate.pipeline", job, "--tables", str(tables), *options)
+    command = command_of(job, tables, options)
     environment = os.environ | {"PYTHONPATH": str(tree)}
     began_s, cpu_ns = time.monotonic(), 0
     with tempfile.TemporaryFile("w+") as said:

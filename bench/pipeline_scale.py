@@ -1,6 +1,6 @@
 """The pipeline at size: how long each job takes, and what all its processes together hold, at 5 and 50 million events.
 
-A history is made up by the pipeline's own generator; then the jobs run one after the other, each as a person would run
+A history is made up (`python -m pidgate.history`); then the jobs run one after the other, each as a person would run
 it. Ingest takes a million events of such a history out of a real Kafka on the same cores. Memory is the proportional
 set size (PSS) of the whole family of processes, looked at twice a second, so that what forked Python workers share
 counts once. Needs a Java 17 or 21, some 30 GB of disk and half an hour.
@@ -47,6 +47,8 @@ JOBS: Final[Mapping[str, Sequence[str]]] = {
     "offenders": (),
     "recommend": ("--candidates", RATES),
 }
+HISTORY: Final = "history"
+"""Made up by a module of its own, no job of the pipeline."""
 INGEST: Final = "ingest"
 INGEST_EVENTS: Final = 1_000_000
 """By more the broker is measured, which keeps them in memory."""
@@ -96,7 +98,7 @@ def main() -> None:
         for events in options.events:
             tables = folder / f"tables-{events}-{options.seed}"
             if not (tables / "labels").exists():
-                runs.append(_run("history", events, tables, _history(events, options.seed)))
+                runs.append(_run(HISTORY, events, tables, _history(events, options.seed)))
             runs += [_run(job, events, tables, JOBS[job]) for job in JOBS if job in options.jobs]
             found += _found(tables, events, options.seed)
     content = {
@@ -124,7 +126,7 @@ def problem(content: Mapping[str, Any]) -> str | None:
     for row in content["found"]:
         if set(row) != {"events", "seed", *JUDGED}:
             return f"a row of what was found has {', '.join(row)}"
-    measured = [(row["job"], row["events"]) for row in content["runs"] if row["job"] != "history"]
+    measured = [(row["job"], row["events"]) for row in content["runs"] if row["job"] != HISTORY]
     wanted = [(INGEST, INGEST_EVENTS), *((job, size) for size in SIZES for job in JOBS)]
     if measured != wanted:
         return f"it measures {measured}, not {wanted}"
@@ -145,7 +147,7 @@ def _ingest(folder: Path, seed: int) -> Iterator[Run]:
     """Make a history and take it out of a topic into tables of its own."""
     tables = folder / f"tables-{INGEST_EVENTS}-{seed}"
     if not (tables / "labels").exists():
-        yield _run("history", INGEST_EVENTS, tables, _history(INGEST_EVENTS, seed))
+        yield _run(HISTORY, INGEST_EVENTS, tables, _history(INGEST_EVENTS, seed))
     with Cluster(ClusterSpec()) as cluster, tempfile.TemporaryDirectory(dir=folder) as taken:
         servers = cluster.bootstrap_servers()
         fill(servers, tables)
@@ -170,9 +172,15 @@ def _decisions(tables: Path) -> int:
     return sum(pq.read_metadata(file).num_rows for file in files)
 
 
+def command_of(job: str, tables: Path, options: Sequence[str]) -> list[str]:
+    """Return the command that runs a job over the tables, or makes the history up."""
+    words = ("pidgate.history",) if job == HISTORY else ("pidgate.pipeline", job)
+    return python_module(*words, "--tables", str(tables), *options)
+
+
 def _run(job: str, events: int, tables: Path, options: Sequence[str]) -> Run:
     """One job to its end. Raises SystemExit with its last words when it fails."""
-    command = python_module("pidgate.pipeline", job, "--tables", str(tables), *options)
+    command = command_of(job, tables, options)
     began_s, peak_bytes = time.monotonic(), 0
     with tempfile.TemporaryFile("w+") as said:
         process = subprocess.Popen(command, cwd=ROOT, stdout=said, stderr=subprocess.STDOUT)

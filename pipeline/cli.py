@@ -9,7 +9,6 @@ from collections.abc import Callable
 import typer
 
 from pidgate.pipeline.commands.failover import failover
-from pidgate.pipeline.commands.history import history
 from pidgate.pipeline.commands.ids import ids
 from pidgate.pipeline.commands.ingest import ingest
 from pidgate.pipeline.commands.offenders import offenders
@@ -38,21 +37,25 @@ JOBS: tuple[Callable[..., None], ...] = (
     ids,
     report,
     run,
-    history,
 )
 for job in JOBS:
     app.command()(job)
 
 
 def main() -> None:
-    """The entry point; errors from outside end with a sentence, not with a stack."""
+    """The entry point."""
+    in_sentences(app, "pidgate pipeline")
+
+
+def in_sentences(command: typer.Typer, name: str) -> None:
+    """Run a command; errors from outside end with a sentence, not with a stack."""
     try:
-        app(prog_name="pidgate pipeline")
+        command(prog_name=name)
     except Exception as error:
         known = error if isinstance(error, PipelineError) else _out_of_space(error)
         if known is None:
             raise
-        print("pidgate pipeline:", known, *getattr(error, "__notes__", ()), file=sys.stderr)
+        print(f"{name}:", known, *getattr(error, "__notes__", ()), file=sys.stderr)
         sys.exit(USAGE_ERROR)
 
 

@@ -32,7 +32,7 @@ INPUTS = {
     "tests/install/": (*PACKAGING, "HOT_MODULES", "tests/install/*.py"),
     "tests/pipeline/": (
         *PACKAGING,
-        *(f"{folder}/**/*.{kind}" for folder in ("pipeline", "tests/pipeline") for kind in KINDS),
+        *(f"{folder}/**/*.{kind}" for folder in ("pipeline", "history", "tests/pipeline") for kind in KINDS),
         *(f"{folder}/**/*.py" for folder in ("events", "quota", "protocol", "gateway/config", "sandbox")),
         *(f"tests/support/{made}.py" for made in ("*_events", "recordings", "stretched", "replay/*")),
         "tests/unit/events/made_up.py",

@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.support.import_graph import ROOT, circles, file_imports
 
 FOLDERS = (
-    *("gateway", "protocol", "quota", "events", "pipeline", "sandbox", "bench"),
+    *("gateway", "protocol", "quota", "events", "pipeline", "history", "sandbox", "bench"),
     *("load", "who", "cli", "pidgate"),
 )
 LONGEST_MODULE = 400

@@ -4,6 +4,7 @@
     gateway                     joins them, room by room
     who  load                   beside the gateway: of it they know clocks, configuration and the topics' reader
     pipeline                    imports quota and events only
+    history                     makes tables up for the pipeline, which does not know it
     pidgate/ itself             what all share: units, version; its __main__ alone imports cli
     sandbox, bench              see the gateway as a process: they import neither it nor (sandbox) quota
     cli                         knows all but the pipeline and the sandbox, which are processes of their own
@@ -39,10 +40,11 @@ MAY_IMPORT = {
     "events": set[str](),
     "gateway": {"protocol", "quota", "events"},
     "pipeline": {"quota", "events"},
+    "history": {"quota", "events", "pipeline"},
     "who": {"quota", "events", "gateway", "gateway/config", "gateway/topics"},
     "load": {"protocol", "gateway"},
     "sandbox": {"protocol", "load"},
-    "cli": set(FOLDERS) - {"pipeline", "sandbox"},
+    "cli": set(FOLDERS) - {"pipeline", "history", "sandbox"},
     "bench": set(FOLDERS) - {"gateway"},
     "examples": set(FOLDERS) - {"gateway"},
     "deploy": set(FOLDERS) - {"gateway"},

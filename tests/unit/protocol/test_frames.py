@@ -39,7 +39,7 @@ def test_bits_above_32_are_dropped_as_kafka_drops_them(form: str, value: int | N
 
 def test_varints_are_read_in_one_place() -> None:
     """And by hand, up to three bytes of them, in the two modules that every Produce goes through."""
-    rooms = ("protocol", "gateway", "quota", "load", "sandbox", "events", "who", "pipeline")
+    rooms = ("protocol", "gateway", "quota", "load", "sandbox", "events", "who", "pipeline", "history")
     by_hand = {
         str(path.relative_to(ROOT))
         for room in rooms

@@ -255,7 +255,7 @@ def test_no_other_place_of_the_product_makes_contexts() -> None:
     root = Path(__file__).parents[4]
     made = [
         str(path.relative_to(root))
-        for folder in ("gateway", "cli", "load", "who", "pipeline")
+        for folder in ("gateway", "cli", "load", "who", "pipeline", "history")
         for path in (root / folder).rglob("*.py")
         if any(
             word in path.read_text()

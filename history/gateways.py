@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from pidgate.pipeline.history.observed import Columns
-from pidgate.pipeline.history.refusals import SETTINGS, quotas
-from pidgate.pipeline.history.sessions import Incarnation
-from pidgate.pipeline.history.shard import Day, brokers_of
-from pidgate.pipeline.history.world import DAY_MS, World
+from pidgate.history.observed import Columns
+from pidgate.history.refusals import SETTINGS, quotas
+from pidgate.history.sessions import Incarnation
+from pidgate.history.shard import Day, brokers_of
+from pidgate.history.world import DAY_MS, World
 
 ALIVE_EVERY_MS = 30_000
 

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pidgate.events.patterns import Pattern
-from pidgate.pipeline.history.cast import Deployment, User
-from pidgate.pipeline.history.lives import CLIENT, RESET, Lives, activity, chosen, lives_of, together
-from pidgate.pipeline.history.world import DAY_MS, HOUR_MS, MINUTE_MS, Times, World, dice
+from pidgate.history.cast import Deployment, User
+from pidgate.history.lives import CLIENT, RESET, Lives, activity, chosen, lives_of, together
+from pidgate.history.world import DAY_MS, HOUR_MS, MINUTE_MS, Times, World, dice
 
 _STEP_MS = 5 * MINUTE_MS
 _PODS_OF_A_ROLLOUT = 10_000

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pidgate.pipeline.history.lives import CLOSE_REASONS, DRAIN, IDLE
-from pidgate.pipeline.history.sessions import NEVER, Sessions, is_installed
-from pidgate.pipeline.history.shard import Day
-from pidgate.pipeline.history.world import MINUTE_MS, SLICE_MS, USAGE_MS
+from pidgate.history.lives import CLOSE_REASONS, DRAIN, IDLE
+from pidgate.history.sessions import NEVER, Sessions, is_installed
+from pidgate.history.shard import Day
+from pidgate.history.world import MINUTE_MS, SLICE_MS, USAGE_MS
 
 Columns = dict[str, NDArray[Any]]
 _IDLE_MS = 10 * MINUTE_MS

@@ -1,4 +1,4 @@
-"""`pidgate pipeline history`: a made-up fleet, to try the other jobs on and to judge them by what is true of it."""
+"""`python -m pidgate.history`: a made-up fleet, to try the pipeline on and to judge it by what is true of the fleet."""
 
 from __future__ import annotations
 
@@ -9,16 +9,21 @@ from typing import Annotated
 
 import typer
 
+from pidgate.history.job import expected_events, in_shards, labels, sized, write_events
+from pidgate.history.world import DAY_MS, World
+from pidgate.pipeline.cli import in_sentences
 from pidgate.pipeline.commands import common
 from pidgate.pipeline.errors import BadOption
-from pidgate.pipeline.history.job import expected_events, in_shards, labels, sized, write_events
-from pidgate.pipeline.history.world import DAY_MS, World
 from pidgate.pipeline.runs import replacing
 from pidgate.pipeline.tables import Tables
 
 PLACES = ("events", "labels", "labels_ids")
 
 
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.command()
 def history(
     tables: common.TablesOption = common.DEFAULT_TABLES,
     users: Annotated[int, typer.Option("--users", min=1, max=100_000, help="How many principals.")] = 500,
@@ -102,3 +107,7 @@ def _midnight_ms(end: str | None) -> int:
         raise BadOption(f"--end {end!r} is no date: write it as 2026-11-21") from None
     midnight = datetime(day.year, day.month, day.day, tzinfo=UTC)
     return int((midnight - datetime(1970, 1, 1, tzinfo=UTC)) / timedelta(milliseconds=1))
+
+
+if __name__ == "__main__":
+    in_sentences(app, "python -m pidgate.history")

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from pidgate.events.patterns import HARMFUL, Pattern
-from pidgate.pipeline.history.world import DAY_MS, World, dice
+from pidgate.history.world import DAY_MS, World, dice
 
 DAILY = frozenset((Pattern.CRON_JOB, Pattern.RESTART_LOOP, Pattern.PRODUCER_PER_BATCH))
 """Patterns whose producers live so shortly that each day is made up by itself."""

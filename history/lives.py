@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pidgate.pipeline.history.cast import Deployment
-from pidgate.pipeline.history.world import DAY_MS, HOUR_MS, World
+from pidgate.history.cast import Deployment
+from pidgate.history.world import DAY_MS, HOUR_MS, World
 
 CLOSE_REASONS = ("client", "reset", "idle", "drain", "upstream")
 CLIENT, RESET, IDLE, DRAIN = 0, 1, 2, 3

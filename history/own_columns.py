@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pidgate.pipeline.history import observed, refusals
-from pidgate.pipeline.history.observed import Columns
-from pidgate.pipeline.history.sessions import Sessions
-from pidgate.pipeline.history.shard import Day, mixed, numbered
+from pidgate.history import observed, refusals
+from pidgate.history.observed import Columns
+from pidgate.history.sessions import Sessions
+from pidgate.history.shard import Day, mixed, numbered
 
 SHORT_LIST = 2_000
 

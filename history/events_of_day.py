@@ -18,12 +18,12 @@ from pyarrow import fs
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from pidgate.events.definitions import EVENT_TYPES, SCHEMA_VERSION, TransactionalIdEvent
-from pidgate.pipeline.history import gateways, observed, refusals
-from pidgate.pipeline.history.observed import Columns
-from pidgate.pipeline.history.own_columns import OWN_COLUMNS, array_of, coded
-from pidgate.pipeline.history.sessions import Incarnation, Sessions, incarnations, sessions
-from pidgate.pipeline.history.shard import Day, day_of
-from pidgate.pipeline.history.world import HOUR_MS, World, dice
+from pidgate.history import gateways, observed, refusals
+from pidgate.history.observed import Columns
+from pidgate.history.own_columns import OWN_COLUMNS, array_of, coded
+from pidgate.history.sessions import Incarnation, Sessions, incarnations, sessions
+from pidgate.history.shard import Day, day_of
+from pidgate.history.world import HOUR_MS, World, dice
 from pidgate.pipeline.schemas import table_schema
 
 CLUSTER = "q8Zt1vXgRZe0history0AA"

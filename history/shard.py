@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pidgate.pipeline.history.cast import Deployment, User, cast
-from pidgate.pipeline.history.fleets import planned
-from pidgate.pipeline.history.lives import Lives, chosen, in_order, together
-from pidgate.pipeline.history.loops import of_day
-from pidgate.pipeline.history.world import DAY_MS, Times, World, dice
+from pidgate.history.cast import Deployment, User, cast
+from pidgate.history.fleets import planned
+from pidgate.history.lives import Lives, chosen, in_order, together
+from pidgate.history.loops import of_day
+from pidgate.history.world import DAY_MS, Times, World, dice
 
 Words = Sequence[str]
 _MOST_DEPLOYMENTS = 8

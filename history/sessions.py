@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pidgate.pipeline.history.lives import activity
-from pidgate.pipeline.history.shard import Day
-from pidgate.pipeline.history.world import HOUR_MS, World
+from pidgate.history.lives import activity
+from pidgate.history.shard import Day
+from pidgate.history.world import HOUR_MS, World
 
 _LAST_MOMENTS_MS = 200
 _SETTLED_MS = 10_000

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from pidgate.pipeline.history.cast import User
-from pidgate.pipeline.history.sessions import NEVER, Sessions
-from pidgate.pipeline.history.shard import Day
-from pidgate.pipeline.history.world import DAY_MS, REMEMBER_MS, WINDOW_MS
+from pidgate.history.cast import User
+from pidgate.history.sessions import NEVER, Sessions
+from pidgate.history.shard import Day
+from pidgate.history.world import DAY_MS, REMEMBER_MS, WINDOW_MS
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
 from pidgate.quota.state import AskedId, Question

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import numpy as np
 
 from pidgate.events.patterns import Pattern
-from pidgate.pipeline.history.cast import Deployment, User
-from pidgate.pipeline.history.lives import CLIENT, RESET, Lives, activity, chosen, lives_of, together
-from pidgate.pipeline.history.world import DAY_MS, HOUR_MS, MINUTE_MS, World, dice
+from pidgate.history.cast import Deployment, User
+from pidgate.history.lives import CLIENT, RESET, Lives, activity, chosen, lives_of, together
+from pidgate.history.world import DAY_MS, HOUR_MS, MINUTE_MS, World, dice
 
 _BACKOFF_MS, _LONGEST_BACKOFF_MS, _FORGIVEN_MS = 10_000, 300_000, 600_000
 """Kubernetes' CrashLoopBackOff: 10 s, doubled to 5 minutes, forgotten after 10 minutes of running."""

@@ -14,12 +14,12 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from pidgate.events.patterns import Pattern
-from pidgate.pipeline.history.cast import DAILY, Deployment, User, cast
-from pidgate.pipeline.history.fleets import planned, rollouts
-from pidgate.pipeline.history.lives import Lives
-from pidgate.pipeline.history.loops import is_crashing
-from pidgate.pipeline.history.shard import day_of
-from pidgate.pipeline.history.world import DAY_MS, USAGE_MS, World
+from pidgate.history.cast import DAILY, Deployment, User, cast
+from pidgate.history.fleets import planned, rollouts
+from pidgate.history.lives import Lives
+from pidgate.history.loops import is_crashing
+from pidgate.history.shard import day_of
+from pidgate.history.world import DAY_MS, USAGE_MS, World
 
 LABELS = "user string, pattern string"
 WRITTEN = "type string, rows bigint"
@@ -72,7 +72,7 @@ def write_events(spark: SparkSession, world: World, root: str, partitions: int |
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         # Only where it runs: a driver need not load what simulates.
-        from pidgate.pipeline.history.events_of_day import tables_of, write
+        from pidgate.history.events_of_day import tables_of, write
 
         for batch in batches:
             for task in batch["id"].to_pylist():
