@@ -30,8 +30,9 @@ LONGEST_LOOP_MS = 20 * 60_000
 """Kubernetes waits 5 minutes at most and calls what ran for 10 a success."""
 CRASHES = 0.3
 """Of the connections that clients closed, so many were cut: their process died. Then no beat is needed ..."""
-LONGEST_CRASH_LOOP_MS = 2 * 3_600_000
-"""... and what runs for an hour before it dies is a loop, too."""
+FEWEST_CRASHES = 12
+LONGEST_CRASH_LOOP_MS = 90 * 60_000
+"""... but more starts; and what runs for an hour before it dies is a loop, too."""
 RESTARTS = 0.8
 """Of the pauses, so many are a supervisor's: the kernel closes the connections of most processes that die, so that
 nothing was cut. No beat is needed either, if what comes is a process and no piece of work ..."""
@@ -85,7 +86,10 @@ _RESTARTED = (
     f"restart_share >= {RESTARTS} and life_ms >= {SHORTEST_PROCESS_MS} and requests > {BATCH_REQUESTS}"
     f" and failed < {MOST}"
 )
-_CRASHING = f"(resets >= {CRASHES} or {_RESTARTED}) and bursts >= {TURNOVER} and interval_ms <= {LONGEST_CRASH_LOOP_MS}"
+_CRASHING = (
+    f"(resets >= {CRASHES} or {_RESTARTED}) and bursts >= {FEWEST_CRASHES}"
+    f" and interval_ms <= {LONGEST_CRASH_LOOP_MS}"
+)
 _NO_BATCHES = (
     f"(one_request < {MOST} and interval_ms >= {SHORTEST_LOOP_MS} or interval_ms >= {SHORTEST_EMPTY_LOOP_MS})"
 )
