@@ -25,12 +25,16 @@ from rich.console import Console
 from pidgate.sandbox.kafka import Cluster
 from pidgate.sandbox.spec import SASL_PLAINTEXT, SUPER_USER, ClusterSpec
 from pidgate.sandbox.topics import create_topic
-from tests.support import record_patterns, record_replays
+from tests.support import record_more_patterns, record_patterns, record_replays
 from tests.support.fleet import Fleet, fleet_of
 from tests.support.recorded_stage import Scenario, Stage, password_of
 from tests.support.recordings import Record, Recording, store
 
-SCENARIOS: Mapping[str, Scenario] = {**record_replays.SCENARIOS, **record_patterns.SCENARIOS}
+SCENARIOS: Mapping[str, Scenario] = {
+    **record_replays.SCENARIOS,
+    **record_patterns.SCENARIOS,
+    **record_more_patterns.SCENARIOS,
+}
 _PARTITIONS = 3
 
 
