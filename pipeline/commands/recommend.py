@@ -116,10 +116,11 @@ def rates_of(text: str) -> list[float]:
 
 @dataclass(frozen=True, slots=True)
 class Advised:
-    """Outcome of the run: the result `recommendations`, and the course of its trials."""
+    """Outcome of the run: the result `recommendations`, the course of its trials, and in words who was healthy."""
 
     course: Course
     rows: DataFrame
+    healthy: str
 
 
 def write_recommendations(
@@ -161,7 +162,7 @@ def write_recommendations(
             rated = run.write("recommend_candidates", recommend_candidates(outcomes))
             run.write("filter_accuracy", filter_accuracy(outcomes, shape.false_positive_rate))
             advised = run.write("recommendations", recommendations(rated, plan, asked))
-    return Advised(course, advised)
+    return Advised(course, advised, by)
 
 
 def _course(decisions: DataFrame, shape: ProducerIdSettings) -> Course:
@@ -231,6 +232,7 @@ def write_files(
         "Quotas recommended by `pidgate pipeline recommend`: everything in force, and new rates with their reasons.",
         f"Each rate is fitted to all days from {days[0]} to {days[2]}. How far to trust it: the same rule, given only "
         f"the days before {days[1]}, was judged on those from then on. Rates are ids per window.",
+        f"Judged with ids {advised.healthy}.",
         *_verdict(advised.rows),
         "Take the section `quotas` into the gateway's own file: events do not tell byte rates, what a cold start means,"
         " or how the cluster is reached. Check it with `pidgate check --config`.",
