@@ -120,7 +120,7 @@ def _pattern(world: World, deployment: Deployment, begun: Lives) -> Pattern | No
         return Pattern.ROLLING_DEPLOYMENT if shows else Pattern.STEADY
     if deployment.pattern is Pattern.AUTOSCALING:
         grew = np.unique((begun.start_ms - world.begin_ms) // DAY_MS)
-        return Pattern.AUTOSCALING if len(grew) >= HABIT_DAYS else Pattern.STEADY
+        return Pattern.AUTOSCALING if len(grew) >= min(HABIT_DAYS, world.days) else Pattern.STEADY
     if deployment.pattern is Pattern.RESTART_LOOP:
         days = range(world.days)
         return deployment.pattern if any(is_crashing(world, deployment, day) for day in days) else None
