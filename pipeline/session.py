@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from pidgate.pipeline.errors import JarsMissing, JavaUnfit, SparkUnfit
 
-SPARK = "4.0."
+SPARK = "4.1."
 CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13"
 LOCAL = "local[*]"
 Setting = bool | float | int | str | None
