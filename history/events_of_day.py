@@ -24,6 +24,7 @@ from pidgate.history.own_columns import OWN_COLUMNS, array_of, coded
 from pidgate.history.sessions import Incarnation, Sessions, incarnations, sessions
 from pidgate.history.shard import Day, day_of
 from pidgate.history.world import HOUR_MS, World, dice
+from pidgate.pipeline.files import opened
 from pidgate.pipeline.schemas import table_schema
 
 CLUSTER = "q8Zt1vXgRZe0history0AA"
@@ -205,8 +206,8 @@ _OF_A_CLIENT = ("listener", "user", "client_id", "software_name", "software_vers
 
 
 def write(made: DayTables, root: str, shard: int, day: int) -> dict[str, int]:
-    """Write a day's tables; returns the rows by type. `root`: a folder, or a URI of pyarrow (hdfs://, s3://, gs://)."""
-    filesystem, folder = file_system(root)
+    """Write a day's tables; returns the rows by type. `root`: as Files takes it."""
+    filesystem, folder = opened(root)
     name = f"history-{day:05d}-{shard:03d}.parquet"
     for kind, table in made.tables.items():
         hours = np.asarray(table["wall_time_ms"]) // HOUR_MS
@@ -217,14 +218,6 @@ def write(made: DayTables, root: str, shard: int, day: int) -> dict[str, int]:
             _put(filesystem, table.slice(begin, end - begin), place, name)
     _put(filesystem, made.ids, f"{folder}/labels_ids", name)
     return {kind: table.num_rows for kind, table in made.tables.items()}
-
-
-def file_system(root: str) -> tuple[fs.FileSystem, str]:
-    """Return the file system of `root`, and its path there."""
-    if "://" in root or root.startswith("file:"):
-        found: tuple[fs.FileSystem, str] = fs.FileSystem.from_uri(root)
-        return found
-    return fs.LocalFileSystem(), root.rstrip("/")
 
 
 def _put(filesystem: fs.FileSystem, table: pa.Table, folder: str, name: str) -> None:

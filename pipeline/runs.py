@@ -32,7 +32,7 @@ class Run:
 
     def keep(self, name: str, frame: DataFrame) -> DataFrame:
         """Compute a frame once; what is returned can be read until the run ends."""
-        return self._written(self.tables.path(self.folder, "kept", name), frame)
+        return self._written(self.tables.files.full(f"{self.folder}/kept/{name}"), frame)
 
     def write_text(self, folder: str, name: str, text: str) -> None:
         """Write a file of a folder that is replaced as a whole."""
@@ -49,7 +49,7 @@ class Run:
     @property
     def root(self) -> str:
         """Return the folder that stands for the tables' root."""
-        return self.tables.path(self.folder, "written")
+        return self.tables.files.full(f"{self.folder}/written")
 
     def _written(self, path: str, frame: DataFrame) -> DataFrame:
         frame.write.parquet(path)

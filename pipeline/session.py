@@ -1,4 +1,4 @@
-"""The Spark session of a job: embedded, on all cores, in UTC; or what spark-submit has set up."""
+"""The Spark session of a job: embedded, on all cores, in UTC; or what spark-submit has set up, or Spark Connect's."""
 
 from __future__ import annotations
 
@@ -19,7 +19,16 @@ SPARK = "4.1."
 CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13"
 LOCAL = "local[*]"
 Setting = bool | float | int | str | None
-_BATCH_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
+REMOTE = "sc://"
+_SETTINGS: dict[str, Setting] = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.sources.partitionOverwriteMode": "dynamic",
+    "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+}
+"""Of the session, wherever it runs."""
+_BATCH_ROWS, _BATCH_ROWS_OF_SPARK = "spark.sql.execution.arrow.maxRecordsPerBatch", "10000"
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 _NOT_SHIPPED = ("hadoop-client", "scala-library", "slf4j-api", "jsr305", "spark-tags")
 """Of what the connector needs, what Spark has itself."""
@@ -28,13 +37,20 @@ _NOT_SHIPPED = ("hadoop-client", "scala-library", "slf4j-api", "jsr305", "spark-
 def spark_session(
     job: str, *, master: str | None = None, memory: str = "2g", with_kafka: bool = False
 ) -> SparkSession:
-    """Return a session for one job. Under spark-submit memory, jars and cores are its own.
+    """Return a session for one job. Under spark-submit and Spark Connect memory, jars and cores are their own.
 
-    `master` None: what spark-submit says, else all cores of this machine. `memory`: the JVM's heap, when embedded.
-    Raises SparkUnfit, JavaUnfit, JarsMissing.
+    `master` None: what spark-submit or SPARK_REMOTE says, else all cores of this machine; sc://host is Spark Connect.
+    `memory`: the JVM's heap, when embedded. Raises SparkUnfit, JavaUnfit, JarsMissing.
     """
     check_spark(pyspark.__version__)
-    builder = SparkSession.builder.appName(f"pidgate {job}").config(map=_everywhere())
+    builder = SparkSession.builder.appName(f"pidgate {job}").config(map=_SETTINGS)
+    remote = master if master is not None and master.startswith(REMOTE) else os.environ.get("SPARK_REMOTE")
+    if remote is not None:
+        spark = builder.remote(remote).getOrCreate()
+        # The server's, which may be another one than that of this client.
+        check_spark(spark.version)
+        return _with_batches(spark)
+    builder = builder.config(map=_processes())
     if "SPARK_ENV_LOADED" not in os.environ and "PYSPARK_GATEWAY_PORT" not in os.environ:
         os.environ["JAVA_HOME"] = str(java_home())
         builder = builder.master(master or LOCAL).config(map=_embedded(memory))
@@ -42,11 +58,13 @@ def spark_session(
             builder = builder.config("spark.jars", ",".join(map(str, connector_jars())))
     elif master is not None:
         builder = builder.master(master)
-    spark = builder.getOrCreate()
-    if not spark.sparkContext.getConf().contains(_BATCH_ROWS):
-        # Twice Spark's: fewer calls into Python, and still a few MB; --conf of spark-submit may say otherwise.
+    return _with_batches(builder.getOrCreate())
+
+
+def _with_batches(spark: SparkSession) -> SparkSession:
+    """Set twice Spark's: fewer calls into Python, and still a few MB; --conf of spark-submit may say otherwise."""
+    if spark.conf.get(_BATCH_ROWS) == _BATCH_ROWS_OF_SPARK:
         spark.conf.set(_BATCH_ROWS, "20000")
-    spark.sparkContext.setLogLevel("ERROR")
     return spark
 
 
@@ -59,14 +77,10 @@ def check_spark(version: str) -> None:
         )
 
 
-def _everywhere() -> dict[str, Setting]:
+def _processes() -> dict[str, Setting]:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     return {
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.ansi.enabled": "true",
-        "spark.sql.sources.partitionOverwriteMode": "dynamic",
-        "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
-        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.log.level": "ERROR",
         # Spark starts its workers by `python -m`: nothing in the working directory may shadow what they import.
         "spark.executorEnv.PYTHONSAFEPATH": "1",
     }

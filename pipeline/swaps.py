@@ -5,7 +5,8 @@
     scratch/<begun>-<random>/replaced/...   what it takes the place of, until all of it has moved
 
 Killed before the commit: what was there is there, all of it. Killed after it, between the renames: readers find the
-new where it was written (`where`), all of it, and a later run moves it. Knows files and folders, and nothing of tables.
+new where it was written (`where`), all of it, and a later run moves it. Where a rename is a copy, it stays whole where
+it was written until all of it is at its place and the commit has gone. Knows files and folders, and nothing of tables.
 """
 
 from __future__ import annotations
@@ -85,6 +86,8 @@ class Swaps:
     def _move(self, swap: Swap) -> None:
         for place in swap.places:
             self._files.swap(swap.written(place), place, f"{swap.folder}/replaced/{place}")
+        # In a store what was written is still there, and a folder does not go at once: nobody shall read half of it.
+        self._files.remove(f"{swap.folder}/{_COMMIT}")
         self._files.remove(swap.folder)
 
     def _committed(self) -> list[Swap]:

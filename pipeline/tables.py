@@ -35,9 +35,10 @@ class Tables:
     """The root's files, for what is no table."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "files", Files(self.spark, self.root))
+        object.__setattr__(self, "files", Files(self.root))
 
     def path(self, *parts: str) -> str:
+        """Return a path as people write it."""
         return "/".join([self.root.rstrip("/"), *parts])
 
     def exists(self, *parts: str) -> bool:
@@ -53,7 +54,7 @@ class Tables:
 
     def _found(self, *parts: str) -> str:
         """Return a path for Spark to read from."""
-        return self.path(self._where(*parts))
+        return self.files.full(self._where(*parts))
 
     # Events
 

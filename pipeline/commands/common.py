@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
 from rich.console import Console
 
 from pidgate import units
@@ -18,7 +19,11 @@ TablesOption = Annotated[
     str, typer.Option("--tables", help="Root folder of all tables; local, or any that Spark can write.")
 ]
 MasterOption = Annotated[
-    str | None, typer.Option("--master", help="Spark master (default: local[*], or what spark-submit says).")
+    str | None,
+    typer.Option(
+        "--master",
+        help="Spark master, or sc://host of Spark Connect (default: local[*], or what spark-submit says).",
+    ),
 ]
 MemoryOption = Annotated[str, typer.Option("--memory", help="Heap of the JVM when embedded: 2g, 900m.")]
 SinceOption = Annotated[
@@ -41,8 +46,8 @@ def start(job: str, tables: str, master: str | None, memory: str) -> tuple[Table
 
 def print_json(frame: DataFrame) -> None:
     """Print each row as a line of JSON on stdout."""
-    for line in frame.toJSON().toLocalIterator():
-        print(line)
+    for row in frame.select(f.to_json(f.struct("*"))).toLocalIterator():
+        print(row[0])
 
 
 def duration_ms(text: str, option: str) -> int:

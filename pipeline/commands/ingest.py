@@ -18,7 +18,7 @@ from pidgate.pipeline.commands import common
 from pidgate.pipeline.ingest.accounts import Account
 from pidgate.pipeline.ingest.batches import Rules, Taken
 from pidgate.pipeline.ingest.client_settings import read_client_settings
-from pidgate.pipeline.ingest.stream import How, Ingest, compact_all, only_writer
+from pidgate.pipeline.ingest.loop import How, Ingest, compact_all, only_writer
 from pidgate.pipeline.ingest.topic import Topic
 from pidgate.pipeline.tables import Tables
 
@@ -94,7 +94,7 @@ def ingest(
                 )
                 console.print(f"{folders} folders were made compact.")
                 return
-            source = Topic(spark, kafka, topic, settings)
+            source = Topic(kafka, topic, settings)
             total = take(at, source, how, console.print, ended_by=(signal.SIGTERM, signal.SIGINT))
             console.print("Next: pidgate pipeline run.")
             if as_json:
@@ -111,19 +111,13 @@ def settings_of(kafka_config: Path | None) -> Mapping[str, str]:
 def take(
     tables: Tables, source: Topic, how: How, say: common.Say, *, ended_by: Sequence[signal.Signals] = ()
 ) -> Total:
-    """Take events until there are no more, or one of these signals comes; closes the source.
-
-    Raises TopicMissing, TopicLostData, TableUnreadable.
-    """
-    try:
-        total = Total(say)
-        run = Ingest(tables, source, how, total.add)
-        for number in ended_by:
-            signal.signal(number, lambda *_: run.end())
-        say(_beginning(source, tables.root, how))
-        total.end(run.run(), tables.root)
-    finally:
-        source.close()
+    """Take events until there are no more, or one of these signals comes. Raises TopicMissing, TopicLostData."""
+    total = Total(say)
+    run = Ingest(tables, source, how, total.add)
+    for number in ended_by:
+        signal.signal(number, lambda *_: run.end())
+    say(_beginning(source, tables.root, how))
+    total.end(run.run(), tables.root)
     return total
 
 

@@ -37,7 +37,7 @@ from pidgate.pipeline.commands.recommend import (
 from pidgate.pipeline.commands.report import OutputOption, show, write_report
 from pidgate.pipeline.days import EVER, Days
 from pidgate.pipeline.errors import HistoryEmpty
-from pidgate.pipeline.ingest.stream import How, only_writer
+from pidgate.pipeline.ingest.loop import How, only_writer
 from pidgate.pipeline.ingest.topic import Topic
 from pidgate.pipeline.kept import kept
 from pidgate.pipeline.recommend.evidence import Asked
@@ -81,7 +81,7 @@ def run(
     progress = Progress(console, names)
     if kafka is not None:
         with _named(progress, "ingest"), only_writer(root):
-            take(root, Topic(spark, kafka, topic, settings), How(), progress.say)
+            take(root, Topic(kafka, topic, settings), How(), progress.say)
     run_jobs(root, todo, days, progress)
     with _named(progress, "report"):
         made = write_report(root, output)

@@ -5,8 +5,8 @@ seqs                 which numbers were seen: duplicates, gaps                  
 columns              the tables that are not events
 topic, client_settings   what the topic holds; how a secured cluster is reached
 commits              what is written becomes visible by one commit, or not at all
-batches              one batch of the stream: read, deduplicated, staged, committed
+batches              one batch of the topic: read, deduplicated, staged, committed
 accounts             gaps/ and losses/, and what may be forgotten
 compaction           many small files of an hour become one
-stream               start, watch and end the streaming query
+loop                 look at the topic and take what comes next, until the end
 """

@@ -33,16 +33,17 @@ def settle(tables: Tables, log: CommitLog, rules: Rules, now_ms: int) -> Account
     losses = [asdict(loss) | {"missing": loss.missing} for loss in position.losses]
     staging, state = log.staging(), log.new_state()
 
-    def stage(frame: DataFrame, *path: str) -> None:
-        frame.coalesce(1).write.parquet(tables.path(*path))
+    def stage(frame: DataFrame, folder: str) -> None:
+        frame.coalesce(1).write.parquet(tables.files.full(folder))
 
     current = seqs.gaps(seen, now_ms - rules.gap_after_ms, position.losses)
-    stage(seqs.with_final(current, tables.read("gaps", schema=GAPS), seen), staging, "gaps")
-    stage(tables.spark.createDataFrame(losses, LOSSES), staging, "losses")
+    stage(seqs.with_final(current, tables.read("gaps", schema=GAPS), seen), f"{staging}/gaps")
+    stage(tables.spark.createDataFrame(losses, LOSSES), f"{staging}/losses")
     stage(seqs.remembered(seen, position.topic_ms - rules.forget_after_ms), state)
     log.commit(
         replace(position, state=state),
-        swaps=tuple((f"{staging}/{name}", name) for name in ("gaps", "losses")),
+        moves=log.moves(staging, "settled"),
+        removes=[path for name in ("gaps", "losses") for path in tables.files.data_files(name)],
     )
     return _account(tables.read("gaps", schema=GAPS), position.losses)
 

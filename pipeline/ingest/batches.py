@@ -1,7 +1,7 @@
-"""One batch of the stream: read, deduplicated, staged, and committed as a whole.
+"""One batch of the topic: read, deduplicated, staged, and committed as a whole.
 
-The commit decides, not Spark's checkpoint: a batch that Spark hands over again because it was killed before it noted
-the batch as done is recognised by its number and taken no second time, whatever options it is run with.
+The commit says which offsets come next, and nothing else does: what was committed is not read again, and what was not
+is, whatever options it is run with.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ from dataclasses import dataclass, field, replace
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from pidgate.pipeline.errors import TableUnreadable, TopicLostData
-from pidgate.pipeline.files import Files
+from pidgate.pipeline.errors import TopicLostData
 from pidgate.pipeline.ingest import reading, seqs
 from pidgate.pipeline.ingest.columns import DEAD_LETTERS, INTERVALS, RECORDS
-from pidgate.pipeline.ingest.commits import WORK, CommitLog, Position
+from pidgate.pipeline.ingest.commits import CommitLog, Position
 from pidgate.pipeline.ingest.topic import Offsets
 from pidgate.pipeline.schemas import table_schema
 from pidgate.pipeline.tables import Tables
@@ -68,7 +67,7 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Batches:
-    """Ingest of the batches of one query, one after the other."""
+    """Ingest of the batches of one topic, one after the other."""
 
     tables: Tables
     log: CommitLog
@@ -76,24 +75,15 @@ class Batches:
     topic_id: str
     offsets_now: Callable[[], Offsets]
 
-    def take(self, query: str, number: int, records: DataFrame) -> Taken | None:
-        """Commit the batch; None when it was committed before. Raises TopicLostData, TableUnreadable."""
-        before = self.log.position
-        if query == before.query and number == before.batch:
-            self.log.finish()
-            return None
-        if number != (before.batch + 1 if query == before.query else 0):
-            raise TableUnreadable(
-                f"batch {number} of {self.tables.path(WORK, 'checkpoint')} does not follow the last one that is in the "
-                f"tables ({before.batch}): they are not from one moment. Restore {WORK}/ and the tables from one "
-                f"backup, or remove {WORK}/checkpoint: what the tables have is not taken again."
-            )
+    def take(self, offsets: Mapping[int, range], records: DataFrame) -> Taken:
+        """Commit the records of these offsets. Raises TopicLostData."""
         with read_batch(records, self.rules) as (arrivals, slices):
-            return self._committed(arrivals, slices, replace(before, query=query, batch=number))
+            return self._committed(arrivals, offsets, slices)
 
-    def _committed(self, arrivals: DataFrame, slices: dict[int, Slice], position: Position) -> Taken:
+    def _committed(self, arrivals: DataFrame, taken: Mapping[int, range], slices: dict[int, Slice]) -> Taken:
+        position = self.log.position
         offsets = self.offsets_now()
-        expected = self._expected(position)
+        expected = position.expected(self.topic_id)
         losses = losses_between(expected, slices, offsets.first, self.topic_id)
         # What was removed before the first run was promised to nobody.
         if (
@@ -110,7 +100,7 @@ class Batches:
         staging, state = self.log.staging(), self.log.new_state()
         marks = seqs.marked(numbers_seen(self.tables, position), seqs.numbered(arrivals)).persist()
         try:
-            seqs.merged(marks).coalesce(1).write.parquet(self.tables.path(state))
+            seqs.merged(marks).coalesce(1).write.parquet(self.tables.files.full(state))
             twice = seqs.duplicates(marks)
             repeated = twice.count()
             place = ["kafka_partition", "kafka_offset"]
@@ -119,23 +109,27 @@ class Batches:
             self._stage(fresh, counts, staging)
         finally:
             marks.unpersist()
-        ends = {partition: one.last + 1 for partition, one in slices.items()}
-        next_offsets = expected | ends
+        # No record, and none removed: a hole, to be passed. Where some were removed, the next batch has the loss.
+        ends = {
+            p: one.stop for p, one in taken.items() if p in slices or offsets.first.get(p, 0) <= one.start
+        }
+        next_offsets = {**expected, **ends}
         topic_ms = max([position.topic_ms, *(one.last_ms for one in slices.values())])
-        version = self.log.next_version
+        number = position.batch + 1
         self.log.commit(
             replace(
                 position,
+                batch=number,
                 topic_id=self.topic_id,
                 next_offsets=next_offsets,
                 topic_ms=topic_ms,
                 state=state,
                 losses=position.losses + losses,
             ),
-            moves=tuple(moves(self.tables.files, staging, f"batch-{version:010d}")),
+            moves=self.log.moves(staging, "batch"),
         )
         return Taken(
-            batch=position.batch,
+            batch=number,
             events={word: count for (word, reason), count in counts.items() if reason is None},
             dead={reason: count for (_, reason), count in counts.items() if reason is not None},
             duplicates=repeated,
@@ -155,22 +149,18 @@ class Batches:
 
         def write(rows: DataFrame, folder: str, partitions: tuple[str, ...]) -> None:
             one_task = rows.coalesce(1).sortWithinPartitions(*partitions)
-            one_task.write.partitionBy(*partitions).parquet(self.tables.path(folder))
+            one_task.write.partitionBy(*partitions).parquet(self.tables.files.full(folder))
 
         with ThreadPoolExecutor(WRITERS) as pool:
             for done in [pool.submit(write, *one) for one in writes]:
                 done.result()
-
-    def _expected(self, position: Position) -> dict[int, int]:
-        """Return the next offset of each partition; a topic that was made anew begins anew."""
-        return dict(position.next_offsets) if position.topic_id == self.topic_id else {}
 
 
 def numbers_seen(tables: Tables, position: Position) -> DataFrame:
     """Return columns.INTERVALS as of a commit."""
     if not position.state:
         return tables.spark.createDataFrame([], INTERVALS)
-    return tables.spark.read.schema(INTERVALS).parquet(tables.path(position.state))
+    return tables.spark.read.schema(INTERVALS).parquet(tables.files.full(position.state))
 
 
 def losses_between(
@@ -249,15 +239,6 @@ def dead_letters_of(arrivals: DataFrame) -> DataFrame:
     return arrivals.where(f.col("reason").isNotNull()).select(
         *DEAD_LETTERS.names, f.date_format(appended, "yyyy-MM-dd").alias("day")
     )
-
-
-def moves(files: Files, staging: str, name: str) -> list[tuple[str, str]]:
-    """Each staged file to the folder it belongs to, under a name that this commit alone has."""
-    found = []
-    for number, path in enumerate(sorted(files.data_files(staging))):
-        folder = path.removeprefix(f"{staging}/").rpartition("/")[0]
-        found.append((path, f"{folder}/{name}-{number}.parquet"))
-    return found
 
 
 def _counts(arrivals: DataFrame) -> dict[tuple[str, str | None], int]:

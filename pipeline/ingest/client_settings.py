@@ -1,4 +1,6 @@
-"""Client settings for a secured cluster: a file of properties, in Java's words or librdkafka's, for Java's client.
+"""Client settings for a secured cluster: a file of properties, in Java's words or librdkafka's, for both clients.
+
+Spark reads records by Java's, ingest asks for offsets by librdkafka's.
 
 Values are secrets: they go to the client and into no message. Only settings of security and of connections are
 taken; what is read, and from where, is for ingest to say.
@@ -6,6 +8,7 @@ taken; what is read, and from where, is for ingest to say.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -37,6 +40,12 @@ _CERTIFICATES = {
     "ssl.key": "ssl.keystore.key",
 }
 """In librdkafka's words with `.location` (of a file) or `.pem` behind them, and in Java's."""
+_PEM = {java: f"{name}.pem" for name, java in _CERTIFICATES.items()}
+_BOTH = (
+    "security.protocol", "sasl.mechanism", "ssl.key.password", "ssl.endpoint.identification.algorithm"
+)  # fmt: skip
+"""Settings with one name and one meaning in both."""
+_LOGIN = re.compile(r'\b(username|password)="((?:[^"\\]|\\.)*)"')
 _KEY = _CERTIFICATES["ssl.key"]
 _READABLE_BY_ALL = 0o004
 
@@ -81,6 +90,29 @@ def in_words_of_java(given: Mapping[str, str], path: str) -> dict[str, str]:
     return made
 
 
+def in_words_of_librdkafka(java: Mapping[str, str]) -> dict[str, str]:
+    """Translate Java's settings of security; others are for the reading alone. Raises BadOption, without a value."""
+    made: dict[str, str] = {}
+    for name, value in java.items():
+        if name == "sasl.jaas.config":
+            login = dict(_LOGIN.findall(value))
+            if set(login) < {"username", "password"}:
+                raise BadOption("--kafka-config: sasl.jaas.config has no username and password")
+            made |= {f"sasl.{one}": _unquoted(login[one]) for one in ("username", "password")}
+        elif name in _PEM:
+            made[_PEM[name]] = value
+        elif name.startswith(("ssl.truststore.", "ssl.keystore.")) and value != "PEM":
+            raise BadOption(
+                f"--kafka-config: {name} is for Java alone. Give PEM files by ssl.ca.location, "
+                "ssl.certificate.location and ssl.key.location."
+            )
+        elif name in _BOTH:
+            made[name] = value
+    if made.get("ssl.endpoint.identification.algorithm") == "":
+        made["ssl.endpoint.identification.algorithm"] = "none"
+    return made
+
+
 def _refuse_if_readable_by_all(file: str, path: str) -> None:
     """Raise BadOption where every user of this machine can read the key."""
     with suppress(OSError):  # reading it names the reason
@@ -102,6 +134,10 @@ def _login(mechanism: str, user: str | None, password: str | None, path: str) ->
 
 def _quoted(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"')
+
+
+def _unquoted(text: str) -> str:
+    return re.sub(r"\\(.)", r"\1", text)
 
 
 def _content(path: str, subject: str) -> str:

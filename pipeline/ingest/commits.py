@@ -1,22 +1,23 @@
-"""Commits: one small file each, which lists the renames that make written data visible.
+"""Commits: one small file each, which lists the files that go and the renames that make written ones visible.
 
-Everything is written where no reader looks (ingest/staging), then a commit is written, then its renames are done.
-Killed before the commit: nothing happened, and what was staged is rubbish. Killed after it: the next start finishes
-the renames; each is done or not, so doing them again is harmless. There is only ever one unfinished commit: the latest.
+Everything is written where no reader looks (ingest/staging), then a commit is written, then it is finished. Killed
+before the commit: nothing happened, and what was staged is rubbish. Killed after it: the next start does what is left.
+All of it is done file by file, each is done or not, and doing it again is harmless, also where a rename is a copy and
+a deletion. There is only ever one unfinished commit: the latest.
 
-    moves   a new file takes its place; its name carries the commit's version, so no two batches share one
-    swaps   a folder takes the place of another: readers see the old one, for an instant none, then the new one;
-            never both
+    removes  files that others replace; first, so that readers see the old rows, for an instant fewer, then the new
+             ones, and none twice
+    moves    a new file takes its place; its name carries the commit's version, so no two commits share one
 
-    ingest/checkpoint/            Spark's: which offsets are whose batch
     ingest/commits/0000000007.json
     ingest/state/0000000007-.../  the numbers seen (columns.INTERVALS), as of that commit
-    ingest/staging/  ingest/replaced/    rubbish, unless the latest commit names it
+    ingest/staging/               rubbish, unless the latest commit names it
 """
 
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -27,9 +28,7 @@ from pidgate.pipeline.files import Files
 from pidgate.pipeline.ingest.seqs import Loss
 
 WORK: Final = "ingest"
-_COMMITS, _STATE, _STAGING, _REPLACED = (
-    f"{WORK}/{name}" for name in ("commits", "state", "staging", "replaced")
-)
+_COMMITS, _STATE, _STAGING = (f"{WORK}/{name}" for name in ("commits", "state", "staging"))
 _KEPT = 5
 """Older commits are of no use but to whoever looks into what happened."""
 
@@ -38,10 +37,8 @@ _KEPT = 5
 class Position:
     """Progress of ingest. Every commit carries it on."""
 
-    query: str = ""
-    """The streaming query (Spark's checkpoint) that the last batch was of."""
     batch: int = -1
-    """Its last batch."""
+    """Number of the last batch."""
     topic_id: str = ""
     next_offsets: dict[int, int] = field(default_factory=dict)
     topic_ms: int = 0
@@ -50,15 +47,19 @@ class Position:
     """Folder of the intervals; empty: none yet."""
     losses: tuple[Loss, ...] = ()
 
+    def expected(self, topic_id: str) -> dict[int, int]:
+        """Return the next offset of each partition; a topic that was made anew begins anew."""
+        return self.next_offsets if self.topic_id == topic_id else {}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """A position, and the renames that make it visible."""
+    """A position, and what makes it visible."""
 
     version: int
     position: Position
     moves: tuple[tuple[str, str], ...] = ()
-    swaps: tuple[tuple[str, str], ...] = ()
+    removes: tuple[str, ...] = ()
 
     def to_json(self) -> str:
         return _COMMIT.dump_json(self, indent=1).decode()
@@ -95,34 +96,42 @@ class CommitLog:
         """Return a new folder for the intervals, likewise."""
         return f"{_STATE}/{self.next_version:010d}-{uuid.uuid4().hex[:8]}"
 
+    def moves(self, staged: str, name: str, place: str = "") -> list[tuple[str, str]]:
+        """Return the renames of all staged files to their folders below `place`, by names only the next commit has."""
+        found = []
+        for number, path in enumerate(sorted(self._files.data_files(staged))):
+            folder = f"{place}/{path.removeprefix(f'{staged}/')}".rpartition("/")[0].strip("/")
+            found.append((path, f"{folder}/{name}-{self.next_version:010d}-{number}.parquet"))
+        return found
+
     def commit(
         self,
         position: Position,
         *,
-        moves: tuple[tuple[str, str], ...] = (),
-        swaps: tuple[tuple[str, str], ...] = (),
+        moves: Iterable[tuple[str, str]] = (),
+        removes: Iterable[str] = (),
     ) -> Commit:
         """Write the commit, from when on it holds, and finish it."""
-        made = Commit(version=self.next_version, position=position, moves=moves, swaps=swaps)
+        made = Commit(
+            version=self.next_version, position=position, moves=tuple(moves), removes=tuple(removes)
+        )
         self._files.write(self._path(made.version), made.to_json())
         self.latest = made
         self.finish()
         return made
 
     def finish(self) -> None:
-        """Do the renames left of the latest commit, and remove what nobody needs."""
-        latest = self.latest
-        if latest is not None:
+        """Do what is left of the latest commit, and remove what nobody needs."""
+        if (latest := self.latest) is not None:
+            for path in latest.removes:
+                self._files.remove(path)
             for source, target in latest.moves:
                 if self._files.exists(source):
                     self._files.rename(source, target)
-            for number, (source, target) in enumerate(latest.swaps):
-                self._files.swap(source, target, f"{_REPLACED}/{latest.version:010d}-{number}")
         self._tidy()
 
     def _tidy(self) -> None:
         self._files.remove(_STAGING)
-        self._files.remove(_REPLACED)
         state = self.position.state.rpartition("/")[2]
         for name in self._files.names(_STATE):
             if name != state:

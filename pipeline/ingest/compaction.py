@@ -1,8 +1,8 @@
 """The many small files of an hour become one, sorted as things happened.
 
-A folder at a time: the new one is written where no reader looks, its rows are counted, and a commit swaps the two
-folders. A reader that lists finds the old files, for an instant none, then the new one: never an event twice. One
-that listed before and opens after fails, as it does wherever files are replaced, and starts again.
+A folder at a time: the new file is written where no reader looks, its rows are counted, and a commit replaces the old
+ones. A reader that lists finds the old files, for an instant fewer, then the new one: never an event twice. One that
+listed before and opens after fails, as it does wherever files are replaced, and starts again.
 """
 
 from __future__ import annotations
@@ -61,16 +61,13 @@ def compact(tables: Tables, log: CommitLog, folder: str) -> int:
     rows = spark.read.schema(_schema(folder)).parquet(*(files.full(path) for path in before))
     expected = rows.count()
     staging = log.staging()
-    _sorted(rows, 1 + expected // ROWS_PER_FILE).write.parquet(files.full(f"{staging}/written"))
-    # Spark adds files of its own, which have no place in the tables.
-    for number, path in enumerate(sorted(files.data_files(f"{staging}/written"))):
-        files.rename(path, f"{staging}/folder/compacted-{log.next_version:010d}-{number}.parquet")
-    written = spark.read.parquet(files.full(f"{staging}/folder")).count()
+    _sorted(rows, 1 + expected // ROWS_PER_FILE).write.parquet(files.full(staging))
+    written = spark.read.parquet(files.full(staging)).count()
     if written != expected:
         raise TableUnreadable(
             f"{files.full(folder)} has {expected} rows, of which {written} were written again"
         )
-    log.commit(log.position, swaps=((f"{staging}/folder", folder),))
+    log.commit(log.position, moves=log.moves(staging, "compacted", folder), removes=before)
     return len(before)
 
 

@@ -1,35 +1,37 @@
-"""The streaming query: from the first look at the topic to a clean end."""
+"""The loop of ingest: look at the topic, take a batch of what comes next, until everything is taken or it is ended.
+
+Batches are read by their offsets, which the commits know: no streaming query, whose checkpoint would be a second truth.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, cast
 
 from pyspark.sql import DataFrame
-from pyspark.sql.streaming.query import StreamingQuery
 
 from pidgate.pipeline.errors import BadOption, PipelineError, TopicLostData
 from pidgate.pipeline.ingest.accounts import Account, settle
 from pidgate.pipeline.ingest.batches import Batches, Rules, Taken, records_of
-from pidgate.pipeline.ingest.commits import WORK, CommitLog
+from pidgate.pipeline.ingest.commits import WORK, CommitLog, Position
 from pidgate.pipeline.ingest.compaction import closed_folders, compact
 from pidgate.pipeline.ingest.topic import Offsets, Topic, lost_data
 from pidgate.pipeline.tables import Tables
 
-CHECKPOINT = f"{WORK}/checkpoint"
-LOOK_EVERY_S = 0.5
 SETTLE_EVERY_S = 60
 COMPACT_EVERY_S = 600
 COMPACT_FROM_FILES = 8
 """A late event does not have a whole hour written again."""
 COMPACT_DAYS = 3
-"""So far back a stream looks by itself; `--compact` looks everywhere."""
+"""So far back the loop looks by itself; `--compact` looks everywhere."""
 _LOCK_PATIENCE_S = 20
+_LOOK_EVERY_S = 0.5
+_LOCK = f"{WORK}/lock"
 _ABOUT = f"{WORK}/about.txt"
 
 
@@ -53,109 +55,85 @@ class Ingest:
         self._files = tables.files
         self._log = CommitLog(self._files)
         self._ending = threading.Event()
-        # Held by a batch, and by whatever else commits: the commits are one line.
-        self._turn = threading.Lock()
-        self._failure: Exception | None = None
 
     def end(self) -> None:
         """End after the batch that runs. May be called by a signal handler."""
         self._ending.set()
 
     def run(self) -> Account:
-        """Run until everything is taken, or `end`. Raises TopicMissing, TopicLostData, TableUnreadable."""
+        """Run until everything is taken, or `end`. Raises TopicMissing, TopicLostData."""
         self._log.finish()
+        every_ms, most = self._how.every_ms, self._how.max_events_per_batch
+        until: Mapping[int, int] | None = None
+        settled = compacted = time.monotonic()
+        while not self._ending.is_set():
+            topic_id, offsets = self._look()
+            if every_ms is None and until is None:
+                until = offsets.end
+            wanted = next_offsets(self._log.position, topic_id, offsets, most, until)
+            if wanted:
+                self._take(topic_id, wanted)
+            elif every_ms is None:
+                break
+            if time.monotonic() - settled > SETTLE_EVERY_S:
+                self._settle()
+                settled = time.monotonic()
+            if time.monotonic() - compacted > COMPACT_EVERY_S:
+                self._compact()
+                compacted = time.monotonic()
+            if every_ms is not None and sum(map(len, wanted.values())) < most:
+                self._ending.wait(every_ms / 1000)
+        account = self._settle()
+        if not self._ending.is_set():
+            self._compact()
+        return account
+
+    def _look(self) -> tuple[str, Offsets]:
+        """Return the topic's id and offsets. Raises TopicLostData where that ends ingest."""
         topic_id, partitions = self._topic.identity()
         offsets = self._topic.offsets(partitions)
-        if problem := lost_data(self._topic.name, self._log.position, topic_id, offsets):
-            if self._how.rules.stop_at_loss:
-                raise problem
-            self._begin_anew_if_needed(topic_id, offsets)
-        self._batches = Batches(
+        problem = lost_data(self._topic.name, self._log.position, topic_id, offsets)
+        if problem is not None and self._how.rules.stop_at_loss:
+            raise problem
+        return topic_id, offsets
+
+    def _take(self, topic_id: str, wanted: Mapping[int, range]) -> None:
+        batches = Batches(
             self._tables,
             self._log,
             self._how.rules,
             topic_id,
             lambda: self._topic.offsets(self._topic.identity()[1]),
         )
-        query = self._start(topic_id, offsets)
         try:
-            self._watch(query)
-        # Spark wraps what went wrong, in a batch as in the connector, into exceptions of many kinds.
+            taken = batches.take(wanted, self._records(wanted))
+        except PipelineError:
+            raise
+        # Spark wraps what went wrong in the connector into exceptions of many kinds.
         except Exception as error:
-            raise self._explained(error) from error
-        finally:
-            query.stop()
-        with self._turn:
-            account = self._settle()
-            if not self._ending.is_set():
-                self._compact()
-        return account
+            self._look()
+            if "KAFKA_DATA_LOSS" in str(error):
+                raise TopicLostData(
+                    f"topic {self._topic.name!r} lost data: {error}. See --on-data-loss."
+                ) from error
+            raise
+        self._tell(taken)
 
-    def _start(self, topic_id: str, offsets: Offsets) -> StreamingQuery:
-        kafka = (
-            self._tables.spark.readStream.format("kafka")
+    def _records(self, wanted: Mapping[int, range]) -> DataFrame:
+        def of_topic(value: object) -> str:
+            return json.dumps({self._topic.name: value})
+
+        return records_of(
+            self._tables.spark.read.format("kafka")
             .option("kafka.bootstrap.servers", self._topic.bootstrap_servers)
-            .option("subscribe", self._topic.name)
-            .option("startingOffsets", self._starting_offsets(topic_id, offsets))
+            .option("assign", of_topic(list(wanted)))
+            .option("startingOffsets", of_topic({str(p): one.start for p, one in wanted.items()}))
+            .option("endingOffsets", of_topic({str(p): one.stop for p, one in wanted.items()}))
             .option("failOnDataLoss", str(self._how.rules.stop_at_loss).lower())
-            .option("maxOffsetsPerTrigger", self._how.max_events_per_batch)
             .option("groupIdPrefix", "pidgate-ingest")
             .options(**{f"kafka.{name}": value for name, value in self._topic.settings.items()})
             .load()
         )
-        stream = records_of(kafka).writeStream.foreachBatch(self._take).queryName("pidgate ingest")
-        stream = stream.option("checkpointLocation", self._files.full(CHECKPOINT))
-        every_ms = self._how.every_ms
-        if every_ms is None:
-            return stream.trigger(availableNow=True).start()
-        return stream.trigger(processingTime=f"{every_ms} milliseconds").start()
-
-    def _starting_offsets(self, topic_id: str, offsets: Offsets) -> str:
-        """Return the offsets to go on from, which Spark uses without a checkpoint: nothing is read twice."""
-        position = self._log.position
-        if position.topic_id != topic_id:
-            return "earliest"
-        following = {
-            str(p): max(first, min(position.next_offsets.get(p, 0), offsets.end[p]))
-            for p, first in offsets.first.items()
-        }
-        return json.dumps({self._topic.name: following})
-
-    def _begin_anew_if_needed(self, topic_id: str, offsets: Offsets) -> None:
-        """The checkpoint's offsets mean nothing in another topic, nor behind the end of a shortened one."""
-        position = self._log.position
-        shortened = any(end > offsets.end.get(p, 0) for p, end in position.next_offsets.items())
-        if shortened or position.topic_id != topic_id:
-            self._files.remove(CHECKPOINT)
-
-    def _take(self, records: DataFrame, number: int) -> None:
-        with self._turn:
-            try:
-                query = json.loads(self._files.read(f"{CHECKPOINT}/metadata"))["id"]
-                taken = self._batches.take(query, number, records)
-            except Exception as error:
-                self._failure = error
-                raise
-        if taken is not None:
-            self._tell(taken)
-
-    def _watch(self, query: StreamingQuery) -> None:
-        settled = compacted = time.monotonic()
-        while not query.awaitTermination(timeout=LOOK_EVERY_S):  # type: ignore[arg-type]
-            if self._ending.is_set():
-                # Whoever has the turn is done when it is ours; what Spark did not note of it, the commits know.
-                with self._turn:
-                    query.stop()
-                return
-            now = time.monotonic()
-            if now - settled > SETTLE_EVERY_S:
-                settled = now
-                with self._turn:
-                    self._settle()
-            if now - compacted > COMPACT_EVERY_S:
-                compacted = now
-                with self._turn:
-                    self._compact()
 
     def _settle(self) -> Account:
         return settle(self._tables, self._log, self._how.rules, now_ms())
@@ -166,16 +144,22 @@ class Ingest:
                 return
             compact(self._tables, self._log, folder)
 
-    def _explained(self, error: Exception) -> Exception:
-        if self._failure is not None:
-            return self._failure
-        if isinstance(error, PipelineError):
-            return error
-        topic_id, partitions = self._topic.identity()
-        problem = lost_data(self._topic.name, self._log.position, topic_id, self._topic.offsets(partitions))
-        if problem is None and "KAFKA_DATA_LOSS" in str(error):
-            return TopicLostData(f"topic {self._topic.name!r} lost data: {error}. See --on-data-loss.")
-        return problem or error
+
+def next_offsets(
+    position: Position, topic_id: str, offsets: Offsets, most: int, until: Mapping[int, int] | None = None
+) -> dict[int, range]:
+    """Return the offsets of the next batch, of each partition its share of `most`, not beyond `until`. Pure."""
+    expected = position.expected(topic_id)
+    waiting = {}
+    for p, first in offsets.first.items():
+        end = offsets.end[p] if until is None else min(offsets.end[p], until.get(p, 0))
+        # Behind the end: of a topic that was shortened.
+        if one := range(max(first, min(expected.get(p, 0), end)), end):
+            waiting[p] = one
+    total = sum(map(len, waiting.values()))
+    if total <= most:
+        return waiting
+    return {p: one[: max(1, len(one) * most // total)] for p, one in waiting.items()}
 
 
 def compact_all(tables: Tables, tell: Callable[[str, int], None]) -> int:
@@ -192,8 +176,8 @@ def compact_all(tables: Tables, tell: Callable[[str, int], None]) -> int:
 def only_writer(tables: Tables) -> Iterator[None]:
     """Keep a second ingest away. Raises BadOption.
 
-    The lock is the JVM's, so that after a kill it lasts just as long as the JVM, which still may write, and no
-    longer. Elsewhere than on a local disk it is for the operator to start one only.
+    The lock is this process's, which alone commits: what a killed one's Spark still writes, nobody will name. Elsewhere
+    than on a local disk it is for the operator to start one only.
     """
     files = tables.files
     if not files.is_local:
@@ -202,20 +186,23 @@ def only_writer(tables: Tables) -> Iterator[None]:
     # The lock's folder must be there; and whoever finds it should know what it is.
     if not files.exists(_ABOUT):
         files.write(_ABOUT, "What `pidgate pipeline ingest` must remember. Back it up with the tables.\n")
-    jvm = cast(Any, tables.spark._jvm)
-    path = jvm.java.net.URI(files.full(f"{WORK}/lock")).getPath()
-    opened = jvm.java.io.RandomAccessFile(path, "rw")
-    try:
+    with files.local_path(_LOCK).open("w") as opened:
         give_up_s = time.monotonic() + _LOCK_PATIENCE_S
-        while opened.getChannel().tryLock() is None:
+        while not _locked(opened.fileno()):
             if time.monotonic() > give_up_s:
                 raise BadOption(
                     f"another ingest writes into {tables.root}. End it first; there can be one only."
                 )
-            time.sleep(LOOK_EVERY_S)
+            time.sleep(_LOOK_EVERY_S)
         yield
-    finally:
-        opened.close()
+
+
+def _locked(file: int) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def now_ms() -> int:

@@ -1,22 +1,32 @@
-"""The topic's partitions, identity, first and last offsets, by Java's own admin client.
+"""The topic's partitions, identity, first and last offsets, by librdkafka's admin client.
 
-Used before a stream is started, because a stream waits for ever for what does not answer.
+Spark reads the records and does not give these: a topic that was made anew would be read on in its midst. Asked for
+before each batch, because Spark waits long for brokers that are away.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, TypeVar
 
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
-from pyspark.sql import SparkSession
+from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
 from pidgate.pipeline.errors import TopicLostData, TopicMissing
+from pidgate.pipeline.ingest.client_settings import in_words_of_librdkafka
 from pidgate.pipeline.ingest.commits import Position
 
-PATIENCE_MS = 10_000
+PATIENCE_S = 10.0
 _NEWLY_MADE = "the topic was deleted and made again, or is another one"
+_MISSING = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
+_SILENT = (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE)
+_SILENCE = logging.getLogger(f"{__name__}.librdkafka")
+_SILENCE.addHandler(logging.NullHandler())
+_SILENCE.propagate = False
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,75 +38,75 @@ class Offsets:
 
 
 class Topic:
-    """One topic, read through one admin client; close it."""
+    """One topic, and the settings by which it is read. `settings` are in Java's words. Raises BadOption."""
 
     def __init__(
-        self, spark: SparkSession, bootstrap_servers: str, name: str, settings: Mapping[str, str]
+        self, bootstrap_servers: str, name: str, settings: Mapping[str, str], patience_s: float = PATIENCE_S
     ) -> None:
         self.bootstrap_servers = bootstrap_servers
         self.name = name
         self.settings = dict(settings)
-        self._jvm = cast(Any, spark._jvm)
-        self._patience = (PATIENCE_MS, self._jvm.java.util.concurrent.TimeUnit.MILLISECONDS)
-        properties = self._jvm.java.util.Properties()
-        patience = {"default.api.timeout.ms": str(PATIENCE_MS), "request.timeout.ms": str(PATIENCE_MS // 2)}
-        for key, value in (patience | self.settings | {"bootstrap.servers": bootstrap_servers}).items():
-            properties.put(key, value)
+        self._patience_s = patience_s
+        self._last_error = ""
+        ours: dict[str, Any] = {
+            "bootstrap.servers": bootstrap_servers,
+            "socket.timeout.ms": round(patience_s * 1000),
+            "error_cb": self._note,
+        }
         try:
-            self._admin = self._jvm.org.apache.kafka.clients.admin.AdminClient.create(properties)
-        except Py4JJavaError as error:
-            raise self._unreachable(error) from None
-
-    def close(self) -> None:
-        self._admin.close()
+            # What it has to say stands in the exceptions.
+            self._admin = AdminClient({**in_words_of_librdkafka(settings), **ours}, logger=_SILENCE)
+        except (KafkaException, ValueError) as error:
+            raise self._unreadable(str(error)) from None
 
     def identity(self) -> tuple[str, list[int]]:
         """The topic's id, which a topic made anew does not have again, and its partitions. Raises TopicMissing."""
-        names = self._jvm.java.util.Collections.singletonList(self.name)
-        try:
-            answer = self._admin.describeTopics(names).allTopicNames().get(*self._patience).get(self.name)
-        except Py4JJavaError as error:
-            raise self._unreachable(error) from None
-        return str(answer.topicId().toString()), sorted(place.partition() for place in answer.partitions())
+        asked = self._admin.describe_topics(TopicCollection([self.name]), request_timeout=self._patience_s)
+        found = self._answer(asked[self.name])
+        # In the letters of Java, as in commits of old.
+        topic_id = str(found.topic_id).translate(str.maketrans("+/", "-_"))
+        return topic_id, sorted(partition.id for partition in found.partitions)
 
     def offsets(self, partitions: list[int]) -> Offsets:
         """Return first and next offsets. Raises TopicMissing."""
-        spec = self._jvm.org.apache.kafka.clients.admin.OffsetSpec
-        return Offsets(*(self._listed(partitions, wanted) for wanted in (spec.earliest(), spec.latest())))
+        earliest: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+        latest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        return Offsets(self._listed(partitions, earliest), self._listed(partitions, latest))
 
-    def _listed(self, partitions: list[int], spec: Any) -> dict[int, int]:
-        specs = self._jvm.java.util.HashMap()
-        place = self._jvm.org.apache.kafka.common.TopicPartition
-        places = {number: place(self.name, number) for number in partitions}
-        for one in places.values():
-            specs.put(one, spec)
+    def _listed(self, partitions: list[int], spec: OffsetSpec) -> dict[int, int]:
+        places = {TopicPartition(self.name, number): spec for number in partitions}
+        asked = self._admin.list_offsets(places, request_timeout=self._patience_s)
+        return {place.partition: int(self._answer(answer).offset) for place, answer in asked.items()}
+
+    def _answer(self, asked: Future[Answer]) -> Answer:
         try:
-            answer = self._admin.listOffsets(specs).all().get(*self._patience)
-        except Py4JJavaError as error:
-            raise self._unreachable(error) from None
-        return {number: int(answer.get(one).offset()) for number, one in places.items()}
+            return asked.result(2 * self._patience_s)
+        except KafkaException as error:
+            problem: Any = error.args[0]
+        self._admin.poll(0)
+        if problem.code() in _MISSING:
+            raise TopicMissing(
+                f"there is no topic {self.name!r} at {self.bootstrap_servers}. Gateways make it while `events.enabled` "
+                "is true; another name is given by --topic."
+            )
+        if problem.code() in _SILENT:
+            raise TopicMissing(
+                f"nobody answers at {self.bootstrap_servers} within {self._patience_s:g} s "
+                f"({self._last_error or problem.str()}). Are these the brokers' addresses (--kafka), and does their "
+                "listener ask for security (--kafka-config)?"
+            )
+        raise self._unreadable(f"{problem.name()}: {problem.str()}")
 
-    def _unreachable(self, error: Py4JJavaError) -> TopicMissing:
-        """Java's messages name settings, and no secrets: values of passwords are hidden by Kafka."""
-        cause = error.java_exception
-        while cause.getCause() is not None:
-            cause = cause.getCause()
-        word = str(cause.getClass().getSimpleName())
-        where = f"at {self.bootstrap_servers}"
-        if word == "UnknownTopicOrPartitionException":
-            return TopicMissing(
-                f"there is no topic {self.name!r} {where}. Gateways make it while `events.enabled` is true; "
-                "another name is given by --topic."
-            )
-        if word == "TimeoutException":
-            return TopicMissing(
-                f"nobody answers {where} within {PATIENCE_MS // 1000} s ({cause.getMessage()}). Are these the brokers' "
-                "addresses (--kafka), and does their listener ask for security (--kafka-config)?"
-            )
+    def _unreadable(self, reason: str) -> TopicMissing:
+        """librdkafka's messages name settings, and no secrets."""
         return TopicMissing(
-            f"topic {self.name!r} {where} cannot be read: {word}: {cause.getMessage()}. Look at --kafka, "
+            f"topic {self.name!r} at {self.bootstrap_servers} cannot be read: {reason}. Look at --kafka, "
             "--kafka-config and the user's rights: Describe and Read on the topic."
         )
+
+    def _note(self, error: KafkaError) -> None:
+        """Keep why nobody answers: a request that waits for a login only times out."""
+        self._last_error = error.str()
 
 
 def lost_data(name: str, position: Position, topic_id: str, offsets: Offsets) -> TopicLostData | None:

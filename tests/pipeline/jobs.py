@@ -12,7 +12,7 @@ from pidgate.sandbox import guard
 
 
 @contextmanager
-def running_job(job: str, tables: Path, log: Path, *options: str) -> Iterator[subprocess.Popen[bytes]]:
+def running_job(job: str, tables: Path | str, log: Path, *options: str) -> Iterator[subprocess.Popen[bytes]]:
     """Run a job with its output at the end of `log`; what is left of it is killed."""
     command = [sys.executable, "-m", "pidgate.pipeline", job, "--tables", str(tables), "--memory", "700m"]
     with log.open("ab") as out:

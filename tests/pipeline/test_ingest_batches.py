@@ -12,13 +12,18 @@ import pytest
 from pidgate.events.definitions import Event, LifecycleEvent
 from pidgate.events.writing import to_json
 from pidgate.pipeline.commands.common import duration_ms
-from pidgate.pipeline.errors import BadOption, TableUnreadable, TopicLostData
+from pidgate.pipeline.errors import BadOption, TopicLostData
 from pidgate.pipeline.ingest.accounts import settle
 from pidgate.pipeline.ingest.batches import Batches, Rules, Slice, Taken, losses_between
-from pidgate.pipeline.ingest.client_settings import in_words_of_java, read_client_settings
+from pidgate.pipeline.ingest.client_settings import (
+    in_words_of_java,
+    in_words_of_librdkafka,
+    read_client_settings,
+)
 from pidgate.pipeline.ingest.columns import DEAD_LETTERS, GAPS, RECORDS, Reason
 from pidgate.pipeline.ingest.commits import CommitLog, Position
 from pidgate.pipeline.ingest.compaction import closed_folders, compact
+from pidgate.pipeline.ingest.loop import next_offsets
 from pidgate.pipeline.ingest.topic import Offsets, lost_data
 from tests.unit.events.made_up import a_decision
 
@@ -64,7 +69,7 @@ class Stream:
         ]
         return self.tables.spark.createDataFrame(rows, RECORDS)
 
-    def take(self, number: int, values: Sequence[Event | bytes], offset: int) -> Taken | None:
+    def take(self, values: Sequence[Event | bytes], offset: int) -> Taken:
         """As after a start: nothing is known but what lies on the disk."""
         end = offset + len(values)
         batches = Batches(
@@ -74,7 +79,7 @@ class Stream:
             self.topic_id,
             lambda: Offsets({0: self.first}, {0: end + 7}),
         )
-        return batches.take("query", number, self.records(values, offset))
+        return batches.take({0: range(offset, end)}, self.records(values, offset))
 
     def seqs(self, word: str = "decision") -> list[int]:
         return sorted(row["seq"] for row in self.tables.events(word).select("seq").collect())
@@ -89,16 +94,14 @@ def test_a_batch_becomes_tables_and_the_next_one_leaves_out_what_is_known(stream
     stream.first = 100
     late = a_decision(seq=4, wall_time_ms=NOW_MS - 25 * HOUR_MS)
     first: list[Event | bytes] = [decision(1), lifecycle(2), decision(3), decision(3), late, b"hello"]
-    taken = stream.take(0, first, 100)
-    assert taken is not None
+    taken = stream.take(first, 100)
     assert (taken.events, taken.duplicates, taken.behind) == ({"decision": 2, "lifecycle": 1}, 1, 7)
     assert taken.dead == {Reason.LATE: 1, Reason.MALFORMED: 1}
 
-    # Spark did not note it as done: the same batch comes again, and an option was changed meanwhile.
+    # What was committed is not asked for again, and is not taken again if it comes; an option was changed meanwhile.
+    assert coming(stream, Offsets({0: 100}, {0: 110})) == {0: range(106, 110)}
     stream.rules = Rules(late_after_ms=30 * HOUR_MS)
-    assert stream.take(0, first, 100) is None
-    taken = stream.take(1, [decision(3), late, decision(5), decision(9)], 106)
-    assert taken is not None
+    taken = stream.take([decision(3), late, decision(5), decision(9)], 106)
     assert (taken.events, taken.duplicates) == ({"decision": 2}, 2)
 
     rows = stream.tables.events("decision").orderBy("seq").collect()
@@ -136,8 +139,7 @@ def check_what_becomes_of_gaps(stream: Stream) -> None:
     ]
     assert stream.seqs() == [1, 3, 5, 9]
     # Names do not meet: the next batch has a file of its own beside it.
-    taken = stream.take(2, [decision(7), decision(3)], 110)
-    assert taken is not None
+    taken = stream.take([decision(7), decision(3)], 110)
     assert taken.duplicates == 1
     assert stream.seqs() == [1, 3, 5, 7, 9]
 
@@ -146,14 +148,44 @@ def check_what_becomes_of_gaps(stream: Stream) -> None:
     gaps = stream.tables.read("gaps", schema=GAPS).orderBy("first_seq").collect()
     assert [(row["first_seq"], row["last_seq"], row["missing"]) for row in gaps] == [(6, 6, 1), (8, 8, 1)]
     # And without the numbers seen an event would be there twice.
-    stream.take(3, [decision(3)], 112)
+    stream.take([decision(3)], 112)
     assert stream.seqs() == [1, 3, 3, 5, 7, 9]
 
 
-def test_a_batch_that_does_not_follow_is_not_taken(stream: Stream) -> None:
-    with pytest.raises(TableUnreadable, match="does not follow the last one"):
-        stream.take(3, [decision(1)], 0)
-    assert stream.seqs() == []
+def coming(stream: Stream, offsets: Offsets, topic_id: str = "t1") -> dict[int, range]:
+    return next_offsets(stream.log().position, topic_id, offsets, most=100)
+
+
+def test_a_partition_of_which_nothing_came_is_passed_only_when_nothing_was_there(stream: Stream) -> None:
+    """Transactions leave numbers without records; retention leaves some that are told as lost."""
+    stream.take([decision(1)], 0)
+    nothing = stream.records([], 0)
+    for first_held, following in ((1, 5), (7, 5)):
+        batches = Batches(
+            stream.tables,
+            stream.log(),
+            stream.rules,
+            "t1",
+            lambda held=first_held: Offsets({0: held}, {0: 9}),  # type: ignore[misc]
+        )
+        batches.take({0: range(stream.log().position.next_offsets[0], following + first_held // 7)}, nothing)
+        assert stream.log().position.next_offsets == {0: following}
+
+
+def test_the_next_batch_is_what_comes_next_and_no_more_than_asked_for() -> None:
+    position = Position(topic_id="t1", next_offsets={0: 10, 1: 20})
+    offsets = Offsets({0: 0, 1: 30, 2: 0}, {0: 10, 1: 130, 2: 900})
+
+    def batch(most: int, topic_id: str = "t1", until: dict[int, int] | None = None) -> dict[int, range]:
+        return next_offsets(position, topic_id, offsets, most, until)
+
+    assert batch(1_000) == {1: range(30, 130), 2: range(0, 900)}
+    assert batch(100) == {1: range(30, 40), 2: range(0, 90)}
+    assert batch(1) == {1: range(30, 31), 2: range(0, 1)}, "each partition goes on"
+    assert batch(1_000, until={0: 10, 1: 30, 2: 7}) == {2: range(0, 7)}
+    assert batch(10_000, "made anew") == {0: range(0, 10), 1: range(30, 130), 2: range(0, 900)}
+    shortened = next_offsets(position, "t1", Offsets({0: 0, 1: 0}, {0: 3, 1: 21}), 1_000)
+    assert shortened == {1: range(20, 21)}
 
 
 def test_what_was_lost_between_batches() -> None:
@@ -199,6 +231,13 @@ def test_settings_of_librdkafka_are_said_in_java(tmp_path: Path) -> None:
         '# comment\nsecurity.protocol=sasl_ssl\nkafka.sasl.mechanisms = PLAIN\nsasl.username=al"ice\n'
         f"sasl.password=secret=1\nssl.ca.location={tmp_path}/ca.pem\n"
     )
+    assert in_words_of_librdkafka(read_client_settings(str(file))) == {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": 'al"ice',
+        "sasl.password": "secret=1",
+        "ssl.ca.pem": "-----BEGIN CERTIFICATE-----",
+    }
     assert read_client_settings(str(file)) == {
         "security.protocol": "SASL_SSL",
         "sasl.mechanism": "PLAIN",
@@ -214,6 +253,16 @@ def test_settings_of_librdkafka_are_said_in_java(tmp_path: Path) -> None:
     with pytest.raises(BadOption, match="go together") as told:
         in_words_of_java({"sasl.mechanism": "GSSAPI", "sasl.password": "secret"}, "F")
     assert "secret" not in str(told.value).replace("sasl.password", "")
+
+
+def test_what_only_java_understands_is_named_with_what_to_give_instead() -> None:
+    with pytest.raises(BadOption, match=r"ssl\.truststore\.location is for Java alone"):
+        in_words_of_librdkafka({"ssl.truststore.location": "/a.jks"})
+    with pytest.raises(BadOption, match="has no username and password") as told:
+        in_words_of_librdkafka({"sasl.jaas.config": 'X required clientSecret="secret";'})
+    assert "secret" not in str(told.value)
+    quiet = {"request.timeout.ms": "900", "ssl.endpoint.identification.algorithm": ""}
+    assert in_words_of_librdkafka(quiet) == {"ssl.endpoint.identification.algorithm": "none"}
 
 
 def test_a_key_that_everybody_can_read_is_refused(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import shutil
 import signal
 import subprocess
 import threading
@@ -26,7 +25,7 @@ from pidgate.events.writing import key_of, to_json
 from pidgate.pipeline.errors import TopicLostData, TopicMissing
 from pidgate.pipeline.ingest.batches import Rules, Taken
 from pidgate.pipeline.ingest.columns import GAPS, LOSSES
-from pidgate.pipeline.ingest.stream import How, Ingest
+from pidgate.pipeline.ingest.loop import How, Ingest
 from pidgate.pipeline.ingest.topic import Topic
 from pidgate.pipeline.tables import Tables
 from pidgate.sandbox.kafka import Cluster
@@ -158,26 +157,24 @@ def in_process(
 ) -> tuple[list[Taken], Any]:
     """One run that takes what is there."""
     batches: list[Taken] = []
-    source = Topic(spark, cluster.bootstrap_servers(), topic, {})
-    try:
-        account = Ingest(Tables(spark, root), source, How(**how), batches.append).run()
-    finally:
-        source.close()
+    source = Topic(cluster.bootstrap_servers(), topic, {})
+    account = Ingest(Tables(spark, root), source, How(**how), batches.append).run()
     return batches, account
 
 
-def test_a_topic_that_is_not_there_is_told_at_once(spark: SparkSession, cluster: Cluster) -> None:
+def test_a_topic_that_is_not_there_is_told_at_once(cluster: Cluster, tmp_path: Path) -> None:
     began_s = time.monotonic()
-    source = Topic(spark, cluster.bootstrap_servers(), "never-made", {})
     with pytest.raises(TopicMissing, match="no topic 'never-made'"):
-        source.identity()
-    source.close()
-    source = Topic(
-        spark, "127.0.0.1:1", "never-made", {"default.api.timeout.ms": "1000", "request.timeout.ms": "900"}
-    )
-    with pytest.raises(TopicMissing, match=r"nobody answers at 127\.0\.0\.1:1"):
-        source.identity()
-    source.close()
+        Topic(cluster.bootstrap_servers(), "never-made", {}).identity()
+    with pytest.raises(TopicMissing, match=r"nobody answers at 127\.0\.0\.1:1 within 1 s"):
+        Topic("127.0.0.1:1", "never-made", {}, patience_s=1).identity()
+    wrong = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "SCRAM-SHA-256"}
+    login = 'x required username="alice" password="not-hers";'
+    with pytest.raises(TopicMissing, match="Authentication failed") as told:
+        Topic(
+            cluster.bootstrap_servers(SASL_PLAINTEXT), "never-made", wrong | {"sasl.jaas.config": login}, 3
+        ).identity()
+    assert "not-hers" not in str(told.value)
     assert time.monotonic() - began_s < 60
 
 
@@ -213,8 +210,6 @@ def test_a_topic_that_lost_data_stops_ingest_unless_told(
     seen = seen_by_any_reader(Path(tables.root))
     assert repeated(seen) == []
     assert {seq for _, _, seq in seen} == {*range(1, 61), *range(111, 151)} - {33, 34}
-    # Who removes the checkpoint does not have everything read again.
-    shutil.rmtree(Path(tables.root) / "ingest/checkpoint")
     gateways.write(20)
     batches, _ = in_process(spark, cluster, gateways.topic, tables.root)
     assert [(sum(batch.events.values()), batch.duplicates) for batch in batches] == [(20, 2)]
@@ -255,7 +250,7 @@ def test_killed_many_times_while_somebody_reads(cluster: Cluster, tmp_path: Path
             to_the_end(process, tables)
         with ingesting(tables, cluster, gateways.topic, "--compact") as process:
             give_up_s = time.monotonic() + 300
-            while not list(tables.glob("ingest/replaced/*")) and process.poll() is None:
+            while not list(tables.rglob("events/**/compacted-*")) and process.poll() is None:
                 assert time.monotonic() < give_up_s
             process.kill()
         with ingesting(tables, cluster, gateways.topic, "--compact") as process:

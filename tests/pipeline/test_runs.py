@@ -21,11 +21,9 @@ from pidgate.pipeline.files import Files
 from pidgate.pipeline.runs import replacing
 from pidgate.pipeline.swaps import Swaps
 from tests.pipeline.jobs import running_job
-from tests.pipeline.mortal import Killed, Mortal, put
+from tests.pipeline.mortal import Killed, Mortal, files_on, put
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from pidgate.pipeline.tables import Tables
 
 PLACES = ("results/rates_users", "results/held_by_hour", "recommended")
@@ -45,15 +43,15 @@ def run_of(files: Files, root: Path, words: str) -> None:
     swaps.commit(folder, PLACES)
 
 
-def killed_at_each_step(spark: SparkSession, tmp_path: Path) -> Iterator[tuple[Path, list[list[str]]]]:
+def killed_at_each_step(tmp_path: Path, is_store: bool) -> Iterator[tuple[Path, list[list[str]]]]:
     """Yield root and all that a reader saw, of a run that was killed before each of its changes, until one was not."""
     for steps in range(100):
         root = tmp_path / str(steps)
-        run_of(Files(spark, str(root)), root, "old")
-        plain = Files(spark, str(root))
-        mortal = Mortal(spark, root, steps, partial(look, plain, root))
+        plain = files_on(root, is_store=is_store)
+        run_of(plain, root, "old")
+        mortal = Mortal(steps, partial(look, plain, root), is_store)
         try:
-            run_of(mortal, root, "new")
+            run_of(files_on(root, mortal, is_store=is_store), root, "new")
         except Killed:
             yield root, [*mortal.seen, look(plain, root)]
         else:
@@ -62,51 +60,58 @@ def killed_at_each_step(spark: SparkSession, tmp_path: Path) -> Iterator[tuple[P
     assert 5 < steps < 99
 
 
-def test_killed_at_each_step_the_results_are_of_one_run(spark: SparkSession, tmp_path: Path) -> None:
+kinds = pytest.mark.parametrize("is_store", [False, True], ids=["disk", "store"])
+
+
+@kinds
+def test_killed_at_each_step_the_results_are_of_one_run(tmp_path: Path, is_store: bool) -> None:
     outcomes = set()
-    for root, seen in killed_at_each_step(spark, tmp_path):
+    for root, seen in killed_at_each_step(tmp_path, is_store):
         for found in seen:
             assert found in (["old"] * 3, ["new"] * 3), f"killed before step {root.name}"
         outcomes.add(seen[-1][0])
         # The same job again, and not a word of the killed one is left.
-        run_of(Files(spark, str(root)), root, "newer")
-        assert look(Files(spark, str(root)), root) == ["newer"] * 3
+        files = files_on(root, is_store=is_store)
+        run_of(files, root, "newer")
+        assert look(files, root) == ["newer"] * 3
         assert [(root / place / "part").read_text() for place in PLACES] == ["newer"] * 3
     assert outcomes == {"old", "new"}
 
 
+@kinds
 def test_without_the_commit_a_reader_finds_a_mixture(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, is_store: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the check above says of renames alone."""
     monkeypatch.setattr(Swaps, "where", lambda _, path: path)
-    everything = [found for _, seen in killed_at_each_step(spark, tmp_path) for found in seen]
+    everything = [found for _, seen in killed_at_each_step(tmp_path, is_store) for found in seen]
     assert any(len(set(found)) > 1 for found in everything)
 
 
+@kinds
 def test_a_later_run_of_any_job_moves_what_a_killed_one_left(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, is_store: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(swaps_module, "MOVING_MS", 0)
     monkeypatch.setattr(swaps_module, "RUNNING_MS", 0)
-    for root, seen in killed_at_each_step(spark, tmp_path):
-        Swaps(Files(spark, str(root))).begin()
+    for root, seen in killed_at_each_step(tmp_path, is_store):
+        Swaps(files_on(root, is_store=is_store)).begin()
         assert [(root / place / "part").read_text() for place in PLACES] == seen[-1]
         assert list((root / "scratch").glob("[!.]*")) == []
 
 
-def test_the_runs_of_others_are_left_alone(spark: SparkSession, tmp_path: Path) -> None:
-    files = Files(spark, str(tmp_path))
+def test_the_runs_of_others_are_left_alone(tmp_path: Path) -> None:
+    files = Files(str(tmp_path))
     mine = Swaps(files).begin()
     put(tmp_path, f"{mine}/written/results/x/part", "mine")
     Swaps(files).begin()
     assert (tmp_path / mine / "written/results/x/part").exists()
 
 
-def test_a_commit_that_is_none_is_named(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_commit_that_is_none_is_named(tmp_path: Path) -> None:
     put(tmp_path, "scratch/0000000000001-aa/commit.json", "{}")
     with pytest.raises(TableUnreadable, match=r"commit\.json is not what a job wrote"):
-        Swaps(Files(spark, str(tmp_path))).where("results/x")
+        Swaps(Files(str(tmp_path))).where("results/x")
 
 
 def test_a_job_that_fails_in_the_middle_leaves_the_last_results(tables: Tables) -> None:

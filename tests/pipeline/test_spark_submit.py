@@ -187,7 +187,17 @@ def test_the_archive_has_the_pipelines_needs_and_not_the_gateways(archive: Path)
     with tarfile.open(archive) as packed:
         parts = [Path(name).parts for name in packed.getnames()]
     names = {part[3] for part in parts if len(part) > 3 and part[2] == "site-packages"}
-    assert {"pidgate", "numpy", "pandas", "pyarrow", "plotly", "jinja2", "msgspec", "yaml"} <= names
+    assert {
+        "pidgate",
+        "confluent_kafka",
+        "numpy",
+        "pandas",
+        "pyarrow",
+        "plotly",
+        "jinja2",
+        "msgspec",
+        "yaml",
+    } <= names
     ours = {part[4] for part in parts if len(part) > 4 and part[2:4] == ("site-packages", "pidgate")}
     assert {"pipeline", "quota", "events", "units.py"} <= ours
     assert any(name.startswith("mmh3.") and name.endswith(".so") for name in names)
