@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from pidgate.gateway.clock import monotonic_s
+from pidgate.gateway.cluster.seen_answers import Answer, SeenAnswers
 from pidgate.gateway.logs import log_mistake
-from pidgate.gateway.seen_answers import Answer, SeenAnswers
 from pidgate.protocol import metadata
 from pidgate.protocol.errors import KafkaProtocolError
 

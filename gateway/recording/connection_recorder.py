@@ -21,10 +21,10 @@ from pidgate.events.definitions import (
     TransactionalIdEvent,
 )
 from pidgate.events.redaction import TRANSACTIONAL_ID, pseudonym
+from pidgate.gateway.cluster.seen_answers import Answer
 from pidgate.gateway.recording.guarded import guarded
 from pidgate.gateway.recording.recorder import Recorder
 from pidgate.gateway.recording.usage import IdUsage
-from pidgate.gateway.seen_answers import Answer
 from pidgate.protocol.errors import ErrorCode
 from pidgate.protocol.headers import RequestHead
 from pidgate.protocol.messages import (

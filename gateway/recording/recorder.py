@@ -23,12 +23,12 @@ from pidgate.events.definitions import (
 )
 from pidgate.events.redaction import redacted
 from pidgate.events.writing import key_of, to_json
+from pidgate.gateway.cluster.seen_answers import Answer
 from pidgate.gateway.recording.config_event import Provenance, config_event
 from pidgate.gateway.recording.guarded import guarded
 from pidgate.gateway.recording.sampling import EventSampler, RefusalSamples, RefusedIds, Summed
 from pidgate.gateway.recording.topology import Topology
 from pidgate.gateway.recording.usage import IdUsage, RecordedConnection, UsageTable
-from pidgate.gateway.seen_answers import Answer
 from pidgate.quota.settings import Quotas
 from pidgate.quota.users import GaveUp
 

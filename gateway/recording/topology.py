@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from pidgate.events.definitions import BrokerPlace, TopicPlaces
-from pidgate.gateway.seen_answers import Answer, SeenAnswers
+from pidgate.gateway.cluster.seen_answers import Answer, SeenAnswers
 from pidgate.protocol.errors import KafkaProtocolError
 from pidgate.protocol.metadata_places import Broker, Cluster, TopicPartitions, places
 

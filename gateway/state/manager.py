@@ -201,8 +201,8 @@ class QuotaStateManager:
         with self._going_on():
             self._applier.finish_restore(self._quota.restorer)
         with self._going_on():
-            snapshot_until_ms = loaded.grace_until_wall_ms if loaded is not None else None
-            for until_wall_ms in (snapshot_until_ms or 0, self._applier.history.grace_until_wall_ms):
+            snapshot_until_ms = (loaded and loaded.grace_until_wall_ms) or 0
+            for until_wall_ms in (snapshot_until_ms, self._applier.history.grace_until_wall_ms):
                 reason = "a grace that had begun before the restart goes on"
                 self._cold_start.share(until_wall_ms, reason, is_restored=False)
             if not self._is_fresh(loaded) and not self._applier.history.ends_cold_starts(wall_ms()):
@@ -238,11 +238,11 @@ class QuotaStateManager:
         loaded = await directory.in_thread(directory.load)
         written_ms = self._now_ms() - max(0, wall_ms() - (loaded.written_wall_ms or 0))
         restorer = self._quota.restorer
-        with _without_it(loaded):
+        with loaded.passing_over():
             restorer.import_cluster_bucket(loaded.cluster_bucket, written_ms)
         grace_goes_on = (loaded.grace_until_wall_ms or 0) > wall_ms()
         for number, user in enumerate(under_their_names(self.names, loaded.users)):
-            with _without_it(loaded):
+            with loaded.passing_over():
                 restorer.import_user(user if grace_goes_on else user.without_grace(), written_ms)
             if number % PORTION == 0:
                 await asyncio.sleep(0)
@@ -387,15 +387,3 @@ class QuotaStateManager:
                 workers=self._settings.workers,
                 **fields,
             )
-
-
-@contextlib.contextmanager
-def _without_it(loaded: Loaded) -> Iterator[None]:
-    """Log the first thing that is impossible in a snapshot; it may be in the topic, which is read from further back."""
-    try:
-        yield
-    except Exception as error:
-        if loaded.is_whole:
-            log.exception(Event.STATE_NOT_RESTORED, reason=f"of the snapshot: {error}", remedy="report it")
-        loaded.is_whole = False
-        loaded.offsets.clear()

@@ -202,12 +202,12 @@ def _transaction_part(buf: bytes, head: RequestHead) -> tuple[TransactionPart, b
     return transaction_part(buf, head), part_refused(buf, head)
 
 
-def _api_versions(buf: bytes, head: RequestHead) -> tuple[tuple[str, str] | None, bytes | None]:
+def _api_versions(buf: bytes, head: RequestHead) -> tuple[tuple[str, str] | None, bool, bytes | None]:
     """The client's software, and the request without the node that it means."""
     software = messages.client_software(buf, head)
     if head.api_version < messages.FIRST_WITH_MEANT_NODE:
-        return software, None
-    return software, messages.without_meant_node(buf, head)
+        return software, False, None
+    return software, messages.names_node(buf, head), messages.without_meant_node(buf, head)
 
 
 _SMALL: Final[dict[int, Read]] = {

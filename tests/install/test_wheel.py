@@ -264,7 +264,7 @@ def test_spark_jobs_run_from_a_folder_of_other_packages(installed: Installed, tm
         pytest.skip(str(problem))
     options = ["--tables", str(tmp_path / "tables"), "--memory", "900m"]
 
-    made = ("-m", "pidgate.history", *options, "--users", "12", "--days", "1", "--events", "2000")
+    made = ("-P", "-m", "pidgate.history", *options, "--users", "12", "--days", "1", "--events", "2000")
     run(installed.environment / "bin" / "python", *made, cwd=installed.elsewhere)
     # It replays them through the compiled quota, in Spark's workers.
     least = ("--least-history", "1h", "--least-ids", "1")

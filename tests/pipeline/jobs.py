@@ -13,8 +13,9 @@ from pidgate.sandbox import guard
 
 @contextmanager
 def running_job(job: str, tables: Path | str, log: Path, *options: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a job with its output at the end of `log`; what is left of it is killed."""
-    command = [sys.executable, "-m", "pidgate.pipeline", job, "--tables", str(tables), "--memory", "700m"]
+    """Run a job, or `history`, with its output at the end of `log`; what is left of it is killed."""
+    started = ["pidgate.history"] if job == "history" else ["pidgate.pipeline", job]
+    command = [sys.executable, "-m", *started, "--tables", str(tables), "--memory", "700m"]
     with log.open("ab") as out:
         process = guard.spawn([*command, *options], stdout=out, stderr=out)
     try:

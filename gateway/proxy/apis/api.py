@@ -16,13 +16,13 @@ from typing import Final
 
 from pidgate.gateway.cluster.authentication import Authentication
 from pidgate.gateway.cluster.gateway_topics import CLOSE_CAUSE, CLOSE_REASON, GatewayTopics
+from pidgate.gateway.cluster.seen_answers import Answer
 from pidgate.gateway.cluster.token_owners import NOTHING_KNOWN
 from pidgate.gateway.metrics.counters import Counters
 from pidgate.gateway.proxy.apis.responses import UNREAD, Buffer, Passing, Response
 from pidgate.gateway.proxy.buffers import READ_BUFFER_BYTES
 from pidgate.gateway.quotas.kafka_api import QuotaExchange
 from pidgate.gateway.recording.connection_recorder import ConnectionRecorder
-from pidgate.gateway.seen_answers import Answer
 from pidgate.protocol.errors import MalformedFrame
 from pidgate.protocol.headers import RequestHead, peek_request
 from pidgate.protocol.repeated_produce import RepeatedProduce

@@ -24,8 +24,10 @@ class ApiVersionsApi(Api):
         if context.recorder is not None and software is not None:
             name, version = software
             context.recorder.software = bounded(name), bounded(version)
-        if request.api_version >= messages.FIRST_WITH_MEANT_NODE and not (
-            messages.names_node(request.buf, request.head) and context.may_mean_node()
+        if (
+            request.api_version >= messages.FIRST_WITH_MEANT_NODE
+            and messages.names_node(request.buf, request.head)
+            and not context.may_mean_node()
         ):
             # Another broker may stand in for the one that is meant.
             frame = messages.without_meant_node(request.buf, request.head)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pidgate.gateway.cluster.gateway_topics import add_refusals
+from pidgate.gateway.cluster.seen_answers import Answer, hash_of
 from pidgate.gateway.proxy.apis.api import Api, ApiContext, InFlightRequest, Request, Step
 from pidgate.gateway.proxy.apis.responses import WHOLE, Response
-from pidgate.gateway.seen_answers import Answer, hash_of
 from pidgate.protocol.addresses import rewriting
 from pidgate.protocol.metadata import METADATA, splicing
 from pidgate.protocol.work import NAMED_FOR_BYTE, Steps, Walk

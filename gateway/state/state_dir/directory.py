@@ -60,6 +60,19 @@ class Loaded:
     set_aside: list[tuple[str, str]] = field(default_factory=list)
     is_whole: bool = True
 
+    @contextlib.contextmanager
+    def passing_over(self) -> Iterator[None]:
+        """Pass over what is impossible in it, and log the first; the topic may have it, and is read from the start."""
+        try:
+            yield
+        except Exception as error:
+            if self.is_whole:
+                log.exception(
+                    Event.STATE_NOT_RESTORED, reason=f"of the snapshot: {error}", remedy="report it"
+                )
+            self.is_whole = False
+            self.offsets.clear()
+
 
 class StateDir:
     """`load` once, then `append` and `save` from one event loop, then `close`."""

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from pidgate.gateway.cluster import topic_names
+from pidgate.gateway.cluster.seen_answers import hash_of
 from pidgate.gateway.cluster.topic_names import WAITING_LIMIT, TopicNames
-from pidgate.gateway.seen_answers import hash_of
 from pidgate.protocol.frames import encode_string, uvarint
 from pidgate.protocol.work import at_once
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pidgate.gateway import seen_answers
+from pidgate.gateway.cluster import seen_answers
 from pidgate.gateway.cluster.gateway_topics import GatewayTopics
 from pidgate.gateway.proxy import client_channel
 from pidgate.gateway.proxy import conversation as conversation_of

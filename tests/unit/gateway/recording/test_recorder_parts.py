@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 
 from pidgate.events.definitions import ConnectionEvent, InitProducerIdEvent
+from pidgate.gateway.cluster.seen_answers import hash_of
 from pidgate.gateway.recording import sampling, topology, usage
 from pidgate.gateway.recording.sampling import (
     PER_SECOND,
@@ -21,7 +22,6 @@ from pidgate.gateway.recording.sampling import (
 )
 from pidgate.gateway.recording.topology import BETWEEN_CHANGES_MS, Topology
 from pidgate.gateway.recording.usage import IdUsage, UsageTable
-from pidgate.gateway.seen_answers import hash_of
 from pidgate.protocol.work import at_once
 from tests.support.frames import entity_class, response_frame
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from pidgate.gateway.seen_answers import BYTES_PER_STEP, MOST_ANSWERS, SeenAnswers, hash_of
+from pidgate.gateway.cluster.seen_answers import BYTES_PER_STEP, MOST_ANSWERS, SeenAnswers, hash_of
 from pidgate.protocol.work import at_once
 
 # Two texts of one CRC-32 each, for any text around them.
