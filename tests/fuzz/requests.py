@@ -287,12 +287,17 @@ def _same_part(data: bytes, body: dict[str, Any], ours: TransactionPart, refusal
 
 
 def _same_software(
-    data: bytes, theirs: dict[str, Any], software: tuple[str, str] | None, without_node: bytes | None
+    data: bytes,
+    theirs: dict[str, Any],
+    software: tuple[str, str] | None,
+    names_node: bool,
+    without_node: bytes | None,
 ) -> None:
     body = theirs["body"]
     if software is not None:
         assert software == (body["clientSoftwareName"], body["clientSoftwareVersion"])
     if without_node is not None:
+        assert names_node == (body.get("nodeId", -1) >= 0)
         left = kafka().request(without_node[4:])
         assert left["body"] == {**body, "clusterId": None, "nodeId": -1}
         assert left["correlationId"] == theirs["correlationId"]
