@@ -1,6 +1,8 @@
 """Cluster and node that a connection is meant for (ApiVersions v5, KIP-1242) reach only the broker that is it."""
 
 import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,7 @@ from pidgate.quota.settings import Quotas
 from pidgate.quota.verdicts import Session
 from pidgate.sandbox.certificates import Authority
 from tests.support import raw
-from tests.support.loopback import HOST, Peer, ScriptedBroker, gateway_before, run, until
+from tests.support.loopback import HOST, Peer, RunningGateway, ScriptedBroker, gateway_before, run, until
 from tests.support.meant_node import api_versions, meant
 
 TAGGED = b"\x01\x07\x02hi"
@@ -95,27 +97,35 @@ def test_with_sni_they_pass_to_the_node_that_the_client_asks_for_by_name(
     run(scenario())
 
 
-def test_who_named_its_node_is_closed_and_not_sent_to_another_when_the_node_is_gone() -> None:
-    """A stand-in answers a NodeId that is not its own with REBOOTSTRAP_REQUIRED."""
+@asynccontextmanager
+async def second_node_gone() -> AsyncIterator[tuple[RunningGateway, ScriptedBroker]]:
+    """A gateway that knows two nodes, the first of which is left."""
 
     async def versions(head: RequestHead, _peer: Peer) -> bytes:
         return framed(head.correlation_id.to_bytes(4, "big"), b"\0\0", b"\x01", bytes(4), b"\0")
 
+    async with ScriptedBroker() as second, ScriptedBroker({messages.API_VERSIONS: versions}) as first:
+        first.nodes = {1: (HOST, first.port), 2: (HOST, second.port)}
+        async with gateway_before(first.address) as gateway:
+            await until(gateway.gateway.is_ready)
+            await second.stop()
+            yield gateway, first
+
+
+def test_who_named_its_node_is_closed_and_not_sent_to_another_when_the_node_is_gone() -> None:
+    """A stand-in answers a NodeId that is not its own with REBOOTSTRAP_REQUIRED."""
+
     async def scenario() -> None:
-        async with ScriptedBroker() as second, ScriptedBroker({messages.API_VERSIONS: versions}) as first:
-            first.nodes = {1: (HOST, first.port), 2: (HOST, second.port)}
-            async with gateway_before(first.address) as gateway:
-                await until(gateway.gateway.is_ready)
-                await second.stop()
-                before = len(first.peers)
-                told = await gateway.connect(gateway.first_node_port + 2)
-                told.send(api_versions(5, meant(None, 2)))
-                assert await told.end() == b""
-                assert len(first.peers) == before, "the stand-in has a NodeId that is not its own"
-                again = await gateway.connect(gateway.first_node_port + 2)
-                again.send(api_versions(5, meant(None, 2)))
-                assert await again.frame()
-                assert first.peers[-1].frames == [api_versions(5, meant(None, -1))[4:]]
+        async with second_node_gone() as (gateway, first):
+            before = len(first.peers)
+            told = await gateway.connect(gateway.first_node_port + 2)
+            told.send(api_versions(5, meant(None, 2)))
+            assert await told.end() == b""
+            assert len(first.peers) == before, "the stand-in has a NodeId that is not its own"
+            again = await gateway.connect(gateway.first_node_port + 2)
+            again.send(api_versions(5, meant(None, 2)))
+            assert await again.frame()
+            assert first.peers[-1].frames == [api_versions(5, meant(None, -1))[4:]]
 
     run(scenario())
 
@@ -123,18 +133,11 @@ def test_who_named_its_node_is_closed_and_not_sent_to_another_when_the_node_is_g
 def test_who_named_no_node_is_served_by_another_at_once_when_the_node_is_gone() -> None:
     """A client does not know yet which node its first connection reaches, and its NodeId is -1."""
 
-    async def versions(head: RequestHead, _peer: Peer) -> bytes:
-        return framed(head.correlation_id.to_bytes(4, "big"), b"\0\0", b"\x01", bytes(4), b"\0")
-
     async def scenario() -> None:
-        async with ScriptedBroker() as second, ScriptedBroker({messages.API_VERSIONS: versions}) as first:
-            first.nodes = {1: (HOST, first.port), 2: (HOST, second.port)}
-            async with gateway_before(first.address) as gateway:
-                await until(gateway.gateway.is_ready)
-                await second.stop()
-                client = await gateway.connect(gateway.first_node_port + 2)
-                client.send(api_versions(5, meant(None, -1)))
-                assert await client.frame()
-                assert first.peers[-1].frames == [api_versions(5, meant(None, -1))[4:]]
+        async with second_node_gone() as (gateway, first):
+            client = await gateway.connect(gateway.first_node_port + 2)
+            client.send(api_versions(5, meant(None, -1)))
+            assert await client.frame()
+            assert first.peers[-1].frames == [api_versions(5, meant(None, -1))[4:]]
 
     run(scenario())
