@@ -6,7 +6,8 @@ so that the days kept back judge it, and then to all days, which is what is reco
 
 A rate is recommended where it does something: it holds the rogue, in all days and in the judged ones, or healthy ids
 no longer wait. Where a rogue runs beside healthy producers all the time no rate does; then there is none, but what
-would help. Where there is too little to go by there is none either.
+would help. Where there is too little to go by there is none either; and where refusals have kept arrivals away, a rate
+is raised, but no lower one and no first one is recommended.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class Choice:
     rate: float | None = None
     """Of SET and KEEP."""
     lacks: str = ""
-    """For NONE: what there is too little of: history, time, ids."""
+    """For NONE: what there is too little of: history, time, ids; or arrivals, where refusals have kept some away."""
     fit: Fit | None = None
     judged: Fit | None = None
 
@@ -91,7 +92,11 @@ def choose(user: Evidence, asked: Asked) -> Choice:
     waits = now.whole.healthy_refused > 0 and fit.pick.rate > now.rate
     if user.whole.rogue_ids and not separates(fit, judged) and not waits:
         return is_(Action.NO_RATE)
-    return is_(Action.KEEP if fit.pick.rate == user.current_rate else Action.SET)
+    if fit.pick.rate == user.current_rate:
+        return is_(Action.KEEP)
+    # What came shows too small a need: that is enough to raise a rate, and not to lower one or to set the first.
+    is_hidden = user.history_refusals > 0 and fit.pick.rate < now.rate
+    return is_(Action.NONE, "arrivals") if is_hidden else is_(Action.SET)
 
 
 def separates(fit: Fit, judged: Fit | None) -> bool:

@@ -45,6 +45,9 @@ def _nothing(user: Evidence, choice: Choice, asked: Asked) -> str:
         "time": f"seen for {seen} only: a day of a user is the least to recommend a rate from",
         "ids": f"{counted(user.whole.ids, 'new id')} in {seen} are too few for a rate of its own; "
         f"{asked.least_ids} are the least (--least-ids)",
+        "arrivals": f"{counted(user.history_refusals, 'refusal')} in this history kept producers away, nobody knows "
+        "how many: too little to lower a rate or to set the first one; observe it for a week (mode: observe), then "
+        "ask again with --since",
     }.get(choice.lacks, "no new ids in these days")
 
 
@@ -162,7 +165,7 @@ def _cautions(user: Evidence, choice: Choice) -> Iterator[str]:
     if user.history_refusals:
         yield (
             f"censored: {counted(user.history_refusals, 'refusal')} in this history; what would have come without them "
-            "is not known, the need may be larger"
+            "is not known, the need may be larger: take the rate for the least that helps"
         )
     if choice.action is Action.SET and user.source == "run_time":
         yield (

@@ -179,8 +179,9 @@ def _doubts(found: Found) -> Iterator[Finding]:
             Weight.WARN,
             headline=f"The history of {counted(found.advice.censored, 'user')} is cut short by enforcement",
             why="While a quota was enforced, producers that were refused may have given up or never come: what they "
-            "would have opened is not in the history, and their recommended rate may be too low.",
-            action="Observe such a user for a week before lowering its rate.",
+            "would have opened is not in the history. So a rate of theirs may be raised, and no lower one is "
+            "recommended.",
+            action="Observe such a user for a week, then run recommend with --since.",
         )
     exhausted = found.blocks.exhausted if found.blocks else 0
     if exhausted:

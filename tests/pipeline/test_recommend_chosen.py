@@ -112,6 +112,27 @@ def test_a_rate_in_force_that_refuses_the_healthy_is_raised_and_said_to_hold_nob
     assert remedies(user, choice, ASKED)
 
 
+@pytest.mark.parametrize(
+    "user", [HEALTHY, ROGUE_RESTS, replace(HEALTHY, current_rate=30.0, whole=HEALTHY.train)]
+)
+def test_where_refusals_kept_arrivals_away_no_first_and_no_lower_rate_is_recommended(user: Evidence) -> None:
+    wanted = choose(user, ASKED)
+    refused = replace(user, history_refusals=7)
+    choice = choose(refused, ASKED)
+    if wanted.action is Action.SET:
+        assert (choice.action, choice.rate, choice.lacks) == (Action.NONE, None, "arrivals")
+        assert reasons(refused, choice, ASKED)[0].startswith("7 refusals in this history kept producers away")
+    else:
+        assert choice == wanted
+
+
+def test_where_refusals_made_the_healthy_wait_the_rate_is_raised() -> None:
+    user = replace(HEALTHY, current_rate=10.0, history_refusals=7)
+    choice = choose(user, ASKED)
+    assert (choice.action, choice.rate) == (Action.SET, choose(HEALTHY, ASKED).rate)
+    assert any(one.startswith("censored: 7 refusals") for one in reasons(user, choice, ASKED))
+
+
 def test_what_does_all_that_is_left_as_it_is() -> None:
     user = replace(ROGUE_RESTS, current_rate=10.0)
     assert choose(user, ASKED).action is Action.KEEP
