@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from pidgate.history.job import expected_events, in_shards, labels, sized, write_events
-from pidgate.history.world import DAY_MS, World
+from pidgate.history.world import DAY_MS, Fleet, World
 from pidgate.pipeline.cli import in_sentences
 from pidgate.pipeline.commands import common
 from pidgate.pipeline.errors import BadOption
@@ -44,6 +44,12 @@ def history(
     scale: Annotated[
         float | None, typer.Option("--scale", help="Instead of --events: times the processes of each fleet.")
     ] = None,
+    fleet: Annotated[
+        Fleet,
+        typer.Option(
+            "--fleet", help="Users built to show one pattern each, or built after reports of incidents."
+        ),
+    ] = Fleet.HABITS,
     as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
     master: common.MasterOption = None,
     memory: common.MemoryOption = common.DEFAULT_MEMORY,
@@ -51,7 +57,7 @@ def history(
     """Make up the events of a fleet of gateways, with all patterns, and the truth about its users beside them."""
     _check_size(events, scale)
     begin_ms = _midnight_ms(end) - days * DAY_MS
-    world = World(seed=seed, users=users, days=days, begin_ms=begin_ms, scale=scale or 1.0)
+    world = World(seed=seed, users=users, days=days, begin_ms=begin_ms, scale=scale or 1.0, fleet=fleet)
     began_s = time.monotonic()
     world = sized(world, events) if events is not None else world
     expected = expected_events(world)
@@ -59,7 +65,7 @@ def history(
     root, console = common.start("history", tables, master, memory)
     _check_is_empty(root)
     console.print(
-        f"Making up {days} days of {users} users, {world.gateways} gateways, seed {seed} "
+        f"Making up {days} days of {users} users ({fleet}), {world.gateways} gateways, seed {seed} "
         f"(about {expected:,} events, {world.days * world.shards} tasks)."
     )
     with replacing(root) as run:

@@ -13,19 +13,13 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from pidgate.events.patterns import Pattern
-from pidgate.history.cast import DAILY, Deployment, User, cast
-from pidgate.history.fleets import planned, rollouts
-from pidgate.history.lives import Lives
-from pidgate.history.loops import is_crashing
+from pidgate.history.makers import MAKERS
 from pidgate.history.shard import day_of
 from pidgate.history.world import DAY_MS, USAGE_MS, World
 
 LABELS = "user string, pattern string"
 WRITTEN = "type string, rows bigint"
 EVENTS_A_TASK = 1_000_000
-HABIT_DAYS = 3
-"""A fleet that grew on fewer days has no habit: a few instances that never follow their load are steady ones."""
 _GUESSES = 3
 _EVENTS_A_LIFE = 7
 """Four of connections, an answer, a decision, an id_usage."""
@@ -89,43 +83,16 @@ def labels(spark: SparkSession, world: World) -> DataFrame:
     """The truth: what each user's processes do within these days."""
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        maker = MAKERS[world.fleet]
         for batch in batches:
-            users = [cast(world, number) for number in batch["id"].to_pylist()]
+            users = [maker.user(world, number) for number in batch["id"].to_pylist()]
             pairs = [
-                (user.name, pattern.value) for user in users for pattern in sorted(patterns(world, user))
+                (user.name, pattern.value)
+                for user in users
+                for pattern in sorted(maker.patterns(world, user))
             ]
             yield pa.record_batch(
                 {"user": [name for name, _ in pairs], "pattern": [word for _, word in pairs]}
             )
 
     return spark.range(world.users).mapInArrow(run, LABELS)
-
-
-def patterns(world: World, user: User) -> set[Pattern]:
-    """Return the patterns that can be seen of the user: a fleet that was never rolled out is a steady one."""
-    lives = planned(world, user)
-    begun = lives[lives.start_ms >= world.begin_ms]
-    return {
-        found
-        for deployment in user.deployments
-        if (found := _pattern(world, deployment, begun[begun.deployment == deployment.number])) is not None
-    } or {Pattern.UNKNOWN}
-
-
-def _pattern(world: World, deployment: Deployment, begun: Lives) -> Pattern | None:
-    """Return what the deployment shows in these days, of its lives that begin in them; None: nothing."""
-    if deployment.pattern is Pattern.ROLLING_DEPLOYMENT:
-        # Who keeps its transactional ids keeps its producer ids: a roll-out brings none.
-        shows = len(rollouts(world, deployment)) and not deployment.is_transactional
-        return Pattern.ROLLING_DEPLOYMENT if shows else Pattern.STEADY
-    if deployment.pattern is Pattern.AUTOSCALING:
-        grew = np.unique((begun.start_ms - world.begin_ms) // DAY_MS)
-        return Pattern.AUTOSCALING if len(grew) >= min(HABIT_DAYS, world.days) else Pattern.STEADY
-    if deployment.pattern is Pattern.RESTART_LOOP:
-        days = range(world.days)
-        return deployment.pattern if any(is_crashing(world, deployment, day) for day in days) else None
-    if deployment.pattern in DAILY or deployment.pattern is Pattern.STEADY:
-        return deployment.pattern
-    if not len(begun) and deployment.is_harmful:
-        return None
-    return deployment.pattern if len(begun) else Pattern.STEADY

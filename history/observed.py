@@ -146,9 +146,11 @@ def usage(day: Day, seen: Sessions, roll: np.random.Generator) -> Usage:
     mean = seen.per_ms[session] * (slice_end - slice_begin)
     requests = np.where(count[place] == 1, np.maximum(seen.exactly[session], -1), -1)
     requests = np.where(requests >= 0, requests, roll.poisson(np.minimum(mean, 1e9)))
-    requests = np.maximum(requests, number == 0)
+    # The request that failed is one, too.
+    failed = (day.lives.error[seen.life[session]] != 0) & seen.is_last[session] & (slice_end == end[place])
+    requests = np.maximum(requests, number == 0) + failed
     kept = requests > 0
-    session, requests, number = session[kept], requests[kept], number[kept]
+    session, requests, number, failed = session[kept], requests[kept], number[kept], failed[kept]
     slice_begin, slice_end = slice_begin[kept], slice_end[kept]
     life = seen.life[session]
     gap = (slice_end - slice_begin) / (requests + 1)
@@ -156,7 +158,7 @@ def usage(day: Day, seen: Sessions, roll: np.random.Generator) -> Usage:
     last_ms = np.where(
         requests == 1,
         first_ms,
-        np.maximum(first_ms, slice_end - 1 - (gap * roll.random(len(gap))).astype(np.int64)),
+        np.maximum(first_ms, slice_end - 1 - (gap * roll.random(len(gap)) * ~failed).astype(np.int64)),
     )
     records = np.maximum(requests, roll.poisson(requests * day.of_deployment("records_per_request")[life]))
     size = 130 * requests + 60 * records + (records * 140 * roll.random(len(gap))).astype(np.int64)

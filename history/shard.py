@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pidgate.history.cast import Deployment, User, cast
-from pidgate.history.fleets import planned
+from pidgate.history.cast import Deployment, User
 from pidgate.history.lives import Lives, chosen, in_order, together
-from pidgate.history.loops import of_day
+from pidgate.history.makers import MAKERS
 from pidgate.history.world import DAY_MS, Times, World, dice
 
 Words = Sequence[str]
@@ -56,8 +55,9 @@ def allocated(
 @lru_cache(maxsize=2)
 def plan(world: World, shard: int) -> tuple[tuple[User, ...], Lives]:
     """The users of a shard, and their lasting lives in order of time."""
-    users = tuple(cast(world, number) for number in world.users_of(shard))
-    lives = in_order(together([planned(world, user) for user in users]))
+    maker = MAKERS[world.fleet]
+    users = tuple(maker.user(world, number) for number in world.users_of(shard))
+    lives = in_order(together([maker.planned(world, user) for user in users]))
     key = (lives.user.astype(np.int64) * _MOST_DEPLOYMENTS + lives.deployment) * 100_000 + lives.identity
     # Lives with an id of their own count each for itself.
     key = np.where(lives.identity >= 0, key, -1 - np.arange(len(lives)))
@@ -110,7 +110,7 @@ def day_of(world: World, shard: int, day: int) -> Day:
     users, lasting = plan(world, shard)
     overlaps = (lasting.start_ms < world.midnight_ms(day + 1)) & (lasting.end_ms > world.midnight_ms(day))
     lasting = chosen(lasting, overlaps)
-    short = in_order(together([of_day(world, user, day) for user in users]))
+    short = in_order(together([MAKERS[world.fleet].of_day(world, user, day) for user in users]))
     roll = dice(world.seed, "short ids", day, shard)
     # Who ends before anything is sent has asked for an id all the same.
     short.producer_id, short.node_id = allocated(world, roll, day, shard, SHORT, short.start_ms)

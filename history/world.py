@@ -7,6 +7,7 @@ Knows no users.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import cached_property
 from zlib import crc32
 
@@ -31,6 +32,15 @@ def dice(seed: int, *what: int | str) -> np.random.Generator:
     return np.random.Generator(np.random.SFC64(np.random.SeedSequence([seed, *words])))
 
 
+class Fleet(StrEnum):
+    """The users of a world (makers.py)."""
+
+    HABITS = "habits"
+    """Each deployment is built to show one pattern, in numbers from wide distributions."""
+    REPORTS = "reports"
+    """Each is built after a public report of clients that burnt producer ids, or that were taken for such."""
+
+
 @dataclass(frozen=True)
 class World:
     """`begin_ms`: the first day's midnight, UTC. `scale`: how many times the processes of a fleet of normal size.
@@ -44,6 +54,7 @@ class World:
     scale: float = 1.0
     shards: int = 1
     gateways: int = 3
+    fleet: Fleet = Fleet.HABITS
 
     @property
     def end_ms(self) -> int:
