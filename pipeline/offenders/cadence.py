@@ -8,8 +8,14 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
-BURST_GAPS_MS = (1_000, 10_000)
-"""Starts closer together than this are one start of several producers; the one that shows more of a beat counts."""
+EXECUTORS_GAP_MS = 120_000
+BURST_GAPS_MS = (1_000, 10_000, EXECUTORS_GAP_MS)
+"""Starts closer together than this are one start of several producers; the one that shows more of a beat counts. The
+last, for the executors of a cluster, counts by the clock only: it would hide the first steps of a back-off."""
+BY_THE_CLOCK = 0.8
+"""Concentration on the clock."""
+FEWEST_BEATS = 4
+"""Of fewer steps the share that are on the beat says nothing."""
 EVEN = (0.8, 1.25)
 """An interval is like the one before: this multiple of it. Of intervals by chance, one in nine is."""
 GROWN = (1.5, 3.0)
@@ -41,8 +47,8 @@ def cadence(known: DataFrame) -> DataFrame:
     found = _measured(bursts).groupBy("source", "gap_ms").agg(*_sums())
     judged = found.select("source", "gap_ms", *_features())
     best = f.max_by(
-        f.struct(*[name for name in judged.columns if name != "source"]),
-        f.struct(f.coalesce("beat_share", f.lit(0.0)), -f.col("gap_ms")),
+        f.struct(*[name for name in judged.columns if name not in ("source", "sure_beat")]),
+        f.struct(f.coalesce("sure_beat", f.lit(0.0)), -f.col("gap_ms")),
     )
     return judged.groupBy("source").agg(best.alias("best")).select("source", "best.*")
 
@@ -120,11 +126,14 @@ def _features() -> list[Column]:
         for period in PERIODS_MS
     ]
     best = f.greatest(*clocks)
+    is_by_clock = best["clock"] >= BY_THE_CLOCK
+    is_sure = (f.col("steps") >= FEWEST_BEATS) & ((f.col("gap_ms") < EXECUTORS_GAP_MS) | is_by_clock)
     return [
         f.col("bursts"),
         f.col("interval_ms").cast("bigint").alias("interval_ms"),
         f.col("pause_ms").cast("bigint").alias("pause_ms"),
         f.greatest(on_beat, pauses_on_beat).alias("beat_share"),
+        f.when(is_sure, f.greatest(on_beat, pauses_on_beat)).alias("sure_beat"),
         f.greatest("grown", "pause_grown").alias("grown"),
         _share(f.col("restarts"), "intervals").alias("restart_share"),
         _share(f.col("overlaps"), "intervals").alias("overlap_share"),

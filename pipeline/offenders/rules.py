@@ -25,7 +25,9 @@ SHORTEST_LOOP_MS = 2_000
 """No process starts, produces and dies faster again and again; what does is one process opening producers."""
 SHORTEST_EMPTY_LOOP_MS = 10_000
 """The same for producers of a single request, which may as well be a producer per batch at a beat: the first step
-of Kubernetes' back-off."""
+of Kubernetes' back-off ..."""
+LONGEST_FLUSH_MS = 120_000
+"""... and if they live for a moment: what flushes by a timer does so every minute or two."""
 LONGEST_LOOP_MS = 20 * 60_000
 """Kubernetes waits 5 minutes at most and calls what ran for 10 a success."""
 CRASHES = 0.3
@@ -42,10 +44,14 @@ OVERLAP = 0.2
 """Of the starts of one process after another, so many at most find the one before still in use."""
 CLOCK = 0.8
 """Concentration of starts on the clock. Equal times give 1, times within half of the period 0.64, any times 0."""
-DAILY_CLOCK = 0.95
-"""The same for periods of hours: load comes by day, too, but not within an hour."""
+CLOCK_JITTER_MS = 6 * 60_000
+"""The same for periods of hours: what is started by the clock begins within minutes, people and load do not."""
+CLOCK_NO_CHANCE = 5.5
+"""Few starts lie close together on some clock: n R^2 exceeds this by chance once in 245 times (Rayleigh's test)."""
 CRON_IDS = 20
-"""Producers of one start of a job."""
+"""Producers of one start of a job ..."""
+BATCH_IDS = 5
+"""... and at most so many if each is used for a moment: more are opened for each piece of its work."""
 MOST = 0.5
 NEARLY_ALL = 0.9
 MADE_UP = 0.8
@@ -62,11 +68,17 @@ SAME_BREATH_MS = 10_000
 BATCH_REQUESTS = 5
 """A batch, and what it was split into, where most is sent within a second; on average."""
 CROWD = 8
-"""Processes behind one address or one client id that are worth a word; in use at once: half of them."""
+"""Processes behind one address or one client id that are worth a word ..."""
+AT_ONCE = 2
+"""... if so many are in use at once on average, nights included: what is restarted under new names is one at a time."""
+COME_AGAIN = 2
+"""Lives at each of a crowd's addresses: machines that are switched on again; a pod that is added has a new one."""
 DAY_RHYTHM = 0.4
 """Starts that follow a day's load. Spread over half of the day they give 0.64, over all of it 0 ..."""
 NO_CHANCE = 8
 """... and few starts any number: n R^2 exceeds this by chance once in 3,000 times (Rayleigh's test)."""
+RELEASED_LONG = 0.3
+"""Of the producers of a service that is released several times a day, so many run over night."""
 SHORTEST_INSTANCE_MS = 60_000
 """An instance that is added for load lives for minutes at least."""
 
@@ -80,6 +92,7 @@ class Rule:
     evidence: tuple[str, ...]
 
 
+_BY_THE_CLOCK = f"clock >= greatest({CLOCK}, exp(-2 * pow(pi() * {CLOCK_JITTER_MS} / clock_ms, 2)))"
 _IN_TURN = f"bursts >= {FEWEST_BURSTS} and overlap_share <= {OVERLAP}"
 _AT_A_BEAT = f"beat_share >= {BEAT} and interval_ms <= {LONGEST_LOOP_MS}"
 _RESTARTED = (
@@ -92,10 +105,13 @@ _CRASHING = (
 )
 _NO_BATCHES = (
     f"(one_request < {MOST} and interval_ms >= {SHORTEST_LOOP_MS} or interval_ms >= {SHORTEST_EMPTY_LOOP_MS})"
+    f" and not (short_lived >= {NEARLY_ALL} and requests <= {BATCH_REQUESTS} and interval_ms < {LONGEST_FLUSH_MS}"
+    f" and coalesce(resets, 0) < {CRASHES})"
 )
 _OTHER_PROCESS = f"(coalesce(failed, 0) < {MOST} or pause_ms >= {SAME_BREATH_MS})"
 _SHORT = f"short_lived >= {MOST} and one_request >= {MOST} and two_requests >= {NEARLY_ALL}"
 _AT_ONCE = f"short_lived >= {MOST} and requests <= {BATCH_REQUESTS}"
+_FEW = f"requests <= {BATCH_REQUESTS} and new_ids >= {TURNOVER} * alive and overlap_share > {OVERLAP}"
 
 SOURCES: tuple[Rule, ...] = (
     Rule(
@@ -107,8 +123,9 @@ SOURCES: tuple[Rule, ...] = (
     Rule(
         Pattern.CRON_JOB,
         f"bursts >= {FEWEST_BURSTS} and ids_per_burst <= {CRON_IDS} and overlap_share <= {MOST}"
-        f" and clock >= if(clock_ms > 3600000, {DAILY_CLOCK}, {CLOCK}) and clock_periods >= {MOST} * bursts"
-        f" and beat_share >= {BEAT}",
+        f" and {_BY_THE_CLOCK} and bursts * clock * clock >= {CLOCK_NO_CHANCE}"
+        f" and clock_periods >= {MOST} * bursts and beat_share >= {BEAT}"
+        f" and not ({_AT_ONCE} and ids_per_burst > {BATCH_IDS})",
         ("bursts", "ids_per_burst", "interval_ms", "clock", "clock_ms"),
     ),
     Rule(
@@ -132,7 +149,7 @@ SOURCES: tuple[Rule, ...] = (
     ),
     Rule(
         Pattern.PRODUCER_PER_BATCH,
-        f"new_ids >= {FEWEST_IDS} and used >= {MOST} * new_ids and ({_SHORT} or {_AT_ONCE})",
+        f"new_ids >= {FEWEST_IDS} and used >= {MOST} * new_ids and ({_SHORT} or {_AT_ONCE} or {_FEW})",
         ("requests", "one_request", "two_requests", "short_lived", "connections"),
     ),
 )
@@ -141,18 +158,24 @@ _BY_DAY = (
     f"starts_rhythm >= {DAY_RHYTHM} and ends_rhythm >= {DAY_RHYTHM}"
     f" and late_ids * starts_rhythm * starts_rhythm >= {NO_CHANCE}"
 )
+_SHARED_CLIENT_ID = f"met_at_client_id >= {CROWD} and alive_at_client_id >= {AT_ONCE}"
 _COME_AND_GO = f"late_long < {MOST} and long_ids >= 1 and over_life_ms >= {SHORTEST_INSTANCE_MS}"
 
 APPS: tuple[Rule, ...] = (
     Rule(
         Pattern.ROLLING_DEPLOYMENT,
-        f"replacements >= 1 and replaced_ids >= {MOST} * late_ids and late_long >= {MOST}",
+        f"replacements >= 1 and replaced_ids >= {MOST} * late_ids and late_long >= {RELEASED_LONG}",
         ("replacements", "instances", "replaced_ids", "sessions"),
     ),
     Rule(
         Pattern.SHARED_ADDRESS,
-        f"met_at_address >= {CROWD} and alive_at_address >= {CROWD / 2}",
+        f"met_at_address >= {CROWD} and alive_at_address >= {AT_ONCE}",
         ("met_at_address", "alive_at_address"),
+    ),
+    Rule(
+        Pattern.SHARED_CLIENT_ID,
+        f"{_SHARED_CLIENT_ID} and late_ids >= {COME_AGAIN} * met_at_client_id",
+        ("met_at_client_id", "alive_at_client_id", "late_ids"),
     ),
     Rule(
         Pattern.AUTOSCALING,
@@ -162,7 +185,7 @@ APPS: tuple[Rule, ...] = (
     ),
     Rule(
         Pattern.SHARED_CLIENT_ID,
-        f"met_at_client_id >= {CROWD} and alive_at_client_id >= {CROWD / 2}",
+        _SHARED_CLIENT_ID,
         ("met_at_client_id", "alive_at_client_id"),
     ),
     Rule(

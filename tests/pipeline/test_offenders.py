@@ -42,6 +42,17 @@ def scenes() -> Scenes:
     made.per_batch(Client(user="both", client_id="export", address="10.1.0.1"))
     made.shared_address("rogue in nat")
     made.restart_loop(Client(user="rogue in nat", client_id="shop3", address="192.0.2.1"))
+    made.now_and_again(Client(user="cut", client_id="agent", address="10.0.3.9"), "reset")
+    made.now_and_again(Client(user="closed", client_id="agent", address="10.0.3.9"), "client")
+    made.now_and_again(Client(user="idle", client_id="agent", address="10.0.3.9"), "idle")
+    made.flushes(Client(user="flushes", client_id="kafka", address="10.0.3.10"))
+    made.kept_alive(Client(user="bridge", client_id="producer", address="10.0.3.11"))
+    made.events_of_tasks(Client(user="lineage", client_id="rdkafka", address="10.0.3.12"))
+    made.released("released")
+    made.seldom_used("seldom")
+    made.office("office", "desk-{}", "192.0.2.9")
+    made.office("tills", "till", "10.6.0.{}")
+    made.export("export")
     return made
 
 
@@ -72,6 +83,21 @@ def found(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Foun
         ("nat", {Pattern.SHARED_ADDRESS}),
         ("alike", {Pattern.SHARED_CLIENT_ID}),
         ("notebook", {Pattern.UNKNOWN}),
+        # What a client cut is a process that died; what it closed, or what the gateway closed, is not.
+        ("cut", {Pattern.RESTART_LOOP}),
+        ("closed", {Pattern.UNKNOWN}),
+        ("idle", {Pattern.UNKNOWN}),
+        # At a beat, and no process starts for so little.
+        ("flushes", {Pattern.PRODUCER_PER_BATCH}),
+        ("bridge", {Pattern.PRODUCER_PER_BATCH}),
+        # By the clock, and more producers than a job needs.
+        ("lineage", {Pattern.PRODUCER_PER_BATCH}),
+        ("released", {Pattern.ROLLING_DEPLOYMENT}),
+        ("seldom", {Pattern.ROLLING_DEPLOYMENT}),
+        # People come at about the same time each day, and that is neither a clock nor a load.
+        ("office", {Pattern.SHARED_ADDRESS}),
+        ("tills", {Pattern.SHARED_CLIENT_ID}),
+        ("export", {Pattern.CRON_JOB}),
         ("once", {Pattern.UNKNOWN}),
         ("both", {Pattern.STEADY, Pattern.PRODUCER_PER_BATCH}),
         ("rogue in nat", {Pattern.SHARED_ADDRESS, Pattern.RESTART_LOOP}),
@@ -106,7 +132,7 @@ def test_a_finding_says_who_where_how_many_and_for_how_long(found: Found) -> Non
 
 def test_every_user_is_told_of_and_no_sentence_lacks_a_word(found: Found) -> None:
     rows = [row for of_user in found.values() for row in of_user.values()]
-    assert len(found) == 17
+    assert len(found) == 28
     assert not [row["sentence"] for row in rows if "?" in row["sentence"] or "{" in row["sentence"]]
     for of_user in found.values():
         assert 0.99 < sum(row["share"] for row in of_user.values()) < 1.01

@@ -31,8 +31,10 @@ class Scenes:
         requests: int = 1,
         error: int | None = None,
         transactional_id_hash: str | None = None,
+        close: str = "client",
+        closed_after_ms: int = 30,
     ) -> None:
-        """One producer; `life_ms` None: to the end of the history."""
+        """One producer; `life_ms` None: to the end of the history. Its connection is closed after its last use."""
         stream = self.stream
         connection = stream.connection()
         producer_id = stream.allocate(client, at_ms, connection_id=connection)
@@ -47,9 +49,8 @@ class Scenes:
             told: dict[str, object] = {"producer_id": producer_id, "code": error, "count": 1, "node_id": 1}
             stream.make(ProduceErrorEvent, last_ms + 20, client, **told)
         if last_ms < END_MS:
-            stream.make(
-                ConnectionEvent, last_ms + 30, client, phase="close", node_id=1, close_reason="client"
-            )
+            at_ms = last_ms + closed_after_ms
+            stream.make(ConnectionEvent, at_ms, client, phase="close", node_id=1, close_reason=close)
 
     # What harms
 
@@ -68,6 +69,14 @@ class Scenes:
             life_ms = int(self.chance.expovariate(1 / 60_000)) + 1_000
             self.one(client, at_ms, life_ms=life_ms, requests=1 + life_ms // 500)
             at_ms += life_ms + 10_000 + self.chance.randrange(800)
+
+    def now_and_again(self, client: Client, close: str, starts: int = 30) -> None:
+        """Runs for minutes, at no beat and without a supervisor's pauses; `close` says how its connections end."""
+        at_ms = START_MS + DAY_MS
+        for _ in range(starts):
+            life_ms = int(self.chance.expovariate(1 / 300_000)) + 15_000
+            self.one(client, at_ms, life_ms=life_ms, requests=40, close=close)
+            at_ms += life_ms + 8 * MINUTE_MS + int(self.chance.expovariate(1 / 1_500_000))
 
     def per_error(self, client: Client, errors: int = 40, *, told: bool = True) -> None:
         at_ms = START_MS + DAY_MS
@@ -89,6 +98,32 @@ class Scenes:
             named = Client(user=client.user, client_id=f"{client.client_id}-{number}", address=client.address)
             self.one(named, at_ms, life_ms=120 * (requests - 1), requests=requests)
             at_ms += int(self.chance.expovariate(1 / 20_000))
+
+    def flushes(self, client: Client, every_ms: int = 60_000, flushes: int = 400) -> None:
+        """A log shipper: a producer for each chunk, by a timer that wanders, when there is something to send."""
+        at_ms = START_MS + DAY_MS
+        for _ in range(flushes):
+            at_ms += every_ms + self.chance.randrange(5, 300)
+            if self.chance.random() < 0.6:
+                self.one(client, at_ms, life_ms=self.chance.randrange(30, 400), requests=2)
+
+    def kept_alive(self, client: Client, connections: int = 200) -> None:
+        """A bridge: a producer for each HTTP connection, which is closed when it was idle for a minute."""
+        at_ms = START_MS + DAY_MS
+        for number in range(connections):
+            named = Client(user=client.user, client_id=f"{client.client_id}-{number}", address=client.address)
+            requests = self.chance.randrange(1, 5)
+            self.one(named, at_ms, life_ms=20_000 * (requests - 1), requests=requests, closed_after_ms=60_000)
+            at_ms += int(self.chance.expovariate(1 / 40_000))
+
+    def events_of_tasks(self, client: Client, every_ms: int = 30 * MINUTE_MS) -> None:
+        """Fourteen tasks by the clock, each of which opens a producer to say that it is done."""
+        first_ms = START_MS - START_MS % every_ms + every_ms
+        for run_ms in range(first_ms, END_MS - HOUR_MS, every_ms):
+            at_ms = run_ms + 3_000
+            for _ in range(14):
+                self.one(client, at_ms, life_ms=self.chance.randrange(0, 300))
+                at_ms += self.chance.randrange(4_000, 20_000)
 
     def random_transactional_ids(self, client: Client, starts: int = 60) -> None:
         at_ms = START_MS + DAY_MS
@@ -119,6 +154,29 @@ class Scenes:
                 client = Client(user=user, client_id=f"shop-{number}f{pod}c", address=f"10.2.{number}.{pod}")
                 life = None if until is None else until + pod * 40_000 + 15_000 - start_ms
                 self.one(client, start_ms, life_ms=life, requests=50_000)
+
+    def released(self, user: str, pods: int = 5) -> None:
+        """Three times a day every pod is replaced; of the producers one in three runs over night."""
+        hours = [DAY_MS * day + HOUR_MS * hour for day in range(1, DAYS - 1) for hour in (10, 13, 16)]
+        times = [START_MS, *(MIDNIGHT_MS + ms for ms in hours)]
+        for number, at_ms in enumerate(times):
+            until = times[number + 1] if number + 1 < len(times) else None
+            for pod in range(pods):
+                start_ms = at_ms + pod * 40_000
+                client = Client(user=user, client_id=f"web-{number}f{pod}c", address=f"10.8.{number}.{pod}")
+                life = None if until is None else until + pod * 40_000 + 15_000 - start_ms
+                self.one(client, start_ms, life_ms=life, requests=9_000)
+
+    def seldom_used(self, user: str, pods: int = 6) -> None:
+        """Pods that send something when they start, and nothing until they are replaced some days later."""
+        times = [START_MS, START_MS + 2 * DAY_MS, START_MS + 5 * DAY_MS]
+        for number, at_ms in enumerate(times):
+            until_ms = times[number + 1] if number + 1 < len(times) else END_MS
+            for pod in range(pods):
+                start_ms = at_ms + pod * 60_000 + self.chance.randrange(55_000)
+                client = Client(user=user, client_id=f"rare-{number}f{pod}c", address=f"10.9.{number}.{pod}")
+                there_ms = until_ms + pod * 60_000 + 70_000 - start_ms
+                self.one(client, start_ms, life_ms=5_000, requests=20, closed_after_ms=there_ms - 5_000)
 
     def autoscaling(self, user: str) -> None:
         """Two instances always, six more by day: added between 7 and 10, taken away between 17 and 21."""
@@ -162,6 +220,25 @@ class Scenes:
             half_ms = self.chance.randrange(2 * DAY_MS, 6 * DAY_MS)
             self.one(client, START_MS + number * 900, life_ms=half_ms, requests=4_000)
             self.one(client, START_MS + half_ms + 30_000, life_ms=None, requests=4_000)
+
+    def office(self, user: str, client_id: str, address: str, machines: int = 14) -> None:
+        """Machines of people: on at half past 8 or so, off in the evening. {} is the machine's number."""
+        for day in range(1, DAYS):
+            for number in range(machines):
+                at_ms = MIDNIGHT_MS + day * DAY_MS + int(self.chance.gauss(8.5, 0.6) * HOUR_MS)
+                client = Client(user=user, client_id=client_id.format(number), address=address.format(number))
+                self.one(client, at_ms, life_ms=int(self.chance.gauss(8.5, 1) * HOUR_MS), requests=2_000)
+
+    def export(self, user: str, executors: int = 6) -> None:
+        """Every hour, by the clock, executors that start within a minute of each other; each run has new ones."""
+        first_ms = START_MS - START_MS % HOUR_MS + HOUR_MS
+        for run, at_ms in enumerate(range(first_ms, END_MS - HOUR_MS, HOUR_MS)):
+            for number in range(executors):
+                client = Client(
+                    user=user, client_id=f"export-{run}x{number}q", address=f"10.7.{run}.{number}"
+                )
+                starts_ms = at_ms + self.chance.randrange(15_000, 60_000)
+                self.one(client, starts_ms, life_ms=self.chance.randrange(200_000, 900_000), requests=50)
 
     def now_and_then(self, user: str, times: int = 30) -> None:
         """Somebody's experiments: at any time, for any time."""
