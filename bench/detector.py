@@ -1,6 +1,8 @@
-"""Precision and recall of `pidgate pipeline offenders` over made-up histories that no rule was fitted to.
+"""Precision and recall of `pidgate pipeline offenders` over made-up histories that no rule was fitted to, and the
+effect of `recommend` for each input that says which ids are healthy: the labels, the findings, or nothing.
 
-    python -m bench.detector                 about 15 minutes on two idle cores, 3 GB of disk
+    python -m bench.detector                    users of habits; about 25 minutes on two idle cores, 3 GB of disk
+    python -m bench.detector --fleet reports    users built after reports of incidents
 
 To change a rule (pipeline/offenders/rules.py), look at other seeds and never at these.
 """
@@ -18,7 +20,9 @@ from typing import Any, Final
 import pyarrow.parquet as pq
 
 from bench.pipeline_scale import HISTORY, command_of
+from bench.recommend_inputs import HEALTHY_BY, INPUTS, held_by
 from bench.targets import ROOT
+from pidgate.history.world import Fleet
 
 HELD_OUT_SEEDS: Final = (936_001, 936_002, 936_003)
 SIZE: Final = ("--users", "300", "--days", "14", "--scale", "0.3", "--end", "2026-11-21")
@@ -29,17 +33,23 @@ def main() -> None:
     """Make the histories, judge them and print. Raises CalledProcessError when a job has failed."""
     asked = argparse.ArgumentParser(description=__doc__)
     asked.add_argument("--seeds", type=int, nargs="+", default=list(HELD_OUT_SEEDS))
-    found = [judged(seed) for seed in asked.parse_args().seeds]
-    print(page(summed(row for rows in found for row in rows)))
+    asked.add_argument("--fleet", type=Fleet, choices=list(Fleet), default=Fleet.HABITS)
+    options = asked.parse_args()
+    found: list[dict[str, Any]] = []
+    held = {name: Counter[str]() for name in INPUTS}
+    for seed in options.seeds:
+        with tempfile.TemporaryDirectory(prefix="detector-") as folder:
+            tables = Path(folder)
+            run(HISTORY, tables, *SIZE, "--seed", str(seed), "--fleet", options.fleet)
+            for name, counts in held_by(tables, run).items():
+                held[name].update(counts)
+            found += pq.read_table(tables / "results" / "detector_accuracy").to_pylist()
+    print(page(summed(found)), "", page_of_inputs(held), sep="\n")
 
 
-def judged(seed: int) -> list[dict[str, Any]]:
-    """Return detector_accuracy of one history."""
-    with tempfile.TemporaryDirectory(prefix="detector-") as folder:
-        tables = Path(folder)
-        for job, options in ((HISTORY, (*SIZE, "--seed", str(seed))), ("offenders", ())):
-            subprocess.run(command_of(job, tables, options), cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
-        return list(pq.read_table(tables / "results" / "detector_accuracy").to_pylist())
+def run(job: str, tables: Path, *options: str) -> None:
+    """Run a job to its end. Raises CalledProcessError."""
+    subprocess.run(command_of(job, tables, options), cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
 
 
 def summed(rows: Iterable[Mapping[str, Any]]) -> dict[str, Counter[str]]:
@@ -56,6 +66,21 @@ def page(found: Mapping[str, Mapping[str, int]]) -> str:
     for pattern, counts in found.items():
         users, called, right = (counts[name] for name in COUNTED)
         lines.append(f"| {pattern} | {users} | {called} | {_share(right, called)} | {_share(right, users)} |")
+    return "\n".join(lines)
+
+
+def page_of_inputs(held: Mapping[str, Mapping[str, int]]) -> str:
+    """Return a table in Markdown of the judged days, a row for each of INPUTS, counted by the labels."""
+    lines = [
+        "| healthy by | users with a new rate | rogue ids | kept out | healthy ids | refused at first |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for name, counts in held.items():
+        rogue, kept_out = counts["rogue_ids"], counts["rogue_refused"]
+        lines.append(
+            f"| {HEALTHY_BY[name]} | {counts['new_rates']} | {rogue} | {_share(kept_out, rogue)} "
+            f"| {counts['healthy_ids']} | {counts['healthy_refused']} |"
+        )
     return "\n".join(lines)
 
 

@@ -136,7 +136,7 @@ def write_recommendations(
     decisions = tables.needed_events("decision", days)
     config = newest(tables.events("config"))
     shape = settings(config)
-    course = _course(decisions, shape)
+    course = course_of(decisions, shape)
     asked = replace(asked, begin_ms=course.begin_ms, end_ms=course.end_ms)
     long_ms = course.end_ms - course.begin_ms
     say(
@@ -165,7 +165,8 @@ def write_recommendations(
     return Advised(course, advised, by)
 
 
-def _course(decisions: DataFrame, shape: ProducerIdSettings) -> Course:
+def course_of(decisions: DataFrame, shape: ProducerIdSettings) -> Course:
+    """Return the days of a history, and from when on they judge."""
     begin_ms, last_ms = decisions.agg(f.min("wall_time_ms"), f.max("wall_time_ms")).collect()[0]
     end_ms = last_ms + 1
     judged_ms = min(JUDGED_MOST_MS, int((end_ms - begin_ms) * JUDGED_SHARE))
