@@ -21,13 +21,16 @@ FEWEST_BURSTS = 6
 """Starts before they can have a beat: five intervals."""
 BEAT = 0.6
 """Share of the intervals that equal the one before or doubled; by chance it is 0.26."""
+NO_BEAT = 0.4
+"""Below this there is none."""
 SHORTEST_LOOP_MS = 2_000
 """No process starts, produces and dies faster again and again; what does is one process opening producers."""
 SHORTEST_EMPTY_LOOP_MS = 10_000
 """The same for producers of a single request, which may as well be a producer per batch at a beat: the first step
 of Kubernetes' back-off ..."""
 LONGEST_FLUSH_MS = 120_000
-"""... and if they live for a moment: what flushes by a timer does so every minute or two."""
+"""... and if they live for a moment: what flushes by a timer does so every minute or two. Back-offs end at five, and
+keep to the beat."""
 LONGEST_LOOP_MS = 20 * 60_000
 """Kubernetes waits 5 minutes at most and calls what ran for 10 a success."""
 CRASHES = 0.3
@@ -105,13 +108,16 @@ _CRASHING = (
 )
 _NO_BATCHES = (
     f"(one_request < {MOST} and interval_ms >= {SHORTEST_LOOP_MS} or interval_ms >= {SHORTEST_EMPTY_LOOP_MS})"
-    f" and not (short_lived >= {NEARLY_ALL} and requests <= {BATCH_REQUESTS} and interval_ms < {LONGEST_FLUSH_MS}"
-    f" and coalesce(resets, 0) < {CRASHES})"
+    f" and (short_lived < {NEARLY_ALL} or requests > {BATCH_REQUESTS} or coalesce(resets, 0) >= {CRASHES}"
+    f" or interval_ms >= {LONGEST_FLUSH_MS} and beat_share >= {NEARLY_ALL} and ids_per_burst <= {BATCH_IDS})"
 )
 _OTHER_PROCESS = f"(coalesce(failed, 0) < {MOST} or pause_ms >= {SAME_BREATH_MS})"
 _SHORT = f"short_lived >= {MOST} and one_request >= {MOST} and two_requests >= {NEARLY_ALL}"
 _AT_ONCE = f"short_lived >= {MOST} and requests <= {BATCH_REQUESTS}"
-_FEW = f"requests <= {BATCH_REQUESTS} and new_ids >= {TURNOVER} * alive and overlap_share > {OVERLAP}"
+_FEW = (
+    f"requests <= {BATCH_REQUESTS} and new_ids >= {TURNOVER} * alive"
+    f" and (overlap_share > {OVERLAP} or beat_share < {NO_BEAT})"
+)
 
 SOURCES: tuple[Rule, ...] = (
     Rule(
