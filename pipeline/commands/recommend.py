@@ -154,8 +154,8 @@ def write_recommendations(
         need = with_current(need, users_in_force(tables.events("config")), config)
         used = refreshed(decisions)
         living = alive(used, shape.slice_ms, course.split_ms)
-        need = need.join(living, "user", "left").join(_history_of(tables, decisions), "user", "left")
-        need = need.fillna(0, ["train_alive", "whole_alive", "history_refusals"])
+        need = need.join(living, "user", "left").join(_history_of(tables, decisions, judged), "user", "left")
+        need = need.fillna(0, ["train_alive", "whole_alive", "healthy_refusals"])
         with kept(candidates(need, shape.window_ms, tried)) as plan:
             say(f"Arrivals of {plan.count()} users, {by}. Every rate is tried on all of them ...")
             outcomes = run.keep("outcomes", trials(judged, used, plan, course))
@@ -187,11 +187,17 @@ def _judged(tables: Tables, arriving: DataFrame) -> tuple[DataFrame, str]:
     )
 
 
-def _history_of(tables: Tables, decisions: DataFrame) -> DataFrame:
-    """Per user: first_ms, history_refusals; of the harmful findings `patterns`, and `rogues`: their clients."""
-    refused = f.expr("sum(if(decision = 'refuse', 1 + suppressed_count, 0))")
+def _history_of(tables: Tables, decisions: DataFrame, judged: DataFrame) -> DataFrame:
+    """Per user: first_ms, healthy_refusals; of the harmful findings `patterns`, and `rogues`: their clients.
+
+    Who was refused before it had an id may have been healthy.
+    """
+    unnamed = f.expr("sum(if(decision = 'refuse' and producer_id < 0, 1 + suppressed_count, 0))")
     met = decisions.where("user != ''").groupBy("user")
-    history = met.agg(f.min("wall_time_ms").alias("first_ms"), refused.alias("history_refusals"))
+    history = met.agg(f.min("wall_time_ms").alias("first_ms"), unnamed.alias("unnamed"))
+    refused = judged.where("healthy").groupBy("user").agg(f.sum("refusals").alias("named"))
+    both = f.col("unnamed") + f.coalesce("named", f.lit(0))
+    history = history.join(refused, "user", "left").select("user", "first_ms", both.alias("healthy_refusals"))
     offenders = tables.result("offenders")
     nothing = f.array().cast("array<string>")
     if offenders is None:

@@ -95,7 +95,7 @@ def choose(user: Evidence, asked: Asked) -> Choice:
     if fit.pick.rate == user.current_rate:
         return is_(Action.KEEP)
     # What came shows too small a need: that is enough to raise a rate, and not to lower one or to set the first.
-    is_hidden = user.history_refusals > 0 and fit.pick.rate < now.rate
+    is_hidden = user.healthy_refusals > 0 and fit.pick.rate < now.rate
     return is_(Action.NONE, "arrivals") if is_hidden else is_(Action.SET)
 
 

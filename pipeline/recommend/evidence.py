@@ -76,7 +76,8 @@ class Evidence:
     whole: Need = Need()
     first_ms: int = 0
     """Of its first decision in these days."""
-    history_refusals: int = 0
+    healthy_refusals: int = 0
+    """Of ids that are no rogue's, and of those who had none yet, while these days were enforced."""
     patterns: Sequence[str] = ()
     """The harmful ones that are found."""
     rogues: Sequence[str] = ()

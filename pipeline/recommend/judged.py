@@ -14,15 +14,17 @@ LABELS_OF_IDS = "user string, producer_id bigint, healthy boolean, pattern strin
 
 
 def arrived(decisions: DataFrame, remember_ms: int) -> DataFrame:
-    """The arrivals of users that are known by name: user, producer_id, at_ms, client_id, address, transactional, and
-    `is_first`: the id was never seen before, not even long ago.
+    """The arrivals of users that are known by name: user, producer_id, at_ms, client_id, address, transactional,
+    refusals, and `is_first`: the id was never seen before, not even long ago.
     """
     before = Window.partitionBy("user", "producer_id").orderBy("at_ms")
     return (
         arrivals(decisions, remember_ms)
         .where("user != ''")
         .withColumn("is_first", f.lag("at_ms").over(before).isNull())
-        .select("user", "producer_id", "at_ms", "client_id", "address", "transactional", "is_first")
+        .select(
+            "user", "producer_id", "at_ms", "client_id", "address", "transactional", "refusals", "is_first"
+        )
     )
 
 

@@ -45,7 +45,7 @@ def _nothing(user: Evidence, choice: Choice, asked: Asked) -> str:
         "time": f"seen for {seen} only: a day of a user is the least to recommend a rate from",
         "ids": f"{counted(user.whole.ids, 'new id')} in {seen} are too few for a rate of its own; "
         f"{asked.least_ids} are the least (--least-ids)",
-        "arrivals": f"{counted(user.history_refusals, 'refusal')} in this history kept producers away, nobody knows "
+        "arrivals": f"{counted(user.healthy_refusals, 'refusal')} of healthy ids kept producers away, nobody knows "
         "how many: too little to lower a rate or to set the first one; observe it for a week (mode: observe), then "
         "ask again with --since",
     }.get(choice.lacks, "no new ids in these days")
@@ -162,9 +162,9 @@ def _cautions(user: Evidence, choice: Choice) -> Iterator[str]:
             f"{number(user.whole.rogue_transactional_ids)} of its rogue ids are of transactions, refused only with "
             "quotas.producer_ids.transactional: enforce"
         )
-    if user.history_refusals:
+    if user.healthy_refusals:
         yield (
-            f"censored: {counted(user.history_refusals, 'refusal')} in this history; what would have come without them "
+            f"censored: {counted(user.healthy_refusals, 'refusal')} of healthy ids; what would have come without them "
             "is not known, the need may be larger: take the rate for the least that helps"
         )
     if choice.action is Action.SET and user.source == "run_time":

@@ -90,7 +90,7 @@ def recommended(user: Evidence, asked: Asked) -> Row:
         "naive_rate": float(user.train.naive),
         "naive_rogue_ids_admitted_test": plain.test.rogue_admitted if plain else None,
         "naive_healthy_refused_test": plain.test.healthy_refused if plain else None,
-        "censored": user.history_refusals > 0,
+        "censored": user.healthy_refusals > 0,
         "mode": user.mode,
         "healthy_peak": user.whole.healthy_peak,
         "holds_rogue": whole.holds,

@@ -117,17 +117,17 @@ def test_a_rate_in_force_that_refuses_the_healthy_is_raised_and_said_to_hold_nob
 )
 def test_where_refusals_kept_arrivals_away_no_first_and_no_lower_rate_is_recommended(user: Evidence) -> None:
     wanted = choose(user, ASKED)
-    refused = replace(user, history_refusals=7)
+    refused = replace(user, healthy_refusals=7)
     choice = choose(refused, ASKED)
     if wanted.action is Action.SET:
         assert (choice.action, choice.rate, choice.lacks) == (Action.NONE, None, "arrivals")
-        assert reasons(refused, choice, ASKED)[0].startswith("7 refusals in this history kept producers away")
+        assert reasons(refused, choice, ASKED)[0].startswith("7 refusals of healthy ids kept producers away")
     else:
         assert choice == wanted
 
 
 def test_where_refusals_made_the_healthy_wait_the_rate_is_raised() -> None:
-    user = replace(HEALTHY, current_rate=10.0, history_refusals=7)
+    user = replace(HEALTHY, current_rate=10.0, healthy_refusals=7)
     choice = choose(user, ASKED)
     assert (choice.action, choice.rate) == (Action.SET, choose(HEALTHY, ASKED).rate)
     assert any(one.startswith("censored: 7 refusals") for one in reasons(user, choice, ASKED))
