@@ -1,9 +1,9 @@
 """The first contact with the cluster: asks bootstrap servers until one answers, then once more for its brokers.
 
 "Reached" means that a broker answered ApiVersions and SaslHandshake, which it does before any authentication; the
-second answer shows whether there is any. The Metadata request after them is a courtesy: a cluster without
-authentication names its brokers at once, so that their ports are open before the first client comes, and the ids of
-the gateway topics that exist; of one with authentication both are learnt from the clients' own answers as they pass.
+second answer shows whether there is any. A cluster without authentication has to name its brokers, too (Metadata), so
+that their ports are open before the first client comes, and names the ids of the gateway topics that exist; of one
+with authentication both are learnt from the clients' own answers as they pass.
 """
 
 from __future__ import annotations
@@ -91,23 +91,28 @@ class Probe:
         except NO_BROKER as error:
             is_of_tls = isinstance(error, ssl.SSLError | ConnectionResetError) and self._tls is not None
             reason = of_broker(error, host) if is_of_tls else str(error)
-            self.last_failure = f"{host}:{port}: {reason or type(error).__name__}"
-            log.warning(
-                Event.CLUSTER_NOT_REACHED,
-                server=f"{host}:{port}",
-                cause=self.last_failure,
-                retry_ms=int(RETRY_S * 1000),
-            )
             if writer is not None:
                 writer.close()
-            return False
+            return self._not_reached(address, reason or type(error).__name__)
         self._authentication.learn(found.error_code, found.mechanisms)
         if self._authentication.required:
             writer.close()
-        else:
-            await self._learn_from(reader, writer)
+        elif not await self._learn_from(reader, writer) or not self._nodes.known:
+            # A client that was here before the gateway's restart asks at its brokers' ports, and some ask nowhere else.
+            return self._not_reached(address, "names no brokers")
         log.info(Event.CLUSTER_REACHED, server=f"{host}:{port}", node_ids=sorted(self._nodes.known))
         return True
+
+    def _not_reached(self, address: Address, reason: str) -> bool:
+        host, port = address
+        self.last_failure = f"{host}:{port}: {reason}"
+        log.warning(
+            Event.CLUSTER_NOT_REACHED,
+            server=f"{host}:{port}",
+            cause=self.last_failure,
+            retry_ms=int(RETRY_S * 1000),
+        )
+        return False
 
     async def _learn_from(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """Learn the brokers and the gateway topics' ids. False: no answer; clients' answers will bring them."""
