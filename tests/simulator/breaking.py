@@ -31,8 +31,6 @@ class Breach(StrEnum):
     NOT_GIVEN_BACK = "bytes for clients that are gone"
     MISCOUNTED = "has miscounted its memory"
     EARLY = "refused before its state was whole"
-    LEFT_WAITING = "still wait after"
-    """When all faults were over, some client did not get through."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ from typing import Any, Final
 
 import pytest
 
-from pidgate.gateway.cluster.probe import Probe
 from pidgate.gateway.process.link import StateOwnerLink
 from pidgate.gateway.proxy import client_channel
 from pidgate.gateway.proxy.apis.passing_produce import has_passed
@@ -137,10 +136,6 @@ def _enforced_at_once(before: Any) -> Any:
     return __init__
 
 
-def _reached_all_the_same(_self: Probe, _address: object, reason: str) -> bool:
-    return reason == "names no brokers"
-
-
 def _refusal_passed_on(rule: str, breaks: Break, seed: int) -> Mutant:
     return Mutant(rule, breaks, Breach.OVERTAKEN, Theme.PASSING, seed)
 
@@ -184,13 +179,6 @@ GATEWAY_MUTANTS: Final[dict[str, Mutant]] = {
         Breach.NOT_GIVEN_BACK,
         Theme.PASSING,
         24,
-    ),
-    "reached without brokers": Mutant(
-        "Restarts and fleets: The cluster is reached when it has named its brokers",
-        replaced(Probe, "_not_reached", _reached_all_the_same),
-        Breach.LEFT_WAITING,
-        Theme.ANYTHING,
-        87_820,
     ),
     "memory is not given back": Mutant(
         "Memory: given back",

@@ -190,6 +190,9 @@ HELD_BY: Final[dict[str, tuple[str, ...]]] = {
     "What an id costs: Transactional ids have a rate of their own": (
         f"{_QUOTA}transactional_ids.py::test_a_broken_rule_is_noticed",
     ),
+    "Restarts and fleets: The cluster is reached when it has named its brokers": (
+        "tests/unit/simulator/test_reached.py::test_one_that_is_reached_without_them_is_noticed",
+    ),
     "Restarts and fleets: A time in the future counts as now": (f"{_RULES}[FutureUses]",),
     "Restarts and fleets: The newest balance counts": (f"{_RULES}[OldestTokens]",),
     "Restarts and fleets: Own events are not heard": (

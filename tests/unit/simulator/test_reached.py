@@ -1,0 +1,26 @@
+"""A restart whose first connection to a broker is cut: who knew the brokers' ports gets through all the same."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+
+from pidgate.gateway.cluster.probe import Probe
+from tests.simulator.playing import play
+from tests.simulator.themes import aimed
+
+CUT_BETWEEN_ITS_QUESTIONS: Final = aimed(87_820)
+"""Found by a night: the probe had its answer to SaslHandshake, and none to Metadata."""
+
+
+def test_a_cluster_is_reached_when_it_has_named_its_brokers() -> None:
+    assert play(CUT_BETWEEN_ITS_QUESTIONS).violation == ""
+
+
+def test_one_that_is_reached_without_them_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def reached_all_the_same(_probe: Probe, _address: object, reason: str) -> bool:
+        return reason == "names no brokers"
+
+    monkeypatch.setattr(Probe, "_not_reached", reached_all_the_same)
+    assert "franz-go-2 still wait after" in play(CUT_BETWEEN_ITS_QUESTIONS).violation
