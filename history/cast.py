@@ -95,6 +95,8 @@ class Deployment:
     evenness: float
     """1: nights are as busy as days."""
     habit: dict[str, float] = field(default_factory=dict)
+    report: str = ""
+    """The one that it is built after (reports.py); empty: it is built to show its pattern."""
 
     def begin_ms(self, world: World) -> int:
         return world.begin_ms + int(self.begin_day * DAY_MS)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from pidgate.events.patterns import Pattern
 from pidgate.history.cast import Deployment, User
-from pidgate.history.lives import CLIENT, RESET, Lives, activity, chosen, lives_of, together
+from pidgate.history.lives import CLIENT, RESET, Lives, activity, lasting, lives_of, together
 from pidgate.history.world import DAY_MS, HOUR_MS, MINUTE_MS, Times, World, dice
 
 _STEP_MS = 5 * MINUTE_MS
@@ -28,10 +28,7 @@ def planned(world: World, user: User) -> Lives:
         for deployment in user.deployments
         if deployment.pattern in _PLANS
     ]
-    lives = together(plans)
-    lives.is_lasting = True
-    overlaps = (lives.end_ms > world.begin_ms) & (lives.start_ms < world.end_ms)
-    return chosen(lives, overlaps & (lives.end_ms > lives.start_ms))
+    return lasting(world, plans)
 
 
 def rollouts(world: World, deployment: Deployment) -> Times:

@@ -70,6 +70,14 @@ def together(parts: Sequence[Lives]) -> Lives:
     return np.concatenate([_empty(0), *parts]).view(np.recarray)
 
 
+def lasting(world: World, parts: Sequence[Lives]) -> Lives:
+    """All these lives that overlap the world's days, as planned for the whole history."""
+    lives = together(parts)
+    lives.is_lasting = True
+    overlaps = (lives.end_ms > world.begin_ms) & (lives.start_ms < world.end_ms)
+    return chosen(lives, overlaps & (lives.end_ms > lives.start_ms))
+
+
 def chosen(lives: Lives, which: Any) -> Lives:
     """These of the lives, by a mask or by their places."""
     found: Lives = lives[which].view(np.recarray)

@@ -12,7 +12,7 @@ import numpy as np
 
 from pidgate.events.patterns import Pattern
 from pidgate.history.cast import Deployment, User
-from pidgate.history.lives import Lives, chosen, together
+from pidgate.history.lives import Lives, lasting, together
 from pidgate.history.reported_clients import REPORTS
 from pidgate.history.world import World, dice
 
@@ -70,22 +70,17 @@ def _deployment(
         partitions=int(roll.integers(1, 25)),
         busy_hour=float(roll.uniform(9, 20)),
         evenness=float(roll.uniform(0.1, 0.9)),
-        habit={"report": _NAMES.index(name)},
+        report=name,
     )
 
 
 def planned(world: World, user: User) -> Lives:
     """Return all lives of the user, in no order."""
     made = [
-        REPORTS[_NAMES[int(one.habit["report"])]].lives(
-            world, one, dice(world.seed, "reported lives", user.number, one.number)
-        )
+        REPORTS[one.report].lives(world, one, dice(world.seed, "reported lives", user.number, one.number))
         for one in user.deployments
     ]
-    lives = together(made)
-    lives.is_lasting = True
-    overlaps = (lives.end_ms > world.begin_ms) & (lives.start_ms < world.end_ms)
-    return chosen(lives, overlaps & (lives.end_ms > lives.start_ms))
+    return lasting(world, made)
 
 
 def of_day(world: World, user: User, day: int) -> Lives:

@@ -8,14 +8,12 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
+from pidgate.pipeline.offenders.rules import CLOCK, FEWEST_BURSTS
+
 EXECUTORS_GAP_MS = 120_000
 BURST_GAPS_MS = (1_000, 10_000, EXECUTORS_GAP_MS)
 """Starts closer together than this are one start of several producers; the one that shows more of a beat counts. The
 last, for the executors of a cluster, counts by the clock only: it would hide the first steps of a back-off."""
-BY_THE_CLOCK = 0.8
-"""Concentration on the clock."""
-FEWEST_BEATS = 4
-"""Of fewer steps the share that are on the beat says nothing."""
 EVEN = (0.8, 1.25)
 """An interval is like the one before: this multiple of it. Of intervals by chance, one in nine is."""
 GROWN = (1.5, 3.0)
@@ -126,14 +124,15 @@ def _features() -> list[Column]:
         for period in PERIODS_MS
     ]
     best = f.greatest(*clocks)
-    is_by_clock = best["clock"] >= BY_THE_CLOCK
-    is_sure = (f.col("steps") >= FEWEST_BEATS) & ((f.col("gap_ms") < EXECUTORS_GAP_MS) | is_by_clock)
+    beat = f.greatest(on_beat, pauses_on_beat)
+    is_by_clock = best["clock"] >= CLOCK
+    is_sure = (f.col("bursts") >= FEWEST_BURSTS) & ((f.col("gap_ms") < EXECUTORS_GAP_MS) | is_by_clock)
     return [
         f.col("bursts"),
         f.col("interval_ms").cast("bigint").alias("interval_ms"),
         f.col("pause_ms").cast("bigint").alias("pause_ms"),
-        f.greatest(on_beat, pauses_on_beat).alias("beat_share"),
-        f.when(is_sure, f.greatest(on_beat, pauses_on_beat)).alias("sure_beat"),
+        beat.alias("beat_share"),
+        f.when(is_sure, beat).alias("sure_beat"),
         f.greatest("grown", "pause_grown").alias("grown"),
         _share(f.col("restarts"), "intervals").alias("restart_share"),
         _share(f.col("overlaps"), "intervals").alias("overlap_share"),

@@ -147,25 +147,27 @@ class Scenes:
     def rolling(self, user: str, pods: int = 6, deployments: int = 2) -> None:
         """Each deployment replaces pod after pod, 40 s apart; every pod has a new address and client id."""
         times = [START_MS, *(START_MS + (2 + 3 * number) * DAY_MS for number in range(deployments))]
+        self._replaced(user, "shop", "10.2", times, pods, requests=50_000)
+
+    def _replaced(
+        self, user: str, name: str, network: str, times: list[int], pods: int, *, requests: int
+    ) -> None:
+        """Pods that follow each other from each of these times on; those before them go some seconds later."""
         for number, at_ms in enumerate(times):
             until = times[number + 1] if number + 1 < len(times) else None
             for pod in range(pods):
                 start_ms = at_ms + pod * 40_000
-                client = Client(user=user, client_id=f"shop-{number}f{pod}c", address=f"10.2.{number}.{pod}")
+                client = Client(
+                    user=user, client_id=f"{name}-{number}f{pod}c", address=f"{network}.{number}.{pod}"
+                )
                 life = None if until is None else until + pod * 40_000 + 15_000 - start_ms
-                self.one(client, start_ms, life_ms=life, requests=50_000)
+                self.one(client, start_ms, life_ms=life, requests=requests)
 
     def released(self, user: str, pods: int = 5) -> None:
         """Three times a day every pod is replaced; of the producers one in three runs over night."""
         hours = [DAY_MS * day + HOUR_MS * hour for day in range(1, DAYS - 1) for hour in (10, 13, 16)]
         times = [START_MS, *(MIDNIGHT_MS + ms for ms in hours)]
-        for number, at_ms in enumerate(times):
-            until = times[number + 1] if number + 1 < len(times) else None
-            for pod in range(pods):
-                start_ms = at_ms + pod * 40_000
-                client = Client(user=user, client_id=f"web-{number}f{pod}c", address=f"10.8.{number}.{pod}")
-                life = None if until is None else until + pod * 40_000 + 15_000 - start_ms
-                self.one(client, start_ms, life_ms=life, requests=9_000)
+        self._replaced(user, "web", "10.8", times, pods, requests=9_000)
 
     def seldom_used(self, user: str, pods: int = 6) -> None:
         """Pods that send something when they start, and nothing until they are replaced some days later."""
