@@ -332,7 +332,7 @@ class Admission:
     ) -> Refuse | Close:
         """Give every partition of a refused request its entry; without room for them nothing may be answered."""
         batches = [batch for batch, _ in looked]
-        if self.sticky.holds_too_many(session.user, batches):
+        if self.sticky.holds_too_many(session.user, session.connection_id, batches):
             return self._close(session, "sticky_table_full", refusal.producer_id, now_ms)
         self.not_forwarded(session.user, batches, now_ms)
         for batch in batches:

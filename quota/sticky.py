@@ -25,6 +25,9 @@ WATCH_MS = 300_000
 MOST_REFUSED_PARTITIONS = 1_000
 """Of one request, each of which has an entry: that takes its time, while all others wait."""
 
+MOST_ENTRIES_OF_CONNECTION = 6_000
+"""They end in one go when it closes, 1 us each. A client has five such requests in flight, and sends one again."""
+
 _SEQUENCE_MASK = 0x7FFFFFFF
 _HALF_OF_SEQUENCES = 1 << 30
 
@@ -159,9 +162,10 @@ class StickyRefusals:
         cut = record.cut.get((self.topics.canonical(topic), partition))
         return Look.SAME if cut == (epoch, base_sequence) else Look.FIRST_SIGHT
 
-    def holds_too_many(self, user: User, batches: list[ProducerBatch]) -> bool:
+    def holds_too_many(self, user: User, connection_id: int, batches: list[ProducerBatch]) -> bool:
         """Return whether refusing these would overflow the user's table or is too much work: then close, it is safe."""
-        if len(batches) > MOST_REFUSED_PARTITIONS:
+        of_connection = len(self._by_connection.get(connection_id, ())) + len(batches)
+        if len(batches) > MOST_REFUSED_PARTITIONS or of_connection > MOST_ENTRIES_OF_CONNECTION:
             return True
         watched = self.watched.get(user, {})
         new_entries = new_ids = 0

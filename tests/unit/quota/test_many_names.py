@@ -63,7 +63,7 @@ def refused() -> Table:
     sticky = StickyRefusals(100)
 
     def add(user: User) -> None:
-        if not sticky.holds_too_many(user, [batch(1)]):  # else the connection is closed
+        if not sticky.holds_too_many(user, 1, [batch(1)]):  # else the connection is closed
             sticky.refused(user, batch(1), 1, 0)
 
     return add, lambda: sticky.watched
@@ -144,16 +144,16 @@ def test_of_all_watched_ids_a_user_leaves_as_many_to_others(monkeypatch: pytest.
     monkeypatch.setattr(watch_room_module, "MOST_WATCHED", 20)
     sticky = StickyRefusals(100)
     held = 0
-    while not sticky.holds_too_many("mallory", [batch(held)]):
+    while not sticky.holds_too_many("mallory", 1, [batch(held)]):
         sticky.refused("mallory", batch(held), 1, 0)
         held += 1
     assert held == 10
-    assert not sticky.holds_too_many("alice", [batch(1)])
-    assert not sticky.holds_too_many("mallory", [batch(0, 5)]), "what is watched goes on to be"
+    assert not sticky.holds_too_many("alice", 1, [batch(1)])
+    assert not sticky.holds_too_many("mallory", 1, [batch(0, 5)]), "what is watched goes on to be"
     sticky.connection_closed(1)
     sticky.sweep(300_000)
     assert sticky._room.ids == 0
-    assert not sticky.holds_too_many("mallory", [batch(held)])
+    assert not sticky.holds_too_many("mallory", 1, [batch(held)])
 
 
 def test_filters_of_transactional_ids_are_counted() -> None:

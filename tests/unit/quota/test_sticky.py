@@ -186,15 +186,15 @@ def test_the_sixth_further_refusal_is_one_too_many_unless_the_batch_came_back() 
 def test_a_users_table_is_bounded_and_nobody_elses() -> None:
     sticky = table(entries_per_user=2)
     sticky.refused("alice", batch(1), A, 0)
-    assert not sticky.holds_too_many("alice", [batch(2)])
-    assert sticky.holds_too_many("alice", [batch(2), batch(2, partition=1)])
+    assert not sticky.holds_too_many("alice", A, [batch(2)])
+    assert sticky.holds_too_many("alice", A, [batch(2), batch(2, partition=1)])
     sticky.refused("alice", batch(2), A, 0)
-    assert sticky.holds_too_many("alice", [batch(3)])
-    assert not sticky.holds_too_many("alice", [batch(1, 5), batch(2)])
-    assert not sticky.holds_too_many("bob", [batch(3)])
+    assert sticky.holds_too_many("alice", A, [batch(3)])
+    assert not sticky.holds_too_many("alice", A, [batch(1, 5), batch(2)])
+    assert not sticky.holds_too_many("bob", A, [batch(3)])
     sticky.connection_closed(A)
     assert sticky.entries_of("alice") == 0
-    assert not sticky.holds_too_many("alice", [batch(3)])
+    assert not sticky.holds_too_many("alice", A, [batch(3)])
 
 
 def test_the_ids_watched_of_one_user_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,8 +203,8 @@ def test_the_ids_watched_of_one_user_are_bounded(monkeypatch: pytest.MonkeyPatch
     for producer_id in (1, 2):
         sticky.refused("alice", batch(producer_id), A, 0)
     sticky.connection_closed(A)
-    assert sticky.holds_too_many("alice", [batch(3)])
-    assert not sticky.holds_too_many("alice", [batch(2)])
+    assert sticky.holds_too_many("alice", A, [batch(3)])
+    assert not sticky.holds_too_many("alice", A, [batch(2)])
 
 
 def test_what_is_kept_of_one_id_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -308,7 +308,7 @@ def test_refusals_elsewhere_leave_room_for_those_here() -> None:
     for producer_id in range(watch_room.WATCHED_IDS_PER_USER // 2 + 5):
         sticky.refused_elsewhere("alice", producer_id, 0)
     assert len(sticky.watched["alice"]) == watch_room.WATCHED_IDS_PER_USER // 2
-    assert not sticky.holds_too_many("alice", [batch(10**6)])
+    assert not sticky.holds_too_many("alice", A, [batch(10**6)])
     sticky.refused_elsewhere("alice", 0, 200_000)  # what is watched goes on to be
     sticky.sweep(300_000)
     assert list(sticky.watched["alice"]) == [0]

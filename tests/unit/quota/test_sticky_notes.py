@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from pidgate.quota import watch_room
-from pidgate.quota.sticky import WATCH_MS, Look, StickyRefusals
+from pidgate.quota.sticky import MOST_ENTRIES_OF_CONNECTION, WATCH_MS, Look, StickyRefusals
 from pidgate.quota.sticky_entries import TOPIC_AS_PARTITIONS, shrunk
 from pidgate.quota.watch_room import NoteRoom
 from tests.support.steps import MOST_STEPS, steps_of
@@ -134,7 +134,7 @@ def test_notes_are_counted_exactly(small: None) -> None:
             connection = dice.randrange(4)
             now_ms += dice.choice((0, 0, 1_000, WATCH_MS // 10))
             act = dice.randrange(7)
-            if act <= 1 and not sticky.holds_too_many(user, [one]):
+            if act <= 1 and not sticky.holds_too_many(user, connection, [one]):
                 sticky.refused(user, one, connection, now_ms)
             elif act <= 3:
                 sticky.look(user, one, connection, now_ms)
@@ -188,10 +188,15 @@ def test_a_table_is_not_copied_for_each_that_is_taken_out_and_put_back(size: int
     assert copies * size <= 2 * 1_000 + 2 * size
 
 
-def test_a_connection_that_closes_ends_all_entries_of_a_user_in_a_turn() -> None:
+def test_a_connection_has_no_more_entries_than_end_in_a_turn() -> None:
     sticky = StickyRefusals(20_000)
-    for producer_id in range(20_000):
-        sticky.refused("mallory", batch(producer_id), 1, 0)
-    assert steps_of(lambda: sticky.connection_closed(1)) < 1.1 * MOST_STEPS
+    held = 0
+    while not sticky.holds_too_many("mallory", 1, [batch(held)]):
+        sticky.refused("mallory", batch(held), 1, 0)
+        held += 1
+    assert held == MOST_ENTRIES_OF_CONNECTION
+    assert not sticky.holds_too_many("mallory", 2, [batch(held)]), "another connection has room of its own"
+    assert steps_of(lambda: sticky.connection_closed(1)) < MOST_STEPS / 2
     assert sticky.entries_of("mallory") == 0
     assert kept(sticky, "mallory") == counted(sticky, "mallory") == (watch_room.MOST_CUT_AT_ONCE, 0)
+    assert not sticky.holds_too_many("mallory", 1, [batch(held)])

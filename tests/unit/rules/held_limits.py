@@ -61,6 +61,7 @@ _LIMITS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "quotas.producer_ids.sticky_entries": (
         f"{_QUOTA}sticky.py::test_a_users_table_is_bounded_and_nobody_elses",
+        f"{_QUOTA}sticky_notes.py::test_a_connection_has_no_more_entries_than_end_in_a_turn",
     ),
     "topics and partitions of a Produce, or of a request that adds to a transaction; batches of a Produce": (
         f"{_PROTOCOL}produce.py::test_a_request_has_a_bounded_number_of_partitions_batches_and_old_messages",

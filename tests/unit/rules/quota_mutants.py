@@ -58,7 +58,7 @@ def _one_by_one(before: Any) -> Any:
 
 
 def _counts_all_users(before: Any) -> Any:
-    def holds_too_many(self: StickyRefusals, user: str, batches: list[Any]) -> bool:
+    def holds_too_many(self: StickyRefusals, user: str, connection_id: int, batches: list[Any]) -> bool:
         return sum(self._entries_of_user.values()) + len(batches) > self.entries_per_user
 
     return holds_too_many
