@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -51,14 +51,6 @@ def published(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     return values
 
 
-@asynccontextmanager
-async def enforcing_site(path: Path) -> AsyncIterator[Site]:
-    """A site that makes events; until its state is restored all would be observed."""
-    async with site_at(path, path / "state") as site:
-        await until(lambda: site.owner._manager.is_restored)
-        yield site
-
-
 def produce() -> bytes:
     frame = produce_request(9, [("orders", [(0, record_batch(PRODUCER_ID))])], client_id="etl")
     return len(frame).to_bytes(4, "big") + frame
@@ -84,15 +76,28 @@ def slow(monkeypatch: pytest.MonkeyPatch, pause_s: float) -> None:
     monkeypatch.setattr(Workers, "_answer", later)
 
 
-def connect(site: Site) -> socket.socket:
-    client = socket.create_connection((HOST, site._settings.listeners[0].bind.port))
-    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
-    return client
+@contextmanager
+def produced(site: Site, sent: bytes = produce()) -> Iterator[None]:
+    """A client that has sent this, and stays."""
+    with socket.create_connection((HOST, site._settings.listeners[0].bind.port)) as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+        client.sendall(sent)
+        yield
+
+
+def play(path: Path, scenario: Callable[[Site], Awaitable[None]]) -> None:
+    """Play it at a site that makes events; until its state is restored all would be observed."""
+
+    async def whole() -> None:
+        async with site_at(path, path / "state") as site:
+            await until(lambda: site.owner._manager.is_restored)
+            await scenario(site)
+
+    run(whole())
 
 
 async def ask_and_be_gone(site: Site) -> None:
-    with connect(site) as client:
-        client.sendall(produce())
+    with produced(site):
         await until(lambda: site.worker._link._asked)
     await until(lambda: not site.worker._traffic.shared.channels)
 
@@ -102,25 +107,22 @@ def test_one_whose_asker_is_gone_is_recorded_and_counted(
 ) -> None:
     slow(monkeypatch, 0.3)
 
-    async def scenario() -> None:
-        async with enforcing_site(tmp_path) as site:
-            await ask_and_be_gone(site)
-            await until(lambda: admitted(published))
-            assert counted(site) == {Reason.FIRST_SEEN: 1}
+    async def scenario(site: Site) -> None:
+        await ask_and_be_gone(site)
+        await until(lambda: admitted(published))
+        assert counted(site) == {Reason.FIRST_SEEN: 1}
 
-    run(scenario())
+    play(tmp_path, scenario)
     assert admitted(published) == [(PRODUCER_ID, "first_seen")]
 
 
 def test_one_whose_request_goes_on_is_so_once(tmp_path: Path, published: list[bytes]) -> None:
-    async def scenario() -> None:
-        async with enforcing_site(tmp_path) as site:
-            with connect(site) as client:
-                client.sendall(produce())
-                await until(lambda: admitted(published))
-                assert await lasts(lambda: counted(site) == {Reason.FIRST_SEEN: 1})
+    async def scenario(site: Site) -> None:
+        with produced(site):
+            await until(lambda: admitted(published))
+            assert await lasts(lambda: counted(site) == {Reason.FIRST_SEEN: 1})
 
-    run(scenario())
+    play(tmp_path, scenario)
     assert admitted(published) == [(PRODUCER_ID, "first_seen")]
 
 
@@ -131,17 +133,15 @@ def test_one_whose_request_was_refused_as_busy_is_so_when_its_answer_comes(
     monkeypatch.setattr(link, "LONGEST_HOLD_MS", 50)
     slow(monkeypatch, 0.5)
 
-    async def scenario() -> None:
-        async with enforcing_site(tmp_path) as site:
-            with connect(site) as client:
-                client.sendall(produce())
-                await until(lambda: site.worker._link._late)
-                assert counted(site) == {}
-                await until(lambda: admitted(published))
-                assert not site.worker._link._late
-                assert counted(site) == {Reason.FIRST_SEEN: 1}
+    async def scenario(site: Site) -> None:
+        with produced(site):
+            await until(lambda: site.worker._link._late)
+            assert counted(site) == {}
+            await until(lambda: admitted(published))
+            assert not site.worker._link._late
+            assert counted(site) == {Reason.FIRST_SEEN: 1}
 
-    run(scenario())
+    play(tmp_path, scenario)
     assert admitted(published) == [(PRODUCER_ID, "first_seen")]
 
 
@@ -152,15 +152,13 @@ def test_late_answers_without_room_are_events_that_were_not_told(
     monkeypatch.setattr(link, "MOST_LATE", 0)
     slow(monkeypatch, 0.5)
 
-    async def scenario() -> None:
-        async with enforcing_site(tmp_path) as site:
-            with connect(site) as client:
-                client.sendall(produce())
-                await until(lambda: site.worker._link.events.dropped)
-                assert not site.worker._link._late
-            assert site.worker._link.events.dropped == 1
+    async def scenario(site: Site) -> None:
+        with produced(site):
+            await until(lambda: site.worker._link.events.dropped)
+            assert not site.worker._link._late
+        assert site.worker._link.events.dropped == 1
 
-    run(scenario())
+    play(tmp_path, scenario)
 
 
 def test_one_that_passed_undecided_is_not_counted_again(
@@ -168,15 +166,13 @@ def test_one_that_passed_undecided_is_not_counted_again(
 ) -> None:
     slow(monkeypatch, 0.5)
 
-    async def scenario() -> None:
-        async with enforcing_site(tmp_path) as site:
-            monkeypatch.setattr(ProgressWatch, "stands_still", lambda _watch, _now_s: True)
-            with connect(site) as client:
-                client.sendall(produce())
-                await until(lambda: admitted(published))
-                assert await lasts(lambda: counted(site) == {Reason.FAIL_OPEN: 1})
+    async def scenario(site: Site) -> None:
+        monkeypatch.setattr(ProgressWatch, "stands_still", lambda _watch, _now_s: True)
+        with produced(site):
+            await until(lambda: admitted(published))
+            assert await lasts(lambda: counted(site) == {Reason.FAIL_OPEN: 1})
 
-    run(scenario())
+    play(tmp_path, scenario)
     assert admitted(published) == [(PRODUCER_ID, "fail_open")]
 
 
@@ -185,20 +181,18 @@ def test_one_whose_request_is_refused_here_meanwhile_is_recorded_and_counted(
 ) -> None:
     slow(monkeypatch, 0.3)
 
-    async def scenario() -> None:
-        async with enforcing_site(tmp_path) as site:
-            admission = site.worker._traffic._admission
-            with connect(site) as client:
-                client.sendall(produce())
-                await until(lambda: site.worker._link._asked)
-                before = (PRODUCER_ID, 0, HIGHEST_SEQUENCE, b"orders", 0)
-                admission.sticky.refused(USER, before, OTHER_CONNECTION, site.now_ms())
-                await until(lambda: admission.counters.of(USER, site.now_ms()).refused)
-                await until(lambda: admitted(published))
-            assert admission.counters.of(USER, site.now_ms()).refused == {Reason.STICKY: 1}
-            assert counted(site) == {Reason.FIRST_SEEN: 1}
+    async def scenario(site: Site) -> None:
+        admission = site.worker._traffic._admission
+        with produced(site):
+            await until(lambda: site.worker._link._asked)
+            before = (PRODUCER_ID, 0, HIGHEST_SEQUENCE, b"orders", 0)
+            admission.sticky.refused(USER, before, OTHER_CONNECTION, site.now_ms())
+            await until(lambda: admission.counters.of(USER, site.now_ms()).refused)
+            await until(lambda: admitted(published))
+        assert admission.counters.of(USER, site.now_ms()).refused == {Reason.STICKY: 1}
+        assert counted(site) == {Reason.FIRST_SEEN: 1}
 
-    run(scenario())
+    play(tmp_path, scenario)
     assert admitted(published) == [(PRODUCER_ID, "first_seen")]
 
 
@@ -207,15 +201,13 @@ def test_one_that_was_forwarded_is_asked_about_when_its_connection_ends_in_the_s
 ) -> None:
     monkeypatch.setattr(state_access, "WAITS_ON_MS", 0)
 
-    async def scenario() -> None:
-        async with enforcing_site(tmp_path) as site:
-            site.workers.set_quotas(replace(site.workers._quotas, mode=Mode.OBSERVE))
-            await until(lambda: site.worker._traffic.quotas.mode is Mode.OBSERVE)
-            with connect(site) as client:
-                client.sendall(produce() + NO_FRAME)
-                await until(lambda: admitted(published))
+    async def scenario(site: Site) -> None:
+        site.workers.set_quotas(replace(site.workers._quotas, mode=Mode.OBSERVE))
+        await until(lambda: site.worker._traffic.quotas.mode is Mode.OBSERVE)
+        with produced(site, produce() + NO_FRAME):
+            await until(lambda: admitted(published))
 
-    run(scenario())
+    play(tmp_path, scenario)
     assert admitted(published) == [(PRODUCER_ID, "observe")]
 
 
@@ -224,13 +216,12 @@ def test_a_worker_that_ends_waits_for_what_was_asked(
 ) -> None:
     slow(monkeypatch, 0.3)
 
-    async def scenario() -> None:
-        async with enforcing_site(tmp_path) as site:
-            await ask_and_be_gone(site)
-            await site.worker.drain()
-            await until(lambda: admitted(published))
+    async def scenario(site: Site) -> None:
+        await ask_and_be_gone(site)
+        await site.worker.drain()
+        await until(lambda: admitted(published))
 
-    run(scenario())
+    play(tmp_path, scenario)
 
 
 def test_a_worker_that_ends_waits_for_an_answer_that_is_late(
@@ -239,12 +230,10 @@ def test_a_worker_that_ends_waits_for_an_answer_that_is_late(
     monkeypatch.setattr(link, "LONGEST_HOLD_MS", 50)
     slow(monkeypatch, 0.7)
 
-    async def scenario() -> None:
-        async with enforcing_site(tmp_path) as site:
-            with connect(site) as client:
-                client.sendall(produce())
-                await until(lambda: site.worker._link._late)
-            await site.worker.drain()
-            await until(lambda: admitted(published))
+    async def scenario(site: Site) -> None:
+        with produced(site):
+            await until(lambda: site.worker._link._late)
+        await site.worker.drain()
+        await until(lambda: admitted(published))
 
-    run(scenario())
+    play(tmp_path, scenario)
