@@ -12,6 +12,7 @@ pytest 9.2 no longer reads, so that Spark ran in every process and each fixture 
 
 import re
 import signal
+from collections.abc import Iterator, Sequence
 from functools import cache
 
 import pytest
@@ -27,8 +28,16 @@ CHOICE = pytest.StashKey[Choice]()
 
 REAL_RERUNS = 2
 
-WHOLE_MODULES = ("tests/kafka/", "tests/pipeline/", "tests/hostile/", "tests/fuzz/", *INPUTS)
-"""Their fixtures start brokers and clients, compile or install."""
+WHOLE_MODULES = (
+    "tests/kafka/",
+    "tests/pipeline/",
+    "tests/hostile/",
+    "tests/fuzz/",
+    *INPUTS,
+    "tests/unit/test_words",
+    "tests/unit/test_architecture",
+)
+"""Their fixtures start brokers and clients, compile or install; the last two read all modules."""
 
 NEEDS_SPARK = re.compile(r"\b(spark|tables): ")
 """A test or fixture with one of these arguments: Spark is slow to start, so one process runs their files."""
@@ -54,7 +63,7 @@ def needs_dear_clusters(module: str) -> bool:
 
 
 def group_of(test: str) -> str:
-    """Tests of one group run in one process; larger groups begin earlier, single tests fill what time is left."""
+    """Return the group of a test: tests of one group run in one process."""
     module = test.partition("::")[0]
     if needs_spark(module):
         return "spark"
@@ -72,13 +81,33 @@ class Whole(LoadGroupScheduling):  # type: ignore[misc]
         return group_of(nodeid)
 
 
+def mixed(items: Sequence[pytest.Item]) -> list[pytest.Item]:
+    """Return the tests in the order of `make test`: those on a real Kafka, which wait, among those that compute.
+
+    One after the other the former leave a third of two processors idle. Their groups begin with the largest, and with
+    the last of them a fifth of the others is left, to fill what time the processes still have.
+    """
+    groups: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        groups.setdefault(group_of(item.nodeid), []).append(item)
+    computing = [group for name, group in groups.items() if name.startswith("tests/unit/")]
+    waiting = [group for name, group in groups.items() if not name.startswith("tests/unit/")]
+    between = len(computing) * 4 // 5 // max(1, len(waiting))
+    order = list[list[pytest.Item]]()
+    for group in sorted(waiting, key=len, reverse=True):
+        order += [group, *computing[:between]]
+        del computing[:between]
+    return [item for group in (*order, *computing) for item in group]
+
+
 # Optional: without pytest-xdist nobody asks.
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling | None:
     return Whole(config, log) if config.getoption("dist") == "loadgroup" else None
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
     left_out = unchanged()
     for item in items:
         if is_by_night(item.nodeid):
@@ -88,6 +117,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             continue
         for reason in (reason for place, reason in left_out.items() if item.nodeid.startswith(place)):
             item.add_marker(pytest.mark.skip(reason=reason))
+    yield  # those that the command line leaves out, some by the marks, are taken out
+    if hasattr(config, "workerinput") and not THOROUGH:
+        items[:] = mixed(items)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -95,6 +127,7 @@ def pytest_configure(config: pytest.Config) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.getoption("max_suite_reruns", None) is None:
         config.option.max_suite_reruns = REAL_RERUNS
+    config.option.loadscopereorder = THOROUGH  # else it is as they are collected
     config.stash[CHOICE] = choose()
 
 

@@ -1,4 +1,4 @@
-"""The outside of a process: ports, chance, its number, its share of a core, its own Kafka client, the admin site.
+"""The outside of a process: ports, chance, its number, tasks and core, its own Kafka client, the admin site.
 
 The composition roots take it as an argument. With the event loop (every connection and timer) and gateway/clock.py it
 is all that a process knows of the machine but for its files, so that a simulation can be the machine.
@@ -6,6 +6,7 @@ is all that a process knows of the machine but for its files, so that a simulati
 
 from __future__ import annotations
 
+import asyncio
 import os
 import secrets
 from collections.abc import Awaitable, Callable
@@ -75,6 +76,8 @@ class Outside:
     open_admin: OpenAdmin = admin_site
     without_core_s: Callable[[float], float] = field(default_factory=lambda: CoreTaken().since_last_s)
     """See CoreTaken.since_last_s."""
+    tasks: Callable[[], int] = lambda: len(asyncio.all_tasks())
+    """Number of tasks of the event loop that runs."""
 
     def seed(self) -> int:
         """Return the random seed of a filter."""

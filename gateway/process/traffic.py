@@ -149,6 +149,7 @@ class Traffic:
         )
         authentication.on_learnt = self._authentication_learnt
         self._open_files = OpenFilesWatch(counters)
+        self._tasks = outside.tasks
         self._lateness = LatenessWatch(self.shared.loop, counters, outside.without_core_s)
         self._bytes_swept_ms = self.shared.now_ms()
         self._background: list[asyncio.Task[None]] = []
@@ -329,7 +330,7 @@ class Traffic:
 
     def _check_connections(self, now_ms: int) -> None:
         self.counters.buffered_bytes = self._budget.used_bytes
-        self.counters.tasks = len(asyncio.all_tasks())
+        self.counters.tasks = self._tasks()
         settings = self._settings.limits
         limits = AgeLimits(settings.idle_ms, settings.frame_time_ms, settings.login_time_ms)
         self.shared.connection_quotas.sweep(now_ms)

@@ -60,6 +60,10 @@ def _always_has_a_core(_late_s: float) -> float:
     return 0.0
 
 
+def _not_counted() -> int:
+    return 0
+
+
 async def _no_site(*_: object) -> _NoSite:
     return _NoSite()
 
@@ -123,6 +127,7 @@ class Machine:
             own_client=own_client,
             open_admin=_no_site,
             without_core_s=_always_has_a_core,
+            tasks=_not_counted,  # asyncio looks through those of all loops there were
         )
 
     def logged(self, event: Event) -> list[Line]:

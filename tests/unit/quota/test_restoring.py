@@ -16,6 +16,7 @@ from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
 from pidgate.quota.user_state import BucketState, LayerState, UserState
 from pidgate.quota.verdicts import Reason
+from tests.support.bounds import THOROUGH
 from tests.unit.quota.histories import check_copy, check_restart, copied, question
 from tests.unit.quota.world import HOUR_MS, enforcing, seeds
 
@@ -218,7 +219,7 @@ def test_a_layer_from_longer_slices_is_not_the_current_one_for_hours() -> None:
 # Sizes
 
 
-@pytest.mark.parametrize("ids", [1_000, 20_000])
+@pytest.mark.parametrize("ids", [1_000, 20_000 if THOROUGH else 5_000])
 @pytest.mark.parametrize("rate", [1, 100, None])
 def test_a_history_in_the_order_of_time_makes_few_layers(ids: int, rate: int | None) -> None:
     """Each id once, then all of them refreshed: as many layers as a running gateway would have."""
