@@ -39,7 +39,7 @@ test: $(JARS)    ## style, types, unit tests and tests on a real Kafka (eight mi
 
 tests-of-the-day: $(JARS)
 	$(BIN)/python -m pytest --collect-only -qq >/dev/null  # compiles the tests once, not once in each process
-	$(BIN)/python -m pytest -m "not clients and not faults and not install and not nightly" -n 3 --dist loadgroup --durations=10
+	$(BIN)/python -m pytest -m "not clients and not faults and not install and not nightly" -n 3 --dist loadgroup --no-loadscope-reorder --durations=10
 
 nightly: check $(JARS) ## all tests there are, to long bounds; writes date, commit and result to docs/nightly.json (hours) [PARTS="faults clients"]
 	$(BIN)/python -m tests.support.nightly $(PARTS)

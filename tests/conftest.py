@@ -51,7 +51,7 @@ def needs_spark(module: str) -> bool:
     )
 
 
-DEAR_CLUSTERS = re.compile(r"three_brokers|\bguarded: Cluster")
+DEAR_CLUSTERS = re.compile(r"three_brokers|old_cluster|\bguarded: Cluster")
 """Clusters that one process starts for all who need them."""
 
 
@@ -127,7 +127,6 @@ def pytest_configure(config: pytest.Config) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.getoption("max_suite_reruns", None) is None:
         config.option.max_suite_reruns = REAL_RERUNS
-    config.option.loadscopereorder = THOROUGH  # else it is as they are collected
     config.stash[CHOICE] = choose()
 
 

@@ -6,6 +6,7 @@ its subclass says: state/events_topic.py, quotas/topic_store.py.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
@@ -20,6 +21,9 @@ from pidgate.protocol import messages, metadata
 log = logger()
 
 REQUEST_TIMEOUT_MS: Final = 10_000
+ID_TRIES: Final = 50
+ID_PAUSE_S: Final = 0.1
+"""A new topic's id is asked for so often, with such pauses. Nothing could be written to it earlier."""
 _TOPIC_ALREADY_EXISTS: Final = 36
 _INVALID_REPLICATION_FACTOR: Final = 38
 _NOT_ALLOWED: Final = frozenset({29, 31})
@@ -90,7 +94,7 @@ class GatewayTopic(ABC):
         try:
             await admin.start()
             is_new = await self._create(admin)
-            await self._ask_id(admin)
+            await self._ask_id(admin, ID_TRIES if is_new else 1)
             if is_new or self._is_checked:
                 return
             settings = await self._settings_of(admin)
@@ -100,10 +104,17 @@ class GatewayTopic(ABC):
         finally:
             await admin.close()
 
-    async def _ask_id(self, admin: Any) -> None:
-        """Best effort: with an older broker, or without permission, the id is learnt from clients' answers."""
+    async def _ask_id(self, admin: Any, tries: int) -> None:
+        """Best effort: with an older broker, or without permission, the id is learnt from clients' answers.
+
+        A broker may show a topic some time after it was created only. Until its id is known it is not refused by it.
+        """
         with contextlib.suppress(Exception):
             topic_id = await topic_id_of(admin, self.name)
+            while topic_id is None and tries > 1:
+                await asyncio.sleep(ID_PAUSE_S)
+                tries -= 1
+                topic_id = await topic_id_of(admin, self.name)
             if topic_id is not None:
                 self.on_id(topic_id)
 

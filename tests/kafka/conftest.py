@@ -43,9 +43,9 @@ def any_cluster(cluster_choice: Choice, request: pytest.FixtureRequest) -> Itera
 
 
 @pytest.fixture(scope="session")
-def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    """One node of the newest Kafka."""
-    yield from _serve(ClusterSpec(), request)
+def cluster(sasl_cluster: Cluster) -> Cluster:
+    """One node of the newest Kafka, for those who use PLAINTEXT: the same one, since each start takes seconds."""
+    return sasl_cluster
 
 
 @pytest.fixture(scope="session")
