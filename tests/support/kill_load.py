@@ -32,6 +32,8 @@ ALICE_RATE, BOB_RATE = 20_000, 5
 WINDOW_S = 36_000
 LOST_MS = 200
 """What a kill -9 may forget: the admissions of so long before it."""
+USUALLY_UNCERTAIN = 10
+"""Of a kill: twenty come in a second, and are on the way for a few milliseconds."""
 BACK_EACH_TIME = 60
 """Of alice's earlier newcomers so many come back after each restart."""
 
@@ -68,6 +70,11 @@ class Kill:
     @property
     def is_within(self) -> bool:
         return abs(self.found_tokens - self.expected_tokens) <= self.tolerance + 0.5
+
+    @property
+    def off(self) -> float:
+        """By how many tokens it is off, less those that are uncertain beyond the usual."""
+        return abs(self.found_tokens - self.expected_tokens) - max(0, self.tolerance - USUALLY_UNCERTAIN)
 
 
 class KillLoad:
@@ -279,8 +286,8 @@ class KillLoad:
             # 46: the first try had arrived.
             assert {code for codes in kill.codes for code in codes} <= {0, 46, NOT_ENOUGH_REPLICAS}, kill
             assert max(kill.refused_ms, default=0) <= LOST_MS, (number, kill)
-        # Most restarts happen while few are on the way.
-        assert median(abs(kill.found_tokens - kill.expected_tokens) for kill in self.kills) <= 1.5
+        # Most restarts happen while few are on the way; on a busy machine more are.
+        assert median(kill.off for kill in self.kills) <= 1.5
         assert set(self.steady_codes) <= {0, 46}
         assert self.rogue_codes[NOT_ENOUGH_REPLICAS] > 0
 

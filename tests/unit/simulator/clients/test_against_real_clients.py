@@ -73,7 +73,7 @@ def batches_of_java(stage: Stage) -> list[int]:
 
 
 @pytest.mark.nightly
-@pytest.mark.flaky(reruns=5)  # a client that gets no processor for 0.2 s has less in flight
+@pytest.mark.flaky(reruns=5)  # a client that gets no processor for 0.5 s has less in flight
 @pytest.mark.parametrize("what", SCRIPTS)
 @pytest.mark.parametrize(
     ("name", "partitions"), [(name, count) for name, (_, _, counts) in CLIENTS.items() for count in counts]
