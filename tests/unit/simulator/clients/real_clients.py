@@ -14,9 +14,8 @@ from pidgate.sandbox.performance import has_command_config
 from tests.support.clients import java_client
 from tests.unit.simulator.clients.stage import TOPIC, Connection, Script, Stage
 
-SLOW_S = 0.5
-"""What a broker takes for a Produce: so long that a client's pipeline is full before it has the first answer, even if
-the client gets no processor for a while."""
+SLOW_S = 0.2
+"""What a broker takes for a Produce: so long that a client's pipeline is full before it has the first answer."""
 
 Send = Callable[[int, int, int], list[str]]
 """Port, batches, partitions: sends a record each, and returns the errors that the application was told."""

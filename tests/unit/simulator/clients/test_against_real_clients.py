@@ -21,6 +21,7 @@ from tests.unit.simulator.clients.scripts import Once, Overtaking, answers
 from tests.unit.simulator.clients.stage import Cut, Refuse, Script, Stage
 
 BATCHES = 14
+PLAYS = 4
 
 SCRIPTS: dict[str, Callable[[], Script | None]] = {
     "fine": lambda: None,
@@ -72,21 +73,39 @@ def batches_of_java(stage: Stage) -> list[int]:
     return [len(batch) for _, batch in sorted({int(batch[0] or b""): batch for batch in found}.items())]
 
 
-@pytest.mark.nightly
-@pytest.mark.flaky(reruns=5)  # a client that gets no processor for 0.5 s has less in flight
-@pytest.mark.parametrize("what", SCRIPTS)
-@pytest.mark.parametrize(
-    ("name", "partitions"), [(name, count) for name, (_, _, counts) in CLIENTS.items() for count in counts]
-)
-def test_a_model_sends_what_the_real_client_sends(name: str, partitions: int, what: str) -> None:
+Sent = tuple[list[list[tuple[int, int]]], int, list[str]]
+"""Of each partition what arrived, the number of errors, and the requests beside Produce."""
+
+
+def compared(name: str, partitions: int, what: str) -> tuple[Sent, Sent]:
+    """Return what the model sends, and what the real client does."""
     real, family, _ = CLIENTS[name]
     there, real_errors = real_clients.run(real, SCRIPTS[what](), batches=BATCHES, partitions=partitions)
     records = [1] * BATCHES
     if family is JavaProducer:  # its smallest batch has room for more than one
         records = batches_of_java(there)
     here, errors = model(family, SCRIPTS[what](), partitions, records)
-    for partition in range(partitions):
-        assert sent(here, partition) == sent(there, partition)
-    assert len(errors) == len(real_errors)
-    ids = [api for api in here.apis if api != "Produce"]
-    assert ids == [api for api in there.apis if api != "Produce"]
+
+    def seen(stage: Stage, told: list[str]) -> Sent:
+        ids = [api for api in stage.apis if api != "Produce"]
+        return [sent(stage, partition) for partition in range(partitions)], len(told), ids
+
+    return seen(here, errors), seen(there, real_errors)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("what", SCRIPTS)
+@pytest.mark.parametrize(
+    ("name", "partitions"), [(name, count) for name, (_, _, counts) in CLIENTS.items() for count in counts]
+)
+def test_a_model_sends_what_the_real_client_sends(name: str, partitions: int, what: str) -> None:
+    """One of some plays has to be the same.
+
+    A client that gets no processor for long has less in flight, and which of two partitions is in its n-th request is a
+    matter of microseconds. A model that does something else is never the same.
+    """
+    for _ in range(PLAYS):
+        here, there = compared(name, partitions, what)
+        if here == there:
+            return
+    assert here == there
