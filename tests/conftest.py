@@ -84,20 +84,26 @@ class Whole(LoadGroupScheduling):  # type: ignore[misc]
 def mixed(items: Sequence[pytest.Item]) -> list[pytest.Item]:
     """Return the tests in the order of `make test`: those on a real Kafka, which wait, among those that compute.
 
-    One after the other the former leave a third of two processors idle. Their groups begin with the largest, and with
-    the last of them a fifth of the others is left, to fill what time the processes still have.
+    One after the other the former leave a third of two processors idle. Their groups begin with the largest; of the
+    others those of the simulator take long, so that short ones are left for the end: a fifth of them.
     """
     groups: dict[str, list[pytest.Item]] = {}
     for item in items:
         groups.setdefault(group_of(item.nodeid), []).append(item)
-    computing = [group for name, group in groups.items() if name.startswith("tests/unit/")]
-    waiting = [group for name, group in groups.items() if not name.startswith("tests/unit/")]
-    between = len(computing) * 4 // 5 // max(1, len(waiting))
+    waiting = sorted((group for name, group in groups.items() if not is_unit(name)), key=len, reverse=True)
+    long = [group for name, group in groups.items() if is_unit(name, "simulator/")]
+    short = [group for name, group in groups.items() if is_unit(name) and not is_unit(name, "simulator/")]
+    now, turns = len(short) * 4 // 5, len(waiting)
     order = list[list[pytest.Item]]()
-    for group in sorted(waiting, key=len, reverse=True):
-        order += [group, *computing[:between]]
-        del computing[:between]
-    return [item for group in (*order, *computing) for item in group]
+    for turn, group in enumerate(waiting):
+        order.append(group)
+        order += long[turn * len(long) // turns : (turn + 1) * len(long) // turns]
+        order += short[turn * now // turns : (turn + 1) * now // turns]
+    return [item for group in (*order, *(short[now:] if turns else [*long, *short])) for item in group]
+
+
+def is_unit(test: str, folder: str = "") -> bool:
+    return test.startswith(f"tests/unit/{folder}")
 
 
 # Optional: without pytest-xdist nobody asks.

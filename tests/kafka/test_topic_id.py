@@ -67,6 +67,6 @@ def test_a_new_topics_id_is_known_once_it_is_made_however_late_brokers_show_it(
 def id_by_another_client(cluster: Cluster, name: str) -> bytes:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers()})
     described = admin.describe_topics(TopicCollection([name]))[name].result()
-    given = described.topic_id.get_most_significant_bits().to_bytes(8, "big", signed=True)
+    given: bytes = described.topic_id.get_most_significant_bits().to_bytes(8, "big", signed=True)
     given += described.topic_id.get_least_significant_bits().to_bytes(8, "big", signed=True)
     return given
