@@ -29,6 +29,8 @@ def element(der: bytes, at: int) -> Element:
     if length & 0x80:
         size = length - 0x80  # bytes of the length itself
         length, start = int.from_bytes(der[start : start + size], "big"), start + size
+        if length < 0x80 or length.bit_length() <= 8 * (size - 1):
+            raise ValueError("a length that is not in its shortest form")  # Java reads it as another name
     end = start + length
     if end > len(der):
         raise ValueError("cut short")

@@ -9,10 +9,11 @@ CN: Final = "550403"
 
 def tlv(tag: int, content: bytes) -> bytes:
     """Return an element of DER."""
-    if len(content) < 0x80:
-        return bytes((tag, len(content))) + content
-    length = len(content).to_bytes(2, "big")
-    return bytes((tag, 0x82)) + length + content
+    length = len(content)
+    if length < 0x80:
+        return bytes((tag, length)) + content
+    size = (length.bit_length() + 7) // 8
+    return bytes((tag, 0x80 | size)) + length.to_bytes(size, "big") + content
 
 
 def multi(*values: tuple[str, str | bytes], tag: int = 0x0C) -> bytes:
