@@ -93,13 +93,15 @@ def mixed(items: Sequence[pytest.Item]) -> list[pytest.Item]:
     waiting = sorted((group for name, group in groups.items() if not is_unit(name)), key=len, reverse=True)
     long = [group for name, group in groups.items() if is_unit(name, "simulator/")]
     short = [group for name, group in groups.items() if is_unit(name) and not is_unit(name, "simulator/")]
+    if not waiting:
+        return list(items)
     now, turns = len(short) * 4 // 5, len(waiting)
     order = list[list[pytest.Item]]()
     for turn, group in enumerate(waiting):
         order.append(group)
         order += long[turn * len(long) // turns : (turn + 1) * len(long) // turns]
         order += short[turn * now // turns : (turn + 1) * now // turns]
-    return [item for group in (*order, *(short[now:] if turns else [*long, *short])) for item in group]
+    return [item for group in (*order, *short[now:]) for item in group]
 
 
 def is_unit(test: str, folder: str = "") -> bool:
