@@ -16,6 +16,7 @@ import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.JsonNodeFactory;
 import com.fasterxml.jackson.databind.node.ObjectNode;
+import org.apache.kafka.common.errors.UnsupportedVersionException;
 import org.apache.kafka.common.message.ApiMessageType;
 import org.apache.kafka.common.message.ProduceRequestData;
 import org.apache.kafka.common.protocol.ApiMessage;
@@ -85,6 +86,9 @@ public class Decode {
 
     private static ObjectNode request(ByteBuffer buffer) throws Exception {
         RequestHeader header = RequestHeader.parse(buffer);
+        // Produce 0 to 2 have a header that parses; the message's class would read them as version 3.
+        if (!header.apiKey().isVersionSupported(header.apiVersion()))
+            throw new UnsupportedVersionException(header.apiKey().name + " " + header.apiVersion());
         ApiMessage message = ApiMessageType.fromApiKey(header.apiKey().id).newRequest();
         message.read(new ByteBufferAccessor(buffer), header.apiVersion());
         ObjectNode found = JsonNodeFactory.instance.objectNode();
