@@ -12,7 +12,7 @@ from typing import Final
 
 from pidgate.sandbox import guard
 from tests.hostile.inside import sitecustomize
-from tests.hostile.inside.sitecustomize import Cell, Measured
+from tests.hostile.inside.sitecustomize import Cell
 
 MiB: Final = 1 << 20
 QUIET_WITHIN_S: Final = 60.0
@@ -59,7 +59,7 @@ class Inside:
         assert processes, "no process with a probe runs"
         cells = {process: Cell(self._directory / str(process)) for process in processes}
         for cell in cells.values():
-            cell.measured = Measured(reset=1)
+            cell.wanted += 1
         _until_ticked(cells)
         before = {process: memory_bytes(process, "VmRSS") for process in processes}
         for process in processes:
@@ -77,15 +77,21 @@ class Inside:
 
 def _until_ticked(cells: Mapping[int, Cell]) -> None:
     """Wait until each loop has come round twice: what it had begun is over, and measured."""
-    wanted = {process: cell.measured.ticks + 2 for process, cell in cells.items()}
+    least = {process: _ticks(cell) + 2 for process, cell in cells.items()}
     give_up_s = time.monotonic() + QUIET_WITHIN_S
     for process, cell in cells.items():
-        while cell.measured.reset or cell.measured.ticks < wanted[process]:
+        while _ticks(cell) < least[process]:
             assert is_running(process), f"process {process} of the gateway ended"
             assert time.monotonic() < give_up_s, (
                 f"process {process} does nothing else for {QUIET_WITHIN_S:g} s"
             )
             time.sleep(sitecustomize.PERIOD_S)
+
+
+def _ticks(cell: Cell) -> float:
+    """Return how often the loop came round in the measuring that is wanted."""
+    measured = cell.measured
+    return measured.ticks if measured.number == cell.wanted else 0
 
 
 def is_running(process: int) -> bool:

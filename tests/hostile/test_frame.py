@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -25,6 +26,7 @@ from tests.hostile.attack import (
 )
 from tests.hostile.attacker import SASL_AUTHENTICATE, authenticate, handshake, odd_parts, plain_token
 from tests.hostile.cost import Inside, MiB
+from tests.hostile.inside.sitecustomize import Cell
 from tests.hostile.site import Site, carry_out
 from tests.support.raw import request
 
@@ -145,6 +147,15 @@ def test_memory_that_an_attack_before_left_free_hides_nothing(loop: Loop) -> Non
     with loop.inside.measuring() as cost:
         loop.do(small)
     assert cost.grown_bytes > 30 * MiB
+
+
+def test_a_measuring_that_begins_while_a_process_writes_begins_anew(tmp_path: Path) -> None:
+    of_process = Cell.create(tmp_path / "1")
+    of_test = Cell(tmp_path / "1")
+    read = of_process.measured
+    of_test.wanted += 1
+    of_process.measured = read
+    assert of_test.measured.number != of_process.wanted == 1
 
 
 def test_a_process_that_ends_is_noticed() -> None:

@@ -25,31 +25,53 @@ PERIOD_S: Final = 0.005
 
 
 class Measured(NamedTuple):
-    """The longest stay of the loop in its callbacks, in CPU time and by the clock; ticks; 1: begin anew."""
+    """The longest stay of the loop in its callbacks, in CPU time and by the clock; ticks; this measuring's number."""
 
     longest_cpu_s: float = 0.0
     longest_s: float = 0.0
     ticks: float = 0.0
-    reset: float = 0.0
+    number: float = 0.0
 
 
-_LAYOUT: Final = struct.Struct("<4d")
+_MEASURED: Final = struct.Struct("<4d")
+_WANTED: Final = struct.Struct("<d")
+_BYTES: Final = _MEASURED.size + _WANTED.size
 
 
 class Cell:
-    """What one process measures, in a file that both sides map."""
+    """What one process measures, in a file that both sides map; each part of it has one writer.
+
+    Were there one that both write, a process between reading and writing it would undo what the test wrote meanwhile.
+    """
 
     def __init__(self, path: Path) -> None:
         with path.open("r+b") as file:
-            self._map = mmap.mmap(file.fileno(), _LAYOUT.size)
+            self._map = mmap.mmap(file.fileno(), _BYTES)
+
+    @staticmethod
+    def create(path: Path) -> Cell:
+        """Return the one of this process, at the given new file."""
+        path.write_bytes(bytes(_BYTES))
+        return Cell(path)
 
     @property
     def measured(self) -> Measured:
-        return Measured(*_LAYOUT.unpack_from(self._map))
+        """What the process writes."""
+        return Measured(*_MEASURED.unpack_from(self._map))
 
     @measured.setter
     def measured(self, measured: Measured) -> None:
-        _LAYOUT.pack_into(self._map, 0, *measured)
+        _MEASURED.pack_into(self._map, 0, *measured)
+
+    @property
+    def wanted(self) -> float:
+        """Number of the measuring that the test wants: what it writes."""
+        (number,) = _WANTED.unpack_from(self._map, _MEASURED.size)
+        return float(number)
+
+    @wanted.setter
+    def wanted(self, number: float) -> None:
+        _WANTED.pack_into(self._map, _MEASURED.size, number)
 
 
 class Probe:
@@ -69,13 +91,14 @@ class Probe:
         late_s = max(0.0, time.monotonic() - self._due_s)
         busy_s = min(late_s, time.thread_time() - self._cpu_s)
         before = self._cell.measured
-        if before.reset:
+        wanted = self._cell.wanted
+        if before.number != wanted:
             # What the last attack left free must not serve the next one unseen.
             gc.collect()
             self._trim(0)
-            before, late_s, busy_s = Measured(), 0.0, 0.0
+            before, late_s, busy_s = Measured(number=wanted), 0.0, 0.0
         self._cell.measured = Measured(
-            max(before.longest_cpu_s, busy_s), max(before.longest_s, late_s), before.ticks + 1
+            max(before.longest_cpu_s, busy_s), max(before.longest_s, late_s), before.ticks + 1, wanted
         )
         self.start()
 
@@ -86,9 +109,7 @@ def install(directory: Path) -> None:
 
     def probed_run(runner: asyncio.Runner, main: Coroutine[Any, Any, Any], **options: Any) -> Any:
         async def probed() -> Any:
-            path = directory / str(os.getpid())
-            path.write_bytes(bytes(_LAYOUT.size))
-            Probe(Cell(path)).start()
+            Probe(Cell.create(directory / str(os.getpid()))).start()
             return await main
 
         return run(runner, probed(), **options)
