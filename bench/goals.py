@@ -77,10 +77,13 @@ def verdicts(goals: Sequence[Goal], results: Results, *, enough_runs: int = ENOU
 
 
 def verdict(goal: Goal, results: Results) -> str:
-    """One goal's line."""
-    values = measured_values(goal, results)
+    """One goal's line. Results may be older than the goal: what they do not hold was not measured."""
+    missing = " and ".join(target for target in goal.needs if not results.get(target))
+    try:
+        values = measured_values(goal, results)
+    except KeyError as error:
+        values, missing = None, str(error.args[0])
     if values is None:
-        missing = " and ".join(target for target in goal.needs if not results.get(target))
         return f"not measured (no {missing}): {goal.of} {goal.bound} {_with_unit(goal, f'{goal.limit:g}')}"
     state = "met" if is_met(goal, values) else "not met"
     shown = _with_unit(goal, _shown(Spread.of(values)))

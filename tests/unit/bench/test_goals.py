@@ -83,3 +83,8 @@ def test_few_runs_decide_nothing() -> None:
         "Targets (1 run: no verdict yet):"
     )
     assert verdicts([], five) == []
+
+
+def test_results_older_than_the_goal_do_not_hold_what_it_asks_for() -> None:
+    goal = Goal("its lateness", lambda measured: measured["late_ms"], "at most", 1)
+    assert verdict(goal, {"pidgate": costs(100)}) == "not measured (no late_ms): its lateness at most 1"
