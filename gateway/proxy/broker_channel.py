@@ -12,7 +12,7 @@ from pidgate.gateway.proxy.apis.produce import PRODUCE_API
 from pidgate.gateway.proxy.apis.responses import COUNTED, ENDPOINTS_LAST, NO_BYTES, UNREAD, Response
 from pidgate.gateway.proxy.buffers import Purpose
 from pidgate.gateway.proxy.client_channel import ClientChannel
-from pidgate.gateway.proxy.reading import SCARCE_READ_BYTES, SMALL_READ_BYTES, Pause, Reader
+from pidgate.gateway.proxy.reading import SCARCE_READ_BYTES, SMALL_READ_BYTES, Data, Pause, Reader
 from pidgate.gateway.proxy.receive_buffer import READ_BUFFER, READ_VIEW, first_large_bytes, large_frame_bytes
 from pidgate.protocol.errors import FrameTooLarge, KafkaProtocolError, MalformedFrame
 from pidgate.protocol.fetch import EndpointsWalker
@@ -181,10 +181,10 @@ class BrokerChannel(Reader):
 
     # ---- the client's side -----------------------------------------------------------------------------
 
-    def write(self, data: bytes | bytearray) -> None:
+    def write(self, data: Data) -> None:
         if self._transport is not None:
             self._counters.bytes_to_brokers += len(data)
-            self._transport.write(data)
+            self._send(self._transport, data)
             if self._is_full:
                 self._count_written()
 
@@ -324,7 +324,7 @@ class BrokerChannel(Reader):
         stop -= walker.unfed_bytes
         self._walking_bytes -= stop - pos
         for part in parts:
-            self._client.write(bytes(part))
+            self._client.write(part)
         if walker.unfed_bytes:
             self._rest_later(bytes(view[stop:end]))
         if not self._walking_bytes:
@@ -348,7 +348,7 @@ class BrokerChannel(Reader):
         if buf is not READ_BUFFER and end - start == len(buf):
             self._client.write(buf)  # in a buffer of its own, which nobody else writes to
         else:
-            self._client.write(bytes(memoryview(buf)[start:end]))
+            self._client.write(memoryview(buf)[start:end])
 
 
 def _check_size(answer_bytes: int) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Generator
 
 from pidgate.gateway.proxy.broker_channel import BrokerChannel
 from pidgate.gateway.proxy.client_channel import ClientChannel
-from pidgate.gateway.proxy.reading import Reader
+from pidgate.gateway.proxy.reading import Data, Reader
 from pidgate.gateway.proxy.receive_buffer import READ_VIEW, SIZE_BYTES, frame_size
 from pidgate.protocol.errors import FrameTooLarge
 from pidgate.protocol.logins import Build
@@ -68,9 +68,9 @@ class BrokerLogin(Reader):
     def take_rest(self, rest: bytes) -> None:
         """Nothing of a login has to wait."""
 
-    def write(self, data: bytes | bytearray) -> None:
+    def write(self, data: Data) -> None:
         if self._transport is not None:
-            self._transport.write(data)
+            self._send(self._transport, data)
 
     def eof_received(self) -> bool:
         return False

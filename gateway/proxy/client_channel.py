@@ -21,7 +21,7 @@ from pidgate.gateway.proxy.client_connection import CONNECTED
 from pidgate.gateway.proxy.connection import ConnectionContext
 from pidgate.gateway.proxy.connection_state import LifeEvent
 from pidgate.gateway.proxy.frame_reservation import REQUEST_HEAD_BYTES, is_of_login
-from pidgate.gateway.proxy.reading import SCARCE_READ_BYTES, SMALL_READ_BYTES, Pause
+from pidgate.gateway.proxy.reading import SCARCE_READ_BYTES, SMALL_READ_BYTES, Data, Pause
 from pidgate.gateway.proxy.receive_buffer import READ_BUFFER, READ_VIEW, frame_size, too_large
 from pidgate.gateway.quotas.administration import Kept
 from pidgate.gateway.quotas.kafka_api import QuotaExchange
@@ -169,13 +169,13 @@ class ClientChannel(BrokerSide):
 
     # ---- answers ---------------------------------------------------------------------------------------
 
-    def write(self, data: bytes | bytearray) -> None:
+    def write(self, data: Data) -> None:
         """Send bytes to the client, in the order of its requests."""
         if self._transport is not None:
             self._counters.bytes_to_clients += len(data)
             if self.recorder is not None:
                 self.recorder.bytes_out += len(data)
-            self._transport.write(data)
+            self._send(self._transport, data)
 
     def flush_own_answers(self) -> None:
         """Send the answers of our own whose turn has come."""
@@ -289,15 +289,14 @@ class ClientChannel(BrokerSide):
     def _forward(self, buf: bytes | bytearray, start: int, end: int) -> None:
         if start == end:
             return
-        if buf is READ_BUFFER:
-            buf = bytes(READ_VIEW[start:end])
-        elif end - start != len(buf):
-            buf = bytes(memoryview(buf)[start:end])
+        data: Data = buf
+        if buf is READ_BUFFER or end - start != len(buf):
+            data = memoryview(buf)[start:end]
         # Else a small read as it came, or a large frame in its own buffer: nobody else holds it.
         if self.broker is not None:
-            self.broker.write(buf)
+            self.broker.write(data)
         else:
-            self.to_broker(buf)
+            self.to_broker(bytes(data) if isinstance(data, memoryview) else data)
 
     # ---- mute ------------------------------------------------------------------------------------------
 

@@ -7,11 +7,15 @@ is read into one of its own. After MANY_SMALL_READS it turns back.
 
 Bytes that come by themselves come as many as they are. Once the memory budget is spent, every socket therefore reads
 into a buffer, which may be small.
+
+What is written out of a shared buffer, as a memoryview, is there only now. The socket's peer is offered it first, and
+only what the kernel does not take is copied: of bulk that is next to nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 from abc import ABC, abstractmethod
 from enum import IntEnum
 from typing import Final, cast
@@ -27,6 +31,12 @@ MANY_SMALL_READS: Final = 64
 SCARCE_READ_BYTES: Final = 4 * 1024
 """The most that one read brings once the budget is spent: connections whose frames are small go on, and
 those that begin a larger one have shown little of it before they wait."""
+
+COPIED_BYTES: Final = 16 * 1024
+"""To copy so few costs less than to ask the transport whether anything waits in it."""
+
+Data = bytes | bytearray | memoryview
+"""A memoryview is of a buffer that others use in the next turn."""
 
 WRITE_HIGH_BYTES: Final = 512 * 1024
 """Back-pressure begins here: two full reads, so that a bulk transfer does not stop and go at every read."""
@@ -90,6 +100,32 @@ class ReadGate:
             self._transport.resume_reading()
 
 
+def write_view(transport: asyncio.Transport, descriptor: int, view: memoryview) -> None:
+    """Write bytes that are there only now; `descriptor` as Reader._descriptor."""
+    taken = _taken_at_once(transport, descriptor, view)
+    if taken < len(view):
+        transport.write(bytes(view[taken:]))
+
+
+def _taken_at_once(transport: asyncio.Transport, descriptor: int, view: memoryview) -> int:
+    """Offer the bytes to the kernel, and return how many it took.
+
+    Nothing may wait in the transport, or they overtake it. One that is closing may have no descriptor any more: its
+    number is another connection's then.
+    """
+    if (
+        descriptor < 0
+        or len(view) < COPIED_BYTES
+        or transport.is_closing()
+        or transport.get_write_buffer_size()
+    ):
+        return 0
+    try:
+        return os.write(descriptor, view)
+    except OSError:  # it is full, or broken: the transport finds the same, and ends the connection
+        return 0
+
+
 class Reader(ABC):
     """A socket's protocol. An asyncio.Protocol by shape; without that base class, channels can be compiled."""
 
@@ -102,6 +138,8 @@ class Reader(ABC):
         self._reads_large = False
         self._small_reads = 0
         """In a row, while it reads large."""
+        self._descriptor = -1
+        """Of the socket, where nothing but it is behind the transport; -1: there is TLS."""
         self._rest = b""
         """Bytes that were read and have to wait for the next turn."""
 
@@ -150,6 +188,9 @@ class Reader(ABC):
         # uvloop's transports are asyncio's by shape, not by class.
         self._transport = opened = cast(asyncio.Transport, transport)
         opened.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
+        socket = transport.get_extra_info("socket")
+        if socket is not None and transport.get_extra_info("ssl_object") is None:
+            self._descriptor = socket.fileno()
         self._gate.opened(opened)
         if self._budget.is_full:
             self.read_large()
@@ -187,8 +228,15 @@ class Reader(ABC):
     # ---- what is the same in both ----------------------------------------------------------------------
 
     @abstractmethod
-    def write(self, data: bytes | bytearray) -> None:
+    def write(self, data: Data) -> None:
         """Send bytes to the peer, if it is still there."""
+
+    def _send(self, transport: asyncio.Transport, data: Data) -> None:
+        """Write to the reader's own transport."""
+        if isinstance(data, memoryview):
+            write_view(transport, self._descriptor, data)
+        else:
+            transport.write(data)
 
     def pause_reading(self, why: Pause) -> None:
         """Read nothing until all reasons to pause are gone."""

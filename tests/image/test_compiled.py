@@ -14,13 +14,17 @@ import pytest
 from bench.compiled import environment
 from tests.support.image import ROOT, Container, has_compiler
 
-WITH_STAND_INS = ("test_client_channel.py::test_an_error_of_ours_ends_the_one_connection",)
+WITH_STAND_INS = (
+    "test_client_channel.py::test_an_error_of_ours_ends_the_one_connection",
+    "test_writing_from_shared_buffer.py::test_a_mutant_is_noticed",
+)
 SAME_TESTS = (
     "tests/unit/gateway/proxy/test_conversation.py",
     "tests/unit/gateway/proxy/test_client_channel.py",
     "tests/unit/gateway/proxy/test_buffers.py",
     "tests/unit/gateway/proxy/test_gateway_topics.py",
     "tests/unit/gateway/proxy/test_refuse_init.py",
+    "tests/unit/gateway/proxy/test_writing_from_shared_buffer.py",
     "tests/unit/gateway/recording/test_recorder_in_conversation.py",
     "tests/unit/protocol/test_produce.py",
     "tests/unit/protocol/test_produce_answers.py",

@@ -13,7 +13,7 @@ import pytest
 
 from pidgate.gateway.proxy import tls_inbox, tls_transport
 from pidgate.gateway.proxy.buffers import READ_BUFFER_BYTES, BudgetShare, BufferBudget, Purpose
-from pidgate.gateway.proxy.reading import SCARCE_READ_BYTES, Pause, Reader
+from pidgate.gateway.proxy.reading import SCARCE_READ_BYTES, Data, Pause, Reader
 from pidgate.gateway.proxy.receive_buffer import READ_VIEW
 from pidgate.gateway.proxy.tls_inbox import TlsInbox
 from pidgate.gateway.proxy.tls_transport import TlsTransport
@@ -74,6 +74,9 @@ class Socket:
     def get_write_buffer_size(self) -> int:
         return len(self.written)
 
+    def get_extra_info(self, name: str, default: object = None) -> object:
+        return default
+
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         pass
 
@@ -111,7 +114,7 @@ class Recording(Reader):
 
     def take_rest(self, rest: bytes) -> None: ...
 
-    def write(self, data: bytes | bytearray) -> None:
+    def write(self, data: Data) -> None:
         assert self._transport is not None
         self._transport.write(data)
 
