@@ -12,7 +12,7 @@ from pidgate.gateway.proxy.apis.produce import PRODUCE_API
 from pidgate.gateway.proxy.apis.responses import COUNTED, ENDPOINTS_LAST, NO_BYTES, UNREAD, Response
 from pidgate.gateway.proxy.buffers import Purpose
 from pidgate.gateway.proxy.client_channel import ClientChannel
-from pidgate.gateway.proxy.reading import SCARCE_READ_BYTES, SMALL_READ_BYTES, Data, Pause, Reader
+from pidgate.gateway.proxy.reading import SCARCE_READ_BYTES, SMALL_READ_BYTES, Data, Pause, Reader, run_of
 from pidgate.gateway.proxy.receive_buffer import READ_BUFFER, READ_VIEW, first_large_bytes, large_frame_bytes
 from pidgate.protocol.errors import FrameTooLarge, KafkaProtocolError, MalformedFrame
 from pidgate.protocol.fetch import EndpointsWalker
@@ -343,12 +343,8 @@ class BrokerChannel(Reader):
         return run_start
 
     def _flush(self, buf: bytearray, start: int, end: int) -> None:
-        if start == end:
-            return
-        if buf is not READ_BUFFER and end - start == len(buf):
-            self._client.write(buf)  # in a buffer of its own, which nobody else writes to
-        else:
-            self._client.write(memoryview(buf)[start:end])
+        if start != end:
+            self._client.write(run_of(buf, start, end))
 
 
 def _check_size(answer_bytes: int) -> None:

@@ -13,7 +13,7 @@ from pidgate.gateway.proxy.buffers import READ_BUFFER_BYTES, Purpose
 from pidgate.gateway.proxy.client_connection import ClientConnection
 from pidgate.gateway.proxy.connection import ConnectionContext
 from pidgate.gateway.proxy.connection_state import LifeEvent
-from pidgate.gateway.proxy.reading import Pause, Reader
+from pidgate.gateway.proxy.reading import Data, Pause, Reader
 
 
 class BrokerSide(ClientConnection):
@@ -30,7 +30,7 @@ class BrokerSide(ClientConnection):
     def dial(self) -> asyncio.Task[None] | None:
         """Connect to the broker in the background; calls `broker_connected`, or closes the connection."""
 
-    def to_broker(self, data: bytes | bytearray) -> None:
+    def to_broker(self, data: Data) -> None:
         """Send bytes to the broker; the first that are for one dial it, and wait with all others until it is there."""
         if self.broker is not None:
             self.broker.write(data)
@@ -43,7 +43,7 @@ class BrokerSide(ClientConnection):
             self._keep_place()
             self._gate.pause(Pause.CONNECTING)
             self._dialling = self.dial()
-        self._early.append(data)
+        self._early.append(bytes(data) if isinstance(data, memoryview) else data)
         self.share.hold(Purpose.TO_BROKER, self.share.held(Purpose.TO_BROKER) + len(data))
 
     def broker_connected(self, broker: Reader) -> None:

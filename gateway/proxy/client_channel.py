@@ -21,7 +21,7 @@ from pidgate.gateway.proxy.client_connection import CONNECTED
 from pidgate.gateway.proxy.connection import ConnectionContext
 from pidgate.gateway.proxy.connection_state import LifeEvent
 from pidgate.gateway.proxy.frame_reservation import REQUEST_HEAD_BYTES, is_of_login
-from pidgate.gateway.proxy.reading import SCARCE_READ_BYTES, SMALL_READ_BYTES, Data, Pause
+from pidgate.gateway.proxy.reading import SCARCE_READ_BYTES, SMALL_READ_BYTES, Data, Pause, run_of
 from pidgate.gateway.proxy.receive_buffer import READ_BUFFER, READ_VIEW, frame_size, too_large
 from pidgate.gateway.quotas.administration import Kept
 from pidgate.gateway.quotas.kafka_api import QuotaExchange
@@ -287,16 +287,8 @@ class ClientChannel(BrokerSide):
             self._requests_arrived(rest, len(rest))
 
     def _forward(self, buf: bytes | bytearray, start: int, end: int) -> None:
-        if start == end:
-            return
-        data: Data = buf
-        if buf is READ_BUFFER or end - start != len(buf):
-            data = memoryview(buf)[start:end]
-        # Else a small read as it came, or a large frame in its own buffer: nobody else holds it.
-        if self.broker is not None:
-            self.broker.write(data)
-        else:
-            self.to_broker(bytes(data) if isinstance(data, memoryview) else data)
+        if start != end:
+            self.to_broker(run_of(buf, start, end))
 
     # ---- mute ------------------------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ from enum import IntEnum
 from typing import Final, cast
 
 from pidgate.gateway.proxy.buffers import BufferBudget
-from pidgate.gateway.proxy.receive_buffer import ReceiveBuffer
+from pidgate.gateway.proxy.receive_buffer import READ_BUFFER, ReceiveBuffer
 
 SMALL_READ_BYTES: Final = 64 * 1024
 """Up to this size a read is copied once, as bytes of its own; above, in pieces out of a buffer."""
@@ -99,6 +99,11 @@ class ReadGate:
         self.reasons &= ~why
         if not self.reasons and self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
+
+
+def run_of(buf: bytes | bytearray, start: int, end: int) -> Data:
+    """Return buf[start:end] to be written: a whole buffer that nobody else writes to as it is, else a view."""
+    return buf if buf is not READ_BUFFER and end - start == len(buf) else memoryview(buf)[start:end]
 
 
 def write_view(transport: asyncio.Transport, descriptor: int, view: memoryview) -> None:
