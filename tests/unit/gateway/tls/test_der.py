@@ -3,6 +3,7 @@
 import pytest
 
 from pidgate.gateway.tls.der import content
+from tests.support.subjects import tlv
 
 OCTETS = 0x04
 
@@ -15,6 +16,4 @@ def test_a_length_that_is_not_in_its_shortest_form_is_refused(length: str) -> No
 
 def test_a_length_in_its_shortest_form_is_read() -> None:
     for size in (0, 0x7F, 0x80, 0xFF, 0x100):
-        length = {1: "", 2: "81", 3: "82"}[(size > 0x7F) + (size > 0xFF) + 1]
-        digits = f"{size:04x}" if size > 0xFF else f"{size:02x}"
-        assert content(bytes.fromhex(f"04{length}{digits}") + bytes(size), 0, OCTETS) == bytes(size)
+        assert content(tlv(OCTETS, bytes(size)), 0, OCTETS) == bytes(size)
