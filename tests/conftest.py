@@ -8,12 +8,16 @@ everybody one, `--fail-on-flaky` fails a run that needed a second.
 With several processes (make test) each starts the clusters that its tests share; what must not be spread over them
 is kept together by `Whole`. The mark xdist_group does not do it: pytest-xdist 3.8 writes the group into a field that
 pytest 9.2 no longer reads, so that Spark ran in every process and each fixture of a module was made twice.
+
+An error outside of tests ends the process it is in, and what pytest-xdist says in the end is only that tests are
+missing: the first such error is printed last. The text of a failed test must not be one (`sendable`).
 """
 
 import re
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from functools import cache
+from typing import Any
 
 import pytest
 from xdist.remote import Producer  # type: ignore[import-untyped]
@@ -23,10 +27,14 @@ from tests.support.bounds import THOROUGH
 from tests.support.by_night import is_by_night
 from tests.support.clusters import Choice, choose
 from tests.support.inputs import INPUTS, ROOT, unchanged
+from tests.support.reports import sendable
 
 CHOICE = pytest.StashKey[Choice]()
 
 REAL_RERUNS = 2
+
+MOST_LINES = 20
+"""Of an error outside of tests."""
 
 WHOLE_MODULES = (
     "tests/kafka/",
@@ -136,6 +144,25 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("max_suite_reruns", None) is None:
         config.option.max_suite_reruns = REAL_RERUNS
     config.stash[CHOICE] = choose()
+
+
+outside_of_tests: list[str] = []
+"""Errors that no test is to blame for, as pytest shows them."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_report_to_serializable() -> Generator[None, dict[str, Any], dict[str, Any]]:
+    return sendable((yield))
+
+
+def pytest_internalerror(excrepr: object) -> None:
+    outside_of_tests.append(str(excrepr))
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if outside_of_tests and not hasattr(config, "workerinput"):
+        lines = outside_of_tests[0].splitlines()
+        print("The first error outside of tests ended with:", *lines[-MOST_LINES:], sep="\n  ")
 
 
 def pytest_report_header(config: pytest.Config) -> str:
