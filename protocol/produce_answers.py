@@ -50,33 +50,38 @@ def has_head(answer: bytes, size: int, correlation_id: int) -> bool:
 
 
 def is_plain_success(answer: bytes, start: int, end: int, version: int) -> bool:
-    """Return whether answer[start:end] is of partitions of one topic, all written, without throttle, endpoint or tag.
+    """Return whether answer[start:end] is of partitions that were all written, without throttle, endpoint or tag.
 
     Then it concerns nobody but the client. The hot path; False decides nothing.
     """
     if version < FIRST_FLEXIBLE or end - start < _LEAST_FLEXIBLE_BYTES or answer[end - 9 : end] != QUIET_END:
         return False
     p = start + 6
-    if answer[p - 2] or answer[p - 1] != 2:  # no tags, one topic
+    topics = answer[p - 1]
+    if answer[p - 2] or not 1 < topics < 0x80:
         return False
-    if version >= FIRST_TOPIC_ID:
-        p += _TOPIC_ID_BYTES
-    elif answer[p] < 0x80:
-        p += answer[p]
-    else:
-        return False
-    if p >= end or answer[p] >= 0x80:
-        return False
-    partitions = answer[p] - 1
-    p += 1
     entry_bytes = _PLAIN_ENTRY_BYTES[version]
-    if partitions < 1 or p + partitions * entry_bytes + 6 != end:
-        return False
-    for _ in range(partitions):
-        if answer[p + 4] or answer[p + 5]:  # the error code
+    for _ in range(topics - 1):
+        if version >= FIRST_TOPIC_ID:
+            p += _TOPIC_ID_BYTES
+        elif p < end and answer[p] < 0x80:
+            p += answer[p]
+        else:
             return False
-        p += entry_bytes
-    return True
+        if p >= end or answer[p] >= 0x80:
+            return False
+        partitions = answer[p] - 1
+        p += 1
+        if partitions < 1 or p + partitions * entry_bytes >= end:
+            return False
+        for _ in range(partitions):
+            if answer[p + 4] or answer[p + 5]:  # the error code
+                return False
+            p += entry_bytes
+        if answer[p]:
+            return False
+        p += 1
+    return p + 5 == end  # throttle_time_ms and no tags
 
 
 def may_hold_errors(buf: Buffer, start: int, end: int, version: int) -> bool:

@@ -1,10 +1,10 @@
 """Produce requests of one connection that repeat each other, recognised by what does not change. The hot path.
 
-A producer sends the same kind of request again and again: client id, acks, timeout and topic stay; the correlation id,
-the partitions, the length of the records and the batch headers change. When a request begins like the one that was
-walked before it (`walk` has read those very bytes already), and holds one batch of the same id for each of as many
-partitions, only the rest is looked at, and nothing is made of it but a few numbers. Anything else goes to `walk`: a
-property test holds the two together.
+A producer sends the same kind of request again and again: client id, acks and timeout stay; the correlation id, the
+topics and partitions, the length of the records and the batch headers change. When a request begins like the one that
+was walked before it (`walk` has read those very bytes already), and all its batches are of one id, only the rest is
+looked at, and little is made of it: the partitions of each topic. Anything else goes to `walk`: a property test holds
+the two together.
 
 Bytes are put together by hand here and not by `struct`: compiled (see setup.py), that is a few instructions,
 and uncompiled it costs no more.
@@ -29,8 +29,10 @@ from pidgate.protocol.produce import (
 )
 
 _NOTHING: Final = b"\xff"  # no request begins like this
-_TAGS_BYTES: Final = 2  # empty ones of the topic and of the request
-_LEAST_ENTRY_BYTES: Final = 4 + 1 + BATCH_HEADER_BYTES + 1  # with the partition's own tags
+_TAGS_BYTES: Final = 3  # empty ones of the partition, of the topic and of the request
+_LEAST_ENTRY_BYTES: Final = 4 + 1 + BATCH_HEADER_BYTES + 1  # a partition with its own tags
+_LEAST_TOPIC_BYTES: Final = 1 + 1 + _LEAST_ENTRY_BYTES + 1  # without a name, with its own tags
+_MOST_TOPIC_BYTES: Final = 1 + 126 + 1  # a name whose length is one byte, and the number of partitions
 _MOST_BEFORE_RECORDS_BYTES: Final = 4 + 4 + BATCH_HEADER_BYTES  # a partition's index, length and batch header
 
 _HEAD_BYTES: Final = 4
@@ -44,12 +46,14 @@ _PRODUCER_EPOCH: Final = 51
 _RECORD_COUNT: Final = 57
 
 LONGEST_KEPT: Final = 512
-"""Bytes of a beginning that are kept for a connection: room for a client id and a topic of 249 characters each."""
+"""Bytes of a beginning that are kept for a connection: room for a client id and a transactional id of 249 each."""
 
-BEGINNING_BYTES: Final = _AFTER_CORRELATION_ID + LONGEST_KEPT + _MOST_BEFORE_RECORDS_BYTES
+BEGINNING_BYTES: Final = (
+    _AFTER_CORRELATION_ID + LONGEST_KEPT + 1 + _MOST_TOPIC_BYTES + _MOST_BEFORE_RECORDS_BYTES
+)
 """Of a request with one batch: all that `begins` looks at."""
 
-MOST_BATCHES_KEPT: Final = 100
+MOST_BATCHES: Final = 100
 """In one request: what has more is walked, which is the smaller part of what it costs."""
 
 MISSES_PER_KEPT: Final = 16
@@ -73,7 +77,7 @@ class RepeatedProduce:
         "producer_id",
         "record_count",
         "record_counts",
-        "topic",
+        "topics",
         "transactional",
         "version",
     )
@@ -84,88 +88,131 @@ class RepeatedProduce:
         self._head = _NOTHING
         """Api key and version of the kept beginning."""
         self._same = b""
-        """From the client id up to the number of partitions, both included."""
+        """From the client id up to the number of topics, without it."""
         self._written_id = b""
-        """Producer id and epoch as they stood in the request that was recognised last."""
+        """Producer id and epoch as they stood in the batch that was recognised last."""
         self._misses = 0
         self.record_counts: list[int] = []
         """Of the request that was walked last: for each of its batches the number of records, by its header."""
         self.places = 0
         """Of the same: its topics, partitions and old messages."""
-        # What follows is of the request that was recognised last.
+        # What follows is of the kept beginning.
         self.version = 0
         self.acks = 0
         self.transactional = False
-        self.topic = b""
+        # And this of the request that was recognised last.
         self.correlation_id = 0
         self.producer_id = -1
         self.epoch = -1
-        self.batches = 1
-        self.partitions: list[int] = []
-        """One for each batch, in their order."""
+        self.topics: list[bytes] = []
+        """In the form of ProducerBatch, and in the order of the request."""
+        self.partitions: list[list[int]] = []
+        """Of each topic: one for each batch, in their order."""
+        self.batches = 0
         self.record_count = 0
         """Of all batches together, as their headers claim it."""
 
-    def recognises(self, frame: bytes, start: int, end: int) -> bool:
+    def recognises(self, frame: bytes | bytearray, start: int, end: int) -> bool:
         """Return whether frame[start:end] repeats the kept beginning, all its batches being of one producer id: the
         public numbers are this request's then. False decides nothing: ask `walk`. Never raises.
         """
         same = self._same
         p = start + _AFTER_CORRELATION_ID + len(same)
-        batches = self.batches
-        if (
-            end - p < batches * _LEAST_ENTRY_BYTES + _TAGS_BYTES
-            or frame[start : start + _HEAD_BYTES] != self._head
-            or frame[start + _AFTER_CORRELATION_ID : p] != same
-            or self.topic in self._forbidden
-        ):
+        stop = end - 1  # the request's own tags
+        if stop - p < 1 + _LEAST_TOPIC_BYTES:
             return False
-        partitions: list[int] = []
-        self.record_count = 0
-        for left in range(batches - 1, -1, -1):
-            # What this one may be without reading into the next one, or beyond the request.
-            last = end - _TAGS_BYTES - left * _LEAST_ENTRY_BYTES - 1
-            p = self._recognise_batch(frame, p, last, partitions)
-            if not p or frame[p]:
+        # Of bytes all is read in place. Of a bytearray, whose elements cost a call each, what is looked at is copied:
+        # frame[at] is part[at - origin] everywhere below.
+        is_whole = isinstance(frame, bytes)
+        part, origin = (frame, 0) if isinstance(frame, bytes) else (_copied(frame, start, p + 1), start)
+        at = p - origin
+        if not self._recognise_head(part, start - origin) or not 1 < part[at] < 0x80:
+            return False
+        topics = part[at] - 1
+        p += 1
+        self.topics, self.partitions = [], []
+        self.batches = self.record_count = 0
+        for _ in range(topics):
+            if stop - p < _LEAST_TOPIC_BYTES:
+                return False
+            if not is_whole:
+                part, origin = _copied(frame, p, min(end, p + _MOST_TOPIC_BYTES)), p
+            at = self._recognise_topic(part, p - origin, stop - origin)
+            if not at or not 1 < part[at] < 0x80:
+                return False
+            partitions: list[int] = []
+            self.partitions.append(partitions)
+            left = part[at] - 1
+            p = origin + at + 1
+            if self.batches + left > MOST_BATCHES:
+                return False
+            for _ in range(left):
+                if not is_whole:
+                    part, origin = _copied(frame, p, min(end, p + _MOST_BEFORE_RECORDS_BYTES)), p
+                at = self._recognise_batch(part, p - origin, stop - 2 - origin, partitions)
+                if not at:
+                    return False
+                p = origin + at
+                if part[at] if is_whole else frame[p]:
+                    return False
+                p += 1
+            if p >= stop or (part[p] if is_whole else frame[p]):
                 return False
             p += 1
-        if p + _TAGS_BYTES != end or frame[p] or frame[p + 1]:
-            return False
-        self._recognised(frame, start, partitions)
-        return True
+        return p == stop and not (part[p] if is_whole else frame[p])
 
     def begins(self, beginning: bytes, request_bytes: int) -> bool:
         """Return whether a request of so many bytes, with this beginning, repeats the kept one and has one batch: the
         public numbers are this request's then. What is not looked at is the inside of that batch, and three bytes of
         tags behind it, in which nothing else could be. False decides nothing. Never raises.
         """
-        same = self._same
-        p = _AFTER_CORRELATION_ID + len(same)
-        if (
-            self.batches != 1
-            or len(beginning) < p + _MOST_BEFORE_RECORDS_BYTES
-            or beginning[:_HEAD_BYTES] != self._head
-            or beginning[_AFTER_CORRELATION_ID:p] != same
-            or self.topic in self._forbidden
-        ):
+        p = _AFTER_CORRELATION_ID + len(self._same)
+        last = len(beginning) - _MOST_BEFORE_RECORDS_BYTES - 1  # where the number of partitions may be
+        if p + 1 >= last or not self._recognise_head(beginning, 0) or beginning[p] != 2:
             return False
-        self.record_count = 0
+        self.topics, self.partitions = [], []
+        self.batches = self.record_count = 0
+        p = self._recognise_topic(beginning, p + 1, last + 1)
+        if not p or beginning[p] != 2:
+            return False
         partitions: list[int] = []
-        last = request_bytes - _TAGS_BYTES - 1
-        if self._recognise_batch(beginning, p, last, partitions) != last:
+        self.partitions.append(partitions)
+        last = request_bytes - _TAGS_BYTES
+        return self._recognise_batch(beginning, p + 1, last, partitions) == last
+
+    def _recognise_head(self, part: bytes, start: int) -> bool:
+        """Return whether the request at `start` begins like the kept one, and take its correlation id."""
+        c = start + _HEAD_BYTES
+        p = start + _AFTER_CORRELATION_ID
+        same = self._same
+        if part[start:c] != self._head or part[p : p + len(same)] != same:
             return False
-        self._recognised(beginning, 0, partitions)
+        correlation_id = part[c] << 24 | part[c + 1] << 16 | part[c + 2] << 8 | part[c + 3]
+        self.correlation_id = correlation_id if correlation_id < 1 << 31 else correlation_id - (1 << 32)
         return True
 
-    def _recognised(self, frame: bytes, start: int, partitions: list[int]) -> None:
-        self.partitions = partitions
-        c = start + _HEAD_BYTES
-        correlation_id = frame[c] << 24 | frame[c + 1] << 16 | frame[c + 2] << 8 | frame[c + 3]
-        self.correlation_id = correlation_id if correlation_id < 1 << 31 else correlation_id - (1 << 32)
+    def _recognise_topic(self, part: bytes, at: int, stop: int) -> int:
+        """Take the topic at `at`, of which one byte at least stands before `stop`. Returns where the number of its
+        partitions is, which is before `stop`; 0: look at it otherwise.
+        """
+        if self.version >= FIRST_TOPIC_ID:
+            q = at + 16
+            if q >= stop:
+                return 0
+            topic = b"\x00" + part[at:q]
+        else:
+            q = at + part[at]
+            if part[at] >= 0x80 or q == at or q >= stop:
+                return 0
+            topic = part[at + 1 : q]
+        if topic in self._forbidden:
+            return 0
+        self.topics.append(topic)
+        return q
 
     def _recognise_batch(self, frame: bytes, p: int, last: int, partitions: list[int]) -> int:
         """One partition with its batch, from its index to its tags, which stand at `last` or before; `partitions` are
-        those of the batches before it, and its own is added. Returns where its tags are; 0: look at it otherwise.
+        those of its topic before it, and its own is added. Returns where its tags are; 0: look at it otherwise.
         """
         if last - p < _LEAST_ENTRY_BYTES - 1:
             return 0
@@ -202,12 +249,13 @@ class RepeatedProduce:
             return 0  # the request names a transactional id, and its batch is none of a transaction
         written_id = frame[p + _PRODUCER_ID : p + _PRODUCER_EPOCH + 2]
         if written_id != self._written_id:
-            if written_id[0] >= 0x80 or partitions:
+            if written_id[0] >= 0x80 or self.batches:
                 return 0  # -1: no producer id; or not the id of the batch before it
             self._written_id = written_id
             self.producer_id = int.from_bytes(written_id[:8], "big")
             self.epoch = int.from_bytes(written_id[8:], "big", signed=True)
         partitions.append(partition)
+        self.batches += 1
         self.record_count += count
         return q
 
@@ -216,7 +264,7 @@ class RepeatedProduce:
         acks, transactional, batches, self.record_counts, self.places = walk_counting(
             buf, head, self._forbidden
         )
-        if 0 < len(batches) <= MOST_BATCHES_KEPT:
+        if 0 < len(batches) <= MOST_BATCHES:
             # Not every time: a producer that changes between topics would pay for it and gain nothing.
             if self._misses % MISSES_PER_KEPT == 0:
                 self._keep(buf, head, transactional)
@@ -224,7 +272,7 @@ class RepeatedProduce:
         return acks, transactional, batches
 
     def _keep(self, buf: bytes | bytearray, head: RequestHead, transactional: bool) -> None:
-        """Keep the beginning of a request that was walked, if it has one topic."""
+        """Keep the beginning of a request that was walked."""
         start, version = head.start, head.api_version
         if version < FIRST_FLEXIBLE:
             return
@@ -233,17 +281,12 @@ class RepeatedProduce:
             return  # names a transactional id for batches of no transaction: not how a client repeats itself
         acks = request.i16()
         request.skip(4)
-        if request.count(1) != 1:
-            return
-        topic = b"\x00" + request.take(16) if version >= FIRST_TOPIC_ID else request.raw_string()
-        if topic is None:
-            return
-        partitions = request.count(1)
-        if not 0 < partitions <= MOST_BATCHES_KEPT:
-            return
         same = bytes(buf[start + _AFTER_CORRELATION_ID : request.pos])
         if len(same) > LONGEST_KEPT:
             return
         self._head, self._same = bytes(buf[start : start + _HEAD_BYTES]), same
-        self.version, self.acks, self.topic, self.batches = version, acks, topic, partitions
-        self.transactional = transactional
+        self.version, self.acks, self.transactional = version, acks, transactional
+
+
+def _copied(frame: bytes | bytearray, start: int, end: int) -> bytes:
+    return bytes(memoryview(frame)[start:end])

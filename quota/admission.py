@@ -93,22 +93,22 @@ class Admission:
         session: Session,
         producer_id: int,
         epoch: int,
-        topic: bytes,
-        partitions: list[int],
+        topics: list[bytes],
+        partitions: list[list[int]],
         transactional: bool,
         now_ms: int,
     ) -> bool:
-        """Return whether `judge` would forward such batches in these partitions because all of it is known.
-
-        The hottest call: nothing is allocated. False only means that `judge` has to be asked.
-        """
+        """Return whether `judge` would forward these batches because all is known; False: ask it. The hottest call."""
         if session.admitted.get(producer_id) != self._slice_key(now_ms, transactional):
             return False
         record = self.sticky.watched.get(session.user, _NOTHING_WATCHED).get(producer_id)
         if record is None:
             held = self.held_beginnings
             return held is None or not held.has_any(session.user, producer_id, partitions, now_ms)
-        return self.sticky.are_next(record, epoch, topic, partitions, session.connection_id)
+        for at, topic in enumerate(topics):
+            if not self.sticky.are_next(record, epoch, topic, partitions[at], session.connection_id):
+                return False
+        return True
 
     def judge(
         self,

@@ -103,7 +103,7 @@ class Conversation(ApiContext):
         """
         if self.recorder is not None:
             self.recorder.requests += 1
-        if self._intake is OPEN and isinstance(buf, bytes) and self._repeats(buf, start, end, now_ms):
+        if self._intake is OPEN and self._repeats(buf, start, end, now_ms):
             return FORWARD
         self.judged += READ_FOR
         request = Request(buf, start, end, NOT_OFFERED)
@@ -333,7 +333,7 @@ class Conversation(ApiContext):
 
     # ---- inside ----------------------------------------------------------------------------------------
 
-    def _repeats(self, frame: bytes, start: int, end: int, now_ms: int) -> bool:
+    def _repeats(self, frame: Buffer, start: int, end: int, now_ms: int) -> bool:
         """The hot path: a Produce like the one before it, of an id that is known, on a connection where nothing waits.
 
         Does all that `_next_in_line` would have done with it, or nothing at all.
@@ -345,7 +345,7 @@ class Conversation(ApiContext):
             self.session,
             repeated.producer_id,
             repeated.epoch,
-            repeated.topic,
+            repeated.topics,
             repeated.partitions,
             repeated.transactional,
             now_ms,

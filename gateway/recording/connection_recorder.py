@@ -131,7 +131,9 @@ class ConnectionRecorder:
                 usage.requests += 1
                 usage.bytes += frame_bytes
                 usage.last_ms = now_ms
-                usage.count_partitions(request.epoch, request.topic, request.partitions, request.record_count)
+                usage.count_recognised(
+                    request.epoch, request.topics, request.partitions, request.batches, request.record_count
+                )
         except Exception as error:  # noqa: BLE001 - see guarded.py
             self.failed(error)
 

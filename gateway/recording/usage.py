@@ -25,7 +25,7 @@ class IdUsage:
     """One producer id of one user, since the slice began."""
 
     __slots__ = (
-        "_partition", "_partitions", "_topic", "_written", "batches", "bytes", "connections", "epoch",
+        "_partition", "_partitions", "_topic", "_topics", "_written", "batches", "bytes", "connections", "epoch",
         "first_ms", "first_user", "last_ms", "open_connections", "producer_id", "records", "requests",
         "user"
     )  # fmt: skip
@@ -45,8 +45,9 @@ class IdUsage:
         self.open_connections = 0
         self._topic = b""
         self._partition = -1
-        self._partitions: list[int] | None = None
-        """Of the latest recognised request: most name the same ones again."""
+        self._topics: list[bytes] | None = None
+        self._partitions: list[list[int]] | None = None
+        """Of the latest recognised request with several batches: most name the same ones again."""
         self._written: dict[bytes, int] | None = None
         """By topic, one bit for each partition. None while there is but one partition: a dict costs more than all the
         rest.
@@ -64,20 +65,22 @@ class IdUsage:
         self.batches += 1
         if records > 0:
             self.records += records
-        if partition != self._partition or topic != self._topic:
-            self._other_partition(topic, partition)
+        self._count_partition(topic, partition)
 
-    def count_partitions(self, epoch: int, topic: bytes, partitions: list[int], records: int) -> None:
-        """Count a recognised request: a batch for each of these partitions of one topic, `records` in all."""
+    def count_recognised(
+        self, epoch: int, topics: list[bytes], partitions: list[list[int]], batches: int, records: int
+    ) -> None:
+        """Count a recognised request: a batch for each of these partitions of each topic; numbers are of all."""
         self.epoch = epoch
-        self.batches += len(partitions)
+        self.batches += batches
         self.records += records
-        if partitions == self._partitions and topic == self._topic:
-            return
-        self._partitions = partitions
-        for partition in partitions:
-            if partition != self._partition or topic != self._topic:
-                self._other_partition(topic, partition)
+        if batches == 1:
+            self._count_partition(topics[0], partitions[0][0])
+        elif partitions != self._partitions or topics != self._topics:
+            self._topics, self._partitions = topics, partitions
+            for at in range(len(topics)):
+                for partition in partitions[at]:
+                    self._count_partition(topics[at], partition)
 
     def count_all(self, batches: list[ProducerBatch], record_counts: list[int]) -> bool:
         """Count all batches of a request at once. False, and nothing is counted, when they are not all of this id and
@@ -99,6 +102,10 @@ class IdUsage:
         self.batches += len(batches)
         self.records += sum(record_counts)
         return True
+
+    def _count_partition(self, topic: bytes, partition: int) -> None:
+        if partition != self._partition or topic != self._topic:
+            self._other_partition(topic, partition)
 
     def _other_partition(self, topic: bytes, partition: int) -> None:
         if self._partition >= 0:

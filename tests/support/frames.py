@@ -23,6 +23,7 @@ from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
 
 from pidgate.protocol.frames import Translate
+from pidgate.protocol.repeated_produce import RepeatedProduce
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=20)
 
@@ -166,6 +167,15 @@ def record_batch(
     )
     checksum = crc32c.crc32c(tail + records)
     return struct.pack(">qiibI", 0, 49 + len(records), -1, 2, checksum) + tail + records
+
+
+def places_of(repeated: RepeatedProduce) -> list[tuple[bytes, int]]:
+    """Return the topic and partition of each batch that was recognised."""
+    return [
+        (topic, partition)
+        for topic, of_topic in zip(repeated.topics, repeated.partitions, strict=True)
+        for partition in of_topic
+    ]
 
 
 def old_message(magic: int, value: bytes = b"value") -> bytes:

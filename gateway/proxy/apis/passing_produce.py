@@ -25,7 +25,7 @@ def may_pass(context: ApiContext, beginning: bytes, request_bytes: int, now_ms: 
             context.session,
             repeated.producer_id,
             repeated.epoch,
-            repeated.topic,
+            repeated.topics,
             repeated.partitions,
             repeated.transactional,
             now_ms,

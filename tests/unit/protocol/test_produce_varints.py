@@ -13,7 +13,7 @@ from pidgate.protocol.frames import Reader, uvarint
 from pidgate.protocol.headers import RequestHead, peek_request
 from pidgate.protocol.produce import BATCH_HEADER_BYTES, FIRST_TOPIC_ID, TRANSACTIONAL, unpack_batch, walk
 from pidgate.protocol.repeated_produce import BEGINNING_BYTES, RepeatedProduce
-from tests.support.frames import record_batch
+from tests.support.frames import places_of, record_batch
 from tests.support.inputs import ROOT
 
 Walked = tuple[int, bool, list[tuple[int, int, int, bytes, int]]]
@@ -130,8 +130,8 @@ def seen(repeated: RepeatedProduce, read: Walked | None) -> Walked:
     """Return what was recognised; the sequences, which nobody asks for, as they were read."""
     sequences = [] if read is None else [batch[2] for batch in read[2]]
     batches = [
-        (repeated.producer_id, repeated.epoch, sequence, repeated.topic, partition)
-        for partition, sequence in zip(repeated.partitions, sequences, strict=False)
+        (repeated.producer_id, repeated.epoch, sequence, topic, partition)
+        for (topic, partition), sequence in zip(places_of(repeated), sequences, strict=False)
     ]
     return repeated.acks, repeated.transactional, batches
 

@@ -1,6 +1,7 @@
 """What is recognised is what `walk` says, whatever came before and whatever lies around the frame."""
 
 from collections.abc import Sequence
+from random import Random
 from uuid import UUID
 
 import pytest
@@ -10,8 +11,8 @@ from hypothesis import strategies as st
 from pidgate.protocol.errors import KafkaProtocolError
 from pidgate.protocol.headers import peek_request
 from pidgate.protocol.produce import ProducerBatch, walk, walk_counting
-from pidgate.protocol.repeated_produce import BEGINNING_BYTES, RepeatedProduce
-from tests.support.frames import produce_request, record_batch
+from pidgate.protocol.repeated_produce import BEGINNING_BYTES, MOST_BATCHES, RepeatedProduce
+from tests.support.frames import Topics, places_of, produce_request, record_batch
 
 Walked = tuple[int, bool, list[ProducerBatch]] | type[KafkaProtocolError]
 
@@ -21,23 +22,22 @@ def frames(draw: st.DrawFn) -> bytes:
     """Requests as producers send them, few enough kinds that they repeat; some damaged, cut or long."""
     version = draw(st.sampled_from((8, 9, 12, 13)))
     topics: list[str | UUID] = [UUID(int=1), UUID(int=2)] if version >= 13 else ["orders", "clicks"]
-    topic = draw(st.sampled_from(topics))
     transactional_id = draw(st.sampled_from((None, None, "payments")))
-    batches = [
-        record_batch(
-            draw(st.sampled_from((-1, 7, 4711))),
-            base_sequence=draw(st.integers(0, 2**31 - 1)),
-            transactional=draw(st.booleans()),
-            records=bytes(draw(st.sampled_from((0, 3, 66, 67, 2_000, 16_322, 16_323, 70_000)))),
-            count=draw(st.sampled_from((0, 1, 7, 1_000))),
-        )
-        for _ in range(draw(st.sampled_from((1, 1, 1, 2, 3))))
-    ]
-    partitions: list[tuple[int, bytes | None]] = [(draw(st.integers(0, 3)), batch) for batch in batches]
+    data: Topics = []
+    for _ in range(draw(st.sampled_from((1, 1, 1, 2, 3)))):
+        batches = [
+            record_batch(
+                draw(st.sampled_from((-1, 7, 7, 7, 4711))),
+                base_sequence=draw(st.integers(0, 2**31 - 1)),
+                transactional=draw(st.booleans()),
+                records=bytes(draw(st.sampled_from((0, 3, 66, 67, 2_000, 16_322, 16_323, 70_000)))),
+                count=draw(st.sampled_from((0, 1, 7, 1_000))),
+            )
+            for _ in range(draw(st.sampled_from((1, 1, 1, 2, 3))))
+        ]
+        data.append((draw(st.sampled_from(topics)), [(draw(st.integers(0, 3)), batch) for batch in batches]))
     acks = draw(st.sampled_from((-1, 1)))
-    frame = bytearray(
-        produce_request(version, [(topic, partitions)], acks=acks, transactional_id=transactional_id)
-    )
+    frame = bytearray(produce_request(version, data, acks=acks, transactional_id=transactional_id))
     for _ in range(draw(st.sampled_from((0, 0, 0, 1, 3)))):
         frame[draw(st.integers(4, min(len(frame), 160) - 1))] = draw(
             st.sampled_from((0, 1, 2, 0x7F, 0x80, 0xFF))
@@ -63,7 +63,9 @@ def test_repetition_changes_nothing(sent: list[bytes]) -> None:
         for before, behind in ((b"abcd", sent[0]), (b"", b"")):
             read = before + frame + behind
             start, end = len(before), len(before) + len(frame)
-            if repeated.recognises(read, start, end):
+            known = repeated.recognises(read, start, end)
+            assert repeated.recognises(bytearray(read), start, end) is known
+            if known:
                 assert (repeated.acks, recognised(repeated)) == (expected[0], expected[2])  # type: ignore[index]
                 assert repeated.record_count == sum(
                     walk_counting(frame, peek_request(frame, 0, len(frame)))[3]
@@ -87,8 +89,8 @@ def test_repetition_changes_nothing(sent: list[bytes]) -> None:
 def recognised(repeated: RepeatedProduce) -> list[ProducerBatch]:
     """As `walk` says it; what nobody needs of a known id is left out of the comparison: its base sequence."""
     return [
-        Without(repeated.producer_id, repeated.epoch, repeated.topic, partition)  # type: ignore[misc]
-        for partition in repeated.partitions
+        Without(repeated.producer_id, repeated.epoch, topic, partition)  # type: ignore[misc]
+        for topic, partition in places_of(repeated)
     ]
 
 
@@ -116,7 +118,7 @@ def test_the_second_request_of_a_kind_is_recognised(version: int) -> None:
             repeated.walk(frame, peek_request(frame, 0, len(frame)))
         else:
             assert repeated.recognises(frame, 0, len(frame))
-            assert repeated.partitions == [sequence % 3]
+            assert repeated.partitions == [[sequence % 3]]
             assert (repeated.producer_id, repeated.correlation_id) == (4711, sequence - 10)
 
 
@@ -130,7 +132,7 @@ def test_a_large_one_is_recognised_by_its_beginning(records_bytes: int) -> None:
     repeated.walk(small, peek_request(small, 0, len(small)))
     beginning = large[:BEGINNING_BYTES]
     assert repeated.begins(beginning, len(large))
-    assert (repeated.producer_id, repeated.partitions) == (4711, [3])
+    assert (repeated.producer_id, repeated.partitions) == (4711, [[3]])
     for other_bytes in (len(large) - 1, len(large) + 1, 200, 1 << 30):
         assert not repeated.begins(beginning, other_bytes)
     for shorter in range(len(large) - records_bytes - 3):
@@ -149,13 +151,38 @@ def test_several_partitions_of_one_id_are_recognised_and_of_two_ids_are_not() ->
     repeated.walk(frame, peek_request(frame, 0, len(frame)))
     frame = request([4712] * 30, 7)
     assert repeated.recognises(frame, 0, len(frame))
-    assert repeated.partitions == list(range(7, 37))
+    assert repeated.partitions == [list(range(7, 37))]
     assert (repeated.producer_id, repeated.record_count) == (4712, sum(range(30)))
     for of_another in ([4712] * 15 + [4711] * 15, [4711] + [4712] * 29, [4712] * 29 + [4711]):
         frame = request(of_another, 7)
         assert not repeated.recognises(frame, 0, len(frame))
-    frame = request([4712] * 29, 7)
+    frame = request([4712] * MOST_BATCHES, 7)
+    assert repeated.recognises(frame, 0, len(frame))
+    frame = request([4712] * (MOST_BATCHES + 1), 7)
     assert not repeated.recognises(frame, 0, len(frame))
+
+
+@pytest.mark.parametrize("version", [9, 13])
+def test_other_topics_each_time_are_recognised(version: int) -> None:
+    """As a Java application sends them that writes to many: no request is like the one before it."""
+    topics: list[str | UUID] = (
+        [UUID(int=n) for n in range(6)] if version >= 13 else [f"topic-{n}" for n in range(6)]
+    )
+    dice = Random(936)
+    repeated = RepeatedProduce()
+    for sequence in range(50):
+        data: Topics = [
+            (topic, [(n, record_batch(7, records=dice.randbytes(dice.randint(0, 40_000)), count=3))])
+            for n, topic in enumerate(dice.sample(topics, dice.randint(1, 6)))
+        ]
+        frame = produce_request(version, data)
+        if sequence:
+            for read in (frame, bytearray(frame)):
+                assert repeated.recognises(read, 0, len(frame))
+                assert recognised(repeated) == walk(frame, peek_request(frame, 0, len(frame)))[2]
+                assert (repeated.batches, repeated.record_count) == (len(data), 3 * len(data))
+        else:
+            repeated.walk(frame, peek_request(frame, 0, len(frame)))
 
 
 def test_what_is_forbidden_meanwhile_is_not_recognised() -> None:

@@ -35,7 +35,7 @@ def test_a_beginning_is_noted_for_a_while(held: HeldBeginnings) -> None:
     assert not held.has("alice", 7, 3, 0)
     held.note("alice", [batch(7, 0, partition=3)], 0)
     assert held.has("alice", 7, 3, WATCH_MS - 1)
-    assert held.has_any("alice", 7, [1, 2, 3], WATCH_MS - 1)
+    assert held.has_any("alice", 7, [[1, 2], [3]], WATCH_MS - 1)
     assert not held.has("alice", 7, 3, WATCH_MS)
 
 
@@ -46,14 +46,14 @@ def test_what_begins_nothing_is_not(held: HeldBeginnings) -> None:
 
 def test_the_streams_of_other_ids_and_partitions_go_on(held: HeldBeginnings) -> None:
     held.note("alice", [batch(7, 0, partition=3)], 0)
-    assert not held.has_any("alice", 7, [0, 1, 2, 4], 0)
-    assert not held.has_any("alice", 8, [3], 0)
+    assert not held.has_any("alice", 7, [[0, 1], [2, 4]], 0)
+    assert not held.has_any("alice", 8, [[3]], 0)
 
 
 def test_who_makes_up_the_ids_of_another_user_delays_none_of_them(held: HeldBeginnings) -> None:
     for producer_id in range(2 * SLOTS):
         held.note("mallory", [batch(producer_id, 0, partition=3)], 0)
-    delayed = [user for user in NAMES if held.has_any(user, 7, [0, 1, 2, 3], 0)]
+    delayed = [user for user in NAMES if held.has_any(user, 7, [[0, 1, 2, 3]], 0)]
     assert len(delayed) < 2 * len(NAMES) // PARTS
 
 
@@ -69,7 +69,7 @@ def test_no_note_pushes_out_another(noted: list[tuple[int, int]]) -> None:
         held.note("alice", [batch(producer_id, 0, partition=partition)], 0)
     for producer_id, partition in noted:
         assert held.has("alice", producer_id, partition, 0)
-        assert held.has_any("alice", producer_id, [partition], 0)
+        assert held.has_any("alice", producer_id, [[], [partition]], 0)
 
 
 class Elsewhere(ProducerIdQuota):
@@ -115,8 +115,8 @@ def test_the_other_partitions_of_the_id_are_in_the_cache_as_before(held: HeldBeg
     worker = Worker(held)
     assert isinstance(worker.judge(batch(7, 4, partition=1), PASSED), Forward)
     held.note("alice", [batch(7, 0)], 0)
-    assert worker.admission.knows(worker.session, 7, 0, b"orders", [1], False, 0)
-    assert not worker.admission.knows(worker.session, 7, 0, b"orders", [1, 0], False, 0)
+    assert worker.admission.knows(worker.session, 7, 0, [b"orders"], [[1]], False, 0)
+    assert not worker.admission.knows(worker.session, 7, 0, [b"orders"], [[1, 0]], False, 0)
 
 
 def test_what_is_refused_is_noted(held: HeldBeginnings) -> None:

@@ -82,7 +82,7 @@ def test_the_hot_path_asks_for_the_use() -> None:
     world = World(enforcing(0))
     session = world.connect()
     world.judge(session, batch(7), transactional=True)
-    known = [world.admission.knows(session, 7, 0, b"t", [0], use, 0) for use in (False, True)]
+    known = [world.admission.knows(session, 7, 0, [b"t"], [[0]], use, 0) for use in (False, True)]
     assert known == [False, True]
 
 

@@ -441,7 +441,7 @@ async def _admitted_before_a_restart(site: Site) -> Callable[[], bool]:
     admission.sticky.watched.clear()  # as new it is watched for five minutes, and no cache answers
 
     def is_cached() -> bool:
-        return admission.knows(session, 7, 0, b"orders", [0], False, now_ms)
+        return admission.knows(session, 7, 0, [b"orders"], [[0]], False, now_ms)
 
     assert is_cached()
     (before,) = site.sessions
