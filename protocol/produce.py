@@ -9,6 +9,7 @@ every length checked before anything is believed. Whatever it accepts, the broke
 from collections.abc import Collection
 from struct import Struct
 from struct import error as struct_error
+from typing import Final
 
 from pidgate.protocol.errors import FrameTooLarge, MalformedFrame, UnsupportedVersion
 from pidgate.protocol.frames import Buffer, Reader, read_uvarint, skip_tags
@@ -20,8 +21,8 @@ from pidgate.protocol.work import (
     TAGS_BYTES_FOR_ONE,
 )
 
-PRODUCE = 0
-MAX_VERSION = 13
+PRODUCE: Final = 0
+MAX_VERSION: Final = 13
 
 ProducerBatch = tuple[int, int, int, bytes, int]
 """(producer id, producer epoch, base sequence, topic, partition). The topic is the name in UTF-8, or from
@@ -30,23 +31,23 @@ version 13 a zero byte and the 16 bytes of the topic id (no topic name holds a z
 Walked = tuple[int, bool, list[ProducerBatch], list[int], int]
 """See walk_counting."""
 
-NONE_FORBIDDEN: frozenset[bytes] = frozenset()
+NONE_FORBIDDEN: Final[frozenset[bytes]] = frozenset()
 
-_FIRST_WITH_TRANSACTIONS = 3
-FIRST_FLEXIBLE = 9
-FIRST_TOPIC_ID = 13
-BATCH_HEADER_BYTES = 61  # of a magic 2 batch (KIP-98), up to its first record
-LENGTH_OVERHEAD = 12  # base offset and batch length stand before what the batch length counts
-_LEAST_OLD_ENTRY = 26  # a magic 0 message without key and value; magic 1 has 8 bytes more
-TRANSACTIONAL = 0x10  # bit of a batch's attributes
+_FIRST_WITH_TRANSACTIONS: Final = 3
+FIRST_FLEXIBLE: Final = 9
+FIRST_TOPIC_ID: Final = 13
+BATCH_HEADER_BYTES: Final = 61  # of a magic 2 batch (KIP-98), up to its first record
+LENGTH_OVERHEAD: Final = 12  # base offset and batch length stand before what the batch length counts
+_LEAST_OLD_ENTRY: Final = 26  # a magic 0 message without key and value; magic 1 has 8 bytes more
+TRANSACTIONAL: Final = 0x10  # bit of a batch's attributes
 
-_I16 = Struct(">h").unpack_from
-unpack_i32 = Struct(">i").unpack_from
-_ACKS_TIMEOUT_COUNT = Struct(">h4xi").unpack_from
-_INDEX_LENGTH = Struct(">ii").unpack_from
+_I16: Final = Struct(">h").unpack_from
+unpack_i32: Final = Struct(">i").unpack_from
+_ACKS_TIMEOUT_COUNT: Final = Struct(">h4xi").unpack_from
+_INDEX_LENGTH: Final = Struct(">ii").unpack_from
 # A batch's length, magic, attributes, producer id, producer epoch, base sequence, number of records.
-unpack_batch = Struct(">8xi4xb4xh20xqhii").unpack_from
-_LENGTH_MAGIC = Struct(">8xi4xb").unpack_from
+unpack_batch: Final = Struct(">8xi4xb4xh20xqhii").unpack_from
+_LENGTH_MAGIC: Final = Struct(">8xi4xb").unpack_from
 
 
 class ForbiddenTopic(Exception):

@@ -25,11 +25,11 @@ from pidgate.protocol.produce import FIRST_FLEXIBLE, FIRST_TOPIC_ID, MAX_VERSION
 from pidgate.protocol.splice import Splice, splice_tag, translate_node_endpoints
 from pidgate.protocol.work import MOST_MESSAGES, MOST_PARTITIONS, TAGS_BYTES_FOR_ONE, Steps, at_once
 
-FIRST_WITH_ENDPOINTS = 10
+FIRST_WITH_ENDPOINTS: Final = 10
 """First version whose answer may hold node endpoints (KIP-951)."""
 # The end of an answer whose last partition succeeded: no record errors (a compact array of none), no message,
 # no tags of the partition and of the topic, throttle_time_ms 0, no tags of the answer.
-QUIET_END = b"\x01" + bytes(8)
+QUIET_END: Final = b"\x01" + bytes(8)
 """End of an answer whose last partition has no error, and without throttle: see may_hold_endpoints."""
 
 

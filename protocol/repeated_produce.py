@@ -28,6 +28,7 @@ from pidgate.protocol.produce import (
     walk_counting,
 )
 
+_NO_VIEW: Final = memoryview(b"")
 _NOTHING: Final = b"\xff"  # no request begins like this
 _TAGS_BYTES: Final = 3  # empty ones of the partition, of the topic and of the request
 _LEAST_ENTRY_BYTES: Final = 4 + 1 + BATCH_HEADER_BYTES + 1  # a partition with its own tags
@@ -68,6 +69,7 @@ class RepeatedProduce:
         "_misses",
         "_same",
         "_written_id",
+        "_written_topics",
         "acks",
         "batches",
         "correlation_id",
@@ -91,6 +93,8 @@ class RepeatedProduce:
         """From the client id up to the number of topics, without it."""
         self._written_id = b""
         """Producer id and epoch as they stood in the batch that was recognised last."""
+        self._written_topics: list[bytes] = []
+        """As they stood in that request: what stands there again has been looked at."""
         self._misses = 0
         self.record_counts: list[int] = []
         """Of the request that was walked last: for each of its batches the number of records, by its header."""
@@ -105,14 +109,16 @@ class RepeatedProduce:
         self.producer_id = -1
         self.epoch = -1
         self.topics: list[bytes] = []
-        """In the form of ProducerBatch, and in the order of the request."""
+        """In the form of ProducerBatch, and in the order of the request; changed by the next one."""
         self.partitions: list[list[int]] = []
         """Of each topic: one for each batch, in their order."""
         self.batches = 0
         self.record_count = 0
         """Of all batches together, as their headers claim it."""
 
-    def recognises(self, frame: bytes | bytearray, start: int, end: int) -> bool:
+    def recognises(  # noqa: C901 - flat for the same reason as produce.walk
+        self, frame: bytes | bytearray, start: int, end: int
+    ) -> bool:
         """Return whether frame[start:end] repeats the kept beginning, all its batches being of one producer id: the
         public numbers are this request's then. False decides nothing: ask `walk`. Never raises.
         """
@@ -124,31 +130,34 @@ class RepeatedProduce:
         # Of bytes all is read in place. Of a bytearray, whose elements cost a call each, what is looked at is copied:
         # frame[at] is part[at - origin] everywhere below.
         is_whole = isinstance(frame, bytes)
-        part, origin = (frame, 0) if isinstance(frame, bytes) else (_copied(frame, start, p + 1), start)
+        if isinstance(frame, bytes):
+            view, part, origin = _NO_VIEW, frame, 0
+        else:
+            view = memoryview(frame)
+            part, origin = bytes(view[start : p + 1]), start
         at = p - origin
         if not self._recognise_head(part, start - origin) or not 1 < part[at] < 0x80:
             return False
         topics = part[at] - 1
         p += 1
-        self.topics, self.partitions = [], []
         self.batches = self.record_count = 0
-        for _ in range(topics):
+        for number in range(topics):
             if stop - p < _LEAST_TOPIC_BYTES:
                 return False
             if not is_whole:
-                part, origin = _copied(frame, p, min(end, p + _MOST_TOPIC_BYTES)), p
-            at = self._recognise_topic(part, p - origin, stop - origin)
+                part, origin = bytes(view[p : min(end, p + _MOST_TOPIC_BYTES)]), p
+            at = self._recognise_topic(part, p - origin, stop - origin, number)
             if not at or not 1 < part[at] < 0x80:
                 return False
             partitions: list[int] = []
-            self.partitions.append(partitions)
+            self.partitions[number] = partitions
             left = part[at] - 1
             p = origin + at + 1
             if self.batches + left > MOST_BATCHES:
                 return False
             for _ in range(left):
                 if not is_whole:
-                    part, origin = _copied(frame, p, min(end, p + _MOST_BEFORE_RECORDS_BYTES)), p
+                    part, origin = bytes(view[p : min(end, p + _MOST_BEFORE_RECORDS_BYTES)]), p
                 at = self._recognise_batch(part, p - origin, stop - 2 - origin, partitions)
                 if not at:
                     return False
@@ -159,7 +168,10 @@ class RepeatedProduce:
             if p >= stop or (part[p] if is_whole else frame[p]):
                 return False
             p += 1
-        return p == stop and not (part[p] if is_whole else frame[p])
+        if p != stop or (part[p] if is_whole else frame[p]):
+            return False
+        self._forget_beyond(topics)
+        return True
 
     def begins(self, beginning: bytes, request_bytes: int) -> bool:
         """Return whether a request of so many bytes, with this beginning, repeats the kept one and has one batch: the
@@ -170,15 +182,16 @@ class RepeatedProduce:
         last = len(beginning) - _MOST_BEFORE_RECORDS_BYTES - 1  # where the number of partitions may be
         if p + 1 >= last or not self._recognise_head(beginning, 0) or beginning[p] != 2:
             return False
-        self.topics, self.partitions = [], []
         self.batches = self.record_count = 0
-        p = self._recognise_topic(beginning, p + 1, last + 1)
+        p = self._recognise_topic(beginning, p + 1, last + 1, 0)
         if not p or beginning[p] != 2:
             return False
-        partitions: list[int] = []
-        self.partitions.append(partitions)
+        self.partitions[0] = []
         last = request_bytes - _TAGS_BYTES
-        return self._recognise_batch(beginning, p + 1, last, partitions) == last
+        if self._recognise_batch(beginning, p + 1, last, self.partitions[0]) != last:
+            return False
+        self._forget_beyond(1)
+        return True
 
     def _recognise_head(self, part: bytes, start: int) -> bool:
         """Return whether the request at `start` begins like the kept one, and take its correlation id."""
@@ -191,24 +204,35 @@ class RepeatedProduce:
         self.correlation_id = correlation_id if correlation_id < 1 << 31 else correlation_id - (1 << 32)
         return True
 
-    def _recognise_topic(self, part: bytes, at: int, stop: int) -> int:
-        """Take the topic at `at`, of which one byte at least stands before `stop`. Returns where the number of its
-        partitions is, which is before `stop`; 0: look at it otherwise.
+    def _recognise_topic(self, part: bytes, at: int, stop: int, number: int) -> int:
+        """Take the topic at `at`, the request's topic of that number, of which one byte at least stands before `stop`.
+        Returns where the number of its partitions is, which is before `stop`; 0: look at it otherwise.
         """
         if self.version >= FIRST_TOPIC_ID:
             q = at + 16
-            if q >= stop:
-                return 0
-            topic = b"\x00" + part[at:q]
         else:
             q = at + part[at]
-            if part[at] >= 0x80 or q == at or q >= stop:
+            at += 1
+            if part[at - 1] >= 0x80 or q < at:
                 return 0
-            topic = part[at + 1 : q]
-        if topic in self._forbidden:
+        if q >= stop:
             return 0
-        self.topics.append(topic)
-        return q
+        written = part[at:q]
+        if number == len(self._written_topics):
+            self._written_topics.append(_NOTHING)
+            self.topics.append(_NOTHING)
+            self.partitions.append([])
+        if written != self._written_topics[number]:
+            self._written_topics[number] = written
+            self.topics[number] = b"\x00" + written if self.version >= FIRST_TOPIC_ID else written
+        return 0 if self.topics[number] in self._forbidden else q
+
+    def _forget_beyond(self, topics: int) -> None:
+        """Of a request before this one, which had more topics."""
+        if len(self.topics) > topics:
+            del self._written_topics[topics:]
+            del self.topics[topics:]
+            del self.partitions[topics:]
 
     def _recognise_batch(self, frame: bytes, p: int, last: int, partitions: list[int]) -> int:
         """One partition with its batch, from its index to its tags, which stand at `last` or before; `partitions` are
@@ -284,9 +308,6 @@ class RepeatedProduce:
         same = bytes(buf[start + _AFTER_CORRELATION_ID : request.pos])
         if len(same) > LONGEST_KEPT:
             return
+        self._forget_beyond(0)  # a topic is written otherwise in another version
         self._head, self._same = bytes(buf[start : start + _HEAD_BYTES]), same
         self.version, self.acks, self.transactional = version, acks, transactional
-
-
-def _copied(frame: bytes | bytearray, start: int, end: int) -> bytes:
-    return bytes(memoryview(frame)[start:end])

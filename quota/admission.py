@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
+from typing import Final
 
 from pidgate.quota.counters import UserCounters, UserCountersTable, UserSnapshot
 from pidgate.quota.entities import User, enforces, resolve
@@ -44,8 +45,8 @@ from pidgate.quota.verdicts import (
     lowest_of_each_partition,
 )
 
-_NOTHING_WATCHED: Mapping[int, RefusedId] = MappingProxyType({})
-_GENERATION_STEP = 1 << 48  # beyond any slice number: a cache entry of an earlier generation never fits
+_NOTHING_WATCHED: Final[Mapping[int, RefusedId]] = MappingProxyType({})
+_GENERATION_STEP: Final = 1 << 48  # beyond any slice: a cache entry of an earlier generation never fits
 
 _Looked = list[tuple[ProducerBatch, Look]]
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import math
 from functools import cache
-from typing import Self
+from typing import Final, Self
 
-_MASKS = tuple(1 << bit for bit in range(8))
+_MASKS: Final = tuple(1 << bit for bit in range(8))
 
 HashPair = tuple[int, int]
 """Two unsigned 64-bit values."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import Enum, auto
+from typing import Final
 
 import mmh3
 
@@ -22,24 +23,24 @@ from pidgate.quota.bloom import BloomLayer, HashPair, shape
 from pidgate.quota.settings import ProducerIdSettings
 from pidgate.quota.user_state import LayerState
 
-SMALLEST_LAYER = 100
+SMALLEST_LAYER: Final = 100
 """Below this a layer has too few index sets: with n = 1 the false positives are 15 times the target."""
 
-LARGEST_FIRST_LAYER = 10_000
+LARGEST_FIRST_LAYER: Final = 10_000
 """A quota promises ids, it does not bring them: a layer that nothing but the quota asks for is no larger."""
 
-TIMES_FREE = 4
+TIMES_FREE: Final = 4
 """A filter may hold so many times what is still free of the budget."""
 
-GUARANTEED = 4_000
+GUARANTEED: Final = 4_000
 """Entries of each filter, about 10 kB: what a user with the rate of 100 per hour fills, used to the full."""
 
-MOST_LAYERS = 16
+MOST_LAYERS: Final = 16
 """Bound on the cost of a check, and the false positives: each layer may have 1/20 of the target."""
 
-_SHARES_OF_TARGET = 20
+_SHARES_OF_TARGET: Final = 20
 
-_DEGENERATE_SEED = 8
+_DEGENERATE_SEED: Final = 8
 """MurmurHash3 with a seed equal to the key's length (8 bytes) gives two related halves."""
 
 

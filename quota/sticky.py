@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from enum import Enum, auto
+from typing import Final
 
 from pidgate.quota.entities import User
 from pidgate.quota.sticky_entries import NOTHING_CUT, PartitionKey, RefusedId, StickyEntry, shrunk
@@ -19,17 +20,17 @@ from pidgate.quota.topic_names import TopicNames
 from pidgate.quota.verdicts import ProducerBatch
 from pidgate.quota.watch_room import MOST_CUT_AT_ONCE, WatchRoom, room_for_cut, room_for_forwarded
 
-WATCH_MS = 300_000
+WATCH_MS: Final = 300_000
 """Time to watch an id refused anywhere: longer than any client keeps a batch unread behind a mute."""
 
-MOST_REFUSED_PARTITIONS = 1_000
+MOST_REFUSED_PARTITIONS: Final = 1_000
 """Of one request, each of which has an entry: that takes its time, while all others wait."""
 
-MOST_ENTRIES_OF_CONNECTION = 6_000
+MOST_ENTRIES_OF_CONNECTION: Final = 6_000
 """They end in one go when it closes, 1 us each. A client has five such requests in flight, and sends one again."""
 
-_SEQUENCE_MASK = 0x7FFFFFFF
-_HALF_OF_SEQUENCES = 1 << 30
+_SEQUENCE_MASK: Final = 0x7FFFFFFF
+_HALF_OF_SEQUENCES: Final = 1 << 30
 
 
 class Look(Enum):
@@ -108,7 +109,6 @@ class StickyRefusals:
         self, record: RefusedId, epoch: int, topic: bytes, partitions: list[int], connection_id: int
     ) -> bool:
         """Return whether nothing stands in the way of a batch in each of these partitions: a cache may answer then.
-
         Hot: a producer may write to dozens of partitions with each request.
         """
         if record.entries:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TypeVar
+from typing import Final, TypeVar
 
-MOST_FURTHER_REFUSALS = 5
+MOST_FURTHER_REFUSALS: Final = 5
 """No client has more requests in flight for an idempotent producer, since brokers keep the latest five batches. Where
 topics keep more one day (KIP-1269), who has more in flight is closed when it is refused, and loses nothing."""
 
-MOST_FORWARDED_OF_ID = 100_000
+MOST_FORWARDED_OF_ID: Final = 100_000
 """Partitions of one watched id, about 9 MB. What is beyond takes the place of all others at once."""
 
-TOPIC_AS_PARTITIONS = 8
+TOPIC_AS_PARTITIONS: Final = 8
 """Weight of a topic and epoch beside its partitions: it takes as much memory as eight of them."""
 
-MOST_BYTES_OF_ONE = 128
+MOST_BYTES_OF_ONE: Final = 128
 """Of a table's memory for each of its elements. A dict that has just grown has 120 at most, a fresh copy 60: half of
 its elements are taken out before it is copied again, whatever is put in and taken out meanwhile."""
 
@@ -53,9 +53,9 @@ class StickyEntry:
 
 # Most watched ids need one of these three, and an empty dict that once held something has 230 bytes: an empty
 # one is shared, and replaced before something is put in.
-NO_ENTRIES: dict[PartitionKey, StickyEntry] = {}
-NOTHING_CUT: dict[PartitionKey, tuple[int, int]] = {}
-NOTHING_FORWARDED: dict[tuple[int, bytes], dict[int, int]] = {}
+NO_ENTRIES: Final[dict[PartitionKey, StickyEntry]] = {}
+NOTHING_CUT: Final[dict[PartitionKey, tuple[int, int]]] = {}
+NOTHING_FORWARDED: Final[dict[tuple[int, bytes], dict[int, int]]] = {}
 
 
 @dataclass(slots=True)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-MOST_ALIASES = 100_000
+from typing import Final
+
+MOST_ALIASES: Final = 100_000
 """Topic ids whose names are known; the oldest is forgotten first."""
 
-TOPIC_ID_PREFIX = b"\x00"
+TOPIC_ID_PREFIX: Final = b"\x00"
 
 
 class TopicNames:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final
 
 from pidgate.names import bounded
 from pidgate.quota.entities import User
@@ -32,10 +33,10 @@ def lowest_of_each_partition(batches: list[ProducerBatch]) -> list[ProducerBatch
     return list(first.values())
 
 
-SHORTEST_THROTTLE_MS = 100
+SHORTEST_THROTTLE_MS: Final = 100
 """A refusal costs the client a round trip; less would make it spin."""
 
-MOST_IDS_PER_REQUEST = 8
+MOST_IDS_PER_REQUEST: Final = 8
 """Unless it is configured: a client has one id, and two around the end of an epoch."""
 
 
@@ -44,7 +45,7 @@ def names_too_many_ids(batches: list[ProducerBatch], most: int) -> bool:
     return len(batches) > most and len({batch[0] for batch in batches}) > most
 
 
-MOST_CACHED_IDS = 1_000
+MOST_CACHED_IDS: Final = 1_000
 """Of one connection. Real clients have one id, a transactional pool some dozens."""
 
 
@@ -137,7 +138,7 @@ class Forward:
     decisions: tuple[Decision, ...] = ()
 
 
-FORWARD = Forward()
+FORWARD: Final = Forward()
 """The answer to all that is known; never changed."""
 
 

@@ -13,39 +13,40 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence, Sized
+from typing import Final
 
 from pidgate.quota.entities import MOST_USERS, User
 
-WATCHED_IDS_PER_USER = 50_000
+WATCHED_IDS_PER_USER: Final = 50_000
 """About 20 MB."""
 
-MOST_WATCHED = 500_000
+MOST_WATCHED: Final = 500_000
 """Of all users, about 200 MB; of these, too, a user has at most as many as are left free for everybody else."""
 
-MOST_WATCHED_USERS = MOST_USERS
+MOST_WATCHED_USERS: Final = MOST_USERS
 
-MOST_WATCHED_WHEN_ADMITTED = 5_000
+MOST_WATCHED_WHEN_ADMITTED: Final = 5_000
 """Of one user, so that admissions leave room for refusals."""
 
-MOST_ADMITTED_WATCHED = 10_000
+MOST_ADMITTED_WATCHED: Final = 10_000
 """Of all users, in a period: about 9 MB. Thousands of users may bring millions of ids in an hour, each paid for."""
 
-MOST_NOTED_WATCHED = 50_000
+MOST_NOTED_WATCHED: Final = 50_000
 """Ids watched only for a noted beginning (HeldBeginnings), of all users, in a period: about 45 MB."""
 
-MOST_CUT_OF_USER = 20_000
+MOST_CUT_OF_USER: Final = 20_000
 """About 5 MB. They cost a client nothing: a request that is refused, and a connection that is closed."""
 
-MOST_CUT_AT_ONCE = 1_000
+MOST_CUT_AT_ONCE: Final = 1_000
 """Of a connection that closes. To note more takes as long as to end all of its entries."""
 
-MOST_CUT = 200_000
+MOST_CUT: Final = 200_000
 """Of all users, about 50 MB."""
 
-MOST_FORWARDED_OF_USER = 500_000
+MOST_FORWARDED_OF_USER: Final = 500_000
 """About 45 MB: 5,000 producers that begin within minutes, with a hundred partitions each."""
 
-MOST_FORWARDED = 2_000_000
+MOST_FORWARDED: Final = 2_000_000
 """Of all users, about 180 MB."""
 
 

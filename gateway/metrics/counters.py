@@ -1,19 +1,20 @@
 """Plain numbers that the hot path counts up: no labels, no locks, no library. PURE."""
 
 from collections import Counter
+from typing import Final
 
-API_KEYS = 128
+API_KEYS: Final = 128
 """Room for every api key Kafka has (92 in 4.3) and some to come; larger ones are never forwarded."""
 
 
-LATENESS_BOUNDS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+LATENESS_BOUNDS_S: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 """Upper bounds of the buckets of the event loop's lateness; one more bucket holds what is beyond."""
 
-INIT_REFUSED = "init_producer_id"
+INIT_REFUSED: Final = "init_producer_id"
 """The reason under which refused InitProducerId requests are counted."""
 
 
-NAMES = (
+NAMES: Final = (
     "buffered_bytes", "bytes_from_brokers", "bytes_from_clients", "bytes_to_brokers", "bytes_to_clients",
     "connections_closed", "connections_delayed", "connections_limited",
     "connections_open", "connections_total", "events_unrecorded", "frames_malformed",

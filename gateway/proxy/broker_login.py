@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Generator
+from typing import Final
 
 from pidgate.gateway.proxy.broker_channel import BrokerChannel
 from pidgate.gateway.proxy.client_channel import ClientChannel
@@ -15,8 +16,8 @@ from pidgate.gateway.proxy.receive_buffer import READ_VIEW, SIZE_BYTES, frame_si
 from pidgate.protocol.errors import FrameTooLarge
 from pidgate.protocol.logins import Build
 
-CLIENT_ID = "pidgate"
-MOST_ANSWER_BYTES = 64 * 1024
+CLIENT_ID: Final = "pidgate"
+MOST_ANSWER_BYTES: Final = 64 * 1024
 """ApiVersions has some hundred APIs of a few bytes each, the others are shorter."""
 
 

@@ -77,7 +77,7 @@ class IdUsage:
         if batches == 1:
             self._count_partition(topics[0], partitions[0][0])
         elif partitions != self._partitions or topics != self._topics:
-            self._topics, self._partitions = topics, partitions
+            self._topics, self._partitions = topics.copy(), partitions.copy()
             for at in range(len(topics)):
                 for partition in partitions[at]:
                     self._count_partition(topics[at], partition)

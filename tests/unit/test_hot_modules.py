@@ -31,3 +31,24 @@ def test_no_bound_of_a_slice_calls_what_may_not_be_called_twice(module: str) -> 
 def test_such_a_call_is_noticed() -> None:
     assert list(calls_in_bounds("rest = data[self.taken(data) :]")) == ["self.taken(data)"]
     assert not list(calls_in_bounds("rest = data[len(first) : min(a, b)]"))
+
+
+def looked_up(source: str) -> Iterator[str]:
+    """Constants that are not Final: each use of one is a look into a dict, and of one that is Final an instruction."""
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.Assign) and "TypeVar" not in ast.unparse(node.value):
+            names = [ast.unparse(target) for target in node.targets]
+        elif isinstance(node, ast.AnnAssign) and not ast.unparse(node.annotation).startswith("Final"):
+            names = [ast.unparse(node.target)]
+        else:
+            continue
+        yield from (name for name in names if name.isupper())
+
+
+@pytest.mark.parametrize("module", hot_modules())
+def test_each_constant_is_final(module: str) -> None:
+    assert not list(looked_up((ROOT / module).read_text("utf-8")))
+
+
+def test_one_that_is_not_is_noticed() -> None:
+    assert list(looked_up("A = 1\nB: int = 2\nC: Final = 3\nd = 4")) == ["A", "B"]

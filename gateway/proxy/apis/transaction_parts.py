@@ -5,6 +5,8 @@ Where transactions are enforced, an id that is new here is refused before the tr
 
 from __future__ import annotations
 
+from typing import Final
+
 from pidgate.events.redaction import TRANSACTIONAL_ID, pseudonym
 from pidgate.gateway.proxy.apis.api import HOLD, ApiContext, Request, Step
 from pidgate.gateway.proxy.apis.topics import GuardedApi, refused
@@ -13,7 +15,7 @@ from pidgate.protocol.transaction_parts import part_refused, transaction_part
 from pidgate.quota.state import PendingDecision
 from pidgate.quota.verdicts import Close, ProducerBatch, Refuse
 
-_NO_PARTITION = -1
+_NO_PARTITION: Final = -1
 """Of the batch as which such a request is judged: no real batch comes before it or behind it."""
 
 

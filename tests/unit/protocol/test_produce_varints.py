@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from types import ModuleType
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
@@ -14,7 +13,7 @@ from pidgate.protocol.headers import RequestHead, peek_request
 from pidgate.protocol.produce import BATCH_HEADER_BYTES, FIRST_TOPIC_ID, TRANSACTIONAL, unpack_batch, walk
 from pidgate.protocol.repeated_produce import BEGINNING_BYTES, RepeatedProduce
 from tests.support.frames import places_of, record_batch
-from tests.support.inputs import ROOT
+from tests.support.mutants import mutant
 
 Walked = tuple[int, bool, list[tuple[int, int, int, bytes, int]]]
 Walk = Callable[[bytes, RequestHead], Walked]
@@ -134,15 +133,6 @@ def seen(repeated: RepeatedProduce, read: Walked | None) -> Walked:
         for (topic, partition), sequence in zip(places_of(repeated), sequences, strict=False)
     ]
     return repeated.acks, repeated.transactional, batches
-
-
-def mutant(path: str, good: str, bad: str) -> Any:
-    """Return the module with one expression replaced."""
-    source = (ROOT / path).read_text("utf-8")
-    assert source.count(good) >= 1
-    module = ModuleType("mutant")
-    exec(compile(source.replace(good, bad), path, "exec"), module.__dict__)
-    return module
 
 
 def test_a_walk_reads_every_form_as_the_general_reader_does() -> None:

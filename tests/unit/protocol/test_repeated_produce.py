@@ -1,6 +1,6 @@
 """What is recognised is what `walk` says, whatever came before and whatever lies around the frame."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 from uuid import UUID
 
@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from pidgate.protocol.errors import KafkaProtocolError
 from pidgate.protocol.headers import peek_request
-from pidgate.protocol.produce import ProducerBatch, walk, walk_counting
+from pidgate.protocol.produce import ForbiddenTopic, ProducerBatch, walk, walk_counting
 from pidgate.protocol.repeated_produce import BEGINNING_BYTES, MOST_BATCHES, RepeatedProduce
 from tests.support.frames import Topics, places_of, produce_request, record_batch
+from tests.support.mutants import mutant
 
 Walked = tuple[int, bool, list[ProducerBatch]] | type[KafkaProtocolError]
 
@@ -183,6 +184,53 @@ def test_other_topics_each_time_are_recognised(version: int) -> None:
                 assert (repeated.batches, repeated.record_count) == (len(data), 3 * len(data))
         else:
             repeated.walk(frame, peek_request(frame, 0, len(frame)))
+
+
+FORBIDDEN = frozenset({b"nrders", b"clickr"})
+"""A bit away from those that are written to."""
+
+
+def misread(make: Callable[[frozenset[bytes]], RepeatedProduce]) -> list[bytes]:
+    """Return what is read otherwise than by `walk`, of a request with one byte changed, at any place."""
+    data: Topics = [
+        (topic, [(partition, record_batch(7, records=b"\0")) for partition in (0, 1)])
+        for topic in ("orders", "clicks")
+    ]
+    plain = produce_request(9, data)
+    repeated = make(FORBIDDEN)
+    repeated.walk(plain, peek_request(plain, 0, len(plain)))
+    assert repeated.recognises(plain, 0, len(plain))
+    found = []
+    for at in range(8, len(plain)):
+        for other in (plain[at] ^ 1, plain[at] ^ 2, plain[at] ^ 0x80, (plain[at] + 1) & 0xFF):
+            frame = plain[:at] + bytes([other]) + plain[at + 1 :]
+            try:
+                batches = walk_counting(frame, peek_request(frame, 0, len(frame)), FORBIDDEN)[2]
+            except (KafkaProtocolError, ForbiddenTopic):
+                batches = []
+            for read in (frame, bytearray(frame)):
+                if repeated.recognises(read, 0, len(frame)) and recognised(repeated) != batches:
+                    found.append(frame)
+    return found
+
+
+def test_whatever_byte_is_changed_it_is_read_as_by_walk() -> None:
+    assert not misread(RepeatedProduce)
+
+
+@pytest.mark.parametrize(
+    ("good", "bad"),
+    [
+        ("or self.batches:", "or False:"),
+        ("if part[at] if is_whole else frame[p]:", "if False:"),
+        ("if p >= stop or (part[p] if is_whole else frame[p]):", "if p >= stop:"),
+        ("if p != stop or (part[p] if is_whole else frame[p]):", "if p != stop:"),
+        ("return 0 if self.topics[number] in self._forbidden else q", "return q"),
+        ("if written != self._written_topics[number]:", "if not self._written_topics[number]:"),
+    ],
+)
+def test_a_mutant_that_looks_at_less_is_noticed(good: str, bad: str) -> None:
+    assert misread(mutant("protocol/repeated_produce.py", good, bad).RepeatedProduce)
 
 
 def test_what_is_forbidden_meanwhile_is_not_recognised() -> None:
