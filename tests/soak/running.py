@@ -17,7 +17,7 @@ from tests.soak.clients import Crew, Found, refusals
 from tests.soak.plan import REMEMBERS, SoakPlan
 from tests.soak.sampling import Sample, SampleFile, sample
 from tests.soak.stage import CHECKED, spec, stage_of
-from tests.soak.verdict import cores_of, growths, lateness_ms
+from tests.soak.verdict import cores_of, growths, lateness_ms, rss_mb_per_h_each
 
 _LOOK_S: Final = 1.0
 Say = Callable[[str], None]
@@ -61,6 +61,7 @@ def soak(plan: SoakPlan, say: Say) -> bool:
             "machine": describe(cluster.spec.version).as_json(),
             "is_good": good,
             "growth_per_h": {one.quantity: one.as_json() for one in grown},
+            "rss_mb_per_h_each": rss_mb_per_h_each(samples),
             "lateness_ms": lateness_ms(samples),
             "cores_of_all": round(cores, 3),
             "clients_started_again": found.restarts,

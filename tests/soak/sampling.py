@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 
-from bench.process_cost import cost_of, family
+from bench.process_cost import cost_of, family, resident_bytes
 from pidgate.sandbox.gateway import GatewayProcess
 
 
@@ -21,6 +21,8 @@ class Sample:
     seconds: float
     """Since the soak began."""
     rss_mb: float
+    rss_mb_each: str
+    """Of each process, in the order in which they were started: who grows."""
     descriptors: int
     threads: int
     tasks: int
@@ -50,6 +52,7 @@ def sample(gateway: GatewayProcess, seconds: float) -> Sample:
     return Sample(
         seconds=round(seconds, 1),
         rss_mb=round(cost.rss_bytes / 1e6, 3),
+        rss_mb_each=" ".join(f"{resident_bytes(pid) / 1e6:.1f}" for pid in sorted(members)),
         descriptors=sum(_entries(pid, "fd") for pid in members),
         threads=sum(_entries(pid, "task") for pid in members),
         tasks=int(metrics.value("pidgate_event_loop_tasks")),

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from tests.soak.plan import MOST_EACH_PER_H, MOST_MB_PER_H, REMEMBERS
 from tests.soak.sampling import Sample, column
-from tests.soak.trend import Trend, thinned, trend
+from tests.soak.trend import Trend, theil_sen, thinned, trend
 
 CONFIDENCE: Final = 0.975
 _POINTS: Final = 100
@@ -53,6 +53,17 @@ def growths(samples: Sequence[Sample]) -> list[Growth]:
         times, values = thinned(hours, column(warm, quantity), period_h)
         found.append(Growth(quantity, trend(times, values, confidence=CONFIDENCE), most))
     return found
+
+
+def rss_mb_per_h_each(samples: Sequence[Sample]) -> list[float]:
+    """Each process' slope after the warm-up, in the order in which they were started; nothing if one was replaced."""
+    warm = after_warm_up(samples)
+    hours = [one.seconds / 3600 for one in warm]
+    rows = [[float(mb) for mb in one.rss_mb_each.split()] for one in warm]
+    if len({len(row) for row in rows}) > 1:
+        return []
+    period_h = (hours[-1] - hours[0]) / _POINTS
+    return [round(theil_sen(*thinned(hours, values, period_h)), 2) for values in zip(*rows, strict=True)]
 
 
 def after_warm_up(samples: Sequence[Sample]) -> list[Sample]:

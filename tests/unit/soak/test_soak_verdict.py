@@ -8,7 +8,7 @@ import pytest
 
 from tests.soak.plan import REMEMBERS, SoakPlan
 from tests.soak.sampling import NAMES, Sample, SampleFile
-from tests.soak.verdict import after_warm_up, growths, lateness_ms
+from tests.soak.verdict import after_warm_up, growths, lateness_ms, rss_mb_per_h_each
 
 TWO_HOURS_S = 7_200
 EVERY_S = 15
@@ -21,10 +21,12 @@ def samples(*, leak_mb_per_h: float = 0.0, descriptors_per_h: float = 0.0, seed:
     for seconds in range(EVERY_S, TWO_HOURS_S + 1, EVERY_S):
         hours, warm = seconds / 3600, min(1.0, seconds / TWO_HOURS_S * REMEMBERS)
         late = 10 * seconds
+        rss_mb = 230 + 30 * warm + dice.gauss(0, 0.5) + leak_mb_per_h * hours
         found.append(
             Sample(
                 seconds=seconds,
-                rss_mb=230 + 30 * warm + dice.gauss(0, 0.5) + leak_mb_per_h * hours,
+                rss_mb=rss_mb,
+                rss_mb_each=f"60.0 {rss_mb - 100:.1f} 40.0",
                 descriptors=90 + dice.randint(-3, 3) + int(descriptors_per_h * hours),
                 threads=12,
                 tasks=40 + dice.randint(-4, 4),
@@ -57,6 +59,14 @@ def test_a_leak_is_caught(leak_mb_per_h: float) -> None:
     assert rss.quantity == "rss_mb"
     assert rss.trend.slope == pytest.approx(leak_mb_per_h, rel=0.3)
     assert "GROWS" in str(rss)
+
+
+def test_who_grows_is_told() -> None:
+    supervisor, state_owner, worker = rss_mb_per_h_each(samples(leak_mb_per_h=30))
+    assert supervisor == worker == 0
+    assert state_owner == pytest.approx(30, rel=0.1)
+    *others, last = samples()
+    assert rss_mb_per_h_each([*others, replace(last, rss_mb_each="60.0 40.0")]) == []
 
 
 def test_descriptors_that_are_not_closed_are_caught() -> None:
