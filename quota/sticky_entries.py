@@ -10,7 +10,7 @@ MOST_FURTHER_REFUSALS: Final = 5
 """No client has more requests in flight for an idempotent producer, since brokers keep the latest five batches. Where
 topics keep more one day (KIP-1269), who has more in flight is closed when it is refused, and loses nothing."""
 
-MOST_FORWARDED_OF_ID: Final = 100_000
+MOST_FORWARDED_OF_ID = 100_000
 """Partitions of one watched id, about 9 MB. What is beyond takes the place of all others at once."""
 
 TOPIC_AS_PARTITIONS: Final = 8

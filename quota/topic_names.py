@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-MOST_ALIASES: Final = 100_000
+MOST_ALIASES = 100_000
 """Topic ids whose names are known; the oldest is forgotten first."""
 
 TOPIC_ID_PREFIX: Final = b"\x00"

@@ -17,7 +17,7 @@ from typing import Final
 
 from pidgate.quota.entities import MOST_USERS, User
 
-WATCHED_IDS_PER_USER: Final = 50_000
+WATCHED_IDS_PER_USER = 50_000
 """About 20 MB."""
 
 MOST_WATCHED: Final = 500_000
@@ -28,7 +28,7 @@ MOST_WATCHED_USERS: Final = MOST_USERS
 MOST_WATCHED_WHEN_ADMITTED: Final = 5_000
 """Of one user, so that admissions leave room for refusals."""
 
-MOST_ADMITTED_WATCHED: Final = 10_000
+MOST_ADMITTED_WATCHED = 10_000
 """Of all users, in a period: about 9 MB. Thousands of users may bring millions of ids in an hour, each paid for."""
 
 MOST_NOTED_WATCHED: Final = 50_000
@@ -37,7 +37,7 @@ MOST_NOTED_WATCHED: Final = 50_000
 MOST_CUT_OF_USER: Final = 20_000
 """About 5 MB. They cost a client nothing: a request that is refused, and a connection that is closed."""
 
-MOST_CUT_AT_ONCE: Final = 1_000
+MOST_CUT_AT_ONCE = 1_000
 """Of a connection that closes. To note more takes as long as to end all of its entries."""
 
 MOST_CUT: Final = 200_000

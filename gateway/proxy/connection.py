@@ -242,6 +242,8 @@ class ConnectionContext:
         self.counters.connections_open += 1
         log.debug(Event.CONNECTION_OPENED, **channel.describe())
         shared = self.shared
+        if self.authentication.required is False:
+            channel.authentication_learnt()  # since it was accepted; from now on it is told
         shared.connection_quotas.opened(channel, channel.give_way, self.now_ms())
         if channel.address_is_known:
             self.addressed(channel.session.address, channel.close)

@@ -33,6 +33,18 @@ def test_such_a_call_is_noticed() -> None:
     assert not list(calls_in_bounds("rest = data[len(first) : min(a, b)]"))
 
 
+LOWERED_BY_TESTS = frozenset(
+    {
+        "MOST_ADMITTED_WATCHED",
+        "MOST_ALIASES",
+        "MOST_CUT_AT_ONCE",
+        "MOST_FORWARDED_OF_ID",
+        "WATCHED_IDS_PER_USER",
+    }
+)
+"""Bounds that tests of compiled modules lower; no request that is known asks for them."""
+
+
 def looked_up(source: str) -> Iterator[str]:
     """Constants that are not Final: each use of one is a look into a dict, and of one that is Final an instruction."""
     for node in ast.parse(source).body:
@@ -47,7 +59,7 @@ def looked_up(source: str) -> Iterator[str]:
 
 @pytest.mark.parametrize("module", hot_modules())
 def test_each_constant_is_final(module: str) -> None:
-    assert not list(looked_up((ROOT / module).read_text("utf-8")))
+    assert set(looked_up((ROOT / module).read_text("utf-8"))) <= LOWERED_BY_TESTS
 
 
 def test_one_that_is_not_is_noticed() -> None:
