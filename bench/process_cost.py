@@ -46,13 +46,6 @@ def cost_of(pid: int) -> ProcessCost:
     return ProcessCost(cpu_ns, wakeups, rss_bytes)
 
 
-def resident_bytes(pid: int) -> int:
-    """Return the resident memory of `pid` alone; 0 when it has ended."""
-    with suppress(*_ENDED):
-        return _status(Path(f"/proc/{pid}"), "VmRSS") * 1024
-    return 0
-
-
 def cost_of_watched(pid: int | None) -> ProcessCost:
     """Return the cost of a process; nothing without one."""
     return cost_of(pid) if pid else ProcessCost(0, 0, 0)

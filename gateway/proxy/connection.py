@@ -243,7 +243,7 @@ class ConnectionContext:
         log.debug(Event.CONNECTION_OPENED, **channel.describe())
         shared = self.shared
         if self.authentication.required is False:
-            channel.authentication_learnt()  # since it was accepted; from now on it is told
+            channel.authentication_learnt()  # learnt after it was made, and before it was one of these
         shared.connection_quotas.opened(channel, channel.give_way, self.now_ms())
         if channel.address_is_known:
             self.addressed(channel.session.address, channel.close)

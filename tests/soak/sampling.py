@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 
-from bench.process_cost import cost_of, family, resident_bytes
+from bench.process_cost import cost_of, family
 from pidgate.sandbox.gateway import GatewayProcess
 
 
@@ -52,7 +52,7 @@ def sample(gateway: GatewayProcess, seconds: float) -> Sample:
     return Sample(
         seconds=round(seconds, 1),
         rss_mb=round(cost.rss_bytes / 1e6, 3),
-        rss_mb_each=" ".join(f"{resident_bytes(pid) / 1e6:.1f}" for pid in sorted(members)),
+        rss_mb_each=" ".join(f"{_resident_bytes(pid) / 1e6:.1f}" for pid in sorted(members)),
         descriptors=sum(_entries(pid, "fd") for pid in members),
         threads=sum(_entries(pid, "task") for pid in members),
         tasks=int(metrics.value("pidgate_event_loop_tasks")),
@@ -72,6 +72,13 @@ def sample(gateway: GatewayProcess, seconds: float) -> Sample:
 def _entries(pid: int, folder: str) -> int:
     with suppress(FileNotFoundError, ProcessLookupError):
         return len(os.listdir(f"/proc/{pid}/{folder}"))
+    return 0
+
+
+def _resident_bytes(pid: int) -> int:
+    with suppress(FileNotFoundError, ProcessLookupError):
+        resident_pages = Path(f"/proc/{pid}/statm").read_text().split()[1]
+        return int(resident_pages) * resource.getpagesize()
     return 0
 
 
