@@ -1,14 +1,12 @@
 """The gateway as a process when its peers misbehave: memory bounded, others go on, ends in time."""
 
 import contextlib
-import resource
 import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -18,6 +16,7 @@ from pidgate.sandbox.kafka import Cluster
 from pidgate.sandbox.log_checker import check, read_log
 from pidgate.sandbox.spec import ClusterSpec
 from pidgate.sandbox.topics import create_topic
+from tests.hostile.cost import memory_bytes
 from tests.support.clients.load import Load
 from tests.support.clients.process import ClientProcess
 from tests.support.frames import produce_request, record_batch
@@ -38,8 +37,8 @@ def broker() -> Iterator[Cluster]:
 
 
 def rss_mb(gateway: GatewayProcess) -> float:
-    pages = int(Path(f"/proc/{gateway.pid}/statm").read_text().split()[1])
-    return pages * resource.getpagesize() / MB
+    assert gateway.pid is not None
+    return memory_bytes(gateway.pid, "VmRSS") / MB
 
 
 def produce(

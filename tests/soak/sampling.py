@@ -12,6 +12,7 @@ from pathlib import Path
 
 from bench.process_cost import cost_of, family
 from pidgate.sandbox.gateway import GatewayProcess
+from tests.hostile.cost import memory_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +78,7 @@ def _entries(pid: int, folder: str) -> int:
 
 def _resident_bytes(pid: int) -> int:
     with suppress(FileNotFoundError, ProcessLookupError):
-        resident_pages = Path(f"/proc/{pid}/statm").read_text().split()[1]
-        return int(resident_pages) * resource.getpagesize()
+        return memory_bytes(pid, "VmRSS")
     return 0
 
 

@@ -46,24 +46,25 @@ class Growth:
 def growths(samples: Sequence[Sample]) -> list[Growth]:
     """Each quantity's trend after the warm-up. Raises ValueError for too few samples."""
     warm = after_warm_up(samples)
-    hours = [one.seconds / 3600 for one in warm]
-    period_h = (hours[-1] - hours[0]) / _POINTS
-    found = []
-    for quantity, most in LIMITS.items():
-        times, values = thinned(hours, column(warm, quantity), period_h)
-        found.append(Growth(quantity, trend(times, values, confidence=CONFIDENCE), most))
-    return found
+    return [
+        Growth(quantity, trend(*_points(warm, column(warm, quantity)), confidence=CONFIDENCE), most)
+        for quantity, most in LIMITS.items()
+    ]
 
 
 def rss_mb_per_h_each(samples: Sequence[Sample]) -> list[float]:
     """Each process' slope after the warm-up, in the order in which they were started; nothing if one was replaced."""
     warm = after_warm_up(samples)
-    hours = [one.seconds / 3600 for one in warm]
     rows = [[float(mb) for mb in one.rss_mb_each.split()] for one in warm]
     if len({len(row) for row in rows}) > 1:
         return []
-    period_h = (hours[-1] - hours[0]) / _POINTS
-    return [round(theil_sen(*thinned(hours, values, period_h)), 2) for values in zip(*rows, strict=True)]
+    return [round(theil_sen(*_points(warm, values)), 2) for values in zip(*rows, strict=True)]
+
+
+def _points(samples: Sequence[Sample], values: Sequence[float]) -> tuple[list[float], list[float]]:
+    """Return hours and values of a trend: some hundred medians."""
+    hours = [one.seconds / 3600 for one in samples]
+    return thinned(hours, values, (hours[-1] - hours[0]) / _POINTS)
 
 
 def after_warm_up(samples: Sequence[Sample]) -> list[Sample]:
