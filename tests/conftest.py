@@ -10,9 +10,14 @@ is kept together by `Whole`. The mark xdist_group does not do it: pytest-xdist 3
 pytest 9.2 no longer reads, so that Spark ran in every process and each fixture of a module was made twice.
 
 An error outside of tests ends the process it is in, and what pytest-xdist says in the end is only that tests are
-missing: the first such error is printed last. The text of a failed test must not be one (`sendable`).
+missing: the first such error is printed last. The text of a failed test must not be one (`sendable`). A process that
+is gone ends the run: with one in its place pytest-xdist 3.8 waits for ever (its issue 1323).
+
+A comparison that fails is explained in the same way everywhere, and in no time: with CI set pytest explains it whole,
+which for megabytes takes minutes, also where a mutant is to fail.
 """
 
+import os
 import re
 import signal
 from collections.abc import Generator, Iterator, Sequence
@@ -28,6 +33,9 @@ from tests.support.by_night import is_by_night
 from tests.support.clusters import Choice, choose
 from tests.support.inputs import INPUTS, ROOT, unchanged
 from tests.support.reports import sendable
+
+for variable in ("CI", "BUILD_NUMBER"):
+    os.environ.pop(variable, None)
 
 CHOICE = pytest.StashKey[Choice]()
 
@@ -143,6 +151,7 @@ def pytest_configure(config: pytest.Config) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.getoption("max_suite_reruns", None) is None:
         config.option.max_suite_reruns = REAL_RERUNS
+    vars(config.option)["maxworkerrestart"] = "0"
     config.stash[CHOICE] = choose()
 
 
