@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from pidgate.protocol.errors import ErrorCode, FrameTooLarge, UnsupportedVersion
@@ -34,6 +35,8 @@ METADATA_PROBE_VERSION: Final = 12
 NO_PRODUCER_ID: Final = -1
 NO_PRODUCER_EPOCH: Final = -1
 
+_MOST_REMEMBERED_BYTES: Final = 16_384
+"""Of an ApiVersions answer; Kafka 4.3's has some 600."""
 _RANGE = struct.Struct(">hhh")
 _REQUEST_HEAD = struct.Struct(">hhi")
 _CORRELATION_ID = struct.Struct(">i")
@@ -101,7 +104,15 @@ def cap_api_versions(buf: Buffer, start: int, end: int, request_version: int) ->
     does not know the request's version answers in v0 with UNSUPPORTED_VERSION (KIP-511). Raises FrameTooLarge for more
     than MOST_API_RANGES.
     """
-    reader = answer_reader(buf, start, end, API_VERSIONS, request_version)
+    head_end = answer_reader(buf, start, end, API_VERSIONS, request_version).pos
+    body = bytes(buf[head_end:end])
+    # A broker says the same to every client, until its features change.
+    cut = _cut_before if len(body) <= _MOST_REMEMBERED_BYTES else _cut
+    return framed(buf[start:head_end], cut(body, request_version))
+
+
+def _cut(body: bytes, request_version: int) -> bytes:
+    reader = Reader(body, 0, len(body), flexible=False)
     body_version = 0 if reader.i16() == ErrorCode.UNSUPPORTED_VERSION else request_version
     reader.flexible = is_flexible(API_VERSIONS, body_version)
     head_end = reader.pos
@@ -111,18 +122,21 @@ def cap_api_versions(buf: Buffer, start: int, end: int, request_version: int) ->
         raise FrameTooLarge(f"an ApiVersions answer of {count} APIs, {MOST_API_RANGES} are read")
     for _ in range(count):
         at = reader.skip(_RANGE.size)
-        api_key, min_version, max_version = _RANGE.unpack_from(buf, at)
+        api_key, min_version, max_version = _RANGE.unpack_from(body, at)
         reader.skip_tags()
         offered = cap(api_key, min_version, max_version)
         if offered is not None:
-            kept.append(_RANGE.pack(api_key, *offered) + bytes(buf[at + _RANGE.size : reader.pos]))
+            kept.append(_RANGE.pack(api_key, *offered) + body[at + _RANGE.size : reader.pos])
     tail = reader.pos
     if body_version >= 1:
         reader.i32()  # throttle_time_ms
     reader.skip_tags()
     reader.finish()
     kept_count = array_count(len(kept), flexible=reader.flexible)
-    return framed(buf[start:head_end], kept_count, *kept, buf[tail:end])
+    return b"".join((body[:head_end], kept_count, *kept, body[tail:]))
+
+
+_cut_before = lru_cache(maxsize=16)(_cut)
 
 
 def too_new_api_versions(correlation_id: int) -> bytes:

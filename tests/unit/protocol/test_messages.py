@@ -195,6 +195,18 @@ def test_ranges_are_cut_and_all_else_is_kept(version: int, ranges: dict[int, lis
     assert answer == (0, {key: tuple(both) for key, both in cut.items()})
 
 
+@pytest.mark.parametrize("tag_bytes", [0, 20_000])
+def test_the_same_answer_to_another_request_has_the_number_of_that(tag_bytes: int) -> None:
+    """Also where the answer is too large to be remembered."""
+    tags = b"\x01\x63" + uvarint(tag_bytes) + bytes(tag_bytes)
+    body = struct.pack(">hBhhhB", 0, 2, 0, 0, 99, 0) + bytes(4) + tags
+    for correlation_id in (1, 2, 1 << 30):
+        number = struct.pack(">i", correlation_id)
+        frame = framed(number, body)
+        cut = struct.pack(">hBhhhB", 0, 2, 0, *cap(0, 0, 99), 0)  # type: ignore[misc]
+        assert messages.cap_api_versions(frame, 4, len(frame), 3) == framed(number, cut, bytes(4), tags)
+
+
 def test_unknown_tags_survive_the_cut() -> None:
     entry_tag = b"\x01" + uvarint(300) + b"\x03abc"
     tail = b"\x00\x00\x00\x05" + b"\x02" + b"\x01\x08" + bytes(8) + uvarint(4000) + b"\x02hi"
