@@ -5,11 +5,12 @@ import platform
 import re
 import resource
 import subprocess
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
 
-from bench.process_cost import family
+from bench.process_cost import ENDED, family
 
 OPEN_FILES_SLACK = 600
 """Files that a process has open beside its connections; a broker also its logs and their indexes."""
@@ -81,10 +82,12 @@ def placement(pinned: bool) -> Placement:
 
 
 def pin(pid: int, cpus: set[int] | None) -> None:
-    """Move all threads of a process and of its children."""
+    """Move all threads of a process and of its children that are alive."""
     for member in family(pid) if cpus else ():
-        for task in Path(f"/proc/{member}/task").iterdir():
-            os.sched_setaffinity(int(task.name), cpus or set())
+        with suppress(*ENDED):
+            for task in Path(f"/proc/{member}/task").iterdir():
+                with suppress(*ENDED):
+                    os.sched_setaffinity(int(task.name), cpus or set())
 
 
 def come_first(pid: int, nice: int) -> None:

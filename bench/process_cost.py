@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-_ENDED: Final = (FileNotFoundError, ProcessLookupError)
-"""Between being listed and being looked at: a JVM's do so all the time."""
+ENDED: Final = (FileNotFoundError, ProcessLookupError)
+"""Raised of what ends between being listed and being looked at: threads of a JVM do so all the time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +37,10 @@ def cost_of(pid: int) -> ProcessCost:
     for member in family(pid):
         process = Path(f"/proc/{member}")
         # Whom it has started may end while it is looked at; it itself has to be there.
-        with nullcontext() if member == pid else suppress(*_ENDED):
+        with nullcontext() if member == pid else suppress(*ENDED):
             rss_bytes += _status(process, "VmRSS") * 1024
             for task in (process / "task").iterdir():
-                with suppress(*_ENDED):
+                with suppress(*ENDED):
                     cpu_ns += int((task / "schedstat").read_text().split()[0])
                     wakeups += _status(task, "voluntary_ctxt_switches")
     return ProcessCost(cpu_ns, wakeups, rss_bytes)
@@ -64,7 +64,7 @@ def family(pid: int) -> list[int]:
     """`pid` and its descendants, by who is whose parent: threads come and go too fast to be asked."""
     children: dict[int, list[int]] = {}
     for status in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(*_ENDED):
+        with suppress(*ENDED):
             parent = int(status.read_text().rpartition(")")[2].split()[1])
             children.setdefault(parent, []).append(int(status.parent.name))
     members = [pid]
