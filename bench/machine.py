@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
 
-from bench.process_cost import ENDED, family
+from bench.process_cost import ENDED, threads
 
 OPEN_FILES_SLACK = 600
 """Files that a process has open beside its connections; a broker also its logs and their indexes."""
@@ -83,11 +83,9 @@ def placement(pinned: bool) -> Placement:
 
 def pin(pid: int, cpus: set[int] | None) -> None:
     """Move all threads of a process and of its children that are alive."""
-    for member in family(pid) if cpus else ():
+    for task in threads(pid) if cpus else ():
         with suppress(*ENDED):
-            for task in Path(f"/proc/{member}/task").iterdir():
-                with suppress(*ENDED):
-                    os.sched_setaffinity(int(task.name), cpus or set())
+            os.sched_setaffinity(int(task.name), cpus or set())
 
 
 def come_first(pid: int, nice: int) -> None:

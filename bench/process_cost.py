@@ -53,11 +53,23 @@ def cost_of_watched(pid: int | None) -> ProcessCost:
 
 def waited_for_core_ns(pid: int) -> int:
     """Return how long the threads of `pid` and its descendants were ready to run and did not get a processor."""
-    return sum(
-        int((task / "schedstat").read_text().split()[1])
-        for member in family(pid)
-        for task in Path(f"/proc/{member}/task").iterdir()
-    )
+    waited_ns = 0
+    for task in threads(pid):
+        with suppress(*ENDED):
+            waited_ns += int((task / "schedstat").read_text().split()[1])
+    return waited_ns
+
+
+def threads(pid: int) -> list[Path]:
+    """Return the threads of `pid` and its descendants, as folders below /proc; each may end while it is looked at.
+
+    FileNotFoundError when `pid` is gone.
+    """
+    found: list[Path] = []
+    for member in family(pid):
+        with nullcontext() if member == pid else suppress(*ENDED):
+            found += Path(f"/proc/{member}/task").iterdir()
+    return found
 
 
 def family(pid: int) -> list[int]:

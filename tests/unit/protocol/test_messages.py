@@ -203,7 +203,7 @@ def test_the_same_answer_to_another_request_has_the_number_of_that(tag_bytes: in
     for correlation_id in (1, 2, 1 << 30):
         number = struct.pack(">i", correlation_id)
         frame = framed(number, body)
-        cut = struct.pack(">hBhhhB", 0, 2, 0, *cap(0, 0, 99), 0)  # type: ignore[misc]
+        cut = struct.pack(">hBhhhB", 0, 2, 0, 0, 13, 0)
         assert messages.cap_api_versions(frame, 4, len(frame), 3) == framed(number, cut, bytes(4), tags)
 
 

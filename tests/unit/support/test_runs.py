@@ -12,18 +12,20 @@ def run_of(tests: str, folder: Path, *arguments: str) -> str:
     """Run the tests as CI does; what was printed. Raises TimeoutExpired where it does not end within a minute."""
     module = folder / "test_them.py"
     module.write_text(tests)
+    # What fails here is not the project's last failure: nothing is kept for --last-failed.
+    pytest = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-c",
+        "pyproject.toml",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "tests.conftest",
+    ]
     return subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-p",
-            "tests.conftest",
-            "-c",
-            "pyproject.toml",
-            str(module),
-            *arguments,
-        ],
+        [*pytest, str(module), *arguments],
         cwd=ROOT,
         env={**os.environ, "CI": "true"},
         capture_output=True,
