@@ -30,13 +30,13 @@ class Restorer:
 
     def restore_id(
         self, user: User, producer_id: int, used_ms: int, now_ms: int, *, transactional: bool = False
-    ) -> None:
+    ) -> bool:
         """Remember an id admitted or refreshed at `used_ms` (below 0: before the machine booted), uncharged.
 
-        Uses too old to count are skipped. Histories should come in the order of time: what is out of order is
-        remembered for longer.
+        Returns whether it was unseen; uses too old to count are skipped. Histories should come in the order of time:
+        what is out of order is remembered for longer.
         """
-        self._restore(user, producer_id, used_ms, now_ms, transactional)
+        return self._restore(user, producer_id, used_ms, now_ms, transactional)
 
     def restore_grace(
         self, user: User, producer_id: int, used_ms: int, now_ms: int, *, transactional: bool = False
@@ -76,7 +76,7 @@ class Restorer:
         bucket.restore(units, token_units, at_ms)
 
     def restore_cluster_charges(self, charged_ms: Iterable[int]) -> None:
-        """Charge the cluster's bucket at these times: no event holds its balance.
+        """Charge the cluster's bucket at these times, those of ids that were unseen: no event holds its balance.
 
         Charges that an imported balance includes are skipped; without one the bucket was full at the first.
         """

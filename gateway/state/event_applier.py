@@ -146,8 +146,9 @@ class EventApplier:
                     # No bucket was asked: it passed in the first moments of a cold start, before its grace began.
                     state.restore_grace(user, producer_id, at_ms, now_ms, transactional=transactional)
                 elif admitted:
-                    restore_id(user, producer_id, at_ms, now_ms, transactional=transactional)
-                    if charged_ms is not None and reason in _CHARGED:
+                    unseen = restore_id(user, producer_id, at_ms, now_ms, transactional=transactional)
+                    # Two gateways may have let it in at the same time, and the journal has what the topic has.
+                    if unseen and charged_ms is not None and reason in _CHARGED:
                         charged_ms.append(at_ms)
                 elif watch is not None and now_ms - at_ms < WATCH_MS:
                     watch(user, producer_id, now_ms)

@@ -108,8 +108,10 @@ def restore(
                 user, producer_id, at_ms, now_ms, transactional=decision.transactional
             )
         else:
-            state.restorer.restore_id(user, producer_id, at_ms, now_ms, transactional=decision.transactional)
-            if decision.reason in _CHARGED:
+            unseen = state.restorer.restore_id(
+                user, producer_id, at_ms, now_ms, transactional=decision.transactional
+            )
+            if unseen and decision.reason in _CHARGED:
                 charged_ms.append(at_ms)
         if decision.tokens_after is not None and (user not in newest or at_ms >= newest[user][0]):
             newest[user] = at_ms, decision, record.token_units

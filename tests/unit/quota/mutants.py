@@ -99,9 +99,10 @@ class FutureUses(ProducerIdQuota):
 class _RestoredAsNew(Restorer):
     def restore_id(
         self, user: User, producer_id: int, used_ms: int, now_ms: int, *, transactional: bool = False
-    ) -> None:
-        super().restore_id(user, producer_id, used_ms, now_ms, transactional=transactional)
+    ) -> bool:
+        unseen = super().restore_id(user, producer_id, used_ms, now_ms, transactional=transactional)
         self._table.charge(self._table.live(user, now_ms), TokenBucket.charge, used_ms)
+        return unseen
 
 
 class RestoredAsNew(ProducerIdQuota):

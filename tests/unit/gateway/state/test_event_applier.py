@@ -11,6 +11,7 @@ from pidgate.gateway.state.event_applier import EventApplier
 from pidgate.gateway.topics.records import EventRecord
 from pidgate.quota.entities import User, unidentified
 from pidgate.quota.producer_ids import ProducerIdQuota
+from pidgate.quota.restoring import Restorer
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
 from pidgate.quota.state import new_id_question
 from pidgate.quota.sticky import WATCH_MS
@@ -293,6 +294,33 @@ class TestClusterBucket:
         applier.restore(told, state.restorer, NOW_MS, WALL_MS)
         applier.finish_restore(state.restorer)
         assert self.units(state) == 9  # full again after the hour; then one for bob's
+
+    def told_twice_is_charged_once(self) -> bool:
+        """The rule: two gateways let it in at the same time, or it is in the journal and in the topic."""
+        state, applier = self.cluster(), EventApplier("me", TOKEN, counts_charges=True)
+        told = [
+            record(5_000, producer_id=1, tokens_after=None),
+            record(4_000, producer_id=1, incarnation="third", tokens_after=None),
+        ]
+        applier.restore_journal([one.value for one in told], state.restorer, NOW_MS, WALL_MS)
+        applier.restore(told, state.restorer, NOW_MS, WALL_MS)
+        applier.finish_restore(state.restorer)
+        return self.units(state) == pytest.approx(9, abs=0.02)
+
+    def test_an_id_that_is_told_twice_is_charged_once(self) -> None:
+        assert self.told_twice_is_charged_once()
+
+    def test_a_mutant_that_charges_what_is_told_twice_is_noticed(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        restores = Restorer.restore_id
+
+        def as_unseen(restorer: Restorer, *arguments: Any, **more: Any) -> bool:
+            restores(restorer, *arguments, **more)
+            return True
+
+        monkeypatch.setattr(Restorer, "restore_id", as_unseen)
+        assert not self.told_twice_is_charged_once()
 
     def test_what_an_imported_balance_holds_already_is_not_charged_again(self) -> None:
         before = self.cluster()
