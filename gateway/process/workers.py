@@ -135,6 +135,8 @@ class Workers:
         self._send_refused(user, [producer_id])
 
     def learn_topic_id(self, topic_id: bytes) -> None:
+        if topic_id in self._topic_ids:
+            return
         self._topic_ids.append(topic_id)
         self._send_to_all(Kind.TOPIC_ID, topic_id)
 
