@@ -98,6 +98,15 @@ class OwnIdentity(UpstreamIdentity):
         """Note nothing: the password is read anew for each login."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Token:
+    """A user's token: when a new one is asked for, and until when brokers take this one."""
+
+    login: UpstreamLogin
+    renewed_from_ms: int
+    expires_ms: int
+
+
 class TokenIdentity(UpstreamIdentity):
     """Every client that has shown a certificate is its user, by a delegation token."""
 
@@ -112,8 +121,7 @@ class TokenIdentity(UpstreamIdentity):
         self._mechanism = sasl.mechanism if sasl.mechanism != "PLAIN" else DEFAULT_MECHANISM
         self._brokers = brokers
         self._now_ms = now_ms
-        self._tokens: dict[User, tuple[UpstreamLogin, int]] = {}
-        """With the time from which on a new one is made."""
+        self._tokens: dict[User, _Token] = {}
         self._asked: dict[User, asyncio.Task[UpstreamLogin]] = {}
 
     async def login_of(self, user: User, *, is_certified: bool) -> UpstreamLogin | None:
@@ -129,14 +137,21 @@ class TokenIdentity(UpstreamIdentity):
                 f"{LONGEST_NAME} get no token; shorten it with tls.ssl_principal_mapping_rules"
             )
         kept = self._tokens.pop(user, None)
-        if kept is not None and self._now_ms() < kept[1]:
+        if kept is not None and self._now_ms() < kept.expires_ms:
             self._tokens[user] = kept
-            return kept[0]
+            if self._now_ms() < kept.renewed_from_ms:
+                return kept.login
         task = self._asked.get(user)
         if task is None:
             task = self._asked[user] = asyncio.get_running_loop().create_task(self._take(user))
             task.add_done_callback(partial(self._asked_for, user))
-        return await asyncio.shield(task)
+        try:
+            return await asyncio.shield(task)
+        except NoIdentity:
+            kept = self._tokens.get(user)
+            if kept is None or self._now_ms() >= kept.expires_ms:
+                raise
+            return kept.login  # it is good for a while, and brokers may give another one by then
 
     def _asked_for(self, user: User, task: asyncio.Task[UpstreamLogin]) -> None:
         del self._asked[user]
@@ -145,7 +160,7 @@ class TokenIdentity(UpstreamIdentity):
 
     def refused(self, user: User, login: UpstreamLogin) -> None:
         kept = self._tokens.get(user)
-        if kept is not None and kept[0] is login:
+        if kept is not None and kept.login is login:
             del self._tokens[user]
 
     async def _take(self, user: User) -> UpstreamLogin:
@@ -158,7 +173,8 @@ class TokenIdentity(UpstreamIdentity):
             reason = _REFUSALS.get(token.error_code, "no token")
             raise NoIdentity(f"{reason} (CreateDelegationToken for {user}: error {token.error_code})")
         taken = UpstreamLogin(token.token_id, self._mechanism, token.password, TOKEN_EXTENSION, True)
-        self._tokens[user] = taken, self._now_ms() + token.life_ms * 3 // 4
+        now_ms = self._now_ms()
+        self._tokens[user] = _Token(taken, now_ms + token.life_ms * 3 // 4, now_ms + token.life_ms)
         if len(self._tokens) > MOST_TOKENS:
             del self._tokens[next(iter(self._tokens))]
         return taken

@@ -67,8 +67,7 @@ class Upstream:
             host, port = channel.server = targets.pop(0)
             tried.add((host, port))
             try:
-                async with asyncio.timeout(self._shared.connect_timeout_ms / 1000):
-                    await self._open(channel, host, port)
+                await self._open(channel, host, port)
             except TimeoutError:
                 failure = f"{host}:{port} did not answer within {self._shared.connect_timeout_ms} ms"
                 cause = "timeout"
@@ -125,9 +124,16 @@ class Upstream:
     ) -> int:
         """Connect, set up TLS where it is configured, and log in by the exchange, if there is one.
 
-        Returns the session's lifetime in ms, 0: it has none. Raises NotSecured, LoginRefused, KafkaProtocolError,
-        OSError, ValueError, OverflowError.
+        Returns the session's lifetime in ms, 0: it has none. Raises TimeoutError, NotSecured, LoginRefused,
+        KafkaProtocolError, OSError, ValueError, OverflowError.
         """
+        # Here, not around the question for a login: how long another broker takes says nothing of this one.
+        async with asyncio.timeout(self._shared.connect_timeout_ms / 1000):
+            return await self._connect_in_time(channel, host, port, exchange)
+
+    async def _connect_in_time(
+        self, channel: ClientChannel, host: str, port: int, exchange: Generator[Build, bytes, int] | None
+    ) -> int:
         loop, tls = self._shared.loop, self._shared.upstream_tls
         header = _header(channel) if self._shared.sends_proxy_header else b""
         behind_tls = header if tls is None else b""

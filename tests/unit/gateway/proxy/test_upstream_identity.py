@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
+from pidgate.gateway.cluster.nodes import Nodes
+from pidgate.gateway.cluster.own_questions import OwnQuestions
+from pidgate.gateway.cluster.upstream_identity import NoIdentity, TokenIdentity
+from pidgate.gateway.config.settings import SaslSettings
+from pidgate.gateway.proxy.upstream import Upstream
 from pidgate.names import LONGEST_NAME
 from pidgate.protocol import messages
 from pidgate.protocol.delegation_tokens import CREATE_DELEGATION_TOKEN
@@ -16,7 +24,16 @@ from pidgate.protocol.frames import encode_string
 from pidgate.protocol.headers import RequestHead
 from pidgate.sandbox.certificates import Authority
 from tests.support import raw
-from tests.support.loopback import Peer, ScriptedBroker, gateway_before, run, until
+from tests.support.loopback import (
+    NODE_ID,
+    Answer,
+    Peer,
+    RunningGateway,
+    ScriptedBroker,
+    gateway_before,
+    run,
+    until,
+)
 
 SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
 LONG = "".join(f"/OU=department-{number}-{40 * 'x'}" for number in range(5))
@@ -31,6 +48,65 @@ async def _lets_in(head: RequestHead, _peer: Peer) -> bytes:
     return raw.response(
         SASL_AUTHENTICATE, head.api_version, {"auth_bytes": b""}, correlation_id=head.correlation_id
     )
+
+
+def _created(head: RequestHead, body: raw.Body) -> bytes:
+    return raw.response(head.api_key, head.api_version, body, correlation_id=head.correlation_id)
+
+
+@asynccontextmanager
+async def gateway_of_joe(
+    folder: Path,
+    creates: Answer,
+    subject: str = "/O=acme/CN=joe",
+    rules: str = "DEFAULT",
+    connect_timeout: str = "10s",
+) -> AsyncIterator[tuple[RunningGateway, ScriptedBroker, ssl.SSLContext]]:
+    """A gateway before a broker that gives tokens as `creates` says; with it the TLS of its client joe."""
+    authority = Authority(folder)
+    pair, own = authority.issue("gateway"), authority.issue("joe", subject=subject)
+    tls = {
+        "cert_file": str(pair.cert_file),
+        "key_file": str(pair.key_file),
+        "client_auth": "required",
+        "client_ca_file": str(authority.ca_file),
+        "ssl_principal_mapping_rules": rules,
+    }
+    client_tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    client_tls.load_verify_locations(authority.ca_file)
+    client_tls.load_cert_chain(own.cert_file, own.key_file)
+    async with (
+        ScriptedBroker(
+            {SASL_HANDSHAKE: _offers_plain, SASL_AUTHENTICATE: _lets_in, CREATE_DELEGATION_TOKEN: creates}
+        ) as broker,
+        gateway_before(
+            broker.address,
+            listener={"tls": tls},
+            cluster={"upstream_identity": "delegation_token"},
+            own_client={"sasl": own_sasl(folder)},
+            limits={"connect_timeout": connect_timeout},
+        ) as gateway,
+    ):
+        await until(gateway.gateway.is_ready)
+        yield gateway, broker, client_tls
+
+
+def own_sasl(folder: Path) -> dict[str, Any]:
+    """The gateway's own login."""
+    password = folder / "password"
+    password.write_text("own-secret")
+    password.chmod(0o600)
+    return {"mechanism": "PLAIN", "username": "pidgate", "password_file": str(password)}
+
+
+async def closed_as(gateway: RunningGateway, client_tls: ssl.SSLContext, port: int) -> dict[str, Any]:
+    """Have a client of joe's ask something; return the line in the log about the end of its connection."""
+    with capture_logs() as logged:
+        client = await gateway.connect(port, tls=client_tls)
+        client.send(raw.request(messages.METADATA, 9, {"topics": []}))
+        assert await client.end() == b""
+    (line,) = [line for line in logged if line["event"] == "connection_closed"]
+    return dict(line)
 
 
 @pytest.mark.parametrize(
@@ -49,48 +125,11 @@ def test_a_token_is_asked_for_the_certificates_whole_name_or_for_none(
 
     async def refuses(head: RequestHead, peer: Peer) -> bytes:
         asked.append(peer.frames[-1])
-        return raw.response(
-            head.api_key, head.api_version, {"error_code": 65}, correlation_id=head.correlation_id
-        )
-
-    authority = Authority(tmp_path)
-    pair, own = authority.issue("gateway"), authority.issue("joe", subject=subject)
-    password = tmp_path / "password"
-    password.write_text("own-secret")
-    password.chmod(0o600)
-    tls = {
-        "cert_file": str(pair.cert_file),
-        "key_file": str(pair.key_file),
-        "client_auth": "required",
-        "client_ca_file": str(authority.ca_file),
-        "ssl_principal_mapping_rules": rules,
-    }
-    sasl: dict[str, Any] = {"mechanism": "PLAIN", "username": "pidgate", "password_file": str(password)}
-    client_tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    client_tls.load_verify_locations(authority.ca_file)
-    client_tls.load_cert_chain(own.cert_file, own.key_file)
+        return _created(head, {"error_code": 65})
 
     async def scenario() -> None:
-        answers = {
-            SASL_HANDSHAKE: _offers_plain,
-            SASL_AUTHENTICATE: _lets_in,
-            CREATE_DELEGATION_TOKEN: refuses,
-        }
-        async with (
-            ScriptedBroker(answers) as broker,
-            gateway_before(
-                broker.address,
-                listener={"tls": tls},
-                cluster={"upstream_identity": "delegation_token"},
-                own_client={"sasl": sasl},
-            ) as gateway,
-        ):
-            await until(gateway.gateway.is_ready)
-            with capture_logs() as logged:
-                client = await gateway.connect(tls=client_tls)
-                client.send(raw.request(messages.METADATA, 9, {"topics": []}))
-                assert await client.end() == b""
-            (line,) = [line for line in logged if line["event"] == "connection_closed"]
+        async with gateway_of_joe(tmp_path, refuses, subject, rules) as (gateway, _broker, client_tls):
+            line = await closed_as(gateway, client_tls, gateway.port)
             assert line["cause"] == "login"
             if owner is None:
                 assert asked == []
@@ -98,5 +137,83 @@ def test_a_token_is_asked_for_the_certificates_whole_name_or_for_none(
             else:
                 (frame,) = asked
                 assert encode_string(owner, flexible=True) in frame
+
+    run(scenario())
+
+
+def no_broker_is_forgotten_for_a_slow_token(folder: Path) -> bool:
+    """The rule: how long the question for a token takes says nothing of the broker that the client asked for."""
+    nodes = dict[str, bool]()
+
+    async def never(_head: RequestHead, _peer: Peer) -> None:
+        return None
+
+    async def scenario() -> None:
+        async with gateway_of_joe(folder, never, connect_timeout="200ms") as (gateway, broker, client_tls):
+            nodes_known = gateway.gateway.traffic.shared.nodes  # type: ignore[attr-defined]
+            nodes_known.learn(NODE_ID, "127.0.0.1", broker.port)
+            line = await closed_as(gateway, client_tls, gateway.first_node_port + NODE_ID)
+            nodes["is known"] = NODE_ID in nodes_known.known
+            nodes["login"] = line["cause"] == "login" and "no broker gave a token" in line["reason"]
+
+    run(scenario())
+    return nodes == {"is known": True, "login": True}
+
+
+def test_no_broker_is_forgotten_for_a_slow_token(tmp_path: Path) -> None:
+    assert no_broker_is_forgotten_for_a_slow_token(tmp_path)
+
+
+def test_a_mutant_whose_dial_is_timed_with_the_token_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opens = Upstream._open
+
+    async def timed(upstream: Upstream, *arguments: Any) -> None:
+        async with asyncio.timeout(0.1):
+            await opens(upstream, *arguments)
+
+    monkeypatch.setattr(Upstream, "_open", timed)
+    assert not no_broker_is_forgotten_for_a_slow_token(tmp_path)
+
+
+LIFE_MS = 1_000_000
+
+
+def test_a_token_is_used_until_it_expires_where_brokers_give_no_other(tmp_path: Path) -> None:
+    """And not beyond; nor one that they refuse."""
+    gives, now_ms = [True], [0]
+
+    async def creates(head: RequestHead, _peer: Peer) -> bytes:
+        if not gives[0]:
+            return _created(head, {"error_code": 65})
+        times = {"issue_timestamp_ms": 5, "expiry_timestamp_ms": 5 + LIFE_MS, "max_timestamp_ms": 9}
+        return _created(head, {**times, "token_id": "id-1", "hmac": b"secret"})
+
+    async def scenario() -> None:
+        answers = {
+            SASL_HANDSHAKE: _offers_plain,
+            SASL_AUTHENTICATE: _lets_in,
+            CREATE_DELEGATION_TOKEN: creates,
+        }
+        async with ScriptedBroker(answers) as broker:
+            sasl, nodes = SaslSettings(**own_sasl(tmp_path)), Nodes([("127.0.0.1", broker.port)])
+            questions = OwnQuestions(sasl, lambda: "n", nodes, 5_000, None, sends_proxy_header=False)
+            identity = TokenIdentity(sasl, lambda: "n", questions, lambda: now_ms[0])
+            login = await identity.login_of("joe", is_certified=True)
+            assert login is not None
+            assert login.user == "id-1"
+            gives[0] = False
+            for now_ms[0] in (LIFE_MS * 3 // 4 - 1, LIFE_MS * 3 // 4, LIFE_MS - 1):
+                assert await identity.login_of("joe", is_certified=True) is login
+            identity.refused("joe", login)
+            with pytest.raises(NoIdentity):
+                await identity.login_of("joe", is_certified=True)
+            gives[0] = True
+            login = await identity.login_of("joe", is_certified=True)
+            gives[0] = False
+            now_ms[0] += LIFE_MS
+            with pytest.raises(NoIdentity, match="CreateTokens"):
+                await identity.login_of("joe", is_certified=True)
 
     run(scenario())
