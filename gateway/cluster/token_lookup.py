@@ -8,7 +8,7 @@ let in by a broker: nobody makes the gateway ask with tokens that do not exist.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Container, Generator
 from typing import Final
 
 from pidgate.gateway.cluster.own_questions import NotAnswered, OwnQuestions
@@ -76,7 +76,7 @@ class TokenLookup:
                     # An answer to others, who asked before, may have shown them.
                     if problem or all(self._owners.owner_of(key) is not None for key in waiting):
                         break
-                    problem = await self._learn()
+                    problem = await self._learn(waiting)
                 self._served(waiting, problem)
         finally:
             self._task = None
@@ -108,8 +108,11 @@ class TokenLookup:
                 suppressed_count=left_out,
             )
 
-    async def _learn(self) -> str:
-        """Ask for all tokens; return why there is no answer, nothing where there is one."""
+    async def _learn(self, waiting: Container[str]) -> str:
+        """Ask for all tokens, of which those that are waited for count first.
+
+        Returns why there is no answer, nothing where there is one.
+        """
         # Brokers list all tokens for each question: new ones, made one after the other, must not keep them at it.
         await asyncio.sleep(max(0, self._asked_ms + ASKED_EVERY_MS - self._now_ms()) / 1000)
         self._asked_ms = self._now_ms()
@@ -118,9 +121,13 @@ class TokenLookup:
             tokens = await _read(frame)
         except (NotAnswered, CredentialsUnreadable, KafkaProtocolError) as error:
             return str(error)
+        asked_for: list[TokenOwner] = []
         for at in range(0, len(tokens), _TOKENS_PER_TURN):
-            self._owners.learn(tokens[at : at + _TOKENS_PER_TURN])
+            some = tokens[at : at + _TOKENS_PER_TURN]
+            asked_for += (token for token in some if bounded(token[0]) in waiting)
+            self._owners.fill(some)
             await asyncio.sleep(0)
+        self._owners.learn(asked_for)
         return ""
 
 

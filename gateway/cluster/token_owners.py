@@ -7,6 +7,7 @@ answers to CreateDelegationToken and DescribeDelegationToken. A token's owner ne
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from typing import Final
 
 from pidgate.names import bounded
@@ -34,6 +35,11 @@ class TokenOwners:
         learnt = self.take(tokens)
         if learnt:
             self.on_learnt(learnt)
+
+    def fill(self, tokens: Sequence[TokenOwner]) -> None:
+        """Take owners for whom nobody has asked, as far as there is room: nobody who was asked for goes for them."""
+        unknown = (token for token in tokens if bounded(token[0]) not in self._owners)
+        self.learn(islice(unknown, max(0, self._most - len(self._owners))))
 
     def take(self, tokens: Iterable[TokenOwner]) -> list[TokenOwner]:
         """Take owners that another process has learnt; return those that were not known."""

@@ -150,3 +150,31 @@ def test_without_an_answer_nobody_is_held_up_for_good(tmp_path: Path) -> None:
             assert users(gateway) == [ALL_SUCH]
 
     run(scenario())
+
+
+MANY = 8
+"""Owners that are kept, in the test of more tokens than that."""
+
+
+def test_with_more_tokens_than_are_kept_who_waits_gets_his_owner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also the last one that brokers list; and those who were asked for before stay known."""
+
+    async def scenario() -> None:
+        brokers = Brokers(*((f"id-{number}", "bob") for number in range(2, 5 * MANY)), ("id-1", "alice"))
+        async with brokers.behind(tmp_path) as (gateway, _broker):
+            owners = gateway.gateway.traffic.shared.token_owners  # type: ignore[attr-defined]
+            monkeypatch.setattr(owners, "_most", MANY)
+            announced = list[str]()
+            owners.on_learnt = lambda learnt: announced.extend(token_id for token_id, _ in learnt)
+            await logged_in(gateway)
+            await until(lambda: users(gateway) == ["alice"])
+            assert brokers.asked == 1
+            assert len(announced) == len(owners.known()) + 1 == MANY + 1
+            assert announced[-1] == "id-1"
+            await gateway.gateway.traffic.shared.token_lookup._learn({"id-30"})  # type: ignore[attr-defined]
+            assert announced[MANY + 1 :] == ["id-30"]
+            assert owners.owner_of("id-1") == "alice"
+
+    run(scenario())
