@@ -221,6 +221,11 @@ class BudgetShare:
             self.hold(purpose, 0)
         self._has_ended = True
 
+    @property
+    def is_before_login(self) -> bool:
+        """True where it counts for all connections together that have not logged in."""
+        return (self._owner if self.total_bytes else self._owner_now()) == BEFORE_LOGIN
+
     def half_of(self, purpose: Purpose) -> Half:
         if purpose is Purpose.SMALL_FRAME:
             return self._budget.small

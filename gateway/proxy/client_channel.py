@@ -117,20 +117,27 @@ class ClientChannel(BrokerSide):
                 self._reservation.drop()
             if kept_from < end:
                 self.read_large()
-                self._reservation.keep(buf, kept_from, end)
+                if not self._reservation.keep(buf, kept_from, end):
+                    self._no_room()
+                    return
             if self.conversation.wants_attention:
                 self._after_requests(now_ms)
         except Exception as error:  # noqa: BLE001 - logged there
             self._failed(error)
 
     def eof_received(self) -> bool:
-        """The client sends no more. What is in flight is still answered; what waits behind a mute is not sent."""
+        """The client sends no more. What is in flight is still answered; what waits behind a mute is not sent, unless
+        some of it has no answer: its client has nothing else to wait for.
+        """
         self._enter(LifeEvent.CLIENT_EOF)
-        if self.conversation.awaits_answer:
+        conversation = self.conversation
+        if self.must_outlive_client:
+            return True
+        if conversation.awaits_answer:
             self._cancel_mute_timer()
         else:
             self.drop_held()
-        if self.conversation.is_quiet:
+        if conversation.is_quiet:
             self._finish("client", "the client closed")
             return False
         return True
@@ -327,7 +334,6 @@ class ClientChannel(BrokerSide):
         self.conversation.counted(pending)
         if self.conversation.pending is pending:
             self._release()
-            self._finish_if_done()
 
     def _quotas_altered(
         self, exchange: QuotaExchange, problems: list[str | None] | None, kept: Kept | None
@@ -340,7 +346,6 @@ class ClientChannel(BrokerSide):
         if self.conversation.alteration is exchange:
             alteration_answered(self.conversation)
             self._release()
-            self._finish_if_done()
 
     def _set_mute_timer(self) -> None:
         loop = self.context.loop
@@ -360,7 +365,7 @@ class ClientChannel(BrokerSide):
 
     def _release(self) -> None:
         """Go on with what is held, as far as it may go now."""
-        if self.is_gone:
+        if self.is_gone or self._gate.reasons & Pause.TOO_FAST:
             return
         now_ms = self._now_ms()
         conversation = self.conversation
@@ -375,6 +380,7 @@ class ClientChannel(BrokerSide):
                 return
             self._read_ahead.released()
             self._after_requests(now_ms)
+            self._finish_if_done()
         except Exception as error:  # noqa: BLE001 - logged there
             self._failed(error)
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from pidgate.gateway.cluster.nodes import Address
 from pidgate.gateway.logs import Event, log_mistake, logger
+from pidgate.gateway.proxy.apis.produce import has_no_answer
 from pidgate.gateway.proxy.buffers import BEFORE_LOGIN, BudgetShare
 from pidgate.gateway.proxy.connection import AgeLimits, ConnectionContext
 from pidgate.gateway.proxy.connection_state import LIFE, Life, LifeEvent
@@ -26,6 +27,9 @@ log = logger()
 
 ORDINARY_CAUSES: Final = ("client", "broker", "moved", "drain", "idle", "unreachable")
 """Connections end in these ways every day, or the cause has its line in the log already."""
+
+GIVES_WAY_NOW: Final = ("limit", "login")
+"""Causes for which a connection without a login leaves at once: whoever does not take his answers keeps no place."""
 
 ANONYMOUS: Final = "ANONYMOUS"
 """Kafka's principal of a client that did not authenticate."""
@@ -175,6 +179,11 @@ class ClientConnection(Reader):
         conversation = self.conversation
         return self._life is Life.ACCEPTED or conversation.login_missing or conversation.sasl.is_under_way
 
+    @property
+    def must_outlive_client(self) -> bool:
+        """True while something is held that has no answer."""
+        return any(has_no_answer(request) for request in self.conversation.held)
+
     def certified(self, user: User, *, is_login: bool) -> None:
         """Take the client for this user, by its certificate; `is_login`: that is all the login there is."""
         self.certificate_user = user
@@ -189,7 +198,11 @@ class ClientConnection(Reader):
             self._loop.call_soon(self.close, "limit", "its user has too many: limits.connections_per_user")
         elif delay_ms:
             self._gate.pause(Pause.TOO_FAST)
-            self._loop.call_later(delay_ms / 1000, self._gate.resume, Pause.TOO_FAST)
+            self._loop.call_later(delay_ms / 1000, self._no_longer_too_fast)
+
+    def _no_longer_too_fast(self) -> None:
+        self._gate.resume(Pause.TOO_FAST)
+        self._release()
 
     def _keep_place(self) -> None:
         """Give way no more, once a broker was asked for and no login is missing: ApiVersions alone buys no place."""
@@ -217,9 +230,19 @@ class ClientConnection(Reader):
             return
         if self._reservation.is_overdue(now_ms, limits.frame_ms):
             self.close("limit", "its frame came too slowly: limits.frame_time, or others waited for memory")
-            # Now: its socket may stay until its client has taken what was written, and others wait.
-            self._received.clear()
-            self._reservation.drop()
+            self._drop_frame()
+
+    def _no_room(self) -> None:
+        """Close: what came of its frame has no room in what strangers may hold together, not even to wait."""
+        self.close(
+            "limit", "it has not logged in, and others like it hold what limits.buffered_total leaves them"
+        )
+        self._drop_frame()
+
+    def _drop_frame(self) -> None:
+        """Forget the beginning of a frame now: the socket may stay until its client has taken what was written."""
+        self._received.clear()
+        self._reservation.drop()
 
     def _enter(self, event: LifeEvent) -> None:
         self._life = LIFE.get((self._life, event), self._life)
@@ -237,12 +260,13 @@ class ClientConnection(Reader):
         """Close when the connection waited only for what was in flight."""
         life = self._life
         if life is not CONNECTED and self.conversation.is_quiet:
-            if life is Life.HALF_CLOSED:
+            if life is Life.HALF_CLOSED and not self.must_outlive_client:
                 self._finish("client", "everything in flight was answered")
             elif life is Life.DRAINING:
                 self._finish("drain", "everything in flight was answered")
 
     def _finish(self, cause: str, reason: str) -> None:
+        is_strangers = self.awaits_login
         self._enter(LifeEvent.CLOSE)
         if not self._close_cause:
             self._close_cause = cause
@@ -250,4 +274,7 @@ class ClientConnection(Reader):
                 log.debug(Event.CONNECTION_CLOSED, cause=cause, reason=reason, **self.describe())
             else:
                 self.context.close_log.note(cause, reason, self.describe, self.context.now_ms())
-        self.close_when_written()
+        if is_strangers and cause in GIVES_WAY_NOW and self._transport is not None:
+            self._transport.abort()
+        else:
+            self.close_when_written()

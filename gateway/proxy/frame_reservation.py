@@ -60,8 +60,11 @@ class FrameReservation:
         self._looked_ms = 0
         """The latest look at the clock for this frame; 0: none yet."""
 
-    def keep(self, buf: bytes | bytearray, start: int, end: int) -> None:
-        """Keep buf[start:end], the beginning of a frame; wait for memory when there is none for the rest of it."""
+    def keep(self, buf: bytes | bytearray, start: int, end: int) -> bool:
+        """Keep buf[start:end], the beginning of a frame; wait for memory when there is none for the rest of it.
+
+        False: before a login there is no room for the wait either.
+        """
         arrived_bytes = end - start
         if not self.is_under_way:
             self.is_under_way = True
@@ -74,13 +77,13 @@ class FrameReservation:
         if not large_bytes:
             self._received.keep(buf, start, end)
             if arrived_bytes >= SCARCE_READ_BYTES and not self.is_held:
-                self._reserve_or_wait(self._frame_bytes)
-            return
+                return self._reserve_or_wait(self._frame_bytes)
+            return True
         wanted_bytes = first_large_bytes(large_bytes, arrived_bytes)
         # Asked before there is a buffer: memory that is handed out again is resident, even if nothing is read into it.
         may_hold = self._share.may_hold(self, self._purpose, wanted_bytes)
         self._received.keep_large(buf, start, end, large_bytes, wanted_bytes if may_hold else arrived_bytes)
-        self._reserve_or_wait(wanted_bytes)
+        return self._reserve_or_wait(wanted_bytes)
 
     def may_pass_on(self, frame_bytes: int, arrived_bytes: int) -> bool:
         """Count a frame as one that is passed on as it comes, if there is room for another of its length."""
@@ -139,15 +142,19 @@ class FrameReservation:
         )
         return self._reading_ms > most_ms + arrived_bytes // BYTES_PER_MS
 
-    def _reserve_or_wait(self, amount_bytes: int) -> None:
+    def _reserve_or_wait(self, amount_bytes: int) -> bool:
         share = self._share
         if share.may_hold(self, self._purpose, amount_bytes):
             self._reserve(amount_bytes)
-            return
-        self._gate.pause(Pause.BUDGET)
+            return True
         if not self.is_held:
-            share.hold(Purpose.WAITING, self._received.arrived_bytes)
+            arrived_bytes = self._received.arrived_bytes
+            if share.is_before_login and not share.may_hold(self, Purpose.WAITING, arrived_bytes):
+                return False
+            share.hold(Purpose.WAITING, arrived_bytes)
+        self._gate.pause(Pause.BUDGET)
         share.wait(self, self._purpose, amount_bytes, lambda: self._reserve(amount_bytes))
+        return True
 
     def _reserve(self, amount_bytes: int) -> None:
         self._share.hold(self._purpose, amount_bytes)

@@ -228,3 +228,14 @@ def _to_gateway_topic(context: ApiContext, request: Request, acks: int) -> Step:
         denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         answer = refusal(request.buf, request.head, 0, GATEWAY_TOPIC_MESSAGE, denied)
     return context.refuse_gateway_topic(PRODUCE, answer)
+
+
+def has_no_answer(request: Request) -> bool:
+    """Return whether it is a Produce with acks=0: for its client it was sent, who may close behind it."""
+    if request.api_key != PRODUCE:
+        return False
+    try:
+        acks, *_ = walk_counting(request.buf, request.head)
+    except KafkaProtocolError:
+        return False
+    return acks == 0

@@ -173,6 +173,9 @@ HELD_BY: Final[dict[str, tuple[str, ...]]] = {
         f"{_PROXY}refuse_init.py::test_where_the_state_owner_is_busy_it_is_refused",
     ),
     # docs/rules.md
+    "Mutes: What has no answer outlives its client": (
+        f"{_PROXY}bytes_on_a_connection.py::test_mutants_of_a_clients_end_are_noticed",
+    ),
     "What an id costs: A remembered id is never new": (
         f"{_QUOTA}layered_filter.py::test_no_false_negative_within_the_time_to_remember",
         f"{_RULES}[SlicesOfOthersAreOurs]",
@@ -195,6 +198,9 @@ HELD_BY: Final[dict[str, tuple[str, ...]]] = {
     ),
     "Restarts and fleets: A time in the future counts as now": (f"{_RULES}[FutureUses]",),
     "Restarts and fleets: The newest balance counts": (f"{_RULES}[OldestTokens]",),
+    "Restarts and fleets: Told twice is charged once": (
+        "tests/unit/gateway/state/test_event_applier.py::test_a_mutant_that_charges_what_is_told_twice_is_noticed",
+    ),
     "Restarts and fleets: Own events are not heard": (
         "tests/unit/gateway/state/test_event_applier.py::test_own_events_are_passed_over",
     ),

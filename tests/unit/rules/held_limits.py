@@ -18,7 +18,10 @@ _LIMITS: Final[dict[str, tuple[str, ...]]] = {
         f"{_CHANNEL}test_a_large_login_is_refused_by_its_head_whenever_it_comes",
         "tests/unit/gateway/cluster/test_authentication.py::test_before_the_login_a_frame_is_small",
     ),
-    "limits.buffered_total": (f"{_CHANNEL}test_half_frames_hold_no_more_than_the_budget",),
+    "limits.buffered_total": (
+        f"{_CHANNEL}test_half_frames_hold_no_more_than_the_budget",
+        f"{_PROXY}giving_way.py::test_a_mutant_that_lets_every_stranger_wait_is_noticed",
+    ),
     "limits.frame_time": (f"{_CHANNEL}test_mutants_of_the_deadline_are_noticed",),
     "limits.login_time": (f"{_SERVER}test_who_asks_nothing_is_closed_in_time",),
     "limits.idle": (f"{_CHANNEL}test_a_muted_client_may_be_idle_for_too_long_as_well",),

@@ -8,6 +8,7 @@ from uuid import UUID
 import pytest
 
 from pidgate.gateway.proxy.apis.fetch import FETCH_API, FETCH_WITH_ENDPOINTS, FetchApi
+from pidgate.gateway.proxy.client_connection import ClientConnection
 from pidgate.protocol.throttle import fetch_throttle_in, produce_throttle_at, read
 from pidgate.quota.settings import ByteQuotas, ByteRates
 from tests.support import raw
@@ -108,12 +109,53 @@ def test_the_broker_s_throttle_stays_when_it_is_longer(scene: Scene) -> None:
 
 def test_without_an_answer_the_mute_holds_all_the_same(scene: Scene) -> None:
     pair = scene.connect()
-    frame = bytearray(frame_of(4 + WINDOW + RATE))
-    at = frame.index(b"\xff\xff", 14)  # acks
-    frame[at : at + 2] = b"\0\0"
-    pair.client.receive(bytes(frame) + heartbeat(2))
-    assert pair.broker.sent() == bytes(frame)
+    frame = without_answer(4 + WINDOW + RATE)
+    pair.client.receive(frame + heartbeat(2))
+    assert pair.broker.sent() == frame
     assert pair.channel.conversation.in_flight_count == 0
+
+
+def without_answer(total_bytes: int) -> bytes:
+    """A Produce with acks=0."""
+    frame = bytearray(frame_of(total_bytes))
+    at = frame.index(b"\xff\xff", 14)
+    frame[at : at + 2] = b"\0\0"
+    return bytes(frame)
+
+
+def what_has_no_answer_outlives_its_client(scene: Scene) -> bool:
+    """The rule: a client that sent a Produce with acks=0 has nothing to wait for, and the mute is not its fault."""
+    pair = scene.connect()
+    sent = without_answer(4 + WINDOW + RATE) + without_answer(500) + without_answer(600)
+    pair.client.receive(sent)
+    assert len(pair.channel.conversation.held) == 2
+    stays = pair.channel.eof_received()
+    while pair.channel.conversation.held:  # each of them mutes anew
+        release(scene, pair)
+    return stays and pair.broker.sent() == sent and pair.client.is_closing()
+
+
+def test_what_has_no_answer_outlives_its_client(scene: Scene) -> None:
+    assert what_has_no_answer_outlives_its_client(scene)
+
+
+@pytest.mark.parametrize("mutant", ["forgets", "never closes"])
+def test_mutants_of_a_clients_end_are_noticed(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, mutant: str
+) -> None:
+    monkeypatch.setattr(ClientConnection, "must_outlive_client", mutant == "never closes")
+    assert not what_has_no_answer_outlives_its_client(scene)
+
+
+def test_what_has_an_answer_ends_with_its_client(scene: Scene) -> None:
+    """Nothing was acknowledged: its client sends it again."""
+    pair = scene.connect()
+    over = frame_of(4 + WINDOW + RATE)
+    pair.client.receive(over + frame_of(500, 2))
+    assert pair.channel.eof_received(), "the first is in flight"
+    pair.broker.receive(produce_answer(1))
+    assert pair.client.is_closing()
+    assert pair.broker.sent() == over
 
 
 def test_a_fetch_is_counted_by_its_answer(scene: Scene) -> None:

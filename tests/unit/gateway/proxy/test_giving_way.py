@@ -10,14 +10,16 @@ from collections.abc import Iterator
 import pytest
 
 from pidgate.gateway.cluster.nodes import NodePorts
+from pidgate.gateway.proxy import client_connection
 from pidgate.gateway.proxy.broker_channel import BrokerChannel
+from pidgate.gateway.proxy.buffers import LITTLE, BudgetShare
 from pidgate.gateway.proxy.client_channel import ClientChannel
 from pidgate.gateway.proxy.client_connection import ClientConnection
 from pidgate.gateway.proxy.connection import ConnectionContext
 from pidgate.gateway.proxy.connection_quotas import UNDISTURBED_MS, ConnectionLimits
 from tests.support import raw
 from tests.support.paper_transport import PaperTransport
-from tests.support.scene import LISTENER, Scene, heartbeat
+from tests.support.scene import LISTENER, MiB, Scene, heartbeat
 
 API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE = 18, 17, 36
 REFUSED = 58
@@ -43,6 +45,12 @@ class Client:
     def asks(self, api_key: int, version: int, body: raw.Body | None = None) -> None:
         self._client.receive(raw.request(api_key, version, body))
 
+    def sends(self, data: bytes) -> None:
+        self._client.receive(data)
+
+    def takes_no_answers(self) -> None:
+        self._client.waiting_bytes = 1
+
     def beats(self) -> None:
         self._client.receive(heartbeat(raw.CORRELATION_ID))
 
@@ -60,6 +68,14 @@ class Client:
     @property
     def is_open(self) -> bool:
         return not self._client.is_closing()
+
+    @property
+    def forwarded_bytes(self) -> int:
+        return 0 if self._broker is None else len(self._broker.sent())
+
+    @property
+    def is_cut_off(self) -> bool:
+        return self._client.aborted
 
 
 def still_open(scene: Scene, *clients: Client) -> list[bool]:
@@ -140,3 +156,107 @@ def test_a_certificate_is_a_login_and_no_request(scene: Scene) -> None:
         certified.channel.certified("CN=alice", is_login=True)
     client.beats()
     assert still_open(scene, silent, client) == [False, True]
+
+
+# ---- memory before a login -------------------------------------------------------------------------------
+
+BEGINNING = (300_000).to_bytes(4, "big") + raw.request(SASL_AUTHENTICATE, 2, {"auth_bytes": bytes(60_000)})[
+    4:
+]
+"""60 KB of a login of 300 KB."""
+
+
+def strangers_take_no_users_memory(scene: Scene) -> bool:
+    """The rule: what connections without a login hold together is bounded, the wait for memory included."""
+    strangers = [Client(scene) for _ in range(400)]
+    for stranger in strangers:
+        stranger.sends(BEGINNING)
+    budget = scene.budget
+    bound_bytes = budget.limit_bytes // 2 // LITTLE
+    is_bounded = budget.large.used_bytes <= bound_bytes and budget.small.used_bytes <= bound_bytes + 300_004
+    kept, others = strangers[0].is_open, {stranger.is_open for stranger in strangers[-100:]}
+    user = Client(scene)
+    user.asks(API_VERSIONS, 3)
+    user.is_answered(API_VERSIONS, 3, {})
+    user.logs_in()
+    user.beats()
+    return is_bounded and kept and others == {False} and user.is_open and not budget.is_full
+
+
+@pytest.fixture
+def small_scene() -> Iterator[Scene]:
+    made = Scene(budget_bytes=16 * MiB)
+    yield made
+    made.loop.close()
+
+
+def test_beginnings_before_a_login_are_bounded_with_what_waits(small_scene: Scene) -> None:
+    assert strangers_take_no_users_memory(small_scene)
+
+
+def test_a_mutant_that_lets_every_stranger_wait_is_noticed(
+    small_scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(BudgetShare, "is_before_login", False)
+    assert not strangers_take_no_users_memory(small_scene)
+
+
+def who_takes_no_answers_gives_way_at_once(scene: Scene) -> bool:
+    """The rule: nobody keeps a place by leaving his answers."""
+    stranger = Client(scene)
+    stranger.asks(API_VERSIONS, 3)
+    stranger.is_answered(API_VERSIONS, 3, {})
+    stranger.takes_no_answers()
+    return still_open(scene, stranger) == [False] and stranger.is_cut_off
+
+
+def test_who_takes_no_answers_gives_way_at_once(scene: Scene) -> None:
+    assert who_takes_no_answers_gives_way_at_once(scene)
+
+
+def test_a_mutant_that_lets_a_stranger_linger_is_noticed(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_connection, "GIVES_WAY_NOW", ())
+    assert not who_takes_no_answers_gives_way_at_once(scene)
+
+
+# ---- too fast after a login ------------------------------------------------------------------------------
+
+
+def nothing_of_a_user_passes_before_its_time(scene: Scene) -> bool:
+    """The rule: a request behind its login waits with its connection."""
+    scene.shared.connection_quotas.limits = ConnectionLimits(1_000, 1_000, 100, 1)
+    for _ in range(20):  # more than its burst
+        other = Client(scene)
+        other.asks(API_VERSIONS, 3)
+        other.is_answered(API_VERSIONS, 3, {})
+        other.logs_in()
+    client = Client(scene)
+    client.asks(API_VERSIONS, 3)
+    client.is_answered(API_VERSIONS, 3, {})
+    client.asks(SASL_HANDSHAKE, 1, {"mechanism": "PLAIN"})
+    client.is_answered(SASL_HANDSHAKE, 1, {"mechanisms": ["PLAIN"]})
+    login = raw.request(SASL_AUTHENTICATE, 2, {"auth_bytes": b"\0alice\0secret"})
+    client.sends(login + heartbeat(7))
+    forwarded = client.forwarded_bytes
+    client.is_answered(SASL_AUTHENTICATE, 2, {"error_code": 0})
+    waits = client.forwarded_bytes == forwarded
+    client.channel._no_longer_too_fast()
+    return waits and client.forwarded_bytes == forwarded + len(heartbeat(7))
+
+
+def test_nothing_of_a_user_passes_before_its_time(scene: Scene) -> None:
+    assert nothing_of_a_user_passes_before_its_time(scene)
+
+
+def test_a_mutant_that_only_stops_reading_is_noticed(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    releases = ClientChannel._release
+
+    def at_once(channel: ClientChannel) -> None:
+        reasons, channel._gate.reasons = channel._gate.reasons, 0
+        releases(channel)
+        channel._gate.reasons = reasons
+
+    monkeypatch.setattr(ClientChannel, "_release", at_once)
+    assert not nothing_of_a_user_passes_before_its_time(scene)
