@@ -91,7 +91,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         [scenario for scenario in SCENARIOS if wanted & {scenario.number, scenario.name}], options.quick
     )
     targets = [target for target in options.targets.split(",") if is_available(target)]
-    if not wanted <= set(names) or not targets or not set(targets) <= set(TARGETS):
+    unknown = sorted((wanted - set(names)) | (set(targets) - set(TARGETS)))
+    if unknown or not targets:
+        _say(f"there is no {', '.join(unknown)}" if unknown else "no target can be run here")
         _say(f"scenarios: {', '.join(names)}; targets: {', '.join(TARGETS)}")
         return 2
     runs = 1 if options.quick else options.runs
