@@ -302,6 +302,9 @@ class ConfigEvent(Event):
     max_live_ids: Annotated[int, "Bound of all filters together"]
     queue: Annotated[int, "Ids of one user that may wait in line"]
     sticky_entries: Annotated[int, "Refusal entries of one user"]
+    refuse_init_producer_id: Annotated[
+        bool, "Whether a user without tokens is refused new ids (InitProducerId) as well"
+    ] = False
     default_rate_milli: Annotated[int | None, "Rate of users that are not named; null: no limit"] = None
     default_transactional_ids_rate_milli: Annotated[int | None, "Their rate of new transactional ids"] = None
     default_source: Annotated[str, "Where that was set"] = "file"

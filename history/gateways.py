@@ -85,6 +85,7 @@ def config(day: Day, processes: Sequence[Incarnation]) -> Columns:
         "max_live_ids": SETTINGS.max_live_ids,
         "queue": SETTINGS.queue,
         "sticky_entries": SETTINGS.sticky_entries,
+        "refuse_init_producer_id": SETTINGS.refuse_init,
         "default_rate_milli": None,
         "default_transactional_ids_rate_milli": None,
         "default_source": "file",

@@ -35,9 +35,14 @@ def is_unidentified(user: User) -> bool:
     return user.startswith(_UNIDENTIFIED)
 
 
+def mechanism_of(user: User) -> str:
+    """Return the mechanism of an unidentified user."""
+    return user.removeprefix(_UNIDENTIFIED)
+
+
 def shown(user: User) -> str:
     """Return a user's name for people: "(unidentified OAUTHBEARER)" for such an entity."""
-    return f"(unidentified {user[1:]})" if is_unidentified(user) else user
+    return f"(unidentified {mechanism_of(user)})" if is_unidentified(user) else user
 
 
 MOST_USERS: Final = 20_000

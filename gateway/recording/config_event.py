@@ -47,6 +47,7 @@ def config_event(
         max_live_ids=ids.max_live_ids,
         queue=ids.queue,
         sticky_entries=ids.sticky_entries,
+        refuse_init_producer_id=ids.refuse_init,
         default_rate_milli=quotas.default.producer_ids_rate_milli,
         default_transactional_ids_rate_milli=quotas.default.transactional_ids_rate_milli,
         default_source=provenance.get("", _FROM_FILE).source,

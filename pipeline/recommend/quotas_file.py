@@ -1,7 +1,7 @@
 """The quotas as a file that the gateway loads as it is, with the reasons beside what was changed, and the difference.
 
-Everything in force is in it, so that nothing is lost by loading it; only users with a new rate differ. What events do
-not hold (byte rates, cold starts, listeners) is not in it. Text out; no files.
+Everything in force that events record is in it; only users with a new rate differ. What they do not record (NOT_TOLD)
+is left out. Text out; no files.
 """
 
 from __future__ import annotations
@@ -10,14 +10,20 @@ import difflib
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import groupby
+from typing import Any, Final
 
 import yaml
 
 from pidgate.pipeline.recommend.in_force import InForce
+from pidgate.quota.entities import OTHER_USERS, is_unidentified, mechanism_of
 from pidgate.units import show_duration
 
 COMMENT_WIDTH = 100
+NOT_TOLD: Final = (
+    "byte rates, what a cold start means, help_url, runtime_changes, or how the cluster is reached"
+)
+"""Settings that whoever takes the file over has to keep."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +88,16 @@ def _quotas(config: InForce | None, changes: Mapping[str, NewRate]) -> list[str]
             ["  default:", *(f"    {key}: {rate}" for key, rate in of_default.items())] if of_default else []
         )
     named: dict[str, Any] = {one["user"]: one for one in config["quotas"]} if config is not None else {}
-    users = sorted({*named, *changes})
-    if users:
-        lines.append("  users:")
-    for user in users:
-        lines += _user(user, named.get(user, {}), changes.get(user))
+    users = sorted({*named, *changes} - {OTHER_USERS})
+    for section, of_section in groupby(users, _section):
+        lines.append(f"  {section}:")
+        for user in of_section:
+            lines += _user(user, named.get(user, {}), changes.get(user))
     return lines
+
+
+def _section(user: str) -> str:
+    return "unidentified" if is_unidentified(user) else "users"
 
 
 def _shape(config: InForce) -> Iterator[str]:
@@ -101,6 +111,8 @@ def _shape(config: InForce) -> Iterator[str]:
     yield f"    max_throttle: {show_duration(config['max_throttle_ms'])}"
     for name in ("max_live_ids", "queue", "sticky_entries"):
         yield f"    {name}: {config[name]}"
+    if config["refuse_init_producer_id"]:
+        yield "    refuse_init_producer_id: true"
 
 
 def _user(user: str, now: Mapping[str, Any], change: NewRate | None) -> Iterator[str]:
@@ -118,7 +130,8 @@ def _user(user: str, now: Mapping[str, Any], change: NewRate | None) -> Iterator
         "exempt": "[producer_ids]" if now.get("exempt") else None,
     }
     found = [f"      {key}: {value}" for key, value in keys.items() if value is not None]
-    yield f"    {_scalar(user)}:" if found else f"    {_scalar(user)}: {{}}"
+    name = _scalar(mechanism_of(user) if is_unidentified(user) else user)
+    yield f"    {name}:" if found else f"    {name}: {{}}"
     yield from found
 
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+from fractions import Fraction
+
 import pytest
 import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pidgate.gateway.config.loading import parse
+from pidgate.gateway.recording.config_event import config_event
+from pidgate.pipeline.recommend.in_force import settings
 from pidgate.pipeline.recommend.quotas_file import NewRate, changes_diff, mode_of, quotas_yaml
-from pidgate.quota.settings import Mode, UserQuota
+from pidgate.quota.entities import is_unidentified, unidentified
+from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
 from tests.support.recommend_events import config
 
 SERVERS = ["127.0.0.1:19092"]
@@ -49,10 +55,37 @@ def test_a_rate_of_transactional_ids_is_carried_over() -> None:
     assert found.default == UserQuota(transactional_ids_rate_milli=2_500)
 
 
+def test_the_shape_of_the_quota_is_carried_over_whole() -> None:
+    """Where ids are refused at InitProducerId, taking the file over must not end it."""
+    other = ProducerIdSettings(
+        60_000, Fraction(5, 2), 7_200_000, 6, 0.01, Mode.ENFORCE, 5_000, 1_000_000, 50, 900, refuse_init=True
+    )
+    defaults = asdict(ProducerIdSettings())
+    assert all(value != defaults[name] for name, value in asdict(other).items())
+    stamp = {name: config()[name] for name in ("cluster", "gateway_id", "incarnation", "seq", "wall_time_ms")}
+    told = config_event({**stamp, "decision_time_ms": 1}, Quotas(producer_ids=other), 1, {})
+    text = quotas_yaml(asdict(told), [], bootstrap_servers=SERVERS)
+    assert parse(text).to_quotas().producer_ids == other
+    assert settings(asdict(told)) == other
+
+
+def test_who_cannot_be_identified_is_named_by_the_mechanism() -> None:
+    """As the gateway reads it: a name with a NUL is refused with the whole file."""
+    named = [{**config()["quotas"][0], "user": unidentified("GSSAPI"), "rate_milli": 100_000}]
+    changes = [NewRate(unidentified("GSSAPI"), 7.0), NewRate(unidentified("SSL"), 9.0), NewRate("a", 3.0)]
+    text = quotas_yaml({**config(), "quotas": named}, changes, bootstrap_servers=SERVERS)
+    users = parse(text).to_quotas().users
+    assert {user: quota.producer_ids_rate_milli for user, quota in users.items()} == {
+        unidentified("GSSAPI"): 7_000,
+        unidentified("SSL"): 9_000,
+        "a": 3_000,
+    }
+
+
 _names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30)
 
 
-@given(_names, _names, _names)
+@given(_names.filter(lambda name: not is_unidentified(name)), _names, _names)
 @example("yes", "~", "a: b #c")
 @example('CN=Jörg, OU="x"\n', "*x", "- 1")
 @example("1e3", "0x1f", "\x85\u2028")
