@@ -7,11 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from typing import Final
 
 from pyspark.sql import DataFrame
 
 from pidgate.pipeline.swaps import Swaps
 from pidgate.pipeline.tables import Tables
+
+FILES_OF_MANY: Final = 4
+"""Of results by client: those may be as many as producer ids, and one file would be written by one task."""
 
 Keep = Callable[[str, DataFrame], DataFrame]
 """Function that computes a frame once, under a name, and returns what is read from now on in its place."""

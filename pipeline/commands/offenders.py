@@ -15,7 +15,7 @@ from pidgate.pipeline.days import EVER, Days
 from pidgate.pipeline.offenders.evaluation import LABELS, accuracy, confusion
 from pidgate.pipeline.offenders.stages import Events
 from pidgate.pipeline.offenders.stages import offenders as found
-from pidgate.pipeline.runs import Run, replacing
+from pidgate.pipeline.runs import FILES_OF_MANY, Run, replacing
 from pidgate.pipeline.tables import Tables
 
 SHOWN = 20
@@ -54,7 +54,10 @@ def offenders(
 
 
 def write_offenders(run: Run, say: common.Say, days: Days = EVER) -> None:
-    """The table offenders; with labels also detector_accuracy and detector_confusion. Raises HistoryEmpty."""
+    """The tables offenders and offenders_places; with labels also detector_accuracy and detector_confusion.
+
+    Raises HistoryEmpty.
+    """
     at = run.tables
     events = Events(
         decisions=at.needed_events("decision", days),
@@ -68,7 +71,9 @@ def write_offenders(run: Run, say: common.Say, days: Days = EVER) -> None:
         say(f"{stage.count():,} {STAGES[name]}")
         return stage
 
-    findings = run.write("offenders", found(events, keep))
+    judged = found(events, keep)
+    findings = run.write("offenders", judged.findings)
+    run.write("offenders_places", judged.places, files=FILES_OF_MANY)
     if at.exists("labels"):
         labels = at.read("labels", schema=LABELS)
         run.write("detector_accuracy", accuracy(findings, labels))

@@ -17,14 +17,12 @@ from pidgate.pipeline.expiry import expiration_ms
 from pidgate.pipeline.kept import kept
 from pidgate.pipeline.rates import by_time, held, users
 from pidgate.pipeline.rates.id_hours import id_hours
-from pidgate.pipeline.runs import Run, replacing
+from pidgate.pipeline.runs import FILES_OF_MANY, Run, replacing
 from pidgate.pipeline.tables import Tables
 from pidgate.quota import entities
 from pidgate.units import about_duration
 
 SHOWN = 10
-FILES_OF_MANY = 4
-"""Client ids may be as many as producer ids: one file would be written by one task."""
 
 ExpiryOption = Annotated[
     float | None,

@@ -28,7 +28,7 @@ from pidgate.pipeline.recommend.judged import (
     judged_by_labels,
     refreshed,
 )
-from pidgate.pipeline.recommend.quotas_file import NewRate, changes_diff, mode_of, quotas_yaml
+from pidgate.pipeline.recommend.quotas_file import NOT_TOLD, NewRate, changes_diff, mode_of, quotas_yaml
 from pidgate.pipeline.recommend.recommended import filter_accuracy, recommend_candidates, recommendations
 from pidgate.pipeline.recommend.trials import Course, trials
 from pidgate.pipeline.runs import Run, replacing
@@ -178,9 +178,9 @@ def _judged(tables: Tables, arriving: DataFrame) -> tuple[DataFrame, str]:
     if tables.exists("labels_ids"):
         labels = tables.read("labels_ids", schema=LABELS_OF_IDS)
         return judged_by_labels(arriving, labels), "healthy or not as the history's own labels say"
-    offenders = tables.result("offenders")
-    if offenders is not None:
-        return judged_by_findings(arriving, offenders), "healthy unless `offenders` found harm"
+    places = tables.result("offenders_places")
+    if places is not None:
+        return judged_by_findings(arriving, places), "healthy unless `offenders` found harm"
     return (
         arriving.withColumn("healthy", f.lit(True)),
         "all taken for healthy: run `pidgate pipeline offenders` first, or no rogue is held",
@@ -241,8 +241,8 @@ def write_files(
         f"the days before {days[1]}, was judged on those from then on. Rates are ids per window.",
         f"Judged with ids {advised.healthy}.",
         *_verdict(advised.rows),
-        "Take the section `quotas` into the gateway's own file: events do not tell byte rates, what a cold start means,"
-        " or how the cluster is reached. Check it with `pidgate check --config`.",
+        f"Take the section `quotas` into the gateway's own file: events do not tell {NOT_TOLD}. Check it with `pidgate "
+        "check --config`.",
     ]
     cluster = config["cluster"] if config else ""
     reached = [server.strip() for server in servers.split(",") if server.strip()] or _brokers(tables)
@@ -265,13 +265,19 @@ def _verdict(rows: DataFrame) -> list[str]:
     """The judged days of all users together, in a sentence; and how many no rate helps."""
     names = ("rogue_ids_test", "rogue_ids_admitted_test", "healthy_refused_test")
     sums = rows.agg(
-        *(f.coalesce(f.sum(name), f.lit(0)) for name in names), f.count_if(f.col("action") == "no_rate")
+        *(f.coalesce(f.sum(name), f.lit(0)) for name in names),
+        f.count_if(f.expr("rogue_ids > 0 and rogue_ids_test is null")),
+        f.count_if(f.col("action") == "no_rate"),
     )
-    came, let_in, refused, without = sums.collect()[0]
+    came, let_in, refused, late, without = sums.collect()[0]
     told = [
         f"In the judged days it holds {came - let_in:,} of {came:,} ids of rogues and makes "
         f"{counted(refused, 'healthy id')} wait."
     ]
+    if late:
+        told.append(
+            f"{counted(late, 'user')} with a rogue came in those days only: nothing judges the rates for them."
+        )
     if without:
         told.append(
             f"{counted(without, 'user')} with a rogue that no rate separates from the healthy: nothing is changed for "
@@ -291,7 +297,7 @@ def _show(tables: Tables, console: Console, *, as_json: bool) -> None:
         "user", "action", "now", "recommended", "rogue ids held (judged days)", "healthy refused", "why"
     )
     for row in rows:
-        came = row["rogue_ids_test"]
+        came, refused = row["rogue_ids_test"], row["healthy_refused_test"]
         held = f"{came - row['rogue_ids_admitted_test']:,} of {came:,}" if came else "-"
         why = " What would help: ".join([*row["reasons"][:1], *row["remedies"][:1]])
         rates = (
@@ -299,7 +305,7 @@ def _show(tables: Tables, console: Console, *, as_json: bool) -> None:
         )
         action = row["action"].replace("_", " ")
         table.add_row(
-            escape(row["user"]), action, *rates, held, f"{row['healthy_refused_test']}", escape(why)
+            escape(row["user"]), action, *rates, held, "-" if refused is None else f"{refused}", escape(why)
         )
     console.print(table)
     console.print(

@@ -12,7 +12,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from pidgate.events.patterns import HARMFUL, Pattern
 from pidgate.pipeline.offenders.rules import APPS, SOURCES, pattern_of
-from pidgate.pipeline.offenders.sentences import Features, evidence, of_unexplained, sentence
+from pidgate.pipeline.offenders.sentences import ANYTHING, Features, evidence, of_unexplained, sentence
 
 MOSTLY = 0.5
 """A user of whose new ids less is explained is (also) unknown."""
@@ -41,6 +41,22 @@ def findings(sources: DataFrame, apps: DataFrame) -> DataFrame:
     users = _new_ids(sources, apps).join(explained, "user", "left").fillna(0)
     with_users = known.join(users.select("user", "all_ids"), "user")
     return with_users.unionByName(_unknown(users), allowMissingColumns=True).mapInArrow(_worded, RESULT)
+
+
+def harmful_places(sources: DataFrame, there: DataFrame) -> DataFrame:
+    """The result table `offenders_places`: user, client_id, address, pattern of each place (places()) whose source
+    harms. A finding names the largest of its sources; whose ids are a rogue's, these say.
+
+    A place with a story of its own that fits no pattern is harmful where others of its application at its address are:
+    it may have more ids than they because they were refused.
+    """
+    found = there.join(sources.select("source", "pattern"), "source")
+    harmful = found.where(f.col("pattern").isin([pattern.value for pattern in HARMFUL]))
+    of_app = harmful.where(~f.col("alone") & (f.col("app") != ANYTHING)).groupBy("user", "app", "address")
+    unclear = found.where(f.col("alone") & f.col("pattern").isNull()).drop("pattern")
+    like_others = unclear.join(of_app.agg(f.min("pattern").alias("pattern")), ["user", "app", "address"])
+    columns = ("user", "client_id", "address", "pattern")
+    return harmful.select(*columns).unionByName(like_others.select(*columns))
 
 
 def _new_ids(sources: DataFrame, apps: DataFrame) -> DataFrame:

@@ -29,7 +29,7 @@ def family(client_id: Column) -> Column:
 
 
 def places(known: DataFrame, decisions: DataFrame, usage: DataFrame) -> DataFrame:
-    """One row per user and place: client_id, address, app, source (number of the group it belongs to), and the
+    """One row per user and place: client_id, address, app, alone, source (number of the group it belongs to), and the
     client and address to name the source by (null: several).
 
     `known`: producers(). An application is a family of client ids; families too small for a story are one together.
@@ -43,10 +43,12 @@ def places(known: DataFrame, decisions: DataFrame, usage: DataFrame) -> DataFram
     there = there.withColumn("family", family(f.col("client_id")))
 
     of_family = Window.partitionBy("user", "family")
-    app = f.when(f.sum("ids").over(of_family) >= OWN_STORY, f.col("family")).otherwise(ANYTHING)
-    there = there.withColumns({"app": app, "alone": f.col("starts") >= OWN_STORY})
+    is_large = f.sum("ids").over(of_family) >= OWN_STORY
+    app = f.when(is_large, f.col("family")).otherwise(ANYTHING)
+    # Names that are drawn as a whole are a family whose name is ANYTHING, too, and have nothing to do with the rest.
+    there = there.withColumns({"app": app, "is_large": is_large, "alone": f.col("starts") >= OWN_STORY})
     rest = f.when(~f.col("alone"), f.col("starts"))
-    at_address = f.sum(rest).over(Window.partitionBy("user", "app", "address")) >= OWN_STORY
+    at_address = f.sum(rest).over(Window.partitionBy("user", "app", "is_large", "address")) >= OWN_STORY
     there = there.withColumn("at_one_address", f.coalesce(at_address, f.lit(False)))
     client = f.when(f.col("alone"), f.col("client_id")).otherwise(f.col("app"))
     address = f.when(f.col("alone") | f.col("at_one_address"), f.col("address"))
@@ -56,7 +58,8 @@ def places(known: DataFrame, decisions: DataFrame, usage: DataFrame) -> DataFram
         "client_id",
         "address",
         "app",
+        "alone",
         "client",
         "at",
-        f.xxhash64("user", "alone", "client", "at").alias("source"),
+        f.xxhash64("user", "alone", "is_large", "client", "at").alias("source"),
     )

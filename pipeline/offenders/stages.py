@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame
 
 from pidgate.pipeline.offenders.app_features import app_features
 from pidgate.pipeline.offenders.closings import cut_connections, until_closed
-from pidgate.pipeline.offenders.findings import findings, judged_apps, judged_sources
+from pidgate.pipeline.offenders.findings import findings, harmful_places, judged_apps, judged_sources
 from pidgate.pipeline.offenders.places import places
 from pidgate.pipeline.offenders.producers import producers, span_of
 from pidgate.pipeline.offenders.source_features import source_features
@@ -25,11 +25,16 @@ class Events:
     connections: DataFrame
 
 
-def offenders(events: Events, keep: Keep) -> DataFrame:
-    """The findings: the result table `offenders`, to be read while what was kept is there.
+@dataclass(frozen=True, slots=True)
+class Offenders:
+    """The result tables `offenders` and `offenders_places`, to be read while what was kept is there."""
 
-    Only one row is ever collected: when the events begin and end.
-    """
+    findings: DataFrame
+    places: DataFrame
+
+
+def offenders(events: Events, keep: Keep) -> Offenders:
+    """Find who burns ids. Only one row is ever collected: when the events begin and end."""
     met = keep("producers", producers(events.decisions, events.usage, events.errors))
     there = keep("places", places(met, events.decisions, events.usage))
     known = met.join(there.select("user", "place", "source"), ["user", "place"])
@@ -37,7 +42,7 @@ def offenders(events: Events, keep: Keep) -> DataFrame:
     sources = keep("sources", judged_sources(features, there))
     calm = keep("calm", until_closed(_calm(known, sources, there), events.connections))
     apps = keep("apps", judged_apps(app_features(calm, span_of(met))))
-    return findings(sources, apps)
+    return Offenders(findings(sources, apps), harmful_places(sources, there))
 
 
 def _calm(known: DataFrame, sources: DataFrame, there: DataFrame) -> DataFrame:

@@ -61,11 +61,13 @@ class Choice:
         """Return what is in force when the recommendation is followed."""
         return self.fit.pick if self.action is Action.SET and self.fit else user.now
 
-    def test(self, user: Evidence) -> Counts:
-        """Return the judged days under it: of a new rate, by the one that did not know them, if there is one."""
+    def test(self, user: Evidence) -> Counts | None:
+        """Return the judged days under it: of a new rate, by the one that did not know them; None: there is none, since
+        nothing came before those days.
+        """
         if self.action is not Action.SET:
             return user.now.test
-        return self.judged.pick.test if self.judged else Counts()
+        return self.judged.pick.test if self.judged else None
 
 
 def choose(user: Evidence, asked: Asked) -> Choice:

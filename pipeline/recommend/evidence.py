@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, fields
 from math import inf
 from typing import Any, Self
 
+from pidgate.quota.settings import Mode
+
 HELD_SHARE = 0.5
 """A rogue is held when no more of its ids get in."""
 LONGEST_WAIT_MS = 60_000
@@ -100,6 +102,11 @@ class Evidence:
             for days in ("train", "whole")
         )
         return cls(**plain, train=train, whole=whole, tried=_tried(row["outcomes"] or ()))
+
+    @property
+    def is_enforced(self) -> bool:
+        """Return whether its rate refuses anything today."""
+        return self.mode == Mode.ENFORCE and not self.exempt
 
     def at(self, rate: float | None) -> Tried | None:
         """Return what was tried of a rate; None: it was not."""

@@ -37,6 +37,8 @@ def settings(config: Mapping[str, Any] | None) -> ProducerIdSettings:
         max_live_ids=config["max_live_ids"],
         queue=config["queue"],
         sticky_entries=config["sticky_entries"],
+        # Gateways of earlier versions did not record it.
+        refuse_init=bool(config["refuse_init_producer_id"]),
     )
 
 
@@ -55,14 +57,16 @@ def users_in_force(configs: DataFrame) -> DataFrame:
 
 
 def with_current(need: DataFrame, named: DataFrame, config: InForce | None) -> DataFrame:
-    """need with what is in force for each user: current_rate (null: no limit), mode, exempt, owner, source, set_by."""
+    """need with what is in force for each user: current_rate (null: no limit, as for the exempt), mode, exempt, owner,
+    source, set_by.
+    """
     default = None if config is None else config["default_rate_milli"]
     mode = "observe" if config is None else config["mode"]
     default_rate = f.lit(None if default is None else default / 1000).cast("double")
     return (
         need.join(f.broadcast(named), "user", "left")
-        .withColumn("current_rate", f.coalesce("own_rate", default_rate))
-        .withColumn("mode", f.coalesce("mode", f.lit(mode)))
         .fillna({"exempt": False, "owner": "", "source": "", "set_by": ""})
+        .withColumn("current_rate", f.when(~f.col("exempt"), f.coalesce("own_rate", default_rate)))
+        .withColumn("mode", f.coalesce("mode", f.lit(mode)))
         .drop("own_rate")
     )

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as f
 
 from pidgate.pipeline.arrivals import KNOWN, arrivals
-from pidgate.pipeline.offenders.places import family
-from pidgate.pipeline.offenders.sentences import ANYTHING
 
 LABELS_OF_IDS = "user string, producer_id bigint, healthy boolean, pattern string"
 """labels_ids/: what history knows of each id that it made up."""
@@ -43,26 +41,8 @@ def judged_by_labels(arriving: DataFrame, labels_of_ids: DataFrame) -> DataFrame
     return both.withColumn("healthy", f.coalesce("healthy", f.lit(True)))
 
 
-def judged_by_findings(arriving: DataFrame, offenders: DataFrame) -> DataFrame:
-    """Add `healthy`: false for what a harmful finding is about; what fits none is healthy.
-
-    Where a user does nothing but harm, all of its ids are meant, whatever the finding names.
-    """
-    harmful = f.when(f.col("harmful"), f.struct("client_id", "address"))
-    # One row a user, so that no arrival is multiplied.
-    places = (
-        offenders.where("pattern != 'unknown'")
-        .groupBy("user")
-        .agg(f.every("harmful").alias("only_harm"), f.collect_set(harmful).alias("places"))
-        .where("size(places) > 0")
-    )
-    both = arriving.join(f.broadcast(places), "user", "left")
-    rogue = f.col("only_harm") | f.exists("places", _is_of)
-    return both.withColumn("healthy", ~f.coalesce(rogue, f.lit(False))).drop("only_harm", "places")
-
-
-def _is_of(place: Column) -> Column:
-    client, address = place["client_id"], place["address"]
-    of_client = client.isNull() | client.isin(ANYTHING) | client.eqNullSafe(f.col("client_id"))
-    of_family = client.contains(ANYTHING) & (client == family(f.col("client_id")))
-    return (of_client | of_family) & (address.isNull() | (address == f.col("address")))
+def judged_by_findings(arriving: DataFrame, places: DataFrame) -> DataFrame:
+    """Add `healthy`: false for what arrives from one of `places` (offenders_places), where a pattern harms."""
+    harmful = places.select("user", "client_id", "address", f.lit(False).alias("healthy")).distinct()
+    both = arriving.join(harmful, ["user", "client_id", "address"], "left")
+    return both.withColumn("healthy", f.coalesce("healthy", f.lit(True)))

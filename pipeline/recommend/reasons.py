@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 from pidgate.events.patterns import Pattern, pattern_words
 from pidgate.pipeline.recommend.chosen import Action, Choice, Fit, separates
@@ -12,6 +13,7 @@ from pidgate.units import about_duration, counted, listed, number
 _AT_THE_SOURCE = frozenset((Pattern.RESTART_LOOP, Pattern.PRODUCER_PER_ERROR, Pattern.PRODUCER_PER_BATCH))
 """Patterns that open producers without a transactional id: InitProducerId can be refused to them."""
 _MOST_POINTS = 8
+ONLY_OBSERVED: Final = "only observed: it refuses nothing until it is enforced (pidgate promote)"
 
 
 def reasons(user: Evidence, choice: Choice, asked: Asked) -> list[str]:
@@ -32,6 +34,8 @@ def _of_action(user: Evidence, choice: Choice, asked: Asked) -> Iterator[str]:
             yield _not_separated(user, choice)
         case Action.SET if choice.fit:
             yield from _of_new_rate(user, choice.fit)
+        case Action.KEEP if not user.is_enforced:
+            yield ONLY_OBSERVED
 
 
 def _nothing(user: Evidence, choice: Choice, asked: Asked) -> str:
@@ -137,12 +141,13 @@ def _of_judged_days(user: Evidence, choice: Choice) -> Iterator[str]:
     """Yield what the days say that were kept back, of the rate that did not know them."""
     if choice.action not in (Action.SET, Action.KEEP):
         return
-    if choice.judged is None:
+    test = choice.test(user)
+    if choice.judged is None or test is None:
         yield "not judged: it brought no id in the days learnt from"
         return
-    test = choice.test(user)
     rate = choice.judged.pick.rate if choice.action is Action.SET else user.current_rate
-    learnt = "the rate in force" if choice.action is Action.KEEP else "learnt from the days before"
+    in_force = "the rate in force" if user.is_enforced else "the rate that is observed, if it were enforced"
+    learnt = in_force if choice.action is Action.KEEP else "learnt from the days before"
     rogue = f"lets in {_of(test)} rogue ids and " if test.rogue_ids else ""
     yield (
         f"judged on the days kept back: {number(rate or 0)} ({learnt}) {rogue}makes "

@@ -67,7 +67,8 @@ def recommended(user: Evidence, asked: Asked) -> Row:
     choice = choose(user, asked)
     fit, test = choice.fit, choice.test(user)
     whole = choice.followed(user).whole
-    plain = user.at(max(user.train.naive, 1))
+    # Of the same days as `test`, or they could not be compared.
+    plain = user.at(max(user.train.naive, 1)) if test else None
     holding = fit.holding if fit and user.whole.rogue_ids else None
     return {
         "user": user.user,
@@ -81,9 +82,9 @@ def recommended(user: Evidence, asked: Asked) -> Row:
         "remedies": remedies(user, choice, asked),
         "judged_rate": choice.judged.pick.rate if choice.judged else None,
         "healthy_refused_train": choice.judged.pick.train.healthy_refused if choice.judged else None,
-        "healthy_refused_test": test.healthy_refused,
-        "rogue_ids_admitted_test": test.rogue_admitted,
-        "rogue_ids_test": test.rogue_ids,
+        "healthy_refused_test": test.healthy_refused if test else None,
+        "rogue_ids_admitted_test": test.rogue_admitted if test else None,
+        "rogue_ids_test": test.rogue_ids if test else None,
         "healthy_refused": whole.healthy_refused,
         "rogue_ids_admitted": whole.rogue_admitted,
         "rogue_ids": user.whole.rogue_ids,

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from pidgate.events.patterns import pattern_words
+from pidgate.pipeline.recommend.reasons import ONLY_OBSERVED
 from pidgate.pipeline.report.rows import Found, PatternFound, Recommendation, UserRow
 from pidgate.pipeline.report.words import count, duration, evidence, listed, moment, no, sentence, share
 from pidgate.quota.entities import shown
@@ -120,7 +121,8 @@ def advice_sentence(recommendation: Recommendation | None) -> str:
         case "set" if rate is not None:
             text = f"Meanwhile set producer_ids_rate to {count(rate)} per window ({today})."
         case "keep":
-            return f"Keep its quota ({today})."
+            is_enforced = recommendation.mode == "enforce"
+            return f"Keep its quota ({today}){'' if is_enforced else ': ' + ONLY_OBSERVED}."
         case "no_rate":
             text = f"No rate separates it from its healthy producers, so none is recommended ({today})."
         case _:

@@ -87,6 +87,8 @@ class Recommendation:
     naive_rate: float | None
     naive_rogue_ids_admitted_test: int | None
     censored: bool | None
+    mode: str | None
+    """`enforce`: its rate of today refuses; else it only counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +197,8 @@ class Advice:
     rogue_ids_test: int
     naive_rogue_ids_admitted_test: int
     naive_healthy_refused_test: int
+    late_rogues: int
+    """Users whose harmful ids all came in the time kept back, so that nothing judges the rate for them."""
     censored: int
     diff: Sequence[str]
     diff_left_out: int

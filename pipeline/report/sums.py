@@ -51,6 +51,7 @@ def advice(source: Source) -> Advice | None:
         _sum("rogue_ids_test"),
         _sum("naive_rogue_ids_admitted_test"),
         _sum("naive_healthy_refused_test"),
+        f.count_if(f.expr("rogue_ids > 0 and rogue_ids_test is null")).alias("late_rogues"),
         f.count_if("censored").alias("censored"),
     ).collect()[0]
     by_action = _counts(frame, "action", f.count("*"))

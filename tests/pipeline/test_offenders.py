@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 
 Found = dict[str, dict[str, "Row"]]
+Places = dict[str, dict[tuple[str, str], str]]
 
 
 def scenes() -> Scenes:
@@ -40,6 +41,19 @@ def scenes() -> Scenes:
     made.one(Client(user="once", client_id="console"), START_MS + 5 * HOUR_MS, life_ms=4_000)
     made.steady("both")
     made.per_batch(Client(user="both", client_id="export", address="10.1.0.1"))
+    made.steady("hosts")
+    for host in range(3):
+        made.per_batch(Client(user="hosts", client_id="load", address=f"10.2.0.{host}"), 40 + 10 * host)
+    made.steady("pods")
+    made.per_batch_in_pods("pods")
+    made.steady("refused")
+    made.per_batch(Client(user="refused", client_id="load", address="10.2.0.9"))
+    for number in range(12):
+        one_of_them = Client(user="refused", client_id="load-7", address="10.2.0.9")
+        at_ms = START_MS + 48 * HOUR_MS + number * 5_000
+        made.stream.decide(
+            one_of_them, at_ms, made.stream.allocate(one_of_them, at_ms), "refuse", "first_seen"
+        )
     made.shared_address("rogue in nat")
     made.restart_loop(Client(user="rogue in nat", client_id="shop3", address="192.0.2.1"))
     made.now_and_again(Client(user="cut", client_id="agent", address="10.0.3.9"), "reset")
@@ -57,15 +71,29 @@ def scenes() -> Scenes:
 
 
 @pytest.fixture(scope="module")
-def found(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Found:
+def judged(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Found, Places]:
     root = tmp_path_factory.mktemp("offenders")
     with replacing(Tables(spark, str(root))) as run:
-        rows = offenders(events_of(spark, scenes().stream.events()), run.keep).collect()
+        both = offenders(events_of(spark, scenes().stream.events()), run.keep)
+        rows, harmful = both.findings.collect(), both.places.collect()
     assert not list(root.glob("scratch/*")), "what was kept is gone"
-    by_user: Found = {}
+    found: Found = {}
     for row in rows:
-        by_user.setdefault(row["user"], {})[row["pattern"]] = row
-    return by_user
+        found.setdefault(row["user"], {})[row["pattern"]] = row
+    places: Places = {}
+    for row in harmful:
+        places.setdefault(row["user"], {})[row["client_id"], row["address"]] = row["pattern"]
+    return found, places
+
+
+@pytest.fixture(scope="module")
+def found(judged: tuple[Found, Places]) -> Found:
+    return judged[0]
+
+
+@pytest.fixture(scope="module")
+def places(judged: tuple[Found, Places]) -> Places:
+    return judged[1]
 
 
 @pytest.mark.parametrize(
@@ -100,6 +128,8 @@ def found(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Foun
         ("export", {Pattern.CRON_JOB}),
         ("once", {Pattern.UNKNOWN}),
         ("both", {Pattern.STEADY, Pattern.PRODUCER_PER_BATCH}),
+        ("hosts", {Pattern.STEADY, Pattern.PRODUCER_PER_BATCH}),
+        ("pods", {Pattern.STEADY, Pattern.PRODUCER_PER_BATCH}),
         ("rogue in nat", {Pattern.SHARED_ADDRESS, Pattern.RESTART_LOOP}),
         # Without the errors, nothing says that it was one: a process that opens producers one after another.
         ("no error", {Pattern.UNKNOWN}),
@@ -132,7 +162,19 @@ def test_a_finding_says_who_where_how_many_and_for_how_long(found: Found) -> Non
 
 def test_every_user_is_told_of_and_no_sentence_lacks_a_word(found: Found) -> None:
     rows = [row for of_user in found.values() for row in of_user.values()]
-    assert len(found) == 28
+    assert len(found) == 31
     assert not [row["sentence"] for row in rows if "?" in row["sentence"] or "{" in row["sentence"]]
     for of_user in found.values():
         assert 0.99 < sum(row["share"] for row in of_user.values()) < 1.01
+
+
+def test_each_harmful_place_is_told_and_no_other(places: Places) -> None:
+    """A finding names its largest source; the others are as harmful, and none of them makes a healthy place so."""
+    batch = Pattern.PRODUCER_PER_BATCH
+    assert places["hosts"] == {
+        (f"load-{number}", f"10.2.0.{host}"): batch for host in range(3) for number in range(40 + 10 * host)
+    }
+    assert {address for _, address in places["pods"]} == {f"10.3.0.{number}" for number in range(200)}
+    assert places["refused"] == {(f"load-{number}", "10.2.0.9"): batch for number in range(200)}
+    assert set(places["rogue in nat"].items()) == {(("shop3", "192.0.2.1"), Pattern.RESTART_LOOP)}
+    assert not {"steady", "rolling", "autoscaling", "nat", "closed"} & set(places)

@@ -26,7 +26,7 @@ def test_real_clients_are_told_apart(spark: SparkSession, tables: Tables) -> Non
     events = events_of(spark, stretched(recording.events, PACE, begin_ms=begin_ms))
     found: dict[str, set[str]] = {}
     with replacing(tables) as run:
-        for row in offenders(events, run.keep).select("user", "pattern").collect():
+        for row in offenders(events, run.keep).findings.select("user", "pattern").collect():
             found.setdefault(row["user"], set()).add(row["pattern"])
     expected = {
         user: set(patterns) for user, patterns in recording.labels.items() if user not in NOT_TOLD_APART

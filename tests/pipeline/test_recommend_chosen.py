@@ -10,7 +10,8 @@ from pidgate.events.patterns import Pattern
 from pidgate.pipeline.recommend import chosen
 from pidgate.pipeline.recommend.chosen import Action, choose
 from pidgate.pipeline.recommend.evidence import Asked, Counts, Evidence, Need, Tried
-from pidgate.pipeline.recommend.reasons import curve, reasons, remedies
+from pidgate.pipeline.recommend.reasons import ONLY_OBSERVED, curve, reasons, remedies
+from pidgate.pipeline.recommend.recommended import recommended
 
 DAY_MS = 86_400_000
 ASKED = Asked(begin_ms=0, end_ms=30 * DAY_MS)
@@ -73,9 +74,9 @@ def test_where_no_rate_tells_them_apart_there_is_none_but_what_would_help() -> N
         "set 5 (--longest-wait 5): it lets in 7 of 150 rogue ids; 12 healthy ids would have waited"
     )
     assert "refuse_init_producer_id" in help_[3]
-    assert (choice.test(ROGUE_RUNS).rogue_admitted, choice.test(ROGUE_RUNS).rogue_ids) == (50, 50), (
-        "it is let in"
-    )
+    test = choice.test(ROGUE_RUNS)
+    assert test is not None
+    assert (test.rogue_admitted, test.rogue_ids) == (50, 50), "it is let in"
 
 
 def test_a_rule_that_sets_whatever_refuses_nobody_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,12 +141,24 @@ def test_what_does_all_that_is_left_as_it_is() -> None:
     assert choose(replace(user, exempt=True), ASKED).action is Action.NONE
 
 
+def test_a_quota_that_is_only_observed_is_not_said_to_hold_anything() -> None:
+    observed = replace(ROGUE_RESTS, current_rate=10.0)
+    said = reasons(observed, choose(observed, ASKED), ASKED)
+    assert said[0] == ONLY_OBSERVED
+    assert any("(the rate that is observed, if it were enforced) lets in 5 of 50" in one for one in said)
+    enforced = replace(observed, mode="enforce")
+    said = reasons(enforced, choose(enforced, ASKED), ASKED)
+    assert ONLY_OBSERVED not in said
+    assert any("(the rate in force) lets in 5 of 50" in one for one in said)
+
+
 @pytest.mark.parametrize(
     ("words", "let_in"), [({"current_rate": 0.0}, 0), ({"current_rate": 10.0}, 5), ({"exempt": True}, 50)]
 )
 def test_judged_is_what_is_in_force_where_nothing_is_set(words: dict[str, float], let_in: int) -> None:
     user = replace(ROGUE_RESTS, **words)  # type: ignore[arg-type]
     test = choose(user, ASKED).test(user)
+    assert test is not None
     assert (test.rogue_admitted, test.rogue_ids) == (let_in, 50)
 
 
@@ -181,6 +194,12 @@ def test_a_rogue_of_the_judged_days_is_held_by_the_rate_for_all_days() -> None:
     choice = choose(new, ASKED)
     assert (choice.action, choice.rate) == (Action.SET, 1)
     assert "not judged: it brought no id in the days learnt from" in reasons(new, choice, ASKED)
+    row = recommended(new, ASKED)
+    unjudged = [name for name, value in row.items() if name.endswith("_test") and value is None]
+    assert len(unjudged) == 5, (
+        "its rogue was not held, nor let in by the maximum: it was not there to be judged"
+    )
+    assert (row["rogue_ids"], row["rogue_ids_admitted"]) == (500, 10)
 
 
 @pytest.mark.parametrize(

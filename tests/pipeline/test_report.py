@@ -323,7 +323,7 @@ def test_a_users_page_opens_by_click_and_leads_back(built: Built, browser: Brows
         assert not visit.page.locator("#findings").is_visible()
 
         visit.page.get_by_role("link", name="all findings").click()
-        assert visit.page.locator("#findings").is_visible()
+        visit.page.locator("#findings").wait_for(state="visible", timeout=5_000)
         assert visit.page.locator("section.user:visible").count() == 0
 
         visit.page.get_by_label("User", exact=True).select_option(label="carol")

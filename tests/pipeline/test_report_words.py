@@ -185,7 +185,7 @@ def _pattern(user: str, pattern: Pattern, ids: int, share_: float, *, harmful: b
     return PatternFound(user, pattern, harmful, ids, share_, "app", None, {}, f"{user} did it.")
 
 
-def _advice(user: str, action: str, rate: float | None) -> Recommendation:
+def _advice(user: str, action: str, rate: float | None, mode: str = "enforce") -> Recommendation:
     return Recommendation(
         user=user,
         owner=None,
@@ -204,6 +204,7 @@ def _advice(user: str, action: str, rate: float | None) -> Recommendation:
         naive_rate=60.0,
         naive_rogue_ids_admitted_test=50,
         censored=False,
+        mode=mode,
     )
 
 
@@ -229,6 +230,15 @@ def test_the_first_finding_names_the_rogue_why_and_what_to_do() -> None:
     assert "Replayed over all days, that holds 73 of 81 harmful ids." in first.action
     assert "the rate is 18: it holds 45 of 50 there and refuses no healthy one." in first.action
     assert first.user == "mallory"
+
+
+@pytest.mark.parametrize(("mode", "holds"), [("enforce", True), ("observe", False)])
+def test_a_quota_that_is_kept_is_not_said_to_hold_while_it_only_counts(mode: str, holds: bool) -> None:
+    kept = replace(ROGUE, recommendation=_advice("mallory", "keep", 1_000.0, mode))
+
+    action = findings(_found([kept]))[0].action
+    assert "Keep its quota (1,000 today)" in action
+    assert ("refuses nothing until it is enforced" in action) is not holds
 
 
 def test_the_summary_counts_what_is_burnt() -> None:
@@ -322,7 +332,7 @@ def test_where_no_rate_helps_the_page_says_what_would() -> None:
     ]
     advice = replace(_advice("mallory", "no_rate", None), reasons=["no rate separates them"], remedies=HELP)
     users = [replace(ROGUE, recommendation=advice, candidates=tried), replace(QUIET, recommendation=None)]
-    of_all = Advice({"no_rate": 1}, 0, 5, 50, 50, 0, 0, ["+ a line"], 0)
+    of_all = Advice({"no_rate": 1}, 0, 5, 50, 50, 0, 0, 0, ["+ a line"], 0)
 
     text = page(_found(users, advice=of_all))
 

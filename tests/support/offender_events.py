@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import uuid
 from dataclasses import dataclass, field
 
 from pidgate.events.definitions import ConnectionEvent, ProduceErrorEvent
@@ -97,6 +98,14 @@ class Scenes:
         for number in range(batches):
             named = Client(user=client.user, client_id=f"{client.client_id}-{number}", address=client.address)
             self.one(named, at_ms, life_ms=120 * (requests - 1), requests=requests)
+            at_ms += int(self.chance.expovariate(1 / 20_000))
+
+    def per_batch_in_pods(self, user: str, batches: int = 200) -> None:
+        """Each producer in a pod of its own, whose client id is a UUID."""
+        at_ms = START_MS + DAY_MS
+        for number in range(batches):
+            drawn = str(uuid.UUID(int=self.chance.getrandbits(128)))
+            self.one(Client(user=user, client_id=drawn, address=f"10.3.0.{number}"), at_ms)
             at_ms += int(self.chance.expovariate(1 / 20_000))
 
     def flushes(self, client: Client, every_ms: int = 60_000, flushes: int = 400) -> None:
