@@ -11,6 +11,7 @@ from pyspark.sql import functions as f
 
 from pidgate.pipeline.arrivals import arrivals
 from pidgate.pipeline.commands import common
+from pidgate.pipeline.days import EVER, Days
 from pidgate.pipeline.errors import BadOption
 from pidgate.pipeline.expiry import expiration_ms
 from pidgate.pipeline.failover import kip, words
@@ -19,8 +20,8 @@ from pidgate.pipeline.failover.held import held, lives
 from pidgate.pipeline.failover.loads import named_plan, uniform_plans
 from pidgate.pipeline.failover.placement import (
     bucket_in_force,
+    enforced,
     even_shares,
-    rates_in_force,
     shares,
 )
 from pidgate.pipeline.failover.study import NO_QUOTA, Answer, Options, Past, study
@@ -41,6 +42,8 @@ HEAP_MB, USABLE_SHARE, REOPENS, BROKERS = 1024, 0.9, 1.0, 3
 
 def failover(
     tables: common.TablesOption = common.DEFAULT_TABLES,
+    since: common.SinceOption = None,
+    until: common.UntilOption = None,
     heap_mb: Annotated[int, typer.Option(min=1, help="Heap of one broker, MiB.")] = HEAP_MB,
     base_heap_mb: Annotated[
         float | None, typer.Option(help="Live heap without producer states, MiB (default: a small broker's).")
@@ -68,13 +71,13 @@ def failover(
     memory: common.MemoryOption = common.DEFAULT_MEMORY,
 ) -> None:
     """Find which broker dies when, with and without quotas, and the quota that keeps a heap."""
-    heap = _heap(heap_mb, base_heap_mb, bytes_per_state, usable_share)
+    heap, days = _heap(heap_mb, base_heap_mb, bytes_per_state, usable_share), Days.parsed(since, until)
     at, console = common.start("failover", tables, master, memory)
     console.print(words.kip_table())
     try:
         with console.status("running the model"), replacing(at) as run:
             answer = answer_from(
-                run, Options(heap, lose, reassign), quota or [], reopens, (brokers, replication_factor)
+                run, Options(heap, lose, reassign), quota or [], reopens, (brokers, replication_factor), days
             )
     finally:
         at.spark.stop()
@@ -86,10 +89,11 @@ def failover(
         print(words.as_json(answer, heap))
 
 
-def write_failover(run: Run, say: common.Say) -> None:
+def write_failover(run: Run, say: common.Say, days: Days = EVER) -> None:
     """All tables of the job, for brokers as the command takes them by default. Raises HistoryEmpty."""
     heap = _heap(HEAP_MB, None, None, USABLE_SHARE)
-    for sentence in words.sentences(answer_from(run, Options(heap), [], REOPENS, (BROKERS, BROKERS)), heap):
+    answer = answer_from(run, Options(heap), [], REOPENS, (BROKERS, BROKERS), days)
+    for sentence in words.sentences(answer, heap):
         say(sentence)
 
 
@@ -107,14 +111,19 @@ def _heap(
 
 
 def answer_from(
-    run: Run, options: Options, rates: Sequence[float], reopens: float, size: tuple[int, int]
+    run: Run,
+    options: Options,
+    rates: Sequence[float],
+    reopens: float,
+    size: tuple[int, int],
+    days: Days = EVER,
 ) -> Answer:
-    """Read the events, run the model, write the three results. `size`: brokers and replication factor, without a
-    topology event.
+    """Read the events of these days, run the model, write the three results. `size`: brokers and replication factor,
+    without a topology event.
     """
     tables = run.tables
     _write_kip(run)
-    past = _past(tables, reopens, *size)
+    past = _past(tables, days, reopens, *size)
     try:
         answer = study(past, _plans(tables, past, rates), options)
     finally:
@@ -124,14 +133,14 @@ def answer_from(
     return answer
 
 
-def _past(tables: Tables, reopens: float, brokers: int, replication_factor: int) -> Past:
-    decisions = tables.needed_events("decision")
+def _past(tables: Tables, days: Days, reopens: float, brokers: int, replication_factor: int) -> Past:
+    decisions = tables.needed_events("decision", days)
     topology, config = tables.events("topology"), tables.events("config")
     expiry_ms = expiration_ms(topology)
     of_topics = shares(topology).persist()
     if of_topics.isEmpty():
         of_topics = even_shares(tables.spark, brokers, replication_factor)
-    lived = lives(arrivals(decisions), tables.events("id_usage"))
+    lived = lives(arrivals(decisions), days.of(tables.events("id_usage")))
     holding = held(lived, expiry_ms).persist()
     return Past.of(
         holding, of_topics, _reopening(tables, holding, reopens), bucket_in_force(config), expiry_ms
@@ -148,10 +157,9 @@ def _reopening(tables: Tables, holding: DataFrame, reopens: float) -> DataFrame:
 def _plans(tables: Tables, past: Past, rates: Sequence[float]) -> DataFrame:
     """No quota, what is in force, what `recommend` says, and the given rates."""
     plans = uniform_plans(past.users, {NO_QUOTA: None, **{f"{rate:g} each": rate for rate in rates}})
-    config = tables.events("config")
-    if not config.where("mode = 'enforce'").isEmpty():
-        in_force = named_plan(past.users, "in force", rates_in_force(config), past.bucket.default_rate)
-        plans = plans.unionByName(in_force)
+    in_force = enforced(tables.events("config"))
+    if in_force is not None:
+        plans = plans.unionByName(named_plan(past.users, "in force", *in_force))
     recommended = tables.result("recommendations")
     if recommended is not None:
         rates_of = recommended.selectExpr("user", "coalesce(recommended_rate, current_rate) rate")

@@ -109,7 +109,7 @@ def jobs(
         Job("offenders", lambda run, say: write_offenders(run, say, days)),
         Job("recommend", recommend),
         Job("ids", ids),
-        Job("failover", write_failover),
+        Job("failover", lambda run, say: write_failover(run, say, days)),
     )
 
 

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from pidgate.pipeline.failover.held import HOUR_MS, UNKNOWN_TOPIC
+from pidgate.quota.settings import Mode
 
 
 def shares(topology: DataFrame) -> DataFrame:
@@ -74,9 +75,25 @@ def bucket_in_force(config: DataFrame) -> Bucket:
     )
 
 
-def rates_in_force(config: DataFrame) -> DataFrame:
-    """user, rate: what the newest config event says of single users; exempt and unlimited ones have no rate."""
-    newest = config.orderBy(f.desc("wall_time_ms"), f.desc("seq")).limit(1)
-    in_force = newest.select(f.explode("quotas").alias("quota")).select("quota.*")
-    rate = f.when(~f.col("exempt"), f.col("rate_milli") / f.lit(1000.0))
-    return in_force.select("user", rate.alias("rate"))
+def enforced(config: DataFrame) -> tuple[DataFrame, float | None] | None:
+    """(user, rate) of single users, and the rate of all others, as the newest config event enforces them; None: nobody
+    is held to anything.
+
+    A rate is null where nothing is refused: for the exempt, the observed, and those without a limit.
+    """
+    row = config.orderBy(f.desc("wall_time_ms"), f.desc("seq")).head()
+    if row is None:
+        return None
+    rows: list[tuple[str, float | None]] = []
+    default_milli = row["default_rate_milli"]
+    for quota in row["quotas"]:
+        rate_milli = default_milli if quota["rate_milli"] is None else quota["rate_milli"]
+        is_held = (
+            not quota["exempt"] and (quota["mode"] or row["mode"]) == Mode.ENFORCE and rate_milli is not None
+        )
+        rows.append((quota["user"], rate_milli / 1000 if is_held else None))
+    is_held = row["mode"] == Mode.ENFORCE
+    if not is_held and all(rate is None for _, rate in rows):
+        return None
+    default = default_milli / 1000 if is_held and default_milli is not None else None
+    return config.sparkSession.createDataFrame(rows, "user string, rate double"), default

@@ -148,13 +148,19 @@ class Ingest:
 def next_offsets(
     position: Position, topic_id: str, offsets: Offsets, most: int, until: Mapping[int, int] | None = None
 ) -> dict[int, range]:
-    """Return the offsets of the next batch, of each partition its share of `most`, not beyond `until`. Pure."""
+    """Return the offsets of the next batch, of each partition its share of `most`, not beyond `until`. Pure.
+
+    A partition that ends before what comes next was shortened, and new events may have taken the offsets of old ones:
+    it is read again from its first, and what was read before is known by its numbers (seqs.py).
+    """
     expected = position.expected(topic_id)
     waiting = {}
     for p, first in offsets.first.items():
+        following = expected.get(p, 0)
+        if following > offsets.end[p]:
+            following = first
         end = offsets.end[p] if until is None else min(offsets.end[p], until.get(p, 0))
-        # Behind the end: of a topic that was shortened.
-        if one := range(max(first, min(expected.get(p, 0), end)), end):
+        if one := range(max(first, following), end):
             waiting[p] = one
     total = sum(map(len, waiting.values()))
     if total <= most:

@@ -18,13 +18,14 @@ from rich.console import Console
 
 from pidgate.pipeline.arrivals import arrivals
 from pidgate.pipeline.commands.failover import answer_from
+from pidgate.pipeline.days import Days
 from pidgate.pipeline.errors import BadOption, HistoryEmpty
 from pidgate.pipeline.expiry import CHECK_INTERVAL_MS, expiration_ms
 from pidgate.pipeline.failover import words
 from pidgate.pipeline.failover.cascade import Heap, Load
 from pidgate.pipeline.failover.held import HOUR_MS, held, lives
 from pidgate.pipeline.failover.loads import uniform_plans
-from pidgate.pipeline.failover.placement import Bucket, bucket_in_force, rates_in_force, shares
+from pidgate.pipeline.failover.placement import Bucket, bucket_in_force, enforced, shares
 from pidgate.pipeline.failover.study import NO_QUOTA, Options, Past, loads_of, loss_to_study
 from pidgate.pipeline.runs import replacing
 from pidgate.pipeline.schemas import table_schema
@@ -246,15 +247,39 @@ def test_what_brokers_and_gateways_say(spark: SparkSession) -> None:
     assert expiration_ms(topology(spark).limit(0)) == 24 * HOUR_MS
     assert bucket_in_force(config(spark)) == Bucket(HOUR_MS, 1.0, 0.001, 7.0)
     assert bucket_in_force(config(spark).limit(0)) == Bucket()
-    assert {tuple(row) for row in rates_in_force(config(spark)).collect()} == {
-        ("steady", None),
-        ("rogue", RATE),
-    }
     found = {(row.topic, row.broker): row.share for row in shares(topology(spark)).collect()}
     assert found["clicks", 1] == 0.75
     assert found["clicks", 2] == 1.0
     assert found["", 3] == 0.5
     assert sum(share for (topic, _), share in found.items() if topic == "clicks") == 2
+
+
+def held_to(spark: SparkSession, **changes: object) -> tuple[dict[str, float | None], float | None] | None:
+    """What `enforced` says of a config event: rates by user, and that of all others."""
+    quotas = [
+        {"user": "exempt", "rate_milli": 5_000, "exempt": True, "mode": "enforce"},
+        {"user": "observed", "rate_milli": 6_000, "exempt": False, "mode": "observe"},
+        {"user": "held", "rate_milli": 8_000, "exempt": False, "mode": "enforce"},
+        {"user": "as all", "rate_milli": 9_000, "exempt": False, "mode": None},
+        {"user": "by default", "rate_milli": None, "exempt": False, "mode": "enforce"},
+    ]
+    event = {
+        **{**origin(2), "wall_time_ms": START_MS, "mode": "enforce", "default_rate_milli": 7_000},
+        **{"quotas": quotas, **changes},
+    }
+    found = enforced(frame(spark, "config", [event, {**event, "wall_time_ms": 0, "quotas": []}]))
+    return None if found is None else ({row.user: row.rate for row in found[0].collect()}, found[1])
+
+
+def test_who_is_held_to_which_rate(spark: SparkSession) -> None:
+    rates = {"exempt": None, "observed": None, "held": 8.0, "as all": 9.0, "by default": 7.0}
+    assert held_to(spark) == (rates, 7.0)
+    assert held_to(spark, mode="observe") == ({**rates, "as all": None}, None)
+    without = {**rates, "by default": None}
+    assert held_to(spark, default_rate_milli=None) == (without, None)
+    assert held_to(spark, quotas=[]) == ({}, 7.0)
+    assert held_to(spark, mode="observe", quotas=[]) is None
+    assert enforced(config(spark).limit(0)) is None
 
 
 def test_the_job_finds_who_dies_and_the_quota_that_keeps_the_heap(tables: Tables) -> None:
@@ -276,6 +301,8 @@ def test_the_job_finds_who_dies_and_the_quota_that_keeps_the_heap(tables: Tables
     with replacing(tables) as run:
         answer = answer_from(run, Options(heap), [18.0], 1.0, (1, 1))
     assert not any(said.holds for said in answer.of(NO_QUOTA))
+    with pytest.raises(HistoryEmpty, match="from 2024-10-05"), replacing(tables) as run:
+        answer_from(run, Options(heap), [], 1.0, (1, 1), Days("2024-10-05"))
     assert answer.rate == 17
     assert all(said.holds for said in answer.of("solved: 17 each"))
     assert not all(said.holds for said in answer.of("18 each"))

@@ -185,7 +185,18 @@ def test_the_next_batch_is_what_comes_next_and_no_more_than_asked_for() -> None:
     assert batch(1_000, until={0: 10, 1: 30, 2: 7}) == {2: range(0, 7)}
     assert batch(10_000, "made anew") == {0: range(0, 10), 1: range(30, 130), 2: range(0, 900)}
     shortened = next_offsets(position, "t1", Offsets({0: 0, 1: 0}, {0: 3, 1: 21}), 1_000)
-    assert shortened == {1: range(20, 21)}
+    assert shortened == {0: range(3), 1: range(20, 21)}
+
+
+def test_events_at_the_offsets_of_a_shortened_topic_are_taken_and_none_twice(stream: Stream) -> None:
+    stream.take([decision(1), decision(2), decision(3)], 0)
+    held = Offsets({0: 0}, {0: 2})  # the last two are gone, and a new one has come in their place
+    (again,) = coming(stream, held).values()
+    assert again == range(2)
+    stream.take([decision(1), decision(4)], 0)
+    assert stream.seqs() == [1, 2, 3, 4]
+    assert coming(stream, held) == {}
+    assert coming(stream, Offsets({0: 0}, {0: 5})) == {0: range(2, 5)}
 
 
 def test_what_was_lost_between_batches() -> None:
