@@ -7,7 +7,7 @@ the connection's cache is asked, and only then the state. Must not know bytes or
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Final
 
@@ -384,17 +384,15 @@ class Admission:
         self.counters.drop_idle({*self.access.users(), *self.sticky.watched}, now_ms)
         return gave_up
 
-    def user_snapshots(self, now_ms: int, *, counted_since_ms: int | None = None) -> list[UserSnapshot]:
-        """Return every known user, for metrics; or those of whom something was counted since that time."""
-        counters = self.counters.users(since_ms=counted_since_ms or 0)
-        known = {} if counted_since_ms else dict.fromkeys(self.access.users(), UserCounters())
-        return [
-            counted.snapshot(
+    def user_snapshots(self, now_ms: int, users: Iterable[User] | None = None) -> Iterator[UserSnapshot]:
+        """Yield these users, or every known one, for metrics. Decisions may be made in between."""
+        nothing = UserCounters()
+        for user in dict.fromkeys([*self.access.users(), *self.counters.users()]) if users is None else users:
+            counted = self.counters.find(user) or nothing
+            yield counted.snapshot(
                 user,
                 resolve(self._quotas, user),
                 self.access.status(user, now_ms),
                 self.sticky.entries_of(user),
                 now_ms,
             )
-            for user, counted in {**known, **counters}.items()
-        ]

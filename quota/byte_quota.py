@@ -184,9 +184,11 @@ class ByteQuota:
                 table.pop(key).drop()
         self._share_the_rest(now_ms)
 
-    def snapshots(self, now_ms: int) -> list[ByteSnapshot]:
-        """Return every bucket that has a bound now."""
-        return [bucket.snapshot(now_ms) for bucket in self._buckets() if bucket.rate_bytes_per_s is not None]
+    def snapshots(self, now_ms: int) -> Iterator[ByteSnapshot]:
+        """Yield every bucket that has a bound now; bytes may be counted in between."""
+        for bucket in list(self._buckets()):
+            if bucket.rate_bytes_per_s is not None:
+                yield bucket.snapshot(now_ms)
 
     def changes(self, now_ms: int, limit: int) -> list[ByteSnapshot]:
         """Return the buckets used since they were last reported, and every bucket each REPORTED_AGAIN_MS; the longest

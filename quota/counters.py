@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from pidgate.quota.entities import EffectiveQuota, User, kept_as
+from pidgate.quota.portions import Portions
 from pidgate.quota.users import UserStatus
 from pidgate.quota.verdicts import Decision, Reason
 
@@ -191,6 +192,7 @@ class UserCountersTable:
 
     def __init__(self) -> None:
         self._users: dict[User, UserCounters] = {}
+        self._portions = Portions[User]()
 
     def of(self, user: User, now_ms: int) -> UserCounters:
         """Return the user's counters, to count something now. Beyond MOST_USERS, newcomers are counted together."""
@@ -212,7 +214,7 @@ class UserCountersTable:
         return {user: counters for user, counters in self._users.items() if counters.last_ms >= since_ms}
 
     def drop_idle(self, known: Collection[User], now_ms: int) -> None:
-        """Drop counters idle for COUNTERS_KEPT_MS, unless the user is among the `known`."""
-        for user, counters in list(self._users.items()):
+        """Drop counters idle for COUNTERS_KEPT_MS, of the next portion, unless the user is among the `known`."""
+        for user, counters in self._portions.of(self._users):
             if user not in known and now_ms - counters.last_ms >= COUNTERS_KEPT_MS:
                 del self._users[user]

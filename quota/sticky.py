@@ -12,9 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from enum import Enum, auto
+from itertools import takewhile
 from typing import Final
 
 from pidgate.quota.entities import User
+from pidgate.quota.portions import Portions
 from pidgate.quota.sticky_entries import NOTHING_CUT, PartitionKey, RefusedId, StickyEntry, shrunk
 from pidgate.quota.topic_names import TopicNames
 from pidgate.quota.verdicts import ProducerBatch
@@ -53,6 +55,7 @@ class StickyRefusals:
     def __init__(self, entries_per_user: int) -> None:
         self.entries_per_user = entries_per_user
         self.watched: dict[User, dict[int, RefusedId]] = {}
+        self._portions = Portions[User]()
         self.topics = TopicNames()
         self._entries_of_user: dict[User, int] = {}
         self._by_connection: dict[int, dict[tuple[User, int, PartitionKey], None]] = {}
@@ -316,14 +319,10 @@ class StickyRefusals:
             self._count_notes(user, producer_id, record)
 
     def sweep(self, now_ms: int) -> None:
-        """Stop watching the ids whose time is over."""
-        for user, records in list(self.watched.items()):
-            over: list[int] = []
-            for producer_id, record in records.items():
-                if now_ms - record.refused_at_ms < WATCH_MS:
-                    break
-                if self.watch_is_over(record, now_ms):
-                    over.append(producer_id)
+        """Stop watching the ids whose time is over, of the next portion of users."""
+        for user, records in self._portions.of(self.watched):
+            old = takewhile(lambda item: now_ms - item[1].refused_at_ms >= WATCH_MS, records.items())
+            over = [producer_id for producer_id, record in old if self.watch_is_over(record, now_ms)]
             for producer_id in over:
                 self._forget_notes(user, producer_id, records.pop(producer_id))
             self._room.ids -= len(over)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pidgate.quota.entities import EffectiveQuota, User, kept_as, limits_transactional_ids, resolve
 from pidgate.quota.grace import Grace
 from pidgate.quota.layered_filter import FilterBudget, LayeredFilter, Sighting, kept_ms, usable_seed
+from pidgate.quota.portions import Portions
 from pidgate.quota.refused_ids import RefusedIds
 from pidgate.quota.retry_queue import FORGOTTEN_AFTER_MS, RetryQueue
 from pidgate.quota.settings import ProducerIdSettings, Quotas
@@ -167,6 +168,7 @@ class UserTable:
         self._seed_source = seed_source
         self._budget = FilterBudget(quotas.producer_ids)
         self._users: dict[User, LiveUser] = {}
+        self._portions = Portions[User]()
         self._gave_up: list[GaveUp] = []
         self.refusals = RefusedIds()
         self._shape_cluster(now_ms)
@@ -201,10 +203,10 @@ class UserTable:
         return max(self.kept_ms, kept_ms(self._transactional_settings)) if is_limited else self.kept_ms
 
     def sweep(self, now_ms: int) -> list[GaveUp]:
-        """Drop users without any state; return the ids that gave up since the last sweep."""
+        """Drop users without any state, of the next portion; return the ids that gave up since the last sweep."""
         self.grace.end_if_over(now_ms)
         self.refusals.sweep(now_ms)
-        for user, live in list(self._users.items()):
+        for user, live in self._portions.of(self._users):
             self.drop_given_up(user, live, now_ms)
             bucket_is_full = live.bucket is None or live.bucket.is_full(now_ms)
             counts_grace = bool(live.grace_admitted and self.grace.until_ms)

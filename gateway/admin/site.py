@@ -50,6 +50,9 @@ class GatewayView(Protocol):
     @property
     def registry(self) -> CollectorRegistry: ...
 
+    async def look(self) -> None:
+        """Take what `registry` shows next of users and buckets, in turns with the traffic."""
+
 
 class AdminSite:
     """A running site; `address` has the port that was chosen for port 0."""
@@ -135,6 +138,7 @@ class Handlers:
     def __init__(self, gateway: GatewayView, paths: Sequence[str]) -> None:
         self._gateway = gateway
         self._paths = paths
+        self._scraping = asyncio.Lock()
 
     async def index(self, _request: web.Request) -> web.Response:
         return _text("pidgate admin\n" + "".join(f"{path}\n" for path in self._paths))
@@ -155,10 +159,13 @@ class Handlers:
         from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
         families = []
-        for family in self._gateway.registry.collect():
-            families.append(family)
-            # A thousand users make 70 ms of families: traffic goes on between any two of them.
-            await asyncio.sleep(0)
+        # One after the other: what was looked at is shown once.
+        async with self._scraping:
+            await self._gateway.look()
+            for family in self._gateway.registry.collect():
+                families.append(family)
+                # A thousand users make 70 ms of families: traffic goes on between any two of them.
+                await asyncio.sleep(0)
         body = await asyncio.to_thread(_exposition, families)
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
 

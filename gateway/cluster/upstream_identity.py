@@ -17,7 +17,7 @@ from typing import Final
 
 from pidgate.gateway.cluster.own_connections import login_exchange
 from pidgate.gateway.cluster.own_questions import NotAnswered, OwnQuestions
-from pidgate.gateway.config.password_file import password_in
+from pidgate.gateway.config.password_file import CredentialsUnreadable, password_in
 from pidgate.gateway.config.settings import SaslSettings, Settings
 from pidgate.names import LONGEST_NAME, bounded
 from pidgate.protocol import delegation_tokens
@@ -147,7 +147,7 @@ class TokenIdentity(UpstreamIdentity):
             task.add_done_callback(partial(self._asked_for, user))
         try:
             return await asyncio.shield(task)
-        except NoIdentity:
+        except (NoIdentity, CredentialsUnreadable):
             kept = self._tokens.get(user)
             if kept is None or self._now_ms() >= kept.expires_ms:
                 raise

@@ -274,7 +274,8 @@ def _open_range_warnings(settings: Settings) -> Iterator[Finding]:
                 )
 
 
-def _reserved(listener: ListenerSettings) -> range:
+def reserved_ports(listener: ListenerSettings) -> range:
+    """Return the ports for brokers: of the node_ids, or of as many as are likely."""
     if listener.first_node_port is None:
         return range(0)
     count = len(listener.node_ids) or _LIKELY_NODES
@@ -287,7 +288,7 @@ def _claims(settings: Settings) -> Iterator[tuple[KeyPath, str, str, range]]:
         path: KeyPath = ("listeners", index)
         yield (*path, "bind"), f"bind of listener {listener.name}", listener.bind.host, _single(listener.bind)
         what = f"node_ports of listener {listener.name}"
-        yield (*path, "node_ports"), what, listener.bind.host, _reserved(listener)
+        yield (*path, "node_ports"), what, listener.bind.host, reserved_ports(listener)
     yield ("admin", "bind"), "admin.bind", settings.admin.bind.host, _single(settings.admin.bind)
 
 

@@ -7,7 +7,7 @@ summed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from operator import attrgetter
 from typing import Final
 
@@ -18,6 +18,7 @@ from prometheus_client.registry import Collector
 
 from pidgate.gateway.metrics.families import PREFIX, counter
 from pidgate.gateway.metrics.reports import ByteState
+from pidgate.gateway.metrics.turns import SeesManyRows, seen_in_turns
 from pidgate.quota.byte_quota import ByteSnapshot
 from pidgate.quota.entities import shown
 
@@ -28,24 +29,44 @@ _Labels = tuple[str, str, str]
 """kind, user, client id; "" stands for all of them, as in Kafka's tags."""
 
 
-class ByteCollector(Collector):
+class _ByteRows:
+    """Rows with labels of their own, and by kind those without."""
+
+    def __init__(self, has_label: Callable[[_Labels], bool]) -> None:
+        self.own: dict[_Labels, ByteSnapshot] = {}
+        self.others: dict[str, list[ByteSnapshot]] = {}
+        self._has_label = has_label
+
+    def add(self, row: ByteSnapshot) -> None:
+        labels = (str(row.kind), shown(row.user or ""), row.client_id or "")
+        if self._has_label(labels):
+            self.own[labels] = row
+        else:
+            self.others.setdefault(labels[0], []).append(row)
+
+
+class ByteCollector(Collector, SeesManyRows):
     """`state` is called at each scrape."""
 
     def __init__(self, state: Callable[[], ByteState], labelled_rows: int = LABELLED_ROWS) -> None:
         self._state = state
         self._room = labelled_rows
         self._labelled: set[_Labels] = set()
+        self._seen: tuple[ByteState, _ByteRows] | None = None
+
+    async def look(self) -> None:
+        state = self._state()
+        self._seen = state, await seen_in_turns(state.rows, _ByteRows(self._has_label))
 
     def collect(self) -> Iterator[Metric]:
-        state = self._state()
-        own, others = self._divided(state.rows)
+        (state, seen), self._seen = self._seen or self._looked_at_once(), None
         for kind, name, field, sum_of, text in _FAMILIES:
             family = kind(f"{PREFIX}byte_{name}", text, labels=["kind", "user", "client_id"])
             value_of = attrgetter(field)
-            for labels, row in own.items():
+            for labels, row in seen.own.items():
                 family.add_metric(labels, value_of(row))
             if sum_of is not None:
-                for bucket_kind, rows in others.items():
+                for bucket_kind, rows in seen.others.items():
                     family.add_metric((bucket_kind, OTHER, OTHER), sum_of(map(value_of, rows)))
             yield family
         no_room = "Times a client's bytes were counted with its user's other clients, for want of room."
@@ -53,19 +74,17 @@ class ByteCollector(Collector):
         not_shared = "Buckets that a worker counts for itself: there is no room in what workers share."
         yield counter("byte_not_shared", not_shared, state.not_shared)
 
-    def _divided(
-        self, rows: Iterable[ByteSnapshot]
-    ) -> tuple[dict[_Labels, ByteSnapshot], dict[str, list[ByteSnapshot]]]:
-        own: dict[_Labels, ByteSnapshot] = {}
-        others: dict[str, list[ByteSnapshot]] = {}
-        for row in rows:
-            labels = (str(row.kind), shown(row.user or ""), row.client_id or "")
-            if labels in self._labelled or len(self._labelled) < self._room:
-                self._labelled.add(labels)
-                own[labels] = row
-            else:
-                others.setdefault(labels[0], []).append(row)
-        return own, others
+    def _looked_at_once(self) -> tuple[ByteState, _ByteRows]:
+        state, rows = self._state(), _ByteRows(self._has_label)
+        for row in state.rows:
+            rows.add(row)
+        return state, rows
+
+    def _has_label(self, labels: _Labels) -> bool:
+        if labels in self._labelled or len(self._labelled) < self._room:
+            self._labelled.add(labels)
+            return True
+        return False
 
 
 _FAMILIES: Final = (

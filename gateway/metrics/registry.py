@@ -3,7 +3,7 @@
 Nothing here runs on the way of a request. Per user the names are KIP-936's (group ProducerIds, tag user).
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import Metric
@@ -11,14 +11,15 @@ from prometheus_client.registry import Collector
 
 from pidgate.gateway.metrics.counters import LATENESS_BOUNDS_S, Counters
 from pidgate.gateway.metrics.families import counter, gauge, histogram
-from pidgate.gateway.metrics.users import UserFamilies
+from pidgate.gateway.metrics.turns import SeesManyRows, seen_in_turns
+from pidgate.gateway.metrics.users import UserFamilies, UserRows
 from pidgate.protocol.versions import SPOKEN
 from pidgate.quota.counters import UserSnapshot
 
 __all__ = ["Counters", "GatewayCollector", "build_registry"]
 
 
-class GatewayCollector(Collector):
+class GatewayCollector(Collector, SeesManyRows):
     """Metrics of counters and users. `users` is called at each scrape."""
 
     def __init__(
@@ -33,6 +34,10 @@ class GatewayCollector(Collector):
         self._is_ready = is_ready
         self._version = version
         self._user_families = UserFamilies()
+        self._seen: UserRows | None = None
+
+    async def look(self) -> None:
+        self._seen = await seen_in_turns(self._users(), self._user_families.rows())
 
     def collect(self) -> Iterator[Metric]:
         yield gauge("build_info", "The running version; always 1.", {self._version: 1}, "version")
@@ -42,7 +47,10 @@ class GatewayCollector(Collector):
         yield from self._requests()
         yield from self._connections()
         yield from self._flow()
-        yield from self._user_families.collect(self._users())
+        seen, self._seen = self._seen, None
+        yield from self._user_families.collect(
+            self._user_families.rows(self._users()) if seen is None else seen
+        )
 
     def _requests(self) -> Iterator[Metric]:
         counts = enumerate(self._counters.requests)
@@ -104,17 +112,10 @@ class GatewayCollector(Collector):
         yield counter("open_files_exhausted", exhausted, counters.open_files_exhausted)
 
 
-def build_registry(
-    counters: Counters,
-    users: Callable[[], Iterable[UserSnapshot]],
-    is_ready: Callable[[], bool],
-    version: str,
-    *more: Collector,
-) -> CollectorRegistry:
-    """Return a registry with the gateway's families, `more`, and those of its process (CPU, memory, files)."""
+def build_registry(collectors: Sequence[Collector]) -> CollectorRegistry:
+    """Return a registry with these, and the families of its process (CPU, memory, files)."""
     registry = CollectorRegistry()
-    registry.register(GatewayCollector(counters, users, is_ready, version))
-    for collector in more:
+    for collector in collectors:
         registry.register(collector)
     ProcessCollector(registry=registry)
     return registry

@@ -1,8 +1,9 @@
 """Reports of workers and their sum: metrics are of the gateway, not of one of its processes. PURE.
 
 A worker reports its totals, not what was added, so that a lost report loses nothing; of users and buckets those that
-changed. What a worker had counted when it ended stays in the sum: totals never fall. Byte rates are not added: workers
-share their windows, so each of them reports the rate of all.
+changed. What a worker had counted when it ended stays in the sum: totals never fall. One whose connection ended may
+come again, and goes on from its totals: so those of the last that ended are kept apart. Byte rates are not added:
+workers share their windows, so each of them reports the rate of all.
 """
 
 from __future__ import annotations
@@ -35,6 +36,9 @@ REPORT_ROWS: Final = 2_000
 REPORT_LATE_MS: Final = 2_000
 """A rate that was not reported again for a window and as long is over."""
 
+MOST_ENDED: Final = 8
+"""Workers whose connection has ended, and whose totals are kept apart."""
+
 MOST_REPORTED_USERS: Final = 2 * MOST_USERS
 """More than any worker knows at a time, so that of nobody in use the counts fall."""
 
@@ -43,9 +47,12 @@ _Key = tuple[Kind, str | None, str | None]
 
 @dataclass(frozen=True, slots=True)
 class ByteState:
-    """Byte buckets, and how often there was no room for one, or none in what workers share."""
+    """Byte buckets, and how often there was no room for one, or none in what workers share.
 
-    rows: list[ByteSnapshot]
+    `rows` of all buckets are made as they are asked for, once.
+    """
+
+    rows: Iterable[ByteSnapshot]
     no_room: int
     not_shared: int
 
@@ -72,6 +79,7 @@ class Report:
     bytes: ByteState
     is_reached: bool
     failure: str
+    is_draining: bool
 
 
 def report_of(
@@ -81,9 +89,10 @@ def report_of(
     *,
     is_reached: bool,
     failure: str,
+    is_draining: bool = False,
 ) -> Report:
     """Return the report of a worker; `users` and `byte_state` need to hold only what changed."""
-    return Report(_by_name(counters), list(users), byte_state, is_reached, failure)
+    return Report(_by_name(counters), list(users), byte_state, is_reached, failure, is_draining)
 
 
 class Reports:
@@ -93,14 +102,17 @@ class Reports:
         self.counters = Counters()
         """The sum, always the same object; brought up to date by `take` and `retire`."""
         self._latest: dict[int, Report] = {}
+        self._ended: dict[int, Mapping[str, Any]] = {}
+        """Totals of the last workers that ended, by process id."""
         self._kept = Counters()
-        """Counts of ended workers, and of the state owner itself."""
+        """Counts of workers that ended before those, and of the state owner itself."""
         self._users = UserReports()
         self.bytes = ByteReports()
 
     def take(self, process: int, report: Report, now_ms: int) -> None:
         """Replace the report of this process id."""
         self._latest[process] = report
+        self._ended.pop(process, None)
         self._users.take(process, report.users, now_ms)
         self.bytes.take(process, report.bytes, now_ms)
         self._sum()
@@ -116,8 +128,13 @@ class Reports:
         if report is None:
             return
         self.bytes.retire(process)
-        _add(self._kept, {**report.counters, **dict.fromkeys(LEVELS, 0)})
         self._users.retire(process)
+        self._ended[process] = {**report.counters, **dict.fromkeys(LEVELS, 0)}
+        if len(self._ended) > MOST_ENDED:
+            oldest = next(iter(self._ended))
+            _add(self._kept, self._ended.pop(oldest))
+            self._users.settle(oldest)
+            self.bytes.settle(oldest)
         self._sum()
 
     @property
@@ -132,14 +149,17 @@ class Reports:
             (report.failure for report in self._latest.values()), "no worker process is connected yet"
         )
 
-    def users(self, of_state: Callable[[User], UserSnapshot], known: Iterable[User]) -> list[UserSnapshot]:
-        """Return every user that the state or a worker knows; `of_state` gives the state's part of one."""
-        found = dict.fromkeys([*known, *self._users])
-        return [self._users.added_to(of_state(user)) for user in found]
+    def users(
+        self, of_state: Callable[[User], UserSnapshot], known: Iterable[User]
+    ) -> Iterator[UserSnapshot]:
+        """Yield every user that the state or a worker knows; `of_state` gives the state's part of one."""
+        for user in dict.fromkeys([*known, *self._users]):
+            yield self._users.added_to(of_state(user))
 
     def _sum(self) -> None:
         fresh = Counters()
-        for counted in (_by_name(self._kept), *(report.counters for report in self._latest.values())):
+        running = (report.counters for report in self._latest.values())
+        for counted in (_by_name(self._kept), *self._ended.values(), *running):
             _add(fresh, counted)
         for name in NAMES:
             setattr(self.counters, name, getattr(fresh, name))
@@ -179,8 +199,10 @@ class UserReports:
     def __init__(self) -> None:
         self._latest: dict[int, dict[User, UserSnapshot]] = {}
         """By process id."""
+        self._ended: dict[int, dict[User, UserSnapshot]] = {}
+        """The same, of workers that ended and may come again."""
         self._gone: dict[User, UserSnapshot] = {}
-        """Counts of ended workers."""
+        """Counts of workers that ended before those."""
         self._reported_ms: OrderedDict[User, int] = OrderedDict()
         """The longest silent one first."""
 
@@ -189,7 +211,7 @@ class UserReports:
 
     def take(self, process: int, users: Iterable[UserSnapshot], now_ms: int) -> None:
         """Replace the snapshots of the users that changed in this process."""
-        latest = self._latest.setdefault(process, {})
+        latest = self._latest.setdefault(process, self._ended.pop(process, {}))
         for user in users:
             latest[user.user] = user
             self._reported_ms[user.user] = now_ms
@@ -198,8 +220,14 @@ class UserReports:
 
     def retire(self, process: int) -> None:
         """The worker has ended: keep its totals."""
-        for user, snapshot in self._latest.pop(process, {}).items():
-            ended = replace(snapshot, admitted_per_s=0.0, throttle_time_ms=0.0, sticky_entries=0)
+        self._ended[process] = {
+            user: replace(snapshot, admitted_per_s=0.0, throttle_time_ms=0.0, sticky_entries=0)
+            for user, snapshot in self._latest.pop(process, {}).items()
+        }
+
+    def settle(self, process: int) -> None:
+        """An ended worker does not come again: add its totals to those of the others."""
+        for user, ended in self._ended.pop(process, {}).items():
             before = self._gone.get(user)
             self._gone[user] = ended if before is None else _together(before, ended)
 
@@ -211,7 +239,7 @@ class UserReports:
         return snapshot
 
     def _tables(self) -> list[dict[User, UserSnapshot]]:
-        return [*self._latest.values(), self._gone]
+        return [*self._latest.values(), *self._ended.values(), self._gone]
 
     def _forget(self, now_ms: int) -> None:
         reported_ms = self._reported_ms
@@ -240,11 +268,13 @@ class ByteReports:
     def __init__(self) -> None:
         self._rows: dict[_Key, _Row] = {}
         self._counts: dict[int, tuple[int, int]] = {}
+        self._counts_ended: dict[int, tuple[int, int]] = {}
         self._counts_gone = (0, 0)
 
     def take(self, process: int, report: ByteState, now_ms: int) -> None:
         """Replace the snapshots of the buckets that changed in this process."""
         self._counts[process] = (report.no_room, report.not_shared)
+        self._counts_ended.pop(process, None)
         self._forget(now_ms)
         for part in report.rows:
             row = self._rows.pop((part.kind, part.user, part.client_id), None) or _Row()
@@ -257,7 +287,15 @@ class ByteReports:
 
     def retire(self, process: int) -> None:
         """The worker has ended: keep its totals."""
-        mine, gone = self._counts.pop(process, (0, 0)), self._counts_gone
+        self._counts_ended[process] = self._counts.pop(process, (0, 0))
+        for row in self._rows.values():
+            if process in row.parts:
+                part, at_ms = row.parts[process]
+                row.parts[process] = _ended(part), at_ms
+
+    def settle(self, process: int) -> None:
+        """An ended worker does not come again: add its totals to those of the others."""
+        mine, gone = self._counts_ended.pop(process, (0, 0)), self._counts_gone
         self._counts_gone = (gone[0] + mine[0], gone[1] + mine[1])
         for row in self._rows.values():
             part = row.parts.pop(process, None)
@@ -267,18 +305,20 @@ class ByteReports:
     def state(self, quotas: ByteQuotas, now_ms: int) -> ByteState:
         """Return the sums with the bounds in force now."""
         self._forget(now_ms)
+        counts = [*self._counts.values(), *self._counts_ended.values(), self._counts_gone]
+        no_room, not_shared = (sum(count[at] for count in counts) for at in (0, 1))
+        return ByteState(self._sums(quotas, now_ms), no_room, not_shared)
+
+    def _sums(self, quotas: ByteQuotas, now_ms: int) -> Iterator[ByteSnapshot]:
         fresh_ms = now_ms - quotas.samples * quotas.sample_ms - REPORT_LATE_MS
-        rows = []
-        for (kind, user, client_id), row in self._rows.items():
+        for (kind, user, client_id), row in list(self._rows.items()):
             joined = _joined(row, fresh_ms)
             if client_id != OTHER_CLIENTS:
                 rate = rate_of_bucket(quotas, kind, (user, client_id))
                 if rate is None:
                     continue
                 joined = replace(joined, rate_bytes_per_s=rate)
-            rows.append(joined)
-        counts = [*self._counts.values(), self._counts_gone]
-        return ByteState(rows, sum(count[0] for count in counts), sum(count[1] for count in counts))
+            yield joined
 
     def _forget(self, now_ms: int) -> None:
         """Drop buckets idle for an hour; the longest idle come first."""

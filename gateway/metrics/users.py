@@ -6,7 +6,7 @@ summed.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import accumulate
 from typing import Final
 
@@ -52,6 +52,23 @@ _ADDED: Final = (*SUMMED_FIELDS, "waiting", "live_ids")
 _Row = UserSnapshot | _Sum
 
 
+class UserRows:
+    """Rows by label: of a user, or of all who have no label of their own."""
+
+    def __init__(self, label_of: Callable[[User], str]) -> None:
+        self.by_label: dict[str, _Row] = {}
+        self._label_of = label_of
+        self._others = _Sum()
+
+    def add(self, snapshot: UserSnapshot) -> None:
+        label = self._label_of(snapshot.user)
+        if label == OTHER_USERS:
+            self._others.add(snapshot)
+            self.by_label[OTHER_USERS] = self._others
+        else:
+            self.by_label[label] = snapshot
+
+
 class UserFamilies:
     """Maker of the families at each scrape, which keeps which users have a label of their own."""
 
@@ -59,8 +76,15 @@ class UserFamilies:
         self._room = labelled_users
         self._labelled: set[str] = set()
 
-    def collect(self, snapshots: Iterable[UserSnapshot]) -> Iterator[Metric]:
-        rows = self._rows(snapshots)
+    def rows(self, snapshots: Iterable[UserSnapshot] = ()) -> UserRows:
+        """Return the rows of these users; more can be added."""
+        rows = UserRows(self._label)
+        for snapshot in snapshots:
+            rows.add(snapshot)
+        return rows
+
+    def collect(self, seen: UserRows) -> Iterator[Metric]:
+        rows = seen.by_label
         yield from _numbers(rows)
         yield _by_label(rows, "admitted", "Producer ids let in.", "reason", "admitted")
         yield _by_label(rows, "refused", "Requests refused.", "reason", "refused")
@@ -68,18 +92,6 @@ class UserFamilies:
         closed = "Connections closed to keep what was acknowledged true."
         yield _by_label(rows, "connections_closed", closed, "reason", "closed")
         yield _waited(rows)
-
-    def _rows(self, snapshots: Iterable[UserSnapshot]) -> dict[str, _Row]:
-        rows: dict[str, _Row] = {}
-        others = _Sum()
-        for snapshot in snapshots:
-            label = self._label(snapshot.user)
-            if label == OTHER_USERS:
-                others.add(snapshot)
-                rows[OTHER_USERS] = others
-            else:
-                rows[label] = snapshot
-        return rows
 
     def _label(self, user: User) -> str:
         if is_unidentified(user):

@@ -43,6 +43,9 @@ LONGEST_QUESTION_BYTES: Final = 1024 * 1024
 CHANGE_PATIENCE_S: Final = 10.0
 """A state owner that hangs must not keep an administrator's connection; it waits for the topic for 3 s itself."""
 RECONNECT_S: Final = 0.05
+SHORT_S: Final = 1.0
+"""Connections that end within it are made again after twice the time, each time."""
+LONGEST_RECONNECT_S: Final = 5.0
 MOST_UNSENT_BYTES: Final = 16 * 1024 * 1024
 """Beyond it nothing more is written until the state owner reads."""
 PORTION: Final = 50
@@ -102,14 +105,20 @@ class StateOwnerLink(asyncio.Protocol):
 
     async def run(self) -> None:
         """Connect, and connect again; until cancelled."""
+        wait_s = RECONNECT_S
         while True:
             self._lost.clear()
+            began_s = self._loop.time()
             try:
                 await self._loop.create_unix_connection(lambda: self, self._path)
             except OSError:
                 await asyncio.sleep(RECONNECT_S)
                 continue
             await self._lost.wait()
+            # What ended it so soon may end the next one, too: that of another version, say, or by a message of ours.
+            is_short = self._loop.time() - began_s < SHORT_S
+            wait_s = min(2 * wait_s, LONGEST_RECONNECT_S) if is_short else RECONNECT_S
+            await asyncio.sleep(wait_s)
 
     async def close(self, timeout_s: float) -> None:
         """Say goodbye and wait until the state owner closes, or the time is over; `run` has been cancelled before.

@@ -7,18 +7,20 @@ state owner); which of the two, nothing else here knows.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Final, Protocol
 
 from prometheus_client import CollectorRegistry
+from prometheus_client.registry import Collector
 
 from pidgate.gateway.clock import monotonic_ms, wall_ms
 from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.logs import Event, guarded, logger
 from pidgate.gateway.metrics.counters import Counters
 from pidgate.gateway.metrics.reports import ByteState
+from pidgate.gateway.metrics.turns import SeesManyRows
 from pidgate.gateway.process.outside import Outside
 from pidgate.gateway.process.traffic import Traffic
 from pidgate.gateway.process.workers import Workers
@@ -58,7 +60,7 @@ class GatewayTraffic(Protocol):
     def failure(self) -> str: ...
     @property
     def sticky_entries(self) -> Callable[[User], int] | None: ...
-    def users(self) -> list[UserSnapshot]: ...
+    def users(self) -> Iterator[UserSnapshot]: ...
     def byte_state(self) -> ByteState: ...
 
     # What they are notified of: quotas in force, the restored state, an id refused elsewhere, a gateway topic's id.
@@ -198,19 +200,28 @@ class Gateway:
         return self._manager.progress if self.traffic.is_reached else self.traffic.failure
 
     @cached_property
-    def registry(self) -> CollectorRegistry:
-        """Everything that /metrics shows."""
+    def _collectors(self) -> Sequence[Collector]:
         from pidgate.gateway.metrics.byte_rates import ByteCollector
         from pidgate.gateway.metrics.collectors import QuotaStoreCollector, ReloadCollector, StateCollector
-        from pidgate.gateway.metrics.registry import build_registry
+        from pidgate.gateway.metrics.registry import GatewayCollector
 
-        return build_registry(
-            self.traffic.counters,
-            self.traffic.users,
-            self.is_ready,
-            version(),
+        return (
+            GatewayCollector(self.traffic.counters, self.traffic.users, self.is_ready, version()),
             StateCollector(self._manager),
             ReloadCollector(self._reloading),
             QuotaStoreCollector(self._quotas),
             ByteCollector(self.traffic.byte_state),
         )
+
+    @cached_property
+    def registry(self) -> CollectorRegistry:
+        """Everything that /metrics shows."""
+        from pidgate.gateway.metrics.registry import build_registry
+
+        return build_registry(self._collectors)
+
+    async def look(self) -> None:
+        """Take what `registry` shows next of users and buckets, in turns with the traffic."""
+        for collector in self._collectors:
+            if isinstance(collector, SeesManyRows):
+                await collector.look()

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from pidgate.child_python import python_module
+from pidgate.gateway.config.conflicts import reserved_ports
 from pidgate.gateway.config.listening import listening_on
 from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.errors import CannotStart
@@ -70,6 +71,9 @@ class Supervisor:
         """Start all children, until they listen. Raises CannotListen, ChildEnded."""
         for what, address in self._addresses():
             _check_free(what, address)
+        for listener in self._settings.listeners:
+            for port in reserved_ports(listener):
+                _check_not_shared("listeners.node_ports", Address(listener.bind_host, port))
         try:
             self._make_byte_cells()
             self._make_held_notes()
@@ -233,9 +237,30 @@ class ChildEnded(CannotStart):
 def _check_free(what: str, address: Address) -> None:
     """Raise CannotListen for a port in use, which the kernel would let workers share with a stranger."""
     with listening_on(what, address):
-        family, kind, proto, _, found = socket.getaddrinfo(
-            address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        with socket.socket(family, kind, proto) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(found)
+        _bind(address, is_shared=False)
+
+
+def _check_not_shared(what: str, address: Address) -> None:
+    """Raise CannotListen for a port that the workers of another gateway have: the kernel would deal clients to both.
+
+    One that anybody else has is found in use when its broker is known, as without workers.
+    """
+    try:
+        _bind(address, is_shared=False)
+    except OSError as in_use:
+        with contextlib.suppress(OSError):
+            _bind(address, is_shared=True)
+            with listening_on(what, address):
+                raise in_use
+
+
+def _bind(address: Address, *, is_shared: bool) -> None:
+    """Bind the address for a moment. Raises OSError."""
+    family, kind, proto, _, found = socket.getaddrinfo(
+        address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    with socket.socket(family, kind, proto) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if is_shared:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        probe.bind(found)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import resource
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
@@ -46,6 +46,8 @@ from pidgate.quota.state import Answer, LocalState, Question, QuotaState
 log = logger()
 
 TICK_S: Final = 1.0
+CHECKED_PER_TURN: Final = 2_000
+"""Connections: some 2 ms."""
 BYTES_SWEPT_EVERY_MS: Final = 60_000
 MANY_OPEN_FILES: Final = 200_000
 OWN_OPEN_FILES: Final = 512
@@ -193,8 +195,12 @@ class Traffic:
     def failure(self) -> str:
         return self.probe.last_failure
 
-    def users(self, *, counted_since_ms: int | None = None) -> list[UserSnapshot]:
-        return self._admission.user_snapshots(self.shared.now_ms(), counted_since_ms=counted_since_ms)
+    def users(self, some: Iterable[User] | None = None) -> Iterator[UserSnapshot]:
+        return self._admission.user_snapshots(self.shared.now_ms(), some)
+
+    def counted_users(self, since_ms: int) -> list[User]:
+        """Return those of whom something was counted since that time."""
+        return list(self._admission.counters.users(since_ms=since_ms))
 
     @property
     def sticky_entries(self) -> Callable[[User], int]:
@@ -303,7 +309,9 @@ class Traffic:
                 self.open_missing_ports,
             ):
                 try:
-                    work(self.shared.now_ms())
+                    turns = work(self.shared.now_ms())
+                    if turns is not None:
+                        await turns
                 except Exception as error:
                     # The next second tries again: without this work nothing idle is ever closed or forgotten.
                     log.exception(Event.UNEXPECTED_ERROR, reason=f"once-a-second work: {error}")
@@ -328,16 +336,18 @@ class Traffic:
             self._bytes_swept_ms = now_ms
             self.byte_quota.sweep(now_ms)
 
-    def _check_connections(self, now_ms: int) -> None:
+    async def _check_connections(self, now_ms: int) -> None:
         self.counters.buffered_bytes = self._budget.used_bytes
         self.counters.tasks = self._tasks()
         settings = self._settings.limits
         limits = AgeLimits(settings.idle_ms, settings.frame_time_ms, settings.login_time_ms)
         self.shared.connection_quotas.sweep(now_ms)
         muted = 0
-        for channel in list(self.shared.channels):
+        for number, channel in enumerate(list(self.shared.channels), 1):
             muted += channel.conversation.muted_until_ms > now_ms
             channel.check_age(now_ms, limits)
+            if number % CHECKED_PER_TURN == 0:
+                await asyncio.sleep(0)
         self.counters.muted_connections = muted
 
     def open_missing_ports(self, _now_ms: int) -> None:

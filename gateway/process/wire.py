@@ -21,8 +21,10 @@ from pidgate.quota.counters import UserSnapshot
 from pidgate.quota.state import Answer, AskedId, Question
 from pidgate.quota.verdicts import Decision
 
-WIRE_VERSION: Final = 7
+WIRE_VERSION: Final = 8
 LONGEST_MESSAGE_BYTES: Final = 64 * 1024 * 1024
+LAST_EVENTS_S: Final = 3.0
+"""Time for the state owner to read a worker's last events."""
 
 _HEAD: Final = Struct(">IB")
 _LENGTH_BYTES: Final = 4

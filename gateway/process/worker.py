@@ -10,7 +10,7 @@ from typing import Final
 from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.logs import Event, begun_anew, logger
 from pidgate.gateway.metrics.reports import byte_changes_of, report_of
-from pidgate.gateway.process import held_notes
+from pidgate.gateway.process import held_notes, wire
 from pidgate.gateway.process.byte_cells import ByteCells, NotTheFile, cells_path
 from pidgate.gateway.process.link import StateOwnerLink
 from pidgate.gateway.process.outside import Outside
@@ -27,10 +27,10 @@ from pidgate.quota.state import Answer, Question
 log = logger()
 
 REPORT_S: Final = 1.0
+REPORTED_USERS: Final = 500
+"""In one report: some 8 ms, and as long for the state owner. Others are in the next reports."""
 CONNECTIONS_S: Final = 0.02
 """A fleet that comes back is counted so often, not with each connection."""
-LAST_EVENTS_S: Final = 3.0
-"""Time for the state owner to read a worker's last events."""
 
 
 class Worker:
@@ -69,6 +69,7 @@ class Worker:
         self._stopped = asyncio.Event()
         self._is_draining = False
         self._reported_ms = 0
+        self._unreported: list[User] = []
         self._is_new_owner = True
 
     async def start(self) -> None:
@@ -95,9 +96,11 @@ class Worker:
             for task in self._background:
                 task.cancel()
             self._report()
+            while self._unreported:
+                self._report()
             log.info(Event.STOPPED, connections_cut=cut, seconds=round(loop.time() - began, 3))
         finally:
-            await self._link.close(LAST_EVENTS_S)
+            await self._link.close(wire.LAST_EVENTS_S)
             self._stopped.set()
 
     def reload(self) -> None:
@@ -111,7 +114,7 @@ class Worker:
         self._count_connections()
         self._link.watched(self._traffic.watched_ids())
         self._link.token_owners(self._token_owners.known())
-        self._reported_ms = 0
+        self._reported_ms, self._unreported = 0, []
         self._traffic.byte_quota.report_all()
         self._report()
 
@@ -156,20 +159,28 @@ class Worker:
     def _report(self) -> None:
         self._count_connections()  # what could not be sent before
         traffic, now_ms = self._traffic, self._traffic.shared.now_ms()
-        # Rates go on falling for two samples after the last count.
-        since_ms = self._reported_ms - 2 * SAMPLE_MS - int(2000 * REPORT_S)
-        self._reported_ms = now_ms
         if self._recorder is not None:
             traffic.counters.events_unrecorded = self._recorder.unrecorded + self._link.events.dropped
         self._link.report(
             report_of(
                 traffic.counters,
-                traffic.users(counted_since_ms=since_ms),
+                traffic.users(self._next_users(now_ms)),
                 byte_changes_of(traffic.byte_quota, now_ms),
                 is_reached=traffic.is_reached and not self._is_draining,
                 failure="the gateway drains" if self._is_draining else traffic.failure,
+                is_draining=self._is_draining,
             )
         )
+
+    def _next_users(self, now_ms: int) -> list[User]:
+        """Return the next of those of whom something was counted since the round before."""
+        if not self._unreported:
+            # Rates go on falling for two samples after the last count.
+            since_ms = self._reported_ms - 2 * SAMPLE_MS - int(2000 * REPORT_S)
+            self._reported_ms = now_ms
+            self._unreported = self._traffic.counted_users(since_ms)
+        users, self._unreported = self._unreported[:REPORTED_USERS], self._unreported[REPORTED_USERS:]
+        return users
 
 
 def _cells(socket_path: Path, number: int) -> ByteCells | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, cast
 
@@ -39,6 +40,9 @@ _undecided = LogLimit()
 """Of questions that could not be decided."""
 
 TICK_S: Final = 1.0
+GONE_LOOK_S: Final = 0.02
+SAME_SIGNAL_S: Final = 0.5
+"""Time in which workers say that they drain, too, if they do."""
 MOST_REFUSED_KEPT: Final = 50_000
 """Refused ids that are sent to a worker that connects later."""
 MOST_UNREAD_BYTES: Final = 16 * 1024 * 1024
@@ -58,6 +62,7 @@ class Workers:
         administer: Administer,
     ) -> None:
         self._quotas = settings.to_quotas()
+        self._workers_end_s = settings.drain_timeout_ms / 1000 + wire.LAST_EVENTS_S
         self._socket_path = socket_path
         self._manager = manager
         self._events = events
@@ -92,11 +97,17 @@ class Workers:
         self._beating = self._loop.call_later(BEAT_S, self._beat)
 
     async def drain(self) -> None:
-        """Stop answering."""
+        """Stop answering, once all workers have gone: where all got the signal, they drain at the same time."""
+        self._server.close()
+        began_s, they_drain = self._loop.time(), False
+        while self._sessions:
+            they_drain = they_drain or any(session.is_draining for session in self._sessions)
+            if self._loop.time() - began_s > (self._workers_end_s if they_drain else SAME_SIGNAL_S):
+                break
+            await asyncio.sleep(GONE_LOOK_S)
         self._beating.cancel()
         if self._ticking is not None:
             self._ticking.cancel()
-        self._server.close()
 
     # ---- GatewayTraffic --------------------------------------------------------------------------------
 
@@ -116,7 +127,7 @@ class Workers:
     def failure(self) -> str:
         return self._reports.failure
 
-    def users(self) -> list[UserSnapshot]:
+    def users(self) -> Iterator[UserSnapshot]:
         return self._reports.users(self._snapshot, self._manager.state.users())
 
     def byte_state(self) -> ByteState:
@@ -177,6 +188,7 @@ class Workers:
         elif message.kind is Kind.ASK:
             self._answer(session, *body)
         elif message.kind is Kind.REPORT:
+            session.is_draining = body.is_draining
             self._reports.take(session.process, body, self._clock_ms())
         elif message.kind is Kind.CHANGE:
             self._change(session, *body)
@@ -304,7 +316,7 @@ class WorkerSession(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self.worker = 0
         self.process = 0
-        self.is_leaving = False
+        self.is_leaving = self.is_draining = False
         self._sent_offsets: list[int] = []
         self.events_taken = 0
         self._events_taken_before = self._events_safe = 0

@@ -314,4 +314,6 @@ def _number(fields: dict[str, Any], name: str) -> int:
     value = fields[name]
     if not isinstance(value, int) or isinstance(value, bool):
         raise TypeError(f"{name} is {value!r}")
+    if not -(1 << 63) <= value < 1 << 63:
+        raise ValueError(f"{name} has more than 64 bits")
     return value

@@ -10,6 +10,7 @@ the time of the opening.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any, Final
 
 from pidgate.events.definitions import (
@@ -44,8 +45,8 @@ from pidgate.quota.verdicts import Decision, ProducerBatch, Reason, Session
 
 Buffer = bytes | bytearray | memoryview
 
-USAGES_AT_CLOSE: Final = 10
-"""Usages published when a connection closes; more of them wait for the next second."""
+LEAVING_AT_CLOSE: Final = 10
+"""Usages and error counts published when a connection closes; more of them wait for the next second."""
 
 
 class ConnectionRecorder:
@@ -350,9 +351,9 @@ class ConnectionRecorder:
         recorder = self._recorder
         recorder.connections.pop(self, None)
         self.introduce()
-        self._publish_errors()
+        self._leave_errors()
         recorder.usage.connection_closed(self)
-        recorder.publish_usages(USAGES_AT_CLOSE)
+        recorder.publish_leaving(LEAVING_AT_CLOSE)
         event = self._event("close")
         event.close_reason = cause
         event.seconds = (recorder.now_ms() - self._opened_ms) / 1000
@@ -360,25 +361,27 @@ class ConnectionRecorder:
         recorder.publish_sampled(event, recorder.now_ms())
 
     def end_slice(self) -> None:
-        """Forget the usages, which have left the table, and publish the error counts."""
+        """Forget the usages, which have left the table, and have the error counts published."""
         self.usages.clear()
-        self._publish_errors()
+        self._leave_errors()
 
-    def _publish_errors(self) -> None:
-        recorder = self._recorder
+    def _leave_errors(self) -> None:
         counts, self._errors = self._errors, {}
-        recorder.error_counts -= len(counts)
-        for (producer_id, code), count in counts.items():
-            recorder.publish(
-                ProduceErrorEvent(
-                    **recorder.stamp(recorder.now_ms()),
-                    **self.about(),
-                    producer_id=producer_id,
-                    code=code,
-                    count=count,
-                    node_id=self.node_id,
-                )
+        if counts:
+            publish = partial(self._publish_error, self.about(), self.node_id)
+            self._recorder.later.extend(partial(publish, *key, count) for key, count in counts.items())
+
+    def _publish_error(
+        self, about: dict[str, Any], node_id: int | None, producer_id: int, code: int, count: int
+    ) -> None:
+        recorder = self._recorder
+        recorder.error_counts -= 1
+        stamp = recorder.stamp(recorder.now_ms())
+        recorder.publish(
+            ProduceErrorEvent(
+                **stamp, **about, producer_id=producer_id, code=code, count=count, node_id=node_id
             )
+        )
 
     def _event(self, phase: str) -> ConnectionEvent:
         identity = self._sasl.identity

@@ -8,8 +8,10 @@ Clocks and the sink are given; it must not know sockets, or how events travel.
 from __future__ import annotations
 
 import base64
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from pidgate.events.definitions import (
@@ -37,8 +39,8 @@ Sink = Callable[[str, bytes], None]
 
 LONGEST_USAGE_MS: Final = 15 * 60_000
 """The usage of live ids is published at least this often: a slice of a day's memory is six hours long."""
-USAGES_PER_TICK: Final = 1_000
-"""Published at most, of those a slice's end leaves: about 10 ms a second."""
+LEAVING_PER_TICK: Final = 1_000
+"""Events published at most, of those that a slice's end or the end of connections leaves: about 10 ms a second."""
 BETWEEN_FAILURES_MS: Final = 10_000
 MOST_ERROR_COUNTS: Final = 20_000
 """(connection, id, error code) that are counted at one time."""
@@ -113,8 +115,10 @@ class Recorder:
         self.topology = Topology()
         self.refused_ids = RefusedIds()
         self.samples = RefusalSamples()
+        self.later: deque[Callable[[], None]] = deque()
+        """Events to publish when there is time; the oldest on the left."""
         self.error_counts = 0
-        """Kept by all connections together."""
+        """Kept by all connections together, those in `later` included."""
         self.uncounted_errors = 0
         """Error codes that came when MOST_ERROR_COUNTS were kept."""
         self._slice = self._slice_of(self.now_ms())
@@ -227,20 +231,22 @@ class Recorder:
     @guarded
     def gave_up(self, gone: list[GaveUp]) -> None:
         """Publish the outcome of refused ids that are not waited for any more."""
-        for one in gone:
-            known = self.refused_ids.ended(one.user, one.producer_id)
-            self.publish(
-                RefusalOutcomeEvent(
-                    **self.stamp(self.now_ms()),
-                    user=one.user,
-                    client_id=known.client_id if known else "",
-                    address=known.address if known else "",
-                    producer_id=one.producer_id,
-                    attempts=max(one.attempts, known.attempts if known else 0),
-                    waited_ms=one.waited_ms,
-                    outcome="gave_up",
-                )
+        self.later.extend(partial(self._publish_gave_up, one) for one in gone)
+
+    def _publish_gave_up(self, one: GaveUp) -> None:
+        known = self.refused_ids.ended(one.user, one.producer_id)
+        self.publish(
+            RefusalOutcomeEvent(
+                **self.stamp(self.now_ms()),
+                user=one.user,
+                client_id=known.client_id if known else "",
+                address=known.address if known else "",
+                producer_id=one.producer_id,
+                attempts=max(one.attempts, known.attempts if known else 0),
+                waited_ms=one.waited_ms,
+                outcome="gave_up",
             )
+        )
 
     @guarded
     def broker_learnt(self, node_id: int, host: str, port: int) -> None:
@@ -266,21 +272,21 @@ class Recorder:
         if current != self._slice:
             self._slice = current
             self._end_slice()
-        self.publish_usages(USAGES_PER_TICK)
+        self.publish_leaving(LEAVING_PER_TICK)
 
-    def flush(self, most: int = USAGES_PER_TICK) -> bool:
-        """At drain: publish what has been counted so far, at most so many usages. Returns whether there is more: call
+    def flush(self, most: int = LEAVING_PER_TICK) -> bool:
+        """At drain: publish what has been counted so far, at most so many events. Returns whether there is more: call
         it again after a turn of the event loop.
         """
         self._flush(most)
-        return bool(self.usage.leaving)
+        return bool(self.later or self.usage.leaving)
 
     @guarded
     def _flush(self, most: int) -> None:
         self._end_slice()
         for event in self.sampler.all_sums():
             self.publish(event)
-        self.publish_usages(most)
+        self.publish_leaving(most)
 
     @property
     def _records_topology(self) -> bool:
@@ -303,9 +309,15 @@ class Recorder:
         for connection in self.connections:
             connection.end_slice()
 
-    def publish_usages(self, most: int) -> None:
-        """Publish at most so many of the ids that have left the table."""
-        leaving = self.usage.leaving
+    def publish_leaving(self, most: int) -> None:
+        """Publish at most so many of the events that wait, and of the ids that have left the table."""
+        later, leaving = self.later, self.usage.leaving
+        while later and most > 0:
+            try:
+                later.popleft()()
+            except Exception as error:  # noqa: BLE001 - counted and reported there: it may be anybody's
+                self.failed(error)
+            most -= 1
         while leaving and most > 0:
             self._publish_usage(leaving.popleft())
             most -= 1

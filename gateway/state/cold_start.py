@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from pidgate.gateway.clock import wall_ms
 from pidgate.gateway.config.settings import ProducerIdsSettings
@@ -12,8 +13,12 @@ from pidgate.quota.producer_ids import ProducerIdQuota
 log = logger()
 
 
+SAME_MS: Final = 1_000
+"""Ends so near to each other are one: they come from the wall clocks of several machines."""
+
+
 class ColdStart:
-    """The grace of this gateway. `grace_until_wall_ms`: its end, kept in snapshots and published; None for none."""
+    """The grace of this gateway. It ends by the monotonic clock: a wall clock that is set back begins none again."""
 
     def __init__(
         self, settings: ProducerIdsSettings, quota: ProducerIdQuota, now_ms: Callable[[], int]
@@ -21,12 +26,18 @@ class ColdStart:
         self._settings = settings
         self._quota = quota
         self._now_ms = now_ms
-        self.grace_until_wall_ms: int | None = None
+        self._until_ms = 0
 
     @property
     def grace_left_ms(self) -> int:
         """Time left in which unseen ids are admitted uncharged; 0 without a grace."""
-        return max(0, (self.grace_until_wall_ms or 0) - wall_ms())
+        return max(0, self._until_ms - self._now_ms()) if self._until_ms else 0
+
+    @property
+    def grace_until_wall_ms(self) -> int | None:
+        """Its end, for snapshots and for other gateways; None for none."""
+        left_ms = self.grace_left_ms
+        return wall_ms() + left_ms if left_ms else None
 
     def share(self, until_wall_ms: int, reason: str, *, is_restored: bool) -> None:
         """Take over a grace: a restart does not end one, and gateways that start together share one.
@@ -36,7 +47,8 @@ class ColdStart:
         left_ms = until_wall_ms - wall_ms()
         if is_restored and not self.grace_left_ms:
             return
-        if self._settings.cold_start == "grace" and self.grace_left_ms < left_ms <= self._settings.grace_ms:
+        is_later = left_ms > self.grace_left_ms + SAME_MS
+        if self._settings.cold_start == "grace" and is_later and left_ms <= self._settings.grace_ms:
             self._begin(left_ms, reason, is_new=False)
 
     def begin(self) -> None:
@@ -46,12 +58,12 @@ class ColdStart:
             self._begin(self._settings.grace_ms, reason, is_new=True)
 
     def _begin(self, grace_ms: int, reason: str, *, is_new: bool) -> None:
-        self.grace_until_wall_ms = wall_ms() + grace_ms
-        self._quota.begin_grace(self._now_ms() + grace_ms, is_new=is_new)
+        self._until_ms = self._now_ms() + grace_ms
+        self._quota.begin_grace(self._until_ms, is_new=is_new)
         log.warning(Event.GRACE_BEGAN, reason=reason, grace_ms=grace_ms)
 
     def end(self, reason: str) -> None:
         """End the grace before its time."""
-        self.grace_until_wall_ms = None
+        self._until_ms = 0
         self._quota.begin_grace(0)
         log.warning(Event.GRACE_ENDED_EARLY, reason=reason)

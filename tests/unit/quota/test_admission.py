@@ -75,7 +75,7 @@ def test_an_admitted_id_is_not_charged_again_on_any_connection() -> None:
     assert isinstance(first, Forward)
     assert [decision.reason for decision in first.decisions] == [Reason.FIRST_SEEN]
     assert world.judge(world.connect(), batch(1, 0, partition=7, epoch=3)) is FORWARD
-    assert world.admission.user_snapshots(0)[0].tokens == 99
+    assert next(world.admission.user_snapshots(0)).tokens == 99
 
 
 def test_an_id_is_looked_up_again_once_a_slice_and_refreshed_free_of_charge() -> None:
@@ -88,7 +88,7 @@ def test_an_id_is_looked_up_again_once_a_slice_and_refreshed_free_of_charge() ->
         assert isinstance(verdict, Forward)
         assert [decision.reason for decision in verdict.decisions] == [Reason.REFRESH]
         assert world.judge(session, batch(1, slice_no)) is FORWARD
-    assert world.admission.user_snapshots(world.now_ms)[0].admitted == {"first_seen": 1, "refresh": 11}
+    assert next(world.admission.user_snapshots(world.now_ms)).admitted == {"first_seen": 1, "refresh": 11}
 
 
 def test_a_request_that_mixes_ids_is_refused_whole_and_costs_nothing() -> None:
@@ -97,7 +97,7 @@ def test_a_request_that_mixes_ids_is_refused_whole_and_costs_nothing() -> None:
     session = world.connect()
     refused = world.refusal(session, batch(1), batch(2))
     assert [decision.producer_id for decision in refused.decisions] == [2]
-    assert world.admission.user_snapshots(0)[0].tokens == 0
+    assert next(world.admission.user_snapshots(0)).tokens == 0
     assert world.admission.sticky.entries_of("alice") == 2
     assert isinstance(world.judge(session, batch(1)), Forward)
 
@@ -236,7 +236,7 @@ def test_a_full_table_closes_instead_of_answering_and_spares_other_users() -> No
     world.refusal(session, batch(2))
     assert world.judge(session, batch(3)) == Close("sticky_table_full", 3)
     world.refusal(world.connect("bob"), batch(3))
-    assert world.admission.user_snapshots(0)[0].closed == {"sticky_table_full": 2}
+    assert next(world.admission.user_snapshots(0)).closed == {"sticky_table_full": 2}
     world.close(session)
     world.refusal(world.connect(), batch(3))
 
@@ -254,7 +254,7 @@ def test_an_unknown_id_above_0_is_refused_once_for_100_ms() -> None:
     world.now_ms = 100
     assert isinstance(world.judge(session, batch(1, 50)), Forward)
     assert world.judge(session, batch(1, 55)) is FORWARD
-    assert world.admission.user_snapshots(100)[0].tokens == pytest.approx(99, abs=0.01)
+    assert next(world.admission.user_snapshots(100)).tokens == pytest.approx(99, abs=0.01)
 
 
 def test_after_first_sight_the_ordinary_decision_may_refuse() -> None:
@@ -365,7 +365,7 @@ def test_a_new_connection_does_not_shed_the_throttle() -> None:
     assert refused.rearms_mute
     world.now_ms = 9_950
     assert world.refusal(world.connect(), batch(1)).throttle_time_ms == 100
-    assert world.admission.user_snapshots(world.now_ms)[0].waiting == 1
+    assert next(world.admission.user_snapshots(world.now_ms)).waiting == 1
 
 
 def test_what_is_left_does_not_move_the_deadline() -> None:
@@ -421,7 +421,7 @@ def test_another_partitions_first_batch_is_no_coming_back() -> None:
     world.refusal(session, batch(1))
     world.now_ms = 10_000
     assert world.refusal(session, batch(1, partition=1)).reason is Reason.FIRST_SEEN
-    assert world.admission.user_snapshots(world.now_ms)[0].waiting == 0
+    assert next(world.admission.user_snapshots(world.now_ms)).waiting == 0
 
 
 def test_who_does_not_return_gave_up() -> None:
@@ -432,7 +432,7 @@ def test_who_does_not_return_gave_up() -> None:
     world.refusal(session, batch(1))
     world.now_ms = 50_000
     assert world.admission.sweep(world.now_ms) == []
-    assert world.admission.user_snapshots(world.now_ms)[0].oldest_waiting_ms == 50_000
+    assert next(world.admission.user_snapshots(world.now_ms)).oldest_waiting_ms == 50_000
     world.now_ms = 50_001
     (gone,) = world.admission.sweep(world.now_ms)
     assert (gone.user, gone.producer_id, gone.waited_ms, gone.attempts) == ("alice", 1, 10_000, 2)
@@ -504,18 +504,18 @@ def test_rate_0_blocks_new_ids_and_spares_known_ones() -> None:
     refused = world.refusal(world.connect(), batch(2))
     assert (refused.reason, refused.throttle_time_ms) == (Reason.BLOCKED, 10_000)
     assert world.judge(world.connect(), batch(1)) is FORWARD
-    assert world.admission.user_snapshots(0)[0].tokens is None
+    assert next(world.admission.user_snapshots(0)).tokens is None
 
 
 def test_a_changed_rate_keeps_the_fraction_and_a_removed_one_is_not_forgotten() -> None:
     world = World(enforcing(100))
     world.spend(75)
     world.admission.set_quotas(enforcing(1_000), 0)
-    assert world.admission.user_snapshots(0)[0].tokens == 250
+    assert next(world.admission.user_snapshots(0)).tokens == 250
     world.admission.set_quotas(enforcing(None), 0)
-    assert world.admission.user_snapshots(0)[0].tokens is None
+    assert next(world.admission.user_snapshots(0)).tokens is None
     world.admission.set_quotas(enforcing(100), 0)
-    assert world.admission.user_snapshots(0)[0].tokens == 25
+    assert next(world.admission.user_snapshots(0)).tokens == 25
 
 
 def test_exempt_users_are_counted_and_not_charged() -> None:
@@ -553,7 +553,7 @@ def test_the_clusters_bucket_stands_above_all_users() -> None:
     assert (refused.bound, refused.rate_milli) == (Bound.CLUSTER, 3_000)
     world.now_ms = 1_200_000
     assert isinstance(world.judge(world.connect("erin"), batch(9)), Forward)
-    assert world.admission.user_snapshots(world.now_ms)[-1].tokens == 99
+    assert list(world.admission.user_snapshots(world.now_ms))[-1].tokens == 99
 
 
 def test_a_cluster_rate_of_0_blocks_users_without_a_limit_too() -> None:
@@ -584,10 +584,10 @@ def test_idle_users_are_dropped() -> None:
     world.judge(world.connect(), batch(1))
     world.now_ms = 5 * SLICE_MS - 1
     world.admission.sweep(world.now_ms)
-    assert len(world.admission.user_snapshots(world.now_ms)) == 1
+    assert len(list(world.admission.user_snapshots(world.now_ms))) == 1
     world.now_ms += 1
     world.admission.sweep(world.now_ms)
-    assert world.admission.user_snapshots(world.now_ms) == []
+    assert list(world.admission.user_snapshots(world.now_ms)) == []
     assert table_of(world.admission).filter_bytes == 0
 
 
@@ -601,7 +601,7 @@ def test_who_only_allocates_ids_stays_visible_for_an_hour() -> None:
     assert [one.unused_ids for one in world.admission.user_snapshots(world.now_ms)] == [1]
     world.now_ms = HOUR_MS
     world.admission.sweep(world.now_ms)
-    assert world.admission.user_snapshots(world.now_ms) == []
+    assert list(world.admission.user_snapshots(world.now_ms)) == []
 
 
 # Owners, inheritance, topics
@@ -628,7 +628,7 @@ def test_ids_that_were_never_produced_with_are_counted_for_their_user() -> None:
         world.admission.owners.learnt("alice", producer_id, 0, session.connection_id)
     world.judge(world.connect(), batch(2))
     world.close(session)
-    assert world.admission.user_snapshots(0)[0].unused_ids == 2
+    assert next(world.admission.user_snapshots(0)).unused_ids == 2
 
 
 def test_a_topic_by_name_or_by_id() -> None:

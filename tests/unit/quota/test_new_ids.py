@@ -135,7 +135,7 @@ def _who_waits_goes_first(make: StateClass) -> None:
     for producer_id in (1, 2):
         world.refusal(session, batch(producer_id))
         world.refusal(session, batch(producer_id))
-    assert world.admission.user_snapshots(0)[0].waiting == 2
+    assert next(world.admission.user_snapshots(0)).waiting == 2
     refused = asks(world)
     assert refused is not None
     assert refused.throttle_time_ms == 3 * TOKEN_MS
@@ -439,7 +439,7 @@ def test_who_gave_up_waiting_makes_nobody_wait_longer() -> None:
 def test_off_nobody_is_asked() -> None:
     world = World(enforcing(0))
     assert isinstance(judge_new_id(world.admission, world.connect(), 0, None, None), Forward)
-    assert world.admission.user_snapshots(0) == []
+    assert list(world.admission.user_snapshots(0)) == []
 
 
 def test_refusals_are_counted_beside_those_of_produce_requests() -> None:

@@ -198,6 +198,13 @@ HELD_BY: Final[dict[str, tuple[str, ...]]] = {
     ),
     "Restarts and fleets: A time in the future counts as now": (f"{_RULES}[FutureUses]",),
     "Restarts and fleets: The newest balance counts": (f"{_RULES}[OldestTokens]",),
+    "Restarts and fleets: A grace that is over stays so": (
+        "tests/unit/gateway/state/test_cold_start.py::"
+        "test_a_mutant_that_ends_a_grace_by_the_wall_clock_is_noticed",
+    ),
+    "Restarts and fleets: The state owner goes last": (
+        "tests/unit/gateway/process/test_workers_anew.py::test_mutant_the_state_owner_goes_first",
+    ),
     "Restarts and fleets: Told twice is charged once": (
         "tests/unit/gateway/state/test_event_applier.py::test_a_mutant_that_charges_what_is_told_twice_is_noticed",
     ),

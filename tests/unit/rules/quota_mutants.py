@@ -165,7 +165,7 @@ QUOTA_MUTANTS: Final[dict[str, UnitMutant]] = {
         "Refusals: no token is spent",
         around(ProducerIdQuota, "decide", _one_by_one),
         f"{_ADMISSION}test_a_request_that_mixes_ids_is_refused_whole_and_costs_nothing",
-        "world.admission.user_snapshots(0)[0].tokens == 0",
+        "next(world.admission.user_snapshots(0)).tokens == 0",
     ),
     "new ids are not watched": UnitMutant(
         "Refusals: A new id is watched",

@@ -15,7 +15,7 @@ from pidgate.gateway.admin import site
 from pidgate.gateway.admin.access import OwnNames
 from pidgate.gateway.config.listening import CannotListen
 from pidgate.gateway.metrics.counters import Counters
-from pidgate.gateway.metrics.registry import build_registry
+from pidgate.gateway.metrics.registry import GatewayCollector, build_registry
 from pidgate.units import Address
 
 
@@ -25,13 +25,18 @@ class View:
     def __init__(self) -> None:
         self.counters = Counters()
         self.reason = "127.0.0.1:9092: connection refused"
-        self.registry: CollectorRegistry = build_registry(self.counters, lambda: (), self.is_ready, "1.2.3")
+        self.registry: CollectorRegistry = build_registry(
+            [GatewayCollector(self.counters, lambda: (), self.is_ready, "1.2.3")]
+        )
 
     def is_ready(self) -> bool:
         return self.reason == ""
 
     def not_ready_reason(self) -> str:
         return self.reason
+
+    async def look(self) -> None:
+        """There are no users."""
 
 
 def get(url: str) -> tuple[int, str, str]:

@@ -39,6 +39,8 @@ class Broken:
     def not_ready_reason(self) -> str:
         return ""
 
+    async def look(self) -> None: ...
+
     @property
     def registry(self) -> CollectorRegistry:
         raise LookupError("a mistake of ours")

@@ -1,6 +1,7 @@
 """What /metrics shows: counters by label, and KIP-936's metrics of real admissions."""
 
 import ast
+import asyncio
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -8,10 +9,11 @@ import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from pidgate.gateway.metrics import registry
+from pidgate.gateway.metrics import registry, turns
 from pidgate.gateway.metrics.counters import NAMES, Counters
-from pidgate.gateway.metrics.registry import build_registry
-from pidgate.gateway.metrics.users import OTHER_USERS, UserFamilies
+from pidgate.gateway.metrics.registry import GatewayCollector, build_registry
+from pidgate.gateway.metrics.turns import ROWS_PER_TURN
+from pidgate.gateway.metrics.users import LABELLED_USERS, OTHER_USERS, UserFamilies
 from pidgate.quota.admission import Admission
 from pidgate.quota.counters import WAITED_BUCKETS_MS, UserSnapshot
 from pidgate.quota.entities import unidentified
@@ -23,10 +25,10 @@ Samples = dict[str, float]
 
 
 def scraped(counters: Counters, users: Iterable[UserSnapshot] = (), *, ready: bool = True) -> Samples:
-    registry = build_registry(counters, lambda: users, lambda: ready, "1.2.3")
+    collector = GatewayCollector(counters, lambda: users, lambda: ready, "1.2.3")
     return {
         "|".join([sample.name, *_label_values(sample.labels)]): sample.value
-        for family in text_string_to_metric_families(generate_latest(registry).decode())
+        for family in text_string_to_metric_families(generate_latest(build_registry([collector])).decode())
         for sample in family.samples
     }
 
@@ -149,7 +151,7 @@ def test_users_beyond_the_bound_are_summed_and_labels_stay_with_whom_they_were_g
     families = UserFamilies(labelled_users=2)
 
     def waiting(*users: str) -> dict[str, float]:
-        found = families.collect([snapshot(user) for user in users])
+        found = families.collect(families.rows(snapshot(user) for user in users))
         family = next(family for family in found if family.name == "pidgate_producer_ids_waiting")
         return {sample.labels["user"]: sample.value for sample in family.samples}
 
@@ -194,3 +196,35 @@ def test_every_counter_is_shown_and_counted_somewhere() -> None:
 
     assert set(NAMES) - attributes(shown) == set()
     assert set(NAMES) - attributes(*others) == set()
+
+
+def turns_of_a_look(users: int) -> int:
+    """Times that the event loop came round while the rows of so many users were taken."""
+    quotas = Quotas(mode=Mode.ENFORCE, default=UserQuota.per_window(5))
+    admission = Admission(quotas, lambda: 1, 0)
+    for number in range(users):
+        admission.counters.of(f"user-{number}", 1_000).would_refuse += 1
+    collector = GatewayCollector(Counters(), lambda: admission.user_snapshots(1_000), lambda: True, "1.2.3")
+
+    async def counted() -> int:
+        looking, times = asyncio.ensure_future(collector.look()), 0
+        while not looking.done():
+            times += 1
+            admission.counters.of(f"more-{times}", 1_000)  # it is counted meanwhile
+            await asyncio.sleep(0)
+        return times
+
+    times = asyncio.run(counted())
+    shown = build_registry([collector])
+    shown_users = shown.get_sample_value("pidgate_producer_ids_would_refuse_total", {"user": "(other)"})
+    assert shown_users == users - LABELLED_USERS
+    return times
+
+
+def test_the_rows_of_many_users_are_taken_in_turns() -> None:
+    assert turns_of_a_look(3_000) >= 3_000 // ROWS_PER_TURN
+
+
+def test_a_mutant_that_takes_them_at_once_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "ROWS_PER_TURN", 1_000_000)
+    assert turns_of_a_look(3_000) < 3_000 // ROWS_PER_TURN

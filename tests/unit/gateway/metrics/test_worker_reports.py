@@ -11,13 +11,15 @@ from hypothesis import strategies as st
 
 from pidgate.gateway.metrics import reports as reports_module
 from pidgate.gateway.metrics.counters import NAMES, Counters
-from pidgate.gateway.metrics.reports import LEVELS, Report, Reports, UserReports, report_of
+from pidgate.gateway.metrics.reports import LEVELS, ByteState, Report, Reports, UserReports, report_of
 from pidgate.gateway.process.wire import Decoder, Kind, encoded
 from pidgate.quota.admission import Admission
+from pidgate.quota.byte_bucket import ByteSnapshot
+from pidgate.quota.byte_rates import Kind as ByteKind
 from pidgate.quota.counters import COUNTERS_KEPT_MS, UserCounters, UserSnapshot
 from pidgate.quota.entities import resolve
 from pidgate.quota.producer_ids import ProducerIdQuota
-from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
+from pidgate.quota.settings import ByteQuotas, ByteRates, Mode, ProducerIdSettings, Quotas, UserQuota
 from pidgate.quota.verdicts import Session
 
 QUOTAS = Quotas(Mode.ENFORCE, ProducerIdSettings(), default=UserQuota.per_window(2))
@@ -153,3 +155,46 @@ def test_the_gateway_is_reached_when_one_worker_has_reached_the_cluster() -> Non
     assert reports.failure == "nobody answers"
     reports.take(12, told(is_reached=True), 0)
     assert reports.is_reached
+
+
+def a_worker_that_comes_again_is_counted_once(reports: Reports) -> bool:
+    """The rule: totals are a process's, however often its connection ends; another of its number adds its own."""
+    byte_state = ByteState([ByteSnapshot("alice", None, ByteKind.PRODUCE, 1_000, 0.0, 3, 0, 0.0, 100)], 2, 1)
+    counters = Counters()
+    counters.connections_total, counters.connections_open = 7, 4
+    report = report_of(
+        counters, list(worked(1, 2).user_snapshots(1_000)), byte_state, is_reached=True, failure=""
+    )
+    for _ in range(3):
+        reports.take(11, report, 0)
+        reports.retire(11)
+        reports.take(12, report, 0)
+        reports.retire(12)
+    quotas = ByteQuotas(rates={("alice", None): ByteRates(1_000)})
+    (row,) = reports.bytes.state(quotas, 0).rows
+    return (
+        reports.counters.connections_total == 14
+        and reports.counters.connections_open == 0
+        and sum(alice(reports).admitted.values()) == 4
+        and row.total_bytes == 200
+        and reports.bytes.state(quotas, 0).no_room == 4
+    )
+
+
+def test_a_worker_that_comes_again_is_counted_once() -> None:
+    assert a_worker_that_comes_again_is_counted_once(Reports())
+
+
+def test_a_mutant_that_settles_at_once_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reports_module, "MOST_ENDED", 0)
+    assert not a_worker_that_comes_again_is_counted_once(Reports())
+
+
+def test_of_ended_workers_only_the_last_are_kept_apart() -> None:
+    reports = Reports()
+    for process in range(100):
+        reports.take(process, told(worked(1), connections_total=1), 0)
+        reports.retire(process)
+    assert reports.counters.connections_total == 100
+    assert sum(alice(reports).admitted.values()) == 100
+    assert len(reports._users._tables()) == reports_module.MOST_ENDED + 1

@@ -9,7 +9,9 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
+from typing import cast
 
 import pytest
 import yaml
@@ -17,11 +19,12 @@ import yaml
 from pidgate.gateway.config.loading import parse
 from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.process import link, wire, workers
+from pidgate.gateway.process import worker as worker_module
 from pidgate.gateway.process.link import StateOwnerLink
 from pidgate.gateway.process.message_reader import MESSAGES_PER_TURN
 from pidgate.gateway.process.server import Gateway
-from pidgate.gateway.process.wire import Kind
-from pidgate.gateway.process.worker import LAST_EVENTS_S, Worker
+from pidgate.gateway.process.wire import LAST_EVENTS_S, Kind
+from pidgate.gateway.process.worker import Worker
 from pidgate.gateway.process.workers import Workers, WorkerSession
 from pidgate.gateway.state.event_log import EventLog
 from pidgate.protocol.headers import RequestHead
@@ -572,5 +575,99 @@ def test_from_the_beginning_of_a_drain_on_the_gateway_is_not_ready(tmp_path: Pat
                 writer.close()
             finally:
                 await site.stop()
+
+    run(scenario())
+
+
+# All drain at once
+
+
+async def _all_drain(site: Site) -> int:
+    """Have the state owner drain with its worker, which has an event left; return how many it has taken since."""
+    (session,) = site.sessions
+    taken = session.events_taken
+    drains = asyncio.ensure_future(site.owner.drain())
+    await asyncio.sleep(0.1)
+    site.worker._link.publish(USER, b"the last")
+    await site.worker.drain()
+    await drains
+    return session.events_taken - taken
+
+
+def test_where_all_drain_at_once_the_state_owner_goes_last(tmp_path: Path) -> None:
+    """As where their supervisor was killed, or a signal went to all of them."""
+
+    async def scenario() -> None:
+        async with site_at(tmp_path) as site:
+            assert await _all_drain(site) == 1
+
+    run(scenario())
+
+
+def test_mutant_the_state_owner_goes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def at_once(gateway: Workers) -> None:
+        gateway._server.close()
+        for session in list(gateway._sessions):
+            if session._transport is not None:
+                session._transport.abort()
+
+    monkeypatch.setattr(Workers, "drain", at_once)
+
+    async def scenario() -> None:
+        async with site_at(tmp_path) as site:
+            assert await _all_drain(site) == 0
+
+    run(scenario())
+
+
+# A state owner that takes no worker
+
+
+def test_who_is_cut_off_at_once_comes_again_slower_and_slower(tmp_path: Path) -> None:
+    """One of another version, say: each connection is a line in both logs, and some work."""
+
+    async def scenario() -> None:
+        times: list[float] = []
+        loop = asyncio.get_running_loop()
+
+        class Refuses(asyncio.Protocol):
+            def connection_made(self, transport: asyncio.BaseTransport) -> None:
+                times.append(loop.time())
+                cast(asyncio.Transport, transport).abort()
+
+        async with site_at(tmp_path) as site:
+            path = str(tmp_path / "other")
+            server = await loop.create_unix_server(Refuses, path)
+            link = StateOwnerLink(path, 2, 1, site.worker)
+            running = asyncio.ensure_future(link.run())
+            await asyncio.sleep(1.0)
+            running.cancel()
+            server.close()
+            assert 3 <= len(times) <= 6
+            pauses = [later - earlier for earlier, later in pairwise(times)]
+            assert pauses == sorted(pauses)
+
+    run(scenario())
+
+
+# Many users
+
+
+def test_of_many_users_a_report_tells_of_some_and_the_next_of_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_module, "REPORTED_USERS", 30)
+
+    async def scenario() -> None:
+        async with site_at(tmp_path) as site:
+            counters, now_ms = site.worker._traffic._admission.counters, site.now_ms()
+            for number in range(100):
+                counters.of(f"user-{number}", now_ms).would_refuse += number
+            portions: list[list[str]] = []
+            while not portions or site.worker._unreported:
+                portions.append(site.worker._next_users(now_ms))
+            assert [len(portion) for portion in portions] == [30, 30, 30, 10]
+            counters.of("user-5", now_ms).would_refuse += 1
+            assert "user-5" in site.worker._next_users(site.now_ms())
 
     run(scenario())

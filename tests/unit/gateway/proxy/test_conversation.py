@@ -321,7 +321,7 @@ def test_where_a_login_is_required_nothing_passes_before_it(frame: bytes) -> Non
     assert script.send(frame) is CLOSE
     assert script.talk.close_cause == "unauthenticated"
     assert "before a login" in script.talk.close_reason
-    assert script.admission.user_snapshots(0) == []
+    assert list(script.admission.user_snapshots(0)) == []
 
 
 @pytest.mark.parametrize("required", [True, None])
@@ -345,7 +345,7 @@ def test_what_does_not_wait_for_a_login_that_fails_ends_the_connection() -> None
     confirm(script, 2, error_code=58)
     assert not script.talk.awaits_answer
     assert script.talk.release(0) == ([], True)
-    assert script.admission.user_snapshots(0) == []
+    assert list(script.admission.user_snapshots(0)) == []
 
 
 def test_until_it_is_known_requests_wait() -> None:
@@ -387,7 +387,7 @@ def nobody_acts_before_a_login() -> bool:
     refused.broker_answers(1)
     confirm(refused, 2, error_code=58)
     ended.append(refused.talk.release(0) == ([], True))
-    judged = [script.admission.user_snapshots(0) for script in (at_once, waited, refused)]
+    judged = [list(script.admission.user_snapshots(0)) for script in (at_once, waited, refused)]
     return ended == [True] * 3 and judged == [[]] * 3
 
 

@@ -50,7 +50,7 @@ def nobody_names_many_ids_at_once() -> bool:
             if is_muted:
                 conversation.mute(1_000)
             step = conversation.request(frame, SIZE_PREFIX_BYTES, len(frame), 0)
-            closed.append(step is CLOSE and conversation.admission.user_snapshots(0) == [])
+            closed.append(step is CLOSE and list(conversation.admission.user_snapshots(0)) == [])
     return all(closed)
 
 

@@ -206,6 +206,9 @@ def test_a_token_is_used_until_it_expires_where_brokers_give_no_other(tmp_path: 
             gives[0] = False
             for now_ms[0] in (LIFE_MS * 3 // 4 - 1, LIFE_MS * 3 // 4, LIFE_MS - 1):
                 assert await identity.login_of("joe", is_certified=True) is login
+            (tmp_path / "password").rename(tmp_path / "moved")
+            assert await identity.login_of("joe", is_certified=True) is login
+            (tmp_path / "moved").rename(tmp_path / "password")
             identity.refused("joe", login)
             with pytest.raises(NoIdentity):
                 await identity.login_of("joe", is_certified=True)

@@ -196,6 +196,9 @@ def test_without_a_topic_a_change_is_kept_at_once_and_forgotten_at_once() -> Non
         b'{"v":1,"readable_since":1,"run":"a","seq":1,"change":"wind","user":null,"action":"set","value":1,"set_wall_ms":1}',
         b'{"v":1,"readable_since":1,"run":"a","seq":true,"change":"mode","user":null,"action":"reset","value":null,"set_wall_ms":1}',
         encode(LogEntry("a", 1, rate(1, Target(RATE, "bob")))),
+        encode(LogEntry("b", 1, rate(10**400))),
+        encode(LogEntry("b", 1, replace(rate(1), set_wall_ms=-(10**400)))),
+        encode(LogEntry("b", 10**400, rate(1))),
     ],
 )
 def test_what_cannot_be_understood_is_counted_and_in_nobodys_way(value: bytes) -> None:

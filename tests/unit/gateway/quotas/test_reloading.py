@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -177,7 +177,7 @@ def observed(would_refuse: int) -> tuple[Quotas, UserSnapshot]:
     quotas = parse(OBSERVING).to_quotas()
     world = World(quotas)
     world.spend(11 + would_refuse)
-    return quotas, world.admission.user_snapshots(0)[0]
+    return quotas, next(world.admission.user_snapshots(0))
 
 
 def test_promotions_are_of_those_whom_the_change_makes_refusable() -> None:
@@ -215,7 +215,7 @@ class OneAdmission:
         self.versions += 1
         self.world.admission.set_quotas(settings.to_quotas(), self.world.now_ms)
 
-    def users(self) -> list[UserSnapshot]:
+    def users(self) -> Iterator[UserSnapshot]:
         return self.world.admission.user_snapshots(self.world.now_ms)
 
 
@@ -280,10 +280,10 @@ def test_a_changed_file_holds_at_once_and_tokens_keep_their_fraction(tmp_path: P
     async def scenario() -> None:
         async with scene(tmp_path, ENFORCING) as the:
             the.world.spend(4)
-            before = the.world.admission.user_snapshots(0)[0]
+            before = next(the.world.admission.user_snapshots(0))
             the.rewrite(RAISED)
             await until(lambda: the.reloading.results["applied"])
-            after = the.world.admission.user_snapshots(0)[0]
+            after = next(the.world.admission.user_snapshots(0))
 
             # 6 of 10 tokens before, the same six tenths of 40 after.
             assert (before.tokens, after.tokens) == (6.0, 24.0)
@@ -304,12 +304,12 @@ def test_a_debt_stays_what_it_is_in_tokens(tmp_path: Path) -> None:
             the.reloading.reload()
             await until(lambda: the.reloading.results["applied"])
 
-            assert the.world.admission.user_snapshots(0)[0].tokens == -1.0
+            assert next(the.world.admission.user_snapshots(0)).tokens == -1.0
             # One token comes four times as fast.
             again = the.world.refusal(the.world.connect(), batch(2))
             assert (refusal.throttle_time_ms, again.throttle_time_ms) == (10_000, 10_000)
             the.world.now_ms += 3_600_000 // 40
-            assert the.world.admission.user_snapshots(the.world.now_ms)[0].tokens == 0.0
+            assert next(the.world.admission.user_snapshots(the.world.now_ms)).tokens == 0.0
 
     run(scenario)
 

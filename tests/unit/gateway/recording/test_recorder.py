@@ -170,6 +170,7 @@ def test_an_id_that_gave_up_is_told_with_who_it_was() -> None:
     told = Told()
     decide(told.connection(), decision(False))
     told.recorder.gave_up([GaveUp("alice", 7, 30_000, 4), GaveUp("bob", 8, 100, 2)])
+    told.recorder.tick()
     known, unknown = told.of(RefusalOutcomeEvent)
     assert (known.attempts, known.waited_ms, known.outcome, known.client_id) == (4, 30_000, "gave_up", "etl")
     assert (unknown.user, unknown.attempts, unknown.client_id) == ("bob", 2, "")
@@ -285,6 +286,25 @@ def test_a_connection_with_many_ids_does_not_hold_everything_up_when_it_closes()
     assert len(told.of(IdUsageEvent)) == 10
     told.recorder.tick()
     assert len(told.of(IdUsageEvent)) == 200
+
+
+def test_a_connection_with_many_errors_does_not_hold_everything_up_when_it_closes() -> None:
+    """Nor does a user whose ids give up all at once. Each is told of in the end, and its room is free then."""
+    told = Told()
+    connection = told.connection()
+    for producer_id in range(1_500):
+        connection.produce_answered(producer_id, [(b"orders", 0, 29)])
+    assert told.recorder.error_counts == 1_500
+    connection.closed("client")
+    assert len(told.of(ProduceErrorEvent)) == 10
+    told.recorder.gave_up([GaveUp("alice", producer_id, 5_000, 1) for producer_id in range(700)])
+    counts = []
+    for _ in range(4):
+        told.recorder.tick()
+        counts.append((len(told.of(ProduceErrorEvent)), len(told.of(RefusalOutcomeEvent))))
+    assert counts == [(1_010, 0), (1_500, 510), (1_500, 700), (1_500, 700)]
+    assert told.recorder.error_counts == 0
+    assert {event.client_id for event in told.of(ProduceErrorEvent)} == {connection.about()["client_id"]}
 
 
 # Answers

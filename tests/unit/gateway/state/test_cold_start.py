@@ -7,8 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from pidgate.gateway.config.settings import ProducerIdsSettings
+from pidgate.gateway.state import cold_start
+from pidgate.gateway.state.cold_start import ColdStart
 from pidgate.gateway.state.manager import QuotaStateManager
 from pidgate.gateway.state.state_dir import StateDir
+from pidgate.quota.producer_ids import ProducerIdQuota
+from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas
 from pidgate.quota.user_state import UserState
 from tests.simulator.machine import Machine
 from tests.simulator.topics import ModelTopics
@@ -24,6 +29,7 @@ from tests.unit.gateway.state.started import (
 )
 
 MINUTE_MS = 60_000
+WALL_MS = 1_700_000_000_000
 RUNNING = range(1_000, 1_000 + 8 * RATE)
 
 COLD: dict[str, Past] = {
@@ -168,3 +174,38 @@ def test_a_topic_that_is_read_late_ends_a_grace_unless_the_others_are_in_theirs(
         ]
 
     started_on(past, look, is_readable=False)
+
+
+CLOCK = {"monotonic": 0, "wall": 0}
+
+
+def a_wall_clock_begins_no_grace_again(monkeypatch: pytest.MonkeyPatch) -> bool:
+    """The rule: a grace that is over stays so, wherever the wall clock is set to."""
+    clock = CLOCK
+    clock.update(monotonic=5_000, wall=WALL_MS)
+    monkeypatch.setattr(cold_start, "wall_ms", lambda: clock["wall"])
+    settings = ProducerIdsSettings.model_validate({"cold_start": "grace", "grace": "10m"})
+    quota = ProducerIdQuota(Quotas(Mode.ENFORCE, ProducerIdSettings()), lambda: 1, 0)
+    start = ColdStart(settings, quota, lambda: clock["monotonic"])
+    start.begin()
+    until_wall_ms = start.grace_until_wall_ms
+    assert until_wall_ms == clock["wall"] + 10 * MINUTE_MS
+    start.share(until_wall_ms + 5, "another machine's clock", is_restored=True)
+    assert start.grace_left_ms == 10 * MINUTE_MS, "the same grace"
+    clock["monotonic"] += 11 * MINUTE_MS
+    is_over = start.grace_left_ms == 0
+    clock["wall"] -= MINUTE_MS
+    start.share(until_wall_ms + 5, "another that was set back", is_restored=True)
+    return is_over and not start.grace_left_ms and start.grace_until_wall_ms is None
+
+
+def test_a_wall_clock_that_is_set_back_begins_no_grace_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert a_wall_clock_begins_no_grace_again(monkeypatch)
+
+
+def test_a_mutant_that_ends_a_grace_by_the_wall_clock_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def by_the_wall(start: ColdStart) -> int:
+        return max(0, WALL_MS + 10 * MINUTE_MS - CLOCK["wall"]) if start._until_ms else 0
+
+    monkeypatch.setattr(ColdStart, "grace_left_ms", property(by_the_wall))
+    assert not a_wall_clock_begins_no_grace_again(monkeypatch)
