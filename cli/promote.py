@@ -220,6 +220,7 @@ def _enforce(options: PromoteOptions) -> int:
             config=options.config,
             admin=options.admin,
             token_file=options.token_file,
+            ca_file=options.ca_file,
         )
     )
     if done != SHOWN:

@@ -38,7 +38,7 @@ def settings(config: Mapping[str, Any] | None) -> ProducerIdSettings:
         queue=config["queue"],
         sticky_entries=config["sticky_entries"],
         # Gateways of earlier versions did not record it.
-        refuse_init=bool(config["refuse_init_producer_id"]),
+        refuse_init=bool(config.get("refuse_init_producer_id")),
     )
 
 

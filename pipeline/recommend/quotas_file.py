@@ -111,7 +111,7 @@ def _shape(config: InForce) -> Iterator[str]:
     yield f"    max_throttle: {show_duration(config['max_throttle_ms'])}"
     for name in ("max_live_ids", "queue", "sticky_entries"):
         yield f"    {name}: {config[name]}"
-    if config["refuse_init_producer_id"]:
+    if config.get("refuse_init_producer_id"):
         yield "    refuse_init_producer_id: true"
 
 

@@ -2,7 +2,9 @@
 
 from typing import Any
 
-NEW_WITH_A_DEFAULT: dict[str, dict[str, Any]] = {"config": {"default_transactional_ids_rate_milli": None}}
+NEW_WITH_A_DEFAULT: dict[str, dict[str, Any]] = {
+    "config": {"default_transactional_ids_rate_milli": None, "refuse_init_producer_id": False}
+}
 NEW_IN_QUOTAS = {"transactional_ids_rate_milli": None}
 """In each of the quotas of users that an event lists."""
 

@@ -26,7 +26,6 @@ DATA = Path(__file__).parents[2] / "data"
 OF_VERSION_1 = (DATA / "events-v1.jsonl").read_bytes().splitlines()
 SCHEMA_1: dict[str, Any] = json.loads((DATA / "events-v1.schema.json").read_text("utf-8"))
 NEW_IN_2: dict[str, dict[str, Any]] = {
-    "config": {"refuse_init_producer_id": False},
     "decision": {"token_units": None, "heard": []},
     "lifecycle": {"clock_ahead_ms": None},
 }
