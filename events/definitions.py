@@ -183,7 +183,7 @@ class IdUsageEvent(Event):
 @dataclass(slots=True, kw_only=True)
 class InitProducerIdEvent(Event):
     """A broker answered InitProducerId, or EndTxn (v5+) with a new id; or the gateway refused InitProducerId itself
-    (refuse_init_producer_id): error 14, `node_id` null.
+    (refuse_init_producer_id, transactional_ids_rate, or a busy state owner): error 14, `node_id` null.
     """
 
     type: ClassVar[str] = "init_producer_id"
@@ -248,7 +248,9 @@ class ConnectionEvent(Event):
     ] = ""
     close_reason: Annotated[
         str,
-        "client, reset, idle, drain, protocol, limit, upstream, sticky, or a newer word; empty when it opens",
+        "client, reset, broker, upstream, unreachable, moved, idle, login, drain, protocol, limit, tls, "
+        "unauthenticated, proxy, gateway_topic, quota (no room for a refusal, or the refused batch did not come), "
+        "acks0_refused, error, or a newer word; empty when it opens",
     ] = ""
     seconds: Annotated[float, "How long it was open; 0 when it opens"] = 0.0
     bytes_in: Annotated[int, "Bytes from the client"] = 0

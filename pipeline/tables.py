@@ -76,7 +76,7 @@ class Tables:
                 f"no {event_type} events{days} under {self.path('events')}: choose other days with --since and --until."
             )
         raise HistoryEmpty(
-            f"no {event_type} events under {self.path('events')}. Run `pidgate pipeline ingest` (or `history`) "
+            f"no {event_type} events under {self.path('events')}. Run `pidgate pipeline ingest` "
             "with this --tables first; gateways write them while `events.enabled` is true."
         )
 

@@ -36,6 +36,7 @@ INPUTS = {
         *(f"{folder}/**/*.py" for folder in ("events", "quota", "protocol", "gateway/config", "sandbox")),
         *(f"tests/support/{made}.py" for made in ("*_events", "recordings", "stretched", "replay/*")),
         "tests/unit/events/made_up.py",
+        "gateway/recording/config_event.py",
     ),
 }
 """Where the tests stand, and patterns of their inputs; they themselves are always among them. Tests on a real Kafka

@@ -74,8 +74,8 @@ _LIMITS: Final[dict[str, tuple[str, ...]]] = {
         f"{_PROTOCOL}produce.py::test_a_request_has_a_bounded_number_of_partitions_batches_and_old_messages",
     ),
     "a topic's name": (f"{_PROTOCOL}produce.py::test_a_topic_has_a_name_that_kafka_takes",),
-    "entries, entities and operations of an AlterClientQuotas that sets producer_ids_rate; filters of a "
-    "DescribeClientQuotas": (
+    "entries, entities and operations of an AlterClientQuotas that sets producer_ids_rate or transactional_ids_rate; "
+    "filters of a DescribeClientQuotas": (
         "tests/unit/gateway/quotas/test_quota_exchange.py::"
         "test_more_than_that_is_not_even_read_unless_it_is_the_brokers_alone",
     ),
