@@ -187,13 +187,20 @@ def _java(tools: JavaTools, servers: str, topic: str) -> Seen:
 
     entity = ("--entity-type", "topics", "--entity-name", topic)
     run("TopicCommand", "--create", "--topic", topic, "--partitions", str(PARTITIONS - 1))
+    # Each command may ask a broker that has not heard yet of what the one before it changed.
+    _settled(lambda: run("TopicCommand", "--list").split(), lambda names: topic in names)
     run("TopicCommand", "--alter", "--topic", topic, "--partitions", str(PARTITIONS))
     run("ConfigCommand", "--alter", *entity, "--add-config", f"retention.ms={RETENTION_MS}")
-    configs = run("ConfigCommand", "--describe", *entity)
+    configs = _settled(
+        lambda: run("ConfigCommand", "--describe", *entity), lambda text: "retention.ms=" in text
+    )
     nodes = _NODE.findall(run("BrokerApiVersionsCommand"))
     seen = Seen(
         nodes=[(int(node_id), host, int(port)) for host, port, node_id in nodes],
-        partitions=run("TopicCommand", "--describe", "--topic", topic).count("Partition: "),
+        partitions=_settled(
+            lambda: run("TopicCommand", "--describe", "--topic", topic).count("Partition: "),
+            lambda count: count == PARTITIONS,
+        ),
         retention_ms=configs.partition("retention.ms=")[2].split()[0],
         groups=run("ConsumerGroupCommand", "--list").split(),
     )
