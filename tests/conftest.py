@@ -151,9 +151,8 @@ def pytest_configure(config: pytest.Config) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.getoption("max_suite_reruns", None) is None:
         config.option.max_suite_reruns = REAL_RERUNS
-    vars(config.option)["maxworkerrestart"] = (
-        "0"  # named as text: vulture finds nobody who reads the attribute
-    )
+    # Named as text: vulture finds nobody who reads the attribute.
+    vars(config.option)["maxworkerrestart"] = "0"
     config.stash[CHOICE] = choose()
 
 

@@ -39,19 +39,23 @@ SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
 LONG = "".join(f"/OU=department-{number}-{40 * 'x'}" for number in range(5))
 
 
+def _answer(head: RequestHead, body: raw.Body) -> bytes:
+    return raw.response(head.api_key, head.api_version, body, correlation_id=head.correlation_id)
+
+
 async def _offers_plain(head: RequestHead, _peer: Peer) -> bytes:
-    body = {"mechanisms": ["PLAIN"]}
-    return raw.response(SASL_HANDSHAKE, head.api_version, body, correlation_id=head.correlation_id)
+    return _answer(head, {"mechanisms": ["PLAIN"]})
 
 
 async def _lets_in(head: RequestHead, _peer: Peer) -> bytes:
-    return raw.response(
-        SASL_AUTHENTICATE, head.api_version, {"auth_bytes": b""}, correlation_id=head.correlation_id
+    return _answer(head, {"auth_bytes": b""})
+
+
+def broker_that(creates: Answer) -> ScriptedBroker:
+    """A broker that lets the gateway in, and gives tokens as `creates` says."""
+    return ScriptedBroker(
+        {SASL_HANDSHAKE: _offers_plain, SASL_AUTHENTICATE: _lets_in, CREATE_DELEGATION_TOKEN: creates}
     )
-
-
-def _created(head: RequestHead, body: raw.Body) -> bytes:
-    return raw.response(head.api_key, head.api_version, body, correlation_id=head.correlation_id)
 
 
 @asynccontextmanager
@@ -76,9 +80,7 @@ async def gateway_of_joe(
     client_tls.load_verify_locations(authority.ca_file)
     client_tls.load_cert_chain(own.cert_file, own.key_file)
     async with (
-        ScriptedBroker(
-            {SASL_HANDSHAKE: _offers_plain, SASL_AUTHENTICATE: _lets_in, CREATE_DELEGATION_TOKEN: creates}
-        ) as broker,
+        broker_that(creates) as broker,
         gateway_before(
             broker.address,
             listener={"tls": tls},
@@ -125,7 +127,7 @@ def test_a_token_is_asked_for_the_certificates_whole_name_or_for_none(
 
     async def refuses(head: RequestHead, peer: Peer) -> bytes:
         asked.append(peer.frames[-1])
-        return _created(head, {"error_code": 65})
+        return _answer(head, {"error_code": 65})
 
     async def scenario() -> None:
         async with gateway_of_joe(tmp_path, refuses, subject, rules) as (gateway, _broker, client_tls):
@@ -186,17 +188,12 @@ def test_a_token_is_used_until_it_expires_where_brokers_give_no_other(tmp_path: 
 
     async def creates(head: RequestHead, _peer: Peer) -> bytes:
         if not gives[0]:
-            return _created(head, {"error_code": 65})
+            return _answer(head, {"error_code": 65})
         times = {"issue_timestamp_ms": 5, "expiry_timestamp_ms": 5 + LIFE_MS, "max_timestamp_ms": 9}
-        return _created(head, {**times, "token_id": "id-1", "hmac": b"secret"})
+        return _answer(head, {**times, "token_id": "id-1", "hmac": b"secret"})
 
     async def scenario() -> None:
-        answers = {
-            SASL_HANDSHAKE: _offers_plain,
-            SASL_AUTHENTICATE: _lets_in,
-            CREATE_DELEGATION_TOKEN: creates,
-        }
-        async with ScriptedBroker(answers) as broker:
+        async with broker_that(creates) as broker:
             sasl, nodes = SaslSettings(**own_sasl(tmp_path)), Nodes([("127.0.0.1", broker.port)])
             questions = OwnQuestions(sasl, lambda: "n", nodes, 5_000, None, sends_proxy_header=False)
             identity = TokenIdentity(sasl, lambda: "n", questions, lambda: now_ms[0])
