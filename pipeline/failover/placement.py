@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as f
 
 from pidgate.pipeline.failover.held import HOUR_MS, UNKNOWN_TOPIC
@@ -61,9 +61,14 @@ class Bucket:
         return rate * (self.burst + during_ms / self.window_ms) + 1
 
 
+def _newest(config: DataFrame) -> Row | None:
+    """The newest config event of all gateways; None: there is none."""
+    return config.orderBy(f.desc("wall_time_ms"), f.desc("seq")).head()
+
+
 def bucket_in_force(config: DataFrame) -> Bucket:
     """The newest config event's; the gateway's defaults without one."""
-    row = config.orderBy(f.desc("wall_time_ms"), f.desc("seq")).head()
+    row = _newest(config)
     if row is None:
         return Bucket()
     default = row["default_rate_milli"]
@@ -81,7 +86,7 @@ def enforced(config: DataFrame) -> tuple[DataFrame, float | None] | None:
 
     A rate is null where nothing is refused: for the exempt, the observed, and those without a limit.
     """
-    row = config.orderBy(f.desc("wall_time_ms"), f.desc("seq")).head()
+    row = _newest(config)
     if row is None:
         return None
     rows: list[tuple[str, float | None]] = []
