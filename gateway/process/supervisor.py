@@ -245,13 +245,9 @@ def _check_not_shared(what: str, address: Address) -> None:
 
     One that anybody else has is found in use when its broker is known, as without workers.
     """
-    try:
-        _bind(address, is_shared=False)
-    except OSError as in_use:
-        with contextlib.suppress(OSError):
-            _bind(address, is_shared=True)
-            with listening_on(what, address):
-                raise in_use
+    with contextlib.suppress(OSError):
+        _bind(address, is_shared=True)
+        _check_free(what, address)
 
 
 def _bind(address: Address, *, is_shared: bool) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import socket
 from collections.abc import Iterator
 
 import pytest
@@ -12,9 +13,11 @@ import structlog
 import yaml
 
 from pidgate.gateway import logs
+from pidgate.gateway.config.listening import CannotListen
 from pidgate.gateway.config.loading import parse
-from pidgate.gateway.process.supervisor import Supervisor
+from pidgate.gateway.process.supervisor import Supervisor, _check_not_shared
 from pidgate.sandbox.ports import free_block
+from pidgate.units import Address
 from tests.support.loopback import HOST, run, until
 
 
@@ -58,3 +61,17 @@ def test_a_state_owner_that_ends_is_started_again_while_the_disk_of_the_log_is_f
             await supervisor._end_all()
 
     run(scenario())
+
+
+@pytest.mark.parametrize("is_shared", [True, False])
+def test_a_brokers_port_is_shared_with_no_other_gateways_workers(*, is_shared: bool) -> None:
+    """One that a single socket has is found in use when the broker is known, as without workers."""
+    with socket.socket() as other:
+        if is_shared:
+            other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        other.bind((HOST, 0))
+        other.listen()
+        address = Address(*other.getsockname())
+        with pytest.raises(CannotListen, match="in use") if is_shared else contextlib.nullcontext():
+            _check_not_shared("listeners.node_ports", address)
+    _check_not_shared("listeners.node_ports", address)
