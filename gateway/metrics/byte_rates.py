@@ -18,7 +18,7 @@ from prometheus_client.registry import Collector
 
 from pidgate.gateway.metrics.families import PREFIX, counter
 from pidgate.gateway.metrics.reports import ByteState
-from pidgate.gateway.metrics.turns import SeesManyRows, seen_in_turns
+from pidgate.gateway.metrics.turns import SeesManyRows
 from pidgate.quota.byte_quota import ByteSnapshot
 from pidgate.quota.entities import shown
 
@@ -30,9 +30,10 @@ _Labels = tuple[str, str, str]
 
 
 class _ByteRows:
-    """Rows with labels of their own, and by kind those without."""
+    """Rows of a state with labels of their own, and by kind those without."""
 
-    def __init__(self, has_label: Callable[[_Labels], bool]) -> None:
+    def __init__(self, state: ByteState, has_label: Callable[[_Labels], bool]) -> None:
+        self.state = state
         self.own: dict[_Labels, ByteSnapshot] = {}
         self.others: dict[str, list[ByteSnapshot]] = {}
         self._has_label = has_label
@@ -45,21 +46,20 @@ class _ByteRows:
             self.others.setdefault(labels[0], []).append(row)
 
 
-class ByteCollector(Collector, SeesManyRows):
+class ByteCollector(Collector, SeesManyRows[_ByteRows]):
     """`state` is called at each scrape."""
 
     def __init__(self, state: Callable[[], ByteState], labelled_rows: int = LABELLED_ROWS) -> None:
         self._state = state
         self._room = labelled_rows
         self._labelled: set[_Labels] = set()
-        self._seen: tuple[ByteState, _ByteRows] | None = None
 
-    async def look(self) -> None:
-        state = self._state()
-        self._seen = state, await seen_in_turns(state.rows, _ByteRows(self._has_label))
+    def _begin(self) -> tuple[_ByteRows, Iterator[None]]:
+        rows = _ByteRows(self._state(), self._has_label)
+        return rows, map(rows.add, rows.state.rows)
 
     def collect(self) -> Iterator[Metric]:
-        (state, seen), self._seen = self._seen or self._looked_at_once(), None
+        seen = self._rows()
         for kind, name, field, sum_of, text in _FAMILIES:
             family = kind(f"{PREFIX}byte_{name}", text, labels=["kind", "user", "client_id"])
             value_of = attrgetter(field)
@@ -70,15 +70,9 @@ class ByteCollector(Collector, SeesManyRows):
                     family.add_metric((bucket_kind, OTHER, OTHER), sum_of(map(value_of, rows)))
             yield family
         no_room = "Times a client's bytes were counted with its user's other clients, for want of room."
-        yield counter("byte_no_room", no_room, state.no_room)
+        yield counter("byte_no_room", no_room, seen.state.no_room)
         not_shared = "Buckets that a worker counts for itself: there is no room in what workers share."
-        yield counter("byte_not_shared", not_shared, state.not_shared)
-
-    def _looked_at_once(self) -> tuple[ByteState, _ByteRows]:
-        state, rows = self._state(), _ByteRows(self._has_label)
-        for row in state.rows:
-            rows.add(row)
-        return state, rows
+        yield counter("byte_not_shared", not_shared, seen.state.not_shared)
 
     def _has_label(self, labels: _Labels) -> bool:
         if labels in self._labelled or len(self._labelled) < self._room:

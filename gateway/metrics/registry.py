@@ -11,7 +11,7 @@ from prometheus_client.registry import Collector
 
 from pidgate.gateway.metrics.counters import LATENESS_BOUNDS_S, Counters
 from pidgate.gateway.metrics.families import counter, gauge, histogram
-from pidgate.gateway.metrics.turns import SeesManyRows, seen_in_turns
+from pidgate.gateway.metrics.turns import SeesManyRows
 from pidgate.gateway.metrics.users import UserFamilies, UserRows
 from pidgate.protocol.versions import SPOKEN
 from pidgate.quota.counters import UserSnapshot
@@ -19,7 +19,7 @@ from pidgate.quota.counters import UserSnapshot
 __all__ = ["Counters", "GatewayCollector", "build_registry"]
 
 
-class GatewayCollector(Collector, SeesManyRows):
+class GatewayCollector(Collector, SeesManyRows[UserRows]):
     """Metrics of counters and users. `users` is called at each scrape."""
 
     def __init__(
@@ -34,10 +34,10 @@ class GatewayCollector(Collector, SeesManyRows):
         self._is_ready = is_ready
         self._version = version
         self._user_families = UserFamilies()
-        self._seen: UserRows | None = None
 
-    async def look(self) -> None:
-        self._seen = await seen_in_turns(self._users(), self._user_families.rows())
+    def _begin(self) -> tuple[UserRows, Iterator[None]]:
+        rows = self._user_families.rows()
+        return rows, map(rows.add, self._users())
 
     def collect(self) -> Iterator[Metric]:
         yield gauge("build_info", "The running version; always 1.", {self._version: 1}, "version")
@@ -47,10 +47,7 @@ class GatewayCollector(Collector, SeesManyRows):
         yield from self._requests()
         yield from self._connections()
         yield from self._flow()
-        seen, self._seen = self._seen, None
-        yield from self._user_families.collect(
-            self._user_families.rows(self._users()) if seen is None else seen
-        )
+        yield from self._user_families.collect(self._rows())
 
     def _requests(self) -> Iterator[Metric]:
         counts = enumerate(self._counters.requests)

@@ -4,33 +4,37 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
-from typing import Any, Final, Protocol, TypeVar
+from collections.abc import Iterator
+from typing import Final, Generic, TypeVar
+
+R = TypeVar("R")
 
 ROWS_PER_TURN: Final = 50
 """A snapshot that several workers have a part of takes up to 50 us."""
 
 
-class Rows(Protocol):
-    """Rows by label, as a collector shows them."""
-
-    def add(self, snapshot: Any, /) -> None: ...
-
-
-R = TypeVar("R", bound=Rows)
-
-
-class SeesManyRows(ABC):
+class SeesManyRows(ABC, Generic[R]):
     """Part of a collector: `look` takes the rows, in turns, and the next `collect` shows them."""
 
+    _seen: R | None = None
+
     @abstractmethod
-    async def look(self) -> None: ...
+    def _begin(self) -> tuple[R, Iterator[None]]:
+        """Return empty rows, and the steps that fill them, a snapshot each."""
 
+    async def look(self) -> None:
+        """Take the rows as they are now."""
+        rows, steps = self._begin()
+        for number, _ in enumerate(steps, 1):
+            if number % ROWS_PER_TURN == 0:
+                await asyncio.sleep(0)
+        self._seen = rows
 
-async def seen_in_turns(snapshots: Iterable[object], rows: R) -> R:
-    """Add all snapshots, which are made as they are asked for, and return the rows."""
-    for number, snapshot in enumerate(snapshots, 1):
-        rows.add(snapshot)
-        if number % ROWS_PER_TURN == 0:
-            await asyncio.sleep(0)
-    return rows
+    def _rows(self) -> R:
+        """Return what the last look has taken, once; without one, the rows as they are now."""
+        seen, self._seen = self._seen, None
+        if seen is None:
+            seen, steps = self._begin()
+            for _ in steps:
+                pass
+        return seen

@@ -6,7 +6,7 @@ summed.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import accumulate
 from typing import Final
 
@@ -76,12 +76,9 @@ class UserFamilies:
         self._room = labelled_users
         self._labelled: set[str] = set()
 
-    def rows(self, snapshots: Iterable[UserSnapshot] = ()) -> UserRows:
-        """Return the rows of these users; more can be added."""
-        rows = UserRows(self._label)
-        for snapshot in snapshots:
-            rows.add(snapshot)
-        return rows
+    def rows(self) -> UserRows:
+        """Return rows to which users can be added."""
+        return UserRows(self._label)
 
     def collect(self, seen: UserRows) -> Iterator[Metric]:
         rows = seen.by_label

@@ -151,7 +151,10 @@ def test_users_beyond_the_bound_are_summed_and_labels_stay_with_whom_they_were_g
     families = UserFamilies(labelled_users=2)
 
     def waiting(*users: str) -> dict[str, float]:
-        found = families.collect(families.rows(snapshot(user) for user in users))
+        rows = families.rows()
+        for user in users:
+            rows.add(snapshot(user))
+        found = families.collect(rows)
         family = next(family for family in found if family.name == "pidgate_producer_ids_waiting")
         return {sample.labels["user"]: sample.value for sample in family.samples}
 
