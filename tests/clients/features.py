@@ -72,7 +72,9 @@ class Bench:
         topic = self.make_topic()
         load = Load(bootstrap_servers=self.direct, topic=topic, records=RECORDS, partitions=PARTITIONS)
         self.produce(load, Client("confluent-kafka"))
-        return read_log(self.direct, topic)
+        log = read_log(self.direct, topic)
+        assert len(log) == RECORDS
+        return log
 
 
 def not_offered(client: Client, feature: str, kafka: str) -> str | None:
