@@ -15,7 +15,8 @@ import pyarrow.parquet as pq
 from pyspark.sql import functions as f
 
 from pidgate.pipeline.commands.recommend import course_of
-from pidgate.pipeline.recommend.in_force import newest, settings
+from pidgate.pipeline.newest import newest_event
+from pidgate.pipeline.recommend.in_force import settings
 from pidgate.pipeline.recommend.judged import LABELS_OF_IDS, arrived, judged_by_labels, refreshed
 from pidgate.pipeline.recommend.trials import trials
 from pidgate.pipeline.session import spark_session
@@ -56,7 +57,7 @@ def rate_to_judge(row: dict[str, Any]) -> float | None:
 
 def _counted(tables: Tables, advised: dict[str, list[dict[str, Any]]]) -> dict[str, Counter[str]]:
     decisions = tables.needed_events("decision")
-    shape = settings(newest(tables.events("config")))
+    shape = settings(newest_event(tables.events("config")))
     course = course_of(decisions, shape)
     truth = judged_by_labels(
         arrived(decisions, shape.remember_ms), tables.read("labels_ids", schema=LABELS_OF_IDS)

@@ -70,9 +70,3 @@ def arrivals(decisions: DataFrame, remember_ms: int = REMEMBER_MS) -> DataFrame:
     }
     first = stays.withColumns(of_stay).where(f.col("begins") & ~f.col("reason").isin(*KNOWN))
     return first.withColumnRenamed("wall_time_ms", "at_ms").select(*COLUMNS)
-
-
-def newest(events: DataFrame, column: str) -> int | None:
-    """Return the newest value above 0 that any of these events has; None: none has one."""
-    row = events.where(f.col(column) > 0).agg(f.max_by(column, "wall_time_ms")).first()
-    return None if row is None else row[0]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame
 
-from pidgate.pipeline.arrivals import REMEMBER_MS, newest
+from pidgate.pipeline.arrivals import REMEMBER_MS
+from pidgate.pipeline.newest import newest_value
 
 CHECK_INTERVAL_MS = 600_000
 """Kafka's default of producer.id.expiration.check.interval.ms (KIP-854), a divisor of an hour. A broker may drop a
@@ -13,4 +14,4 @@ state so much later than due."""
 
 def expiration_ms(topology: DataFrame) -> int:
     """Return the brokers' producer.id.expiration.ms; Kafka's default while no event has it."""
-    return newest(topology, "producer_id_expiration_ms") or REMEMBER_MS
+    return newest_value(topology, "producer_id_expiration_ms") or REMEMBER_MS

@@ -10,11 +10,12 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from pidgate.pipeline.arrivals import REMEMBER_MS, arrivals, newest
+from pidgate.pipeline.arrivals import REMEMBER_MS, arrivals
 from pidgate.pipeline.commands import common
 from pidgate.pipeline.days import Days
 from pidgate.pipeline.expiry import expiration_ms
 from pidgate.pipeline.kept import kept
+from pidgate.pipeline.newest import newest_value
 from pidgate.pipeline.rates import by_time, held, users
 from pidgate.pipeline.rates.id_hours import id_hours
 from pidgate.pipeline.runs import FILES_OF_MANY, Run, replacing
@@ -72,7 +73,7 @@ def write_rates(
     decisions = tables.needed_events("decision", days)
     usages = days.of(tables.events("id_usage"))
     expiry_ms = expiry_ms or expiration_ms(tables.events("topology"))
-    remember_ms = remember_ms or newest(tables.events("config"), "remember_ms") or REMEMBER_MS
+    remember_ms = remember_ms or newest_value(tables.events("config"), "remember_ms") or REMEMBER_MS
     say(f"States expire after {about_duration(expiry_ms)}, ids are remembered {about_duration(remember_ms)}.")
     hours = id_hours(decisions, usages, expiry_ms)
     arriving = by_time.arriving(arrivals(decisions, remember_ms), decisions)

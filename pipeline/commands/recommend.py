@@ -18,9 +18,10 @@ from pidgate.pipeline.commands import common
 from pidgate.pipeline.days import EVER, Days
 from pidgate.pipeline.errors import BadOption
 from pidgate.pipeline.kept import kept
+from pidgate.pipeline.newest import newest_event
 from pidgate.pipeline.recommend.candidates import alive, candidates, needs
 from pidgate.pipeline.recommend.evidence import Asked
-from pidgate.pipeline.recommend.in_force import newest, settings, users_in_force, with_current
+from pidgate.pipeline.recommend.in_force import settings, users_in_force, with_current
 from pidgate.pipeline.recommend.judged import (
     LABELS_OF_IDS,
     arrived,
@@ -29,7 +30,12 @@ from pidgate.pipeline.recommend.judged import (
     refreshed,
 )
 from pidgate.pipeline.recommend.quotas_file import NOT_TOLD, NewRate, changes_diff, mode_of, quotas_yaml
-from pidgate.pipeline.recommend.recommended import filter_accuracy, recommend_candidates, recommendations
+from pidgate.pipeline.recommend.recommended import (
+    LATE_ROGUE,
+    filter_accuracy,
+    recommend_candidates,
+    recommendations,
+)
 from pidgate.pipeline.recommend.trials import Course, trials
 from pidgate.pipeline.runs import Run, replacing
 from pidgate.pipeline.tables import Tables
@@ -134,7 +140,7 @@ def write_recommendations(
     """The tables recommendations, recommend_candidates and filter_accuracy. Raises HistoryEmpty."""
     tables = run.tables
     decisions = tables.needed_events("decision", days)
-    config = newest(tables.events("config"))
+    config = newest_event(tables.events("config"))
     shape = settings(config)
     course = course_of(decisions, shape)
     asked = replace(asked, begin_ms=course.begin_ms, end_ms=course.end_ms)
@@ -220,7 +226,7 @@ def write_files(
 ) -> None:
     """recommended/quotas.yaml and recommended/changes.diff. `servers`: separated by commas, as typed."""
     tables, course = run.tables, advised.course
-    config = newest(tables.events("config"))
+    config = newest_event(tables.events("config"))
     changes = [
         NewRate(
             row["user"],
@@ -256,8 +262,7 @@ def write_files(
 
 def _brokers(tables: Tables) -> list[str]:
     """Return the brokers' addresses of the newest topology event."""
-    newest_first = tables.events("topology").where("size(brokers) > 0").orderBy(f.desc("wall_time_ms"))
-    told = newest_first.first()
+    told = newest_event(tables.events("topology").where("size(brokers) > 0"))
     return [f"{one['host']}:{one['port']}" for one in told["brokers"]] if told else []
 
 
@@ -266,7 +271,7 @@ def _verdict(rows: DataFrame) -> list[str]:
     names = ("rogue_ids_test", "rogue_ids_admitted_test", "healthy_refused_test")
     sums = rows.agg(
         *(f.coalesce(f.sum(name), f.lit(0)) for name in names),
-        f.count_if(f.expr("rogue_ids > 0 and rogue_ids_test is null")),
+        f.count_if(f.expr(LATE_ROGUE)),
         f.count_if(f.col("action") == "no_rate"),
     )
     came, let_in, refused, late, without = sums.collect()[0]

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from pidgate.pipeline import session
-from pidgate.pipeline.arrivals import REMEMBER_MS, arrivals, newest
+from pidgate.pipeline.arrivals import REMEMBER_MS, arrivals
 from pidgate.pipeline.commands import common
 from pidgate.pipeline.commands.failover import write_failover
 from pidgate.pipeline.commands.ids import write_ids
@@ -40,6 +40,7 @@ from pidgate.pipeline.errors import HistoryEmpty
 from pidgate.pipeline.ingest.loop import How, only_writer
 from pidgate.pipeline.ingest.topic import Topic
 from pidgate.pipeline.kept import kept
+from pidgate.pipeline.newest import newest_value
 from pidgate.pipeline.recommend.evidence import Asked
 from pidgate.pipeline.runs import Run, replacing
 from pidgate.pipeline.tables import Tables
@@ -128,7 +129,7 @@ def _arrivals_once(tables: Tables, days: Days) -> Iterator[None]:
     Rates and quotas take an id for new after the gateways' own `remember`, offenders and failover after its default.
     """
     decisions = tables.needed_events("decision", days)
-    in_force_ms = newest(tables.events("config"), "remember_ms")
+    in_force_ms = newest_value(tables.events("config"), "remember_ms")
     with ExitStack() as all_of_them:
         for remember_ms in {REMEMBER_MS, in_force_ms or REMEMBER_MS}:
             all_of_them.enter_context(kept(arrivals(decisions, remember_ms)))

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from pidgate.pipeline.failover.held import HOUR_MS, UNKNOWN_TOPIC
+from pidgate.pipeline.newest import newest_event
 from pidgate.quota.settings import Mode
 
 
@@ -61,14 +62,9 @@ class Bucket:
         return rate * (self.burst + during_ms / self.window_ms) + 1
 
 
-def _newest(config: DataFrame) -> Row | None:
-    """The newest config event of all gateways; None: there is none."""
-    return config.orderBy(f.desc("wall_time_ms"), f.desc("seq")).head()
-
-
 def bucket_in_force(config: DataFrame) -> Bucket:
     """The newest config event's; the gateway's defaults without one."""
-    row = _newest(config)
+    row = newest_event(config)
     if row is None:
         return Bucket()
     default = row["default_rate_milli"]
@@ -86,7 +82,7 @@ def enforced(config: DataFrame) -> tuple[DataFrame, float | None] | None:
 
     A rate is null where nothing is refused: for the exempt, the observed, and those without a limit.
     """
-    row = _newest(config)
+    row = newest_event(config)
     if row is None:
         return None
     rows: list[tuple[str, float | None]] = []

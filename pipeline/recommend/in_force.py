@@ -9,16 +9,11 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
+from pidgate.pipeline.newest import newest_row
 from pidgate.quota.settings import Mode, ProducerIdSettings
 
 InForce = dict[str, Any]
 """A config event as plain values; `quotas` is a list of such."""
-
-
-def newest(configs: DataFrame) -> InForce | None:
-    """The newest config event of all gateways; None: there is none."""
-    rows = configs.orderBy(f.desc("wall_time_ms"), f.desc("seq")).limit(1).collect()
-    return rows[0].asDict(recursive=True) if rows else None
 
 
 def settings(config: Mapping[str, Any] | None) -> ProducerIdSettings:
@@ -44,15 +39,18 @@ def settings(config: Mapping[str, Any] | None) -> ProducerIdSettings:
 
 def users_in_force(configs: DataFrame) -> DataFrame:
     """Return named users: user, own_rate (null: the default's), mode, exempt, owner, source, set_by."""
-    latest = configs.orderBy(f.desc("wall_time_ms"), f.desc("seq")).limit(1)
-    return latest.select(f.explode("quotas").alias("quota")).select(
-        "quota.user",
-        (f.col("quota.rate_milli") / 1000).alias("own_rate"),
-        "quota.mode",
-        "quota.exempt",
-        "quota.owner",
-        "quota.source",
-        "quota.set_by",
+    return (
+        newest_row(configs)
+        .select(f.explode("quotas").alias("quota"))
+        .select(
+            "quota.user",
+            (f.col("quota.rate_milli") / 1000).alias("own_rate"),
+            "quota.mode",
+            "quota.exempt",
+            "quota.owner",
+            "quota.source",
+            "quota.set_by",
+        )
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -100,6 +100,9 @@ def recommended(user: Evidence, asked: Asked) -> Row:
         "source": user.source,
     }
 
+
+LATE_ROGUE: Final = "rogue_ids > 0 and rogue_ids_test is null"
+"""Of a recommendation's row: the user's rogue came in the judged days only, so that nothing judges its rate."""
 
 _TEXTS = pa.list_(pa.string())
 _ARROW = pa.schema(

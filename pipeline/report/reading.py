@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
 from pidgate.pipeline.errors import HistoryEmpty
-from pidgate.pipeline.recommend.in_force import newest
+from pidgate.pipeline.newest import newest_event
 from pidgate.pipeline.report import over_time, rows, sums
 from pidgate.pipeline.report.series import HOUR_MS
 from pidgate.pipeline.report.source import Source, collected, columns_of
@@ -41,7 +41,7 @@ def found(tables: Tables, *, pages: int, made_ms: int) -> rows.Found:
     some_users = f.expr("users > 0 or found > 0")
     with source.whole():
         # Rates are counted over the window of the newest quotas in force.
-        window_ms = (newest(tables.events("config")) or {}).get("window_ms") or HOUR_MS
+        window_ms = (newest_event(tables.events("config")) or {}).get("window_ms") or HOUR_MS
         names, left_out = _worst_users(source, max(pages, USERS_IN_TABLE))
         totals, lost = sums.totals(source), sums.lost(tables)
         return rows.Found(

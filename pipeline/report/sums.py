@@ -5,6 +5,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
+from pidgate.pipeline.recommend.recommended import LATE_ROGUE
 from pidgate.pipeline.report.rows import Advice, FilterAccuracy, Filters, Totals
 from pidgate.pipeline.report.source import Source, collected, columns_of
 from pidgate.pipeline.tables import Tables
@@ -51,7 +52,7 @@ def advice(source: Source) -> Advice | None:
         _sum("rogue_ids_test"),
         _sum("naive_rogue_ids_admitted_test"),
         _sum("naive_healthy_refused_test"),
-        f.count_if(f.expr("rogue_ids > 0 and rogue_ids_test is null")).alias("late_rogues"),
+        f.count_if(f.expr(LATE_ROGUE)).alias("late_rogues"),
         f.count_if("censored").alias("censored"),
     ).collect()[0]
     by_action = _counts(frame, "action", f.count("*"))
