@@ -35,20 +35,26 @@ def _nothing_is_left_unlooked_at(caplog: pytest.LogCaptureFixture) -> Iterator[N
 
 
 class Publishing:
-    """Publishes numbered events at a steady pace and keeps the longest time that one `publish` took."""
+    """Publishes numbered events at a steady pace and keeps the longest that one `publish` took."""
 
     def __init__(self, publisher: EventPublisher, per_s: int = 200) -> None:
         self.publisher = publisher
         self.sent: list[bytes] = []
-        self.longest_s = 0.0
+        self._longest_s = self._longest_cpu_s = 0.0
         self._pause_s = 1 / per_s
 
     def one(self) -> None:
         value = b"%08d" % len(self.sent) + bytes(600)
-        began = time.perf_counter()
+        began_s, began_cpu_s = time.monotonic(), time.thread_time()
         self.publisher.publish(f"user-{len(self.sent) % USERS}", value)
-        self.longest_s = max(self.longest_s, time.perf_counter() - began)
+        self._longest_cpu_s = max(self._longest_cpu_s, time.thread_time() - began_cpu_s)
+        self._longest_s = max(self._longest_s, time.monotonic() - began_s)
         self.sent.append(value)
+
+    def assert_waited_for_nobody(self) -> None:
+        """No `publish` worked for long, or waited for a broker. Others may have taken the core from it."""
+        assert self._longest_cpu_s < 0.02
+        assert self._longest_s < 2
 
     async def run(self) -> None:
         while True:
@@ -91,8 +97,7 @@ async def under_load(
         assert len(offsets) == len(set(offsets)) == sum(following.follower.applied_offsets)
         assert len(following.caught_up_at) == 1
     assert publisher.dropped == 0
-    # Microseconds; the rest is the machine, which others use too.
-    assert publishing.longest_s < 0.02
+    publishing.assert_waited_for_nobody()
 
 
 def assert_told_once(lines: list[object], doing: str) -> None:
@@ -223,7 +228,7 @@ def test_without_the_topic_events_are_dropped_when_there_is_no_more_room(
                 60_000 - record_accumulator.MOST_EVENTS,
             )
             assert not await publisher.flush(0.5)
-        assert publishing.longest_s < 0.02
+        publishing.assert_waited_for_nobody()
 
     with capture_logs() as lines:
         run(test())
