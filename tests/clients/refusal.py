@@ -20,6 +20,7 @@ from pidgate.sandbox.journal import Outcome, ProducerJournal
 from pidgate.sandbox.kafka import Cluster
 from pidgate.sandbox.log_checker import Verdict, check, read_log
 from pidgate.sandbox.topics import create_topic
+from pidgate.units import counted
 from tests.clients.door import Door
 from tests.clients.roster import LONG, Client, Trial
 from tests.support.clients import old_clients
@@ -78,14 +79,14 @@ class Result:
         if self.inits_refused:
             late_s = max(0.0, self.told_s - self.tokens_back_s)
             return (
-                f"{self.inits_refused} refusals; begins {late_s:.1f} s after tokens were back; "
+                f"{counted(self.inits_refused, 'refusal')}; begins {late_s:.1f} s after tokens were back; "
                 f"{self.verdict.acknowledged} of {RECORDS} acknowledged, last told after {self.done_s:.1f} s"
             )
         raised = f", {self.raised} raised ({_types(self.journal.errors())})" if self.raised else ""
         waited = f"in {self.waited_s:.1f} s" if self.admitted_after_waiting else "and no admission"
         raised += f", {self.never_told} never told: it hangs" if self.never_told else ""
         return (
-            f"{sum(self.refused.values())} refusals {waited}; {self.verdict.acknowledged} of "
+            f"{counted(sum(self.refused.values()), 'refusal')} {waited}; {self.verdict.acknowledged} of "
             f"{RECORDS} acknowledged{raised}, last told after {self.done_s:.1f} s"
         )
 
