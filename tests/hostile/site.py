@@ -22,6 +22,7 @@ from tests.support.bounds import THOROUGH
 from tests.support.raw import RawClient, address_of
 from tests.support.running_producers import until
 from tests.support.tls_forwarder import Certificates, TlsForwarder, certificates
+from tests.support.workers import wait_for_workers
 
 HONEST_USER: Final = "alice"
 DESCRIBE_PRODUCERS: Final = 61
@@ -224,20 +225,11 @@ def running_site(
         )
         gateway.config["admin"].update(admin or {})
         stack.enter_context(gateway)
-        _wait_for_workers(gateway, place)
+        wait_for_workers(gateway)
         address = gateway.bootstrap_servers
         if tls is not None:
             address = stack.enter_context(TlsForwarder(address_of(address), tls.of_client)).address
         yield Site(cluster, gateway, inside, place, address)
-
-
-def _wait_for_workers(gateway: GatewayProcess, place: Place) -> None:
-    """The first that listens makes the gateway ready; the others' first lines are not the attack's."""
-    give_up_s = time.monotonic() + ANSWER_S
-    for event in ("state_owner_connected", "worker_connected") if place.workers > 1 else ():
-        while len(gateway.log_events(event)) < place.workers:
-            assert time.monotonic() < give_up_s, gateway.log_tail()
-            time.sleep(0.05)
 
 
 class Sites:

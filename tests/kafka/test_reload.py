@@ -10,8 +10,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ from tests.support.clients.process import ClientProcess
 from tests.support.log_checks import raise_if_bad
 from tests.support.running_producers import USER, tokens, until
 from tests.support.swarm import started
+from tests.support.workers import wait_for_workers
 
 pytestmark = pytest.mark.kafka
 
@@ -45,15 +46,19 @@ ONE_OR_TWO_BY_THEN = pytest.mark.parametrize("workers", [1, pytest.param(2, mark
 """Two of them take long, in `make faults`."""
 
 
+@contextmanager
 def gateway_of(
     cluster: Cluster, rate: int, *, workers: int = 1, mode: str = "enforce", **more: Any
-) -> GatewayProcess:
+) -> Iterator[GatewayProcess]:
     quotas = {
         "mode": mode,
         "default": {"producer_ids_rate": rate},
         "producer_ids": {"window": LONG_WINDOW, "max_throttle": "500ms"},
     }
-    return GatewayProcess(cluster.bootstrap_servers(), quotas=quotas, settings={"workers": workers, **more})
+    settings = {"workers": workers, **more}
+    with GatewayProcess(cluster.bootstrap_servers(), quotas=quotas, settings=settings) as gateway:
+        wait_for_workers(gateway)
+        yield gateway
 
 
 @pytest.fixture

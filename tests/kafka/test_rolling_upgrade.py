@@ -25,6 +25,7 @@ from tests.kafka.test_proxy_identity import outcome, plain, produce
 from tests.support.fleet import USER, quotas_of, until, wait_until_heard
 from tests.support.raw import RawClient
 from tests.support.swarm import SwarmProducer
+from tests.support.workers import wait_for_workers
 
 pytestmark = pytest.mark.kafka
 
@@ -124,6 +125,7 @@ def test_a_member_that_writes_version_1_is_followed(
         quotas=quotas,
         settings={"events": {"topic": events_topic}, "workers": workers},
     ) as gateway:
+        wait_for_workers(gateway)
         write(cluster, events_topic, [line for line in lines if line not in last])
         wait_until_heard(cluster, events_topic, gateway)
         charged = 50 - len(ADMITTED_AND_CHARGED)

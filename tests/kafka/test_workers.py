@@ -16,6 +16,7 @@ from pidgate.sandbox.log_checker import read_log
 from pidgate.sandbox.topics import create_topic
 from tests.hostile.cost import is_running
 from tests.support.swarm import SwarmProducer, started
+from tests.support.workers import wait_for_workers
 
 pytestmark = pytest.mark.kafka
 
@@ -100,6 +101,7 @@ def test_a_killed_worker_is_replaced_and_its_producers_go_on(cluster: Cluster, t
         return producers
 
     with gateway_of_workers(cluster) as gateway:
+        wait_for_workers(gateway)
         producers = asyncio.run(scenario(gateway))
         metrics = gateway.metrics()
         assert metrics.value("pidgate_producer_ids_admitted_total") == 20, (
@@ -137,6 +139,7 @@ def test_without_its_state_owner_a_worker_lets_ids_pass(
             producer.close()
 
     with gateway_of_workers(cluster, rate=2) as gateway:
+        wait_for_workers(gateway)
         asyncio.run(scenario(gateway))
         if trouble is signal.SIGSTOP:
             until(lambda: gateway.metrics().value("pidgate_quota_failed_open_total") > 0)
@@ -146,6 +149,7 @@ def test_without_its_state_owner_a_worker_lets_ids_pass(
 def test_when_the_supervisor_is_killed_nothing_of_it_stays(cluster: Cluster, topic: str) -> None:
     """A worker that stayed would go on sharing its ports with the gateway that is started next."""
     with gateway_of_workers(cluster) as gateway:
+        wait_for_workers(gateway)
         children = [process_of(gateway, role) for role in ("state_owner", "worker 1", "worker 2")]
         gateway.kill()
         until(lambda: not any(is_running(child) for child in children))
