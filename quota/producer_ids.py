@@ -44,14 +44,13 @@ class ProducerIdQuota:
         self.restorer = Restorer(self.table)
         self.in_fleet = False
 
-    def begin_grace(self, until_ms: int, *, is_new: bool = False) -> None:
+    def begin_grace(self, until_ms: int) -> None:
         """Admit unseen ids uncharged until then, of each user at most 10 times its rate.
 
-        `is_new`: what a grace let in before does not count. It does when one goes on: a restart is no way around it.
+        What was restored as let in by a grace counts: by this one before a restart, or by other gateways that begin
+        theirs at this moment.
         """
         self.table.grace.until_ms = until_ms
-        if is_new:
-            self.table.forget_graced()
 
     def set_quotas(self, quotas: Quotas, now_ms: int) -> None:
         """Apply new quotas to every user."""

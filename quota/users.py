@@ -219,13 +219,6 @@ class UserTable:
         gave_up, self._gave_up = self._gave_up, []
         return gave_up
 
-    def forget_graced(self) -> None:
-        """Count nobody's ids that were let in as grace any more."""
-        for live in self._users.values():
-            live.grace_admitted = 0
-            if live.transactional_ids is not None:
-                live.transactional_ids.grace_admitted = 0
-
     def drop_given_up(self, user: User, live: LiveUser, now_ms: int) -> None:
         """Drop the queued ids not seen again in time; `sweep` returns them."""
         patience_ms = self.quotas.producer_ids.max_throttle_ms + FORGOTTEN_AFTER_MS

@@ -49,17 +49,17 @@ class ColdStart:
             return
         is_later = left_ms > self.grace_left_ms + SAME_MS
         if self._settings.cold_start == "grace" and is_later and left_ms <= self._settings.grace_ms:
-            self._begin(left_ms, reason, is_new=False)
+            self._begin(left_ms, reason)
 
     def begin(self) -> None:
         """Begin a grace of full length, unless there is one, or none is wanted."""
         if self._settings.cold_start == "grace" and not self.grace_left_ms:
             reason = "nothing is remembered: every running producer looks new"
-            self._begin(self._settings.grace_ms, reason, is_new=True)
+            self._begin(self._settings.grace_ms, reason)
 
-    def _begin(self, grace_ms: int, reason: str, *, is_new: bool) -> None:
+    def _begin(self, grace_ms: int, reason: str) -> None:
         self._until_ms = self._now_ms() + grace_ms
-        self._quota.begin_grace(self._until_ms, is_new=is_new)
+        self._quota.begin_grace(self._until_ms)
         log.warning(Event.GRACE_BEGAN, reason=reason, grace_ms=grace_ms)
 
     def end(self, reason: str) -> None:

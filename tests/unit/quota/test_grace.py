@@ -146,17 +146,6 @@ def test_what_a_restart_has_let_in_counts_on() -> None:
     assert reasons(copy.decide(question("alice", 60), 0)) == [Reason.FIRST_SEEN]
 
 
-def test_a_new_grace_does_not_count_what_an_earlier_one_let_in() -> None:
-    state = starting(1)
-    for producer_id in range(10):
-        state.decide(question("alice", producer_id), 0)
-    copy = copied(state, ProducerIdQuota, enforcing(1), 0, 0)
-    copy.begin_grace(HOUR_MS, is_new=True)
-    for producer_id in range(50, 60):
-        assert reasons(copy.decide(question("alice", producer_id), 0)) == [Reason.GRACE]
-    assert reasons(copy.decide(question("alice", 60), 0)) == [Reason.FIRST_SEEN]
-
-
 def test_the_bound_is_one_for_all_gateways_that_start_together() -> None:
     state = starting(1)
     for producer_id in range(10):

@@ -143,14 +143,12 @@ def test_a_cold_start_has_grace_ten_times_the_rate_at_most() -> None:
     assert passed(state, names(0, 20), HOUR_MS) == 20
 
 
-def test_a_new_grace_lets_as_many_in_again() -> None:
+def test_a_grace_that_goes_on_lets_no_more_in() -> None:
     state = state_of(limited(2))
     state.begin_grace(HOUR_MS)
     assert passed(state, names(0, 40)) == 20 + 3
     state.begin_grace(2 * HOUR_MS)
     assert passed(state, names(100, 140)) == 0
-    state.begin_grace(2 * HOUR_MS, is_new=True)
-    assert passed(state, names(100, 140)) == 20
 
 
 def test_it_costs_no_producer_id_and_the_other_way_round() -> None:

@@ -109,6 +109,40 @@ def test_a_grace_of_another_is_shared_not_begun_anew() -> None:
     started_on(past, look)
 
 
+def starts_beside_another() -> dict[str, int]:
+    """How many ids are let in for which reason, where another gateway has let 30 pass and begins its grace, too."""
+    found: dict[str, int] = {}
+
+    async def look(manager: QuotaStateManager, _machine: Machine, _topics: ModelTopics) -> None:
+        assert manager.grace_left_ms
+        found.update(reasons(manager, "alice", RUNNING))
+
+    started_on(
+        lambda wall_ms: [
+            phase(wall_ms, "start"),
+            *(admitted(wall_ms, producer_id=number, reason="observe") for number in range(30)),
+        ],
+        look,
+    )
+    return found
+
+
+def test_gateways_that_start_at_the_same_time_have_one_bound() -> None:
+    """What the other let pass in its first moments is in the topic, and its grace is not yet."""
+    assert starts_beside_another()["grace"] == 10 * RATE - 30
+
+
+def test_a_mutant_whose_grace_forgets_what_another_let_in_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    begin_grace = ProducerIdQuota.begin_grace
+
+    def forget_and_begin(self: ProducerIdQuota, until_ms: int) -> None:
+        begin_grace(self, until_ms)
+        self.table.live("alice", 0).grace_admitted = 0
+
+    monkeypatch.setattr(ProducerIdQuota, "begin_grace", forget_and_begin)
+    assert starts_beside_another()["grace"] == len(RUNNING)
+
+
 @pytest.mark.parametrize(("age_ms", "granted"), [(3 * DAY_MS, 10 * RATE), (MINUTE_MS, 0)])
 def test_a_grace_counts_what_it_let_in_itself_not_what_an_earlier_one_did(
     age_ms: int, granted: int, tmp_path: Path
