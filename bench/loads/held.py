@@ -3,6 +3,7 @@
 Each has a connection and a producer id of its own, taken one after the other before the clock starts.
 """
 
+import select
 from dataclasses import dataclass
 
 from bench.loads.client import Through, connect, new_producer_id
@@ -33,6 +34,7 @@ def run_held(through: Through, plan: HeldPlan) -> dict[str, float]:
         warmup_s=plan.warmup_s,
         measure_s=plan.measure_s,
     )
+    poll = select.epoll()
     producers = []
     for number in range(plan.producers):
         connection = connect(through.address, through.login)
@@ -40,5 +42,5 @@ def run_held(through: Through, plan: HeldPlan) -> dict[str, float]:
         partitions = range(partition, partition + 1)
         requests = Same(through.topic_id, partitions, new_producer_id(connection), each)
         producers.append(Producer(connection, requests))
-    measured = send_paced(producers, plan.rate_per_s, plan.warmup_s, plan.measure_s, through.watch)
+    measured = send_paced(producers, poll, plan.rate_per_s, plan.warmup_s, plan.measure_s, through.watch)
     return {**measured, "connections": plan.producers}

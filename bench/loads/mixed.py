@@ -6,6 +6,7 @@ and batches of one to 20 records, from 100 bytes to the plan's largest, small on
 """
 
 import random
+import select
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -102,6 +103,7 @@ def _produce_request(places: Sequence[Place], batches: Sequence[bytes], acks: in
 def run_mixed(through: Through, plan: MixedPlan) -> dict[str, float]:
     """Send the plan; the same choices in each run."""
     topic_ids = (through.topic_id, *through.further_topic_ids)
+    poll = select.epoll()
     dice, producers = random.Random(936), []
     for number in range(plan.producers):
         connection = connect(through.address)
@@ -109,4 +111,4 @@ def run_mixed(through: Through, plan: MixedPlan) -> dict[str, float]:
         places = [(topic_id, partition) for topic_id in topic_ids for partition in mine]
         requests = MixedRequests(places, new_producer_id(connection), plan, dice)
         producers.append(Producer(connection, requests))
-    return send_paced(producers, plan.rate_per_s, plan.warmup_s, plan.measure_s, through.watch)
+    return send_paced(producers, poll, plan.rate_per_s, plan.warmup_s, plan.measure_s, through.watch)

@@ -131,21 +131,30 @@ class Producer:
 
 def run_paced(through: Through, plan: PacedPlan) -> dict[str, float]:
     """Send the plan; what it took, with the cost of the watched process."""
+    poll = select.epoll()
     each, producers = plan.partitions_each, []
     for first in range(0, plan.producers * each, each):
         connection = connect(through.address, through.login)
         producer_id = new_producer_id(connection)
         requests = Same(through.topic_id, range(first, first + each), producer_id, plan)
         producers.append(Producer(connection, requests))
-    return send_paced(producers, plan.rate_per_s, plan.warmup_s, plan.measure_s, through.watch)
+    return send_paced(producers, poll, plan.rate_per_s, plan.warmup_s, plan.measure_s, through.watch)
 
 
 def send_paced(
-    producers: Sequence[Producer], rate_per_s: float, warmup_s: float, measure_s: float, watch: int | None
+    producers: Sequence[Producer],
+    poll: select.epoll,
+    rate_per_s: float,
+    warmup_s: float,
+    measure_s: float,
+    watch: int | None,
 ) -> dict[str, float]:
-    """Let the producers send in turns, `rate_per_s` requests in sum. Raises LoadError, OSError."""
+    """Let the producers send in turns, `rate_per_s` requests in sum. Raises LoadError, OSError.
+
+    `poll` was made before the producers' connections: select(), which waits for less than a millisecond, takes no
+    descriptor above 1,023.
+    """
     by_fd = {producer.fileno(): producer for producer in producers}
-    poll = select.epoll()
     for fd in by_fd:
         poll.register(fd, select.EPOLLIN)
     warmup, total = (round(rate_per_s * s) for s in (warmup_s, warmup_s + measure_s))
