@@ -35,6 +35,7 @@ def create_topic(
             raise
         admin.delete_topics([name], operation_timeout=30)[name].result(timeout=60)
         admin.create_topics([wanted], operation_timeout=30)[name].result(timeout=60)
+    # confluent-kafka's types leave OffsetSpec out of what the module exports, and its methods untyped.
     latest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
     newest = {TopicPartition(name, partition): latest for partition in range(partitions)}
     give_up_s = time.monotonic() + 30
