@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import Generator
+from collections.abc import AsyncIterator, Generator
+from contextlib import asynccontextmanager
 from struct import Struct
 from typing import Any, Final, TypeVar
 
@@ -27,10 +28,24 @@ _SHUTDOWN_S: Final = 1.0
 """For a broker to answer the end of TLS; half a minute by default."""
 
 
-async def open_to(
+@asynccontextmanager
+async def connection_to(
+    host: str, port: int, context: ssl.SSLContext | None, *, sends_proxy_header: bool
+) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """Connect, with TLS where there is a context, and close however the use ends, by a cancelled task too.
+
+    Raises OSError, ValueError, OverflowError.
+    """
+    reader, writer = await _opened(host, port, context, sends_proxy_header=sends_proxy_header)
+    try:
+        yield reader, writer
+    finally:
+        writer.close()
+
+
+async def _opened(
     host: str, port: int, context: ssl.SSLContext | None, *, sends_proxy_header: bool
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Connect, with TLS where there is a context. Raises OSError, ValueError, OverflowError."""
     secured: dict[str, Any] = {}
     if context is not None:
         secured = {"ssl": context, "ssl_shutdown_timeout": _SHUTDOWN_S}

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator
 from typing import TypeVar
 
 from pidgate.gateway.cluster.nodes import Nodes
-from pidgate.gateway.cluster.own_connections import NO_BROKER, login_exchange, open_to, run
+from pidgate.gateway.cluster.own_connections import NO_BROKER, connection_to, login_exchange, run
 from pidgate.gateway.config.password_file import password_in
 from pidgate.gateway.config.settings import SaslSettings
 from pidgate.gateway.tls.live import LiveContext
@@ -58,11 +58,9 @@ class OwnQuestions:
 
     async def _asked_of(self, host: str, port: int, question: Generator[Build, bytes, T]) -> T:
         context = None if self._tls is None else self._tls.context
-        reader, writer = await open_to(host, port, context, sends_proxy_header=self._sends_proxy_header)
-        try:
+        opening = connection_to(host, port, context, sends_proxy_header=self._sends_proxy_header)
+        async with opening as (reader, writer):
             sasl = self._sasl
             password = password_in(sasl.password_file)
             await run(reader, writer, login_exchange(sasl.mechanism, sasl.username, password, self._nonce()))
             return await run(reader, writer, question)
-        finally:
-            writer.close()

@@ -11,17 +11,16 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 
 from pidgate.gateway.cluster.authentication import Authentication
 from pidgate.gateway.cluster.gateway_topics import GatewayTopics
 from pidgate.gateway.cluster.nodes import Address, Nodes
-from pidgate.gateway.cluster.own_connections import CLIENT_ID, NO_BROKER, open_to, read_frame
+from pidgate.gateway.cluster.own_connections import CLIENT_ID, NO_BROKER, connection_to, read_frame
 from pidgate.gateway.logs import Event, logger
 from pidgate.gateway.tls.live import LiveContext
 from pidgate.gateway.tls.wording import of_broker
 from pidgate.protocol import addresses, messages, metadata, producer_requests
-from pidgate.protocol.errors import KafkaProtocolError
 
 log = logger()
 
@@ -70,34 +69,34 @@ class Probe:
         while self._gateway_topics.names and not self._gateway_topics.ids_known:
             await asyncio.sleep(wait_s)
             host, port = self._nodes.candidates(None)[0]
-            try:
-                async with asyncio.timeout(self._timeout_s):
-                    reader, writer = await self._open(host, port)
-            except (OSError, ValueError, OverflowError):
-                continue
-            wait_s = GATEWAY_TOPICS_RETRY_S if await self._learn_from(reader, writer) else UNANSWERED_RETRY_S
+            with suppress(*NO_BROKER):
+                async with (
+                    asyncio.timeout(self._timeout_s),
+                    self._connection_to(host, port) as (reader, writer),
+                ):
+                    wait_s = UNANSWERED_RETRY_S
+                    await self._learn_from(reader, writer)
+                    wait_s = GATEWAY_TOPICS_RETRY_S
 
-    async def _open(self, host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    def _connection_to(
+        self, host: str, port: int
+    ) -> AbstractAsyncContextManager[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
         context = None if self._tls is None else self._tls.context
-        return await open_to(host, port, context, sends_proxy_header=self._sends_proxy_header)
+        return connection_to(host, port, context, sends_proxy_header=self._sends_proxy_header)
 
     async def _ask(self, address: Address) -> bool:
         host, port = address
-        writer: asyncio.StreamWriter | None = None
         try:
-            async with asyncio.timeout(self._timeout_s):
-                reader, writer = await self._open(host, port)
+            async with asyncio.timeout(self._timeout_s), self._connection_to(host, port) as (reader, writer):
                 found = await _handshake(reader, writer)
+                self._authentication.learn(found.error_code, found.mechanisms)
+                if not self._authentication.required:
+                    await self._learn_from(reader, writer)
         except NO_BROKER as error:
             is_of_tls = isinstance(error, ssl.SSLError | ConnectionResetError) and self._tls is not None
             reason = of_broker(error, host) if is_of_tls else str(error)
-            if writer is not None:
-                writer.close()
             return self._not_reached(address, reason or type(error).__name__)
-        self._authentication.learn(found.error_code, found.mechanisms)
-        if self._authentication.required:
-            writer.close()
-        elif not await self._learn_from(reader, writer) or not self._nodes.known:
+        if not self._authentication.required and not self._nodes.known:
             # A client that was here before the gateway's restart asks at its brokers' ports, and some ask nowhere else.
             return self._not_reached(address, "names no brokers")
         log.info(Event.CLUSTER_REACHED, server=f"{host}:{port}", node_ids=sorted(self._nodes.known))
@@ -114,22 +113,15 @@ class Probe:
         )
         return False
 
-    async def _learn_from(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """Learn the brokers and the gateway topics' ids. False: no answer; clients' answers will bring them."""
-        try:
-            async with asyncio.timeout(self._timeout_s):
-                writer.write(messages.metadata_request(3, CLIENT_ID, sorted(self._gateway_topics.names)))
-                answer = await read_frame(reader)
-                version = messages.METADATA_PROBE_VERSION
-                addresses.rewrite(messages.METADATA, version, answer, 0, len(answer), self._learn)
-                for name, topic_id in metadata.topic_ids(answer, 0, len(answer), version):
-                    if name in self._gateway_topics.names:
-                        self._gateway_topics.learn_id(topic_id)
-        except (OSError, EOFError, KafkaProtocolError):
-            return False
-        finally:
-            writer.close()
-        return True
+    async def _learn_from(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Learn the brokers and the gateway topics' ids. Raises OSError, EOFError, KafkaProtocolError."""
+        writer.write(messages.metadata_request(3, CLIENT_ID, sorted(self._gateway_topics.names)))
+        answer = await read_frame(reader)
+        version = messages.METADATA_PROBE_VERSION
+        addresses.rewrite(messages.METADATA, version, answer, 0, len(answer), self._learn)
+        for name, topic_id in metadata.topic_ids(answer, 0, len(answer), version):
+            if name in self._gateway_topics.names:
+                self._gateway_topics.learn_id(topic_id)
 
     def _learn(self, node_id: int, host: str, port: int) -> Address:
         self._nodes.learn(node_id, host, port)
@@ -153,11 +145,9 @@ async def mechanisms_of(
         async with asyncio.timeout(timeout_s):
             for host, port in servers:
                 with suppress(*NO_BROKER):
-                    reader, writer = await open_to(host, port, context, sends_proxy_header=sends_proxy_header)
-                    try:
+                    opening = connection_to(host, port, context, sends_proxy_header=sends_proxy_header)
+                    async with opening as (reader, writer):
                         answer = await _handshake(reader, writer)
-                    finally:
-                        writer.close()
                     authentication.learn(answer.error_code, answer.mechanisms)
                     return found
     return None

@@ -94,6 +94,11 @@ class ScriptedBroker:
     def address(self) -> str:
         return f"{HOST}:{self.port}"
 
+    @property
+    def connected(self) -> int:
+        """Connections at present, the gateway's own among them."""
+        return len(self._open)
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         peer = Peer(reader, writer)
         self.accepted += 1

@@ -1,0 +1,75 @@
+"""Connections of the gateway's own end with their use, however it ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from pidgate.gateway.cluster import own_connections, probe
+from pidgate.gateway.cluster.nodes import Nodes
+from pidgate.gateway.cluster.probe import Probe
+from pidgate.protocol import messages
+from pidgate.protocol.headers import RequestHead
+from tests.support.loopback import HOST, Peer, ScriptedBroker, run, until
+
+TIMEOUT_MS = 10_000
+
+
+class SilentBroker(ScriptedBroker):
+    """Answers all but what `silent_at` names, an api key."""
+
+    def __init__(self, silent_at: int) -> None:
+        self.asked = asyncio.Event()
+
+        async def silence(_head: RequestHead, _peer: Peer) -> bytes | None:
+            self.asked.set()
+            return None
+
+        super().__init__({silent_at: silence})
+
+
+async def _leaves_a_connection(silent_at: int) -> bool:
+    """Whether the broker still has a connection half a second after the probe was cancelled."""
+    async with SilentBroker(silent_at) as broker:
+        task = asyncio.ensure_future(Probe(Nodes([(HOST, broker.port)]), TIMEOUT_MS).run())
+        await broker.asked.wait()
+        task.cancel()
+        await asyncio.wait([task])
+        try:
+            async with asyncio.timeout(0.5):
+                await until(lambda: not broker.connected)
+        except TimeoutError:
+            return True
+        return False
+
+
+@pytest.mark.parametrize("silent_at", [messages.API_VERSIONS, messages.SASL_HANDSHAKE, messages.METADATA])
+def test_a_probe_that_is_cancelled_leaves_no_connection(silent_at: int) -> None:
+    async def scenario() -> None:
+        assert not await _leaves_a_connection(silent_at)
+
+    run(scenario())
+
+
+def test_a_connection_left_open_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[asyncio.StreamWriter] = []
+
+    @asynccontextmanager
+    async def never_closed(
+        host: str, port: int, *_: object, **__: object
+    ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+        reader, writer = await own_connections._opened(host, port, None, sends_proxy_header=False)
+        kept.append(writer)
+        yield reader, writer
+
+    monkeypatch.setattr(probe, "connection_to", never_closed)
+
+    async def scenario() -> None:
+        assert await _leaves_a_connection(messages.METADATA)
+        for writer in kept:
+            writer.transport.abort()
+
+    run(scenario())
