@@ -225,6 +225,9 @@ def test_a_grace_lets_in_ten_times_the_rate_also_over_a_restart(
 def test_a_restart_in_the_middle_of_a_grace_continues_it_and_a_later_one_begins_none(
     cluster: Cluster, topic: str, events: dict[str, Any], tmp_path: Any, memory: str
 ) -> None:
+    # On a busy machine a restart takes more than six seconds.
+    grace_s = 12
+
     async def scenario(gateway: GatewayProcess) -> None:
         first, second, third = [
             await running_producers(cluster.bootstrap_servers(), topic, 20) for _ in range(3)
@@ -237,7 +240,7 @@ def test_a_restart_in_the_middle_of_a_grace_continues_it_and_a_later_one_begins_
         gateway.kill()
         gateway.start()
         left_s = gateway.metrics().value("pidgate_grace_left_seconds")
-        assert 0 < left_s <= 6 - (time.monotonic() - began_s) + 1
+        assert 0 < left_s <= grace_s - (time.monotonic() - began_s) + 1
         assert codes_of(await send_all([*first, *second])) == {(0,): 40}
         await asyncio.sleep(left_s + 0.2)
         gateway.kill()
@@ -248,14 +251,16 @@ def test_a_restart_in_the_middle_of_a_grace_continues_it_and_a_later_one_begins_
         close_all([*first, *second, *third])
 
     kept: dict[str, Any] = {"events": events} if memory == "topic" else {"state_dir": str(tmp_path / "state")}
-    with enforcing(cluster, rate=10, producer_ids={"grace": "6s", "window": "10h"}, **kept) as gateway:
+    with enforcing(
+        cluster, rate=10, producer_ids={"grace": f"{grace_s}s", "window": "10h"}, **kept
+    ) as gateway:
         asyncio.run(scenario(gateway))
         assert [line["restored_from"] for line in gateway.log_events("state_restored")] == [
             "nothing",
             memory,
             memory,
         ]
-        assert next(line["grace_ms"] for line in graces(gateway)) == 6_000
+        assert next(line["grace_ms"] for line in graces(gateway)) == grace_s * 1000
         assert len(graces(gateway)) == 2
 
 

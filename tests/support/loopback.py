@@ -19,11 +19,13 @@ from pidgate.protocol import messages
 from pidgate.protocol.errors import ErrorCode
 from pidgate.protocol.headers import RequestHead, peek_request
 from pidgate.protocol.versions import SPOKEN
-from pidgate.sandbox.ports import free_block
+from pidgate.sandbox.ports import free_block, give_back
 from tests.support import raw
 
 HOST = "127.0.0.1"
 NODE_ID = 1
+PORTS = 16
+"""Of a gateway."""
 
 Answer = Callable[[RequestHead, "Peer"], Awaitable[bytes | None]]
 """The framed answer to a request; None: none yet, or never."""
@@ -193,7 +195,7 @@ async def gateway_before(
     *brokers: str, listener: raw.Body | None = None, cluster: raw.Body | None = None, **settings: Any
 ) -> AsyncIterator[RunningGateway]:
     """A started gateway with its brokers as bootstrap servers; `settings` are top-level keys."""
-    first = free_block(16)
+    first = free_block(PORTS)
     port, first_node_port = first + 1, first + 2
     config: dict[str, Any] = {
         "cluster": {"bootstrap_servers": list(brokers), **(cluster or {})},
@@ -221,3 +223,5 @@ async def gateway_before(
         for client in running.clients:
             client.writer.transport.abort()
         await gateway.drain()
+        # Hundreds of tests of one process would leave no room for a gateway with a hundred ports.
+        give_back(first, PORTS)

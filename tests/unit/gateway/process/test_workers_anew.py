@@ -33,9 +33,9 @@ from pidgate.quota.layered_filter import Sighting
 from pidgate.quota.settings import Mode
 from pidgate.quota.state import AskedId, PassedId, PendingDecision, Question
 from pidgate.quota.verdicts import Forward, Session
-from pidgate.sandbox.ports import free_block
+from pidgate.sandbox.ports import free_block, give_back
 from tests.support import raw
-from tests.support.loopback import HOST, Peer, ScriptedBroker, run, until
+from tests.support.loopback import HOST, PORTS, Peer, ScriptedBroker, run, until
 
 USER = "alice"
 LITTLE_BYTES = 64 * 1024
@@ -47,7 +47,7 @@ class Site:
     """A state owner, which may be replaced, and its only worker; where there is a state directory, events are made."""
 
     def __init__(self, broker: str, socket_path: Path, state_dir: Path | None = None) -> None:
-        first = free_block(16)
+        self.first_port = first = free_block(PORTS)
         config = {
             "cluster": {"bootstrap_servers": [broker]},
             "listeners": [
@@ -123,6 +123,7 @@ async def site_at(path: Path, state_dir: Path | None = None) -> AsyncIterator[Si
             yield site
         finally:
             await site.stop()
+            give_back(site.first_port, PORTS)
 
 
 async def lasts(holds: Callable[[], bool]) -> bool:
