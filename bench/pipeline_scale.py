@@ -38,9 +38,10 @@ from pidgate.sandbox.spec import ClusterSpec
 RESULTS: Final = ROOT / "bench" / "results" / "pipeline-scale"
 SIZES: Final = (5_000_000, 50_000_000)
 MOST_MINUTES: Final = 10
-MOST_GB: Final = 4.0
+"""Of recommend."""
 TOGETHER: Final = ("rates", "offenders")
-"""These two share one bound of time."""
+MOST_MINUTES_TOGETHER: Final = 3
+MOST_GB: Final = 4.0
 RATES: Final = "10,20,50,100,200,500,1000,2000,5000,10000"
 JOBS: Final[Mapping[str, Sequence[str]]] = {
     "rates": (),
@@ -163,7 +164,7 @@ def _found(tables: Path, events: int, seed: int) -> list[dict[str, Any]]:
     accuracy = tables / "results" / "detector_accuracy"
     if not accuracy.exists():
         return []
-    rows = pq.read_table(accuracy, columns=JUDGED).to_pylist()
+    rows = pq.read_table(accuracy, columns=list(JUDGED)).to_pylist()
     return [{"events": events, "seed": seed, **row} for row in rows]
 
 
@@ -246,7 +247,8 @@ def _verdicts(runs: Sequence[Run]) -> Iterator[str]:
     if all((job, sizes[-1]) in took for job in TOGETHER):
         minutes = sum(took[job, sizes[-1]] for job in TOGETHER) / 60
         jobs = " and ".join(TOGETHER)
-        yield f"{_met(minutes < MOST_MINUTES)}: {jobs} {minutes:.1f} minutes; below {MOST_MINUTES}"
+        verdict = _met(minutes < MOST_MINUTES_TOGETHER)
+        yield f"{verdict}: {jobs} {minutes:.1f} minutes; below {MOST_MINUTES_TOGETHER}"
     largest = max(
         (run for run in runs if run.job == "recommend"), key=lambda run: run.decisions, default=None
     )

@@ -8,6 +8,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from bench import pipeline_scale as bench
@@ -46,6 +48,15 @@ def test_a_result_in_the_repository_comes_from_the_script() -> None:
         content = json.loads(file.read_text())
         assert bench.problem(content) is None
         assert page.read_text() == bench.page(content)
+
+
+def test_what_was_found_is_read_where_the_job_left_it(tmp_path: Path) -> None:
+    assert bench._found(tmp_path, 5, 1) == []
+    row = {name: "steady" if name == "pattern" else 0.5 for name in bench.JUDGED}
+    folder = tmp_path / "results" / "detector_accuracy"
+    folder.mkdir(parents=True)
+    pq.write_table(pa.Table.from_pylist([row | {"users_found": 3}]), folder / "part-0.parquet")
+    assert bench._found(tmp_path, 5, 1) == [{"events": 5, "seed": 1, **row}]
 
 
 def whole_seconds(content: dict[str, Any]) -> None:
