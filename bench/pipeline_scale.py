@@ -1,7 +1,7 @@
 """The pipeline at size: how long each job takes, and what all its processes together hold, at 5 and 50 million events.
 
 A history is made up (`python -m pidgate.history`); then the jobs run one after the other, each as a person would run
-it. Ingest takes a million events of such a history out of a real Kafka on the same cores. Memory is the proportional
+it. Ingest takes the million events of one day out of a real Kafka on the same cores. Memory is the proportional
 set size (PSS) of the whole family of processes, looked at twice a second, so that what forked Python workers share
 counts once. Needs a Java 17 or 21, some 30 GB of disk and half an hour.
 
@@ -53,6 +53,8 @@ HISTORY: Final = "history"
 INGEST: Final = "ingest"
 INGEST_EVENTS: Final = 1_000_000
 """By more the broker is measured, which keeps them in memory."""
+INGEST_USERS: Final = 300
+"""So many in one day: of a month there would be five thousand hours of a type, and a file of 200 events for each."""
 EVENTS_PER_USER: Final = 100_000
 """Of a month: ten times the users make ten times the events, each user's as large as before."""
 LOOK_EVERY_S: Final = 0.5
@@ -146,9 +148,10 @@ def _git(*words: str) -> str:
 
 def _ingest(folder: Path, seed: int) -> Iterator[Run]:
     """Make a history and take it out of a topic into tables of its own."""
-    tables = folder / f"tables-{INGEST_EVENTS}-{seed}"
+    tables = folder / f"tables-{INGEST}-{seed}"
     if not (tables / "labels").exists():
-        yield _run(HISTORY, INGEST_EVENTS, tables, _history(INGEST_EVENTS, seed))
+        day = ["--events", str(INGEST_EVENTS), "--users", str(INGEST_USERS), "--days", "1"]
+        yield _run(HISTORY, INGEST_EVENTS, tables, [*day, "--seed", str(seed)])
     with Cluster(ClusterSpec()) as cluster, tempfile.TemporaryDirectory(dir=folder) as taken:
         servers = cluster.bootstrap_servers()
         fill(servers, tables)
