@@ -21,9 +21,11 @@ from tests.soak.stage import CHECKED, GOOD, LOADED, PARTITIONS, ROGUE, Stage
 from tests.support.clients.load import Load, Login, Wish
 from tests.support.clients.process import ClientProcess
 
-WARM_UP_PER_S: Final = 10
-"""New ids of the rogue a second at first: the gateway explains its last 10,000 refusals, and what fills such a bounded
-memory is no leak. Later one a second does."""
+WARM_UP_PER_S: Final = 100
+"""New ids of the rogue a second at first. They fill what is bounded, which is no leak, and would take hours at the one
+a second of later: in each worker the owners of 40,000 ids and the attempts of 20,000 refused ones, in the state owner
+the explanations of 10,000.
+"""
 END_S: Final = 90.0
 """Time for a client to get its last records through."""
 MANY: Final = 10**7

@@ -6,6 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from pidgate.gateway.recording.sampling import MOST_REFUSED_IDS
+from pidgate.quota.owners import MOST_OWNED_IDS
+from pidgate.quota.refused_ids import MOST_EXPLAINED
+from tests.soak.clients import WARM_UP_PER_S
 from tests.soak.plan import REMEMBERS, SoakPlan
 from tests.soak.sampling import NAMES, Sample, SampleFile
 from tests.soak.verdict import after_warm_up, growths, lateness_ms, rss_mb_per_h_each
@@ -101,3 +105,11 @@ def test_a_line_for_each_sample(tmp_path: Path) -> None:
     head, *lines = file.path.read_text().splitlines()
     assert head == ",".join(NAMES)
     assert [line.partition(",")[0] for line in lines] == ["15", "30"]
+
+
+def test_the_warm_up_of_two_hours_fills_what_is_bounded() -> None:
+    """Or it fills while growth is measured: 1 MB an hour for each worker."""
+    plan = SoakPlan(hours=2, folder=Path())
+    ids = WARM_UP_PER_S * plan.duration_s / REMEMBERS
+    assert ids / plan.workers > max(MOST_OWNED_IDS, MOST_REFUSED_IDS)
+    assert ids > MOST_EXPLAINED
