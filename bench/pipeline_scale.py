@@ -101,7 +101,9 @@ def main() -> None:
         for events in options.events:
             tables = folder / f"tables-{events}-{options.seed}"
             if not (tables / "labels").exists():
-                runs.append(_run(HISTORY, events, tables, _history(events, options.seed)))
+                runs.append(
+                    _run(HISTORY, events, tables, _history(events, events // EVENTS_PER_USER, options.seed))
+                )
             runs += [_run(job, events, tables, JOBS[job]) for job in JOBS if job in options.jobs]
             found += _found(tables, events, options.seed)
     content = {
@@ -150,16 +152,16 @@ def _ingest(folder: Path, seed: int) -> Iterator[Run]:
     """Make a history and take it out of a topic into tables of its own."""
     tables = folder / f"tables-{INGEST}-{seed}"
     if not (tables / "labels").exists():
-        day = ["--events", str(INGEST_EVENTS), "--users", str(INGEST_USERS), "--days", "1"]
-        yield _run(HISTORY, INGEST_EVENTS, tables, [*day, "--seed", str(seed)])
+        day = [*_history(INGEST_EVENTS, INGEST_USERS, seed), "--days", "1"]
+        yield _run(HISTORY, INGEST_EVENTS, tables, day)
     with Cluster(ClusterSpec()) as cluster, tempfile.TemporaryDirectory(dir=folder) as taken:
         servers = cluster.bootstrap_servers()
         fill(servers, tables)
         yield _run(INGEST, INGEST_EVENTS, Path(taken), ["--kafka", servers, "--available-now"])
 
 
-def _history(events: int, seed: int) -> list[str]:
-    return ["--events", str(events), "--users", str(events // EVENTS_PER_USER), "--seed", str(seed)]
+def _history(events: int, users: int, seed: int) -> list[str]:
+    return ["--events", str(events), "--users", str(users), "--seed", str(seed)]
 
 
 def _found(tables: Path, events: int, seed: int) -> list[dict[str, Any]]:

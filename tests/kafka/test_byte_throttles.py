@@ -449,7 +449,8 @@ def test_share_fetch(scene: Scene, client_id: str, version: int) -> None:
         assert (
             throttle_ms(total, RATE, elapsed_ms) - EARLY_MS <= told_ms <= throttle_ms(total, RATE) + EARLY_MS
         )
-        # How much of it has passed depends on the machine; what is told is held to the range above.
+        # It is much above what is free; how much of that has passed meanwhile depends on the machine.
+        assert throttle_ms(total, RATE) > 500
         assert told_ms > 0
         check_mute(client, client_id, told_ms - 20)
         assert len(member.fetch(client, 1_000)) > 60, "the share session goes on"

@@ -11,5 +11,5 @@ def wait_for_workers(gateway: GatewayProcess) -> None:
     For the first start of a gateway. Raises AssertionError.
     """
     workers = gateway.config.get("workers", 1)
-    for event in ("state_owner_connected", "worker_connected") if workers > 1 else ():
-        until(lambda event=event: len(gateway.log_events(event)) >= workers, WITHIN_S)  # type: ignore[misc]
+    events = ("state_owner_connected", "worker_connected") if workers > 1 else ()
+    until(lambda: all(len(gateway.log_events(event)) >= workers for event in events), WITHIN_S)

@@ -47,7 +47,7 @@ class Site:
     """A state owner, which may be replaced, and its only worker; where there is a state directory, events are made."""
 
     def __init__(self, broker: str, socket_path: Path, state_dir: Path | None = None) -> None:
-        self.first_port = first = free_block(PORTS)
+        self._first_port = first = free_block(PORTS)
         config = {
             "cluster": {"bootstrap_servers": [broker]},
             "listeners": [
@@ -88,6 +88,7 @@ class Site:
     async def stop(self) -> None:
         await self.worker.drain()
         await self.owner.drain()
+        give_back(self._first_port, PORTS)
 
     @property
     def workers(self) -> Workers:
@@ -123,7 +124,6 @@ async def site_at(path: Path, state_dir: Path | None = None) -> AsyncIterator[Si
             yield site
         finally:
             await site.stop()
-            give_back(site.first_port, PORTS)
 
 
 async def lasts(holds: Callable[[], bool]) -> bool:
