@@ -13,8 +13,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
-from pyarrow import fs
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from pidgate.events.definitions import EVENT_TYPES, SCHEMA_VERSION, TransactionalIdEvent
@@ -24,7 +22,8 @@ from pidgate.history.own_columns import OWN_COLUMNS, array_of, coded
 from pidgate.history.sessions import Incarnation, Sessions, incarnations, sessions
 from pidgate.history.shard import Day, day_of
 from pidgate.history.world import HOUR_MS, World, dice
-from pidgate.pipeline.files import opened
+from pidgate.pipeline import arrow_tables
+from pidgate.pipeline.files import Files
 from pidgate.pipeline.schemas import table_schema
 
 CLUSTER = "q8Zt1vXgRZe0history0AA"
@@ -207,26 +206,21 @@ _OF_A_CLIENT = ("listener", "user", "client_id", "software_name", "software_vers
 
 def write(made: DayTables, root: str, shard: int, day: int) -> dict[str, int]:
     """Write a day's tables; returns the rows by type. `root`: as Files takes it."""
-    filesystem, folder = opened(root)
+    files = Files(root)
     name = f"history-{day:05d}-{shard:03d}.parquet"
     for kind, table in made.tables.items():
         hours = np.asarray(table["wall_time_ms"]) // HOUR_MS
         edges = np.flatnonzero(np.diff(hours, prepend=hours[:1] - 1, append=hours[-1:] + 1))
         for begin, end in pairwise(edges):
             at = datetime.fromtimestamp(int(hours[begin]) * 3_600, UTC)
-            place = f"{folder}/events/{kind}/day={at:%Y-%m-%d}/hour={at:%H}"
-            _put(filesystem, table.slice(begin, end - begin), place, name)
-    _put(filesystem, made.ids, f"{folder}/labels_ids", name)
+            place = f"events/{kind}/day={at:%Y-%m-%d}/hour={at:%H}"
+            _put(files, table.slice(begin, end - begin), place, name)
+    _put(files, made.ids, "labels_ids", name)
     return {kind: table.num_rows for kind, table in made.tables.items()}
 
 
-def _put(filesystem: fs.FileSystem, table: pa.Table, folder: str, name: str) -> None:
-    filesystem.create_dir(folder, recursive=True)
+def _put(files: Files, table: pa.Table, folder: str, name: str) -> None:
     # What readers list must be whole: they skip names that begin with a dot.
     partial = f"{folder}/.{name}"
-    # Numbers in a row gain nothing from a dictionary, and pay for it.
-    texts = [field.name for field in table.schema if not pa.types.is_integer(field.type)]
-    pq.write_table(
-        table, partial, filesystem=filesystem, compression="snappy", use_dictionary=texts, store_schema=False
-    )
-    filesystem.move(partial, f"{folder}/{name}")
+    arrow_tables.write(files, partial, table)
+    files.rename(partial, f"{folder}/{name}")

@@ -1,5 +1,9 @@
 """Errors from outside, each with cause and remedy in its message; the command ends with exit code 2."""
 
+from __future__ import annotations
+
+import re
+
 
 class PipelineError(Exception):
     """Something outside is not as it must be. The message names cause and remedy."""
@@ -13,12 +17,12 @@ class SparkUnfit(PipelineError):
     """A Spark of another version than these jobs are written for."""
 
 
-class JarsMissing(PipelineError):
-    """The Kafka connector could not be had."""
-
-
 class TopicMissing(PipelineError):
     """No such topic, or nobody answers at the bootstrap servers."""
+
+
+class TopicSilent(PipelineError):
+    """Brokers gave nothing of the topic for long, and no reason."""
 
 
 class TopicLostData(PipelineError):
@@ -39,3 +43,16 @@ class OutOfSpace(PipelineError):
 
 class BadOption(PipelineError):
     """An option, or a file named by one, cannot be used."""
+
+
+_RAISED = re.compile(rf"^{re.escape(__name__)}\.(\w+): (.+)$", re.MULTILINE)
+
+
+def raised_in_task(error: BaseException) -> PipelineError | None:
+    """Return the error of these that a task of Spark ended with; None for another.
+
+    Spark gives its driver what Python has printed in the task, not the exception.
+    """
+    found = _RAISED.search(str(error))
+    kinds = {kind.__name__: kind for kind in PipelineError.__subclasses__()}
+    return kinds[found[1]](found[2]) if found is not None and found[1] in kinds else None

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from pyarrow import ArrowInvalid, fs
+from pyarrow import ArrowInvalid, NativeFile, fs
 
 from pidgate.pipeline.errors import BadOption
 
@@ -89,15 +89,22 @@ class Files:
             self._system.delete_file(found.path)
 
     def read(self, path: str) -> str:
-        with self._system.open_input_stream(self._at(path)) as stream:
+        with self.input(path) as stream:
             return str(stream.read().decode())
 
     def replace(self, path: str, text: str) -> None:
         """Write a file in place of what is there; in a store at once."""
+        with self.output(path) as stream:
+            stream.write(text.encode())
+
+    def input(self, path: str) -> NativeFile:
+        return self._system.open_input_file(self._at(path))
+
+    def output(self, path: str) -> NativeFile:
+        """Open a file to be written in place of what is there, and make the folder for it."""
         place = self._at(path)
         self._make_folder_of(place)
-        with self._system.open_output_stream(place) as stream:
-            stream.write(text.encode())
+        return self._system.open_output_stream(place)
 
     def write(self, path: str, text: str) -> None:
         """Write a new file whole or not at all. Raises FileExistsError when there is one."""

@@ -13,10 +13,9 @@ from pathlib import Path
 import pyspark
 from pyspark.sql import SparkSession
 
-from pidgate.pipeline.errors import JarsMissing, JavaUnfit, SparkUnfit
+from pidgate.pipeline.errors import JavaUnfit, SparkUnfit
 
 SPARK = "4.1."
-CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13"
 LOCAL = "local[*]"
 Setting = bool | float | int | str | None
 REMOTE = "sc://"
@@ -30,17 +29,13 @@ _SETTINGS: dict[str, Setting] = {
 """Of the session, wherever it runs."""
 _BATCH_ROWS, _BATCH_ROWS_OF_SPARK = "spark.sql.execution.arrow.maxRecordsPerBatch", "10000"
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
-_NOT_SHIPPED = ("hadoop-client", "scala-library", "slf4j-api", "jsr305", "spark-tags")
-"""Of what the connector needs, what Spark has itself."""
 
 
-def spark_session(
-    job: str, *, master: str | None = None, memory: str = "2g", with_kafka: bool = False
-) -> SparkSession:
-    """Return a session for one job. Under spark-submit and Spark Connect memory, jars and cores are their own.
+def spark_session(job: str, *, master: str | None = None, memory: str = "2g") -> SparkSession:
+    """Return a session for one job. Under spark-submit and Spark Connect memory and cores are their own.
 
     `master` None: what spark-submit or SPARK_REMOTE says, else all cores of this machine; sc://host is Spark Connect.
-    `memory`: the JVM's heap, when embedded. Raises SparkUnfit, JavaUnfit, JarsMissing.
+    `memory`: the JVM's heap, when embedded. Raises SparkUnfit, JavaUnfit.
     """
     check_spark(pyspark.__version__)
     builder = SparkSession.builder.appName(f"pidgate {job}").config(map=_SETTINGS)
@@ -54,8 +49,6 @@ def spark_session(
     if "SPARK_ENV_LOADED" not in os.environ and "PYSPARK_GATEWAY_PORT" not in os.environ:
         os.environ["JAVA_HOME"] = str(java_home())
         builder = builder.master(master or LOCAL).config(map=_embedded(memory))
-        if with_kafka:
-            builder = builder.config("spark.jars", ",".join(map(str, connector_jars())))
     elif master is not None:
         builder = builder.master(master)
     return _with_batches(builder.getOrCreate())
@@ -100,22 +93,6 @@ def _embedded(memory: str) -> dict[str, Setting]:
         "spark.driver.extraJavaOptions": f"-XX:+UseParallelGC -Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}",
         "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "pidgate-warehouse"),
     }
-
-
-def connector_jars() -> list[Path]:
-    """Return Spark's Kafka connector with what it needs, from Maven Central or jgo's cache. Raises JarsMissing."""
-    wanted = f"{CONNECTOR}:{pyspark.__version__}"
-    try:
-        import jgo
-
-        jars = [Path(jar) for jar in jgo.build(wanted).all_jars]
-    # jgo promises no exception type of its own: network, XML and cache errors all come through.
-    except Exception as error:
-        raise JarsMissing(
-            f"{wanted} could not be resolved from Maven Central ({type(error).__name__}: {error}). It needs the "
-            "network once; afterwards the cache serves. Offline, give the jars to spark-submit by --jars."
-        ) from error
-    return [jar for jar in jars if not jar.name.startswith(_NOT_SHIPPED)]
 
 
 FIT = (17, 21)

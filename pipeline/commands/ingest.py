@@ -84,7 +84,7 @@ def ingest(
         ),
     )
     settings = settings_of(kafka_config)
-    spark = session.spark_session("ingest", master=master, memory=memory, with_kafka=True)
+    spark = session.spark_session("ingest", master=master, memory=memory)
     at = Tables(spark, tables)
     try:
         with only_writer(at):

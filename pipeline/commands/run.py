@@ -76,7 +76,7 @@ def run(
     days, settings = Days.parsed(since, until), settings_of(kafka_config)
     asked = Asked(least_history_ms=common.duration_ms(least_history, "--least-history"))
     todo = jobs(days, asked, enforce=enforce, servers=bootstrap_servers)
-    spark = session.spark_session("run", master=master, memory=memory, with_kafka=kafka is not None)
+    spark = session.spark_session("run", master=master, memory=memory)
     root, console = Tables(spark, tables), Console(stderr=True)
     names = [*(["ingest"] if kafka is not None else []), *(job.name for job in todo), "report"]
     progress = Progress(console, names)

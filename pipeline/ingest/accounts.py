@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
 
-from pyspark.sql import DataFrame
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
 
+from pidgate.pipeline import arrow_tables
+from pidgate.pipeline.files import Files
 from pidgate.pipeline.ingest import seqs
 from pidgate.pipeline.ingest.batches import Rules, numbers_seen
-from pidgate.pipeline.ingest.columns import GAPS, LOSSES, Cause
+from pidgate.pipeline.ingest.columns import LOSSES, Cause
 from pidgate.pipeline.ingest.commits import CommitLog
-from pidgate.pipeline.tables import Tables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,37 +28,28 @@ class Account:
     lost_offsets: int
 
 
-def settle(tables: Tables, log: CommitLog, rules: Rules, now_ms: int) -> Account:
+def settle(files: Files, log: CommitLog, rules: Rules, now_ms: int) -> Account:
     """Replace both tables. The records' own time says who is silent, the clock which gaps are old enough."""
     position = log.position
-    seen = numbers_seen(tables, position)
-    losses = [asdict(loss) | {"missing": loss.missing} for loss in position.losses]
+    seen = numbers_seen(files, position)
     staging, state = log.staging(), log.new_state()
-
-    def stage(frame: DataFrame, folder: str) -> None:
-        frame.coalesce(1).write.parquet(tables.files.full(folder))
-
-    current = seqs.gaps(seen, now_ms - rules.gap_after_ms, position.losses)
-    stage(seqs.with_final(current, tables.read("gaps", schema=GAPS), seen), f"{staging}/gaps")
-    stage(tables.spark.createDataFrame(losses, LOSSES), f"{staging}/losses")
-    stage(seqs.remembered(seen, position.topic_ms - rules.forget_after_ms), state)
+    before = arrow_tables.read(files, files.data_files("gaps"), seqs.OF_GAPS)
+    gaps = seqs.with_final(seqs.gaps(seen, now_ms - rules.gap_after_ms, position.losses), before, seen)
+    losses = [asdict(loss) | {"missing": loss.missing} for loss in position.losses]
+    tables = {"gaps": gaps, "losses": pa.Table.from_pylist(losses, to_arrow_schema(LOSSES))}
+    staged = {f"{staging}/{name}/settled.parquet": table for name, table in tables.items()}
+    kept = seqs.remembered(seen, position.topic_ms - rules.forget_after_ms)
+    for path, table in {**staged, f"{state}/intervals.parquet": kept}.items():
+        arrow_tables.write(files, path, table)
     log.commit(
         replace(position, state=state),
-        moves=log.moves(staging, "settled"),
-        removes=[path for name in ("gaps", "losses") for path in tables.files.data_files(name)],
+        moves=log.moves(staged, staging, "settled"),
+        removes=[path for name in tables for path in files.data_files(name)],
     )
-    return _account(tables.read("gaps", schema=GAPS), position.losses)
-
-
-def _account(gaps: DataFrame, losses: tuple[seqs.Loss, ...]) -> Account:
-    row = gaps.selectExpr(
-        "count(*)",
-        "coalesce(sum(missing), 0)",
-        f"coalesce(sum(missing) filter (where cause = '{Cause.RETENTION}'), 0)",
-    ).collect()[0]
+    missing = [(row["missing"], row["cause"]) for row in gaps.to_pylist()]
     return Account(
-        gaps=row[0],
-        missing=row[1],
-        missing_by_retention=row[2],
-        lost_offsets=sum(loss.missing for loss in losses),
+        gaps=len(missing),
+        missing=sum(count for count, _ in missing),
+        missing_by_retention=sum(count for count, cause in missing if cause == Cause.RETENTION),
+        lost_offsets=sum(loss.missing for loss in position.losses),
     )

@@ -1,4 +1,4 @@
-"""One batch of the topic: read, deduplicated, staged, and committed as a whole.
+"""One batch of the topic: its offsets shared out to tasks, duplicates taken out, and committed as a whole.
 
 The commit says which offsets come next, and nothing else does: what was committed is not read again, and what was not
 is, whatever options it is run with.
@@ -6,24 +6,24 @@ is, whatever options it is run with.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as f
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
+from pidgate.pipeline import arrow_tables
 from pidgate.pipeline.errors import TopicLostData
-from pidgate.pipeline.ingest import reading, seqs
-from pidgate.pipeline.ingest.columns import DEAD_LETTERS, INTERVALS, RECORDS
+from pidgate.pipeline.files import Files
+from pidgate.pipeline.ingest import seqs
+from pidgate.pipeline.ingest.columns import Record
 from pidgate.pipeline.ingest.commits import CommitLog, Position
+from pidgate.pipeline.ingest.records import Span, spans
+from pidgate.pipeline.ingest.staged import STAGED, Staging, arrivals_of
 from pidgate.pipeline.ingest.topic import Offsets
-from pidgate.pipeline.schemas import table_schema
 from pidgate.pipeline.tables import Tables
-
-WRITERS = 2
-"""Types of events that are written at once; each is one task."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,14 +74,15 @@ class Batches:
     rules: Rules
     topic_id: str
     offsets_now: Callable[[], Offsets]
+    read: Callable[[Sequence[Span]], Iterable[Record]]
+    """Reader of the offsets of one task; sent to the tasks."""
 
-    def take(self, offsets: Mapping[int, range], records: DataFrame) -> Taken:
-        """Commit the records of these offsets. Raises TopicLostData."""
-        with read_batch(records, self.rules) as (arrivals, slices):
-            return self._committed(arrivals, offsets, slices)
-
-    def _committed(self, arrivals: DataFrame, taken: Mapping[int, range], slices: dict[int, Slice]) -> Taken:
-        position = self.log.position
+    def take(self, wanted: Mapping[int, range]) -> Taken:
+        """Commit the records of these offsets. Raises TopicLostData, and what `read` does."""
+        position, files = self.log.position, self.tables.files
+        staging = self.log.staging()
+        arrived = self._staged(spans(wanted), staging)
+        slices = slices_of(arrived)
         offsets = self.offsets_now()
         expected = position.expected(self.topic_id)
         losses = losses_between(expected, slices, offsets.first, self.topic_id)
@@ -97,21 +98,15 @@ class Batches:
                 f"the topic lost data while it was read: {'; '.join(ranges)}. The batch was not taken. To go on and "
                 "have the loss recorded in losses/: --on-data-loss go-on."
             )
-        staging, state = self.log.staging(), self.log.new_state()
-        marks = seqs.marked(numbers_seen(self.tables, position), seqs.numbered(arrivals)).persist()
-        try:
-            seqs.merged(marks).coalesce(1).write.parquet(self.tables.files.full(state))
-            twice = seqs.duplicates(marks)
-            repeated = twice.count()
-            place = ["kafka_partition", "kafka_offset"]
-            fresh = arrivals.join(twice, place, "left_anti") if repeated else arrivals
-            counts = _counts(fresh)
-            self._stage(fresh, counts, staging)
-        finally:
-            marks.unpersist()
+        intervals, twice = seqs.seen(numbers_seen(files, position), arrived)
+        state = self.log.new_state()
+        arrow_tables.write(files, f"{state}/intervals.parquet", intervals)
+        if twice.any():
+            take_out(files, staging, arrived.filter(pa.array(twice)))
+        fresh = arrived.filter(pa.array(~twice))
         # No record, and none removed: a hole, to be passed. Where some were removed, the next batch has the loss.
         ends = {
-            p: one.stop for p, one in taken.items() if p in slices or offsets.first.get(p, 0) <= one.start
+            p: one.stop for p, one in wanted.items() if p in slices or offsets.first.get(p, 0) <= one.start
         }
         next_offsets = {**expected, **ends}
         topic_ms = max([position.topic_ms, *(one.last_ms for one in slices.values())])
@@ -126,41 +121,53 @@ class Batches:
                 state=state,
                 losses=position.losses + losses,
             ),
-            moves=self.log.moves(staging, "batch"),
+            moves=self.log.moves([f"{staging}/{path}" for path in unique(fresh["file"])], staging, "batch"),
         )
+        is_event = fresh["reason"].is_null()
         return Taken(
             batch=number,
-            events={word: count for (word, reason), count in counts.items() if reason is None},
-            dead={reason: count for (_, reason), count in counts.items() if reason is not None},
-            duplicates=repeated,
+            events=_counts(fresh.filter(is_event)["type"]),
+            dead=_counts(fresh["reason"].drop_null()),
+            duplicates=int(twice.sum()),
             losses=losses,
             behind=sum(max(0, end - next_offsets.get(p, offsets.first[p])) for p, end in offsets.end.items()),
             topic_ms=topic_ms,
         )
 
-    def _stage(self, fresh: DataFrame, counts: Mapping[tuple[str, str | None], int], staging: str) -> None:
-        """One file for each type and hour, and one of dead letters for each day."""
-        writes: list[tuple[DataFrame, str, tuple[str, ...]]] = [
-            (events_of(fresh, word), f"{staging}/events/{word}", ("day", "hour"))
-            for word in sorted({word for word, reason in counts if reason is None})
-        ]
-        if any(reason is not None for _, reason in counts):
-            writes.append((dead_letters_of(fresh), f"{staging}/dead_letters", ("day",)))
+    def _staged(self, tasks: Sequence[Sequence[Span]], folder: str) -> pa.Table:
+        """Have tasks read these offsets and write their files into a folder; return ARRIVALS."""
+        place = self.tables.files.full(folder)
+        staging = Staging(place, self.rules.late_after_ms, self.rules.ahead_ms)
+        read = self.read
 
-        def write(rows: DataFrame, folder: str, partitions: tuple[str, ...]) -> None:
-            one_task = rows.coalesce(1).sortWithinPartitions(*partitions)
-            one_task.write.partitionBy(*partitions).parquet(self.tables.files.full(folder))
+        def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                for task in batch["id"].to_pylist():
+                    yield staging.of(read(tasks[task]))
 
-        with ThreadPoolExecutor(WRITERS) as pool:
-            for done in [pool.submit(write, *one) for one in writes]:
-                done.result()
+        return arrivals_of(
+            self.tables.spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(run, STAGED).toArrow()
+        )
 
 
-def numbers_seen(tables: Tables, position: Position) -> DataFrame:
+def numbers_seen(files: Files, position: Position) -> pa.Table:
     """Return columns.INTERVALS as of a commit."""
-    if not position.state:
-        return tables.spark.createDataFrame([], INTERVALS)
-    return tables.spark.read.schema(INTERVALS).parquet(tables.files.full(position.state))
+    return arrow_tables.read(
+        files, files.data_files(position.state) if position.state else (), seqs.OF_INTERVALS
+    )
+
+
+def slices_of(arrived: pa.Table) -> dict[int, Slice]:
+    """Return where the records of a batch lay. Pure."""
+    found = {}
+    for partition in unique(arrived["kafka_partition"]):
+        of_partition = arrived.filter(pc.equal(arrived["kafka_partition"], partition))
+        times, offsets = of_partition["append_time_ms"], of_partition["kafka_offset"]
+        first, last = pc.min_max(offsets).as_py().values()
+        found[partition] = Slice(
+            first, last, times[pc.index(offsets, first).as_py()].as_py(), pc.max(times).as_py()
+        )
+    return found
 
 
 def losses_between(
@@ -184,65 +191,23 @@ def losses_between(
     return tuple(found)
 
 
-def records_of(kafka: DataFrame) -> DataFrame:
-    """Spark's columns of a topic in those of columns.RECORDS."""
-    return kafka.select(
-        "value",
-        f.col("partition").alias("kafka_partition"),
-        f.col("offset").alias("kafka_offset"),
-        f.unix_millis("timestamp").alias("append_time_ms"),
-    )
+def take_out(files: Files, folder: str, repeated: pa.Table) -> None:
+    """Write the staged files of these records (columns.ARRIVALS) again, without them."""
+    for path in unique(repeated["file"]):
+        place = f"{folder}/{path}"
+        of_file = repeated.filter(pc.equal(repeated["file"], path))
+        with files.input(place) as stream:
+            table = pq.ParquetFile(stream).read()
+        for partition in unique(of_file["kafka_partition"]):
+            offsets = of_file.filter(pc.equal(of_file["kafka_partition"], partition))["kafka_offset"]
+            is_in = pc.is_in(table["kafka_offset"], value_set=offsets.combine_chunks())
+            table = table.filter(pc.invert(pc.and_(pc.equal(table["kafka_partition"], partition), is_in)))
+        arrow_tables.write(files, place, table)
 
 
-@contextmanager
-def read_batch(records: DataFrame, rules: Rules) -> Iterator[tuple[DataFrame, dict[int, Slice]]]:
-    """All records of a batch, each as the event it is or with a reason; and where they lay.
-
-    Held in memory, or on disk, meanwhile.
-    """
-    read = reading.read(records).persist()
-    try:
-        yield reading.judged_by_time(read, rules.late_after_ms, rules.ahead_ms), _slices(read)
-    finally:
-        read.unpersist()
+def unique(column: pa.ChunkedArray) -> list[Any]:
+    return sorted(column.unique().to_pylist())
 
 
-def _slices(read: DataFrame) -> dict[int, Slice]:
-    rows = (
-        read.groupBy("kafka_partition")
-        .agg(
-            f.min("kafka_offset"),
-            f.max("kafka_offset"),
-            f.min_by("append_time_ms", "kafka_offset"),
-            f.max("append_time_ms"),
-        )
-        .collect()
-    )
-    return {row[0]: Slice(*row[1:]) for row in rows}
-
-
-def events_of(arrivals: DataFrame, word: str) -> DataFrame:
-    """The rows of one table of events, with its folders."""
-    made = f.timestamp_millis(f.col("wall_time_ms"))
-    columns = [
-        f.col(name) if name in RECORDS.names else f.col(f"{word}.{name}").alias(name)
-        for name in table_schema(word).names
-    ]
-    return arrivals.where((f.col("type") == word) & f.col("reason").isNull()).select(
-        *columns, f.date_format(made, "yyyy-MM-dd").alias("day"), f.date_format(made, "HH").alias("hour")
-    )
-
-
-def dead_letters_of(arrivals: DataFrame) -> DataFrame:
-    """The rows of dead_letters, by the day of their append."""
-    appended = f.timestamp_millis(f.col("append_time_ms"))
-    return arrivals.where(f.col("reason").isNotNull()).select(
-        *DEAD_LETTERS.names, f.date_format(appended, "yyyy-MM-dd").alias("day")
-    )
-
-
-def _counts(arrivals: DataFrame) -> dict[tuple[str, str | None], int]:
-    """Count by type of the events, and by reason of those that are none: their own `type` may be anything."""
-    word = f.when(f.col("reason").isNull(), f.col("type")).otherwise("").alias("type")
-    rows = arrivals.groupBy(word, "reason").count().collect()
-    return {(row["type"], row["reason"]): row["count"] for row in rows}
+def _counts(words: pa.ChunkedArray) -> dict[str, int]:
+    return {row["values"]: row["counts"] for row in words.value_counts().to_pylist()}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Any, NamedTuple
 
+import pyarrow as pa
 from pyspark.sql.types import StructType
 
 
@@ -33,8 +35,47 @@ class Cause(StrEnum):
     RETENTION = "retention"  # the topic may have removed them before they were read
 
 
-RECORDS = _columns("value binary, kafka_partition integer, kafka_offset long, append_time_ms long")
-"""Columns of the topic's records."""
+class Place(NamedTuple):
+    """Place of a record, and the time of its append; schemas.ORIGIN."""
+
+    kafka_partition: int
+    kafka_offset: int
+    append_time_ms: int
+
+
+Record = tuple[bytes | None, Place]
+"""Value of a record of the topic."""
+
+
+class Good(NamedTuple):
+    """An event: an object with the fields of its type (events.definitions), and the version that wrote it."""
+
+    event: Any
+    schema_version: int
+
+
+class DeadLetter(NamedTuple):
+    """A record that is no event of a table: a Reason, a sentence, and as much of its identity as can be read."""
+
+    reason: str
+    detail: str
+    type: str | None = None
+    gateway_id: str | None = None
+    incarnation: str | None = None
+    seq: int | None = None
+    wall_time_ms: int | None = None
+
+
+_TEXT = pa.dictionary(pa.int32(), pa.string())
+ARRIVALS = pa.schema(
+    [
+        *((name, _TEXT) for name in ("type", "reason", "file", "gateway_id", "incarnation")),
+        ("seq", pa.int64()),
+        ("kafka_partition", pa.int32()),
+        *((name, pa.int64()) for name in ("kafka_offset", "append_time_ms")),
+    ]
+)
+"""Report of a task: a row for each of its records. `reason`: null for an event; `file`: the one that has it."""
 
 DEAD_LETTERS = _columns(
     "reason string, detail string, value binary, type string, gateway_id string, incarnation string, seq long, "

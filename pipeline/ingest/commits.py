@@ -96,10 +96,10 @@ class CommitLog:
         """Return a new folder for the intervals, likewise."""
         return f"{_STATE}/{self.next_version:010d}-{uuid.uuid4().hex[:8]}"
 
-    def moves(self, staged: str, name: str, place: str = "") -> list[tuple[str, str]]:
-        """Return the renames of all staged files to their folders below `place`, by names only the next commit has."""
+    def moves(self, paths: Iterable[str], staged: str, name: str, place: str = "") -> list[tuple[str, str]]:
+        """Return the renames of staged files to their folders below `place`, by names only the next commit has."""
         found = []
-        for number, path in enumerate(sorted(self._files.data_files(staged))):
+        for number, path in enumerate(sorted(paths)):
             folder = f"{place}/{path.removeprefix(f'{staged}/')}".rpartition("/")[0].strip("/")
             found.append((path, f"{folder}/{name}-{self.next_version:010d}-{number}.parquet"))
         return found

@@ -67,7 +67,9 @@ def compact(tables: Tables, log: CommitLog, folder: str) -> int:
         raise TableUnreadable(
             f"{files.full(folder)} has {expected} rows, of which {written} were written again"
         )
-    log.commit(log.position, moves=log.moves(staging, "compacted", folder), removes=before)
+    log.commit(
+        log.position, moves=log.moves(files.data_files(staging), staging, "compacted", folder), removes=before
+    )
     return len(before)
 
 

@@ -15,16 +15,8 @@ from pidgate.events.reading import (
     fields_of,
     from_json,
 )
-from pidgate.events.writing import to_json
-from pidgate.pipeline.ingest.columns import Reason
+from pidgate.pipeline.ingest.columns import DeadLetter, Good, Reason
 
-Answer = dict[str, Any]
-_NO_ANSWER: Answer = dict.fromkeys(
-    (
-        *("text", "schema_version", "type", "reason", "detail"),
-        *("gateway_id", "incarnation", "seq", "wall_time_ms"),
-    )
-)
 _REASONS: dict[type[EventUnreadable], Reason] = {
     UnknownEventType: Reason.UNKNOWN_TYPE,
     UnsupportedSchemaVersion: Reason.OLD_VERSION,
@@ -32,32 +24,22 @@ _REASONS: dict[type[EventUnreadable], Reason] = {
 _LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1
 
 
-def answer_to(value: bytes | None) -> Answer:
-    """Read one record as gateways do. Its bytes come from outside: never raises.
-
-    With `text`, the event in it as this version writes it, and the version that it is of; or why it is none.
-    """
+def answer_to(value: bytes | None) -> Good | DeadLetter:
+    """Read one record as gateways do. Its bytes come from outside: never raises."""
     if value is None:
-        return _NO_ANSWER | {"reason": Reason.MALFORMED, "detail": "a record without a value"}
+        return DeadLetter(Reason.MALFORMED.value, "a record without a value")
+    given: dict[str, Any] = {}
     try:
         given = fields_of(value)
+        return Good(from_json(value), json.loads(value)["schema_version"])
     except EventUnreadable as problem:
-        return _NO_ANSWER | _refused(problem)
-    known = _NO_ANSWER | _identity(given)
-    try:
-        event = from_json(value)
-    except EventUnreadable as problem:
-        return known | _refused(problem)
-    return known | {"text": to_json(event).decode(), "schema_version": json.loads(value)["schema_version"]}
+        reason = _REASONS.get(type(problem), Reason.MALFORMED)
+        return DeadLetter(reason.value, str(problem), **_identity(given))
 
 
-def _refused(problem: EventUnreadable) -> Answer:
-    return {"reason": _REASONS.get(type(problem), Reason.MALFORMED).value, "detail": str(problem)}
-
-
-def _identity(given: dict[str, Any]) -> Answer:
+def _identity(given: dict[str, Any]) -> dict[str, Any]:
     """Return the identity, as far as it is readable: the event arrived, even if it cannot be read."""
-    found: Answer = {}
+    found: dict[str, Any] = {}
     for name in ("type", "gateway_id", "incarnation"):
         if type(given.get(name)) is str:
             found[name] = given[name]

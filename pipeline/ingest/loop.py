@@ -6,20 +6,18 @@ Batches are read by their offsets, which the commits know: no streaming query, w
 from __future__ import annotations
 
 import fcntl
-import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from pyspark.sql import DataFrame
-
-from pidgate.pipeline.errors import BadOption, PipelineError, TopicLostData
+from pidgate.pipeline.errors import BadOption, raised_in_task
 from pidgate.pipeline.ingest.accounts import Account, settle
-from pidgate.pipeline.ingest.batches import Batches, Rules, Taken, records_of
+from pidgate.pipeline.ingest.batches import Batches, Rules, Taken
 from pidgate.pipeline.ingest.commits import WORK, CommitLog, Position
 from pidgate.pipeline.ingest.compaction import closed_folders, compact
+from pidgate.pipeline.ingest.records import Source
 from pidgate.pipeline.ingest.topic import Offsets, Topic, lost_data
 from pidgate.pipeline.tables import Tables
 
@@ -98,45 +96,32 @@ class Ingest:
         return topic_id, offsets
 
     def _take(self, topic_id: str, wanted: Mapping[int, range]) -> None:
+        source = Source(
+            self._topic.bootstrap_servers,
+            self._topic.name,
+            self._topic.settings,
+            stop_at_loss=self._how.rules.stop_at_loss,
+        )
         batches = Batches(
             self._tables,
             self._log,
             self._how.rules,
             topic_id,
             lambda: self._topic.offsets(self._topic.identity()[1]),
+            source.records,
         )
         try:
-            taken = batches.take(wanted, self._records(wanted))
-        except PipelineError:
-            raise
-        # Spark wraps what went wrong in the connector into exceptions of many kinds.
+            taken = batches.take(wanted)
         except Exception as error:
+            # A task has raised it. If the topic lost data, the offsets say more of that.
+            if (raised := raised_in_task(error)) is None:
+                raise
             self._look()
-            if "KAFKA_DATA_LOSS" in str(error):
-                raise TopicLostData(
-                    f"topic {self._topic.name!r} lost data: {error}. See --on-data-loss."
-                ) from error
-            raise
+            raise raised from error
         self._tell(taken)
 
-    def _records(self, wanted: Mapping[int, range]) -> DataFrame:
-        def of_topic(value: object) -> str:
-            return json.dumps({self._topic.name: value})
-
-        return records_of(
-            self._tables.spark.read.format("kafka")
-            .option("kafka.bootstrap.servers", self._topic.bootstrap_servers)
-            .option("assign", of_topic(list(wanted)))
-            .option("startingOffsets", of_topic({str(p): one.start for p, one in wanted.items()}))
-            .option("endingOffsets", of_topic({str(p): one.stop for p, one in wanted.items()}))
-            .option("failOnDataLoss", str(self._how.rules.stop_at_loss).lower())
-            .option("groupIdPrefix", "pidgate-ingest")
-            .options(**{f"kafka.{name}": value for name, value in self._topic.settings.items()})
-            .load()
-        )
-
     def _settle(self) -> Account:
-        return settle(self._tables, self._log, self._how.rules, now_ms())
+        return settle(self._files, self._log, self._how.rules, now_ms())
 
     def _compact(self) -> None:
         for folder in closed_folders(self._files, now_ms(), COMPACT_FROM_FILES, COMPACT_DAYS):

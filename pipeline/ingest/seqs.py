@@ -6,17 +6,22 @@ that were seen (columns.INTERVALS): one run where nothing was lost, however long
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as f
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from pidgate.pipeline.ingest.columns import GAPS, INTERVALS, Cause
 
-_OF = ("gateway_id", "incarnation")
+_OF = ["gateway_id", "incarnation"]
 _SETTLED_MS = 60_000
 """Gateways write `alive` every 30 s; a minute after the topic's beginning all of them have."""
+_LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1
+Numbers = np.ndarray[Any, np.dtype[np.int64]]
+OF_INTERVALS, OF_GAPS = to_arrow_schema(INTERVALS), to_arrow_schema(GAPS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,121 +39,132 @@ class Loss:
         return self.last_offset - self.first_offset + 1
 
 
-def numbered(arrivals: DataFrame) -> DataFrame:
-    """Return records that have a number, readable or not: they came."""
-    return arrivals.where("gateway_id is not null and incarnation is not null and seq is not null").select(
-        *_OF,
-        "seq",
-        "kafka_partition",
-        "kafka_offset",
-        "append_time_ms",
-        f.col("reason").isNotNull().alias("dead"),
-    )
+class Seen(NamedTuple):
+    """After a batch: the intervals, and of each of its records whether it is there twice."""
+
+    intervals: pa.Table
+    twice: np.ndarray[Any, np.dtype[np.bool_]]
 
 
-def marked(intervals: DataFrame, arrived: DataFrame) -> DataFrame:
-    """Return the known intervals and the numbers that arrived in one order.
+def seen(known: pa.Table, arrived: pa.Table) -> Seen:
+    """Add the numbers of records (columns.ARRIVALS) to the intervals. One that cannot be read, but has a number, came.
 
-    Adds `duplicate` (a number that was seen before, in an earlier batch or above in this one) and `island`, equal for
-    all that follow each other without a gap. A readable copy is taken before one that is not.
+    Twice is a number that was seen in an earlier batch, or is of several in this one: there the first in the topic is
+    taken, and a readable one before others.
     """
-    no_offset = f.lit(None).cast("bigint")
-    known = intervals.select(
-        *INTERVALS.names,
-        f.lit(False).alias("dead"),
-        f.lit(-1).alias("kafka_partition"),
-        no_offset.alias("kafka_offset"),
+    numbered = np.logical_and.reduce([np.asarray(arrived[name].is_valid()) for name in (*_OF, "seq")])
+    rows = np.flatnonzero(numbered)
+    new = arrived.take(pa.array(rows))
+    names = pa.concat_tables([known.select(_OF), new.select(_OF).cast(known.select(_OF).schema)])
+    zeros = np.zeros(known.num_rows, np.int64)
+
+    def both(of_known: str, of_new: str) -> Numbers:
+        return np.concatenate([np.asarray(known[of_known]), np.asarray(new[of_new])])
+
+    def of_new(name: str) -> Numbers:
+        return np.concatenate([zeros, np.asarray(new[name])])
+
+    first, last = both("first_seq", "seq"), both("last_seq", "seq")
+    first_ms, last_ms = both("first_ms", "append_time_ms"), both("last_ms", "append_time_ms")
+    is_new = np.arange(len(first)) >= known.num_rows
+    dead = np.concatenate([zeros, np.asarray(new["reason"].is_valid())])
+    incarnation = _codes(names)
+    order = np.lexsort((of_new("kafka_offset"), of_new("kafka_partition"), dead, is_new, first, incarnation))
+    incarnation, first, last, first_ms, last_ms, is_new = (
+        column[order] for column in (incarnation, first, last, first_ms, last_ms, is_new)
     )
-    new = arrived.select(
-        *_OF,
-        f.col("seq").alias("first_seq"),
-        f.col("seq").alias("last_seq"),
-        f.col("append_time_ms").alias("first_ms"),
-        f.col("append_time_ms").alias("last_ms"),
-        "dead",
-        "kafka_partition",
-        "kafka_offset",
-    )
-    order = Window.partitionBy(*_OF).orderBy(
-        "first_seq", f.col("kafka_offset").isNotNull(), "dead", "kafka_partition", "kafka_offset"
-    )
-    before = order.rowsBetween(Window.unboundedPreceding, -1)
+    reached = _highest_above(incarnation, last)
+    begins = np.diff(incarnation, prepend=-1) > 0
     # Whoever wrote the lowest number of 64 bits must not stop the stream.
-    previous = f.coalesce(f.try_subtract("first_seq", f.lit(1)), f.col("first_seq"))
-    return (
-        known.unionByName(new)
-        .withColumn("reached", f.max("last_seq").over(before))
-        .withColumn("duplicate", f.col("kafka_offset").isNotNull() & (f.col("reached") >= f.col("first_seq")))
-        .withColumn("opens", f.col("reached").isNull() | (previous > f.col("reached")))
-        .withColumn("duplicate", f.coalesce("duplicate", f.lit(False)))
-        .withColumn("island", f.sum(f.col("opens").cast("int")).over(order))
+    previous = np.where(first == _LOWEST, first, first - 1)
+    at = np.flatnonzero(begins | (previous > reached))
+    twice = np.zeros(arrived.num_rows, bool)
+    twice[rows[order[is_new & ~begins & (reached >= first)] - known.num_rows]] = True
+    merged = [
+        first[at],
+        _over(np.maximum, last, at),
+        _over(np.minimum, first_ms, at),
+        _over(np.maximum, last_ms, at),
+    ]
+    of = names.take(pa.array(order[at])).combine_chunks()
+    return Seen(pa.table([*of.columns, *merged], schema=OF_INTERVALS), twice)
+
+
+def _codes(names: pa.Table) -> Numbers:
+    """Return one number for each incarnation of each gateway."""
+    gateway, incarnation = (column.combine_chunks().dictionary_encode() for column in names.columns)
+    code = np.asarray(gateway.indices, np.int64) * len(incarnation.dictionary) + np.asarray(
+        incarnation.indices
     )
+    return np.unique(code, return_inverse=True)[1]
 
 
-def merged(marks: DataFrame) -> DataFrame:
-    """Return the intervals after these arrivals."""
-    return (
-        marks.groupBy(*_OF, "island")
-        .agg(
-            f.min("first_seq").alias("first_seq"),
-            f.max("last_seq").alias("last_seq"),
-            f.min("first_ms").alias("first_ms"),
-            f.max("last_ms").alias("last_ms"),
-        )
-        .select(*INTERVALS.names)
-    )
+def _highest_above(group: Numbers, values: Numbers) -> Numbers:
+    """Return the highest value in the rows above, of the same group; anything in a group's first row."""
+    held, rank = np.unique(values, return_inverse=True)
+    # Ranks of a group are above those of all groups before it, so that one running maximum serves all.
+    base = group * len(held)
+    reached = held[np.maximum.accumulate(base + rank) - base]
+    return np.roll(reached, 1)
 
 
-def duplicates(marks: DataFrame) -> DataFrame:
-    """Return partition and offset of the duplicates."""
-    return marks.where("duplicate").select("kafka_partition", "kafka_offset")
+def _over(function: np.ufunc, values: Numbers, begins: Numbers) -> Numbers:
+    """Return the function over each stretch of values; none without stretches."""
+    return function.reduceat(values, begins) if len(begins) else values[:0]
 
 
-def remembered(intervals: DataFrame, since_ms: int) -> DataFrame:
+def remembered(intervals: pa.Table, since_ms: int) -> pa.Table:
     """Drop incarnations that were silent since then."""
-    last_ms = f.max("last_ms").over(Window.partitionBy(*_OF))
-    return intervals.withColumn("heard_ms", last_ms).where(f.col("heard_ms") >= since_ms).drop("heard_ms")
+    rows = intervals.to_pylist()
+    heard = {_of(row) for row in rows if row["last_ms"] >= since_ms}
+    return intervals.filter(pa.array([_of(row) in heard for row in rows], pa.bool_()))
 
 
-def gaps(intervals: DataFrame, noticed_before_ms: int, losses: Sequence[Loss] = ()) -> DataFrame:
+def gaps(intervals: pa.Table, noticed_before_ms: int, losses: Sequence[Loss] = ()) -> pa.Table:
     """Return numbers before, and between, those that were seen (columns.GAPS), if noticed early enough.
 
     The first number of an incarnation is 1. What was behind the last one is not known here.
     `cause` is `retention` where the topic had removed records (`losses`) at that time, else `lost`.
     """
-    order = Window.partitionBy(*_OF).orderBy("first_seq")
-    sides = intervals.withColumns(
-        {
-            "before_seq": f.coalesce(f.lag("last_seq").over(order), f.lit(0)),
-            "before_ms": f.lag("last_ms").over(order),
-        }
-    )
-    missing = f.try_subtract(f.try_subtract("first_seq", "before_seq"), f.lit(1))
-    return (
-        sides.withColumn("missing", missing)
-        .where((f.col("missing") > 0) & (f.col("first_ms") <= noticed_before_ms))
-        .select(
-            *_OF,
-            (f.col("before_seq") + 1).alias("first_seq"),
-            (f.col("first_seq") - 1).alias("last_seq"),
-            "missing",
-            f.col("first_ms").alias("noticed_ms"),
-            f.when(_explained(losses), Cause.RETENTION.value).otherwise(Cause.LOST.value).alias("cause"),
-        )
-        .select(*GAPS.names)
-    )
+    found: list[dict[str, Any]] = []
+    above: dict[str, Any] = {}
+    for row in intervals.sort_by([(name, "ascending") for name in (*_OF, "first_seq")]).to_pylist():
+        if above and _of(above) != _of(row):
+            above = {}
+        before_seq, before_ms = above.get("last_seq", 0), above.get("last_ms")
+        missing = row["first_seq"] - before_seq - 1
+        if 0 < missing <= _HIGHEST and row["first_ms"] <= noticed_before_ms:
+            cause = Cause.RETENTION if _explained(before_ms, row["first_ms"], losses) else Cause.LOST
+            found.append(
+                {
+                    **{name: row[name] for name in _OF},
+                    "first_seq": before_seq + 1,
+                    "last_seq": row["first_seq"] - 1,
+                    "missing": missing,
+                    "noticed_ms": row["first_ms"],
+                    "cause": cause.value,
+                }
+            )
+        above = row
+    return pa.Table.from_pylist(found, OF_GAPS)
 
 
-def _explained(losses: Sequence[Loss]) -> Column:
+def _of(row: Mapping[str, Any]) -> tuple[str, str]:
+    return row["gateway_id"], row["incarnation"]
+
+
+def _explained(before_ms: int | None, first_ms: int, losses: Sequence[Loss]) -> bool:
     """Return whether offsets were lost between the two sides of the gap."""
-    found = f.lit(False)
-    for loss in losses:
-        after = f.col("before_ms").isNull() | (f.col("before_ms") <= loss.resumed_ms)
-        found = found | (after & (f.col("first_ms") <= loss.resumed_ms + _SETTLED_MS))
-    return found
+    return any(
+        (before_ms is None or before_ms <= loss.resumed_ms) and first_ms <= loss.resumed_ms + _SETTLED_MS
+        for loss in losses
+    )
 
 
-def with_final(current: DataFrame, before: DataFrame, intervals: DataFrame) -> DataFrame:
+def with_final(current: pa.Table, before: pa.Table, intervals: pa.Table) -> pa.Table:
     """The gaps table: what is missing now, and for good what was missing of incarnations that are forgotten."""
-    known = intervals.select(*_OF).distinct()
-    return current.unionByName(before.join(known, list(_OF), "left_anti").select(*GAPS.names))
+    known = {_of(row) for row in intervals.select(_OF).to_pylist()}
+    rows = before.select(_OF).to_pylist()
+    return pa.concat_tables(
+        [current, before.filter(pa.array([_of(row) not in known for row in rows], pa.bool_()))]
+    )

@@ -1,7 +1,6 @@
 """The topic's partitions, identity, first and last offsets, by librdkafka's admin client.
 
-Spark reads the records and does not give these: a topic that was made anew would be read on in its midst. Asked for
-before each batch, because Spark waits long for brokers that are away.
+Asked for before each batch: a topic that was made anew would be read on in its midst.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPa
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
 from pidgate.pipeline.errors import TopicLostData, TopicMissing
-from pidgate.pipeline.ingest.client_settings import in_words_of_librdkafka
 from pidgate.pipeline.ingest.commits import Position
 
 PATIENCE_S = 10.0
@@ -38,7 +36,7 @@ class Offsets:
 
 
 class Topic:
-    """One topic, and the settings by which it is read. `settings` are in Java's words. Raises BadOption."""
+    """One topic, and librdkafka's settings by which it is read."""
 
     def __init__(
         self, bootstrap_servers: str, name: str, settings: Mapping[str, str], patience_s: float = PATIENCE_S
@@ -55,7 +53,7 @@ class Topic:
         }
         try:
             # What it has to say stands in the exceptions.
-            self._admin = AdminClient({**in_words_of_librdkafka(settings), **ours}, logger=_SILENCE)
+            self._admin = AdminClient({**settings, **ours}, logger=_SILENCE)
         except (KafkaException, ValueError) as error:
             raise self._unreadable(str(error)) from None
 

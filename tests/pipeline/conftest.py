@@ -14,7 +14,6 @@ import pytest
 from pidgate.pipeline.errors import JavaUnfit
 from pidgate.pipeline.session import java_home
 from pidgate.pipeline.tables import Tables
-from pidgate.sandbox.jars import alone_with_jars
 from pidgate.sandbox.pipeline_demo.plan import BRIEF_SPARK
 
 if TYPE_CHECKING:
@@ -56,23 +55,20 @@ ROOT = str(Path(__file__).parents[2])
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """Small, with the Kafka connector. Without a Java the tests are skipped, except in CI."""
+    """Small. Without a Java the tests are skipped, except in CI."""
     try:
         java_home()
     except JavaUnfit as problem:
         if os.environ.get("CI"):
             raise
         pytest.skip(str(problem))
-    from pidgate.pipeline.session import connector_jars, spark_session
+    from pidgate.pipeline.session import spark_session
 
-    # The other process of pytest-xdist may be getting those of Kafka just now.
-    with alone_with_jars():
-        connector_jars()
     with pytest.MonkeyPatch.context() as only_here:
         only_here.setenv("PYSPARK_SUBMIT_ARGS", BRIEF_SPARK)
         # Python workers import what tests hand them, from tests/support.
         only_here.setenv("PYTHONPATH", os.pathsep.join([ROOT, os.environ.get("PYTHONPATH", "")]))
-        session = spark_session("tests", master="local[2]", memory="1g", with_kafka=True)
+        session = spark_session("tests", master="local[2]", memory="1g")
     session.conf.set("spark.sql.shuffle.partitions", PARTITIONS)
     # What was imported by now stays: the collector need not look through it after each test.
     _collect()

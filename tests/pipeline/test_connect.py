@@ -17,7 +17,7 @@ from confluent_kafka import Producer
 from pidgate import pipeline
 from pidgate.events.definitions import Event
 from pidgate.events.writing import key_of, to_json
-from pidgate.pipeline.session import connector_jars, java_home
+from pidgate.pipeline.session import java_home
 from pidgate.pipeline.tables import Tables
 from pidgate.sandbox import guard
 from pidgate.sandbox.kafka import Cluster
@@ -53,14 +53,13 @@ def test_no_job_asks_for_a_jvm() -> None:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Spark Connect's own, with the Kafka connector; its Python is that of the tests."""
+    """Spark Connect's own; its Python is that of the tests."""
     port, log = free_port(), tmp_path_factory.mktemp("connect") / "server.log"
     spark = Path(pyspark.__file__).parent
     settings = {
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": port,
         "spark.driver.host": "127.0.0.1",
-        "spark.jars": ",".join(map(str, connector_jars())),
         "spark.sql.shuffle.partitions": PARTITIONS,
         "spark.ui.enabled": "false",
     }

@@ -15,21 +15,16 @@ from pidgate.pipeline.commands.common import duration_ms
 from pidgate.pipeline.errors import BadOption, TopicLostData
 from pidgate.pipeline.ingest.accounts import settle
 from pidgate.pipeline.ingest.batches import Batches, Rules, Slice, Taken, losses_between
-from pidgate.pipeline.ingest.client_settings import (
-    in_words_of_java,
-    in_words_of_librdkafka,
-    read_client_settings,
-)
-from pidgate.pipeline.ingest.columns import DEAD_LETTERS, GAPS, RECORDS, Reason
+from pidgate.pipeline.ingest.client_settings import read_client_settings
+from pidgate.pipeline.ingest.columns import DEAD_LETTERS, GAPS, Place, Reason, Record
 from pidgate.pipeline.ingest.commits import CommitLog, Position
 from pidgate.pipeline.ingest.compaction import closed_folders, compact
 from pidgate.pipeline.ingest.loop import next_offsets
+from pidgate.pipeline.ingest.records import Span, spans
 from pidgate.pipeline.ingest.topic import Offsets, lost_data
 from tests.unit.events.made_up import a_decision
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
     from pidgate.pipeline.tables import Tables
 
 
@@ -62,24 +57,27 @@ class Stream:
     def log(self) -> CommitLog:
         return CommitLog(self.tables.files)
 
-    def records(self, values: Sequence[Event | bytes], offset: int) -> DataFrame:
-        rows = [
-            (bytearray(value if isinstance(value, bytes) else to_json(value)), 0, offset + number, NOW_MS)
+    def batches(self, values: Sequence[Event | bytes], offset: int, now: Offsets) -> Batches:
+        """As after a start: nothing is known but what lies on the disk."""
+        held = {
+            offset + number: value if isinstance(value, bytes) else to_json(value)
             for number, value in enumerate(values)
-        ]
-        return self.tables.spark.createDataFrame(rows, RECORDS)
+        }
+
+        def read(wanted: Sequence[Span]) -> list[Record]:
+            return [
+                (held[at], Place(span.partition, at, NOW_MS))
+                for span in wanted
+                for at in span.offsets
+                if at in held
+            ]
+
+        return Batches(self.tables, self.log(), self.rules, self.topic_id, lambda: now, read)
 
     def take(self, values: Sequence[Event | bytes], offset: int) -> Taken:
-        """As after a start: nothing is known but what lies on the disk."""
         end = offset + len(values)
-        batches = Batches(
-            self.tables,
-            self.log(),
-            self.rules,
-            self.topic_id,
-            lambda: Offsets({0: self.first}, {0: end + 7}),
-        )
-        return batches.take({0: range(offset, end)}, self.records(values, offset))
+        batches = self.batches(values, offset, Offsets({0: self.first}, {0: end + 7}))
+        return batches.take({0: range(offset, end)})
 
     def seqs(self, word: str = "decision") -> list[int]:
         return sorted(row["seq"] for row in self.tables.events(word).select("seq").collect())
@@ -127,7 +125,7 @@ def test_a_batch_becomes_tables_and_the_next_one_leaves_out_what_is_known(stream
 def check_what_becomes_of_gaps(stream: Stream) -> None:
     """6, 7 and 8 never came; a late 7, after compaction, closes a part of the gap."""
     tables, files = stream.tables, stream.tables.files
-    account = settle(tables, stream.log(), Rules(gap_after_ms=60_000), NOW_MS + 60_000)
+    account = settle(files, stream.log(), Rules(gap_after_ms=60_000), NOW_MS + 60_000)
     assert (account.gaps, account.missing, account.lost_offsets) == (1, 3, 100)
 
     folder = "events/decision/day=2025-11-21/hour=12"
@@ -144,7 +142,7 @@ def check_what_becomes_of_gaps(stream: Stream) -> None:
     assert stream.seqs() == [1, 3, 5, 7, 9]
 
     # The process is silent for so long that it is forgotten; its gaps stay.
-    assert settle(tables, stream.log(), Rules(gap_after_ms=0, forget_after_ms=-1), NOW_MS).gaps == 2
+    assert settle(files, stream.log(), Rules(gap_after_ms=0, forget_after_ms=-1), NOW_MS).gaps == 2
     gaps = stream.tables.read("gaps", schema=GAPS).orderBy("first_seq").collect()
     assert [(row["first_seq"], row["last_seq"], row["missing"]) for row in gaps] == [(6, 6, 1), (8, 8, 1)]
     # And without the numbers seen an event would be there twice.
@@ -159,16 +157,9 @@ def coming(stream: Stream, offsets: Offsets, topic_id: str = "t1") -> dict[int, 
 def test_a_partition_of_which_nothing_came_is_passed_only_when_nothing_was_there(stream: Stream) -> None:
     """Transactions leave numbers without records; retention leaves some that are told as lost."""
     stream.take([decision(1)], 0)
-    nothing = stream.records([], 0)
     for first_held, following in ((1, 5), (7, 5)):
-        batches = Batches(
-            stream.tables,
-            stream.log(),
-            stream.rules,
-            "t1",
-            lambda held=first_held: Offsets({0: held}, {0: 9}),  # type: ignore[misc]
-        )
-        batches.take({0: range(stream.log().position.next_offsets[0], following + first_held // 7)}, nothing)
+        batches = stream.batches([], 0, Offsets({0: first_held}, {0: 9}))
+        batches.take({0: range(stream.log().position.next_offsets[0], following + first_held // 7)})
         assert stream.log().position.next_offsets == {0: following}
 
 
@@ -235,58 +226,74 @@ def test_what_the_topic_no_longer_holds_is_told_with_partition_and_offsets() -> 
     assert replace(position, topic_id="") != position
 
 
-def test_settings_of_librdkafka_are_said_in_java(tmp_path: Path) -> None:
+def test_tasks_get_equal_shares_of_the_offsets_each_once() -> None:
+    wanted = {0: range(10, 70), 1: range(0, 1), 2: range(5, 100)}
+    for most, sizes in ((1_000, [156]), (100, [78, 78]), (50, [39] * 4), (1, [1] * 156)):
+        tasks = spans(wanted, most)
+        assert [sum(len(span.offsets) for span in task) for task in tasks] == sizes
+        told = [(span.partition, offset) for task in tasks for span in task for offset in span.offsets]
+        assert told == [(partition, offset) for partition, offsets in wanted.items() for offset in offsets]
+    assert [[span.partition for span in task] for task in spans(wanted, 100)] == [[0, 1, 2], [2]]
+    assert spans({}) == []
+
+
+def test_files_of_which_all_is_there_twice_are_left_out(stream: Stream) -> None:
+    """The same batch of two hours and types, then again with one event more."""
+    first: list[Event | bytes] = [decision(1), lifecycle(2), decision(3), b"hello"]
+    stream.take(first, 0)
+    taken = stream.take([*first[:3], decision(4)], 4)
+    assert (taken.events, taken.duplicates) == ({"decision": 1}, 3)
+    assert (stream.seqs(), stream.seqs("lifecycle")) == ([1, 3, 4], [2])
+    assert len(list(stream.tables.files.data_files("events/lifecycle"))) == 1
+
+
+def test_settings_of_java_are_said_in_those_of_librdkafka(tmp_path: Path) -> None:
     file = tmp_path / "client.properties"
     (tmp_path / "ca.pem").write_text("-----BEGIN CERTIFICATE-----")
-    file.write_text(
-        '# comment\nsecurity.protocol=sasl_ssl\nkafka.sasl.mechanisms = PLAIN\nsasl.username=al"ice\n'
-        f"sasl.password=secret=1\nssl.ca.location={tmp_path}/ca.pem\n"
-    )
-    assert in_words_of_librdkafka(read_client_settings(str(file))) == {
+    said = {
         "security.protocol": "SASL_SSL",
         "sasl.mechanism": "PLAIN",
         "sasl.username": 'al"ice',
         "sasl.password": "secret=1",
         "ssl.ca.pem": "-----BEGIN CERTIFICATE-----",
     }
-    assert read_client_settings(str(file)) == {
-        "security.protocol": "SASL_SSL",
-        "sasl.mechanism": "PLAIN",
-        "sasl.jaas.config": "org.apache.kafka.common.security.plain.PlainLoginModule required "
-        'username="al\\"ice" password="secret=1";',
-        "ssl.truststore.certificates": "-----BEGIN CERTIFICATE-----",
-        "ssl.truststore.type": "PEM",
+    begins = "# comment\nsecurity.protocol=SASL_SSL\nkafka.sasl.mechanism = PLAIN\n"
+    file.write_text(
+        f'{begins}sasl.username=al"ice\nsasl.password=secret=1\nssl.ca.location={tmp_path}/ca.pem\n'
+    )
+    assert read_client_settings(str(file)) == said
+    file.write_text(
+        f"{begins}request.timeout.ms=900\n"
+        "sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required "
+        'username="al\\"ice" password="secret=1";\n'
+        "ssl.truststore.certificates=-----BEGIN CERTIFICATE-----\nssl.truststore.type=PEM\n"
+    )
+    assert read_client_settings(str(file)) == said
+    file.write_text("ssl.endpoint.identification.algorithm=")
+    assert read_client_settings(str(file)) == {"ssl.endpoint.identification.algorithm": "none"}
+    refused = {
+        "auto.offset.reset=latest": "auto.offset.reset",
+        "nonsense": "line 1",
+        "ssl.truststore.location=/a.jks": r"ssl\.truststore\.location is for Java alone",
+        'sasl.jaas.config=X required clientSecret="secret";': "has no username and password",
+        "sasl.password=secret": "go together",
     }
-    for line, words in {"auto.offset.reset=latest": "auto.offset.reset", "nonsense": "line 1"}.items():
+    for line, words in refused.items():
         file.write_text(line)
-        with pytest.raises(BadOption, match=words):
+        with pytest.raises(BadOption, match=words) as told:
             read_client_settings(str(file))
-    with pytest.raises(BadOption, match="go together") as told:
-        in_words_of_java({"sasl.mechanism": "GSSAPI", "sasl.password": "secret"}, "F")
-    assert "secret" not in str(told.value).replace("sasl.password", "")
-
-
-def test_what_only_java_understands_is_named_with_what_to_give_instead() -> None:
-    with pytest.raises(BadOption, match=r"ssl\.truststore\.location is for Java alone"):
-        in_words_of_librdkafka({"ssl.truststore.location": "/a.jks"})
-    with pytest.raises(BadOption, match="has no username and password") as told:
-        in_words_of_librdkafka({"sasl.jaas.config": 'X required clientSecret="secret";'})
-    assert "secret" not in str(told.value)
-    quiet = {"request.timeout.ms": "900", "ssl.endpoint.identification.algorithm": ""}
-    assert in_words_of_librdkafka(quiet) == {"ssl.endpoint.identification.algorithm": "none"}
+        assert "secret" not in str(told.value)
 
 
 def test_a_key_that_everybody_can_read_is_refused(tmp_path: Path) -> None:
-    key = tmp_path / "client.key"
+    key, file = tmp_path / "client.key", tmp_path / "client.properties"
+    file.write_text(f"ssl.key.location={key}")
     key.write_text("a key")
     key.chmod(0o644)
     with pytest.raises(BadOption, match="chmod 640"):
-        in_words_of_java({"ssl.key.location": str(key)}, "F")
+        read_client_settings(str(file))
     key.chmod(0o640)
-    assert in_words_of_java({"ssl.key.location": str(key)}, "F") == {
-        "ssl.keystore.key": "a key",
-        "ssl.keystore.type": "PEM",
-    }
+    assert read_client_settings(str(file)) == {"ssl.key.pem": "a key"}
 
 
 def test_durations() -> None:

@@ -49,7 +49,9 @@ def compact(files: Files, root: Path) -> None:
         return
     staging = log.staging()
     put(root, f"{staging}/one.parquet", "e1 e2 e3 e4")
-    log.commit(log.position, moves=log.moves(staging, "compacted", HOUR), removes=before)
+    log.commit(
+        log.position, moves=log.moves(files.data_files(staging), staging, "compacted", HOUR), removes=before
+    )
 
 
 @pytest.mark.parametrize("is_store", [False, True], ids=["disk", "store"])

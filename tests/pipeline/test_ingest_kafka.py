@@ -9,12 +9,13 @@ import subprocess
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pyarrow.parquet
 import pytest
 from confluent_kafka import Producer
@@ -22,10 +23,11 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import TopicPartition
 
 from pidgate.events.writing import key_of, to_json
-from pidgate.pipeline.errors import TopicLostData, TopicMissing
+from pidgate.pipeline.errors import TopicLostData, TopicMissing, TopicSilent, raised_in_task
 from pidgate.pipeline.ingest.batches import Rules, Taken
-from pidgate.pipeline.ingest.columns import GAPS, LOSSES
+from pidgate.pipeline.ingest.columns import GAPS, LOSSES, Place
 from pidgate.pipeline.ingest.loop import How, Ingest
+from pidgate.pipeline.ingest.records import Source, Span
 from pidgate.pipeline.ingest.topic import Topic
 from pidgate.pipeline.tables import Tables
 from pidgate.sandbox.kafka import Cluster
@@ -168,14 +170,82 @@ def test_a_topic_that_is_not_there_is_told_at_once(cluster: Cluster, tmp_path: P
         Topic(cluster.bootstrap_servers(), "never-made", {}).identity()
     with pytest.raises(TopicMissing, match=r"nobody answers at 127\.0\.0\.1:1 within 1 s"):
         Topic("127.0.0.1:1", "never-made", {}, patience_s=1).identity()
-    wrong = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "SCRAM-SHA-256"}
-    login = 'x required username="alice" password="not-hers";'
+    wrong = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "SCRAM-SHA-256",
+        "sasl.username": "alice",
+        "sasl.password": "not-hers",
+    }
     with pytest.raises(TopicMissing, match="Authentication failed") as told:
-        Topic(
-            cluster.bootstrap_servers(SASL_PLAINTEXT), "never-made", wrong | {"sasl.jaas.config": login}, 3
-        ).identity()
+        Topic(cluster.bootstrap_servers(SASL_PLAINTEXT), "never-made", wrong, 3).identity()
     assert "not-hers" not in str(told.value)
     assert time.monotonic() - began_s < 60
+
+
+def source(cluster: Cluster, topic: str, **more: Any) -> Source:
+    return Source(cluster.bootstrap_servers(), topic, **{"settings": {}, "stop_at_loss": True, **more})
+
+
+def test_offsets_without_a_record_are_passed_in_the_midst_and_at_the_end(cluster: Cluster) -> None:
+    """Transactions leave their markers there."""
+    servers, topic = cluster.bootstrap_servers(), "with-holes"
+    create_topic(servers, topic, 2)
+    producer = Producer({"bootstrap.servers": servers, "transactional.id": "makes-holes"})
+    producer.init_transactions()
+    for number in range(3):
+        producer.begin_transaction()
+        producer.produce(topic, f"value-{number}".encode(), partition=0, timestamp=100 + number)
+        producer.commit_transaction()
+    producer.begin_transaction()
+    producer.produce(topic, b"aborted", partition=1, timestamp=7)
+    assert producer.flush(30) == 0
+    producer.abort_transaction()
+
+    found = list(source(cluster, topic).records([Span(0, range(6)), Span(1, range(2))]))
+    assert found == [
+        *((f"value-{number}".encode(), Place(0, 2 * number, 100 + number)) for number in range(3)),
+        # It is for the reader of events to judge, as of all others.
+        (b"aborted", Place(1, 0, 7)),
+    ]
+    assert list(source(cluster, topic).records([Span(0, range(1, 2)), Span(1, range(1, 2))])) == []
+
+
+def test_a_task_says_why_it_cannot_read(cluster: Cluster, spark: SparkSession) -> None:
+    servers = cluster.bootstrap_servers()
+    create_topic(servers, "cut-off", 1)
+    producer = Producer({"bootstrap.servers": servers})
+    for number in range(10):
+        producer.produce("cut-off", str(number).encode())
+    assert producer.flush(30) == 0
+    admin = AdminClient({"bootstrap.servers": servers})
+    for removed in admin.delete_records([TopicPartition("cut-off", 0, 5)]).values():
+        removed.result(30)
+    wanted = [Span(0, range(10))]
+    soon = {"topic.metadata.propagation.max.ms": "100"}
+    with pytest.raises(TopicLostData, match="lost data while it was read"):
+        list(source(cluster, "cut-off").records(wanted))
+    going_on = source(cluster, "cut-off", stop_at_loss=False).records(wanted)
+    assert [place.kafka_offset for _, place in going_on] == [5, 6, 7, 8, 9]
+    with pytest.raises(TopicSilent, match="neither offset 10 nor an end behind it"):
+        list(source(cluster, "cut-off", patience_s=2).records([Span(0, range(8, 12))]))
+    with pytest.raises(TopicSilent, match="Connection refused"):
+        list(Source("127.0.0.1:1", "cut-off", {}, stop_at_loss=True, patience_s=2).records(wanted))
+    with pytest.raises(TopicMissing, match="topic 'never-made' at"):
+        list(source(cluster, "never-made", settings=soon).records(wanted))
+
+    # The driver has the task's error, and not a stack of Spark's.
+    missing = source(cluster, "never-made", settings=soon)
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        list(missing.records(wanted))
+        yield from batches
+
+    with pytest.raises(Exception, match="TopicMissing") as told:
+        spark.range(1).mapInArrow(run, "id long").collect()
+    raised = raised_in_task(told.value)
+    assert isinstance(raised, TopicMissing)
+    assert str(raised).startswith(f"topic 'never-made' at {servers} cannot be read: ")
+    assert raised_in_task(ValueError("anything")) is None
 
 
 @pytest.mark.faults

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from dataclasses import asdict, fields, replace
+from pathlib import Path
+from typing import Any
 
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
@@ -14,32 +19,18 @@ from pidgate.events.definitions import EVENT_TYPES, SCHEMA_VERSION, Event
 from pidgate.events.reading import EventUnreadable, from_json
 from pidgate.events.writing import to_json
 from pidgate.pipeline.ingest import reading
-from pidgate.pipeline.ingest.batches import Rules, read_batch
-from pidgate.pipeline.ingest.columns import RECORDS, Reason
+from pidgate.pipeline.ingest.columns import DeadLetter, Good, Place, Reason, Record
 from pidgate.pipeline.ingest.doubtful import answer_to
-from tests.unit.events.made_up import a_decision, any_event
-
-if TYPE_CHECKING:
-    from pyspark.sql import Row, SparkSession
-
+from pidgate.pipeline.ingest.staged import Staging, arrivals_of
+from pidgate.pipeline.schemas import table_schema
+from tests.unit.events.made_up import a_decision, any_event, events_of
 
 NOW_MS = 1_763_733_600_000
 HOUR_MS = 3_600_000
 
 
-def records(*values: bytes | None, append_time_ms: int = NOW_MS) -> list[tuple[Any, ...]]:
-    return [
-        (None if value is None else bytearray(value), 0, offset, append_time_ms)
-        for offset, value in enumerate(values)
-    ]
-
-
-def read(spark: SparkSession, *values: bytes | None, rules: Rules | None = None) -> list[Row]:
-    """A row for each value, in order."""
-    with read_batch(spark.createDataFrame(records(*values), RECORDS), rules or Rules()) as (arrivals, _):
-        rows = arrivals.orderBy("kafka_offset").collect()
-    assert [row["kafka_offset"] for row in rows] == list(range(len(values)))
-    return rows
+def at(offset: int, append_time_ms: int = NOW_MS) -> Place:
+    return Place(0, offset, append_time_ms)
 
 
 def changed(**fields: Any) -> bytes:
@@ -51,8 +42,8 @@ def changed(**fields: Any) -> bytes:
 
 
 def verdict(value: bytes | None) -> str | None:
-    answer: str | None = answer_to(value)["reason"]
-    return answer
+    answer = answer_to(value)
+    return answer.reason if isinstance(answer, DeadLetter) else None
 
 
 PLAIN = to_json(a_decision())
@@ -104,30 +95,31 @@ DAMAGED: dict[str, bytes | None] = {
 }
 
 
-def test_damage_is_judged_as_gateways_judge_it(spark: SparkSession) -> None:
-    rows = read(spark, *DAMAGED.values())
-    told = {name: row["reason"] for name, row in zip(DAMAGED, rows, strict=True)}
+def test_damage_is_judged_as_gateways_judge_it() -> None:
+    by_name = {name: reading.read(value) for name, value in DAMAGED.items()}
+    told = {name: found.reason if isinstance(found, DeadLetter) else None for name, found in by_name.items()}
     assert told == {name: verdict(value) for name, value in DAMAGED.items()}
-    for (name, value), row in zip(DAMAGED.items(), rows, strict=True):
-        if row["reason"] is None and value is not None:
-            assert as_told(row) == expected(value), name
+    for name, found in by_name.items():
+        if isinstance(found, DeadLetter):
+            assert found.detail, name
         else:
-            assert row["detail"], name
+            assert as_told(found) == expected(DAMAGED[name] or b""), name
     assert (told["unknown type"], told["two types"]) == (Reason.UNKNOWN_TYPE, Reason.MALFORMED)
-    by_name = dict(zip(DAMAGED, rows, strict=True))
-    assert "producer_id is missing" in by_name["missing"]["detail"]
+    assert "producer_id is missing" in dead("missing").detail
     # What cannot be read but has a number did arrive.
-    assert [by_name["unknown type"][name] for name in ("gateway_id", "incarnation", "seq")] == [
-        "gw-1",
-        "a1b2c3",
-        7,
-    ]
-    assert [by_name["cut short"][name] for name in ("gateway_id", "incarnation", "seq")] == [None, None, None]
+    assert dead("unknown type")[3:6] == ("gw-1", "a1b2c3", 7)
+    assert dead("cut short")[3:6] == (None, None, None)
 
 
-def as_told(row: Row) -> dict[str, Any]:
-    event = row[row["type"]].asDict(recursive=True)
-    return {key: value for key, value in event.items() if key != "schema_version"}
+def dead(name: str) -> DeadLetter:
+    found = reading.read(DAMAGED[name])
+    assert isinstance(found, DeadLetter)
+    return found
+
+
+def as_told(found: Good) -> dict[str, Any]:
+    names = [field.name for field in fields(EVENT_TYPES[found.event.type])]
+    return {name: msgspec.to_builtins(getattr(found.event, name)) for name in names}
 
 
 def expected(value: bytes) -> dict[str, Any]:
@@ -169,16 +161,16 @@ def many_tampered(count: int) -> list[bytes]:
     return values
 
 
-def test_two_readers_one_verdict(spark: SparkSession) -> None:
-    values = many_tampered(400)
+def test_two_readers_one_verdict() -> None:
     seen: set[str | None] = set()
-    for value, row in zip(values, read(spark, *values), strict=True):
-        reason = None if row["reason"] in (Reason.LATE, Reason.FROM_THE_FUTURE) else row["reason"]
+    for value in many_tampered(400):
+        found = reading.read(value)
+        reason = found.reason if isinstance(found, DeadLetter) else None
         assert reason == verdict(value), value
         seen.add(reason)
-        if reason is None:
-            assert as_told(row) == expected(value)
-            assert row[row["type"]]["schema_version"] == json.loads(value)["schema_version"]
+        if isinstance(found, Good):
+            assert as_told(found) == expected(value)
+            assert found.schema_version == json.loads(value)["schema_version"]
         else:
             with pytest.raises(EventUnreadable):
                 from_json(value)
@@ -189,13 +181,13 @@ def test_two_readers_one_verdict(spark: SparkSession) -> None:
 def test_what_a_gateway_writes_leaves_no_doubt(event: Event) -> None:
     """Else all would go through the slower reader."""
     value = to_json(event)
-    word, text = reading.surely(value) or ("", b"")
-    assert word == event.type
-    assert from_json(text) == event
+    found = reading.surely(value)
+    assert found is not None
+    assert (found.event.type, as_told(found)) == (event.type, asdict(event))
     assert reading.surely(value[:-1]) is None
 
 
-def test_late_and_early_clocks(spark: SparkSession) -> None:
+def test_late_and_early_clocks() -> None:
     walls = {
         NOW_MS - 24 * HOUR_MS: None,
         NOW_MS - 24 * HOUR_MS - 1: Reason.LATE,
@@ -204,11 +196,73 @@ def test_late_and_early_clocks(spark: SparkSession) -> None:
         -(1 << 63): Reason.LATE,
         (1 << 63) - 1: Reason.FROM_THE_FUTURE,
     }
-    rows = read(spark, *(to_json(a_decision(wall_time_ms=wall)) for wall in walls))
-    assert [row["reason"] for row in rows] == list(walls.values())
-    assert rows[1]["detail"] == "appended 86400001 ms after it was made"
+    found = {wall: misplaced(wall, NOW_MS) for wall in walls}
+    assert {wall: None if one is None else one.reason for wall, one in found.items()} == walls
+    late = found[NOW_MS - 24 * HOUR_MS - 1]
+    assert late is not None
+    assert late.detail == "appended 86400001 ms after it was made"
+    assert late[2:] == ("decision", "gw-1", "a1b2c3", 7, NOW_MS - 24 * HOUR_MS - 1)
 
 
-def test_columns_of_events_do_not_meet_those_of_records() -> None:
-    assert not set(EVENT_TYPES) & {*RECORDS.names, "type", "reason", "detail", *reading.IDENTITY}
-    assert len(set(reading.READ.names)) == len(reading.READ.names)
+def misplaced(wall_time_ms: int, append_time_ms: int) -> DeadLetter | None:
+    found = Good(a_decision(wall_time_ms=wall_time_ms), SCHEMA_VERSION)
+    return reading.misplaced(found, append_time_ms, 24 * HOUR_MS, HOUR_MS)
+
+
+@pytest.mark.parametrize("clock", [-1, -(1 << 63), (1 << 63) - 1, reading.LAST_MS + 1])
+def test_there_is_a_folder_whatever_the_clocks_say(tmp_path: Path, clock: int) -> None:
+    """Whoever may write to the topic chooses both times. No day has a name before 1 or after 9999."""
+    records = [(to_json(a_decision(wall_time_ms=clock)), at(0, clock)), (b"hello", at(1, clock))]
+    arrivals = staged(tmp_path, records)
+    assert arrivals["kafka_offset"].to_pylist() == [0, 1]
+    assert arrivals["reason"].null_count == 0
+
+
+def staged(folder: Path, records: Iterable[Record]) -> pa.Table:
+    staging = Staging(str(folder / "staging"), late_after_ms=24 * HOUR_MS, ahead_ms=HOUR_MS)
+    return arrivals_of(pa.Table.from_batches([staging.of(records)]))
+
+
+def test_tables_have_what_was_read(tmp_path: Path) -> None:
+    """Of all types, of both readers; in columns and files that Spark takes."""
+    events = many_events(200)
+    values = [to_json(replace(event, wall_time_ms=NOW_MS)) for event in events]
+    values += [
+        json.dumps(json.loads(value) | {"schema_version": SCHEMA_VERSION + 1}).encode() for value in values
+    ]
+    arrivals = staged(tmp_path, ((value, at(offset)) for offset, value in enumerate([*values, b"hello"])))
+    rows: dict[int, dict[str, Any]] = {}
+    for path in arrivals["file"].unique().to_pylist():
+        table = pq.ParquetFile(tmp_path / "staging" / path).read()
+        word = path.split("/")[1]
+        if path.startswith("events/"):
+            assert table.schema.names == table_schema(word).names
+            rows |= {row["kafka_offset"]: row | {"type": word} for row in table.to_pylist()}
+    assert {row["type"] for row in rows.values()} == set(EVENT_TYPES)
+    for offset, value in enumerate(values):
+        row = rows.pop(offset)
+        assert [row.pop(name) for name in ("kafka_partition", "append_time_ms")] == [0, NOW_MS]
+        told = {"schema_version": json.loads(value)["schema_version"], "kafka_offset": offset}
+        assert row == expected(value) | told | {"type": json.loads(value)["type"]}
+    assert rows == {}
+    told = arrivals.select(["type", "reason", "gateway_id", "seq", "kafka_offset"]).to_pylist()
+    assert len(told) == len(values) + 1
+    for row in told:
+        given = json.loads(values[row["kafka_offset"]]) if row["kafka_offset"] < len(values) else {}
+        assert (row["type"], row["gateway_id"], row["seq"]) == tuple(
+            map(given.get, ("type", "gateway_id", "seq"))
+        )
+        assert row["reason"] == (None if given else Reason.MALFORMED)
+
+
+def many_events(count: int) -> list[Event]:
+    """`count` of each type."""
+    made: list[Event] = []
+
+    @settings(max_examples=count, deadline=None, phases=[Phase.generate], database=None)
+    @given(st.tuples(*map(events_of, EVENT_TYPES.values())))
+    def collect(events: tuple[Event, ...]) -> None:
+        made.extend(events)
+
+    collect()
+    return made

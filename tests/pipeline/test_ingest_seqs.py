@@ -3,37 +3,41 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from typing import Any
+
+import pyarrow as pa
+import pytest
 
 from pidgate.pipeline.ingest import seqs
-from pidgate.pipeline.ingest.columns import GAPS, INTERVALS, Cause
+from pidgate.pipeline.ingest.columns import ARRIVALS, Cause
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from pyspark.sql import DataFrame, SparkSession
-
-
-ARRIVED = (
-    "gateway_id string, incarnation string, seq bigint, kafka_partition int, kafka_offset bigint, "
-    "append_time_ms bigint, dead boolean"
-)
-Arrived = tuple[str, str, int, int, int, int, bool]
+Arrived = tuple[str | None, str | None, int | None, int, int, int, bool]
+"""Gateway, incarnation, number; partition, offset, time of append; and whether it is a dead letter."""
 Interval = tuple[str, str, int, int, int, int]
 LOWEST, HIGHEST = -(1 << 63), (1 << 63) - 1
 
 
-def intervals(spark: SparkSession, *rows: Interval) -> DataFrame:
-    return spark.createDataFrame(list(rows), INTERVALS)
+def intervals(*rows: Interval) -> pa.Table:
+    return pa.Table.from_pylist(
+        [dict(zip(seqs.OF_INTERVALS.names, row, strict=True)) for row in rows], seqs.OF_INTERVALS
+    )
 
 
-def after(spark: SparkSession, before: DataFrame, arrived: list[Arrived]) -> tuple[list[Interval], list[int]]:
+def rows_of(table: pa.Table) -> list[tuple[Any, ...]]:
+    return [tuple(row.values()) for row in table.to_pylist()]
+
+
+def after(before: pa.Table, arrived: list[Arrived]) -> tuple[list[tuple[Any, ...]], list[int]]:
     """The intervals then, and the offsets of duplicates."""
-    marks = seqs.marked(before, spark.createDataFrame(arrived, ARRIVED)).persist()
-    made = sorted(tuple(row) for row in seqs.merged(marks).collect())
-    twice = sorted(row["kafka_offset"] for row in seqs.duplicates(marks).collect())
-    marks.unpersist()
-    return made, twice
+    names = ("gateway_id", "incarnation", "seq", "kafka_partition", "kafka_offset", "append_time_ms")
+    told = [
+        dict(zip(names, row, strict=False)) | {"reason": "malformed" if row[-1] else None} for row in arrived
+    ]
+    found = seqs.seen(before, pa.Table.from_pylist(told, ARRIVALS))
+    return sorted(rows_of(found.intervals)), [
+        row[4] for row, twice in zip(arrived, found.twice, strict=True) if twice
+    ]
 
 
 def runs(numbers: Iterable[int]) -> list[tuple[int, int]]:
@@ -46,29 +50,34 @@ def runs(numbers: Iterable[int]) -> list[tuple[int, int]]:
     return made
 
 
-def test_as_sets_would_have_it(spark: SparkSession) -> None:
-    """Two processes, three batches, out of order, with repeats in and across batches."""
-    chance = random.Random(11)
-    known = intervals(spark)
-    seen: dict[str, set[int]] = {"a": set(), "b": set()}
+@pytest.mark.parametrize("seed", range(40))
+def test_as_sets_would_have_it(seed: int) -> None:
+    """Some processes, three batches, out of order, with repeats in and across batches, and at the ends of 64 bits."""
+    chance = random.Random(seed)
+    known = intervals()
+    processes = [(gateway, of) for gateway in ("gw", "gw-2") for of in "abc"[: chance.randrange(1, 4)]]
+    seen: dict[tuple[str, str], set[int]] = {one: set() for one in processes}
+    numbers = [*range(1, chance.choice((5, 60, 200))), LOWEST, LOWEST + 1, -1, 0, HIGHEST - 1, HIGHEST]
     for _ in range(3):
         arrived: list[Arrived] = []
         repeated = []
-        for offset in range(150):
-            of, number = chance.choice("ab"), chance.randrange(1, 200)
-            arrived.append(("gw", of, number, 0, offset, 1000 + offset, False))
-        for _gateway, of, number, _partition, offset, *_more in arrived:
+        for offset in range(chance.randrange(150)):
+            of, number = chance.choice(processes), chance.choice(numbers)
+            arrived.append((*of, number, 0, offset, 1000 + offset, False))
+            if chance.random() < 0.1:
+                arrived.append((None, of[1], number, 1, offset, 1000, True))
+                arrived.append((*of, None, 2, offset, 1000, True))
             if number in seen[of]:
                 repeated.append(offset)
             seen[of].add(number)
-        made, twice = after(spark, known, arrived)
+        made, twice = after(known, arrived)
         assert twice == repeated
-        assert [row[1:4] for row in made] == [(of, *run) for of in "ab" for run in runs(seen[of])]
-        known = intervals(spark, *made)
+        assert [row[:4] for row in made] == [(*of, *run) for of in processes for run in runs(seen[of])]
+        known = intervals(*made)
 
 
-def test_times_of_an_interval_and_the_ends_of_64_bits(spark: SparkSession) -> None:
-    before = intervals(spark, ("gw", "a", 1, 4, 100, 400), ("gw", "b", LOWEST, LOWEST, 5, 5))
+def test_times_of_an_interval_and_the_ends_of_64_bits() -> None:
+    before = intervals(("gw", "a", 1, 4, 100, 400), ("gw", "b", LOWEST, LOWEST, 5, 5))
     arrived: list[Arrived] = [
         ("gw", "a", 5, 0, 7, 550, False),
         ("gw", "a", 6, 1, 8, 90, False),
@@ -76,7 +85,7 @@ def test_times_of_an_interval_and_the_ends_of_64_bits(spark: SparkSession) -> No
         ("gw", "b", HIGHEST, 0, 10, 600, False),
         ("gw", "b", HIGHEST, 0, 11, 600, False),
     ]
-    made, twice = after(spark, before, arrived)
+    made, twice = after(before, arrived)
     assert made == [
         ("gw", "a", 1, 6, 90, 550),
         ("gw", "b", LOWEST, LOWEST, 5, 600),
@@ -85,15 +94,14 @@ def test_times_of_an_interval_and_the_ends_of_64_bits(spark: SparkSession) -> No
     assert twice == [9, 11]
 
 
-def test_a_readable_copy_goes_before_one_that_is_not(spark: SparkSession) -> None:
+def test_a_readable_copy_goes_before_one_that_is_not() -> None:
     arrived: list[Arrived] = [("gw", "a", 1, 0, 1, 50, True), ("gw", "a", 1, 0, 2, 50, False)]
-    assert after(spark, intervals(spark), arrived)[1] == [1]
+    assert after(intervals(), arrived)[1] == [1]
 
 
-def test_gaps_are_told_when_old_enough_with_their_cause(spark: SparkSession) -> None:
+def test_gaps_are_told_when_old_enough_with_their_cause() -> None:
     minute_ms = 60_000
     seen = intervals(
-        spark,
         ("gw", "begins late", 4, 9, 100 * minute_ms, 101 * minute_ms),
         ("gw", "begins late", 12, 12, 102 * minute_ms, 102 * minute_ms),
         ("gw", "fresh gap", 1, 3, 100 * minute_ms, 100 * minute_ms),
@@ -104,26 +112,29 @@ def test_gaps_are_told_when_old_enough_with_their_cause(spark: SparkSession) -> 
     loss = seqs.Loss(
         kafka_partition=0, first_offset=0, last_offset=9, resumed_ms=50 * minute_ms, topic_id="t"
     )
-    found = seqs.gaps(seen, 105 * minute_ms, [loss]).orderBy("incarnation", "first_seq").collect()
-    assert [tuple(row)[1:] for row in found] == [
+    found = seqs.gaps(seen, 105 * minute_ms, [loss])
+    assert [row[1:] for row in rows_of(found)] == [
         ("begins late", 1, 3, 3, 100 * minute_ms, Cause.LOST),
         ("begins late", 10, 11, 2, 102 * minute_ms, Cause.LOST),
         ("old", 1, 2, 2, 50 * minute_ms, Cause.RETENTION),
     ]
 
 
-def test_what_comes_late_closes_its_gap_and_what_is_forgotten_keeps_it(spark: SparkSession) -> None:
-    told = spark.createDataFrame(
-        [("gw", "here", 4, 4, 1, 50, "lost"), ("gw", "gone", 2, 3, 2, 50, "lost")], GAPS
+def test_what_comes_late_closes_its_gap_and_what_is_forgotten_keeps_it() -> None:
+    told = pa.Table.from_pylist(
+        [
+            dict(zip(seqs.OF_GAPS.names, row, strict=True))
+            for row in (("gw", "here", 4, 4, 1, 50, "lost"), ("gw", "gone", 2, 3, 2, 50, "lost"))
+        ],
+        seqs.OF_GAPS,
     )
     arrived: list[Arrived] = [("gw", "here", 4, 0, 1, 90, False)]
-    made, _ = after(spark, intervals(spark, ("gw", "here", 1, 3, 1, 1), ("gw", "here", 5, 9, 2, 2)), arrived)
-    seen = intervals(spark, *made)
+    made, _ = after(intervals(("gw", "here", 1, 3, 1, 1), ("gw", "here", 5, 9, 2, 2)), arrived)
+    seen = intervals(*made)
     table = seqs.with_final(seqs.gaps(seen, 1000), told, seen)
-    assert [tuple(row)[1:4] for row in table.collect()] == [("gone", 2, 3)]
+    assert [row[1:4] for row in rows_of(table)] == [("gone", 2, 3)]
 
 
-def test_who_was_silent_is_forgotten_as_a_whole(spark: SparkSession) -> None:
-    seen = intervals(spark, ("gw", "a", 1, 3, 1, 10), ("gw", "a", 5, 6, 11, 20), ("gw", "b", 1, 3, 1, 19))
-    kept = seqs.remembered(seen, 20).collect()
-    assert sorted(tuple(row)[1:4] for row in kept) == [("a", 1, 3), ("a", 5, 6)]
+def test_who_was_silent_is_forgotten_as_a_whole() -> None:
+    seen = intervals(("gw", "a", 1, 3, 1, 10), ("gw", "a", 5, 6, 11, 20), ("gw", "b", 1, 3, 1, 19))
+    assert [row[1:4] for row in rows_of(seqs.remembered(seen, 20))] == [("a", 1, 3), ("a", 5, 6)]

@@ -10,13 +10,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import boto3
+import pyarrow as pa
 import pytest
 from moto.server import ThreadedMotoServer
 
+from pidgate.events.writing import to_json
+from pidgate.pipeline import arrow_tables
 from pidgate.pipeline.files import Files
+from pidgate.pipeline.ingest.columns import Place
 from pidgate.pipeline.ingest.commits import CommitLog, Position
+from pidgate.pipeline.ingest.staged import Staging
 from pidgate.pipeline.swaps import Swaps
 from tests.pipeline.jobs import running_job
+from tests.unit.events.made_up import a_decision
 
 if TYPE_CHECKING:
     from pidgate.pipeline.tables import Tables
@@ -26,6 +32,8 @@ ROOT = f"s3a://{BUCKET}/of/one"
 HADOOP_AWS = "org.apache.hadoop:hadoop-aws:3.4.2"
 """Of the Hadoop that Spark 4.1 is built with."""
 HOUR = "events/decision/day=2026-11-21/hour=07"
+BEGIN_MS = 1_795_244_400_000
+"""Of this hour."""
 SIZE = ("--users", "6", "--days", "2", "--events", "4000", "--seed", "5")
 
 
@@ -102,11 +110,21 @@ def test_the_results_of_a_run_replace_the_last_ones_as_a_whole(
 
 
 def test_a_commit_of_ingest(store: str) -> None:
+    files = Files(ROOT)
     for name, before in (("batch", ()), ("compacted", (f"{HOUR}/batch-0000000001-0.parquet",))):
-        log = CommitLog(Files(ROOT))
-        staging = log.staging()
-        Files(ROOT).replace(f"{staging}/{HOUR}/part-0.parquet", name)
-        log.commit(Position(batch=log.position.batch + 1), moves=log.moves(staging, name), removes=before)
+        log = CommitLog(files)
+        folder = log.staging()
+        # As tasks do, wherever they run.
+        staging = Staging(files.full(folder), late_after_ms=2**62, ahead_ms=2**62)
+        event = a_decision(wall_time_ms=BEGIN_MS)
+        staging.of([(to_json(event), Place(0, 0, BEGIN_MS))])
+        log.commit(
+            Position(batch=log.position.batch + 1),
+            moves=log.moves(files.data_files(folder), folder, name),
+            removes=before,
+        )
+        found = arrow_tables.read(files, files.data_files("events"), pa.schema([("seq", pa.int64())]))
+        assert found.to_pylist() == [{"seq": event.seq}]
     assert keys() == [
         f"{HOUR}/compacted-0000000002-0.parquet",
         "ingest/commits/0000000001.json",
