@@ -66,7 +66,9 @@ def main() -> None:
     asked.add_argument("--users", type=int, default=40)
     asked.add_argument("--seed", type=int, default=1)
     asked.add_argument("--runs", type=int, default=3)
-    asked.add_argument("--jobs", nargs="+", default=["rates", "recommend", INGEST], choices=[INGEST, *JOBS])
+    asked.add_argument(
+        "--jobs", nargs="+", default=["rates", "recommend", INGEST], choices=[INGEST, *COMPARED]
+    )
     asked.add_argument("--tables", type=Path, help="take the history that is there")
     asked.add_argument("--commit", action="store_true", help=f"keep the result in {RESULT.name}")
     options = asked.parse_args()
@@ -77,7 +79,7 @@ def main() -> None:
         if not tables.exists():
             size = ("--events", options.events, "--users", options.users, "--seed", options.seed)
             _run(ROOT, HISTORY, tables, list(map(str, size)))
-        more: dict[str, Sequence[str]] = dict(JOBS)
+        more: dict[str, Sequence[str]] = {**dict.fromkeys(COMPARED, ()), **JOBS}
         if INGEST in options.jobs:
             servers = stack.enter_context(Cluster(ClusterSpec())).bootstrap_servers()
             fill(servers, tables)

@@ -127,11 +127,12 @@ class Total:
     def __init__(self, say: common.Say) -> None:
         self._say = say
         self._account: Account | None = None
-        self.batches = self.events = self.dead = self.duplicates = 0
+        self.events = self.dead = self.duplicates = 0
+        self._took: list[dict[str, int]] = []
 
     def add(self, taken: Taken) -> None:
         events, dead = sum(taken.events.values()), sum(taken.dead.values())
-        self.batches += 1
+        self._took.append({"records": events + dead + taken.duplicates, "took_ms": taken.took_ms})
         self.events += events
         self.dead += dead
         self.duplicates += taken.duplicates
@@ -142,7 +143,7 @@ class Total:
             + (f" ({types})" if types else "")
             + f"; {dead:,} dead letters"
             + (f" ({reasons})" if reasons else "")
-            + f"; {taken.duplicates:,} duplicates; {taken.behind:,} behind"
+            + f"; {taken.duplicates:,} duplicates; {taken.behind:,} behind; {taken.took_ms / 1000:.1f} s"
         )
         for loss in taken.losses:
             self._say(
@@ -151,14 +152,17 @@ class Total:
             )
 
     def as_dict(self) -> dict[str, object]:
-        sums = {name: getattr(self, name) for name in ("batches", "events", "dead", "duplicates")}
-        return sums | {"account": None if self._account is None else asdict(self._account)}
+        sums = {name: getattr(self, name) for name in ("events", "dead", "duplicates")}
+        return sums | {
+            "batches": self._took,
+            "account": None if self._account is None else asdict(self._account),
+        }
 
     def end(self, account: Account, tables: str) -> None:
         self._account = account
         self._say(
-            f"{self.events:,} events in {self.batches} batches were taken into {tables}/events; {self.dead:,} records "
-            f"are in dead_letters/; {self.duplicates:,} were there twice and taken once."
+            f"{self.events:,} events in {len(self._took)} batches were taken into {tables}/events; {self.dead:,} "
+            f"records are in dead_letters/; {self.duplicates:,} were there twice and taken once."
         )
         if account.missing:
             self._say(

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 from rich.console import Console
@@ -36,7 +36,7 @@ from pidgate.pipeline.commands.recommend import (
 )
 from pidgate.pipeline.commands.report import OutputOption, show, write_report
 from pidgate.pipeline.days import EVER, Days
-from pidgate.pipeline.errors import HistoryEmpty
+from pidgate.pipeline.errors import BadOption, HistoryEmpty
 from pidgate.pipeline.ingest.loop import How, only_writer
 from pidgate.pipeline.ingest.topic import Topic
 from pidgate.pipeline.kept import kept
@@ -44,6 +44,8 @@ from pidgate.pipeline.newest import newest_value
 from pidgate.pipeline.recommend.evidence import Asked
 from pidgate.pipeline.runs import Run, replacing
 from pidgate.pipeline.tables import Tables
+
+REPORT: Final = "report"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,10 @@ def run(
         str | None,
         typer.Option("--kafka", help="Bootstrap servers: take first what the topic of events has."),
     ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option("--only", help="Run this job and no other (rates, ..., report); may be given again."),
+    ] = None,
     topic: TopicOption = EVENTS_TOPIC,
     kafka_config: KafkaConfigOption = None,
     since: common.SinceOption = None,
@@ -75,18 +81,34 @@ def run(
     """Run all jobs, from the topic to the report, in one Spark session. An error names the job that failed."""
     days, settings = Days.parsed(since, until), settings_of(kafka_config)
     asked = Asked(least_history_ms=common.duration_ms(least_history, "--least-history"))
-    todo = jobs(days, asked, enforce=enforce, servers=bootstrap_servers)
+    todo = chosen(jobs(days, asked, enforce=enforce, servers=bootstrap_servers), only)
+    with_report = not only or REPORT in only
     spark = session.spark_session("run", master=master, memory=memory)
     root, console = Tables(spark, tables), Console(stderr=True)
-    names = [*(["ingest"] if kafka is not None else []), *(job.name for job in todo), "report"]
+    names = [
+        *(["ingest"] if kafka is not None else []),
+        *(job.name for job in todo),
+        *([REPORT] if with_report else []),
+    ]
     progress = Progress(console, names)
     if kafka is not None:
         with _named(progress, "ingest"), only_writer(root):
             take(root, Topic(kafka, topic, settings), How(), progress.say)
     run_jobs(root, todo, days, progress)
-    with _named(progress, "report"):
-        made = write_report(root, output)
-    show(console, made, as_json=as_json)
+    if with_report:
+        with _named(progress, REPORT):
+            made = write_report(root, output)
+        show(console, made, as_json=as_json)
+
+
+def chosen(every: Sequence[Job], only: Sequence[str] | None) -> Sequence[Job]:
+    """Return the jobs that `--only` names, in their order; all without it. Raises BadOption."""
+    if not only:
+        return every
+    names = [*(job.name for job in every), REPORT]
+    if unknown := [name for name in only if name not in names]:
+        raise BadOption(f"--only {unknown[0]}: there is no such job. Choose from {', '.join(names)}.")
+    return [job for job in every if job.name in only]
 
 
 def jobs(
@@ -116,7 +138,7 @@ def jobs(
 
 def run_jobs(tables: Tables, todo: Sequence[Job], days: Days, progress: Progress) -> None:
     """Run jobs, each in a run of its own: when one fails, those before it are done. Raises as they do."""
-    with _arrivals_once(tables, days):
+    with _arrivals_once(tables, days) if todo else nullcontext():
         for job in todo:
             with _named(progress, job.name), replacing(tables) as run:
                 job.write(run, progress.say)

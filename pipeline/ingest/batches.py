@@ -6,6 +6,7 @@ is, whatever options it is run with.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -53,6 +54,7 @@ class Taken:
     behind: int = 0
     """Offsets that the topic holds beyond this batch."""
     topic_ms: int = 0
+    took_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,7 @@ class Batches:
 
     def take(self, wanted: Mapping[int, range]) -> Taken:
         """Commit the records of these offsets. Raises TopicLostData, and what `read` does."""
+        began_s = time.monotonic()
         position, files = self.log.position, self.tables.files
         staging = self.log.staging()
         arrived = self._staged(spans(wanted), staging)
@@ -132,6 +135,7 @@ class Batches:
             losses=losses,
             behind=sum(max(0, end - next_offsets.get(p, offsets.first[p])) for p, end in offsets.end.items()),
             topic_ms=topic_ms,
+            took_ms=round((time.monotonic() - began_s) * 1000),
         )
 
     def _staged(self, tasks: Sequence[Sequence[Span]], folder: str) -> pa.Table:

@@ -40,9 +40,7 @@ def cadence(known: DataFrame) -> DataFrame:
         .groupBy("source", f.expr("started_ms div 1000").alias("second"))
         .agg(f.min("started_ms").alias("at_ms"), f.max("last_ms").alias("end_ms"), f.count("*").alias("ids"))
     )
-    gap = f.explode(f.array(*map(f.lit, BURST_GAPS_MS))).alias("gap_ms")
-    bursts = _bursts(ticks.select("source", "at_ms", "end_ms", "ids", gap))
-    found = _measured(bursts).groupBy("source", "gap_ms").agg(*_sums())
+    found = _measured(_bursts(ticks)).groupBy("source", "gap_ms").agg(*_sums())
     judged = found.select("source", "gap_ms", *_features())
     best = f.max_by(
         f.struct(*[name for name in judged.columns if name not in ("source", "sure_beat")]),
@@ -52,12 +50,18 @@ def cadence(known: DataFrame) -> DataFrame:
 
 
 def _bursts(ticks: DataFrame) -> DataFrame:
-    in_time = Window.partitionBy("source", "gap_ms").orderBy("at_ms")
+    """One row per source, each of BURST_GAPS_MS, and burst. Ticks are sorted once for all gaps."""
+    in_time = Window.partitionBy("source").orderBy("at_ms")
     quiet_ms = f.col("at_ms") - f.lag("at_ms").over(in_time)
-    begins = f.coalesce(quiet_ms > f.col("gap_ms"), f.lit(True))
+
+    def numbered(gap_ms: int) -> Column:
+        begins = f.coalesce(f.col("quiet_ms") > gap_ms, f.lit(True))
+        return f.struct(f.lit(gap_ms).alias("gap_ms"), f.count_if(begins).over(in_time).alias("burst"))
+
     return (
-        ticks.withColumn("begins", begins)
-        .withColumn("burst", f.count_if("begins").over(in_time))
+        ticks.withColumn("quiet_ms", quiet_ms)
+        .withColumn("of", f.array(*map(numbered, BURST_GAPS_MS)))
+        .select("source", "at_ms", "end_ms", "ids", f.inline("of"))
         .groupBy("source", "gap_ms", "burst")
         .agg(f.min("at_ms").alias("at_ms"), f.max("end_ms").alias("end_ms"), f.sum("ids").alias("ids"))
     )

@@ -32,9 +32,9 @@ def until_closed(calm: DataFrame, connections: DataFrame) -> DataFrame:
     Who sends seldom is not gone after its last use.
     """
     starts = calm.select("user", "place", f.col("seen_ms").alias("at_ms"), "producer_id")
-    closes = _closed(connections).join(
-        calm.select("user", "place").distinct(), ["user", "place"], "left_semi"
-    )
+    # Else Spark sorts all closes, which are many times as many as the places.
+    there = calm.select("user", "place").distinct().hint("shuffle_hash")
+    closes = _closed(connections).join(there, ["user", "place"], "left_semi")
     nobody = f.lit(None).cast("bigint").alias("producer_id")
     both = starts.unionByName(closes.select("user", "place", f.col("wall_time_ms").alias("at_ms"), nobody))
     in_time = Window.partitionBy("user", "place").orderBy("at_ms")

@@ -15,9 +15,9 @@ from typer.testing import CliRunner
 from pidgate.pipeline import cli
 from pidgate.pipeline.arrivals import REMEMBER_MS, arrivals
 from pidgate.pipeline.commands.progress import Progress
-from pidgate.pipeline.commands.run import Job, jobs, run_jobs
+from pidgate.pipeline.commands.run import Job, chosen, jobs, run_jobs
 from pidgate.pipeline.days import EVER
-from pidgate.pipeline.errors import HistoryEmpty, TableUnreadable
+from pidgate.pipeline.errors import BadOption, HistoryEmpty, TableUnreadable
 from pidgate.pipeline.failover.held import lives
 from pidgate.pipeline.offenders.producers import producers
 from pidgate.pipeline.rates.by_time import arriving
@@ -110,6 +110,21 @@ def test_a_job_that_fails_is_named_and_leaves_what_was_there(met: Tables) -> Non
     assert met.written("number").count() == 3
     (note,) = failure.value.__notes__
     assert "the job breaks that failed" in note
+
+
+def test_only_the_jobs_that_are_named_run(met: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
+    every = [number(3), number(5), Job("ids", lambda run, _: write_number(run, 7))]
+    assert [job.name for job in chosen(every, ["ids", "number3"])] == ["number3", "ids"]
+    assert (chosen(every, ["report"]), chosen(every, None), chosen(every, [])) == ([], every, every)
+    with pytest.raises(
+        BadOption, match=r"--only weather: there is no such job\. Choose from number3, number5"
+    ):
+        chosen(every, ["ids", "weather"])
+
+    monkeypatch.setattr("pidgate.pipeline.commands.run.jobs", lambda *_, **__: every)
+    assert CliRunner().invoke(cli.app, ["run", "--tables", met.root, "--only", "number5"]).exit_code == 0
+    assert met.written("number").count() == 5
+    assert not met.exists("report.html")
 
 
 def test_without_events_no_job_begins(tables: Tables) -> None:
