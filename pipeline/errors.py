@@ -29,6 +29,12 @@ class TopicLostData(PipelineError):
     """The topic no longer holds what comes next."""
 
 
+TO_GO_ON = (
+    "The batch was not taken. To go on with what the topic holds and have the loss recorded in losses/: "
+    "--on-data-loss go-on. That it does not happen again: run ingest more often than the topic's retention."
+)
+
+
 class HistoryEmpty(PipelineError):
     """A job found no events to work on."""
 

@@ -25,9 +25,10 @@ _SETTINGS: dict[str, Setting] = {
     "spark.sql.sources.partitionOverwriteMode": "dynamic",
     "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # Twice Spark's: fewer calls into Python, and still a few MB.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
 }
 """Of the session, wherever it runs."""
-_BATCH_ROWS, _BATCH_ROWS_OF_SPARK = "spark.sql.execution.arrow.maxRecordsPerBatch", "10000"
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
 
@@ -44,21 +45,14 @@ def spark_session(job: str, *, master: str | None = None, memory: str = "2g") ->
         spark = builder.remote(remote).getOrCreate()
         # The server's, which may be another one than that of this client.
         check_spark(spark.version)
-        return _with_batches(spark)
+        return spark
     builder = builder.config(map=_processes())
     if "SPARK_ENV_LOADED" not in os.environ and "PYSPARK_GATEWAY_PORT" not in os.environ:
         os.environ["JAVA_HOME"] = str(java_home())
         builder = builder.master(master or LOCAL).config(map=_embedded(memory))
     elif master is not None:
         builder = builder.master(master)
-    return _with_batches(builder.getOrCreate())
-
-
-def _with_batches(spark: SparkSession) -> SparkSession:
-    """Set twice Spark's: fewer calls into Python, and still a few MB; --conf of spark-submit may say otherwise."""
-    if spark.conf.get(_BATCH_ROWS) == _BATCH_ROWS_OF_SPARK:
-        spark.conf.set(_BATCH_ROWS, "20000")
-    return spark
+    return builder.getOrCreate()
 
 
 def check_spark(version: str) -> None:

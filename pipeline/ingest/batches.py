@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pidgate.pipeline import arrow_tables
-from pidgate.pipeline.errors import TopicLostData
+from pidgate.pipeline.errors import TO_GO_ON, TopicLostData
 from pidgate.pipeline.files import Files
 from pidgate.pipeline.ingest import seqs
 from pidgate.pipeline.ingest.columns import Record
@@ -62,7 +62,6 @@ class Slice:
     """Records of one partition in a batch."""
 
     first: int
-    last: int
     first_ms: int
     last_ms: int
 
@@ -97,10 +96,7 @@ class Batches:
                 f"partition {one.kafka_partition}: offsets {one.first_offset} to {one.last_offset}"
                 for one in promised
             )
-            raise TopicLostData(
-                f"the topic lost data while it was read: {'; '.join(ranges)}. The batch was not taken. To go on and "
-                "have the loss recorded in losses/: --on-data-loss go-on."
-            )
+            raise TopicLostData(f"the topic lost data while it was read: {'; '.join(ranges)}. {TO_GO_ON}")
         intervals, twice = seqs.seen(numbers_seen(files, position), arrived)
         state = self.log.new_state()
         arrow_tables.write(files, f"{state}/intervals.parquet", intervals)
@@ -167,10 +163,9 @@ def slices_of(arrived: pa.Table) -> dict[int, Slice]:
     for partition in unique(arrived["kafka_partition"]):
         of_partition = arrived.filter(pc.equal(arrived["kafka_partition"], partition))
         times, offsets = of_partition["append_time_ms"], of_partition["kafka_offset"]
-        first, last = pc.min_max(offsets).as_py().values()
-        found[partition] = Slice(
-            first, last, times[pc.index(offsets, first).as_py()].as_py(), pc.max(times).as_py()
-        )
+        first = pc.min(offsets)
+        first_ms = times[pc.index(offsets, first).as_py()]
+        found[partition] = Slice(first.as_py(), first_ms.as_py(), pc.max(times).as_py())
     return found
 
 

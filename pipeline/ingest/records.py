@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
-from pidgate.pipeline.errors import PipelineError, TopicLostData, TopicMissing, TopicSilent
+from pidgate.pipeline.errors import TO_GO_ON, PipelineError, TopicLostData, TopicMissing, TopicSilent
 from pidgate.pipeline.ingest.columns import Place, Record
 
 GROUP: Final = "pidgate-ingest"
@@ -126,10 +126,14 @@ class Source:
     def _ended_by(self, error: KafkaError) -> PipelineError:
         if error.code() == KafkaError._AUTO_OFFSET_RESET:
             return TopicLostData(
-                f"topic {self.topic!r} lost data while it was read: {error.str()}. The batch was not taken. To go on "
-                "and have the loss recorded in losses/: --on-data-loss go-on."
+                f"topic {self.topic!r} lost data while it was read: {error.str()}. {TO_GO_ON}"
             )
-        return TopicMissing(
-            f"topic {self.topic!r} at {self.bootstrap_servers} cannot be read: {error.str()}. Look at --kafka, "
-            f"--kafka-config and the user's rights: Describe and Read on the topic, Read on the group {GROUP}."
-        )
+        return unreadable(self.topic, self.bootstrap_servers, error.str())
+
+
+def unreadable(topic: str, bootstrap_servers: str, reason: str) -> TopicMissing:
+    """librdkafka's messages name settings, and no secrets."""
+    return TopicMissing(
+        f"topic {topic!r} at {bootstrap_servers} cannot be read: {reason}. Look at --kafka, --kafka-config and the "
+        f"user's rights: Describe and Read on the topic, Read on the group {GROUP}."
+    )

@@ -14,8 +14,9 @@ from typing import Any, TypeVar
 from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
-from pidgate.pipeline.errors import TopicLostData, TopicMissing
+from pidgate.pipeline.errors import TO_GO_ON, TopicLostData, TopicMissing
 from pidgate.pipeline.ingest.commits import Position
+from pidgate.pipeline.ingest.records import unreadable
 
 PATIENCE_S = 10.0
 _NEWLY_MADE = "the topic was deleted and made again, or is another one"
@@ -55,7 +56,7 @@ class Topic:
             # What it has to say stands in the exceptions.
             self._admin = AdminClient({**settings, **ours}, logger=_SILENCE)
         except (KafkaException, ValueError) as error:
-            raise self._unreadable(str(error)) from None
+            raise unreadable(name, bootstrap_servers, str(error)) from None
 
     def identity(self) -> tuple[str, list[int]]:
         """The topic's id, which a topic made anew does not have again, and its partitions. Raises TopicMissing."""
@@ -93,14 +94,7 @@ class Topic:
                 f"({self._last_error or problem.str()}). Are these the brokers' addresses (--kafka), and does their "
                 "listener ask for security (--kafka-config)?"
             )
-        raise self._unreadable(f"{problem.name()}: {problem.str()}")
-
-    def _unreadable(self, reason: str) -> TopicMissing:
-        """librdkafka's messages name settings, and no secrets."""
-        return TopicMissing(
-            f"topic {self.name!r} at {self.bootstrap_servers} cannot be read: {reason}. Look at --kafka, "
-            "--kafka-config and the user's rights: Describe and Read on the topic."
-        )
+        raise unreadable(self.name, self.bootstrap_servers, f"{problem.name()}: {problem.str()}")
 
     def _note(self, error: KafkaError) -> None:
         """Keep why nobody answers: a request that waits for a login only times out."""
@@ -125,8 +119,4 @@ def lost_data(name: str, position: Position, topic_id: str, offsets: Offsets) ->
         )
     if problem is None:
         return None
-    return TopicLostData(
-        f"topic {name!r} lost data: {problem}. Nothing was changed. To go on with what it holds and have the loss "
-        "recorded in losses/: --on-data-loss go-on. That it does not happen again: run ingest more often than the "
-        "topic's retention."
-    )
+    return TopicLostData(f"topic {name!r} lost data: {problem}. {TO_GO_ON}")

@@ -191,7 +191,7 @@ def test_events_at_the_offsets_of_a_shortened_topic_are_taken_and_none_twice(str
 
 
 def test_what_was_lost_between_batches() -> None:
-    came = {0: Slice(first=10, last=19, first_ms=500, last_ms=600), 1: Slice(3, 3, 510, 510)}
+    came = {0: Slice(first=10, first_ms=500, last_ms=600), 1: Slice(3, 510, 510)}
 
     def lost(expected: dict[int, int], first_held: dict[int, int]) -> list[tuple[int, int, int, int]]:
         found = losses_between(expected, came, first_held, "t1")
