@@ -19,7 +19,8 @@ from pidgate.sandbox.kafka import Cluster
 from pidgate.sandbox.spec import ClusterSpec
 from pidgate.sandbox.topics import create_topic
 from tests.kafka.test_fleet import assert_held, held_by
-from tests.support.fleet import Arrivals, Door, fleet_of, lifecycle_in, quotas_of, unseen_ids, until
+from tests.support.fleet import Arrivals, Door, fleet_of, lifecycle_in, quotas_of, unseen_ids
+from tests.support.running_producers import until
 from tests.support.swarm import SwarmProducer
 
 pytestmark = [pytest.mark.kafka, pytest.mark.faults, pytest.mark.slow]

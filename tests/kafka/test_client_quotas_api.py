@@ -45,9 +45,9 @@ from tests.support.client_quotas import (
 from tests.support.clients import java_tools
 from tests.support.clients.java_quotas import client_quotas
 from tests.support.clients.load import Login
-from tests.support.fleet import until
 from tests.support.frames import produce_request, record_batch
 from tests.support.raw import Closed, RawClient, decoded, request
+from tests.support.running_producers import until
 
 pytestmark = pytest.mark.kafka
 

@@ -29,9 +29,9 @@ from tests.support.fleet import (
     propagation,
     quotas_of,
     unseen_ids,
-    until,
 )
 from tests.support.log_checks import raise_if_bad
+from tests.support.running_producers import until
 from tests.support.swarm import SwarmProducer
 from tests.support.transactional_ids import is_refused
 from tests.support.wire import NOT_ENOUGH_REPLICAS

@@ -22,8 +22,9 @@ from pidgate.sandbox.topics import create_topic
 from tests.support.clients.load import Load
 from tests.support.clients.process import ClientProcess
 from tests.support.command_line import typed
-from tests.support.fleet import USER, until
+from tests.support.fleet import USER
 from tests.support.log_checks import raise_if_bad
+from tests.support.running_producers import until
 from tests.support.swarm import Sent, SwarmProducer
 from tests.support.wire import NOT_ENOUGH_REPLICAS
 

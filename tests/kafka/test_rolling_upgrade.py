@@ -22,8 +22,9 @@ from pidgate.sandbox.kafka import Cluster
 from pidgate.sandbox.spec import SASL_PLAINTEXT
 from pidgate.sandbox.topics import create_topic
 from tests.kafka.test_proxy_identity import outcome, plain, produce
-from tests.support.fleet import USER, quotas_of, until, wait_until_heard
+from tests.support.fleet import USER, quotas_of, wait_until_heard
 from tests.support.raw import RawClient
+from tests.support.running_producers import until
 from tests.support.swarm import SwarmProducer
 from tests.support.workers import wait_for_workers
 

@@ -44,7 +44,7 @@ from pidgate.sandbox.log_checker import read_log
 from pidgate.sandbox.spec import ClusterSpec
 from pidgate.sandbox.topics import create_topic
 from pidgate.sandbox.wire import ProducerStates
-from tests.support.fleet import until as until_true
+from tests.support.running_producers import until as until_true
 from tests.support.swarm import SwarmProducer
 from tests.support.transactional_ids import is_refused
 from tests.support.wire import NOT_ENOUGH_REPLICAS

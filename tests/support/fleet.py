@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import count, repeat
@@ -18,19 +18,13 @@ from pidgate.sandbox.gateway import GatewayProcess
 from pidgate.sandbox.kafka import Cluster
 from pidgate.sandbox.log_checker import read_log
 from pidgate.sandbox.ports import free_port
+from tests.support.running_producers import until
 from tests.support.swarm import SwarmProducer
 from tests.support.wire import NOT_ENOUGH_REPLICAS
 
 USER = "ANONYMOUS"
 _ids = count(7_000_000_000)
 """Producer ids of nobody: brokers take any, and hand out none that high."""
-
-
-def until(is_true: Callable[[], object], within_s: float = 20.0, what: str = "") -> None:
-    give_up_s = time.monotonic() + within_s
-    while not is_true():
-        assert time.monotonic() < give_up_s, what or "not in time"
-        time.sleep(0.05)
 
 
 @dataclass(frozen=True, slots=True)

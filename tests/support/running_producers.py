@@ -89,11 +89,11 @@ def tokens(gateway: GatewayProcess) -> float:
     return gateway.metrics().value("pidgate_producer_ids_tokens", user=USER)
 
 
-def until(is_true: Callable[[], object], within_s: float = 20.0) -> float:
+def until(is_true: Callable[[], object], within_s: float = 20.0, what: str = "") -> float:
     """Wait for it; how long it took."""
     began_s = time.monotonic()
     while not is_true():
-        assert time.monotonic() - began_s < within_s
+        assert time.monotonic() - began_s < within_s, what or "not in time"
         time.sleep(0.02)
     return time.monotonic() - began_s
 
