@@ -222,9 +222,8 @@ def _per_s(said: str) -> int | None:
     last = said.strip().rpartition("\n")[2]
     if not last.startswith("{"):
         return None
-    warm = json.loads(last)["batches"][1:]
-    records, took_ms = (sum(int(one[name]) for one in warm) for name in ("records", "took_ms"))
-    return round(records / took_ms * 1000)
+    sums = json.loads(last)
+    return round(int(sums["warm_records"]) / int(sums["warm_ms"]) * 1000)
 
 
 def _pss_bytes(pid: int) -> int:

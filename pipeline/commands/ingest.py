@@ -127,12 +127,16 @@ class Total:
     def __init__(self, say: common.Say) -> None:
         self._say = say
         self._account: Account | None = None
-        self.events = self.dead = self.duplicates = 0
-        self._took: list[dict[str, int]] = []
+        self.batches = self.events = self.dead = self.duplicates = 0
+        self.warm_records = self.warm_ms = 0
+        """Of all batches but the first, in which Spark's workers start."""
 
     def add(self, taken: Taken) -> None:
         events, dead = sum(taken.events.values()), sum(taken.dead.values())
-        self._took.append({"records": events + dead + taken.duplicates, "took_ms": taken.took_ms})
+        if self.batches:
+            self.warm_records += events + dead + taken.duplicates
+            self.warm_ms += taken.took_ms
+        self.batches += 1
         self.events += events
         self.dead += dead
         self.duplicates += taken.duplicates
@@ -152,16 +156,14 @@ class Total:
             )
 
     def as_dict(self) -> dict[str, object]:
-        sums = {name: getattr(self, name) for name in ("events", "dead", "duplicates")}
-        return sums | {
-            "batches": self._took,
-            "account": None if self._account is None else asdict(self._account),
-        }
+        sums = {name: getattr(self, name) for name in ("batches", "events", "dead", "duplicates")}
+        warm = {"warm_records": self.warm_records, "warm_ms": self.warm_ms}
+        return sums | warm | {"account": None if self._account is None else asdict(self._account)}
 
     def end(self, account: Account, tables: str) -> None:
         self._account = account
         self._say(
-            f"{self.events:,} events in {len(self._took)} batches were taken into {tables}/events; {self.dead:,} "
+            f"{self.events:,} events in {self.batches} batches were taken into {tables}/events; {self.dead:,} "
             f"records are in dead_letters/; {self.duplicates:,} were there twice and taken once."
         )
         if account.missing:

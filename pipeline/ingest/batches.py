@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -101,7 +102,7 @@ class Batches:
         state = self.log.new_state()
         arrow_tables.write(files, f"{state}/intervals.parquet", intervals)
         if twice.any():
-            take_out(files, staging, arrived.filter(pa.array(twice)))
+            take_out(files, staging, arrived["file"], twice)
         fresh = arrived.filter(pa.array(~twice))
         # No record, and none removed: a hole, to be passed. Where some were removed, the next batch has the loss.
         ends = {
@@ -190,18 +191,14 @@ def losses_between(
     return tuple(found)
 
 
-def take_out(files: Files, folder: str, repeated: pa.Table) -> None:
-    """Write the staged files of these records (columns.ARRIVALS) again, without them."""
-    for path in unique(repeated["file"]):
+def take_out(files: Files, folder: str, file_of: pa.ChunkedArray, twice: seqs.Flags) -> None:
+    """Write the staged files that hold records twice again, without those. ARRIVALS have a file's rows in its order."""
+    for path in unique(file_of.filter(pa.array(twice))):
         place = f"{folder}/{path}"
-        of_file = repeated.filter(pc.equal(repeated["file"], path))
         with files.input(place) as stream:
             table = pq.ParquetFile(stream).read()
-        for partition in unique(of_file["kafka_partition"]):
-            offsets = of_file.filter(pc.equal(of_file["kafka_partition"], partition))["kafka_offset"]
-            is_in = pc.is_in(table["kafka_offset"], value_set=offsets.combine_chunks())
-            table = table.filter(pc.invert(pc.and_(pc.equal(table["kafka_partition"], partition), is_in)))
-        arrow_tables.write(files, place, table)
+        of_file = np.asarray(pc.equal(file_of, path))
+        arrow_tables.write(files, place, table.filter(pa.array(~twice[of_file])))
 
 
 def unique(column: pa.ChunkedArray) -> list[Any]:

@@ -21,6 +21,7 @@ _SETTLED_MS = 60_000
 """Gateways write `alive` every 30 s; a minute after the topic's beginning all of them have."""
 _LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
+Flags = np.ndarray[Any, np.dtype[np.bool_]]
 OF_INTERVALS, OF_GAPS = to_arrow_schema(INTERVALS), to_arrow_schema(GAPS)
 
 
@@ -43,7 +44,7 @@ class Seen(NamedTuple):
     """After a batch: the intervals, and of each of its records whether it is there twice."""
 
     intervals: pa.Table
-    twice: np.ndarray[Any, np.dtype[np.bool_]]
+    twice: Flags
 
 
 def seen(known: pa.Table, arrived: pa.Table) -> Seen:

@@ -12,7 +12,7 @@ import pytest
 from pidgate.events.definitions import Event, LifecycleEvent
 from pidgate.events.writing import to_json
 from pidgate.pipeline.commands.common import duration_ms
-from pidgate.pipeline.errors import BadOption, TopicLostData
+from pidgate.pipeline.errors import BadOption, TopicLostData, TopicMissing, raised_in_task
 from pidgate.pipeline.ingest.accounts import settle
 from pidgate.pipeline.ingest.batches import Batches, Rules, Slice, Taken, losses_between
 from pidgate.pipeline.ingest.client_settings import read_client_settings
@@ -20,7 +20,7 @@ from pidgate.pipeline.ingest.columns import DEAD_LETTERS, GAPS, Place, Reason, R
 from pidgate.pipeline.ingest.commits import CommitLog, Position
 from pidgate.pipeline.ingest.compaction import closed_folders, compact
 from pidgate.pipeline.ingest.loop import next_offsets
-from pidgate.pipeline.ingest.records import Span, spans
+from pidgate.pipeline.ingest.records import Span, spans, unreadable
 from pidgate.pipeline.ingest.topic import Offsets, lost_data
 from tests.unit.events.made_up import a_decision
 
@@ -245,6 +245,19 @@ def test_files_of_which_all_is_there_twice_are_left_out(stream: Stream) -> None:
     assert (taken.events, taken.duplicates) == ({"decision": 1}, 3)
     assert (stream.seqs(), stream.seqs("lifecycle")) == ([1, 3, 4], [2])
     assert len(list(stream.tables.files.data_files("events/lifecycle"))) == 1
+
+
+def test_the_driver_has_the_error_of_a_task_and_not_a_stack_of_sparks(stream: Stream) -> None:
+    def never_made(_: Sequence[Span]) -> list[Record]:
+        raise unreadable("never-made", "broker:9092", "no such topic")
+
+    batches = replace(stream.batches([], 0, Offsets({0: 0}, {0: 9})), read=never_made)
+    with pytest.raises(Exception, match="TopicMissing") as told:
+        batches.take({0: range(9)})
+    raised = raised_in_task(told.value)
+    assert isinstance(raised, TopicMissing)
+    assert str(raised).startswith("topic 'never-made' at broker:9092 cannot be read: no such topic. ")
+    assert raised_in_task(ValueError("anything")) is None
 
 
 def test_settings_of_java_are_said_in_those_of_librdkafka(tmp_path: Path) -> None:

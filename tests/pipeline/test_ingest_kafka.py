@@ -9,13 +9,12 @@ import subprocess
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 import pyarrow.parquet
 import pytest
 from confluent_kafka import Producer
@@ -23,7 +22,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import TopicPartition
 
 from pidgate.events.writing import key_of, to_json
-from pidgate.pipeline.errors import TopicLostData, TopicMissing, TopicSilent, raised_in_task
+from pidgate.pipeline.errors import TopicLostData, TopicMissing, TopicSilent
 from pidgate.pipeline.ingest.batches import Rules, Taken
 from pidgate.pipeline.ingest.columns import GAPS, LOSSES, Place
 from pidgate.pipeline.ingest.loop import How, Ingest
@@ -210,7 +209,7 @@ def test_offsets_without_a_record_are_passed_in_the_midst_and_at_the_end(cluster
     assert list(source(cluster, topic).records([Span(0, range(1, 2)), Span(1, range(1, 2))])) == []
 
 
-def test_a_task_says_why_it_cannot_read(cluster: Cluster, spark: SparkSession) -> None:
+def test_a_task_says_why_it_cannot_read(cluster: Cluster) -> None:
     servers = cluster.bootstrap_servers()
     create_topic(servers, "cut-off", 1)
     producer = Producer({"bootstrap.servers": servers})
@@ -232,20 +231,6 @@ def test_a_task_says_why_it_cannot_read(cluster: Cluster, spark: SparkSession) -
         list(Source("127.0.0.1:1", "cut-off", {}, stop_at_loss=True, patience_s=2).records(wanted))
     with pytest.raises(TopicMissing, match="topic 'never-made' at"):
         list(source(cluster, "never-made", settings=soon).records(wanted))
-
-    # The driver has the task's error, and not a stack of Spark's.
-    missing = source(cluster, "never-made", settings=soon)
-
-    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        list(missing.records(wanted))
-        yield from batches
-
-    with pytest.raises(Exception, match="TopicMissing") as told:
-        spark.range(1).mapInArrow(run, "id long").collect()
-    raised = raised_in_task(told.value)
-    assert isinstance(raised, TopicMissing)
-    assert str(raised).startswith(f"topic 'never-made' at {servers} cannot be read: ")
-    assert raised_in_task(ValueError("anything")) is None
 
 
 @pytest.mark.faults

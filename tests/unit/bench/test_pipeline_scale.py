@@ -15,6 +15,8 @@ import pytest
 from bench import pipeline_scale as bench
 from bench.events_topic import records
 from pidgate.events.reading import from_json
+from pidgate.pipeline.commands.ingest import Total
+from pidgate.pipeline.ingest.batches import Taken
 from tests.pipeline.made_events import write_events
 from tests.support.who_events import START_MS, Client, Stream
 
@@ -42,8 +44,12 @@ def test_a_whole_result_is_kept() -> None:
 
 
 def test_what_ingest_takes_a_second_is_read_from_its_last_line() -> None:
-    batches = [{"records": 200_000, "took_ms": 9_000}, *({"records": 200_000, "took_ms": 2_500},) * 2]
-    said = f"From topic x: what is there now.\nbatch 0: 5 events\n{json.dumps({'events': 9, 'batches': batches})}\n"
+    total = Total(lambda _: None)
+    for took_ms in (9_000, 2_500, 2_500):
+        total.add(
+            Taken(batch=0, events={"decision": 199_000}, dead={"late": 400}, duplicates=600, took_ms=took_ms)
+        )
+    said = f"From topic x: what is there now.\nbatch 0: 5 events\n{json.dumps(total.as_dict())}\n"
     assert bench._per_s(said) == 80_000
     assert bench._per_s("Written to results.\n") is None
     slow = whole()
