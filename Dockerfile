@@ -18,13 +18,6 @@ RUN python -m venv /opt/backend
 RUN /opt/backend/bin/pip install --require-hashes -r requirements/build.lock
 COPY pyproject.toml setup.py README.md LICENSE NOTICE ./
 COPY pidgate/ pidgate/
-COPY protocol/ protocol/
-COPY quota/ quota/
-COPY events/ events/
-COPY gateway/ gateway/
-COPY who/ who/
-COPY load/ load/
-COPY cli/ cli/
 RUN /opt/backend/bin/pip wheel --no-deps --no-build-isolation --wheel-dir /opt/backend/wheels .
 RUN /opt/pidgate/bin/pip install --no-deps --no-index --find-links /opt/backend/wheels pidgate
 

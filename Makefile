@@ -13,7 +13,7 @@ SEEDS  ?= 1000
 FOR    ?= 10m
 HOURS  ?= 2
 PARTS  ?=
-PRODUCT := protocol quota events gateway pipeline history sandbox who load cli pidgate bench deploy examples
+PRODUCT := pidgate tools deploy examples
 
 # Tests start hundreds of gateways: each takes a second more where Python may not keep what it compiled.
 unexport PYTHONDONTWRITEBYTECODE
@@ -30,7 +30,7 @@ $(STAMP): requirements/dev.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $@
 
-$(JARS): $(STAMP) sandbox/jars.py tests/support/jars.py
+$(JARS): $(STAMP) tools/sandbox/jars.py tests/support/jars.py
 	$(BIN)/python -m tests.support.jars
 	touch $@
 
@@ -64,13 +64,13 @@ docs: $(STAMP)   ## what is generated: the fields in docs/events.md and their JS
 	$(BIN)/python -m tests.support.faults_page
 
 demo: $(STAMP)   ## a broker dies of producer ids, then lives behind the gateway [QUOTA=n|off] [ROGUES=n] [SEED=n]
-	$(BIN)/python -m pidgate.sandbox.demo --quota $(QUOTA) --rogues $(ROGUES) --seed $(SEED)
+	$(BIN)/python -m tools.sandbox.demo --quota $(QUOTA) --rogues $(ROGUES) --seed $(SEED)
 
 pipeline-demo: $(STAMP) ## who burns ids, and the quota that holds them: real Kafka, the gateway, Spark (needs a Java 17 or 21)
-	$(BIN)/python -m pidgate.sandbox.pipeline_demo
+	$(BIN)/python -m tools.sandbox.pipeline_demo
 
 pipeline-scale: $(STAMP) ## measure ingest at 1, the other jobs at 5 and 50 million events (about half an hour, 30 GB of disk)
-	$(BIN)/python -m bench.pipeline_scale
+	$(BIN)/python -m tools.bench.pipeline_scale
 
 clients: $(STAMP) ## the full client matrix, every client refused for 3 s and for 40 s; generates the table in docs/clients.md
 	$(BIN)/python -m pytest -m clients; status=$$?; $(BIN)/python -m tests.clients.report && exit $$status
@@ -78,7 +78,7 @@ clients: $(STAMP) ## the full client matrix, every client refused for 3 s and fo
 faults: $(STAMP) ## tests that break brokers and gateways (their own)
 	$(BIN)/python -m pytest -m faults
 
-soak: $(JARS)    ## a gateway under mixed clients, refusals and restarts for so long: does anything grow [HOURS=2]; writes bench/results/<date>-soak
+soak: $(JARS)    ## a gateway under mixed clients, refusals and restarts for so long: does anything grow [HOURS=2]; writes tools/bench/results/<date>-soak
 	$(BIN)/python -m tests.soak --hours $(HOURS)
 
 fuzz: $(JARS)    ## coverage-guided fuzzing of every decoder, so long in all [FOR=10m]; leaves what it finds in .fuzz/
@@ -86,7 +86,7 @@ fuzz: $(JARS)    ## coverage-guided fuzzing of every decoder, so long in all [FO
 	$(BIN)/python -m tests.fuzz $(FOR)
 
 bench: $(STAMP)  ## measure against direct, a bare pass-through and HAProxy
-	$(BIN)/python -m bench
+	$(BIN)/python -m tools.bench
 
 lock: $(STAMP)   ## resolve the ranges of pyproject.toml anew
 	$(BIN)/python -m pip install --quiet uv

@@ -16,10 +16,10 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, TypeVar
 
-from pidgate.sandbox.jars import tools_version
-from pidgate.sandbox.tools import JavaTools
 from tests.clients.roster import Client
 from tests.support.clients import java_tools
+from tools.sandbox.jars import tools_version
+from tools.sandbox.tools import JavaTools
 
 PARTITIONS: Final = 4
 """After one was added to three."""

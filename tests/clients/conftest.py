@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from pidgate.sandbox.gateway import GatewayProcess
-from pidgate.sandbox.jars import OLDEST
-from pidgate.sandbox.kafka import Cluster
-from pidgate.sandbox.spec import ClusterSpec
 from tests.clients.report import FAILED, JSON_FILE, MARKDOWN_FILE, NOT_OFFERED, OK, Cell, Matrix
 from tests.clients.roster import KAFKAS
+from tools.sandbox.gateway import GatewayProcess
+from tools.sandbox.jars import OLDEST
+from tools.sandbox.kafka import Cluster
+from tools.sandbox.spec import ClusterSpec
 
 _MATRIX = pytest.StashKey[Matrix]()
 

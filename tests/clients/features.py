@@ -11,14 +11,6 @@ from typing import Final
 import aiokafka
 import confluent_kafka
 
-from pidgate.sandbox.gateway import GatewayProcess
-from pidgate.sandbox.jars import OLDEST
-from pidgate.sandbox.journal import Outcome, ProducerJournal
-from pidgate.sandbox.kafka import Cluster
-from pidgate.sandbox.log_checker import LogRecord, check, read_log
-from pidgate.sandbox.performance import consume_performance, produce_performance
-from pidgate.sandbox.tools import JavaTools
-from pidgate.sandbox.topics import create_topic
 from tests.clients.administration import PARTITIONS as ADMINISTERED_PARTITIONS
 from tests.clients.administration import RETENTION_MS, administer
 from tests.clients.roster import Client
@@ -26,6 +18,14 @@ from tests.support.clients import java_tools
 from tests.support.clients.load import ABORTED, Load, Wish
 from tests.support.clients.process import ClientProcess
 from tests.support.log_checks import raise_if_bad
+from tools.sandbox.gateway import GatewayProcess
+from tools.sandbox.jars import OLDEST
+from tools.sandbox.journal import Outcome, ProducerJournal
+from tools.sandbox.kafka import Cluster
+from tools.sandbox.log_checker import LogRecord, check, read_log
+from tools.sandbox.performance import consume_performance, produce_performance
+from tools.sandbox.tools import JavaTools
+from tools.sandbox.topics import create_topic
 
 PARTITIONS: Final = 6
 RECORDS: Final = 120

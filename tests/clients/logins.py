@@ -17,16 +17,6 @@ from confluent_kafka import KafkaException, Producer
 
 from pidgate.protocol import delegation_tokens
 from pidgate.quota.entities import shown, unidentified
-from pidgate.sandbox.certificates import Authority
-from pidgate.sandbox.errors import JavaNotFound
-from pidgate.sandbox.gateway import GatewayProcess
-from pidgate.sandbox.jars import NEWEST
-from pidgate.sandbox.java import java_for
-from pidgate.sandbox.journal import Outcome
-from pidgate.sandbox.kafka import Cluster
-from pidgate.sandbox.log_checker import check, read_log
-from pidgate.sandbox.spec import SASL_PLAINTEXT, SSL, SUPER_USER
-from pidgate.sandbox.topics import create_topic
 from tests.clients.roster import Client
 from tests.support import kerberos
 from tests.support.clients import old_clients
@@ -37,6 +27,16 @@ from tests.support.kerberos import Kdc
 from tests.support.log_checks import raise_if_bad
 from tests.support.raw import RawClient
 from tests.support.scram import scram_login
+from tools.sandbox.certificates import Authority
+from tools.sandbox.errors import JavaNotFound
+from tools.sandbox.gateway import GatewayProcess
+from tools.sandbox.jars import NEWEST
+from tools.sandbox.java import java_for
+from tools.sandbox.journal import Outcome
+from tools.sandbox.kafka import Cluster
+from tools.sandbox.log_checker import check, read_log
+from tools.sandbox.spec import SASL_PLAINTEXT, SSL, SUPER_USER
+from tools.sandbox.topics import create_topic
 
 SESSION_MS: Final = 4_000
 RECORDS: Final = 60

@@ -15,11 +15,6 @@ from typing import Final
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
-from pidgate.sandbox.gateway import GatewayProcess
-from pidgate.sandbox.journal import Outcome, ProducerJournal
-from pidgate.sandbox.kafka import Cluster
-from pidgate.sandbox.log_checker import Verdict, check, read_log
-from pidgate.sandbox.topics import create_topic
 from pidgate.units import counted
 from tests.clients.door import Door
 from tests.clients.roster import LONG, Client, Trial
@@ -27,6 +22,11 @@ from tests.support.clients import old_clients
 from tests.support.clients.load import Load
 from tests.support.clients.process import ClientProcess
 from tests.support.log_checks import raise_if_bad
+from tools.sandbox.gateway import GatewayProcess
+from tools.sandbox.journal import Outcome, ProducerJournal
+from tools.sandbox.kafka import Cluster
+from tools.sandbox.log_checker import Verdict, check, read_log
+from tools.sandbox.topics import create_topic
 
 PARTITIONS = 6
 RECORDS = 240

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Final
 
-from pidgate.sandbox.jars import NEWEST, OLDEST
 from tests.support.clients.old_clients import RELEASES
+from tools.sandbox.jars import NEWEST, OLDEST
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from pidgate.sandbox.certificates import Authority
-from pidgate.sandbox.kafka import Cluster
-from pidgate.sandbox.spec import SASL_PLAINTEXT, SUPER_USER, ClusterSpec, Tls
-from pidgate.sandbox.tools import QUICK_TO_START
 from tests.clients.logins import (
     SESSION_MS,
     LoggedInClient,
@@ -24,6 +20,10 @@ from tests.clients.logins import (
 )
 from tests.clients.roster import KAFKAS, LOGIN_CLIENTS, LOGINS, Client
 from tests.support import bearer, kerberos
+from tools.sandbox.certificates import Authority
+from tools.sandbox.kafka import Cluster
+from tools.sandbox.spec import SASL_PLAINTEXT, SUPER_USER, ClusterSpec, Tls
+from tools.sandbox.tools import QUICK_TO_START
 
 pytestmark = [pytest.mark.kafka, pytest.mark.clients]
 

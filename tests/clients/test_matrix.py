@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from pidgate.sandbox.gateway import GatewayProcess
-from pidgate.sandbox.kafka import Cluster
 from tests.clients.features import CHECKS, Bench, NotOffered, not_offered
 from tests.clients.refusal import RefusedClient, assert_good, refused_clients
 from tests.clients.report import HANGS
 from tests.clients.roster import CLIENTS, FEATURES, TRIALS, Client
+from tools.sandbox.gateway import GatewayProcess
+from tools.sandbox.kafka import Cluster
 
 pytestmark = [pytest.mark.kafka, pytest.mark.clients]
 

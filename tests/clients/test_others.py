@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from pidgate.sandbox.kafka import Cluster
 from tests.clients.refusal import RefusedClient, assert_good, refused_clients
 from tests.clients.roster import LONG, NO_ID_LONG, NO_ID_SHORT, OTHERS, SHORT, Client
 from tests.support.clients import old_clients, other_client
+from tools.sandbox.kafka import Cluster
 
 pytestmark = [pytest.mark.kafka, pytest.mark.clients]
 

@@ -15,14 +15,14 @@ from itertools import count
 
 import pytest
 
-from pidgate.sandbox.gateway import GatewayProcess
-from pidgate.sandbox.kafka import Cluster
-from pidgate.sandbox.log_checker import read_log
-from pidgate.sandbox.topics import create_topic
 from tests.faults.test_proxy_faults import outcome, produce
 from tests.support.fault_load import QUOTAS, FaultLoad
 from tests.support.raw import RawClient
 from tests.support.running_producers import until
+from tools.sandbox.gateway import GatewayProcess
+from tools.sandbox.kafka import Cluster
+from tools.sandbox.log_checker import read_log
+from tools.sandbox.topics import create_topic
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(400)]
 

@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from pidgate.sandbox.certificates import Authority
-from pidgate.sandbox.gateway import GatewayProcess
-from pidgate.sandbox.kafka import Cluster
-from pidgate.sandbox.spec import ClusterSpec
 from tests.support.clients.java_tools import admin
 from tests.support.fault_load import PARTITIONS, QUOTAS, FaultLoad
 from tests.support.running_producers import until
 from tests.support.tls_listener import add_tls_listener
+from tools.sandbox.certificates import Authority
+from tools.sandbox.gateway import GatewayProcess
+from tools.sandbox.kafka import Cluster
+from tools.sandbox.spec import ClusterSpec
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(400)]
 

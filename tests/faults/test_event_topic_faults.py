@@ -16,9 +16,9 @@ from pidgate.gateway.state import record_accumulator
 from pidgate.gateway.state.publisher import EventPublisher
 from pidgate.gateway.topics.follower import StartAt
 from pidgate.gateway.topics.own_client import OwnClient
-from pidgate.sandbox.kafka import Cluster
-from pidgate.sandbox.spec import ClusterSpec
 from tests.kafka.test_event_topic import Following, client_of, named, run, running, topic_named, until
+from tools.sandbox.kafka import Cluster
+from tools.sandbox.spec import ClusterSpec
 
 pytestmark = pytest.mark.faults
 

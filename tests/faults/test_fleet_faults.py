@@ -15,13 +15,13 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from pidgate.sandbox.kafka import Cluster
-from pidgate.sandbox.spec import ClusterSpec
-from pidgate.sandbox.topics import create_topic
 from tests.kafka.test_fleet import assert_held, held_by
 from tests.support.fleet import Arrivals, Door, fleet_of, lifecycle_in, quotas_of, unseen_ids
 from tests.support.running_producers import until
 from tests.support.swarm import SwarmProducer
+from tools.sandbox.kafka import Cluster
+from tools.sandbox.spec import ClusterSpec
+from tools.sandbox.topics import create_topic
 
 pytestmark = [pytest.mark.kafka, pytest.mark.faults, pytest.mark.slow]
 

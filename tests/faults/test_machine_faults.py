@@ -21,14 +21,14 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from pidgate.sandbox.certificates import Authority
-from pidgate.sandbox.gateway import GatewayProcess
-from pidgate.sandbox.kafka import Cluster
-from pidgate.sandbox.topics import create_topic
 from tests.support.fault_load import QUOTAS, FaultLoad
 from tests.support.moved_clock import MovedClock
 from tests.support.raw import RawClient
 from tests.support.running_producers import close_all, move_all, running_producers, send_all, tokens, until
+from tools.sandbox.certificates import Authority
+from tools.sandbox.gateway import GatewayProcess
+from tools.sandbox.kafka import Cluster
+from tools.sandbox.topics import create_topic
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(400)]
 

@@ -8,13 +8,13 @@ from itertools import count
 
 import pytest
 
-from pidgate.sandbox.gateway import GatewayProcess
-from pidgate.sandbox.kafka import Cluster
-from pidgate.sandbox.ports import free_port
-from pidgate.sandbox.spec import PROXIED, ClusterSpec
 from tests.support.fault_load import QUOTAS, FaultLoad
 from tests.support.faulty_relay import FaultyRelay
 from tests.support.running_producers import until
+from tools.sandbox.gateway import GatewayProcess
+from tools.sandbox.kafka import Cluster
+from tools.sandbox.ports import free_port
+from tools.sandbox.spec import PROXIED, ClusterSpec
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(400)]
 

@@ -11,10 +11,6 @@ from itertools import count
 
 import pytest
 
-from pidgate.sandbox.certificates import Authority
-from pidgate.sandbox.gateway import GatewayProcess
-from pidgate.sandbox.kafka import Cluster
-from pidgate.sandbox.topics import create_topic
 from tests.faults.test_proxy_faults import outcome, produce
 from tests.hostile.cost import is_running
 from tests.kafka.test_workers import process_of
@@ -22,6 +18,10 @@ from tests.support.fault_load import QUOTAS, FaultLoad
 from tests.support.raw import RawClient, decoded, request
 from tests.support.running_producers import until
 from tests.support.tls_listener import add_tls_listener
+from tools.sandbox.certificates import Authority
+from tools.sandbox.gateway import GatewayProcess
+from tools.sandbox.kafka import Cluster
+from tools.sandbox.topics import create_topic
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(400)]
 

@@ -18,12 +18,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from bench.compiled import compiled, environment
 from pidgate.gateway.state.state_dir import files
-from pidgate.sandbox.gateway import GatewayProcess
-from pidgate.sandbox.kafka import Cluster
-from pidgate.sandbox.spec import SASL_PLAINTEXT, ClusterSpec
-from pidgate.sandbox.topics import create_topic
 from tests.support.filled_topic import USERS, fill
 from tests.support.kill_load import LOST_MS, KillLoad
 from tests.support.machine import here_s
@@ -41,6 +36,11 @@ from tests.support.running_producers import (
     until,
 )
 from tests.support.swarm import SwarmProducer
+from tools.bench.compiled import compiled, environment
+from tools.sandbox.gateway import GatewayProcess
+from tools.sandbox.kafka import Cluster
+from tools.sandbox.spec import SASL_PLAINTEXT, ClusterSpec
+from tools.sandbox.topics import create_topic
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow]
 

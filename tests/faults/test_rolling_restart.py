@@ -15,16 +15,16 @@ from pathlib import Path
 
 import pytest
 
-from pidgate.sandbox.gateway import GatewayProcess
-from pidgate.sandbox.journal import Outcome
-from pidgate.sandbox.kafka import Cluster
-from pidgate.sandbox.log_checker import check, read_log
-from pidgate.sandbox.spec import ClusterSpec
-from pidgate.sandbox.topics import create_topic
 from tests.support.clients.load import Load
 from tests.support.clients.process import ClientProcess
 from tests.support.log_checks import raise_if_bad
 from tests.support.running_producers import tokens
+from tools.sandbox.gateway import GatewayProcess
+from tools.sandbox.journal import Outcome
+from tools.sandbox.kafka import Cluster
+from tools.sandbox.log_checker import check, read_log
+from tools.sandbox.spec import ClusterSpec
+from tools.sandbox.topics import create_topic
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow]
 

@@ -16,16 +16,16 @@ from typing import Any
 
 import pytest
 
-from pidgate.sandbox.gateway import GatewayProcess
-from pidgate.sandbox.jars import NEWEST, class_path
-from pidgate.sandbox.java import java_for
-from pidgate.sandbox.kafka import Cluster
-from pidgate.sandbox.log_checker import read_log
-from pidgate.sandbox.spec import ClusterSpec
-from pidgate.sandbox.topics import create_topic
 from tests.support.clients.java_client import properties_file
 from tests.support.java_classes import java_classes
 from tests.support.running_producers import until
+from tools.sandbox.gateway import GatewayProcess
+from tools.sandbox.jars import NEWEST, class_path
+from tools.sandbox.java import java_for
+from tools.sandbox.kafka import Cluster
+from tools.sandbox.log_checker import read_log
+from tools.sandbox.spec import ClusterSpec
+from tools.sandbox.topics import create_topic
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow]
 

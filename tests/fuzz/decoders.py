@@ -16,36 +16,36 @@ from tests.support.inputs import ROOT
 
 FOLDERS: Final = ("protocol", "events")
 OTHERS: Final = (
-    "gateway/admin/bodies.py",
-    "gateway/process/wire.py",
-    "gateway/quotas/change_log.py",
-    "gateway/state/decision_scan.py",
-    "gateway/tls/certificate.py",
-    "gateway/tls/der.py",
-    "gateway/tls/distinguished_name.py",
-    "gateway/tls/principals.py",
+    "pidgate/gateway/admin/bodies.py",
+    "pidgate/gateway/process/wire.py",
+    "pidgate/gateway/quotas/change_log.py",
+    "pidgate/gateway/state/decision_scan.py",
+    "pidgate/gateway/tls/certificate.py",
+    "pidgate/gateway/tls/der.py",
+    "pidgate/gateway/tls/distinguished_name.py",
+    "pidgate/gateway/tls/principals.py",
 )
 
 _BYTES: Final = {"Buffer", "bytes", "bytearray", "memoryview"}
 
 _WRITES = "writes; what it is given is the gateway's own"
 NO_DECODERS: Final = {
-    "protocol/client_quotas.py:describe_refused": "repeats the correlation id of a request that was read",
-    "protocol/codec.py:decode_response": "a library's; the gateway reads no answer with it",
-    "protocol/crc32c.py:crc32c": "sums",
-    "protocol/producer_requests.py:produce_request": _WRITES,
-    "protocol/producer_requests.py:sasl_authenticate_request": _WRITES,
-    "protocol/record_batch.py:record_batch": _WRITES,
-    "protocol/splice.py:Splice.replace": _WRITES,
-    "gateway/process/wire.py:as_kind": "takes what this process has encoded",
-    "protocol/throttle.py:raise_to": "writes at a place that another one has found",
-    "protocol/throttle.py:write": "writes at a place that another one has found",
+    "pidgate/protocol/client_quotas.py:describe_refused": "repeats the correlation id of a request that was read",
+    "pidgate/protocol/codec.py:decode_response": "a library's; the gateway reads no answer with it",
+    "pidgate/protocol/crc32c.py:crc32c": "sums",
+    "pidgate/protocol/producer_requests.py:produce_request": _WRITES,
+    "pidgate/protocol/producer_requests.py:sasl_authenticate_request": _WRITES,
+    "pidgate/protocol/record_batch.py:record_batch": _WRITES,
+    "pidgate/protocol/splice.py:Splice.replace": _WRITES,
+    "pidgate/gateway/process/wire.py:as_kind": "takes what this process has encoded",
+    "pidgate/protocol/throttle.py:raise_to": "writes at a place that another one has found",
+    "pidgate/protocol/throttle.py:write": "writes at a place that another one has found",
 }
 
 
 def decoders() -> set[str]:
     """Return all, as path:Class.function."""
-    files = [file for folder in FOLDERS for file in (ROOT / folder).glob("*.py")]
+    files = [file for folder in FOLDERS for file in (ROOT / "pidgate" / folder).glob("*.py")]
     files += [ROOT / path for path in OTHERS]
     return {found for file in files for found in _in(file)}
 

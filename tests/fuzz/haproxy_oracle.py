@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from pidgate.sandbox import guard
+from tools.sandbox import guard
 
 _CONFIG: Final = """
 defaults

@@ -9,10 +9,10 @@ import subprocess
 from functools import cache
 from typing import Any, Final
 
-from pidgate.sandbox import guard
-from pidgate.sandbox.jars import NEWEST
-from pidgate.sandbox.tools import JavaTools
 from tests.support.java_classes import java_classes
+from tools.sandbox import guard
+from tools.sandbox.jars import NEWEST
+from tools.sandbox.tools import JavaTools
 
 REQUEST: Final = b"R"
 VARINT: Final = b"V"

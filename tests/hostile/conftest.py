@@ -42,10 +42,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from pidgate.sandbox.kafka import Cluster
 from tests.hostile.attack import Case
 from tests.hostile.site import Site, Sites
 from tests.kafka.conftest import sasl_cluster
+from tools.sandbox.kafka import Cluster
 
 __all__ = ["sasl_cluster", "site", "sites"]
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pidgate.sandbox import guard
 from tests.hostile.inside import sitecustomize
 from tests.hostile.inside.sitecustomize import Cell
+from tools.sandbox import guard
 
 MiB: Final = 1 << 20
 QUIET_WITHIN_S: Final = 60.0

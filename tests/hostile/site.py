@@ -11,10 +11,6 @@ from typing import Any, Final
 from uuid import UUID
 
 from pidgate.protocol.produce import FIRST_TOPIC_ID
-from pidgate.sandbox.gateway import GatewayProcess
-from pidgate.sandbox.kafka import Cluster
-from pidgate.sandbox.spec import PLAINTEXT, SASL_PLAINTEXT
-from pidgate.sandbox.topics import create_topic
 from tests.hostile.attack import HOSTILE_USER, Attack, Case, Outcome, Place, Target
 from tests.hostile.attacker import ANSWER_S, Attacker
 from tests.hostile.cost import Cost, Inside, MiB
@@ -23,6 +19,10 @@ from tests.support.raw import RawClient, address_of
 from tests.support.running_producers import until
 from tests.support.tls_forwarder import Certificates, TlsForwarder, certificates
 from tests.support.workers import wait_for_workers
+from tools.sandbox.gateway import GatewayProcess
+from tools.sandbox.kafka import Cluster
+from tools.sandbox.spec import PLAINTEXT, SASL_PLAINTEXT
+from tools.sandbox.topics import create_topic
 
 HONEST_USER: Final = "alice"
 DESCRIBE_PRODUCERS: Final = 61

@@ -10,9 +10,9 @@ from typing import Final
 import pytest
 
 from pidgate.gateway.config.local_token import token_of
-from pidgate.sandbox.kafka import Cluster
 from tests.hostile.attack import Place
 from tests.hostile.site import HONEST_USER, Site, running_site
+from tools.sandbox.kafka import Cluster
 
 pytestmark = pytest.mark.kafka
 

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from pidgate.sandbox.certificates import Authority, Pair
-from pidgate.sandbox.kafka import Cluster
 from tests.hostile.attack import HOSTILE_USER, Delivery, Place, Target
 from tests.hostile.attacker import Attacker
 from tests.hostile.site import HONEST_USER, Site, running_site
 from tests.support.raw import address_of
 from tests.support.tls_forwarder import Certificates, TlsForwarder
+from tools.sandbox.certificates import Authority, Pair
+from tools.sandbox.kafka import Cluster
 
 pytestmark = pytest.mark.kafka
 

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from pidgate.sandbox.kafka import Cluster
 from tests.hostile.attack import HOSTILE_USER, Place, Target, framed
 from tests.hostile.attacker import Attacker
 from tests.hostile.cost import MiB
 from tests.hostile.site import HONEST_USER, Site, running_site
 from tests.support.frames import Topics, produce_request, record_batch
 from tests.support.raw import Closed, request
+from tools.sandbox.kafka import Cluster
 
 pytestmark = pytest.mark.kafka
 

@@ -6,14 +6,14 @@ from uuid import uuid4
 
 import pytest
 
-from pidgate.sandbox.kafka import Cluster
-from pidgate.sandbox.spec import PLAINTEXT
 from tests.hostile.attack import HOSTILE_USER, Place, framed
 from tests.hostile.attacker import Attacker, authenticate, handshake, plain_token
 from tests.hostile.site import Site, running_site
 from tests.support import share_group
 from tests.support.frames import produce_request, record_batch
 from tests.support.raw import RawClient, request
+from tools.sandbox.kafka import Cluster
+from tools.sandbox.spec import PLAINTEXT
 
 pytestmark = pytest.mark.kafka
 

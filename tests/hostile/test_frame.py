@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from pidgate.sandbox.gateway import GatewayProcess
-from pidgate.sandbox.kafka import Cluster
 from tests.hostile.attack import (
     ENFORCED,
     HOSTILE_USER,
@@ -29,6 +27,8 @@ from tests.hostile.cost import Inside, MiB
 from tests.hostile.inside.sitecustomize import Cell
 from tests.hostile.site import Site, carry_out
 from tests.support.raw import request
+from tools.sandbox.gateway import GatewayProcess
+from tools.sandbox.kafka import Cluster
 
 METADATA = 3
 

@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 
 from pidgate.protocol import codec
-from pidgate.sandbox.kafka import Cluster
-from pidgate.sandbox.spec import SASL_PLAINTEXT
 from tests.hostile.attack import (
     HOSTILE_USER,
     WITH_SASL,
@@ -25,6 +23,8 @@ from tests.hostile.attacker import SASL_AUTHENTICATE, Attacker, authenticate, ha
 from tests.hostile.site import HONEST_USER, Site, carry_out, running_site
 from tests.support.raw import RawClient, request
 from tests.support.scram import scram_login
+from tools.sandbox.kafka import Cluster
+from tools.sandbox.spec import SASL_PLAINTEXT
 
 CREATE_DELEGATION_TOKEN = 38
 MANY = 40

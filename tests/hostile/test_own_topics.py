@@ -9,11 +9,11 @@ from typing import Any, Final
 import pytest
 
 from pidgate.protocol.frames import uvarint
-from pidgate.sandbox.kafka import Cluster
-from pidgate.sandbox.spec import PLAINTEXT
 from tests.hostile.attack import ENFORCED, Attack, Case, Outcome, Place, Target, cases, framed
 from tests.hostile.site import Site, Sites, carry_out
 from tests.support.raw import RawClient, decoded, request
+from tools.sandbox.kafka import Cluster
+from tools.sandbox.spec import PLAINTEXT
 
 FETCH, DELETE_TOPICS, DELETE_RECORDS = 1, 20, 21
 OWN: Final = "__pidgate_events"

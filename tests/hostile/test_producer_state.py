@@ -8,12 +8,12 @@ from importlib import import_module
 import pytest
 from kio.static.constants import EntityType
 
-from pidgate.sandbox.kafka import Cluster
-from pidgate.sandbox.spec import PLAINTEXT
 from tests.hostile.attack import Attack, Case, Place, Target, cases, framed
 from tests.hostile.site import Site, Sites, carry_out
 from tests.support.frames import entity_class, request_frame
 from tests.support.raw import RawClient
+from tools.sandbox.kafka import Cluster
+from tools.sandbox.spec import PLAINTEXT
 
 WRITE_TXN_MARKERS = 27
 

@@ -12,13 +12,13 @@ from typing import Any, Final
 import pytest
 
 from pidgate.protocol.errors import ErrorCode
-from pidgate.sandbox.kafka import Cluster
-from pidgate.sandbox.spec import SUPER_USER
 from tests.hostile.attack import HOSTILE_USER, ONE_RECORD, Delivery, Place, Target
 from tests.hostile.attacker import Attacker
 from tests.hostile.site import HONEST_USER, Site, running_site
 from tests.support.frames import Topics, produce_request, record_batch
 from tests.support.raw import decoded
+from tools.sandbox.kafka import Cluster
+from tools.sandbox.spec import SUPER_USER
 
 pytestmark = pytest.mark.kafka
 

@@ -18,11 +18,11 @@ import pytest
 
 from pidgate.protocol.errors import ErrorCode
 from pidgate.quota.grace import GRACE_TIMES_RATE
-from pidgate.sandbox.gateway import GatewayProcess
-from pidgate.sandbox.kafka import Cluster
 from tests.hostile.attack import HOSTILE_USER, Delivery, Outcome, Place, Target
 from tests.hostile.site import HONEST_USER, OTHERS_WAIT_S, Site, running_site
 from tests.support import raw
+from tools.sandbox.gateway import GatewayProcess
+from tools.sandbox.kafka import Cluster
 
 pytestmark = pytest.mark.kafka
 

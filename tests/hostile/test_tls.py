@@ -9,10 +9,10 @@ from contextlib import ExitStack, suppress
 
 import pytest
 
-from pidgate.sandbox.kafka import Cluster
 from tests.hostile.attack import Place
 from tests.hostile.site import Site, running_site
 from tests.support.raw import address_of
+from tools.sandbox.kafka import Cluster
 
 pytestmark = pytest.mark.kafka
 

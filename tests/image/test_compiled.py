@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.compiled import environment
 from tests.support.image import ROOT, Container, has_compiler
+from tools.bench.compiled import environment
 
 WITH_STAND_INS = (
     "test_client_channel.py::test_an_error_of_ours_ends_the_one_connection",

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from pidgate.sandbox.certificates import Authority
-from pidgate.sandbox.jars import OLDEST
-from pidgate.sandbox.kafka import Cluster
-from pidgate.sandbox.spec import ClusterSpec, Tls
 from tests.support.clusters import Choice, running
+from tools.sandbox.certificates import Authority
+from tools.sandbox.jars import OLDEST
+from tools.sandbox.kafka import Cluster
+from tools.sandbox.spec import ClusterSpec, Tls
 
 DISTINCTIVE_HOST = "127.66.77.88"
 """What the brokers of `three_brokers` advertise: no client of a gateway may ever see it."""

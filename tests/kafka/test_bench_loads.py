@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from bench.loads.bulk import BulkPlan, fill
-from bench.loads.client import Through, create_topic
-from bench.loads.process import KINDS
-from pidgate.sandbox.kafka import Cluster
+from tools.bench.loads.bulk import BulkPlan, fill
+from tools.bench.loads.client import Through, create_topic
+from tools.bench.loads.process import KINDS
+from tools.sandbox.kafka import Cluster
 
 pytestmark = pytest.mark.kafka
 

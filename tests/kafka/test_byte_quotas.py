@@ -19,12 +19,6 @@ from typing import Any
 
 import pytest
 
-from pidgate.sandbox.gateway import GatewayProcess
-from pidgate.sandbox.journal import Outcome, ProducerJournal
-from pidgate.sandbox.kafka import Cluster
-from pidgate.sandbox.log_checker import check, read_log
-from pidgate.sandbox.spec import SASL_PLAINTEXT
-from pidgate.sandbox.topics import create_topic
 from tests.kafka.test_proxy_identity import plain
 from tests.support.byte_quotas import FetchOf, Moment, appended, by_second, fill, steady, topic_id_of
 from tests.support.clients.load import Load, Login
@@ -34,6 +28,12 @@ from tests.support.paced_consumer import PacedConsumer
 from tests.support.raw import RawClient
 from tests.support.running_producers import check_exactly_once, next_value
 from tests.support.swarm import SwarmProducer, started
+from tools.sandbox.gateway import GatewayProcess
+from tools.sandbox.journal import Outcome, ProducerJournal
+from tools.sandbox.kafka import Cluster
+from tools.sandbox.log_checker import check, read_log
+from tools.sandbox.spec import SASL_PLAINTEXT
+from tools.sandbox.topics import create_topic
 
 pytestmark = pytest.mark.kafka
 

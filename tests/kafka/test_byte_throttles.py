@@ -15,9 +15,6 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from pidgate.sandbox.gateway import GatewayProcess
-from pidgate.sandbox.kafka import Cluster
-from pidgate.sandbox.topics import create_topic
 from tests.kafka.test_proxy_apis import await_coordinator
 from tests.support import share_group
 from tests.support.byte_quotas import (
@@ -39,6 +36,9 @@ from tests.support.byte_quotas import (
     wait_for_answer_ms,
 )
 from tests.support.raw import RawClient, decoded, request
+from tools.sandbox.gateway import GatewayProcess
+from tools.sandbox.kafka import Cluster
+from tools.sandbox.topics import create_topic
 
 pytestmark = pytest.mark.kafka
 

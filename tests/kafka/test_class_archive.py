@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from pidgate.sandbox import tools
-from pidgate.sandbox.jars import NEWEST, OLDEST
-from pidgate.sandbox.tools import JavaTools
 from tests.support import class_archive
+from tools.sandbox import tools
+from tools.sandbox.jars import NEWEST, OLDEST
+from tools.sandbox.tools import JavaTools
 
 pytestmark = pytest.mark.kafka
 

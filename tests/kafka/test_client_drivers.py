@@ -4,13 +4,13 @@ from collections.abc import Callable
 
 import pytest
 
-from pidgate.sandbox.journal import Outcome
-from pidgate.sandbox.kafka import Cluster
-from pidgate.sandbox.log_checker import check, read_log
-from pidgate.sandbox.topics import create_topic
 from tests.support.clients.load import ABORTED, Load, Login, Wish
 from tests.support.clients.process import ClientProcess
 from tests.support.log_checks import raise_if_bad
+from tools.sandbox.journal import Outcome
+from tools.sandbox.kafka import Cluster
+from tools.sandbox.log_checker import check, read_log
+from tools.sandbox.topics import create_topic
 
 pytestmark = pytest.mark.kafka
 

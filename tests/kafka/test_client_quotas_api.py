@@ -21,11 +21,6 @@ from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
 from pidgate.protocol import client_quotas as wire
 from pidgate.protocol.work import MOST_ELEMENTS
-from pidgate.sandbox.gateway import GatewayProcess
-from pidgate.sandbox.jars import NEWEST, OLDEST
-from pidgate.sandbox.kafka import Cluster
-from pidgate.sandbox.spec import SASL_PLAINTEXT, ClusterSpec
-from pidgate.sandbox.topics import create_topic
 from tests.support.client_quotas import (
     ALTER,
     ANY,
@@ -48,6 +43,11 @@ from tests.support.clients.load import Login
 from tests.support.frames import produce_request, record_batch
 from tests.support.raw import Closed, RawClient, decoded, request
 from tests.support.running_producers import until
+from tools.sandbox.gateway import GatewayProcess
+from tools.sandbox.jars import NEWEST, OLDEST
+from tools.sandbox.kafka import Cluster
+from tools.sandbox.spec import SASL_PLAINTEXT, ClusterSpec
+from tools.sandbox.topics import create_topic
 
 pytestmark = pytest.mark.kafka
 

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from pidgate.sandbox.kafka import Cluster
 from tests.clients.refusal import RefusedClient, assert_good, refused_clients
 from tests.clients.roster import CLIENTS, SHORT, Client
+from tools.sandbox.kafka import Cluster
 
 pytestmark = pytest.mark.kafka
 

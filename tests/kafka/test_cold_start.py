@@ -12,9 +12,6 @@ from typing import Any
 
 import pytest
 
-from pidgate.sandbox.gateway import GatewayProcess
-from pidgate.sandbox.kafka import Cluster
-from pidgate.sandbox.topics import create_topic
 from tests.support.filled_topic import fill
 from tests.support.running_producers import (
     admitted,
@@ -29,6 +26,9 @@ from tests.support.running_producers import (
     tokens,
 )
 from tests.support.swarm import SwarmProducer, started
+from tools.sandbox.gateway import GatewayProcess
+from tools.sandbox.kafka import Cluster
+from tools.sandbox.topics import create_topic
 
 pytestmark = pytest.mark.kafka
 

@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from pidgate.sandbox import guard
-from pidgate.sandbox.demo.segments import read_topic
-from pidgate.sandbox.journal import Outcome, ProducerJournal
-from pidgate.sandbox.kafka import Cluster
-from pidgate.sandbox.log_checker import check, read_log
-from pidgate.sandbox.producers.batch_journal import BatchJournal
-from pidgate.sandbox.spec import PLAINTEXT, SASL_PLAINTEXT
-from pidgate.sandbox.topics import create_topic
 from tests.support.log_checks import raise_if_bad
+from tools.sandbox import guard
+from tools.sandbox.demo.segments import read_topic
+from tools.sandbox.journal import Outcome, ProducerJournal
+from tools.sandbox.kafka import Cluster
+from tools.sandbox.log_checker import check, read_log
+from tools.sandbox.producers.batch_journal import BatchJournal
+from tools.sandbox.spec import PLAINTEXT, SASL_PLAINTEXT
+from tools.sandbox.topics import create_topic
 
 ROOT = Path(__file__).parents[2]
 
@@ -29,7 +29,7 @@ def demo(directory: Path, *arguments: str) -> tuple[int, str, dict[str, Any]]:
     """Exit code, output and summary of one run; its temporary files stay below the directory."""
     path = directory / "demo-summary.json"
     done = subprocess.run(
-        [sys.executable, "-m", "pidgate.sandbox.demo", "--summary", str(path), *arguments],
+        [sys.executable, "-m", "tools.sandbox.demo", "--summary", str(path), *arguments],
         cwd=ROOT,
         env=os.environ | {"TMPDIR": str(directory)},
         capture_output=True,
@@ -91,7 +91,7 @@ def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
             sys.executable,
             "-u",
             "-m",
-            "pidgate.sandbox.demo",
+            "tools.sandbox.demo",
             "--summary",
             str(tmp_path / "demo-summary.json"),
         ],
@@ -190,7 +190,7 @@ def login(cluster: Cluster) -> list[str]:
 
 def play(*arguments: str, until: Callable[[], bool]) -> None:
     """Run one of the producers until something has happened, then let it end as it is meant to."""
-    process = guard.spawn([sys.executable, "-m", f"pidgate.sandbox.producers.{arguments[0]}", *arguments[1:]])
+    process = guard.spawn([sys.executable, "-m", f"tools.sandbox.producers.{arguments[0]}", *arguments[1:]])
     give_up_s = time.monotonic() + 60
     while not until() and process.poll() is None and time.monotonic() < give_up_s:
         time.sleep(0.05)
@@ -206,7 +206,7 @@ def written(path: Path) -> str:
 def test_a_quota_that_is_none_is_told_at_once() -> None:
     for quota in ("many", "-1", "1/0"):
         done = subprocess.run(
-            [sys.executable, "-m", "pidgate.sandbox.demo", f"--quota={quota}"],
+            [sys.executable, "-m", "tools.sandbox.demo", f"--quota={quota}"],
             cwd=ROOT,
             capture_output=True,
             text=True,

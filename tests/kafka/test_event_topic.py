@@ -29,11 +29,11 @@ from pidgate.gateway.topics.follower import EventFollower, EventRecord, StartAt
 from pidgate.gateway.topics.own_client import OwnClient
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, Quotas, UserQuota
-from pidgate.sandbox.kafka import Cluster
-from pidgate.sandbox.spec import SASL_PLAINTEXT, ClusterSpec
-from pidgate.sandbox.topics import create_topic
 from tests.support.machine import here_s
 from tests.unit.gateway.state.test_decision_scan import decision
+from tools.sandbox.kafka import Cluster
+from tools.sandbox.spec import SASL_PLAINTEXT, ClusterSpec
+from tools.sandbox.topics import create_topic
 
 pytestmark = pytest.mark.kafka
 

@@ -24,15 +24,15 @@ from pidgate.events.definitions import (
     TopologyEvent,
 )
 from pidgate.events.reading import from_json
-from pidgate.sandbox.gateway import GatewayProcess
-from pidgate.sandbox.kafka import Cluster
-from pidgate.sandbox.spec import SASL_PLAINTEXT
-from pidgate.sandbox.topics import create_topic
 from tests.support.clients.load import Load, Login
 from tests.support.clients.process import ClientProcess
 from tests.support.frames import produce_request, record_batch
 from tests.support.raw import RawClient, decoded, request
 from tests.support.topic_values import every_value
+from tools.sandbox.gateway import GatewayProcess
+from tools.sandbox.kafka import Cluster
+from tools.sandbox.spec import SASL_PLAINTEXT
+from tools.sandbox.topics import create_topic
 
 pytestmark = pytest.mark.kafka
 

@@ -13,14 +13,14 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.errors import TopicAuthorizationFailedError as AiokafkaNotAuthorized
 
 from pidgate.protocol import codec
-from pidgate.sandbox.gateway import GatewayProcess
-from pidgate.sandbox.jars import NEWEST, OLDEST
-from pidgate.sandbox.kafka import Cluster
-from pidgate.sandbox.log_checker import read_log
-from pidgate.sandbox.spec import ClusterSpec
-from pidgate.sandbox.topics import create_topic
 from tests.support.frames import produce_request, record_batch
 from tests.support.raw import RawClient, decoded
+from tools.sandbox.gateway import GatewayProcess
+from tools.sandbox.jars import NEWEST, OLDEST
+from tools.sandbox.kafka import Cluster
+from tools.sandbox.log_checker import read_log
+from tools.sandbox.spec import ClusterSpec
+from tools.sandbox.topics import create_topic
 
 pytestmark = pytest.mark.kafka
 

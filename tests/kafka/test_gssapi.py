@@ -9,19 +9,19 @@ import pytest
 import yaml
 
 from pidgate.quota.entities import shown, unidentified
-from pidgate.sandbox.errors import JavaNotFound
-from pidgate.sandbox.gateway import GatewayProcess
-from pidgate.sandbox.jars import NEWEST
-from pidgate.sandbox.java import java_for
-from pidgate.sandbox.journal import Outcome
-from pidgate.sandbox.kafka import Cluster
-from pidgate.sandbox.spec import SASL_PLAINTEXT, SUPER_USER, ClusterSpec
-from pidgate.sandbox.tools import QUICK_TO_START
-from pidgate.sandbox.topics import create_topic
 from tests.support import kerberos
 from tests.support.clients.load import Load, Login
 from tests.support.clients.process import ClientFailed, ClientProcess
 from tests.support.kerberos import Kdc
+from tools.sandbox.errors import JavaNotFound
+from tools.sandbox.gateway import GatewayProcess
+from tools.sandbox.jars import NEWEST
+from tools.sandbox.java import java_for
+from tools.sandbox.journal import Outcome
+from tools.sandbox.kafka import Cluster
+from tools.sandbox.spec import SASL_PLAINTEXT, SUPER_USER, ClusterSpec
+from tools.sandbox.tools import QUICK_TO_START
+from tools.sandbox.topics import create_topic
 
 pytestmark = [pytest.mark.kafka, pytest.mark.nightly]
 

@@ -4,14 +4,14 @@ from collections.abc import Callable
 
 import pytest
 
-from pidgate.sandbox.kafka import Cluster
-from pidgate.sandbox.log_checker import check, read_log
-from pidgate.sandbox.performance import consume_performance, produce_performance
-from pidgate.sandbox.topics import create_topic
 from tests.support.clients import java_tools
 from tests.support.clients.load import Load, Login
 from tests.support.clients.process import ClientProcess
 from tests.support.log_checks import raise_if_bad
+from tools.sandbox.kafka import Cluster
+from tools.sandbox.log_checker import check, read_log
+from tools.sandbox.performance import consume_performance, produce_performance
+from tools.sandbox.topics import create_topic
 
 pytestmark = pytest.mark.kafka
 

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from pidgate.sandbox.gateway import GatewayProcess
-from pidgate.sandbox.kafka import Cluster
-from pidgate.sandbox.log_checker import read_log
-from pidgate.sandbox.spec import SASL_PLAINTEXT
-from pidgate.sandbox.topics import create_topic
-from pidgate.sandbox.wire import ProducerStates
+from tools.sandbox.gateway import GatewayProcess
+from tools.sandbox.kafka import Cluster
+from tools.sandbox.log_checker import read_log
+from tools.sandbox.spec import SASL_PLAINTEXT
+from tools.sandbox.topics import create_topic
+from tools.sandbox.wire import ProducerStates
 
 pytestmark = pytest.mark.kafka
 

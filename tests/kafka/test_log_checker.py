@@ -5,11 +5,11 @@ from collections.abc import Callable
 import pytest
 from confluent_kafka import KafkaException, Producer
 
-from pidgate.sandbox.journal import ProducerJournal, record_value
-from pidgate.sandbox.kafka import Cluster
-from pidgate.sandbox.log_checker import check, read_log
-from pidgate.sandbox.topics import create_topic
 from tests.support.log_checks import LogCheckFailed, raise_if_bad
+from tools.sandbox.journal import ProducerJournal, record_value
+from tools.sandbox.kafka import Cluster
+from tools.sandbox.log_checker import check, read_log
+from tools.sandbox.topics import create_topic
 
 pytestmark = pytest.mark.kafka
 

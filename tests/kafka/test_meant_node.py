@@ -9,10 +9,10 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from pidgate.protocol.messages import METADATA
-from pidgate.sandbox.gateway import GatewayProcess
-from pidgate.sandbox.kafka import Cluster
 from tests.support.meant_node import api_versions, meant
 from tests.support.raw import RawClient
+from tools.sandbox.gateway import GatewayProcess
+from tools.sandbox.kafka import Cluster
 
 pytestmark = pytest.mark.kafka
 

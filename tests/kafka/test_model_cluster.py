@@ -25,9 +25,6 @@ import pytest
 
 from pidgate.load.connection import ConnectionLost
 from pidgate.protocol import messages
-from pidgate.sandbox.gateway import GatewayProcess
-from pidgate.sandbox.kafka import Cluster
-from pidgate.sandbox.topics import create_topic
 from tests.simulator.brokers.batches import HEAD_BYTES, BatchHead, read_batch
 from tests.simulator.brokers.caller import Caller
 from tests.simulator.brokers.cluster import ModelCluster
@@ -37,6 +34,9 @@ from tests.simulator.brokers.through_a_gateway import SimulatedGatewayClient
 from tests.simulator.machine import Machine
 from tests.support.broker_logs import fetched, whole_batches
 from tests.support.raw import RawClient
+from tools.sandbox.gateway import GatewayProcess
+from tools.sandbox.kafka import Cluster
+from tools.sandbox.topics import create_topic
 
 pytestmark = pytest.mark.kafka
 

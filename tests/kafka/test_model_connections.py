@@ -8,12 +8,12 @@ from collections.abc import Sequence
 import pytest
 
 from pidgate.protocol.record_batch import record_batch
-from pidgate.sandbox.kafka import Cluster
-from pidgate.sandbox.topics import create_topic
 from tests.simulator.brokers.cluster import ModelCluster
 from tests.simulator.brokers.replies import Later
 from tests.simulator.brokers.sessions import Closed, ClosedAfter, Listener
 from tests.support import raw
+from tools.sandbox.kafka import Cluster
+from tools.sandbox.topics import create_topic
 
 pytestmark = pytest.mark.kafka
 

@@ -26,9 +26,6 @@ from pidgate.cli.admin_client import Gateway as AdminClient
 from pidgate.gateway.config.local_token import token_of
 from pidgate.load.connection import ConnectionLost
 from pidgate.protocol.headers import peek_request
-from pidgate.sandbox.gateway import GatewayProcess
-from pidgate.sandbox.kafka import Cluster
-from pidgate.sandbox.topics import create_topic
 from tests.simulator.brokers.batches import BatchHead, read_batch
 from tests.simulator.brokers.wire import read_produce
 from tests.simulator.clients import frames
@@ -39,6 +36,9 @@ from tests.simulator.story import setting
 from tests.simulator.world import TOPIC
 from tests.support.broker_logs import fetched, whole_batches
 from tests.support.raw import RawClient
+from tools.sandbox.gateway import GatewayProcess
+from tools.sandbox.kafka import Cluster
+from tools.sandbox.topics import create_topic
 
 pytestmark = pytest.mark.kafka
 

@@ -11,15 +11,15 @@ import pytest
 import yaml
 from confluent_kafka import Producer
 
-from pidgate.sandbox.certificates import Authority
-from pidgate.sandbox.gateway import GatewayProcess
-from pidgate.sandbox.kafka import Cluster
-from pidgate.sandbox.spec import SASL_PLAINTEXT, SASL_SSL, ClusterSpec, Tls
-from pidgate.sandbox.topics import create_topic
 from tests.support.bearer import FAR_FUTURE_S, bearer, broker_properties, jwt
 from tests.support.frames import produce_request, record_batch
 from tests.support.raw import RawClient, decoded, request
 from tests.support.tls_examples import TLS_FILES, write_tls_files
+from tools.sandbox.certificates import Authority
+from tools.sandbox.gateway import GatewayProcess
+from tools.sandbox.kafka import Cluster
+from tools.sandbox.spec import SASL_PLAINTEXT, SASL_SSL, ClusterSpec, Tls
+from tools.sandbox.topics import create_topic
 
 pytestmark = pytest.mark.kafka
 

@@ -20,12 +20,12 @@ from pidgate.load.exchanges import hello, init_producer_id
 from pidgate.protocol.errors import ErrorCode
 from pidgate.protocol.producer_requests import produce_answer, produce_request
 from pidgate.protocol.record_batch import RecordBatch
-from pidgate.sandbox.gateway import GatewayProcess
-from pidgate.sandbox.kafka import Cluster
-from pidgate.sandbox.log_checker import read_log
-from pidgate.sandbox.topics import create_topic
 from tests.hostile.cost import memory_bytes
 from tests.support.raw import address_of
+from tools.sandbox.gateway import GatewayProcess
+from tools.sandbox.kafka import Cluster
+from tools.sandbox.log_checker import read_log
+from tools.sandbox.topics import create_topic
 
 pytestmark = pytest.mark.kafka
 

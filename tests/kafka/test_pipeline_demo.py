@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from pidgate.sandbox.demo.findings import BystanderSaw
-from pidgate.sandbox.journal import ProducerJournal, record_value, whole_lines
-from pidgate.sandbox.log_checker import LogRecord
-from pidgate.sandbox.pipeline_demo.acts import ActEvidence
-from pidgate.sandbox.pipeline_demo.checks import Evidence, at_most, first_finding, rate_of, verify
-from pidgate.sandbox.pipeline_demo.plan import HEALTHY
-from pidgate.sandbox.producers.batch_journal import BatchJournal, JournalWriter
+from tools.sandbox.demo.findings import BystanderSaw
+from tools.sandbox.journal import ProducerJournal, record_value, whole_lines
+from tools.sandbox.log_checker import LogRecord
+from tools.sandbox.pipeline_demo.acts import ActEvidence
+from tools.sandbox.pipeline_demo.checks import Evidence, at_most, first_finding, rate_of, verify
+from tools.sandbox.pipeline_demo.plan import HEALTHY
+from tools.sandbox.producers.batch_journal import BatchJournal, JournalWriter
 
 ROOT = Path(__file__).parents[2]
 FINDING = "mallory (mallory-etl) opens a new producer for each batch: 60 new ids"
@@ -31,7 +31,7 @@ FINDING = "mallory (mallory-etl) opens a new producer for each batch: 60 new ids
 def test_the_rogue_is_named_and_held_and_nobody_else_is_harmed(tmp_path: Path) -> None:
     report = tmp_path / "report.html"
     done = subprocess.run(
-        [sys.executable, "-m", "pidgate.sandbox.pipeline_demo", "--seconds", "20", "--report", str(report)],
+        [sys.executable, "-m", "tools.sandbox.pipeline_demo", "--seconds", "20", "--report", str(report)],
         cwd=ROOT,
         env=os.environ | {"TMPDIR": str(tmp_path)},
         capture_output=True,

@@ -15,16 +15,16 @@ from uuid import UUID
 
 import pytest
 
-from pidgate.sandbox.gateway import GatewayProcess
-from pidgate.sandbox.kafka import Cluster
-from pidgate.sandbox.log_checker import check, read_log
-from pidgate.sandbox.topics import create_topic
 from tests.kafka.conftest import DISTINCTIVE_HOST
 from tests.support.clients.load import Load, Wish
 from tests.support.clients.process import ClientProcess
 from tests.support.frames import record_batch
 from tests.support.log_checks import raise_if_bad
 from tests.support.raw import RawClient
+from tools.sandbox.gateway import GatewayProcess
+from tools.sandbox.kafka import Cluster
+from tools.sandbox.log_checker import check, read_log
+from tools.sandbox.topics import create_topic
 
 pytestmark = pytest.mark.kafka
 

@@ -8,11 +8,11 @@ from uuid import UUID
 import pytest
 
 from pidgate.protocol.versions import SPOKEN, cap
-from pidgate.sandbox.gateway import GatewayProcess
-from pidgate.sandbox.kafka import Cluster
-from pidgate.sandbox.topics import create_topic
 from tests.support.api_bodies import VOLATILE, Scene, bodies
 from tests.support.raw import CORRELATION_ID, Closed, RawClient, decoded, request
+from tools.sandbox.gateway import GatewayProcess
+from tools.sandbox.kafka import Cluster
+from tools.sandbox.topics import create_topic
 
 pytestmark = pytest.mark.kafka
 

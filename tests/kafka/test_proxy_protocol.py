@@ -15,18 +15,18 @@ import pytest
 import yaml
 
 from pidgate.protocol import messages
-from pidgate.sandbox import guard
-from pidgate.sandbox.gateway import GatewayProcess
-from pidgate.sandbox.kafka import Cluster
-from pidgate.sandbox.log_checker import check, read_log
-from pidgate.sandbox.ports import free_port
-from pidgate.sandbox.spec import PROXIED, ClusterSpec
-from pidgate.sandbox.topics import create_topic
 from tests.support import raw
 from tests.support.clients.load import Load
 from tests.support.clients.process import ClientProcess
 from tests.support.log_checks import raise_if_bad
 from tests.support.proxy_relay import ProxyRelay
+from tools.sandbox import guard
+from tools.sandbox.gateway import GatewayProcess
+from tools.sandbox.kafka import Cluster
+from tools.sandbox.log_checker import check, read_log
+from tools.sandbox.ports import free_port
+from tools.sandbox.spec import PROXIED, ClusterSpec
+from tools.sandbox.topics import create_topic
 
 pytestmark = pytest.mark.kafka
 

@@ -14,11 +14,6 @@ from typing import Any, Final
 
 import pytest
 
-from pidgate.sandbox.gateway import GatewayProcess
-from pidgate.sandbox.kafka import Cluster
-from pidgate.sandbox.log_checker import check, read_log
-from pidgate.sandbox.spec import ClusterSpec
-from pidgate.sandbox.topics import create_topic
 from tests.support.clients.load import Load
 from tests.support.clients.process import ClientProcess
 from tests.support.command_line import typed
@@ -27,6 +22,11 @@ from tests.support.log_checks import raise_if_bad
 from tests.support.running_producers import until
 from tests.support.swarm import Sent, SwarmProducer
 from tests.support.wire import NOT_ENOUGH_REPLICAS
+from tools.sandbox.gateway import GatewayProcess
+from tools.sandbox.kafka import Cluster
+from tools.sandbox.log_checker import check, read_log
+from tools.sandbox.spec import ClusterSpec
+from tools.sandbox.topics import create_topic
 
 pytestmark = pytest.mark.kafka
 

@@ -22,14 +22,14 @@ from pidgate.load.context import take_id
 from pidgate.load.exchanges import produce
 from pidgate.load.tally import Tally
 from pidgate.protocol.record_batch import record_batch
-from pidgate.sandbox import guard
-from pidgate.sandbox.gateway import GatewayProcess
-from pidgate.sandbox.journal import Outcome, ProducerJournal
-from pidgate.sandbox.kafka import Cluster
-from pidgate.sandbox.topics import create_topic
 from tests.support.clients.load import Load
 from tests.support.clients.process import ClientProcess
 from tests.support.raw import RawClient
+from tools.sandbox import guard
+from tools.sandbox.gateway import GatewayProcess
+from tools.sandbox.journal import Outcome, ProducerJournal
+from tools.sandbox.kafka import Cluster
+from tools.sandbox.topics import create_topic
 
 pytestmark = pytest.mark.kafka
 

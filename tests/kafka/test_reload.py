@@ -26,16 +26,16 @@ from pidgate.load.exchanges import produce
 from pidgate.load.tally import Tally
 from pidgate.protocol.errors import ErrorCode
 from pidgate.protocol.record_batch import record_batch
-from pidgate.sandbox.gateway import GatewayProcess
-from pidgate.sandbox.kafka import Cluster
-from pidgate.sandbox.log_checker import check, read_log
-from pidgate.sandbox.topics import create_topic
 from tests.support.clients.load import Load
 from tests.support.clients.process import ClientProcess
 from tests.support.log_checks import raise_if_bad
 from tests.support.running_producers import USER, tokens, until
 from tests.support.swarm import started
 from tests.support.workers import wait_for_workers
+from tools.sandbox.gateway import GatewayProcess
+from tools.sandbox.kafka import Cluster
+from tools.sandbox.log_checker import check, read_log
+from tools.sandbox.topics import create_topic
 
 pytestmark = pytest.mark.kafka
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from pidgate.sandbox.kafka import Cluster
-from pidgate.sandbox.log_checker import read_log
 from tests.support.kill_load import LOST_MS, KillLoad
+from tools.sandbox.kafka import Cluster
+from tools.sandbox.log_checker import read_log
 
 pytestmark = pytest.mark.kafka
 

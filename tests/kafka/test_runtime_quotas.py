@@ -38,17 +38,17 @@ from pidgate.gateway.topics.own_client import OwnClient
 from pidgate.quota.changes import Action, Change, Command, CommandType, Setting, Target
 from pidgate.quota.entities import resolve
 from pidgate.quota.settings import Mode, Quotas
-from pidgate.sandbox.gateway import GatewayProcess
-from pidgate.sandbox.kafka import Cluster
-from pidgate.sandbox.log_checker import read_log
-from pidgate.sandbox.spec import ClusterSpec
-from pidgate.sandbox.topics import create_topic
-from pidgate.sandbox.wire import ProducerStates
 from tests.support.running_producers import until as until_true
 from tests.support.swarm import SwarmProducer
 from tests.support.transactional_ids import is_refused
 from tests.support.wire import NOT_ENOUGH_REPLICAS
 from tests.unit.gateway.quotas.test_change_log import ByWallClock
+from tools.sandbox.gateway import GatewayProcess
+from tools.sandbox.kafka import Cluster
+from tools.sandbox.log_checker import read_log
+from tools.sandbox.spec import ClusterSpec
+from tools.sandbox.topics import create_topic
+from tools.sandbox.wire import ProducerStates
 
 pytestmark = pytest.mark.kafka
 

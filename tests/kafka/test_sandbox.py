@@ -14,14 +14,14 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from confluent_kafka.admin import AdminClient
 
-from pidgate.sandbox.errors import ClusterNotReady, ToolFailed
-from pidgate.sandbox.journal import ProducerJournal, record_value
-from pidgate.sandbox.kafka import Cluster
-from pidgate.sandbox.log_checker import check, read_log
-from pidgate.sandbox.spec import SASL_PLAINTEXT, ClusterSpec
-from pidgate.sandbox.topics import create_topic
 from tests.support.clusters import Choice, Kind
 from tests.support.log_checks import raise_if_bad
+from tools.sandbox.errors import ClusterNotReady, ToolFailed
+from tools.sandbox.journal import ProducerJournal, record_value
+from tools.sandbox.kafka import Cluster
+from tools.sandbox.log_checker import check, read_log
+from tools.sandbox.spec import SASL_PLAINTEXT, ClusterSpec
+from tools.sandbox.topics import create_topic
 
 pytestmark = pytest.mark.kafka
 
@@ -227,7 +227,7 @@ class TestNothingIsLeftBehind:
 
     def _start(self) -> tuple[subprocess.Popen[str], Path, str]:
         parent = subprocess.Popen(
-            [sys.executable, "-m", "pidgate.sandbox"],
+            [sys.executable, "-m", "tools.sandbox"],
             stdout=subprocess.PIPE,
             text=True,
             start_new_session=True,

@@ -20,13 +20,13 @@ import pytest
 
 from pidgate.protocol import delegation_tokens
 from pidgate.protocol.delegation_tokens import NewToken
-from pidgate.sandbox.gateway import GatewayProcess
-from pidgate.sandbox.kafka import Cluster
-from pidgate.sandbox.log_checker import read_log
-from pidgate.sandbox.spec import SASL_PLAINTEXT, SUPER_USER, ClusterSpec
 from tests.support.bearer import bearer, jwt
 from tests.support.raw import Closed, RawClient, request
 from tests.support.scram import scram_login
+from tools.sandbox.gateway import GatewayProcess
+from tools.sandbox.kafka import Cluster
+from tools.sandbox.log_checker import read_log
+from tools.sandbox.spec import SASL_PLAINTEXT, SUPER_USER, ClusterSpec
 
 pytestmark = [pytest.mark.kafka, pytest.mark.nightly]
 

@@ -24,12 +24,12 @@ from confluent_kafka import Consumer, KafkaError, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from pidgate.sandbox.certificates import Authority, Pair
-from pidgate.sandbox.gateway import GatewayProcess
-from pidgate.sandbox.kafka import Cluster
-from pidgate.sandbox.spec import PLAINTEXT, SASL_PLAINTEXT, SASL_SSL, SSL
-from pidgate.sandbox.topics import create_topic
 from tests.support.tls_examples import TLS_FILES, write_tls_files
+from tools.sandbox.certificates import Authority, Pair
+from tools.sandbox.gateway import GatewayProcess
+from tools.sandbox.kafka import Cluster
+from tools.sandbox.spec import PLAINTEXT, SASL_PLAINTEXT, SASL_SSL, SSL
+from tools.sandbox.topics import create_topic
 
 pytestmark = pytest.mark.kafka
 

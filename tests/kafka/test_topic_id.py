@@ -15,8 +15,8 @@ from pidgate.gateway.config.settings import SaslSettings
 from pidgate.gateway.state.events_topic import EventTopic
 from pidgate.gateway.topics import gateway_topic
 from pidgate.gateway.topics.own_client import OwnClient
-from pidgate.sandbox.kafka import Cluster
-from pidgate.sandbox.spec import SASL_PLAINTEXT
+from tools.sandbox.kafka import Cluster
+from tools.sandbox.spec import SASL_PLAINTEXT
 
 pytestmark = pytest.mark.kafka
 

@@ -16,15 +16,15 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionType
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
-from pidgate.sandbox.certificates import Authority, Pair
-from pidgate.sandbox.gateway import GatewayProcess
-from pidgate.sandbox.kafka import Cluster
-from pidgate.sandbox.log_checker import read_log
-from pidgate.sandbox.spec import SASL_PLAINTEXT, SASL_SSL, SUPER_USER, ClusterSpec, Tls
-from pidgate.sandbox.topics import create_topic
 from tests.support.clients import java_tools
 from tests.support.clients.load import Login
 from tests.support.tls_examples import TLS_FILES, write_tls_files
+from tools.sandbox.certificates import Authority, Pair
+from tools.sandbox.gateway import GatewayProcess
+from tools.sandbox.kafka import Cluster
+from tools.sandbox.log_checker import read_log
+from tools.sandbox.spec import SASL_PLAINTEXT, SASL_SSL, SUPER_USER, ClusterSpec, Tls
+from tools.sandbox.topics import create_topic
 
 pytestmark = pytest.mark.kafka
 

@@ -20,11 +20,11 @@ from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
 from pidgate.events.definitions import Event
 from pidgate.events.writing import key_of, to_json
-from pidgate.sandbox.gateway import GatewayProcess
-from pidgate.sandbox.kafka import Cluster
-from pidgate.sandbox.spec import SASL_PLAINTEXT
-from pidgate.sandbox.topics import create_topic
 from tests.support.who_events import HOUR_MS, Client, Stream
+from tools.sandbox.gateway import GatewayProcess
+from tools.sandbox.kafka import Cluster
+from tools.sandbox.spec import SASL_PLAINTEXT
+from tools.sandbox.topics import create_topic
 
 pytestmark = pytest.mark.kafka
 

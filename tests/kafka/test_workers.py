@@ -10,13 +10,13 @@ from collections.abc import Callable
 
 import pytest
 
-from pidgate.sandbox.gateway import GatewayProcess
-from pidgate.sandbox.kafka import Cluster
-from pidgate.sandbox.log_checker import read_log
-from pidgate.sandbox.topics import create_topic
 from tests.hostile.cost import is_running
 from tests.support.swarm import SwarmProducer, started
 from tests.support.workers import wait_for_workers
+from tools.sandbox.gateway import GatewayProcess
+from tools.sandbox.kafka import Cluster
+from tools.sandbox.log_checker import read_log
+from tools.sandbox.topics import create_topic
 
 pytestmark = pytest.mark.kafka
 

@@ -14,7 +14,7 @@ import pytest
 from pidgate.pipeline.errors import JavaUnfit
 from pidgate.pipeline.session import java_home
 from pidgate.pipeline.tables import Tables
-from pidgate.sandbox.pipeline_demo.plan import BRIEF_SPARK
+from tools.sandbox.pipeline_demo.plan import BRIEF_SPARK
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

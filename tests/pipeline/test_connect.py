@@ -19,13 +19,13 @@ from pidgate.events.definitions import Event
 from pidgate.events.writing import key_of, to_json
 from pidgate.pipeline.session import java_home
 from pidgate.pipeline.tables import Tables
-from pidgate.sandbox import guard
-from pidgate.sandbox.kafka import Cluster
-from pidgate.sandbox.ports import free_port
-from pidgate.sandbox.spec import ClusterSpec
-from pidgate.sandbox.topics import create_topic
 from tests.pipeline.conftest import PARTITIONS, ROOT
 from tests.pipeline.jobs import running_job
+from tools.sandbox import guard
+from tools.sandbox.kafka import Cluster
+from tools.sandbox.ports import free_port
+from tools.sandbox.spec import ClusterSpec
+from tools.sandbox.topics import create_topic
 
 PATIENCE_S = 120.0
 TOPIC = "events-of-connect"

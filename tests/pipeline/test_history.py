@@ -15,12 +15,12 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from pidgate.events.definitions import EVENT_TYPES
 from pidgate.events.patterns import HARMFUL, Pattern
-from pidgate.history import events_of_day, job, loops
-from pidgate.history.cast import STORIES, cast
-from pidgate.history.events_of_day import DayTables, tables_of
-from pidgate.history.world import DAY_MS, REMEMBER_MS, World, dice
 from pidgate.pipeline.offenders.rules import PATTERNS
 from pidgate.pipeline.schemas import table_schema
+from tools.history import events_of_day, job, loops
+from tools.history.cast import STORIES, cast
+from tools.history.events_of_day import DayTables, tables_of
+from tools.history.world import DAY_MS, REMEMBER_MS, World, dice
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

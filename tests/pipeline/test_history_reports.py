@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from pidgate.events.patterns import HARMFUL, Pattern
-from pidgate.history import reported_clients, reports
-from pidgate.history.events_of_day import DayTables, tables_of
-from pidgate.history.lives import Lives, chosen, in_order
-from pidgate.history.reported_clients import REPORTS
-from pidgate.history.world import DAY_MS, Fleet, World
 from pidgate.pipeline.offenders.rules import PATTERNS
+from tools.history import reported_clients, reports
+from tools.history.events_of_day import DayTables, tables_of
+from tools.history.lives import Lives, chosen, in_order
+from tools.history.reported_clients import REPORTS
+from tools.history.world import DAY_MS, Fleet, World
 
 END_MS = 1_795_219_200_000  # 2026-11-21
 DAYS = 10

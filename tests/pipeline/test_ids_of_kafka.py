@@ -17,12 +17,12 @@ from pidgate.load.context import take_id
 from pidgate.load.tally import Tally
 from pidgate.pipeline.ids import BLOCK, epochs, id_blocks
 from pidgate.pipeline.schemas import event_schema, table_schema
-from pidgate.sandbox.gateway import GatewayProcess
-from pidgate.sandbox.kafka import Cluster
-from pidgate.sandbox.spec import ClusterSpec
-from pidgate.sandbox.topics import create_topic
 from tests.pipeline.made_events import event, write_events
 from tests.support.topic_values import every_value
+from tools.sandbox.gateway import GatewayProcess
+from tools.sandbox.kafka import Cluster
+from tools.sandbox.spec import ClusterSpec
+from tools.sandbox.topics import create_topic
 
 if TYPE_CHECKING:
     from pidgate.pipeline.tables import Tables

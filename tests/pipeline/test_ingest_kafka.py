@@ -29,11 +29,11 @@ from pidgate.pipeline.ingest.loop import How, Ingest
 from pidgate.pipeline.ingest.records import Source, Span
 from pidgate.pipeline.ingest.topic import Topic
 from pidgate.pipeline.tables import Tables
-from pidgate.sandbox.kafka import Cluster
-from pidgate.sandbox.spec import SASL_PLAINTEXT, ClusterSpec
-from pidgate.sandbox.topics import create_topic
 from tests.pipeline.jobs import running_job
 from tests.unit.events.made_up import a_decision
+from tools.sandbox.kafka import Cluster
+from tools.sandbox.spec import SASL_PLAINTEXT, ClusterSpec
+from tools.sandbox.topics import create_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -23,8 +23,8 @@ import yaml
 
 from pidgate.pipeline.errors import JavaUnfit
 from pidgate.pipeline.session import java_home
-from pidgate.sandbox import guard
-from pidgate.sandbox.ports import free_port
+from tools.sandbox import guard
+from tools.sandbox.ports import free_port
 
 pytestmark = [
     pytest.mark.faults,
@@ -235,7 +235,7 @@ def test_recommendations_on_a_cluster_are_those_of_this_machine(cluster: Standal
     asked = ("recommend", "--tables", str(tables), "--candidates", "5,20,100")
     written = tables / "recommended" / "quotas.yaml"
     size = ("--users", "12", "--days", "8", "--events", "60000", "--seed", "5")
-    made = [sys.executable, "-m", "pidgate.history", "--tables", str(tables), *size]
+    made = [sys.executable, "-m", "tools.history", "--tables", str(tables), *size]
     subprocess.run(made, cwd=ROOT, check=True, timeout=600)
     cluster.submit(job, "offenders", "--tables", str(tables))
     cluster.submit(job, *asked)

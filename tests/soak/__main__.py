@@ -1,6 +1,6 @@
 """`make soak HOURS=2`: a gateway under mixed clients for so long; exit code 1 when something grew, was lost or failed.
 
-Writes its samples as they come to bench/results/<date>-soak.csv, and at the end the verdict beside them as JSON.
+Writes its samples as they come to tools/bench/results/<date>-soak.csv, and at the end the verdict beside them as JSON.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import signal
 import sys
 from pathlib import Path
 
-from bench.report import RESULTS
 from tests.soak.plan import SoakPlan
 from tests.soak.running import soak
+from tools.bench.report import RESULTS
 
 
 def main() -> int:

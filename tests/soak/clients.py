@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from pidgate.child_python import python_module
-from pidgate.sandbox import guard
-from pidgate.sandbox.journal import ProducerJournal
 from tests.soak.stage import CHECKED, GOOD, LOADED, PARTITIONS, ROGUE, Stage
 from tests.support.clients.load import Load, Login, Wish
 from tests.support.clients.process import ClientProcess
+from tools.sandbox import guard
+from tools.sandbox.journal import ProducerJournal
 
 WARM_UP_PER_S: Final = 100
 """New ids of the rogue a second at first. They fill what is bounded, which is no leak, and would take hours at the one

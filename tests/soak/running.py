@@ -9,15 +9,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from bench.machine import describe
-from pidgate.sandbox import guard
-from pidgate.sandbox.kafka import Cluster
-from pidgate.sandbox.log_checker import check, read_log
 from tests.soak.clients import Crew, Found, refusals
 from tests.soak.plan import REMEMBERS, SoakPlan
 from tests.soak.sampling import Sample, SampleFile, sample
 from tests.soak.stage import CHECKED, spec, stage_of
 from tests.soak.verdict import cores_of, growths, lateness_ms, rss_mb_per_h_each
+from tools.bench.machine import describe
+from tools.sandbox import guard
+from tools.sandbox.kafka import Cluster
+from tools.sandbox.log_checker import check, read_log
 
 _LOOK_S: Final = 1.0
 Say = Callable[[str], None]

@@ -10,9 +10,9 @@ from contextlib import suppress
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 
-from bench.process_cost import cost_of, family
-from pidgate.sandbox.gateway import GatewayProcess
 from tests.hostile.cost import memory_bytes
+from tools.bench.process_cost import cost_of, family
+from tools.sandbox.gateway import GatewayProcess
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from bench.compiled import compiled, environment
-from pidgate.sandbox.certificates import Authority
-from pidgate.sandbox.gateway import GatewayProcess
-from pidgate.sandbox.kafka import Cluster
-from pidgate.sandbox.spec import SASL_PLAINTEXT, SUPER_USER, ClusterSpec
-from pidgate.sandbox.topics import create_topic
 from tests.soak.inside.sitecustomize import MB_PER_H
 from tests.soak.plan import SoakPlan
 from tests.support.tls_listener import add_tls_listener
+from tools.bench.compiled import compiled, environment
+from tools.sandbox.certificates import Authority
+from tools.sandbox.gateway import GatewayProcess
+from tools.sandbox.kafka import Cluster
+from tools.sandbox.spec import SASL_PLAINTEXT, SUPER_USER, ClusterSpec
+from tools.sandbox.topics import create_topic
 
 GOOD, ROGUE = "alice", "bob"
 PARTITIONS: Final = 3

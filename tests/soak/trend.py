@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Final
 
-from bench.statistics import percentile
+from tools.bench.statistics import percentile
 
 _LEAST_POINTS: Final = 10
 

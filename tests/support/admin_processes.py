@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pidgate.child_python import python_module
-from pidgate.sandbox import guard
+from tools.sandbox import guard
 
 
 class _Process(guard.GuardedProcess):

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from pidgate.gateway.proxy import connection_state
-from tests.support.import_graph import FOLDERS, ROOT, drawing, room_of, sources
+from tests.support.import_graph import FOLDERS, PACKAGE, ROOT, drawing, room_of, sources
 
 PAGE: Final = ROOT / "docs" / "architecture.md"
 
@@ -27,11 +27,11 @@ def map_of_rooms() -> str:
         files.setdefault(room_of(path), []).append(path)
     lines = ["| room | what it holds | files |", "| --- | --- | --- |"]
     for room, paths in sorted(files.items()):
-        names = [path.removeprefix(f"{room}/").removesuffix(".py") for path in paths]
+        names = [path.removeprefix(f"{PACKAGE}/{room}/").removesuffix(".py") for path in paths]
         shown = sorted(
             {name.split("/")[0] + "/" * ("/" in name) for name in names if not name.startswith("__")}
         )
-        lines.append(f"| `{room}` | {first_line(f'{room}/__init__.py')} | {', '.join(shown)} |")
+        lines.append(f"| `{room}` | {first_line(f'{PACKAGE}/{room}/__init__.py')} | {', '.join(shown)} |")
     return "\n".join(lines)
 
 

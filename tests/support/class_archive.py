@@ -6,10 +6,10 @@ None is needed: Java does without one that is missing, broken, or made by anothe
 import sys
 import uuid
 
-from pidgate.sandbox import guard
-from pidgate.sandbox.errors import ToolFailed
-from pidgate.sandbox.kafka import Cluster, ClusterSpec
-from pidgate.sandbox.tools import JavaTools
+from tools.sandbox import guard
+from tools.sandbox.errors import ToolFailed
+from tools.sandbox.kafka import Cluster, ClusterSpec
+from tools.sandbox.tools import JavaTools
 
 
 def make(kafka_version: str) -> None:

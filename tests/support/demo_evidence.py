@@ -3,13 +3,13 @@
 from collections import Counter
 from fractions import Fraction
 
-from pidgate.sandbox.demo.evidence import BrokerEvidence, Evidence, GatewayEvidence, Half
-from pidgate.sandbox.demo.plan import ALICE, BOB, CAROL, CLICKS, NIGHTLY, ORDERS, PARTITIONS, Plan
-from pidgate.sandbox.demo.segments import TopicIds
-from pidgate.sandbox.demo.watch import Point
-from pidgate.sandbox.journal import ProducerJournal, record_value
-from pidgate.sandbox.log_checker import LogRecord
-from pidgate.sandbox.producers.batch_journal import BatchJournal, IdLife, Refusal
+from tools.sandbox.demo.evidence import BrokerEvidence, Evidence, GatewayEvidence, Half
+from tools.sandbox.demo.plan import ALICE, BOB, CAROL, CLICKS, NIGHTLY, ORDERS, PARTITIONS, Plan
+from tools.sandbox.demo.segments import TopicIds
+from tools.sandbox.demo.watch import Point
+from tools.sandbox.journal import ProducerJournal, record_value
+from tools.sandbox.log_checker import LogRecord
+from tools.sandbox.producers.batch_journal import BatchJournal, IdLife, Refusal
 
 PLAN = Plan(quota=Fraction(2))
 ADMITTED, GIVEN_UP = (11, 12, 13), (14, 15)

@@ -25,14 +25,14 @@ from typing import Final
 
 from confluent_kafka.admin import AdminClient
 
-from bench.machine import describe
 from pidgate.load.blocking import BlockingConnection
 from pidgate.load.exchanges import produce
 from pidgate.protocol.errors import ErrorCode
 from pidgate.protocol.record_batch import record_batch
-from pidgate.sandbox.kafka import Cluster
-from pidgate.sandbox.spec import ClusterSpec
-from pidgate.sandbox.topics import create_topic
+from tools.bench.machine import describe
+from tools.sandbox.kafka import Cluster
+from tools.sandbox.spec import ClusterSpec
+from tools.sandbox.topics import create_topic
 
 RESULTS: Final = Path(__file__).parents[1] / "pipeline" / "calibration" / "failover"
 PARTITIONS: Final = 200

@@ -11,13 +11,13 @@ import time
 from collections.abc import Sequence
 from typing import Any, Final, Self
 
-from pidgate.sandbox.gateway import GatewayProcess
-from pidgate.sandbox.journal import Outcome
-from pidgate.sandbox.log_checker import LogRecord, check, read_log
-from pidgate.sandbox.topics import create_topic
 from tests.support.clients.load import Load, Login, Wish
 from tests.support.clients.process import ClientProcess
 from tests.support.log_checks import raise_if_bad
+from tools.sandbox.gateway import GatewayProcess
+from tools.sandbox.journal import Outcome
+from tools.sandbox.log_checker import LogRecord, check, read_log
+from tools.sandbox.topics import create_topic
 
 CLIENTS: Final = ("confluent-kafka", "aiokafka", "kafka-python", "java")
 PARTITIONS: Final = 3

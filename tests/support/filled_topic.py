@@ -8,8 +8,8 @@ from typing import Any
 from confluent_kafka import Producer
 
 from pidgate.events.writing import to_json
-from pidgate.sandbox.topics import create_topic
 from tests.unit.events.made_up import a_decision
+from tools.sandbox.topics import create_topic
 
 USERS = 1_000
 

@@ -14,13 +14,13 @@ from confluent_kafka.admin import AdminClient
 
 from pidgate.events.definitions import DecisionEvent, LifecycleEvent
 from pidgate.events.reading import from_json
-from pidgate.sandbox.gateway import GatewayProcess
-from pidgate.sandbox.kafka import Cluster
-from pidgate.sandbox.log_checker import read_log
-from pidgate.sandbox.ports import free_port
 from tests.support.running_producers import until
 from tests.support.swarm import SwarmProducer
 from tests.support.wire import NOT_ENOUGH_REPLICAS
+from tools.sandbox.gateway import GatewayProcess
+from tools.sandbox.kafka import Cluster
+from tools.sandbox.log_checker import read_log
+from tools.sandbox.ports import free_port
 
 USER = "ANONYMOUS"
 _ids = count(7_000_000_000)

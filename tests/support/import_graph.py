@@ -1,7 +1,7 @@
 """Who imports whom in pidgate: file by file and room by room, read from the source as it stands (ast).
 
-Imports inside functions and under TYPE_CHECKING count too. A room is a folder at the top of the repository or, of the
-gateway, a folder in it; what lies in `gateway/` itself is the room `gateway`, what lies in `pidgate/` is no room.
+Imports inside functions and under TYPE_CHECKING count too. A folder is one of `pidgate/` or `tools/`, or one at the top
+of the repository. A room is a folder or, of the gateway, a folder in it; files in `pidgate/` itself are in no room.
 
 `python -m tests.support.import_graph` prints the drawing that docs/architecture.md holds.
 """
@@ -13,7 +13,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = "pidgate"
-FOLDERS = tuple(sorted(link.name for link in (ROOT / PACKAGE).iterdir() if link.is_symlink()))
+FOLDERS = tuple(sorted(file.parent.name for file in (ROOT / PACKAGE).glob("*/__init__.py")))
+TOOLS = tuple(sorted(file.parent.name for file in (ROOT / "tools").glob("*/__init__.py")))
 
 Graph = Mapping[str, frozenset[str]]
 
@@ -21,8 +22,21 @@ Graph = Mapping[str, frozenset[str]]
 def sources(*folders: str) -> list[str]:
     """Return every Python file below these folders, relative to the root, with slashes."""
     return sorted(
-        file.relative_to(ROOT).as_posix() for folder in folders for file in (ROOT / folder).rglob("*.py")
+        file.relative_to(ROOT).as_posix()
+        for folder in folders
+        for file in place_of(folder).glob("*.py" if folder == PACKAGE else "**/*.py")
     )
+
+
+def place_of(folder: str) -> Path:
+    """Return where a folder is: in the package, among the tools or at the top of the repository."""
+    return ROOT / (PACKAGE if folder in FOLDERS else "tools" if folder in TOOLS else "") / folder
+
+
+def folder_of(path: str) -> str:
+    """Return the folder of a file: `quota`, `sandbox`, `tests`; `pidgate` for a file of the package itself."""
+    parts = path.split("/")
+    return parts[1] if parts[0] in (PACKAGE, "tools") and len(parts) > 2 else parts[0]
 
 
 def imported_modules(tree: ast.AST) -> Iterator[str]:
@@ -41,9 +55,7 @@ def imported_modules(tree: ast.AST) -> Iterator[str]:
 def file_of(module: str) -> str | None:
     """Return the file that an imported name of ours, or of our tests, comes from; None for a module of others."""
     parts = module.split(".")
-    if parts[0] == PACKAGE:
-        parts = parts[1:]
-    elif parts[0] != "tests":
+    if parts[0] not in (PACKAGE, "tools", "tests"):
         return None
     while parts:
         path = "/".join(parts)
@@ -66,13 +78,13 @@ def imports_of(path: str) -> frozenset[str]:
 @cache
 def file_imports() -> Graph:
     """Return, for every file of the package's folders, the files of ours that it imports."""
-    return {path: imports_of(path) for path in sources(*FOLDERS)}
+    return {path: imports_of(path) for path in sources(*FOLDERS, *TOOLS)}
 
 
 def room_of(path: str) -> str:
     """Return the room of a file: `quota`, `gateway/proxy`."""
-    parts = path.split("/")
-    return "/".join(parts[:2]) if parts[0] == "gateway" and len(parts) > 2 else parts[0]
+    folder, parts = folder_of(path), path.split("/")
+    return f"gateway/{parts[2]}" if folder == "gateway" and len(parts) > 3 else folder
 
 
 def room_imports() -> Graph:

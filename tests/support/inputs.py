@@ -19,24 +19,32 @@ LAST_NIGHTLY = ROOT / "docs" / "nightly.json"
 
 KINDS = ("py", "html", "css", "js", "json", "gz", "properties")
 PACKAGING = ("setup.py", "pyproject.toml", "MANIFEST.in", "requirements/*.lock", "pidgate/*.py")
+IMPORTED = (
+    *(f"pidgate/{folder}" for folder in ("events", "quota", "protocol", "gateway/config")),
+    "tools/sandbox",
+)
 INPUTS = {
     "tests/image/": (
         *PACKAGING,
         "Dockerfile",
         ".dockerignore",
-        "cli/app.py",
-        "cli/health.py",
+        "pidgate/cli/app.py",
+        "pidgate/cli/health.py",
         "HOT_MODULES",
         "tests/support/image.py",
     ),
     "tests/install/": (*PACKAGING, "HOT_MODULES", "tests/install/*.py"),
     "tests/pipeline/": (
         *PACKAGING,
-        *(f"{folder}/**/*.{kind}" for folder in ("pipeline", "history", "tests/pipeline") for kind in KINDS),
-        *(f"{folder}/**/*.py" for folder in ("events", "quota", "protocol", "gateway/config", "sandbox")),
+        *(
+            f"{folder}/**/*.{kind}"
+            for folder in ("pidgate/pipeline", "tools/history", "tests/pipeline")
+            for kind in KINDS
+        ),
+        *(f"{folder}/**/*.py" for folder in IMPORTED),
         *(f"tests/support/{made}.py" for made in ("*_events", "recordings", "stretched", "replay/*")),
         "tests/unit/events/made_up.py",
-        "gateway/recording/config_event.py",
+        "pidgate/gateway/recording/config_event.py",
     ),
 }
 """Where the tests stand, and patterns of their inputs; they themselves are always among them. Tests on a real Kafka

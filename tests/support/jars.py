@@ -1,7 +1,7 @@
 """Get the jars of both Kafkas, and the newest tools before the tests, as part of the installation."""
 
-from pidgate.sandbox.jars import NEWEST, OLDEST, tools_version
 from tests.support import class_archive
+from tools.sandbox.jars import NEWEST, OLDEST, tools_version
 
 
 def main() -> None:

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from pidgate.sandbox import guard
-from pidgate.sandbox.jars import NEWEST, class_path
-from pidgate.sandbox.java import java_for
+from tools.sandbox import guard
+from tools.sandbox.jars import NEWEST, class_path
+from tools.sandbox.java import java_for
 
 _SOURCES = Path(__file__).parent / "java"
 _COMPILER = "org.eclipse.jdt:ecj:3.39.0"

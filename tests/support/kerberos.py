@@ -15,11 +15,11 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from pidgate.sandbox import guard
-from pidgate.sandbox.jars import NEWEST, alone_with_jars
-from pidgate.sandbox.java import java_for
-from pidgate.sandbox.ports import free_port
 from tests.support.java_classes import java_classes
+from tools.sandbox import guard
+from tools.sandbox.jars import NEWEST, alone_with_jars
+from tools.sandbox.java import java_for
+from tools.sandbox.ports import free_port
 
 REALM: Final = "PIDGATE.TEST"
 SERVICE: Final = "kafka"

@@ -18,14 +18,14 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from pidgate.sandbox.gateway import GatewayProcess, Metrics
-from pidgate.sandbox.kafka import Cluster
-from pidgate.sandbox.log_checker import read_log
-from pidgate.sandbox.spec import SASL_PLAINTEXT
-from pidgate.sandbox.topics import create_topic
 from tests.support.running_producers import next_value
 from tests.support.swarm import SwarmProducer
 from tests.support.wire import NOT_ENOUGH_REPLICAS
+from tools.sandbox.gateway import GatewayProcess, Metrics
+from tools.sandbox.kafka import Cluster
+from tools.sandbox.log_checker import read_log
+from tools.sandbox.spec import SASL_PLAINTEXT
+from tools.sandbox.topics import create_topic
 
 ALICE, BOB = "alice", "bob"
 ALICE_RATE, BOB_RATE = 20_000, 5

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pidgate.sandbox.log_checker import Verdict
+from tools.sandbox.log_checker import Verdict
 
 _EXAMPLES_SHOWN: Final = 10
 

@@ -19,8 +19,8 @@ from pidgate.protocol import messages
 from pidgate.protocol.errors import ErrorCode
 from pidgate.protocol.headers import RequestHead, peek_request
 from pidgate.protocol.versions import SPOKEN
-from pidgate.sandbox.ports import free_block, give_back
 from tests.support import raw
+from tools.sandbox.ports import free_block, give_back
 
 HOST = "127.0.0.1"
 NODE_ID = 1

@@ -14,8 +14,8 @@ import time
 from pathlib import Path
 from typing import Self
 
-from pidgate.sandbox import guard
 from tests.support.byte_quotas import Moment
+from tools.sandbox import guard
 
 USER, PASSWORD = "alice", "alice-secret"
 

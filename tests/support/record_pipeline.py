@@ -22,13 +22,13 @@ from typing import Any
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 from rich.console import Console
 
-from pidgate.sandbox.kafka import Cluster
-from pidgate.sandbox.spec import SASL_PLAINTEXT, SUPER_USER, ClusterSpec
-from pidgate.sandbox.topics import create_topic
 from tests.support import record_more_patterns, record_patterns, record_replays
 from tests.support.fleet import Fleet, fleet_of
 from tests.support.recorded_stage import Scenario, Stage, password_of
 from tests.support.recordings import Record, Recording, store
+from tools.sandbox.kafka import Cluster
+from tools.sandbox.spec import SASL_PLAINTEXT, SUPER_USER, ClusterSpec
+from tools.sandbox.topics import create_topic
 
 SCENARIOS: Mapping[str, Scenario] = {
     **record_replays.SCENARIOS,

@@ -23,10 +23,10 @@ from pidgate.load.plan import Login
 from pidgate.load.tally import Tally
 from pidgate.protocol.errors import ErrorCode
 from pidgate.protocol.record_batch import record_batch
-from pidgate.sandbox.gateway import GatewayProcess
-from pidgate.sandbox.kafka import Cluster
-from pidgate.sandbox.spec import SUPER_USER
 from tests.support.fleet import Fleet
+from tools.sandbox.gateway import GatewayProcess
+from tools.sandbox.kafka import Cluster
+from tools.sandbox.spec import SUPER_USER
 
 _T = TypeVar("_T")
 

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Sequence
 
 from confluent_kafka.admin import AdminClient
 
-from pidgate.sandbox.gateway import GatewayProcess
-from pidgate.sandbox.log_checker import read_log
 from tests.support.swarm import Sent, SwarmProducer
+from tools.sandbox.gateway import GatewayProcess
+from tools.sandbox.log_checker import read_log
 
 USER = "ANONYMOUS"
 

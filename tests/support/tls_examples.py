@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Final
 
-from pidgate.sandbox.certificates import Authority, Pair
+from tools.sandbox.certificates import Authority, Pair
 
 TLS_FILES: Final = "/etc/pidgate/"
 

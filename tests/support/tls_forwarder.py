@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 from pidgate.load.plan import Address
-from pidgate.sandbox.certificates import Authority
 from tests.support.pumping import hand_on
+from tools.sandbox.certificates import Authority
 
 _HOST = "127.0.0.1"
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pidgate.sandbox.certificates import Authority
-from pidgate.sandbox.gateway import GatewayProcess
-from pidgate.sandbox.ports import free_block
+from tools.sandbox.certificates import Authority
+from tools.sandbox.gateway import GatewayProcess
+from tools.sandbox.ports import free_block
 
 
 def add_tls_listener(gateway: GatewayProcess, authority: Authority, node_ids: Iterable[int] = (1,)) -> str:

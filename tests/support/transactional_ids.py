@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from pidgate.sandbox.gateway import GatewayProcess
 from tests.support.raw import RawClient
+from tools.sandbox.gateway import GatewayProcess
 
 INIT_PRODUCER_ID: Final = 22
 

@@ -1,7 +1,7 @@
 """Wait for all workers of a gateway."""
 
-from pidgate.sandbox.gateway import GatewayProcess
 from tests.support.running_producers import until
+from tools.sandbox.gateway import GatewayProcess
 
 WITHIN_S = 30.0
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import structlog
 
-from pidgate.sandbox.certificates import Authority, Pair
+from tools.sandbox.certificates import Authority, Pair
 
 
 @pytest.fixture(autouse=True)

@@ -10,10 +10,10 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.abc import AbstractTokenProvider
 from aiokafka.errors import KafkaError
 
-from pidgate.sandbox.journal import ProducerJournal, record_value
-from pidgate.sandbox.log_checker import LogRecord
 from tests.support.bearer import jwt
 from tests.support.clients.load import ABORTED, Load, Login, Pace, Wish
+from tools.sandbox.journal import ProducerJournal, record_value
+from tools.sandbox.log_checker import LogRecord
 
 
 def _common(bootstrap_servers: str, login: Login | None) -> dict[str, Any]:

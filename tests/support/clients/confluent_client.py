@@ -15,10 +15,10 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.admin._resource import ResourceType
 
-from pidgate.sandbox.journal import ProducerJournal, record_value
-from pidgate.sandbox.log_checker import LogRecord
 from tests.support.bearer import FAR_FUTURE_S, jwt
 from tests.support.clients.load import ABORTED, Load, Login, Pace, Wish
+from tools.sandbox.journal import ProducerJournal, record_value
+from tools.sandbox.log_checker import LogRecord
 
 
 def _common(bootstrap_servers: str, login: Login | None) -> dict[str, Any]:

@@ -14,8 +14,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from pidgate.sandbox.journal import ProducerJournal, record_value
-from pidgate.sandbox.producers.program import parser_of, stop_signal
+from tools.sandbox.journal import ProducerJournal, record_value
+from tools.sandbox.producers.program import parser_of, stop_signal
 
 _PARTITION = 0
 _EXIT_CODE = 70  # os.EX_SOFTWARE

@@ -12,14 +12,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pidgate.sandbox import guard
-from pidgate.sandbox.jars import NEWEST
-from pidgate.sandbox.journal import ProducerJournal
-from pidgate.sandbox.log_checker import LogRecord
-from pidgate.sandbox.performance import has_command_config
-from pidgate.sandbox.tools import QUICK_TO_START, JavaTools
 from tests.support import kerberos
 from tests.support.clients.load import Load, Login, Pace, Wish
+from tools.sandbox import guard
+from tools.sandbox.jars import NEWEST
+from tools.sandbox.journal import ProducerJournal
+from tools.sandbox.log_checker import LogRecord
+from tools.sandbox.performance import has_command_config
+from tools.sandbox.tools import QUICK_TO_START, JavaTools
 
 VERSION_VARIABLE = "PIDGATE_TEST_JAVA_CLIENTS"
 _TOOLS = "org.apache.kafka.tools"

@@ -6,10 +6,10 @@ import os
 import subprocess
 from collections.abc import Sequence
 
-from pidgate.sandbox.tools import JavaTools
 from tests.support.clients.java_client import login_properties, properties_file
 from tests.support.clients.load import Login
 from tests.support.java_classes import java_classes
+from tools.sandbox.tools import JavaTools
 
 
 def client_quotas(

@@ -8,9 +8,9 @@ Each function blocks and raises ToolFailed.
 
 import json
 
-from pidgate.sandbox.tools import JavaTools, ToolResult
 from tests.support.clients.java_client import login_properties, properties_file
 from tests.support.clients.load import Login
+from tools.sandbox.tools import JavaTools, ToolResult
 
 _TOOLS = "org.apache.kafka.tools"
 

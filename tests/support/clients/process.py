@@ -15,12 +15,12 @@ import time
 from pathlib import Path
 from typing import Self
 
-from pidgate.sandbox import guard
-from pidgate.sandbox.jars import NEWEST
-from pidgate.sandbox.journal import ProducerJournal
-from pidgate.sandbox.log_checker import LogRecord
 from tests.support.clients.java_client import VERSION_VARIABLE
 from tests.support.clients.load import Load, Wish
+from tools.sandbox import guard
+from tools.sandbox.jars import NEWEST
+from tools.sandbox.journal import ProducerJournal
+from tools.sandbox.log_checker import LogRecord
 
 
 class ClientFailed(AssertionError):

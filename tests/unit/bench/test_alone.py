@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from bench import report
-from bench.alone import Alone, Column, Results
-from bench.goals import Goal
-from bench.quantities import measured_as
+from tools.bench import report
+from tools.bench.alone import Alone, Column, Results
+from tools.bench.goals import Goal
+from tools.bench.quantities import measured_as
 
 SETTINGS = {
     "machine": {

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bench.detector import COUNTED, HELD_OUT_SEEDS, page, page_of_inputs, summed
-from bench.recommend_inputs import rate_to_judge
+from tools.bench.detector import COUNTED, HELD_OUT_SEEDS, page, page_of_inputs, summed
+from tools.bench.recommend_inputs import rate_to_judge
 
 
 def row(pattern: str, *counts: int) -> dict[str, object]:

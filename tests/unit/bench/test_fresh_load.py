@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from bench.loads.client import Through
-from bench.loads.fresh import FreshPlan, run_fresh
 from pidgate.load.plan import Address
 from pidgate.load.prebuilt import LoadError
 from pidgate.protocol.producer_requests import INIT_PRODUCER_ID_VERSION
 from pidgate.protocol.producer_requests import PRODUCE_BY_ID_VERSION as PRODUCE_VERSION
 from tests.support.frames import codec
 from tests.support.serving import serving
+from tools.bench.loads.client import Through
+from tools.bench.loads.fresh import FreshPlan, run_fresh
 
 ApiVersionsResponse = codec("metadata", "ApiVersionsResponse")
 InitProducerIdResponse = codec("producer", "InitProducerIdResponse")

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from bench.goals import Goal, is_met, measured_values, verdict, verdicts
-from bench.quantities import Measured, cpu_us_per_request, p99_ms, rss_kb_per_connection
+from tools.bench.goals import Goal, is_met, measured_values, verdict, verdicts
+from tools.bench.quantities import Measured, cpu_us_per_request, p99_ms, rss_kb_per_connection
 
 
 def costs(*us_per_request: float) -> list[Measured]:

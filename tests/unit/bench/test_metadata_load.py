@@ -4,11 +4,11 @@ from collections.abc import Mapping
 
 import pytest
 
-from bench.loads.metadata import metadata_requests, topic_name
-from bench.scenarios import lateness
-from bench.scenarios.lateness import Moment
-from pidgate.sandbox.gateway import Metrics
 from tests.support.frames import codec
+from tools.bench.loads.metadata import metadata_requests, topic_name
+from tools.bench.scenarios import lateness
+from tools.bench.scenarios.lateness import Moment
+from tools.sandbox.gateway import Metrics
 
 MetadataRequest = codec("metadata", "MetadataRequest")
 NAME = "pidgate_event_loop_lateness_seconds"

@@ -9,12 +9,12 @@ from itertools import pairwise
 
 import pytest
 
-from bench.loads.mixed import MixedPlan, MixedRequests
-from bench.loads.unfinished import UnfinishedPlan, beginning
 from pidgate.load.prebuilt import LoadError
 from pidgate.protocol.producer_requests import PRODUCE_BY_ID_VERSION
 from tests.support import raw
 from tests.support.frames import codec
+from tools.bench.loads.mixed import MixedPlan, MixedRequests
+from tools.bench.loads.unfinished import UnfinishedPlan, beginning
 
 ProduceRequest = codec("producer", "ProduceRequest")
 DefaultRecordBatch = import_module("kafka.record.default_records").DefaultRecordBatch

@@ -4,7 +4,7 @@ import resource
 import subprocess
 import sys
 
-from bench.machine import allows
+from tools.bench.machine import allows
 
 LOWERED = """
 import resource

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bench.pipeline_against import Cost, _ratios, _same
+from tools.bench.pipeline_against import Cost, _ratios, _same
 
 
 def table(folder: Path, name: str, new_ids: list[int], ids_hll: int) -> Path:

@@ -12,13 +12,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bench import pipeline_scale as bench
-from bench.events_topic import records
 from pidgate.events.reading import from_json
 from pidgate.pipeline.commands.ingest import Total
 from pidgate.pipeline.ingest.batches import Taken
 from tests.pipeline.made_events import write_events
 from tests.support.who_events import START_MS, Client, Stream
+from tools.bench import pipeline_scale as bench
+from tools.bench.events_topic import records
 
 
 def whole() -> dict[str, Any]:

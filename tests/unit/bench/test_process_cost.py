@@ -5,7 +5,7 @@ import subprocess
 import sys
 import time
 
-from bench.process_cost import cost_of, family, machine_busy_s
+from tools.bench.process_cost import cost_of, family, machine_busy_s
 
 
 def test_work_costs_processor_time() -> None:

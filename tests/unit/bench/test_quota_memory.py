@@ -1,6 +1,6 @@
 """The loads on the quota alone, in small."""
 
-from bench.loads.quota_memory import two_windows
+from tools.bench.loads.quota_memory import two_windows
 
 
 def test_ids_of_two_windows_are_all_remembered_and_hardly_any_other() -> None:

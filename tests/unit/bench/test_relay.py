@@ -15,13 +15,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.loads.client import CLIENT_ID
-from bench.relay import Heads
-from bench.targets import Proxy, sockets_listening
 from pidgate.load.blocking import BlockingConnection
 from pidgate.load.plan import Address
-from pidgate.sandbox.ports import free_port
 from tests.support.serving import serving
+from tools.bench.loads.client import CLIENT_ID
+from tools.bench.relay import Heads
+from tools.bench.targets import Proxy, sockets_listening
+from tools.sandbox.ports import free_port
 
 PRODUCE, METADATA = 0, 3
 PRODUCE_TAKES_S = 0.2
@@ -54,7 +54,7 @@ def test_it_notes_how_long_the_broker_takes_for_produce_of_the_loads(broker: Add
     command = [
         sys.executable,
         "-m",
-        "bench.relay",
+        "tools.bench.relay",
         f"127.0.0.1:{port}",
         f"{broker[0]}:{broker[1]}",
         str(notes),

@@ -4,13 +4,13 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from bench import report
-from bench.quantities import Measured
-from bench.scenario import Scenario, cost
-from bench.scenarios.memory import MEMORY as QUOTA_MEMORY
-from bench.scenarios.through_targets import IDLE as MEMORY
-from bench.scenarios.through_targets import SMALL_REQUESTS as SMALL
-from bench.scenarios.through_targets import WORKERS_QUOTA as QUOTA
+from tools.bench import report
+from tools.bench.quantities import Measured
+from tools.bench.scenario import Scenario, cost
+from tools.bench.scenarios.memory import MEMORY as QUOTA_MEMORY
+from tools.bench.scenarios.through_targets import IDLE as MEMORY
+from tools.bench.scenarios.through_targets import SMALL_REQUESTS as SMALL
+from tools.bench.scenarios.through_targets import WORKERS_QUOTA as QUOTA
 
 SETTINGS = {
     "machine": {

@@ -4,11 +4,11 @@ from dataclasses import fields
 
 import pytest
 
-from bench.__main__ import SCENARIOS
-from bench.loads.process import KINDS
-from bench.scenario import Scenario
-from bench.scenarios.through_targets import MANY_IDLE as IDLE
-from bench.targets import BARE, BASELINE, TARGETS
+from tools.bench.__main__ import SCENARIOS
+from tools.bench.loads.process import KINDS
+from tools.bench.scenario import Scenario
+from tools.bench.scenarios.through_targets import MANY_IDLE as IDLE
+from tools.bench.targets import BARE, BASELINE, TARGETS
 
 every_scenario = pytest.mark.parametrize("scenario", SCENARIOS, ids=[scenario.name for scenario in SCENARIOS])
 

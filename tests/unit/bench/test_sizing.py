@@ -3,8 +3,8 @@
 import json
 from pathlib import Path
 
-from bench.report import RESULTS, newest
-from bench.sizing import PAGE, ROWS, table
+from tools.bench.report import RESULTS, newest
+from tools.bench.sizing import PAGE, ROWS, table
 
 
 def test_the_page_is_made_from_the_committed_results() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench.statistics import Spread, differences, median_interval, percentile, ratios
+from tools.bench.statistics import Spread, differences, median_interval, percentile, ratios
 
 
 @pytest.mark.parametrize(

@@ -8,14 +8,14 @@ from uuid import UUID
 
 import pytest
 
-from bench.loads.client import Through, record_batch
-from bench.loads.storm import StormPlan, storm
 from pidgate.load.plan import Login
 from pidgate.protocol.errors import ErrorCode
 from pidgate.protocol.producer_requests import PRODUCE_BY_ID_VERSION, ProduceAnswer
 from pidgate.protocol.producer_requests import produce_answer as read_answer
-from pidgate.sandbox.demo.segments import producer_ids
 from tests.support.frames import codec
+from tools.bench.loads.client import Through, record_batch
+from tools.bench.loads.storm import StormPlan, storm
+from tools.sandbox.demo.segments import producer_ids
 
 NOT_ENOUGH_REPLICAS = ErrorCode.NOT_ENOUGH_REPLICAS
 ProduceResponse = codec("producer", "ProduceResponse")

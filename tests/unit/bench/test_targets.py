@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from bench.targets import BARE, Broker, TargetFailed, running, sockets_listening
 from pidgate.protocol.messages import API_VERSIONS
-from pidgate.sandbox.ports import free_port
 from tests.support import raw
 from tests.support.serving import serving
+from tools.bench.targets import BARE, Broker, TargetFailed, running, sockets_listening
+from tools.sandbox.ports import free_port
 
 
 @pytest.fixture

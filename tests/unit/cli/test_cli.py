@@ -17,10 +17,10 @@ import pytest
 import uvloop
 
 from pidgate.cli import running
-from pidgate.sandbox.gateway import GatewayProcess
-from pidgate.sandbox.ports import free_block, free_port
 from tests.support.command_line import typed
 from tests.support.tls_examples import TLS_FILES, write_tls_files
+from tools.sandbox.gateway import GatewayProcess
+from tools.sandbox.ports import free_block, free_port
 
 PIDGATE = Path(sys.executable).with_name("pidgate")
 ROOT = Path(__file__).parents[3]

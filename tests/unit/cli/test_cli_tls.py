@@ -15,11 +15,11 @@ import pytest
 from pidgate.cli.load import plan_of
 from pidgate.cli.options import LoadOptions
 from pidgate.gateway.config.loading import ConfigError
-from pidgate.sandbox.certificates import Authority, Pair
-from pidgate.sandbox.ports import free_block
 from tests.support.admin_processes import serving
 from tests.support.command_line import typed
 from tests.support.handshakes import shake_hands
+from tools.sandbox.certificates import Authority, Pair
+from tools.sandbox.ports import free_block
 
 PIDGATE = Path(sys.executable).with_name("pidgate")
 

@@ -8,7 +8,7 @@ import structlog
 
 from pidgate.gateway.logs import KEYS_KEPT, MOST_LINES_A_SECOND, QUIET_MS, LogLimit, log_mistake
 
-GATEWAY = Path(__file__).resolve().parents[3] / "gateway"
+GATEWAY = Path(__file__).resolve().parents[3] / "pidgate" / "gateway"
 
 PROVOKED_BY_CLIENTS = ("proxy", "cluster", "metrics", "logs.py", "admin/http_log.py")
 """Rooms in which every line above debug level is asked for at a LogLimit."""

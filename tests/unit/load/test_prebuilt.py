@@ -8,7 +8,6 @@ from typing import Any
 import crc32c
 import pytest
 
-from bench.loads.client import produce_frame, record_batch
 from pidgate.load.prebuilt import (
     FETCH_VERSION,
     Fetched,
@@ -21,6 +20,7 @@ from pidgate.load.prebuilt import (
 from pidgate.protocol.producer_requests import PRODUCE_BY_ID_VERSION as PRODUCE_VERSION
 from pidgate.protocol.producer_requests import produce_request
 from tests.support.frames import codec
+from tools.bench.loads.client import produce_frame, record_batch
 
 FetchRequest, FetchResponse = codec("consumer", "FetchRequest"), codec("consumer", "FetchResponse")
 DefaultRecordBatch = import_module("kafka.record.default_records").DefaultRecordBatch

@@ -160,7 +160,7 @@ def test_what_is_known_again_is_what_the_general_reader_reads() -> None:
     ],
 )
 def test_a_walk_that_reads_another_number_is_noticed(good: str, bad: str) -> None:
-    assert differences(mutant("protocol/produce.py", good, bad).walk)
+    assert differences(mutant("pidgate/protocol/produce.py", good, bad).walk)
 
 
 @pytest.mark.parametrize(
@@ -172,6 +172,6 @@ def test_a_walk_that_reads_another_number_is_noticed(good: str, bad: str) -> Non
     ],
 )
 def test_a_repeat_that_reads_another_number_is_noticed(good: str, bad: str) -> None:
-    known, wrong = misread_repeats(mutant("protocol/repeated_produce.py", good, bad).RepeatedProduce)
+    known, wrong = misread_repeats(mutant("pidgate/protocol/repeated_produce.py", good, bad).RepeatedProduce)
     good_known, _ = misread_repeats(RepeatedProduce)
     assert wrong or known < good_known

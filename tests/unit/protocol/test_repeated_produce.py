@@ -225,7 +225,7 @@ def test_whatever_byte_is_changed_it_is_read_as_by_walk() -> None:
     ],
 )
 def test_a_mutant_that_looks_at_less_is_noticed(good: str, bad: str) -> None:
-    assert misread(mutant("protocol/repeated_produce.py", good, bad).RepeatedProduce)
+    assert misread(mutant("pidgate/protocol/repeated_produce.py", good, bad).RepeatedProduce)
 
 
 def test_what_is_forbidden_meanwhile_is_not_recognised() -> None:

@@ -22,7 +22,7 @@ from pidgate.protocol.versions import (
     speaks,
 )
 
-OWN_SCHEMAS = Path(__file__).parents[3] / "protocol" / "schemas"
+OWN_SCHEMAS = Path(__file__).parents[3] / "pidgate" / "protocol" / "schemas"
 
 
 def version_range(text: str) -> tuple[int, int] | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.scenarios.memory import run
+from tools.bench.scenarios.memory import run
 
 OWNERS_AND_CACHES_BYTES = 8_000_000
 """What does not grow with users and ids: 80,000 owners, 2,000 connections, the latest admissions."""

@@ -5,8 +5,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pidgate.sandbox.journal import whole_lines
-from pidgate.sandbox.producers.batch_journal import BatchJournal, JournalWriter
+from tools.sandbox.journal import whole_lines
+from tools.sandbox.producers.batch_journal import BatchJournal, JournalWriter
 
 
 def read_back(file: io.StringIO) -> BatchJournal:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from pidgate.sandbox.demo.cast import Tail
+from tools.sandbox.demo.cast import Tail
 
 
 def test_a_file_that_is_not_there_yet_has_nothing_new(tmp_path: Path) -> None:

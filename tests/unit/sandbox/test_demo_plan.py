@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import pytest
 
-from pidgate.sandbox.demo.plan import ALICE, CAROL, MALLORY, USERS, Plan
+from tools.sandbox.demo.plan import ALICE, CAROL, MALLORY, USERS, Plan
 
 
 def test_a_full_bucket_lets_in_a_window_and_one() -> None:

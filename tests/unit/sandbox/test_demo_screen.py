@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from pidgate.sandbox.demo import screen
-from pidgate.sandbox.demo.evidence import Evidence
-from pidgate.sandbox.demo.plan import ALICE, BOB, Plan
-from pidgate.sandbox.demo.stage import Scene, Stage
-from pidgate.sandbox.demo.verdict import conclude
-from pidgate.sandbox.demo.verifier import verify
-from pidgate.sandbox.demo.watch import Point
 from tests.support.demo_evidence import PLAN, good_evidence, mallory
+from tools.sandbox.demo import screen
+from tools.sandbox.demo.evidence import Evidence
+from tools.sandbox.demo.plan import ALICE, BOB, Plan
+from tools.sandbox.demo.stage import Scene, Stage
+from tools.sandbox.demo.verdict import conclude
+from tools.sandbox.demo.verifier import verify
+from tools.sandbox.demo.watch import Point
 
 
 def shown(plan: Plan, evidence: Evidence) -> str:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from pidgate.protocol.record_batch import record_batch
-from pidgate.sandbox.demo.segments import producer_ids, read_topic
+from tools.sandbox.demo.segments import producer_ids, read_topic
 
 
 def batch(producer_id: int, base_sequence: int = 0) -> bytes:

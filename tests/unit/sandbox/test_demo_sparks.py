@@ -1,6 +1,6 @@
 """Numbers over time as a line."""
 
-from pidgate.sandbox.demo.sparks import spark
+from tools.sandbox.demo.sparks import spark
 
 
 def test_a_rising_value_rises() -> None:

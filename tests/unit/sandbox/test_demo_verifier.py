@@ -8,13 +8,6 @@ from typing import Any
 
 import pytest
 
-from pidgate.sandbox.demo.evidence import Evidence
-from pidgate.sandbox.demo.plan import ALICE, BOB, CLICKS, NIGHTLY, ORDERS, PARTITIONS, Plan
-from pidgate.sandbox.demo.summary import summarize
-from pidgate.sandbox.demo.verdict import conclude
-from pidgate.sandbox.demo.verifier import verify
-from pidgate.sandbox.play import Check
-from pidgate.sandbox.producers.batch_journal import IdLife
 from tests.support.demo_evidence import (
     ADMITTED,
     CLICKS_PARTITIONS,
@@ -25,6 +18,13 @@ from tests.support.demo_evidence import (
     good_evidence,
     refused_event,
 )
+from tools.sandbox.demo.evidence import Evidence
+from tools.sandbox.demo.plan import ALICE, BOB, CLICKS, NIGHTLY, ORDERS, PARTITIONS, Plan
+from tools.sandbox.demo.summary import summarize
+from tools.sandbox.demo.verdict import conclude
+from tools.sandbox.demo.verifier import verify
+from tools.sandbox.play import Check
+from tools.sandbox.producers.batch_journal import IdLife
 
 
 def failed(checks: list[Check]) -> set[str]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pidgate.sandbox.gclog import HeapSample, heap_samples
+from tools.sandbox.gclog import HeapSample, heap_samples
 
 SERIAL = "[1.403s] GC(4) Pause Young (Allocation Failure) 79M->26M(247M) 9.035ms"
 SERIAL_FULL = "[1.001s] GC(2) Pause Full (Metadata GC Threshold) 67M->11M(247M) 21.1ms"

@@ -11,7 +11,7 @@ import pytest
 
 PARENT = """
 import sys, time
-from sandbox import guard
+from tools.sandbox import guard
 directory = guard.temporary_directory("guarded-")
 child = guard.spawn([sys.executable, "-c", "import time; time.sleep(60)"])
 ended = guard.spawn([sys.executable, "-c", ""])
@@ -55,7 +55,7 @@ def _runs(pid: int) -> bool:
 
 
 def test_a_child_is_in_a_group_of_its_own() -> None:
-    from pidgate.sandbox import guard
+    from tools.sandbox import guard
 
     child = guard.spawn([sys.executable, "-c", "import time; time.sleep(60)"])
     assert os.getpgid(child.pid) == child.pid != os.getpgrp()

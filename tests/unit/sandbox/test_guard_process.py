@@ -4,8 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from pidgate.sandbox import guard_process
-from pidgate.sandbox.guard_process import follow
+from tools.sandbox import guard_process
+from tools.sandbox.guard_process import follow
 
 PROGRAM = Path(guard_process.__file__)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from jgo.config import GlobalSettings
 
-from pidgate.sandbox.jars import alone_with_jars, endpoint
+from tools.sandbox.jars import alone_with_jars, endpoint
 
 
 def test_kafka_4_gets_a_log_binding() -> None:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from pidgate.sandbox.errors import JavaNotFound
-from pidgate.sandbox.java import feature_version, java_for, supported
+from tools.sandbox.errors import JavaNotFound
+from tools.sandbox.java import feature_version, java_for, supported
 
 
 def fake_java(directory: Path, banner: str, code: int = 0) -> Path:

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from pidgate.sandbox.ports import FIRST_PORT, LAST_PORT, free_block, free_port, give_back, is_free
+from tools.sandbox.ports import FIRST_PORT, LAST_PORT, free_block, free_port, give_back, is_free
 
 ASKS = """
 import random, sys
-from sandbox import ports
+from tools.sandbox import ports
 
 class Dice:
     places = iter(map(int, sys.argv[2:]))

@@ -10,7 +10,7 @@ import pytest
 
 from pidgate.protocol import codec
 from pidgate.protocol.headers import peek_request
-from pidgate.sandbox.wire import BrokerSilent, ProducerStates
+from tools.sandbox.wire import BrokerSilent, ProducerStates
 
 DESCRIBE_PRODUCERS = 61
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from pidgate.sandbox.errors import SandboxError
-from pidgate.sandbox.properties import render, scram_arguments, server_properties
-from pidgate.sandbox.spec import ClusterSpec
+from tools.sandbox.errors import SandboxError
+from tools.sandbox.properties import render, scram_arguments, server_properties
+from tools.sandbox.spec import ClusterSpec
 
 PORTS = {"PLAINTEXT": 1000, "SASL_PLAINTEXT": 1001, "PROXIED": 1002}
 

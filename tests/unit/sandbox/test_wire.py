@@ -9,7 +9,7 @@ import pytest
 
 from pidgate.load.exchanges import message_of
 from pidgate.protocol import codec, messages
-from pidgate.sandbox.wire import broker_view, init_producer_id_error
+from tools.sandbox.wire import broker_view, init_producer_id_error
 
 METADATA = codec.encode_response(
     1,

@@ -1,6 +1,6 @@
 """The parts of the gateway's test harness that need no gateway."""
 
-from pidgate.sandbox.gateway import GatewayProcess, Metrics
+from tools.sandbox.gateway import GatewayProcess, Metrics
 
 TEXT = """\
 # HELP pidgate_requests_total Requests

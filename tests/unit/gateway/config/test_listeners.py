@@ -7,8 +7,8 @@ import pytest
 
 from pidgate.gateway.config.listening import CannotListen
 from pidgate.gateway.process.traffic import Traffic
-from pidgate.sandbox.ports import free_block
 from tests.support.loopback import HOST, ScriptedBroker, gateway_before, run, until
+from tools.sandbox.ports import free_block
 
 HEARTBEAT, METADATA = 12, 3
 

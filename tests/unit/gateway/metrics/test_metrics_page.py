@@ -12,7 +12,7 @@ OF_A_USER = re.compile(r'(?:\(\s*(?:gauge|counter),\s*"|_by_label\(rows, "|\}pro
 
 def families() -> set[str]:
     """Return the names in the modules that make them."""
-    folder = ROOT / "gateway" / "metrics"
+    folder = ROOT / "pidgate" / "gateway" / "metrics"
     made = {name for path in folder.glob("*.py") for name in MADE.findall(path.read_text("utf-8"))}
     of_users = OF_A_USER.findall((folder / "users.py").read_text("utf-8"))
     return {f"pidgate_{name}" for name in made} | {f"pidgate_producer_ids_{name}" for name in of_users}

@@ -16,9 +16,9 @@ from pidgate.gateway import logs
 from pidgate.gateway.config.listening import CannotListen
 from pidgate.gateway.config.loading import parse
 from pidgate.gateway.process.supervisor import Supervisor, _check_not_shared
-from pidgate.sandbox.ports import free_block
 from pidgate.units import Address
 from tests.support.loopback import HOST, run, until
+from tools.sandbox.ports import free_block
 
 
 @pytest.fixture

@@ -33,9 +33,9 @@ from pidgate.quota.layered_filter import Sighting
 from pidgate.quota.settings import Mode
 from pidgate.quota.state import AskedId, PassedId, PendingDecision, Question
 from pidgate.quota.verdicts import Forward, Session
-from pidgate.sandbox.ports import free_block, give_back
 from tests.support import raw
 from tests.support.loopback import HOST, PORTS, Peer, ScriptedBroker, run, until
+from tools.sandbox.ports import free_block, give_back
 
 USER = "alice"
 LITTLE_BYTES = 64 * 1024

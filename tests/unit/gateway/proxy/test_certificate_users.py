@@ -14,7 +14,6 @@ from pidgate.gateway.proxy import tls_connections
 from pidgate.protocol import messages
 from pidgate.protocol.headers import RequestHead
 from pidgate.quota.entities import unidentified
-from pidgate.sandbox.certificates import Authority, Pair
 from tests.support import raw
 from tests.support.loopback import (
     HOST,
@@ -26,6 +25,7 @@ from tests.support.loopback import (
     run,
     until,
 )
+from tools.sandbox.certificates import Authority, Pair
 
 VERSION = 9
 METADATA = raw.request(messages.METADATA, VERSION, {"topics": []}, correlation_id=1)

@@ -32,7 +32,7 @@ from tests.support.topic_fields import named_in_each_field
 OWN = "__pidgate_events"
 PRODUCE, API_VERSIONS, ALTER_QUOTAS = 0, 18, 49
 PARSER = "peek_request"
-PARSED_IN = "gateway/proxy/apis/api.py"
+PARSED_IN = "pidgate/gateway/proxy/apis/api.py"
 
 RATE = {"key": "producer_ids_rate", "value": 5.0, "remove": False}
 ALTERATION = {

@@ -16,10 +16,10 @@ from pidgate.protocol.versions import SPOKEN
 from pidgate.quota.admission import Admission
 from pidgate.quota.settings import Quotas
 from pidgate.quota.verdicts import Session
-from pidgate.sandbox.certificates import Authority
 from tests.support import raw
 from tests.support.loopback import HOST, Peer, RunningGateway, ScriptedBroker, gateway_before, run, until
 from tests.support.meant_node import api_versions, meant
+from tools.sandbox.certificates import Authority
 
 TAGGED = b"\x01\x07\x02hi"
 """A tagged field of a version to come."""

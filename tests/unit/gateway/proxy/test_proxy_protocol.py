@@ -16,10 +16,10 @@ from structlog.testing import capture_logs
 from pidgate.gateway.proxy.reading import Reader
 from pidgate.protocol import messages
 from pidgate.protocol.proxy_header import LOCAL_HEADER, SIGNATURE, Origin, header_of
-from pidgate.sandbox.certificates import Authority, Pair
 from tests.support import raw
 from tests.support.loopback import HOST, Client, RunningGateway, ScriptedBroker, gateway_before, run, until
 from tests.support.proxy_relay import ProxyRelay
+from tools.sandbox.certificates import Authority, Pair
 
 METADATA = raw.request(messages.METADATA, 9, {"topics": []}, correlation_id=1)
 LISTED = {"proxy_protocol_from": [f"{HOST}/32"]}

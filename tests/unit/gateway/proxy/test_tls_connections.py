@@ -16,9 +16,9 @@ from structlog.testing import capture_logs
 from pidgate.gateway.cluster.nodes import NodePorts
 from pidgate.gateway.tls import live
 from pidgate.protocol import messages
-from pidgate.sandbox.certificates import Authority, Pair
 from tests.support import raw
 from tests.support.loopback import HOST, Client, RunningGateway, ScriptedBroker, gateway_before, run, until
+from tools.sandbox.certificates import Authority, Pair
 
 VERSION = 9
 METADATA = raw.request(messages.METADATA, VERSION, {"topics": []}, correlation_id=1)

@@ -17,8 +17,8 @@ from pidgate.gateway.proxy.reading import SCARCE_READ_BYTES, Data, Pause, Reader
 from pidgate.gateway.proxy.receive_buffer import READ_VIEW
 from pidgate.gateway.proxy.tls_inbox import TlsInbox
 from pidgate.gateway.proxy.tls_transport import TlsTransport
-from pidgate.sandbox.certificates import Authority
 from tests.support.key_updates import key_updates, pad_records
+from tools.sandbox.certificates import Authority
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,6 @@ from pidgate.protocol import messages
 from pidgate.protocol.delegation_tokens import CREATE_DELEGATION_TOKEN
 from pidgate.protocol.frames import encode_string
 from pidgate.protocol.headers import RequestHead
-from pidgate.sandbox.certificates import Authority
 from tests.support import raw
 from tests.support.loopback import (
     NODE_ID,
@@ -34,6 +33,7 @@ from tests.support.loopback import (
     run,
     until,
 )
+from tools.sandbox.certificates import Authority
 
 SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
 LONG = "".join(f"/OU=department-{number}-{40 * 'x'}" for number in range(5))

@@ -28,8 +28,8 @@ from pidgate.gateway.quotas.reloading import Promotion, Reloading, kept_settings
 from pidgate.quota.admission import Admission
 from pidgate.quota.counters import UserSnapshot
 from pidgate.quota.settings import Mode, Quotas
-from pidgate.sandbox.ports import free_block
 from tests.unit.quota.world import World, batch, seeds
+from tools.sandbox.ports import free_block
 
 CLUSTER = "cluster: {bootstrap_servers: [127.0.0.1:19092]}\n"
 OBSERVING = CLUSTER + "quotas: {mode: observe, default: {producer_ids_rate: 10}}\n"

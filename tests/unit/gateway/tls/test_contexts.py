@@ -15,8 +15,8 @@ from pidgate.gateway.config.tls_settings import ClusterTlsSettings, ListenerTlsS
 from pidgate.gateway.tls import checking, wording
 from pidgate.gateway.tls.certificate import NotACertificate, validities
 from pidgate.gateway.tls.contexts import FileMissing, TlsUnusable, client_context, server_context
-from pidgate.sandbox.certificates import Authority, Pair
 from tests.support.handshakes import shake_hands
+from tools.sandbox.certificates import Authority, Pair
 
 LISTENER = ("listeners", 0, "tls")
 CLUSTER = ("cluster", "tls")

@@ -18,8 +18,8 @@ from pidgate.gateway.config.tls_settings import ClusterTlsSettings, ServerTlsSet
 from pidgate.gateway.tls import contexts, live
 from pidgate.gateway.tls.contexts import FileMissing, TlsUnusable, client_context
 from pidgate.gateway.tls.live import LiveContext, follow
-from pidgate.sandbox.certificates import Authority, Pair
 from tests.support.loopback import run, until
+from tools.sandbox.certificates import Authority, Pair
 
 PATH = ("listeners", 0, "tls")
 

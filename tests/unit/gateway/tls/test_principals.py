@@ -17,8 +17,8 @@ from pidgate.gateway.tls.distinguished_name import (
 )
 from pidgate.gateway.tls.principals import CertificateUsers
 from pidgate.quota.entities import is_unidentified, unidentified
-from pidgate.sandbox.certificates import Authority
 from tests.support.subjects import CN, attribute, certificate, multi, name, tlv
+from tools.sandbox.certificates import Authority
 
 NOBODY = unidentified("SSL")
 

@@ -20,8 +20,8 @@ from pidgate.gateway.config.tls_settings import ClusterTlsSettings, ServerTlsSet
 from pidgate.gateway.tls import checking, live
 from pidgate.gateway.tls.contexts import TlsUnusable, client_context, server_context
 from pidgate.gateway.topics.own_client import OwnClient
-from pidgate.sandbox.certificates import Authority, Pair
 from tests.support.loopback import ScriptedBroker, gateway_before, run, until
+from tools.sandbox.certificates import Authority, Pair
 
 PASSWORD = "pass-hunter2-word"
 

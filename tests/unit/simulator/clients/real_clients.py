@@ -10,9 +10,9 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from pidgate.sandbox.performance import has_command_config
 from tests.support.clients import java_client
 from tests.unit.simulator.clients.stage import TOPIC, Connection, Script, Stage
+from tools.sandbox.performance import has_command_config
 
 SLOW_S = 0.2
 """What a broker takes for a Produce: so long that a client's pipeline is full before it has the first answer."""

@@ -1,0 +1,98 @@
+"""Connections that stop in the middle of one large Produce: what each takes of the process between.
+
+Each has a producer id that is known, and has sent the beginning of its second batch, or as much of it as was taken.
+"""
+
+import select
+import struct
+import time
+from dataclasses import dataclass
+from typing import Final
+
+from pidgate.load.blocking import BlockingConnection
+from pidgate.load.prebuilt import check_produce_answer
+from pidgate.protocol.produce import BATCH_HEADER_BYTES, LENGTH_OVERHEAD
+from pidgate.protocol.producer_requests import produce_request
+from tools.bench.loads.client import (
+    CLIENT_ID,
+    Through,
+    connect,
+    new_producer_id,
+    produce_frame,
+    record_batch,
+)
+from tools.bench.process_cost import cost_of_watched
+
+_PATIENCE_S: Final = 2.0
+"""A side that takes nothing for so long has taken what it takes."""
+_ONE_SEND: Final = 1 << 20
+_LENGTH_AT: Final = 8
+_BASE_SEQUENCE_AT: Final = 53
+
+
+@dataclass(frozen=True, slots=True)
+class UnfinishedPlan:
+    """Number of connections, size of the batch that each begins, and part of its frame that it sends."""
+
+    connections: int
+    batch_bytes: int
+    sent_bytes: int
+    acks: int
+
+
+def beginning(topic_id: bytes, partition: int, producer_id: int, plan: UnfinishedPlan) -> bytes:
+    """Return the first bytes of a frame with one batch, the second of its producer."""
+    batch = bytearray(plan.batch_bytes)
+    batch[:BATCH_HEADER_BYTES] = record_batch(producer_id, 1, 1)[:BATCH_HEADER_BYTES]
+    struct.pack_into(">i", batch, _LENGTH_AT, len(batch) - LENGTH_OVERHEAD)
+    struct.pack_into(">i", batch, _BASE_SEQUENCE_AT, 1)
+    request = produce_request(1, CLIENT_ID, topic_id, [(partition, bytes(batch))], acks=plan.acks)
+    return request[: plan.sent_bytes]
+
+
+def run_unfinished(through: Through, plan: UnfinishedPlan) -> dict[str, float]:
+    """Make all ids known, then begin all frames; memory is read while all are unfinished."""
+    connections, beginnings = [], []
+    for partition in range(plan.connections):
+        connection = connect(through.address)
+        producer_id = new_producer_id(connection)
+        first = produce_frame(through.topic_id, [partition], record_batch(producer_id, 1, 1), acks=plan.acks)
+        first.patch(0, 0)
+        check_produce_answer(memoryview(connection.ask(bytes(first.buffer))), 0, 1)
+        connections.append(connection)
+        beginnings.append(memoryview(beginning(through.topic_id, partition, producer_id, plan)))
+    before, began_s = cost_of_watched(through.watch), time.monotonic()
+    taken_bytes = _send(connections, beginnings)
+    seconds = time.monotonic() - began_s
+    spent = cost_of_watched(through.watch) - before
+    for connection in connections:
+        connection.close()
+    return {
+        "connections": plan.connections,
+        "seconds": seconds,
+        "taken_bytes": taken_bytes,
+        "rss_before_bytes": before.rss_bytes,
+        "rss_bytes": spent.rss_bytes,
+        "cpu_s": spent.cpu_ns / 1e9,
+        "wakeups": spent.wakeups,
+    }
+
+
+def _send(connections: list[BlockingConnection], beginnings: list[memoryview]) -> int:
+    """Send to whoever takes more, until all is sent or nobody has taken any for _PATIENCE_S; the bytes sent."""
+    left = {one.socket: data for one, data in zip(connections, beginnings, strict=True)}
+    for socket in left:
+        socket.setblocking(False)
+    sent_bytes = 0
+    while left:
+        ready = select.select([], [*left], [], _PATIENCE_S)[1]
+        if not ready:
+            break
+        for socket in ready:
+            sent = socket.send(left[socket][:_ONE_SEND])
+            sent_bytes += sent
+            left[socket] = left[socket][sent:]
+            if not left[socket]:
+                del left[socket]
+    time.sleep(_PATIENCE_S)
+    return sent_bytes

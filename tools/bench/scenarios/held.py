@@ -1,0 +1,301 @@
+"""Load that is held: many connections for minutes, a fleet that arrives, a broker that stands still.
+
+20: 8,000 idempotent producers with 6,000 requests/s in sum for ten minutes, over two workers; any error, throttle time
+or closed connection fails the run. 21: 500 connections/s for 30 s beside 1,000 requests/s of clients that are there.
+22: one of three brokers stops reading for 60 s (SIGSTOP) under bulk producers of its own; what counts are the requests
+of another broker's clients. The two phases of 21 and of 22 have one gateway in each run.
+"""
+
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from pidgate.load.plan import Address
+from tools.bench.alone import (
+    BROKER_BYTES,
+    BROKER_PROPERTIES,
+    Alone,
+    Column,
+    Conditions,
+    Plan,
+    Results,
+    broker_beside,
+    broker_spec,
+    compiled_gateway,
+    give_core,
+)
+from tools.bench.goals import Goal
+from tools.bench.loads.client import FAILURES, Through, connect, create_topic, metadata_of
+from tools.bench.loads.process import measured_by, started
+from tools.bench.quantities import Measured, cpu_us_per_request, measured_as, p50_ms, p99_ms
+from tools.bench.scenario import RETENTION
+from tools.bench.scenarios import lateness
+from tools.bench.targets import GENEROUS, TargetFailed
+from tools.sandbox.gateway import GatewayProcess
+from tools.sandbox.jars import NEWEST
+from tools.sandbox.kafka import Cluster
+from tools.sandbox.play import keep_brokers_in_memory
+from tools.sandbox.spec import ClusterSpec
+
+HELD: Final = "held"
+CALM: Final = "calm"
+ARRIVING: Final = "arriving"
+STALLED: Final = "a broker stalled"
+
+_WORKERS: Final = 2
+_LEARNT_WITHIN_S: Final = 20.0
+
+
+# ---- 20 ------------------------------------------------------------------------------------------------
+
+
+def _measure_held(plan: Plan, conditions: Conditions) -> Results:
+    results: Results = {HELD: []}
+    spec = broker_spec({"max.connections.per.ip": "40000"})
+    rate = {"mode": "enforce", "default": {"producer_ids_rate": 10 * plan["producers"]}}
+    limits = {"connections_per_user": int(2 * plan["producers"]), "connections_rate_per_user": 1_000}
+    with broker_beside(conditions.placement, spec) as cluster:
+        topic_id = create_topic(cluster.nodes[1], "bench-held", int(plan["partitions"]), dict(RETENTION))
+        for run in range(1, conditions.runs + 1):
+            gateway = compiled_gateway(
+                cluster.bootstrap_servers(),
+                rate,
+                workers=_WORKERS,
+                limits=limits,
+                events={"topic": f"bench-held-events-{run}"},
+                log={"level": "warning"},
+            )
+            with gateway:
+                before = lateness.now(gateway)
+                through = Through(("127.0.0.1", gateway.first_node_port + 1), topic_id, None, gateway.pid)
+                with started("held", through, plan, conditions.placement) as load:
+                    measured: Measured = measured_by(load)
+                measured |= lateness.since(before, lateness.now(gateway))
+                metrics = gateway.metrics()
+                measured["closed_with_error"] = sum(
+                    metrics.value("pidgate_connections_closed_total", cause=cause)
+                    for cause in ("upstream", "limit", "protocol", "unreachable")
+                )
+            results[HELD].append(measured)
+            conditions.say(
+                f"20 run {run}/{conditions.runs} p50 {measured['p50_ms']:.2f} p99 {measured['p99_ms']:.2f} ms"
+            )
+    return results
+
+
+# ---- 21 ------------------------------------------------------------------------------------------------
+
+
+def _paced(plan: Plan) -> dict[str, float]:
+    keys = ("producers", "rate_per_s", "record_bytes", "warmup_s", "measure_s")
+    return {key: plan[key] for key in keys} | {"partitions_each": 1, "acks": 1}
+
+
+def _measure_arriving(plan: Plan, conditions: Conditions) -> Results:
+    results: Results = {CALM: [], ARRIVING: []}
+    with broker_beside(conditions.placement, broker_spec()) as cluster:
+        topic_id = create_topic(cluster.nodes[1], "bench-arriving", int(plan["producers"]), dict(RETENTION))
+        for run in range(1, conditions.runs + 1):
+            gateway = compiled_gateway(
+                cluster.bootstrap_servers(),
+                limits={"connections_rate_per_user": 1_000},
+                events={"topic": f"bench-arriving-events-{run}"},
+                log={"level": "warning"},
+            )
+            with gateway:
+                give_core(gateway, conditions.placement)
+                through = Through(("127.0.0.1", gateway.first_node_port + 1), topic_id, None, gateway.pid)
+                for phase in (CALM, ARRIVING):
+                    results[phase].append(_phase(phase == ARRIVING, plan, through, conditions))
+                    p99 = results[phase][-1]["p99_ms"]
+                    conditions.say(f"21 run {run}/{conditions.runs} {phase:9} p99 {p99:.2f} ms")
+    return results
+
+
+def _phase(arriving: bool, plan: Plan, through: Through, conditions: Conditions) -> Measured:
+    fleet = {
+        "rate_per_s": plan["connections_per_s"],
+        "warmup_s": 0,
+        "measure_s": plan["warmup_s"] + plan["measure_s"],
+    }
+    with started("paced", through, _paced(plan), conditions.placement) as load:
+        if not arriving:
+            return measured_by(load)
+        with started("connect", through, fleet, conditions.placement) as comers:
+            measured: Measured = measured_by(load)
+            arrived = measured_by(comers)
+    measured["connections_per_s"] = arrived["connections"] / arrived["seconds"]
+    measured["arrival_p99_ms"] = arrived["p99_ms"]
+    return measured
+
+
+# ---- 22 ------------------------------------------------------------------------------------------------
+
+_STALLED_NODE: Final = 3
+
+
+def _topic_on(cluster: Cluster, name: str, node_id: int, partitions: int) -> bytes:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers()})
+    new = NewTopic(name, partitions, replica_assignment=[[node_id]] * partitions, config=dict(RETENTION))
+    admin.create_topics([new], operation_timeout=30)[name].result(timeout=60)
+    give_up_s = time.monotonic() + _LEARNT_WITHIN_S
+    with connect(cluster.nodes[node_id]) as connection:
+        while time.monotonic() < give_up_s:
+            (topic,) = metadata_of(connection, [name])
+            if topic.error_code == 0 and not any(partition.error_code for partition in topic.partitions):
+                return bytes(topic.topic_id.bytes)
+            time.sleep(0.1)
+    raise TargetFailed(f"topic {name} has no leaders")
+
+
+def _measure_stalled(plan: Plan, conditions: Conditions) -> Results:
+    results: Results = {CALM: [], STALLED: []}
+    keep_brokers_in_memory(BROKER_BYTES)
+    for run in range(1, conditions.runs + 1):
+        # A broker that was stopped for a minute takes as long to be one of the cluster again: each run has its own.
+        spec = ClusterSpec(nodes=3, heap_mb=512, properties=BROKER_PROPERTIES, keep_logs_on_failure=False)
+        with Cluster(spec) as cluster:
+            for phase, measured in _calm_and_stalled(cluster, plan, conditions):
+                results[phase].append(measured)
+                conditions.say(f"22 run {run}/{conditions.runs} {phase:16} p99 {measured['p99_ms']:.2f} ms")
+    return results
+
+
+def _calm_and_stalled(cluster: Cluster, plan: Plan, conditions: Conditions) -> Iterator[tuple[str, Measured]]:
+    mine = _topic_on(cluster, "bench-others", 1, int(plan["producers"]))
+    stalled = _topic_on(cluster, "bench-stalled", _STALLED_NODE, 2)
+    gateway = GatewayProcess(
+        cluster.bootstrap_servers(),
+        quotas=GENEROUS,
+        settings={"log": {"level": "warning"}},
+        node_ids=cluster.nodes,
+    )
+    with gateway:
+        ports = {node_id: ("127.0.0.1", gateway.first_node_port + node_id) for node_id in cluster.nodes}
+        _learn(ports)
+        others = Through(ports[1], mine, None, gateway.pid)
+        theirs = Through(ports[_STALLED_NODE], stalled, None, gateway.pid)
+        for phase in (CALM, STALLED):
+            with _bulk(theirs, plan, conditions):
+                time.sleep(1)
+                yield phase, _beside(phase == STALLED, cluster, others, plan, conditions)
+
+
+def _learn(ports: dict[int, Address]) -> None:
+    """The gateway opens the ports of nodes as it learns of them."""
+    give_up_s = time.monotonic() + _LEARNT_WITHIN_S
+    for port in ports.values():
+        while True:
+            try:
+                connect(port).close()
+                break
+            except FAILURES as error:
+                if time.monotonic() > give_up_s:
+                    raise TargetFailed(f"the gateway does not learn its brokers: {error}") from error
+                time.sleep(0.1)
+
+
+@contextmanager
+def _bulk(through: Through, plan: Plan, conditions: Conditions) -> Iterator[None]:
+    """Producers that always have more to send, until the block ends."""
+    bulk = {
+        "clients": 2, "partitions_each": 1, "records": 500, "record_bytes": 1000, "acks": 1,
+        "warmup_s": 1, "measure_s": plan["warmup_s"] + plan["measure_s"] + 60,
+    }  # fmt: skip
+    with started("produce", through, bulk, conditions.placement) as load:
+        yield
+        _end(load)
+
+
+def _end(load: subprocess.Popen[str]) -> None:
+    load.kill()
+    load.communicate()
+
+
+def _beside(
+    is_stalled: bool, cluster: Cluster, others: Through, plan: Plan, conditions: Conditions
+) -> Measured:
+    with started("paced", others, _paced(plan), conditions.placement) as load:
+        if is_stalled:
+            cluster.node(_STALLED_NODE).signal(signal.SIGSTOP)
+        try:
+            return measured_by(load)
+        finally:
+            cluster.node(_STALLED_NODE).signal(signal.SIGCONT)
+
+
+_LATENCY: Final = (
+    Column("p50 ms", p50_ms, 2),
+    Column("p99 ms", p99_ms, 2),
+    Column("p99.9 ms", measured_as("p999_ms"), 2),
+)
+
+FLEET: Final = Alone(
+    number="20",
+    name="held",
+    title="8,000 connections with 6,000 requests/s in sum for ten minutes, two workers",
+    kafka=NEWEST,
+    plan={
+        "producers": 8_000,
+        "partitions": 64,
+        "rate_per_s": 6_000,
+        "record_bytes": 1_024,
+        "acks": 1,
+        "warmup_s": 20,
+        "measure_s": 600,
+    },
+    quick={"producers": 100, "partitions": 8, "rate_per_s": 100, "warmup_s": 1, "measure_s": 3},
+    measure=_measure_held,
+    columns=(
+        *_LATENCY,
+        Column("CPU us/request", cpu_us_per_request, 1),
+        Column("its loops late ms", measured_as("late_ms"), 2),
+        Column("without a core ms", measured_as("late_without_core_ms"), 2),
+    ),
+    goals=(
+        Goal("requests answered without error", measured_as("requests"), "exactly", 3_600_000, target=HELD),
+        Goal("connections closed by an error", measured_as("closed_with_error"), "exactly", 0, target=HELD),
+    ),
+    enough_runs=1,
+)
+ARRIVALS: Final = Alone(
+    number="21",
+    name="arrivals",
+    title="500 connections/s for 30 s beside 1,000 requests/s of clients that are there",
+    kafka=NEWEST,
+    plan={
+        "producers": 8,
+        "rate_per_s": 1_000,
+        "record_bytes": 1_024,
+        "connections_per_s": 500,
+        "warmup_s": 3,
+        "measure_s": 30,
+    },
+    quick={"rate_per_s": 100, "connections_per_s": 20, "warmup_s": 1, "measure_s": 3},
+    measure=_measure_arriving,
+    columns=_LATENCY,
+    goals=(
+        Goal("p99 of the clients that are there", p99_ms, "at most", 2, target=ARRIVING, than=CALM),
+        Goal("connections", measured_as("connections_per_s"), "at least", 490, "per second", target=ARRIVING),
+    ),
+)
+STALL: Final = Alone(
+    number="22",
+    name="stalled",
+    title="One of three brokers stops reading for 60 s, beside 500 requests/s of another one's clients",
+    kafka=NEWEST,
+    plan={"producers": 8, "rate_per_s": 500, "record_bytes": 1_024, "warmup_s": 3, "measure_s": 60},
+    quick={"rate_per_s": 50, "warmup_s": 1, "measure_s": 3},
+    measure=_measure_stalled,
+    columns=_LATENCY,
+    goals=(
+        # Both phases write the same to the same broker; in the calm one a neighbour has work, too.
+        Goal("p99 of the other brokers' clients", p99_ms, "at most", 1.1, target=STALLED, than=CALM),
+    ),
+)

@@ -1,0 +1,279 @@
+"""The scenarios that are sent through every target; results/README.md says what came out.
+
+01 and 06 send as many requests per second: in 06 hardly two of a connection ever come together, so what a proxy does
+for each wake-up is paid for each request. The rate is far from saturation: throughput says nothing, latency is compared
+with direct's. In 07 a proxy that looks at producer ids has 30 batches to look at in each request.
+
+02 sends batches of 950 records of 1,000 bytes, five in flight each: just under the broker's default limit of 1 MiB. 04
+reads over and over from the broker's page cache, without a group and without a fetch session, with the default of 1 MiB
+per partition. CPU per GB counts, then throughput.
+
+03 and 08 hold connections that have sent ApiVersions only. A proxy has two sockets for each, so 08 needs over 16,000
+open files: the limit is raised where that is allowed, else it is left out.
+
+09, cost: 01's rate over more connections, so that the kernel deals about as many to either of two workers; the cost is
+that of all processes together. 09, quota: fresh ids over both workers, four times as many as the quota allows, in much
+less time than it takes for a token to come back: both together admit what one process does.
+
+15 is what each connection costs from its first packet to its last. 16 leaves frames of 100 MB unfinished after one
+half: what a proxy holds of them is memory that a client has for the price of sending; one user may announce two of them
+at once. 17 has one request in flight at a time: a frame that is kept until it is whole leaves as much later as it took
+to arrive. In 18 no request repeats the one before it.
+"""
+
+from typing import Final
+
+from pidgate.load.plan import Address
+from tools.bench.goals import Goal
+from tools.bench.loads.bulk import BulkPlan, fill
+from tools.bench.quantities import (
+    admitted_ids,
+    cpu_s_per_gb,
+    cpu_us_per_connection,
+    cpu_us_per_request,
+    mb_per_s,
+    p50_ms,
+    p90_ms,
+    p99_ms,
+    rss_kb_per_connection,
+    start_rss_mb,
+)
+from tools.bench.scenario import KEEP, Plan, Scenario
+from tools.bench.targets import BASELINE, ORDINARY, PLAIN, TWO_WORKERS
+
+
+def paced(producers: int, rate_per_s: float, partitions_each: int = 1) -> Plan:
+    """Return a plan of requests of 1 KB for each partition at a fixed rate in sum."""
+    return {
+        "producers": producers,
+        "rate_per_s": rate_per_s,
+        "partitions_each": partitions_each,
+        "record_bytes": 1024,
+        "acks": 1,
+        "warmup_s": 3,
+        "measure_s": 10,
+    }
+
+
+def bulk(partitions_each: int, records: int) -> Plan:
+    """Return a plan of two clients with batches of that many records of 1,000 bytes."""
+    return {
+        "clients": 2,
+        "partitions_each": partitions_each,
+        "records": records,
+        "record_bytes": 1000,
+        "acks": 1,
+        "warmup_s": 2,
+        "measure_s": 8,
+    }
+
+
+def _cpu_per_request(limit: float, than: str = BASELINE, target: str = "pidgate") -> Goal:
+    return Goal("CPU per request", cpu_us_per_request, "at most", limit, target=target, than=than)
+
+
+def _cpu_per_gb(limit: float, than: str = BASELINE) -> Goal:
+    return Goal("CPU per GB", cpu_s_per_gb, "at most", limit, than=than)
+
+
+_THROUGHPUT: Final = Goal("throughput", mb_per_s, "at least", 0.95, than=BASELINE)
+_RSS_PER_CONNECTION: Final = Goal("RSS per connection", rss_kb_per_connection, "at most", 6, "KB")
+
+
+SMALL_REQUESTS = Scenario(
+    number="01",
+    name="small-requests",
+    title="8 idempotent producers, 1 KB, 2,000 requests/s in sum",
+    kind="paced",
+    plan=paced(8, 2000),
+    targets=(*ORDINARY, PLAIN),
+    partitions=8,
+    goals=(
+        _cpu_per_request(1.1),
+        _cpu_per_request(1.25, than="haproxy"),
+        Goal("p50", p50_ms, "at most", 0.2, "ms", than="direct", by="difference"),
+        Goal("p99", p99_ms, "at most", 1, "ms", than="direct", by="difference"),
+    ),
+)
+BULK_PRODUCE = Scenario(
+    number="02",
+    name="bulk-produce",
+    title="2 idempotent producers, 0.95 MB batches, as fast as they go",
+    kind="produce",
+    plan=bulk(1, records=950),
+    cost_per="GB",
+    partitions=2,
+    goals=(_cpu_per_gb(1.1), _cpu_per_gb(1.65, than="haproxy"), _THROUGHPUT),
+)
+IDLE = Scenario(
+    number="03",
+    name="memory-per-connection",
+    title="2,000 idle connections, each with its connection to the broker",
+    kind="idle",
+    plan={"connections": 2000},
+    quick={"connections": 300},
+    cost_per="connection",
+    partitions=1,
+    goals=(_RSS_PER_CONNECTION,),
+)
+
+
+FETCH_PARTITIONS: Final = 16
+
+
+def prepare(address: Address, topic_id: bytes, plan: Plan) -> None:
+    """Fill the topic that is read."""
+    fill(address, topic_id, FETCH_PARTITIONS, BulkPlan(**plan), 200)  # type: ignore[arg-type]
+
+
+BULK_FETCH = Scenario(
+    number="04",
+    name="bulk-fetch",
+    title="2 consumers, newest Fetch version, as fast as they go",
+    kind="fetch",
+    plan=bulk(FETCH_PARTITIONS // 2, records=100),
+    cost_per="GB",
+    partitions=FETCH_PARTITIONS,
+    goals=(_cpu_per_gb(1.05), _cpu_per_gb(1.05, than="haproxy"), _THROUGHPUT),
+    topic_configs=KEEP,
+    prepare=prepare,
+)
+CONNECTIONS = Scenario(
+    number="06",
+    name="connections",
+    title="200 idempotent producers, 1 KB, 10 requests/s each",
+    kind="paced",
+    plan=paced(200, 2000),
+    targets=(*ORDINARY, PLAIN),
+    partitions=200,
+    goals=(_cpu_per_request(1.3, than="haproxy"),),
+)
+MANY_PARTITIONS = Scenario(
+    number="07",
+    name="many-partitions",
+    title="4 idempotent producers, 30 partitions of 1 KB in each request, 400 requests/s in sum",
+    kind="paced",
+    plan=paced(4, 400, partitions_each=30),
+    partitions=4 * 30,
+    goals=(_cpu_per_request(1.3),),
+)
+MANY_IDLE = Scenario(
+    number="08",
+    name="idle-connections",
+    title="8,000 idle connections, each with its connection to the broker",
+    kind="idle",
+    plan={"connections": 8000},
+    quick={},
+    cost_per="connection",
+    partitions=1,
+    goals=(
+        _RSS_PER_CONNECTION,
+        Goal("RSS at start", start_rss_mb, "at most", 90, "MB"),
+    ),
+)
+
+_RATE: Final = 100
+# A burst of one window, and one more: an id is let in while there is a token left, however little of it.
+_ADMITTED: Final = _RATE + 1
+_FRESH_IDS: Final = 4 * _RATE
+
+WORKERS_COST = Scenario(
+    number="09",
+    name="workers",
+    title="2 workers against 1: 64 idempotent producers, 1 KB, 2,000 requests/s in sum",
+    kind="paced",
+    plan=paced(64, 2000),
+    partitions=64,
+    targets=("pidgate", TWO_WORKERS),
+    baseline="pidgate",
+    goals=(_cpu_per_request(1.1, than="pidgate", target=TWO_WORKERS),),
+)
+WORKERS_QUOTA = Scenario(
+    number="09",
+    name="workers-quota",
+    title=f"One quota over 2 workers: {_FRESH_IDS} fresh producer ids at the same moment, producer_ids_rate {_RATE}",
+    kind="fresh",
+    plan={"producers": _FRESH_IDS, "partitions": 8, "record_bytes": 100, "acks": 1},
+    quick={},
+    partitions=8,
+    targets=("pidgate", TWO_WORKERS),
+    baseline="pidgate",
+    quotas={
+        "mode": "enforce",
+        "default": {"producer_ids_rate": _RATE},
+        "producer_ids": {"window": "10h", "max_throttle": "1s", "cold_start": "enforce"},
+    },
+    goals=tuple(
+        Goal(f"ids admitted by {who}", admitted_ids, "exactly", _ADMITTED, target=target)
+        for who, target in (("one process", "pidgate"), ("2 workers", TWO_WORKERS))
+    ),
+)
+CONNECT = Scenario(
+    number="15",
+    name="connect",
+    title="300 connections/s, each made, asked one thing and closed",
+    kind="connect",
+    plan={"rate_per_s": 300, "warmup_s": 2, "measure_s": 8},
+    cost_per="connection",
+    partitions=1,
+    goals=(Goal("CPU per connection", cpu_us_per_connection, "at most", 2, than=BASELINE),),
+)
+UNFINISHED = Scenario(
+    number="16",
+    name="unfinished-frames",
+    title="2 connections in the middle of a Produce of 100 MB",
+    kind="unfinished",
+    plan={"connections": 2, "batch_bytes": 100_000_000, "sent_bytes": 50_000_000, "acks": 1},
+    quick={},
+    cost_per="connection",
+    partitions=2,
+    goals=(Goal("RSS per connection", rss_kb_per_connection, "at most", 600, "KB"),),
+)
+LARGE_LATENCY = Scenario(
+    number="17",
+    name="large-latency",
+    title="1 idempotent producer, 0.95 MB, 20 requests/s",
+    kind="paced",
+    plan={**paced(1, 20), "record_bytes": 950_000},
+    cost_per="GB",
+    partitions=1,
+    goals=tuple(
+        Goal(f"{name} added", quantity, "at most", 1.1, than="haproxy", over="direct")
+        for name, quantity in (("p50", p50_ms), ("p90", p90_ms))
+    ),
+)
+MIXED = Scenario(
+    number="18",
+    name="mixed-requests",
+    title="4 idempotent producers, 1 to 30 partitions of 6 topics in each request, 0.1 to 16 KB each, 400 requests/s",
+    kind="mixed",
+    plan={
+        "producers": 4,
+        "rate_per_s": 400,
+        "topics": 6,
+        "partitions_each": 5,
+        "largest_batch_bytes": 16_384,
+        "different_requests": 50,
+        "acks": 1,
+        "warmup_s": 3,
+        "measure_s": 10,
+    },
+    partitions=4 * 5,
+    goals=(_cpu_per_request(1.3),),
+)
+
+SCENARIOS: Final = (
+    SMALL_REQUESTS,
+    BULK_PRODUCE,
+    IDLE,
+    BULK_FETCH,
+    CONNECTIONS,
+    MANY_PARTITIONS,
+    MANY_IDLE,
+    WORKERS_COST,
+    WORKERS_QUOTA,
+    CONNECT,
+    UNFINISHED,
+    LARGE_LATENCY,
+    MIXED,
+)

@@ -1,0 +1,94 @@
+"""Certificates for clusters and gateways on this machine: a CA of one's own, and what it issues. Needs `openssl`."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tools.sandbox.errors import SandboxError
+
+LOOPBACK = ("DNS:localhost", "IP:127.0.0.1")
+_EXPIRED_DAYS = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A certificate and its key in files; `both` holds the two, as Kafka's PEM key stores do."""
+
+    cert_file: Path
+    key_file: Path
+    both: Path
+
+
+class Authority:
+    """A CA whose files are in a directory that exists. Keys are readable for their owner alone."""
+
+    def __init__(self, directory: Path, name: str = "sandbox CA") -> None:
+        self._directory = directory
+        self.ca_file = directory / "ca.pem"
+        self._key_file = directory / "ca.key"
+        _make_key(self._key_file, rsa=False)
+        _openssl(
+            "req", "-x509", "-new", "-key", self._key_file, "-days", "3650", "-subj", f"/CN={name}",
+            "-addext", "basicConstraints=critical,CA:TRUE", "-addext", "keyUsage=critical,keyCertSign,cRLSign",
+            "-out", self.ca_file,
+        )  # fmt: skip
+
+    def issue(
+        self,
+        stem: str,
+        *,
+        subject: str = "",
+        names: Sequence[str] = LOOPBACK,
+        days: int = 30,
+        expired: bool = False,
+        rsa: bool = False,
+    ) -> Pair:
+        """Issue a certificate; again under the same stem it takes the place of the first, in the same files.
+
+        `subject` as openssl writes it (/CN=joe/O=acme); `names`: its subjectAltName. Raises SandboxError.
+        """
+        pair = Pair(*(self._directory / f"{stem}.{end}" for end in ("pem", "key", "both.pem")))
+        request = self._directory / f"{stem}.csr"
+        new_cert, new_key = self._directory / f"{stem}.pem.new", self._directory / f"{stem}.key.new"
+        _make_key(new_key, rsa=rsa)
+        _openssl(
+            "req", "-new", "-key", new_key, "-subj", subject or f"/CN={stem}",
+            "-addext", f"subjectAltName={','.join(names)}", "-out", request,
+        )  # fmt: skip
+        _openssl(
+            "x509", "-req", "-in", request, "-CA", self.ca_file, "-CAkey", self._key_file,
+            "-copy_extensions", "copy", "-days", str(_EXPIRED_DAYS if expired else days), "-out", new_cert,
+        )  # fmt: skip
+        request.unlink()
+        _write_private(pair.both, new_key.read_text() + new_cert.read_text() + self.ca_file.read_text())
+        os.replace(new_key, pair.key_file)
+        os.replace(new_cert, pair.cert_file)
+        return pair
+
+
+def _make_key(file: Path, *, rsa: bool) -> None:
+    """Make a key in PKCS #8, the one form that Java reads."""
+    kind = (
+        ("RSA", "-pkeyopt", "rsa_keygen_bits:2048") if rsa else ("EC", "-pkeyopt", "ec_paramgen_curve:P-256")
+    )
+    _write_private(file, "")
+    _openssl("genpkey", "-algorithm", *kind, "-out", file)
+
+
+def _write_private(file: Path, text: str) -> None:
+    with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as opened:
+        opened.write(text)
+
+
+def _openssl(*arguments: str | Path) -> None:
+    program = shutil.which("openssl")
+    if program is None:
+        raise SandboxError(
+            "certificates are made with openssl, which is not installed: apt-get install openssl"
+        )
+    done = subprocess.run([program, *arguments], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SandboxError(f"openssl {arguments[0]}: {done.stderr.strip()}")

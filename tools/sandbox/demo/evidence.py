@@ -1,0 +1,73 @@
+"""Raw findings of one half of the demo: the verifier and the screens read them, nothing changes them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tools.sandbox.demo.segments import TopicIds
+from tools.sandbox.demo.watch import Point
+from tools.sandbox.gateway import Metrics
+from tools.sandbox.journal import ProducerJournal
+from tools.sandbox.log_checker import LogRecord
+from tools.sandbox.producers.batch_journal import BatchJournal
+
+
+@dataclass(kw_only=True)
+class BrokerEvidence:
+    """The broker after the rogues' time was up."""
+
+    exit_code: int | None
+    """None: it lives."""
+    out_of_memory: str
+    """The line of its log that says so; empty when there is none."""
+    answers: bool
+    """True: it gave a client metadata and a producer id after the attack."""
+    states: Mapping[str, Mapping[int, Sequence[int]]] | None
+    """Topic -> partition -> producer ids kept, by DescribeProducers; None when it does not answer."""
+    segments: Mapping[str, TopicIds]
+    """Producer ids in the segment files on its disk, by topic."""
+    log: Mapping[str, Sequence[LogRecord]] = field(default_factory=dict)
+    """The topics of alice, bob and carol as librdkafka reads them back from the broker; empty for a dead one."""
+
+
+@dataclass(kw_only=True)
+class GatewayEvidence:
+    """The gateway's process, log and metrics."""
+
+    alive_after_attack: bool
+    exit_code: int | None
+    """After SIGTERM."""
+    ran_s: float
+    log_events: Sequence[Mapping[str, Any]]
+    metrics: Metrics | None
+
+
+@dataclass(kw_only=True)
+class Half:
+    """One half: directly, or through the gateway."""
+
+    attack_s: float
+    """Time that the rogues had: the plan's, or until the broker died."""
+    points: Sequence[Point]
+    broker: BrokerEvidence
+    mallory: Sequence[BatchJournal]
+    carol: ProducerJournal
+    bystanders: Mapping[str, ProducerJournal]
+    notes: Mapping[str, Mapping[str, Any]]
+    """Notes of alice's and bob's client libraries."""
+    gateway: GatewayEvidence | None = None
+
+    @property
+    def died(self) -> bool:
+        return self.broker.exit_code is not None
+
+
+@dataclass(kw_only=True)
+class Evidence:
+    """Everything the demo found."""
+
+    baseline: Sequence[Mapping[str, ProducerJournal]]
+    """alice's and bob's journals of each direct run without rogues."""
+    direct: Half
+    through_gateway: Half
+    total_s: float

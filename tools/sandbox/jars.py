@@ -1,0 +1,97 @@
+"""Kafka's class path, resolved from Maven Central by jgo and kept in jgo's cache.
+
+The first time takes about half a minute per version and needs the network; then a tenth of a second.
+Kafka 4 logs through slf4j-simple; Kafka 3.9 brings reload4j with it, and a second binding would be too many.
+"""
+
+import fcntl
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+
+from tools.sandbox.errors import JarsNotResolved
+
+NEWEST = "4.4.0"
+OLDEST = "3.9.1"
+
+_SCALA = "2.13"
+_SLF4J = "1.7.36"
+_TOOLS = {"4.4.0": "4.3.1"}
+"""Version whose kafka-tools are not on Maven Central -> whose stand in for them."""
+
+
+def endpoint(kafka_version: str) -> str:
+    """Return jgo's endpoint: the server with its tools, and a log binding where the server has none."""
+    wanted = [
+        f"org.apache.kafka:kafka_{_SCALA}:{kafka_version}",
+        f"org.apache.kafka:kafka-tools:{tools_version(kafka_version)}",
+    ]
+    if logs_through_slf4j_simple(kafka_version):
+        wanted.append(f"org.slf4j:slf4j-simple:{_SLF4J}")
+    return "+".join(wanted)
+
+
+def tools_version(kafka_version: str) -> str:
+    """Return the version whose command line tools administer this one."""
+    return _TOOLS.get(kafka_version, kafka_version)
+
+
+def logs_through_slf4j_simple(kafka_version: str) -> bool:
+    return int(kafka_version.split(".", 1)[0]) >= 4
+
+
+def jars_cache() -> Path:
+    """Return jgo's cache of jars."""
+    from jgo.config import GlobalSettings
+
+    return Path(GlobalSettings.load().repo_cache)
+
+
+@contextmanager
+def alone_with_jars() -> Iterator[Path]:
+    """jgo's cache of jars, while no other thread or process of this user that asks here fills it: two that find the
+    same jar missing both get it, and jgo fails for the second one.
+    """
+    folder = jars_cache()
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".pidgate-lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # of this opening of the file: threads have one each
+        yield folder
+
+
+@cache
+def class_path(kafka_version: str = NEWEST) -> tuple[Path, ...]:
+    """Return all jars of the server and its tools, in order. Raises JarsNotResolved."""
+    try:
+        import jgo
+    except ImportError as error:
+        raise JarsNotResolved(
+            "jgo is not installed. Install the extra: pip install 'pidgate[sandbox]'."
+        ) from error
+    wanted = endpoint(kafka_version)
+    server_jar = f"org/apache/kafka/kafka_{_SCALA}/{kafka_version}/kafka_{_SCALA}-{kafka_version}.jar"
+    try:
+        with alone_with_jars() as cache_of_jars:
+            if not (cache_of_jars / server_jar).exists():
+                print(
+                    f"sandbox: getting the jars of Kafka {kafka_version} (once, about 40 s)", file=sys.stderr
+                )
+            jars = tuple(Path(jar) for jar in jgo.build(wanted).all_jars)
+        if kafka_version in _TOOLS:
+            # Behind all others: a class that the tools need and this version has no more (Exit).
+            jars += tuple(
+                jar
+                for jar in class_path(tools_version(kafka_version))
+                if jar.name.startswith("kafka-clients-")
+            )
+    # jgo promises no exception type of its own: network, XML and cache errors all come through.
+    except Exception as error:
+        raise JarsNotResolved(
+            f"Kafka {kafka_version} could not be resolved from Maven Central "
+            f"({type(error).__name__}: {error}). It needs the network once; afterwards the cache serves."
+        ) from error
+    if not jars:
+        raise JarsNotResolved(f"jgo found no jars for {wanted}")
+    return jars

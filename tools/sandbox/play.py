@@ -1,0 +1,105 @@
+"""Begin and end of the demos: exit codes, the clock of their lines, a directory that stays when something failed."""
+
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from confluent_kafka import KafkaException
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from tools.sandbox import guard
+from tools.sandbox.errors import SandboxError
+from tools.sandbox.gateway import GatewayNotReady
+from tools.sandbox.jars import class_path
+from tools.sandbox.java import java_for
+
+PASSED, FAILED, NOT_PLAYED, INTERRUPTED = 0, 1, 2, 130
+_WIDTH_WITHOUT_TERMINAL = 160
+_MEMORY_DISK = Path("/dev/shm")
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One claim, what was found, and where."""
+
+    name: str
+    passed: bool
+    found: str
+    source: str
+
+
+def checks_table(checks: Sequence[Check]) -> Table:
+    """Return a row for each check."""
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for check in checks:
+        mark = Text("ok", style="green") if check.passed else Text("FAIL", style="bold red")
+        table.add_row(mark, Text(check.name), Text(check.found, style="dim" if check.passed else ""))
+    return table
+
+
+def checks_title(checks: Sequence[Check]) -> str:
+    return f"Checks: {sum(check.passed for check in checks)} of {len(checks)}"
+
+
+def console_of_stdout() -> Console:
+    return Console() if sys.stdout.isatty() else Console(width=_WIDTH_WITHOUT_TERMINAL)
+
+
+class Clocked:
+    """Printer of lines with the seconds since it was made. Lines are rich's markup."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self._began_s = time.monotonic()
+
+    @property
+    def took_s(self) -> float:
+        return time.monotonic() - self._began_s
+
+    def say(self, text: str) -> None:
+        """Print that a step begins."""
+        self.console.print(f"[dim]{self.took_s:6.1f} s[/]  {text}", highlight=False, soft_wrap=True)
+
+
+def keep_brokers_in_memory(needed_bytes: int) -> None:
+    """Keep the data of brokers that start from now on in memory, where there is room.
+
+    They live for seconds, and a slow disk and its write-back would be measured instead of the broker.
+    """
+    with suppress(OSError):
+        if shutil.disk_usage(_MEMORY_DISK).free >= needed_bytes:
+            tempfile.tempdir = str(_MEMORY_DISK)
+
+
+def play(name: str, kafka_version: str, what: str, run: Callable[[Path], bool]) -> int:
+    """Run a demo in a temporary directory and return the exit code; `what` is kept there unless it has passed."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    work = guard.temporary_directory(f"{name}-")
+    code = NOT_PLAYED
+    try:
+        # Asked for first: what is missing shows before anything is started.
+        java_for(kafka_version)
+        class_path(kafka_version)
+        code = PASSED if run(work) else FAILED
+    except (SandboxError, GatewayNotReady, KafkaException, OSError) as error:
+        print(f"the demo could not be played: {error}", file=sys.stderr)
+    except KeyboardInterrupt:
+        print("interrupted; nothing is left running", file=sys.stderr)
+        code = INTERRUPTED
+    finally:
+        guard.keep_or_remove(work, keep=code in (FAILED, NOT_PLAYED), what=what)
+    return code
+
+
+def copy_files(source: Path | None, target: Path, pattern: str) -> None:
+    """Copy the files of a directory, if there is one, that match the pattern."""
+    for path in source.glob(pattern) if source is not None else ():
+        shutil.copy(path, target / path.name)
