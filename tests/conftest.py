@@ -50,10 +50,9 @@ WHOLE_MODULES = (
     "tests/hostile/",
     "tests/fuzz/",
     *INPUTS,
-    "tests/unit/test_words",
     "tests/unit/test_architecture",
 )
-"""Their fixtures start brokers and clients, compile or install; the last two read all modules."""
+"""Their fixtures start brokers and clients, compile or install; the last one reads all modules."""
 
 NEEDS_SPARK = re.compile(r"\b(spark|tables): ")
 """A test or fixture with one of these arguments: Spark is slow to start, so one process runs their files."""

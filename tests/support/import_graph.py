@@ -144,9 +144,10 @@ def reduced(graph: Graph) -> Graph:
 
 
 def drawing() -> str:
-    """Return the rooms and their imports as a Mermaid flowchart; arrows that follow from others are left out."""
+    """Return the package's rooms and their imports as a Mermaid flowchart; implied arrows are left out."""
     lines = ["flowchart TD"]
-    for room, others in sorted(reduced(room_imports()).items()):
+    package = {room: others for room, others in room_imports().items() if room.split("/")[0] in FOLDERS}
+    for room, others in sorted(reduced(package).items()):
         node = room.replace("/", "_")
         label = f'{node}["{room}"]' if node != room else node
         if others:
