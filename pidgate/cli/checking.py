@@ -144,8 +144,6 @@ def explanation(settings: Settings) -> Iterator[str]:
         yield "  Kafka reads none, so that there has to be a proxy before the brokers which does."
     yield "Brokers see all clients at this gateway's address, and count them as one where they bound addresses"
     yield "  (max.connections.per.ip, connection_creation_rate): raise that for it, and bound users here (limits)."
-    if settings.workers > 1:
-        yield f"{settings.workers} worker processes share the ports and one quota."
     yield from _quotas(settings.to_quotas())
     yield from _memory(settings)
 

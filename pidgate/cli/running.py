@@ -63,10 +63,6 @@ def run(options: RunOptions) -> int:
 
 def _made(settings: Settings, file: Path | None) -> RunsAndDrains:
     # Imported here: a wrong option should be reported at once, and everything above is all it takes.
-    if settings.workers > 1:
-        from pidgate.gateway.process.supervisor import Supervisor
-
-        return Supervisor(settings, file)
     from pidgate.gateway.process.server import Gateway
 
     return Gateway(settings, file)
@@ -127,7 +123,7 @@ async def serve(make_gateway: Callable[[], RunsAndDrains]) -> int:
             drains.append(loop.create_task(guarded("drain", gateway.drain())))
         is_stopping = True
 
-    # Before the start: with workers, some serve clients already while others are being started.
+    # Before the start: some ports serve clients already while others are being opened.
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal)
     loop.add_signal_handler(signal.SIGHUP, gateway.reload)

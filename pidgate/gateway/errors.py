@@ -1,7 +1,6 @@
 """Errors that keep a gateway from starting.
 
 CannotStart          a part of the gateway cannot start
-    ChildEnded       the state owner or a worker ended while it started (process/supervisor.py)
     TlsUnusable      a certificate, a key or a CA cannot be used (tls/contexts.py)
     StateDirInUse    another gateway lives in the state directory (state/state_dir/lock.py)
 """

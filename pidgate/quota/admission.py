@@ -1,4 +1,4 @@
-"""Admission of Produce requests: refusals and caches of this process joined with the quota's state. PURE.
+"""Admission of Produce requests: refused batches, caches of connections and the quota's state joined. PURE.
 
 The order is essential. What was refused is looked at before any cache and before the quota: neither an admission, nor
 a raised rate, nor observing, nor an exemption, nor failing open lets a batch pass before one that was refused. Then
@@ -13,20 +13,13 @@ from typing import Final
 
 from pidgate.quota.counters import UserCounters, UserCountersTable, UserSnapshot
 from pidgate.quota.entities import User, enforces, resolve
+from pidgate.quota.fail_open import FailOpen
 from pidgate.quota.held_beginnings import HeldBeginnings
 from pidgate.quota.owners import ProducerIdOwners
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.refusing import local_decision, local_refusal, refusal_of
 from pidgate.quota.settings import Quotas
-from pidgate.quota.state import (
-    Answer,
-    AskedId,
-    LocalState,
-    PendingDecision,
-    Question,
-    QuotaState,
-)
-from pidgate.quota.state_access import StateAccess
+from pidgate.quota.state import Answer, AskedId, Question, QuotaState
 from pidgate.quota.sticky import Look, StickyRefusals
 from pidgate.quota.sticky_entries import RefusedId
 from pidgate.quota.users import GaveUp
@@ -54,9 +47,7 @@ _Looked = list[tuple[ProducerBatch, Look]]
 class Admission:
     """The quota as connections see it. All times are monotonic milliseconds.
 
-    `state` is in this process; `remote`, given instead of it, is not, and `judge` returns PendingDecision.
-    `access.fail_open.passed` counts requests let pass because the state could not be asked. Alarm.
-    `held_beginnings`: what this and other workers hold; None where there are none.
+    `fail_open.passed` counts requests let pass because the state raised an error. Alarm.
     """
 
     def __init__(
@@ -65,19 +56,16 @@ class Admission:
         seed_source: Callable[[], int],
         now_ms: int,
         *,
-        state: LocalState | None = None,
-        remote: QuotaState | None = None,
+        state: QuotaState | None = None,
         sticky: StickyRefusals | None = None,
         on_failure: Callable[[Exception], None] | None = None,
     ) -> None:
         self.sticky = sticky or StickyRefusals(quotas.producer_ids.sticky_entries)
         self.owners = ProducerIdOwners()
-        self.held_beginnings: HeldBeginnings | None = None
+        self.held_beginnings = HeldBeginnings(self.sticky.topics)
         self.ids_per_request = MOST_IDS_PER_REQUEST
-        local = state or ProducerIdQuota(quotas, seed_source, now_ms)
-        self.access = StateAccess(
-            quotas, remote or local, local if remote is None else None, now_ms, on_failure
-        )
+        self.state: QuotaState = state or ProducerIdQuota(quotas, seed_source, now_ms)
+        self.fail_open = FailOpen(on_failure)
         self._quotas = quotas
         self._slice_ms = quotas.producer_ids.slice_ms
         self._generation = 0
@@ -104,8 +92,7 @@ class Admission:
             return False
         record = self.sticky.watched.get(session.user, _NOTHING_WATCHED).get(producer_id)
         if record is None:
-            held = self.held_beginnings
-            return held is None or not held.has_any(session.user, producer_id, partitions, now_ms)
+            return not self.held_beginnings.has_any(session.user, producer_id, topics, partitions, now_ms)
         for at, topic in enumerate(topics):
             if not self.sticky.are_next(record, epoch, topic, partitions[at], session.connection_id):
                 return False
@@ -118,26 +105,19 @@ class Admission:
         *,
         transactional: bool,
         now_ms: int,
-        pending: PendingDecision | None = None,
-    ) -> Verdict | PendingDecision:
-        """Judge the next Produce request of a channel that is not muted.
-
-        Return a PendingDecision when another process answers: the request waits, and is judged again with it as
-        `pending`. All is looked at anew then: other connections went on, and a batch may have been refused there.
-        A request whose question has `passed` is forwarded at once. `counted` takes all answers that come later.
-        """
+    ) -> Verdict:
+        """Judge the next Produce request of a channel that is not muted."""
         if self._known(session, batches, self._slice_key(now_ms, transactional), now_ms):
             return FORWARD
         first = lowest_of_each_partition(batches)
-        held = self.held_beginnings
-        if held is not None:
-            noted = {batch[0] for batch in first if held.has(session.user, batch[0], batch[4], now_ms)}
-            self.sticky.beginnings_noted(session.user, noted, now_ms)
+        held = {batch[0] for batch in first if self._is_held(session.user, batch, now_ms)}
+        if held:
+            self.sticky.beginnings_noted(session.user, held, now_ms)
         looked = [(batch, self._look(session, batch, now_ms)) for batch in first]
         for producer_id in {batch[0] for batch in first}:
             self.owners.produced(producer_id)
         return self._refused_locally(session, looked, transactional, now_ms) or self._ask_state(
-            session, looked, transactional, now_ms, pending
+            session, looked, transactional, now_ms
         )
 
     def judge_while_muted(
@@ -171,24 +151,26 @@ class Admission:
 
     def _look(self, session: Session, batch: ProducerBatch, now_ms: int) -> Look:
         look = self.sticky.look(session.user, batch, session.connection_id, now_ms)
-        held = self.held_beginnings
-        if look is Look.UNWATCHED and held is not None and held.has(session.user, batch[0], batch[4], now_ms):
+        if look is Look.UNWATCHED and self._is_held(session.user, batch, now_ms):
             return Look.FIRST_SIGHT  # the watch had no room
         return look
+
+    def _is_held(self, user: User, batch: ProducerBatch, now_ms: int) -> bool:
+        return self.held_beginnings.has(user, batch[0], batch[3], batch[4], now_ms)
 
     def _known(
         self, session: Session, batches: Collection[ProducerBatch], slice_key: int, now_ms: int
     ) -> bool:
         """Hot path: return whether every id was admitted in this slice, and nothing of the watched ones waits."""
         watched = self.sticky.watched.get(session.user, _NOTHING_WATCHED)
-        admitted, held = session.admitted, self.held_beginnings
+        admitted = session.admitted
         for batch in batches:
             producer_id = batch[0]
             if admitted.get(producer_id) != slice_key:
                 return False
             record = watched.get(producer_id)
             if record is None:
-                if held is not None and held.has(session.user, producer_id, batch[4], now_ms):
+                if self._is_held(session.user, batch, now_ms):
                     return False
             elif not self.sticky.are_next(record, batch[1], batch[3], [batch[4]], session.connection_id):
                 return False
@@ -247,56 +229,34 @@ class Admission:
         looked: _Looked,
         transactional: bool,
         now_ms: int,
-        pending: PendingDecision | None,
-    ) -> Verdict | PendingDecision:
-        """Ask the state, and apply its answer. What this connection's cache knows is not asked about again."""
+    ) -> Verdict:
+        """Ask the state, and apply its answer. Ids in this connection's cache are not asked about."""
         slice_key = self._slice_key(now_ms, transactional)
         if all(session.admitted.get(batch[0]) == slice_key for batch, _ in looked):
             self._forwarded(session, looked)
             return FORWARD
-        if pending is None or pending.answer is None:
-            pending = self.access.ask(self._question(session, looked, transactional, now_ms), now_ms)
-        answer = pending.answer
-        if answer is None:
-            if pending.question.passed:
-                self._passes(session, looked, slice_key)
-            return pending
+        answer = self.decide(self._question(session, looked, transactional, now_ms), now_ms)
         if answer.refused:
             return self._refused_by_state(session, looked, answer, now_ms)
+        counters = self.counters.of(session.user, now_ms) if answer.decisions else None
         for decision in answer.decisions:
             self._watch_admitted(session.user, decision, transactional, now_ms)
-        self._passes(session, looked, self._slice_key(pending.asked_ms, transactional))
-        decisions = self.counted(pending, now_ms)
-        return Forward(decisions) if decisions else FORWARD
-
-    def _passes(self, session: Session, looked: _Looked, slice_key: int) -> None:
-        """Note what is admitted."""
+            if counters is not None:
+                counters.count(decision, now_ms)
         for batch, _ in looked:
             session.remember(batch[0], slice_key)
         self._forwarded(session, looked)
+        return Forward(answer.decisions) if answer.decisions else FORWARD
 
-    def not_forwarded(self, user: User, batches: list[ProducerBatch], now_ms: int) -> None:
-        """Note that these are held or refused: what comes after a beginning among them may pass nowhere before it."""
-        if self.held_beginnings is not None:
-            self.held_beginnings.note(user, batches, now_ms)
+    def decide(self, question: Question, now_ms: int) -> Answer:
+        """Return the answer of the state, or that of FailOpen where the state raises an error."""
+        return self.fail_open.decide(self.state, self._quotas, question, now_ms)
 
     def _forwarded(self, session: Session, looked: _Looked) -> None:
         self.sticky.forwarded(session.user, [batch for batch, _ in looked], session.connection_id)
 
-    def counted(self, pending: PendingDecision, now_ms: int) -> tuple[Decision, ...]:
-        """Count what an answer admits and return it to be recorded, once, whatever becomes of the request: the state
-        has charged it, and who brings it again finds it known.
-        """
-        answer = pending.answer
-        if answer is None or answer.refused or pending.is_counted:
-            return ()
-        pending.is_counted = True
-        for decision in answer.decisions:
-            self.counters.of(pending.question.user, now_ms).count(decision, now_ms)
-        return answer.decisions
-
     def _watch_admitted(self, user: User, decision: Decision, transactional: bool, now_ms: int) -> None:
-        """Watch a new id of a user whose ids may be refused: another process may have refused it just before."""
+        """Watch a new id of a user whose ids may be refused: another gateway may have refused it just before."""
         new = decision.reason in (Reason.FIRST_SEEN, Reason.QUEUE)
         if new and enforces(self._quotas, user, transactional=transactional):
             self.sticky.admitted(user, decision.producer_id, now_ms)
@@ -313,7 +273,14 @@ class Admission:
                     asked.first_refused_ms = record.first_refused_ms
             asked.came_back |= look is Look.SAME
             asked.first_sight_above_0 |= self._first_sight_above_0(batch, look)
-        return self.access.question(session, list(ids.values()), len(looked), transactional, now_ms)
+        return Question(
+            session.user,
+            session.address,
+            session.client_id,
+            transactional,
+            len(looked),
+            list(ids.values()),
+        )
 
     def _refused_by_state(
         self, session: Session, looked: _Looked, answer: Answer, now_ms: int
@@ -323,7 +290,7 @@ class Admission:
         for decision in answer.decisions if verdict is refusal else ():
             # Coming back too early keeps the deadline: with the shortest throttle added each time, two
             # connections of one id could put it off for each other without end.
-            if decision.reason not in (Reason.ESTABLISHED, Reason.DEADLINE, Reason.BUSY):
+            if decision.reason not in (Reason.ESTABLISHED, Reason.DEADLINE, Reason.FAIL_OPEN):
                 until_ms = now_ms + decision.throttle_time_ms
                 self.sticky.throttled(session.user, decision.producer_id, until_ms)
         return verdict
@@ -335,7 +302,6 @@ class Admission:
         batches = [batch for batch, _ in looked]
         if self.sticky.holds_too_many(session.user, session.connection_id, batches):
             return self._close(session, "sticky_table_full", refusal.producer_id, now_ms)
-        self.not_forwarded(session.user, batches, now_ms)
         for batch in batches:
             self.sticky.refused(session.user, batch, session.connection_id, now_ms)
         counters = self.counters.of(session.user, now_ms)
@@ -356,21 +322,21 @@ class Admission:
 
     def inherits(self, user: User, old_id: int, new_id: int, now_ms: int) -> bool:
         """Admit an id given by EndTxn v5+ uncharged; return False when its predecessor is not remembered."""
-        if old_id == new_id or not self.access.state.inherit(user, old_id, new_id, now_ms):
+        if old_id == new_id or not self.state.inherit(user, old_id, new_id, now_ms):
             return False
         admitted = self.counters.of(user, now_ms).admitted
         admitted[Reason.INHERITED] = admitted.get(Reason.INHERITED, 0) + 1
         return True
 
-    def use_state(self, state: LocalState) -> None:
+    def use_state(self, state: QuotaState) -> None:
         """Ask this state from now on (it has been restored); ids in the connections' caches are looked up again."""
-        self.access.use_state(state)
+        self.state = state
         self._generation += _GENERATION_STEP
 
     def set_quotas(self, quotas: Quotas, now_ms: int) -> None:
         """Apply new quotas. Refused batches stay refused until they are sent in order: no entry is lifted."""
         self._quotas = quotas
-        self.access.set_quotas(quotas, now_ms)
+        self.state.set_quotas(quotas, now_ms)
         self.sticky.entries_per_user = quotas.producer_ids.sticky_entries
         self._slice_ms = quotas.producer_ids.slice_ms
         self._generation += _GENERATION_STEP
@@ -378,21 +344,22 @@ class Admission:
     def sweep(self, now_ms: int) -> list[GaveUp]:
         """Forget what has expired, about once a second; return the ids that gave up waiting."""
         self.sticky.sweep(now_ms)
-        gave_up = self.access.sweep(now_ms)
+        self.held_beginnings.sweep(now_ms)
+        gave_up = self.state.sweep(now_ms)
         for gone in gave_up:
             self.counters.of(gone.user, now_ms).gave_up += 1
-        self.counters.drop_idle({*self.access.users(), *self.sticky.watched}, now_ms)
+        self.counters.drop_idle({*self.state.users(), *self.sticky.watched}, now_ms)
         return gave_up
 
     def user_snapshots(self, now_ms: int, users: Iterable[User] | None = None) -> Iterator[UserSnapshot]:
         """Yield these users, or every known one, for metrics. Decisions may be made in between."""
         nothing = UserCounters()
-        for user in dict.fromkeys([*self.access.users(), *self.counters.users()]) if users is None else users:
+        for user in dict.fromkeys([*self.state.users(), *self.counters.users()]) if users is None else users:
             counted = self.counters.find(user) or nothing
             yield counted.snapshot(
                 user,
                 resolve(self._quotas, user),
-                self.access.status(user, now_ms),
+                self.state.status(user, now_ms),
                 self.sticky.entries_of(user),
                 now_ms,
             )

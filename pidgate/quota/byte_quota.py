@@ -1,8 +1,7 @@
-"""Byte quotas of one process: bounds, buckets, throttle times (KIP-13, KIP-219). PURE.
+"""Byte quotas: bounds, buckets, throttle times (KIP-13, KIP-219). PURE.
 
 A connection asks for ClientSensors once per `generation` and records the bytes of every request. Behind them stand
-buckets, shared as Kafka shares them (byte_rates.py), each with a window of samples (byte_window.py). Processes of one
-gateway sum their windows through `Cells`.
+buckets, shared as Kafka shares them (byte_rates.py), each with a window of samples (byte_window.py).
 
 Must not know bytes on the wire or the clock.
 """
@@ -12,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from pidgate.quota.byte_bucket import ByteBucket, ByteSnapshot, Cells, Share
+from pidgate.quota.byte_bucket import ByteBucket, ByteSnapshot
 from pidgate.quota.byte_rates import Bound, BucketName, Kind, rate_of_bucket, resolve_rate, throttles_bytes
 from pidgate.quota.entities import MOST_USERS, OTHER_USERS, User
 from pidgate.quota.settings import Quotas
@@ -23,10 +22,8 @@ __all__ = [
     "OTHER_CLIENTS",
     "ByteQuota",
     "ByteSnapshot",
-    "Cells",
     "ClientSensors",
     "Kind",
-    "Share",
 ]
 
 IDLE_MS: Final = 3_600_000
@@ -39,11 +36,6 @@ let in whatever a token holds: beyond MOST_USER_BUCKETS those without a rate of 
 
 MOST_USER_BUCKETS: Final = 2 * MOST_USERS
 """One for each kind."""
-
-REPORTED_AGAIN_MS: Final = 30_000
-"""Every bucket is reported again after this time, which repairs a lost report."""
-
-NEVER_MS: Final = -(1 << 62)
 
 _LOOKED_AT: Final = 64
 """Buckets that are looked at to find one whose window is empty."""
@@ -95,18 +87,16 @@ class ClientSensors:
 
 
 class ByteQuota:
-    """All buckets of one process. With `cells` they are shared with the other processes of the gateway."""
+    """All buckets."""
 
     def __init__(
         self,
         quotas: Quotas,
         now_ms: int,
-        cells: Cells | None = None,
         *,
         max_client_buckets: int = MAX_CLIENT_BUCKETS,
     ) -> None:
         self._quotas = quotas
-        self._cells = cells
         self._max_client_buckets = max_client_buckets
         self._of_clients: dict[tuple[Kind, BucketName], ByteBucket] = {}
         self._of_users: dict[tuple[Kind, BucketName], ByteBucket] = {}
@@ -116,8 +106,6 @@ class ByteQuota:
         """True when a byte rate is set for anybody."""
         self.no_room = 0
         """Times a bucket was asked for that there was no room for."""
-        self.not_shared = 0
-        """Buckets that this process counts for itself, because the shared cells were used up."""
         self.set_quotas(quotas, now_ms)
 
     def set_quotas(self, quotas: Quotas, now_ms: int) -> None:
@@ -167,7 +155,7 @@ class ByteQuota:
             if found is not None:
                 found.rate_bytes_per_s = max(found.rate_bytes_per_s or 0, rate or 0) or None
                 return found
-        made = self._made(kind, name, now_ms)
+        made = ByteBucket(kind, name, self._quotas.bytes, now_ms)
         made.rate_bytes_per_s = rate
         table[kind, name] = made
         return made
@@ -182,34 +170,12 @@ class ByteQuota:
         for table in (self._of_clients, self._of_users):
             for key in [key for key, bucket in table.items() if bucket.idle_ms(now_ms) >= IDLE_MS]:
                 table.pop(key).drop()
-        self._share_the_rest(now_ms)
 
     def snapshots(self, now_ms: int) -> Iterator[ByteSnapshot]:
         """Yield every bucket that has a bound now; bytes may be counted in between."""
         for bucket in list(self._buckets()):
             if bucket.rate_bytes_per_s is not None:
                 yield bucket.snapshot(now_ms)
-
-    def changes(self, now_ms: int, limit: int) -> list[ByteSnapshot]:
-        """Return the buckets used since they were last reported, and every bucket each REPORTED_AGAIN_MS; the longest
-        unreported first, at most `limit`. For whoever sums several processes.
-        """
-        again_ms = now_ms - REPORTED_AGAIN_MS
-        due = [
-            bucket
-            for bucket in self._buckets()
-            if bucket.window.last_ms >= bucket.reported_ms or bucket.reported_ms <= again_ms
-        ]
-        due.sort(key=lambda bucket: bucket.reported_ms)
-        del due[limit:]
-        for bucket in due:
-            bucket.reported_ms = now_ms
-        return [bucket.snapshot(now_ms) for bucket in due]
-
-    def report_all(self) -> None:
-        """Have `changes` report every bucket: the receiver is new, or missed the last report."""
-        for bucket in self._buckets():
-            bucket.reported_ms = NEVER_MS
 
     def _buckets(self) -> Iterator[ByteBucket]:
         yield from self._of_clients.values()
@@ -228,24 +194,3 @@ class ByteQuota:
                 return True
             table[key] = bucket  # behind all others: the next look begins where this one ended
         return False
-
-    def _made(self, kind: Kind, name: BucketName, now_ms: int) -> ByteBucket:
-        bucket = ByteBucket(kind, name, self._quotas.bytes, self._share(kind, name, now_ms), now_ms)
-        self.not_shared += self._cells is not None and bucket.share is None
-        return bucket
-
-    def _share(self, kind: Kind, name: BucketName, now_ms: int) -> Share | None:
-        if self._cells is None:
-            return None
-        quotas = self._quotas.bytes
-        return self._cells.share(kind, name, quotas.samples, quotas.sample_ms, now_ms)
-
-    def _share_the_rest(self, now_ms: int) -> None:
-        """Share what this process counts for itself, once there is room."""
-        if self._cells is None:
-            return
-        for bucket in self._buckets():
-            if bucket.share is None:
-                bucket.share = self._share(bucket.kind, bucket.name, now_ms)
-                if bucket.share is None:
-                    return

@@ -11,7 +11,6 @@ Knows no quota and no clock.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
 from typing import Final
 
 Sample = tuple[int, int, int]
@@ -19,7 +18,7 @@ Sample = tuple[int, int, int]
 
 
 class Window:
-    """Samples recorded by one writer. A time before the last one seen is taken for that one."""
+    """Samples. A time before the last one seen is taken for that one."""
 
     __slots__ = (
         "_current",
@@ -32,22 +31,16 @@ class Window:
         "total",
     )
 
-    def __init__(self, samples: int, sample_ms: int, past: Iterable[Sample] = ()) -> None:
-        """`past`: what this writer had recorded before it was started again, oldest first."""
+    def __init__(self, samples: int, sample_ms: int) -> None:
         self._sample_ms = sample_ms
         self._expire_ms = samples * sample_ms
-        self._older: deque[Sample] = deque(past)
-        self.total = sum(sample[2] for sample in self._older)
+        self._older: deque[Sample] = deque()
+        self.total = 0
         """Bytes of all samples that are remembered, as of the last record."""
-        self.start_ms, self._last_ms, self._current = self._older.pop() if self._older else _NOTHING
+        self.start_ms, self._last_ms, self._current = _NOTHING
         """Begin of the sample being filled."""
-        self.oldest_ms = self._older[0][0] if self._older else self.start_ms
+        self.oldest_ms = self.start_ms
         """Begin of the oldest sample."""
-
-    @property
-    def current_bytes(self) -> int:
-        """Bytes of the sample that is being filled."""
-        return self._current
 
     @property
     def last_ms(self) -> int:

@@ -101,7 +101,7 @@ class UserCounters:
     def count_new_ids(self, decisions: Iterable[Decision], now_ms: int) -> None:
         """Count the InitProducerIds among these that were refused, would have been, or passed undecided."""
         for decision in decisions:
-            if decision.reason is Reason.FAIL_OPEN:
+            if decision.reason is Reason.FAIL_OPEN and decision.admitted:
                 self.inits_failed_open += 1
             if decision.would_refuse:
                 self.inits_would_refuse += 1

@@ -115,7 +115,7 @@ def is_asked_at_init(quotas: Quotas, user: User, *, transactional: bool) -> bool
 
 
 def refuses_at_init(quotas: Quotas, user: User, *, transactional: bool) -> bool:
-    """Return whether an InitProducerId of `user` may be refused; if not, it waits for no state."""
+    """Return whether an InitProducerId of `user` may be refused."""
     quota = resolve(quotas, user)
     if transactional:
         return quota.enforces and quota.transactional_ids_rate_milli is not None

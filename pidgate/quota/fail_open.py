@@ -1,44 +1,73 @@
-"""Answers in place of a state that gives none: who passes undecided, and how much of it. PURE.
+"""Answers in place of a state that raises an error: who passes undecided, and how many ids. PURE.
 
-The one place where anything fails open, whatever the trouble is: a state owner that is gone, or an error in the
-quota's own code. Whoever can cause the trouble is not to profit, so a user brings what a cold start's grace would let
-pass at most; the rest is refused for a moment.
+Nobody who can cause the error is to gain by it. So a user brings at most as many ids as a cold start's grace would let
+pass; the rest is refused for a second.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Callable
+from typing import Final
 
 from pidgate.quota.entities import User, kept_as, may_refuse, refuses_at_init, resolve
 from pidgate.quota.grace import GRACE_TIMES_RATE
 from pidgate.quota.settings import Quotas
-from pidgate.quota.state import Answer, Question, QuotaState, busy, failed_open
+from pidgate.quota.state import Answer, Question, QuotaState, decision_of, new_id_decision
+from pidgate.quota.verdicts import Reason
+
+THROTTLE_MS: Final = 1_000
+"""Of a request that is refused above the ceiling."""
 
 
 class FailOpen:
     """Account of what passed undecided in the present window, by user.
 
-    `processes`: of the gateway, each of which gives a user its part of the ceiling. `passed`: requests that passed,
-    and ids of them that could not even be inserted. Alarm.
+    `passed`: requests that passed, and ids of them that could not even be inserted. Alarm.
     """
 
-    def __init__(self) -> None:
-        self.processes = 1
+    def __init__(self, on_failure: Callable[[Exception], None] | None = None) -> None:
         self.passed = 0
+        self._on_failure = on_failure
         self._window = 0
         self._admitted: defaultdict[tuple[bool, bool], Counter[User]] = defaultdict(Counter)
 
+    def decide(self, state: QuotaState, quotas: Quotas, question: Question, now_ms: int) -> Answer:
+        """Return the state's answer. Where the state raises an error, admit uncharged up to the user's ceiling."""
+        try:
+            return state.decide(question, now_ms)
+        except Exception as problem:  # noqa: BLE001  (the gateway is never the reason that Kafka is down)
+            if self._on_failure is not None:
+                self._on_failure(problem)
+            return self.answer(quotas, state, question, now_ms)
+
     def answer(self, quotas: Quotas, state: QuotaState, question: Question, now_ms: int) -> Answer:
-        """Admit what is asked about, uncharged; above the user's ceiling refuse it."""
+        """Admit the ids of the question uncharged; above the user's ceiling refuse them."""
         if not self._admits(quotas, question, now_ms):
-            return busy(question, now_ms)
-        answer, failures = failed_open(state, question, now_ms)
-        self.passed += 1 + failures
-        return answer
+            return _refused(question, now_ms)
+        self.passed += 1
+        for asked in question.ids:
+            try:
+                state.insert_uncharged(
+                    question.user, asked.producer_id, now_ms, transactional=question.transactional
+                )
+            except Exception:  # noqa: BLE001  (insert when possible)
+                self.passed += 1
+        if question.transactional_id is not None:
+            try:
+                state.insert_transactional_id(question.user, question.transactional_id, now_ms)
+            except Exception:  # noqa: BLE001  (insert when possible)
+                self.passed += 1
+        if not question.ids:
+            decision = new_id_decision(question, Reason.FAIL_OPEN, 0, None, enforced=False)
+            decision.would_refuse = False
+            return Answer(False, (decision,))
+        decisions = (decision_of(question, asked, True, Reason.FAIL_OPEN, now_ms) for asked in question.ids)
+        return Answer(False, tuple(decisions))
 
     def _admits(self, quotas: Quotas, question: Question, now_ms: int) -> bool:
-        """Return whether this may pass too, and count it. Without a bound in force all may."""
-        rate_milli = None if question.passed else bound_milli(quotas, question)
+        """Return whether this may pass too, and count it. Without a rate in force everything may."""
+        rate_milli = bound_milli(quotas, question)
         if rate_milli is None:
             return True
         window = now_ms // quotas.producer_ids.window_ms
@@ -49,7 +78,7 @@ class FailOpen:
         admitted = self._admitted[question.transactional_id is not None, not question.ids]
         user = kept_as(question.user, admitted)
         after = admitted[user] + max(1, len(question.ids))
-        if after * 1000 * self.processes > GRACE_TIMES_RATE * rate_milli:
+        if after * 1000 > GRACE_TIMES_RATE * rate_milli:
             return False
         admitted[user] = after
         return True
@@ -65,3 +94,12 @@ def bound_milli(quotas: Quotas, question: Question) -> int | None:
         return None
     rates_milli = (quota.rate_milli, quotas.cluster_rate_milli)
     return min(rate for rate in rates_milli if rate is not None)
+
+
+def _refused(question: Question, now_ms: int) -> Answer:
+    decisions = [decision_of(question, asked, False, Reason.FAIL_OPEN, now_ms) for asked in question.ids]
+    for decision in decisions:
+        decision.throttle_time_ms = THROTTLE_MS
+    if not decisions:
+        decisions = [new_id_decision(question, Reason.FAIL_OPEN, THROTTLE_MS, None, enforced=True)]
+    return Answer(True, tuple(decisions))

@@ -1,77 +1,127 @@
-"""Beginnings of partitions that were not forwarded at once, noted where all workers of a gateway see them. PURE.
+"""Beginnings of partitions that are held by a mute, by user, producer id, topic and partition. PURE.
 
-A batch with sequence 0 begins a partition: the broker has no state of its producer yet, and takes whatever comes first.
-While it is held (for the state owner, behind a mute) or refused, its partition's leader may move, and Java's producer
-then sends what comes next to the new leader, without waiting for the answer to the first
-(`RecordAccumulator.shouldStopDrainBatchesForPartition` stops retries only). That way leads through another connection,
-often through another worker, where the id may have been known for hours. So whoever does not forward a beginning at
-once notes it here first, and no cache of any connection answers for its partition while the note is fresh.
+A batch with sequence 0 begins a partition: the broker has no state of its producer yet, and accepts any first batch.
+While it is held, the partition's leader may move. Java's producer then sends the next batch to the new leader without
+waiting for the answer to the first (`RecordAccumulator.shouldStopDrainBatchesForPartition` stops retries only). That
+batch arrives on another connection, where the id may have been known for hours. So a held beginning is entered here,
+and for WATCH_MS no cache of any connection lets a batch of its partition pass.
 
-The notes are two tables of times in memory that all workers share: by id, which is all that the hot path looks at, and
-by user, id and partition number. There are no keys in them: notes that meet in a slot only make each other last
-longer, which costs a batch above 0 that meets both one refusal of 100 ms, and no note is ever lost. A user fills one
-part of the second table and no other, whatever ids it makes up. Topics are left out, as one may be called by its name
-through one connection and by its id through the other.
+An entry is never evicted. A user without room for one more gets all of its partitions treated as held instead, until
+the entry would have expired: a batch above 0 is then refused once, for 100 ms.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from typing import Final
-from zlib import crc32
 
 from pidgate.quota.entities import User
 from pidgate.quota.sticky import WATCH_MS
+from pidgate.quota.sticky_entries import PartitionKey
+from pidgate.quota.topic_names import TOPIC_ID_PREFIX, TopicNames
 from pidgate.quota.verdicts import ProducerBatch
 
-SLOTS: Final = 1 << 18
-"""Of each table. Ids come in sequence, so that so many in WATCH_MS do not meet in the first."""
-WORDS: Final = 2 * SLOTS
-"""Of 64 bits: 4 MiB."""
-PARTS: Final = 64
-"""Of the second table: a user's notes are in one of them."""
-_PART_SLOTS: Final = SLOTS // PARTS
-_SPREAD: Final = 40_503
-"""Between the slots of neighbouring partitions: 2^16 by the golden ratio, odd, so that none meet in a part."""
+MOST_HELD_OF_USER: Final = 20_000
+"""About 5 MB."""
+MOST_HELD: Final = 200_000
+"""Of all users."""
+FORGOTTEN_AT_ONCE: Final = 1_000
+"""Ids of a user in one sweep: about 1 ms."""
+_ANY: Final = b""
+
+
+class _OfUser:
+    """The entries of one user: until when each one lasts, by producer id and partition, the oldest id first."""
+
+    __slots__ = ("count", "ids", "overfull_until_ms")
+
+    def __init__(self) -> None:
+        self.ids: dict[int, dict[PartitionKey, int]] = {}
+        self.count = 0
+        self.overfull_until_ms = 0
 
 
 class HeldBeginnings:
-    """The notes. `words`: WORDS of 64 bits, at first 0; a word is written and read as a whole."""
+    """The entries. A topic id whose name is unknown in `topics` stands for every topic."""
 
-    def __init__(self, words: memoryview) -> None:
-        self._words = words
+    __slots__ = ("_count", "_topics", "_users")
+
+    def __init__(self, topics: TopicNames) -> None:
+        self._topics = topics
+        self._users: dict[User, _OfUser] = {}
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
 
     def note(self, user: User, batches: Sequence[ProducerBatch], now_ms: int) -> None:
-        """Note those of a request's batches that begin a partition."""
-        until_ms, part = now_ms + WATCH_MS, _part_of(user)
-        for producer_id, _, base_sequence, _, partition in batches:
+        """Enter those of a held request's batches that begin a partition."""
+        until_ms = now_ms + WATCH_MS
+        for producer_id, _, base_sequence, topic, partition in batches:
             if base_sequence == 0:
-                self._words[_place(part, producer_id, partition)] = until_ms
-                self._words[producer_id % SLOTS] = until_ms
+                of_user = self._users.get(user)
+                if of_user is None:
+                    of_user = self._users[user] = _OfUser()
+                canonical = self._topics.canonical(topic)
+                key = (_ANY if _is_unresolved(canonical) else canonical, partition)
+                self._enter(of_user, producer_id, key, until_ms)
 
-    def has(self, user: User, producer_id: int, partition: int, now_ms: int) -> bool:
-        """Return whether the id's beginning in a partition of this number may be noted."""
-        return (
-            now_ms < self._words[producer_id % SLOTS]
-            and now_ms < self._words[_place(_part_of(user), producer_id, partition)]
-        )
+    def _enter(self, of_user: _OfUser, producer_id: int, key: PartitionKey, until_ms: int) -> None:
+        held = of_user.ids.get(producer_id)
+        if held is None or key not in held:
+            if of_user.count >= MOST_HELD_OF_USER or self._count >= MOST_HELD:
+                of_user.overfull_until_ms = until_ms
+                return
+            of_user.count += 1
+            self._count += 1
+        if held is None:
+            held = {}
+        else:
+            del of_user.ids[producer_id]
+        of_user.ids[producer_id] = held  # behind all other ids
+        held[key] = until_ms
 
-    def has_any(self, user: User, producer_id: int, partitions: list[list[int]], now_ms: int) -> bool:
-        """Return whether one in these partitions, by topic, may be noted. Hot: it mostly reads one word."""
-        if now_ms >= self._words[producer_id % SLOTS]:
+    def has(self, user: User, producer_id: int, topic: bytes, partition: int, now_ms: int) -> bool:
+        """Return whether the id's beginning in this partition was held a short while ago."""
+        of_user = self._users.get(user)
+        if of_user is None:
             return False
-        part = _part_of(user)
-        for of_topic in partitions:
-            for partition in of_topic:
-                if now_ms < self._words[_place(part, producer_id, partition)]:
+        if now_ms < of_user.overfull_until_ms:
+            return True
+        held = of_user.ids.get(producer_id)
+        if held is None:
+            return False
+        canonical = self._topics.canonical(topic)
+        if _is_unresolved(canonical):
+            return any(now_ms < until_ms for key, until_ms in held.items() if key[1] == partition)
+        return now_ms < held.get((canonical, partition), 0) or now_ms < held.get((_ANY, partition), 0)
+
+    def has_any(
+        self, user: User, producer_id: int, topics: list[bytes], partitions: list[list[int]], now_ms: int
+    ) -> bool:
+        """Return whether one in these partitions, by topic, was held. Hot: mostly the user has no entry."""
+        if user not in self._users:
+            return False
+        for at, topic in enumerate(topics):
+            for partition in partitions[at]:
+                if self.has(user, producer_id, topic, partition, now_ms):
                     return True
         return False
 
+    def sweep(self, now_ms: int) -> None:
+        """Forget the expired entries of each user's oldest ids."""
+        for user, of_user in list(self._users.items()):
+            for producer_id, held in list(islice(of_user.ids.items(), FORGOTTEN_AT_ONCE)):
+                if max(held.values()) > now_ms:
+                    break
+                del of_user.ids[producer_id]
+                of_user.count -= len(held)
+                self._count -= len(held)
+            if not of_user.ids and now_ms >= of_user.overfull_until_ms:
+                del self._users[user]
 
-def _part_of(user: User) -> int:
-    """Return where the part of the user begins. Not hash(): that differs from process to process."""
-    return SLOTS + crc32(user.encode()) % PARTS * _PART_SLOTS
 
-
-def _place(part: int, producer_id: int, partition: int) -> int:
-    return part + (producer_id + (partition + 1) * _SPREAD) % _PART_SLOTS
+def _is_unresolved(topic: bytes) -> bool:
+    """Return whether this is a topic id whose name is not known."""
+    return topic.startswith(TOPIC_ID_PREFIX)

@@ -1,7 +1,6 @@
 """Quota of new producer ids per user (KIP-936): decides from filters, buckets and queues. PURE.
 
-It may live in another process than the connections (state.py). Must not know connections or sticky refusals:
-Admission looks at those first.
+Must not know connections or sticky refusals: Admission looks at those first.
 """
 
 from __future__ import annotations
@@ -80,9 +79,7 @@ class ProducerIdQuota:
             return self._decide_new_id(question, now_ms)
         live = self.table.live(question.user, now_ms)
         self.table.drop_given_up(question.user, live, now_ms)
-        enforced = not question.passed and may_refuse(
-            self.table.quotas, live.quota, transactional=question.transactional
-        )
+        enforced = may_refuse(self.table.quotas, live.quota, transactional=question.transactional)
         ids = live.ids(transactional=question.transactional)
         sighted = [self._sighted(ids, asked, now_ms) for asked in question.ids]
         refusals: list[Decision] = []
@@ -100,10 +97,6 @@ class ProducerIdQuota:
                 if refusal.throttle_time_ms > longest_ms:
                     bound, longest_ms = refusal.bound, refusal.throttle_time_ms
         if refusals:
-            if len(refusals) < len(question.ids):  # remembered ids are refused with the request, too
-                for asked in question.ids:
-                    record = self.table.refusals.refused(question.user, asked.producer_id, now_ms)
-                    self._came(question.user, record, asked)
             return Answer(True, tuple(refusals), bound)
         admitted = (
             self._admit(live, question, asked, seen, enforced, now_ms)
@@ -115,7 +108,7 @@ class ProducerIdQuota:
         """Decide whether a broker may give the user one more id. Nothing is charged before the id is used."""
         live = self.table.live(question.user, now_ms)
         self.table.drop_given_up(question.user, live, now_ms)
-        enforced = not question.passed and may_refuse(self.table.quotas, live.quota, transactional=False)
+        enforced = may_refuse(self.table.quotas, live.quota, transactional=False)
         refusal = None if live.quota.exempt else self._new_id_refusal(live, now_ms, enforced=enforced)
         if refusal is None:
             return Answer(False, ())
@@ -312,28 +305,25 @@ class ProducerIdQuota:
         decision.tokens_before = decision.tokens_after = units
         decision.throttle_time_ms = refusal.throttle_time_ms
         decision.queue_position = refusal.queue_position
-        record = self._note_refusal(question.user, live, asked.producer_id, refusal, now_ms)
-        self._came(question.user, record, asked)
+        self._note_refusal(question.user, live, asked.producer_id, refusal, now_ms)
         return decision
-
-    def _came(self, user: User, record: Refusal, asked: AskedId) -> None:
-        batch = (asked.epoch, asked.topic, asked.partition)
-        self.table.refusals.came(user, record, batch, asked.base_sequence)
 
     def _note_refusal(
         self, user: User, live: LiveUser, producer_id: int, refusal: _Refusal, now_ms: int
-    ) -> Refusal:
+    ) -> None:
         of_user = refusal.bound is Bound.USER
-        record = self.table.refusals.refused(user, producer_id, now_ms)
-        record.reason, record.bound = refusal.reason, refusal.bound
-        record.rate_milli = live.quota.rate_milli if of_user else self.table.quotas.cluster_rate_milli
-        record.until_ms = now_ms + refusal.throttle_time_ms
-        record.queue_position = refusal.queue_position
-        # Coming back too early keeps the deadline, as in Admission.
-        if refusal.reason not in (Reason.ESTABLISHED, Reason.DEADLINE):
-            record.deadline_ms = max(record.deadline_ms, record.until_ms)
-        self.table.refusals.explained(user, record)
-        return record
+        self.table.refusals.note(
+            user,
+            Refusal(
+                producer_id,
+                refusal.reason,
+                refusal.bound,
+                live.quota.rate_milli if of_user else self.table.quotas.cluster_rate_milli,
+                now_ms,
+                now_ms + refusal.throttle_time_ms,
+                refusal.queue_position,
+            ),
+        )
 
     def _admit(
         self,

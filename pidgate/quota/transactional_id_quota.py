@@ -47,7 +47,7 @@ class TransactionalIdQuota:
             return _admitted(question, Reason.EXEMPT, known, now_ms)
         longest_ms = self._table.quotas.producer_ids.max_throttle_ms
         wait_ms = known.bucket.wait_ms(0, now_ms) if rate_milli and known.bucket else longest_ms
-        if question.passed or not quota.enforces:
+        if not quota.enforces:
             decision = _admitted(question, Reason.OBSERVE, known, now_ms)
             decision.would_refuse = wait_ms > 0
             _spend(known, Reason.OBSERVE, now_ms)

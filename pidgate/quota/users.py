@@ -205,7 +205,6 @@ class UserTable:
     def sweep(self, now_ms: int) -> list[GaveUp]:
         """Drop users without any state, of the next portion; return the ids that gave up since the last sweep."""
         self.grace.end_if_over(now_ms)
-        self.refusals.sweep(now_ms)
         for user, live in self._portions.of(self._users):
             self.drop_given_up(user, live, now_ms)
             bucket_is_full = live.bucket is None or live.bucket.is_full(now_ms)

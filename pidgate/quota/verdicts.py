@@ -62,8 +62,7 @@ class Reason(StrEnum):
     OBSERVE = "observe"
     EXEMPT = "exempt"
     INHERITED = "inherited"  # handed out by EndTxn v5+ to an id that is remembered
-    FAIL_OPEN = "fail_open"
-    BUSY = "busy"  # nobody could decide about it in time
+    FAIL_OPEN = "fail_open"  # the quota's code raised an error: admitted, or above the ceiling refused
     GRACE = "grace"  # unseen during a cold start: let in uncharged
 
 

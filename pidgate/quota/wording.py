@@ -20,8 +20,8 @@ def _what_happened(refusal: Refuse) -> str:
         return (
             f"producer id {producer_id} of user {refusal.user} is not known here and starts above sequence 0"
         )
-    if refusal.reason is Reason.BUSY:
-        return f"nobody could decide in time about producer id {producer_id} of user {refusal.user}"
+    if refusal.reason is Reason.FAIL_OPEN:
+        return f"the gateway could not decide about producer id {producer_id} of user {refusal.user}"
     if refusal.reason is Reason.BLOCKED:
         return f"user {refusal.user} may not bring new producer ids: producer id {producer_id} is new"
     whose = "of the cluster" if refusal.bound is Bound.CLUSTER else f"of user {refusal.user}"

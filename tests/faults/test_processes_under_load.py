@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 from itertools import count
 
 import pytest
+from tests.kafka.test_workers import process_of
 
 from tests.faults.test_proxy_faults import outcome, produce
 from tests.hostile.cost import is_running
-from tests.kafka.test_workers import process_of
 from tests.support.fault_load import QUOTAS, FaultLoad
 from tests.support.raw import RawClient, decoded, request
 from tests.support.running_producers import until

@@ -1,13 +1,11 @@
-"""Varints, tokens of SASL, messages between processes; compared with Kafka's classes and struct."""
+"""Varints and tokens of SASL, compared with Kafka's classes."""
 
 from __future__ import annotations
 
 import json
-import struct
 from collections.abc import Iterator
 from typing import Final
 
-from pidgate.gateway.process.wire import Decoder, Kind, WireError, encoded
 from pidgate.protocol.errors import MalformedFrame
 from pidgate.protocol.frames import read_uvarint
 from pidgate.protocol.sasl import SaslExchange
@@ -77,47 +75,7 @@ def _token_seeds() -> Iterator[bytes]:
     yield b"\2n,,m=x,n=bob,r=abc"
 
 
-# ---- messages between processes -------------------------------------------------------------------------
-
-
-def _messages(data: bytes) -> object:
-    """Pickled bodies cannot be fuzzed: both ends are ours. What is fuzzed is their frame, and how they are cut."""
-    if len(data) < 2:
-        raise NotTaken
-    step, kind, body = data[0] + 1, data[1], data[2:]
-    head = body[:5]
-    decoder = Decoder()
-    if kind < 128:
-        stream = encoded(list(Kind)[kind % len(Kind)], body) * 2
-        return [
-            message.body
-            for at in range(0, len(stream), step)
-            for message in decoder.feed(stream[at : at + step])
-        ]
-    length = int.from_bytes(head[:4], "big")
-    if len(head) < 5 or 1 <= length <= len(body):
-        raise NotTaken  # whole: it would be unpickled
-    return list(decoder.feed(head))
-
-
-def _same_messages(data: bytes, found: object) -> None:
-    if data[1] < 128:
-        assert found == [data[2:]] * 2
-    else:
-        assert found == []
-        (length,) = struct.unpack_from(">I", data, 2)
-        assert 1 <= length <= 64 << 20
-
-
-def _message_seeds() -> Iterator[bytes]:
-    yield b"\x00\x01hello"
-    yield b"\x06\x05" + bytes(40)
-    yield b"\x00\x80\x04\x00\x00\x00\x01"
-    yield b"\x00\x80\x00\x00\x01\x00\x01"
-
-
 TARGETS: Final = (
     Target("varints", _varint, _same_varint, _varint_seeds, REFUSALS),
     Target("sasl_tokens", _user, _same_user, _token_seeds, REFUSALS),
-    Target("messages", _messages, _same_messages, _message_seeds, (WireError, NotTaken)),
 )

@@ -10,6 +10,8 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 from uuid import UUID
 
+from tests.support.workers import wait_for_workers
+
 from pidgate.protocol.produce import FIRST_TOPIC_ID
 from tests.hostile.attack import HOSTILE_USER, Attack, Case, Outcome, Place, Target
 from tests.hostile.attacker import ANSWER_S, Attacker
@@ -18,7 +20,6 @@ from tests.support.bounds import THOROUGH
 from tests.support.raw import RawClient, address_of
 from tests.support.running_producers import until
 from tests.support.tls_forwarder import Certificates, TlsForwarder, certificates
-from tests.support.workers import wait_for_workers
 from tools.sandbox.gateway import GatewayProcess
 from tools.sandbox.kafka import Cluster
 from tools.sandbox.spec import PLAINTEXT, SASL_PLAINTEXT

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.support.workers import wait_for_workers
 
 from pidgate.gateway.clock import wall_ms
 from pidgate.load.connection import connect
@@ -31,7 +32,6 @@ from tests.support.clients.process import ClientProcess
 from tests.support.log_checks import raise_if_bad
 from tests.support.running_producers import USER, tokens, until
 from tests.support.swarm import started
-from tests.support.workers import wait_for_workers
 from tools.sandbox.gateway import GatewayProcess
 from tools.sandbox.kafka import Cluster
 from tools.sandbox.log_checker import check, read_log

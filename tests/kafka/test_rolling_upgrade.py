@@ -16,13 +16,13 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
+from tests.support.workers import wait_for_workers
 
 from tests.kafka.test_proxy_identity import outcome, plain, produce
 from tests.support.fleet import USER, quotas_of, wait_until_heard
 from tests.support.raw import RawClient
 from tests.support.running_producers import until
 from tests.support.swarm import SwarmProducer
-from tests.support.workers import wait_for_workers
 from tools.sandbox.gateway import GatewayProcess
 from tools.sandbox.kafka import Cluster
 from tools.sandbox.spec import SASL_PLAINTEXT

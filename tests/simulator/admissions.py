@@ -52,7 +52,7 @@ def producer_ids(world: World) -> Admissions:
             if in_transaction and not counts_transactional:
                 continue
             at_s = added.get(producer_id, frame.at_s)
-            gateway = world.fleet.gateway_of(frame.process)
+            gateway = frame.process
             found.setdefault(user, []).append(Admission(at_s, gateway, producer_id))
     return {user: sorted(admitted, key=lambda one: one.at_s) for user, admitted in found.items()}
 
@@ -85,7 +85,7 @@ def transactional_ids(world: World) -> Admissions:
         user = MALLORY if is_hostile else _user(world, owners[name])
         if (user, name) not in known:
             known.add((user, name))
-            gateway = world.fleet.gateway_of(frame.process)
+            gateway = frame.process
             found.setdefault(user, []).append(Admission(frame.at_s, gateway, name))
     return found
 

@@ -49,7 +49,8 @@ def check(world: World) -> None:
     quotas = world.setup.quotas
     if not world.fleet.gateways:
         return
-    if quotas.producer_byte_rate is not None:
+    is_lifted = any(step[1] == "byte rate" for step in world.schedule.steps)
+    if quotas.producer_byte_rate is not None and not is_lifted:
         _check_all(world, "brought", _produced(world), quotas.producer_byte_rate)
     if quotas.consumer_byte_rate is not None:
         _check_all(world, "was given", _fetched(world), quotas.consumer_byte_rate)
@@ -59,7 +60,7 @@ def _produced(world: World) -> Pieces:
     by_gateway: Pieces = {}
     for frame, is_hostile in wiretap.all_written_to_brokers(world):
         if frame.raw[:2] == PRODUCE:
-            gateway = world.fleet.gateway_of(frame.process)
+            gateway = frame.process
             piece = Piece(frame.at_s, frame.link, PREFIX_BYTES + len(frame.raw))
             by_gateway.setdefault((_user(world, frame, is_hostile), gateway), []).append(piece)
     return by_gateway
@@ -70,7 +71,7 @@ def _fetched(world: World) -> Pieces:
     user = USERS[0] if world.setup.has_login else ANONYMOUS
     for frame in wiretap.fetched(world):
         piece = Piece(frame.at_s, frame.link, PREFIX_BYTES + len(frame.raw))
-        by_gateway.setdefault((user, world.fleet.gateway_of(frame.process)), []).append(piece)
+        by_gateway.setdefault((user, frame.process), []).append(piece)
     return by_gateway
 
 
@@ -91,11 +92,7 @@ def _user(world: World, frame: wiretap.Frame, is_hostile: bool) -> str:
 
 def _check(world: World, who: str, gateway: str, pieces: list[Piece], rate: int) -> None:
     history = world.fleet.history
-    forgotten = [
-        at_s
-        for at_s, what, whom, _ in history
-        if what in ("start", "kill") and world.fleet.gateway_of(whom) == gateway
-    ]
+    forgotten = [at_s for at_s, what, whom, _ in history if what in ("start", "kill") and whom == gateway]
     late_s = ON_ITS_WAY_S + max(
         (step[-1] / 1_000 for step in world.schedule.steps if _delays(step)), default=0.0
     )

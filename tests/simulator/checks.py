@@ -69,11 +69,11 @@ def no_broker_address(world: World) -> None:
 def restored_first(world: World) -> None:
     """The quota refuses nothing before the gateway's state is whole. Of each user the first refusal is logged."""
     for since_s, what, whom, _ in world.fleet.history:
-        gateway = world.fleet.gateway_of(whom)
+        gateway = whom
         if what != "start":
             continue
         for line in world.machine.lines:
-            if line.at_s < since_s or world.fleet.gateway_of(line.process) != gateway:
+            if line.at_s < since_s or line.process != gateway:
                 continue
             if line.event == Event.STATE_RESTORED:
                 break

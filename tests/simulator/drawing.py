@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any, Final
 
-from tests.simulator.fleet import processes
+from tests.simulator.fleet import gateway_names
 from tests.simulator.schedule import ClientSetup, QuotaSetup, Schedule, Setup, Shape, Step, Weather
 
 FAMILIES: Final = ("java", "librdkafka", "kafka-python", "franz-go")
@@ -13,7 +13,7 @@ TRANSACTIONAL_FAMILIES: Final = ("java", "librdkafka", "franz-go")
 """kafka-python gives up for good where a request to its coordinator is lost with a connection, and hangs."""
 USERS: Final = ("alice", "bob")
 
-_SHAPES: Final = {Shape.ONE: 4, Shape.WORKERS: 4, Shape.FLEET: 3, Shape.DIRECT: 1}
+_SHAPES: Final = {Shape.ONE: 6, Shape.FLEET: 5, Shape.DIRECT: 1}
 _WEATHERS: Final = {Weather.CALM: 6, Weather.SLOW: 2, Weather.CHOPPED: 2, Weather.NARROW: 1}
 _STEPS: Final = {"send": 30, "transaction": 8, "rogues": 3, "crash": 1, "close": 1}
 """What applications do, by weight."""
@@ -149,7 +149,7 @@ class _Fault:
         random, setup = self._random, self._setup
         ends = [client.name for client in setup.clients]
         ends += [f"broker-{node + 1}" for node in range(setup.brokers)]
-        return random.choice(ends + processes(setup))
+        return random.choice(ends + gateway_names(setup))
 
     def network(self) -> Step:
         random = self._random
@@ -190,7 +190,7 @@ class _Fault:
             return verb, random.choice((10, 50)), self._duration_ms()
         if verb == "drain":
             return verb, random.randrange(2 if setup.shape.is_fleet else 1), self._duration_ms()
-        return verb, random.choice(processes(setup)), self._duration_ms()
+        return verb, random.choice(gateway_names(setup)), self._duration_ms()
 
     def quotas(self) -> Step:
         random = self._random
@@ -204,7 +204,7 @@ class _Fault:
     def clocks(self) -> Step:
         random = self._random
         jump_ms = random.choice((-3_600_000, -5_000, -500, 500, 5_000, 3_600_000))
-        return "wall clock", random.choice(processes(self._setup)), jump_ms
+        return "wall clock", random.choice(gateway_names(self._setup)), jump_ms
 
 
 def restless(seed: int, shape: Shape = Shape.ONE) -> Schedule:

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from pidgate.gateway.process.server import Gateway
 from pidgate.load.plan import Address
 from pidgate.quota.changes import Change
-from tests.simulator.gateway import FEWEST_CONNECTIONS, PORT, Child, SimulatedGateway, config_text, configured
+from tests.simulator.gateway import FEWEST_CONNECTIONS, PORT, SimulatedGateway, config_text, configured
 from tests.simulator.observed import ANONYMOUS
 from tests.simulator.schedule import QuotaSetup, Setup, Shape
 from tests.simulator.topics import ModelTopics
 
 if TYPE_CHECKING:
     from tests.simulator.world import World
-
-WORKERS: Final = 2
 
 
 def gateway_names(setup: Setup) -> list[str]:
@@ -28,15 +25,6 @@ def gateway_names(setup: Setup) -> list[str]:
     if setup.shape is Shape.SIDECARS:
         return [f"gateway-{number + 1}" for number in range(setup.brokers)]
     return ["gateway-1", "gateway-2"] if setup.shape.is_fleet else ["gateway-1"]
-
-
-def processes(setup: Setup) -> list[str]:
-    """Return the names of the gateways' processes."""
-    names = gateway_names(setup)
-    if not setup.shape.has_workers:
-        return names
-    children = ["owner", *(f"worker-{number + 1}" for number in range(WORKERS))]
-    return [f"{name}/{child}" for name in names for child in children]
 
 
 @dataclass(slots=True)
@@ -61,8 +49,9 @@ class Fleet:
         """When whose exemption was written, or taken back."""
         self._down: dict[SimulatedGateway, None] = {}
         self.history: list[tuple[float, str, str, float]] = []
-        """What happened to gateways: when, what, to which process or gateway, for how long."""
+        """What happened to gateways: when, what, to which one, for how long."""
         self._exempt: dict[str, None] = {}
+        self._quotas = world.setup.quotas
         self.topics = ModelTopics(world.loop)
         self.gateways = [self._made(name) for name in gateway_names(world.setup)]
 
@@ -76,7 +65,7 @@ class Fleet:
 
     @property
     def _is_reloaded(self) -> bool:
-        return any(step[1] == "exempt" for step in self._world.schedule.steps)
+        return any(step[1] in ("exempt", "byte rate") for step in self._world.schedule.steps)
 
     def _brokers(self, host: str) -> list[str]:
         """Return the bootstrap servers of a gateway."""
@@ -94,9 +83,7 @@ class Fleet:
 
     def _config(self, host: str) -> dict[str, Any]:
         world, setup = self._world, self._world.setup
-        config: dict[str, Any] = {"quotas": quotas_config(setup.quotas)}
-        if setup.shape.has_workers:
-            config["workers"] = WORKERS
+        config: dict[str, Any] = {"quotas": quotas_config(self._quotas)}
         if (total_bytes := setup.buffered_total_bytes) is not None:
             config["limits"] = {
                 "connections": FEWEST_CONNECTIONS,
@@ -130,14 +117,9 @@ class Fleet:
         return config
 
     @property
-    def process_names(self) -> frozenset[str]:
-        """Names of all processes of gateways."""
-        return frozenset(processes(self._world.setup))
-
-    @staticmethod
-    def gateway_of(process: str) -> str:
-        """Return the host of a gateway's process."""
-        return process.partition("/")[0]
+    def names(self) -> frozenset[str]:
+        """Hosts of the gateways, which are the names of their processes."""
+        return frozenset(gateway_names(self._world.setup))
 
     def addresses(self, number: int) -> tuple[Address, ...]:
         """Return the bootstrap address of a gateway."""
@@ -162,23 +144,17 @@ class Fleet:
 
     # ---- faults ------------------------------------------------------------------------------------------
 
-    def _child(self, name: str) -> tuple[SimulatedGateway, Child] | None:
-        for gateway in self.gateways:
-            for child in gateway.children:
-                if child.name == name:
-                    return gateway, child
-        return None
+    def _named(self, host: str) -> SimulatedGateway | None:
+        return next((gateway for gateway in self.gateways if gateway.host == host), None)
 
-    def kill(self, name: str, for_ms: int) -> None:
-        """Kill a process of a gateway; one that has no supervisor starts again after that time."""
-        found = self._child(name)
-        if found is None or found[0] in self._down:
+    def kill(self, host: str, for_ms: int) -> None:
+        """Kill a gateway, and start it again after that time."""
+        gateway = self._named(host)
+        if gateway is None or gateway in self._down:
             return
-        gateway, child = found
-        self._note("kill", name, for_ms)
-        gateway.kill(child.number)
-        if len(gateway.children) == 1:
-            self._start_later(gateway, for_ms)
+        self._note("kill", host, for_ms)
+        gateway.kill()
+        self._start_later(gateway, for_ms)
 
     def drain_one(self, number: int, for_ms: int) -> None:
         """Drain a gateway, and start it again that much later."""
@@ -199,27 +175,21 @@ class Fleet:
 
         self._starting.append(self._loop.create_task(start()))
 
-    def freeze(self, name: str, for_ms: int) -> None:
-        """Stop a process of a gateway for that time."""
-        found = self._child(name)
-        process = None if found is None else found[1].process
+    def freeze(self, host: str, for_ms: int) -> None:
+        """Stop a gateway's process for that time."""
+        gateway = self._named(host)
+        process = None if gateway is None else gateway.process
         if process is not None and process.is_running:
-            self._note("freeze", name, for_ms)
+            self._note("freeze", host, for_ms)
             process.freeze()
             self._loop.call_later(for_ms / 1_000, self._loop.thaw, process)
 
-    def link_troubled(self, *ends: str, for_ms: int = 0) -> None:
-        """Note that a connection was harmed which may be one between a state owner and its workers."""
-        for end in ends:
-            if end.endswith("/owner"):
-                self._note("link", end, for_ms)
-
-    def set_wall_clock(self, name: str, ahead_ms: int) -> None:
-        """Have the wall clock of a process jump."""
-        found = self._child(name)
-        process = None if found is None else found[1].process
+    def set_wall_clock(self, host: str, ahead_ms: int) -> None:
+        """Have the wall clock of a gateway jump."""
+        gateway = self._named(host)
+        process = None if gateway is None else gateway.process
         if process is not None:
-            self._note("clock", name)
+            self._note("clock", host)
             process.wall_offset_ms += ahead_ms
 
     def cut_topic(self, number: int, for_ms: int) -> None:
@@ -248,9 +218,8 @@ class Fleet:
         asked = Asked(self._loop.time(), change)
         self.asked.append(asked)
         for gateway in self.gateways:
-            first = gateway.children[0]
-            if first.process is not None and isinstance(first.serving, Gateway) and first.is_listening:
-                task = first.process.spawn(first.serving._quotas.change([change]))
+            if gateway.process is not None and gateway.serving is not None and gateway.is_listening:
+                task = gateway.process.spawn(gateway.serving._quotas.change([change]))
                 task.add_done_callback(partial(self._confirmed, asked))
                 self._changes.append(task)
                 return
@@ -267,6 +236,14 @@ class Fleet:
             self._exempt[name] = None
         else:
             self._exempt.pop(name, None)
+        self._reload()
+
+    def set_byte_rate(self, rate: int | None) -> None:
+        """Write another byte rate of producers into the files of all gateways, and have them read again."""
+        self._quotas = replace(self._quotas, producer_byte_rate=rate)
+        self._reload()
+
+    def _reload(self) -> None:
         for gateway in self.gateways:
             (self._world.machine.directory / f"{gateway.host}.yaml").write_text(self._text(gateway.host))
             gateway.reload()

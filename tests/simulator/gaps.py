@@ -194,7 +194,7 @@ def _judge(world: World, stay: _Stay, late: Seen, written: set[Name]) -> None:
 
 def _knew(world: World, through: str, passed_s: float, kept_s: float, keeper: str) -> bool:
     """Return whether the process that let a batch pass had to know what another one had kept back before."""
-    gateway, other = world.fleet.gateway_of(through), world.fleet.gateway_of(keeper)
+    gateway, other = through, keeper
     if gateway == other:
         return True
     if world.setup.shape is not Shape.SIDECARS or any(

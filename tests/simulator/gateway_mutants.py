@@ -6,7 +6,6 @@ from typing import Any, Final
 
 import pytest
 
-from pidgate.gateway.process.link import StateOwnerLink
 from pidgate.gateway.proxy import client_channel
 from pidgate.gateway.proxy.apis.passing_produce import has_passed
 from pidgate.gateway.proxy.buffers import BudgetShare, Purpose
@@ -18,16 +17,14 @@ from pidgate.gateway.state import publisher
 from pidgate.gateway.state.manager import QuotaStateManager
 from pidgate.gateway.state.state_dir.journal import BufferedJournal
 from pidgate.quota.admission import Admission
-from pidgate.quota.fail_open import FailOpen
 from pidgate.quota.producer_ids import ProducerIdQuota
-from pidgate.quota.state import Answer, PendingDecision, Question
+from pidgate.quota.state import Answer, Question
 from pidgate.quota.token_bucket import TokenBucket
 from pidgate.quota.verdicts import Session
 from tests.simulator.breaking import (
     Breach,
     Break,
     Mutant,
-    always,
     around,
     never,
     nothing,
@@ -124,10 +121,6 @@ def _much_later(before: Any) -> Any:
     return plan
 
 
-def _decided_alone(self: StateOwnerLink, asked: PendingDecision, answered: Any) -> None:
-    self._loop.call_soon(self._pass, asked, answered)
-
-
 def _enforced_at_once(before: Any) -> Any:
     def __init__(self: QuotaStateManager, *args: Any, **more: Any) -> None:
         before(self, *args, **more)
@@ -144,7 +137,7 @@ def _quota(rule: str, breaks: Break, theme: Theme, seed: int) -> Mutant:
     return Mutant(rule, breaks, Breach.QUOTA, theme, seed)
 
 
-_KEPT_WHOLE: Final = "Whole frames: Whatever may be refused, held or asked about is kept whole"
+_KEPT_WHOLE: Final = "Whole frames: Whatever may be refused or held is kept whole"
 
 GATEWAY_MUTANTS: Final[dict[str, Mutant]] = {
     "answers of our own do not wait for their turn": Mutant(
@@ -155,7 +148,7 @@ GATEWAY_MUTANTS: Final[dict[str, Mutant]] = {
         1,
     ),
     "each connection has a quota of its own": _quota(
-        "The quota is the user's: whatever connection, address, worker or gateway",
+        "The quota is the user's: whatever connection, address or gateway",
         around(Conversation, "__init__", _by_connection),
         Theme.REFUSALS,
         4,
@@ -168,17 +161,17 @@ GATEWAY_MUTANTS: Final[dict[str, Mutant]] = {
         1,
     ),
     "any large request is passed on": _refusal_passed_on(
-        _KEPT_WHOLE, replaced(Conversation, "may_pass", _without_looking), 18
+        _KEPT_WHOLE, replaced(Conversation, "may_pass", _without_looking), 8
     ),
     "passed on in spite of a refusal": _refusal_passed_on(
-        _KEPT_WHOLE, replaced(Conversation, "may_pass", _known_anywhere), 18
+        _KEPT_WHOLE, replaced(Conversation, "may_pass", _known_anywhere), 9
     ),
     "it happens at its beginning": Mutant(
         "Whole frames: A request has happened at its last byte",
         _happens_at_its_beginning,
         Breach.NOT_GIVEN_BACK,
         Theme.PASSING,
-        24,
+        19,
     ),
     "memory is not given back": Mutant(
         "Memory: given back",
@@ -186,12 +179,6 @@ GATEWAY_MUTANTS: Final[dict[str, Mutant]] = {
         Breach.MISCOUNTED,
         Theme.REFUSALS,
         1,
-    ),
-    "no ceiling of what fails open": _quota(
-        "Fail open: What passes undecided has a ceiling",
-        replaced(FailOpen, "_admits", always),
-        Theme.OUTAGES,
-        4,
     ),
     "inserted before charged": _quota(
         "What an id costs: Inserted when it is admitted",
@@ -212,7 +199,7 @@ GATEWAY_MUTANTS: Final[dict[str, Mutant]] = {
         "Events are in nobody's way: Every decision that admits is an event before its effect is needed",
         around(BufferedJournal, "_plan", _much_later),
         Theme.OUTAGES,
-        8,
+        18,
     ),
     "an admission is in the topic a while later": _quota(
         "Events are in nobody's way: Every decision that admits is an event before its effect is needed",
@@ -225,12 +212,6 @@ GATEWAY_MUTANTS: Final[dict[str, Mutant]] = {
         around(TokenBucket, "wait_ms", _one_more),
         Theme.REFUSALS,
         4,
-    ),
-    "a worker decides alone": _quota(
-        "One state: A worker never decides about an id that it does not know as admitted",
-        replaced(StateOwnerLink, "ask", _decided_alone),
-        Theme.OUTAGES,
-        7,
     ),
     "enforced at once": Mutant(
         "Restored, then enforced: Until the state is whole nothing is refused",

@@ -11,16 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from pidgate.gateway.process.server import Gateway
 from pidgate.gateway.process.traffic import Traffic
-from pidgate.gateway.process.worker import Worker
 from pidgate.gateway.proxy.buffers import READ_BUFFER_BYTES, BudgetShare, Half, Purpose
 from pidgate.gateway.proxy.client_connection import ClientConnection
 from pidgate.gateway.proxy.reading import WRITE_HIGH_BYTES
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.watch_room import WATCHED_IDS_PER_USER
 from tests.simulator.clients.batches import ModelViolation
-from tests.simulator.gateway import Child
+from tests.simulator.gateway import SimulatedGateway
 
 if TYPE_CHECKING:
     from tests.simulator.world import World
@@ -36,11 +34,11 @@ def within_limits(world: World) -> None:
     for process, traffic in _serving(world):
         _memory(process, traffic)
         _tables(process, traffic)
-    for child in _running(world):
-        if isinstance(child.serving, Gateway) and isinstance(
-            state := child.serving._manager.state, ProducerIdQuota
+    for gateway in _running(world):
+        if gateway.serving is not None and isinstance(
+            state := gateway.serving._manager.state, ProducerIdQuota
         ):
-            _lines(child.name, state)
+            _lines(gateway.host, state)
 
 
 def nothing_held(world: World) -> None:
@@ -121,15 +119,12 @@ def _shares(traffic: Traffic) -> list[BudgetShare]:
 
 
 def _serving(world: World) -> Iterator[tuple[str, Traffic]]:
-    for child in _running(world):
-        serving = child.serving
-        traffic = serving._traffic if isinstance(serving, Worker) else getattr(serving, "traffic", None)
-        if isinstance(traffic, Traffic) and child.is_listening:
-            yield child.name, traffic
+    for gateway in _running(world):
+        if gateway.serving is not None and gateway.is_listening:
+            yield gateway.host, gateway.serving.traffic
 
 
-def _running(world: World) -> Iterator[Child]:
+def _running(world: World) -> Iterator[SimulatedGateway]:
     for gateway in world.fleet.gateways:
-        for child in gateway.children:
-            if child.serving is not None and child.process is not None and child.process.is_running:
-                yield child
+        if gateway.serving is not None and gateway.process is not None and gateway.process.is_running:
+            yield gateway

@@ -7,13 +7,11 @@ admitted while it is not below zero. So in any time t, wherever it begins, at mo
 
 ids are admitted; checked for every pair of admissions. So it is for the cluster's bucket, of all users together, and
 for that of transactional ids. While a user is observed, or exempt, nothing is counted (observed.py). To a bucket that
-is shared by all processes of a gateway, and by a fleet whose topic works, comes what the documents allow for failures,
-and no more:
+is shared by a fleet whose topic works, comes what the documents allow for failures, and no more:
 
 - ids that pass while a gateway restores its state pass uncharged (architecture.md, Restored, then enforced);
 - a process that was killed has lost what it admitted in its last moments (Events are in nobody's way: 200 ms), and one
   that keeps its state nowhere, or whose topic was out of reach, or whose clock was set, begins with a full bucket;
-- a worker whose state owner is gone lets ten times the rate pass in a window (Fail open);
 - in a fleet two gateways may admit within one propagation delay what one of them would have refused; while the topic
   is out of reach each has a bucket of its own (docs/fleet.md).
 """
@@ -26,7 +24,6 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Final
 
 from pidgate.gateway.logs import Event
-from pidgate.quota.grace import GRACE_TIMES_RATE
 from tests.simulator import admissions, observed
 from tests.simulator.admissions import Admission, Admissions
 from tests.simulator.clients.batches import ModelViolation
@@ -41,10 +38,8 @@ SLOW_DISK_S: Final = 3.0
 """Until a slow disk has written what was given to it."""
 PROPAGATION_S: Final = 0.35
 """From a decision to its effect in the other gateways of a fleet whose topic works."""
-ANSWER_S: Final = 0.02
-"""A state owner's answer on its way to its worker."""
 NOTICED_S: Final = 8.0
-"""Until a worker has noticed that its state owner is back, at the longest."""
+"""Until a gateway has noticed that the topic works again, at the longest."""
 
 Span = tuple[float, float]
 
@@ -56,29 +51,20 @@ class Bound:
     rate: int
     window_s: float
     burst: Fraction
-    decision_s: float
-    """From a decision until the id passes."""
     free: list[tuple[str, Span]] = field(default_factory=list)
     resets: list[float] = field(default_factory=list)
     apart: list[Span] = field(default_factory=list)
     """Two gateways that do not know of each other."""
-    unattended: list[Span] = field(default_factory=list)
-    """Workers without their state owner."""
 
     def most(self, since_s: float, until_s: float) -> int:
         """Return how many ids may be admitted from one moment to another, both included."""
         capacity = self.rate * self.burst
-        passed_ms = round((until_s - since_s + self.decision_s) * 1_000) + 1  # its clock counts whole ones
+        passed_ms = round((until_s - since_s) * 1_000) + 1  # its clock counts whole ones
         refill = self.rate * Fraction(passed_ms, round(self.window_s * 1_000))
         buckets = 2 if any(_touch(span, (since_s, until_s)) for span in self.apart) else 1
         found = buckets * (capacity + refill + 1)
         found += sum(capacity + 1 for reset_s in self.resets if since_s <= reset_s <= until_s)
-        windows: set[int] = set()
-        for began_s, ended_s in self.unattended:
-            if _touch((began_s, ended_s), (since_s, until_s)):
-                first, last = max(began_s, since_s), min(ended_s, until_s)
-                windows.update(range(int(first // self.window_s), int(last // self.window_s) + 1))
-        return int(found + GRACE_TIMES_RATE * self.rate * len(windows))
+        return int(found)
 
 
 def check(world: World) -> None:
@@ -155,10 +141,7 @@ def _check(who: str, what: str, counted: list[Admission], bound: Bound) -> None:
 def bound_of(world: World, rates: list[int]) -> Bound:
     """Return the bound that the setup and what has failed give, at the highest of these rates."""
     setup, history = world.setup, world.fleet.history
-    decision_s = ANSWER_S if setup.shape.has_workers else 0.0
-    bound = Bound(
-        max(rates, default=0), setup.quotas.window_ms / 1_000, Fraction(str(setup.quotas.burst)), decision_s
-    )
+    bound = Bound(max(rates, default=0), setup.quotas.window_ms / 1_000, Fraction(str(setup.quotas.burst)))
     topic_troubles = [(at_s, at_s + for_s) for at_s, what, _, for_s in history if what == "topic"]
     clock_was_set = any(what == "clock" for _, what, _, _ in history)
     is_kept = setup.has_state_dir or (setup.has_events and not topic_troubles)
@@ -166,8 +149,7 @@ def bound_of(world: World, rates: list[int]) -> Bound:
     lost_s = LAST_MOMENTS_S
     if any(what == "disk" for _, what, *_ in history):
         lost_s += SLOW_DISK_S
-    for at_s, what, process, for_s in history:
-        gateway = world.fleet.gateway_of(process)
+    for at_s, what, gateway, for_s in history:
         if what == "start":
             bound.free.append((gateway, (at_s, _restored_s(world, gateway, at_s))))
             if gateway in started and (not is_kept or clock_was_set):
@@ -175,14 +157,6 @@ def bound_of(world: World, rates: list[int]) -> Bound:
             started.add(gateway)
         elif what == "kill":
             bound.free.append((gateway, (at_s - lost_s, at_s)))
-            if process.endswith("/owner"):
-                # Its supervisor starts it again, and it restores its state anew.
-                back_s = _logged_s(world, gateway, at_s, Event.STATE_OWNER_CONNECTED)
-                bound.free.append((gateway, (back_s, _restored_s(world, gateway, at_s))))
-                if not is_kept or clock_was_set:
-                    bound.resets.append(at_s)
-        if setup.shape.has_workers and what in ("start", "kill", "freeze", "link"):
-            bound.unattended.append((at_s, at_s + for_s + NOTICED_S))
         if setup.shape.is_fleet and what == "start":
             bound.apart.append((at_s - LAST_MOMENTS_S, _restored_s(world, gateway, at_s) + PROPAGATION_S))
         if setup.shape.is_fleet and what in ("kill", "freeze", "topic", "clock"):
@@ -197,7 +171,7 @@ def _restored_s(world: World, gateway: str, started_s: float) -> float:
 def _logged_s(world: World, gateway: str, since_s: float, event: Event) -> float:
     """Return when a process of the gateway next logged that; the end of the run, if none did."""
     for line in world.machine.lines:
-        is_it = line.event == event and world.fleet.gateway_of(line.process) == gateway
+        is_it = line.event == event and line.process == gateway
         if is_it and line.at_s >= since_s:
             return line.at_s
     return world.loop.time()

@@ -1,4 +1,4 @@
-"""What is rare: little memory, short tables, quotas of all together, a fleet of workers, a slow disk. Beside a theme.
+"""What is rare: little memory, short tables, quotas of all together, a slow disk. Beside a theme.
 
 Drawn from a generator of its own, so that a theme's schedules stay what they are where nothing of this is in them.
 """
@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
 
-from tests.simulator.fleet import gateway_names, processes
-from tests.simulator.schedule import Schedule, Setup, Shape, Step
+from tests.simulator.schedule import Schedule, Setup, Shape
 
 BUFFERED_BYTES: Final = (64 * 1024, 128 * 1024)
 """A request of the ordinary clients takes up to 55 KiB then."""
@@ -22,8 +21,6 @@ class Chances:
 
     little_memory: float = 0.0
     more_quotas: float = 0.0
-    fleet_of_workers: float = 0.0
-    """Where there is a fleet of two."""
     slow_disk: float = 0.0
 
 
@@ -40,25 +37,11 @@ def with_rarities(schedule: Schedule, chances: Chances) -> Schedule:
     if random.random() < chances.more_quotas:
         setup = _more(random, setup)
     steps = schedule.steps
-    if setup.shape is Shape.FLEET and random.random() < chances.fleet_of_workers:
-        setup = replace(setup, shape=Shape.FLEET_OF_WORKERS)
-        steps = tuple(_of_workers(random, setup, step) for step in steps)
     if random.random() < chances.slow_disk:
         at_ms = random.randrange(1 + schedule.length_ms)
         slow = at_ms, "slow disk", random.choice((100, 1_000)), random.choice((400, 1_500, 6_000))
         steps = tuple(sorted((*steps, slow), key=lambda step: step[0]))
     return replace(schedule, setup=setup, steps=steps)
-
-
-def _of_workers(random: Random, setup: Setup, step: Step) -> Step:
-    """Return the step with one of a gateway's processes in its place."""
-    names = gateway_names(setup)
-    return tuple(
-        random.choice([name for name in processes(setup) if name.startswith(f"{arg}/")])
-        if arg in names
-        else arg
-        for arg in step
-    )
 
 
 def _more(random: Random, setup: Setup) -> Setup:

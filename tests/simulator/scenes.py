@@ -22,6 +22,10 @@ ONE, OTHER = 1, 2
 NEAR: Final = 1
 """The partition that is looked at: of an id known for long, the fresh one."""
 BESIDE: Final = 0
+LOADED, FRESH = 1, 2
+"""Of three partitions."""
+BYTE_RATE: Final = 40
+"""Four requests within ten seconds are above it, for some seconds."""
 HURRY_S: Final = 6.0
 """Delivery time-out of a client that is in a hurry."""
 
@@ -185,30 +189,34 @@ def given_up(plan: Plan) -> None:
     plan.send(hurry_ms + random.choice((50, 3_000, 6_000)))
 
 
-def held_by_owner(plan: Plan) -> None:
-    """A beginning waits for a state owner that is slow, and its leader moves to where the id is known."""
+def behind_a_byte_wait(plan: Plan) -> None:
+    """A beginning of a known id waits behind a byte throttle, and its leader moves to where the id is known.
+
+    Three partitions: that of ONE is written to all the time, that of OTHER exceeds the rate, and the fresh one begins.
+    """
     random = plan.random
-    slow_ms = random.choice((150, 400, 900))
-    if not plan.is_long_known:
-        plan.send(-400, BESIDE)
-    is_behind_another = plan.chance(0.35)
-    plan.lead(LED_MS, NEAR, OTHER)
-    if is_behind_another:
-        plan.lead(LED_MS, BESIDE, OTHER)
+    plan.lead(LED_MS, FRESH, OTHER)
+    plan.send(-120, BESIDE)
+    # Once its client has read that it is throttled, it sends nothing that could be held.
+    plan.late(-1, OTHER, random.choice((300, 2_500)))
+    plan.send(0, LOADED, 3)
+    if plan.chance(0.3):
+        # The beginning is not the first request that is held.
+        plan.send(20, LOADED)
+    plan.send(40, FRESH)
     if plan.chance(0.6):
-        plan.late(-2, OTHER, slow_ms + 600)
-    plan.at(-1, "freeze", "gateway-1/owner", slow_ms)
-    if is_behind_another:
-        plan.send(0, BESIDE)
-    plan.send(random.choice((0, 2)) if is_behind_another else 0)
-    if plan.chance(0.6):
-        plan.lead(25, NEAR, ONE)
-        _later_batches(plan, random.choice((50, slow_ms - 20, slow_ms + 5)))
+        # Without a byte rate the hot path is open again. The mute goes on.
+        plan.at(45, "byte rate", None)
+        plan.send(140, BESIDE)
+    if plan.chance(0.8):
+        plan.lead(150, FRESH, ONE)
+        plan.send(random.choice((170, 300, 700)), FRESH)
     else:
         # What was held comes too late for the leader that it goes to, and what follows it is in time again.
-        plan.at(25, "move", NEAR, ONE)
-        plan.at(slow_ms + 25, "move", NEAR, OTHER)
-        _later_batches(plan, slow_ms + random.choice((30, 45)))
+        plan.at(150, "move", FRESH, ONE)
+        held_ms = random.choice((1_000, 3_000, 5_000))
+        plan.at(held_ms, "move", FRESH, OTHER)
+        plan.send(held_ms + random.choice((10, 45)), FRESH)
 
 
 def anything_between(plan: Plan) -> None:

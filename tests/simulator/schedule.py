@@ -17,19 +17,13 @@ class Shape(StrEnum):
     DIRECT = "direct"
     """Nothing: what the checks find here, no gateway has done."""
     ONE = "one gateway"
-    WORKERS = "two workers"
     FLEET = "a fleet of two"
-    FLEET_OF_WORKERS = "a fleet of two, of two workers each"
     SIDECARS = "a gateway before each broker"
     """A producer id comes through all of them; they tell each other."""
 
     @property
     def is_fleet(self) -> bool:
-        return self in (Shape.FLEET, Shape.FLEET_OF_WORKERS, Shape.SIDECARS)
-
-    @property
-    def has_workers(self) -> bool:
-        return self in (Shape.WORKERS, Shape.FLEET_OF_WORKERS)
+        return self in (Shape.FLEET, Shape.SIDECARS)
 
 
 class Weather(StrEnum):

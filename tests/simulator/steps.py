@@ -87,7 +87,6 @@ def _cut(world: World, end: str, nth: int) -> None:
     links = world.network.links(end)
     if links:
         link = links[nth % len(links)]
-        world.fleet.link_troubled(link.client.process.name, link.server.process.name)
         link.cut()
 
 
@@ -95,7 +94,6 @@ def _hold(world: World, end: str, nth: int, for_ms: int) -> None:
     links = world.network.links(end)
     if links:
         link = links[nth % len(links)]
-        world.fleet.link_troubled(link.client.process.name, link.server.process.name, for_ms=for_ms)
         link.hold()
         _later(world, for_ms, link.release)
 
@@ -176,18 +174,13 @@ def _half_close(world: World, name: str, nth: int) -> None:
 
 def _break_off(world: World, end: str, nth: int, resets: bool) -> None:
     """Have a client's connection, or a gateway's to a broker, end in the middle of the next Produce on it."""
-    links = [
-        link
-        for link in world.network.links(end)
-        if link.client.process.name == end and not link.server.process.name.endswith("/owner")
-    ]
+    links = [link for link in world.network.links(end) if link.client.process.name == end]
     if links:
         links[nth % len(links)].breaks_off = Mark.RST if resets else Mark.FIN
 
 
 def _part(world: World, one: str, other: str, for_ms: int) -> None:
     if one != other:
-        world.fleet.link_troubled(one, other, for_ms=for_ms)
         world.network.partition(one, other)
         _later(world, for_ms, world.network.heal)
 
@@ -275,6 +268,10 @@ def _exempt(world: World, user: str, is_exempt: bool) -> None:
     world.fleet.exempt(user, is_exempt=is_exempt)
 
 
+def _byte_rate(world: World, rate: int | None) -> None:
+    world.fleet.set_byte_rate(rate)
+
+
 VERBS: Final[dict[str, Verb]] = {
     "send": _send,
     "transaction": _transaction,
@@ -307,4 +304,5 @@ VERBS: Final[dict[str, Verb]] = {
     "rate": _rate,
     "mode": _mode,
     "exempt": _exempt,
+    "byte rate": _byte_rate,
 }

@@ -13,7 +13,7 @@ from typing import Final
 
 from tests.simulator import scenes
 from tests.simulator.drawing import drawn, restless
-from tests.simulator.fleet import processes
+from tests.simulator.fleet import gateway_names
 from tests.simulator.rarities import Chances, with_rarities
 from tests.simulator.schedule import ClientSetup, QuotaSetup, Schedule, Setup, Shape, Step, Weather
 
@@ -26,10 +26,10 @@ class Theme(StrEnum):
     """Leaders that move while an id that is refused, or new, is being used."""
     REFUSALS = "refusals"
     """A refusal that its client has not read, what could lift it meanwhile, and a later batch."""
-    WORKERS = "workers"
-    """The same with two workers, whose state owner is slow, and with beginnings of ids known for long."""
+    HELD = "held beginnings"
+    """A beginning, mostly of an id known for long, that a mute holds while its leader moves."""
     OUTAGES = "outages"
-    """State owners, gateways and topics that are gone for a while, and many new ids."""
+    """Gateways and topics that are gone for a while, and many new ids."""
     FLEET = "a fleet"
     """Two gateways in good health, and new ids through both."""
     HOSTILE = "hostile"
@@ -42,7 +42,7 @@ AIMED: Final = {
     Theme.ANYTHING: 12,
     Theme.RESTLESS: 4,
     Theme.REFUSALS: 14,
-    Theme.WORKERS: 9,
+    Theme.HELD: 9,
     Theme.OUTAGES: 1,
     Theme.FLEET: 1,
     Theme.HOSTILE: 1,
@@ -52,7 +52,7 @@ AIMED: Final = {
 
 
 RARITIES: Final = {
-    Theme.ANYTHING: Chances(little_memory=0.1, more_quotas=0.4, fleet_of_workers=0.5, slow_disk=0.1),
+    Theme.ANYTHING: Chances(little_memory=0.1, more_quotas=0.4, slow_disk=0.1),
     Theme.HOSTILE: Chances(little_memory=0.6, more_quotas=0.4),
     Theme.PASSING: Chances(little_memory=0.3),
 }
@@ -99,17 +99,26 @@ SCENES: Final = {
 """What happens between two batches, by weight."""
 
 
-def _workers(seed: int) -> Schedule:
-    random = Random(f"{seed}/workers")
+def _held(seed: int) -> Schedule:
+    random = Random(f"{seed}/held")
     is_long_known = random.random() < 0.7
     setup = Setup(
-        Shape.WORKERS,
+        Shape.ONE,
+        partitions=3 if is_long_known else 2,
         is_long_known=is_long_known,
         fresh_partitions=1,
-        quotas=QuotaSetup(rate=1, window_ms=random.choice((500, 2_000)), max_throttle_ms=1_000),
+        quotas=QuotaSetup(
+            rate=1,
+            window_ms=random.choice((500, 2_000)),
+            max_throttle_ms=1_000,
+            producer_byte_rate=scenes.BYTE_RATE if is_long_known else None,
+        ),
         clients=(ClientSetup("java-1", "java"), *_bystanders(random)),
     )
-    scene = random.choice((scenes.held_by_owner, scenes.held_by_owner, scenes.behind_a_mute, scenes.lifted))
+    # A known id is muted for its bytes only.
+    scene = (
+        scenes.behind_a_byte_wait if is_long_known else random.choice((scenes.behind_a_mute, scenes.lifted))
+    )
     return Schedule(seed, setup, scenes.steps(scene, random, setup))
 
 
@@ -127,7 +136,7 @@ def _clients(random: Random) -> tuple[ClientSetup, ...]:
 
 def _outages(seed: int) -> Schedule:
     random = Random(f"{seed}/outages")
-    shape = random.choice((Shape.ONE, Shape.WORKERS, Shape.WORKERS, Shape.FLEET))
+    shape = random.choice((Shape.ONE, Shape.ONE, Shape.FLEET))
     setup = Setup(
         shape,
         has_events=shape is Shape.FLEET or random.random() < 0.5,
@@ -144,7 +153,7 @@ def _outages(seed: int) -> Schedule:
         for_ms = random.choice((20, 400, 1_500, 4_000))
         steps.append((at_ms, *_outage(random, shape, for_ms)))
         soon_ms = random.choice((50, for_ms, for_ms + 300))
-        count = random.choice((1, 2, 24)) if shape is Shape.WORKERS else random.choice((1, 2, 4))
+        count = random.choice((1, 2, 4))
         steps.append((at_ms + soon_ms, "rogues", "alice", count))
         client = random.choice(setup.clients).name
         steps.append((at_ms + random.randrange(300), "send", client, random.randrange(2), 2))
@@ -154,9 +163,6 @@ def _outages(seed: int) -> Schedule:
 
 
 def _outage(random: Random, shape: Shape, for_ms: int) -> Step:
-    if shape is Shape.WORKERS:
-        whom = random.choice(("gateway-1/owner", "gateway-1/owner", "gateway-1/worker-1"))
-        return random.choice(("kill", "kill", "freeze")), whom, for_ms
     whom = random.choice(("gateway-1", "gateway-2")) if shape is Shape.FLEET else "gateway-1"
     number = int(whom[-1]) - 1
     return random.choice((("kill", whom, for_ms), ("drain", number, for_ms), ("cut topic", number, for_ms)))
@@ -190,7 +196,7 @@ def _fleet(seed: int) -> Schedule:
 
 def _hostile(seed: int) -> Schedule:
     random = Random(f"{seed}/hostile")
-    shape = random.choice((Shape.ONE, Shape.WORKERS, Shape.FLEET))
+    shape = random.choice((Shape.ONE, Shape.ONE, Shape.FLEET))
     setup = Setup(
         shape,
         has_login=True,
@@ -216,9 +222,9 @@ def _passing(seed: int) -> Schedule:
     follows what, with more to send, and connections that end in the middle.
     """
     random = Random(f"{seed}/passing on")
-    draw = random.choice((drawn, restless, _outages, _refusals, _workers, _workers))
+    draw = random.choice((drawn, restless, _outages, _refusals, _held, _held))
     schedule = draw(seed)
-    if draw in (_refusals, _workers):
+    if draw in (_refusals, _held):
         return replace(schedule, setup=replace(schedule.setup, passes_on=True, weather=Weather.CHOPPED))
     weather = random.choice((Weather.CHOPPED, Weather.CHOPPED, Weather.SLOW, Weather.CALM))
     setup = replace(schedule.setup, passes_on=True, weather=weather)
@@ -228,7 +234,7 @@ def _passing(seed: int) -> Schedule:
         at_ms = random.randrange(max(1, schedule.length_ms))
         client, partition = random.choice(clients), random.randrange(setup.partitions)
         steps.append((at_ms, "send", client, partition, random.choice((1, 2, 4))))
-        end = random.choice((client, client, *processes(setup)))
+        end = random.choice((client, client, *gateway_names(setup)))
         nth, soon_ms = random.randrange(3), at_ms + random.choice((1, 3, 10, 30))
         steps += random.choice(
             (
@@ -246,7 +252,7 @@ _DRAWN: Final[dict[Theme, Callable[[int], Schedule]]] = {
     Theme.ANYTHING: drawn,
     Theme.RESTLESS: restless,
     Theme.REFUSALS: _refusals,
-    Theme.WORKERS: _workers,
+    Theme.HELD: _held,
     Theme.OUTAGES: _outages,
     Theme.FLEET: _fleet,
     Theme.HOSTILE: _hostile,

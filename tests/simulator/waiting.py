@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tests.simulator.schedule import Step
     from tests.simulator.world import World
 
-CALM: Final = frozenset({"send", "rogues", "mode", "rate", "exempt", "transaction", "wait"})
+CALM: Final = frozenset({"send", "rogues", "mode", "rate", "exempt", "byte rate", "transaction", "wait"})
 """Steps that leave leaders, brokers, gateways and connections as they are."""
 GIVEN_UP_S: Final = 30.0
 """Beyond a longest throttle, until somebody loses his place who does not come back."""

@@ -50,7 +50,7 @@ class Frame:
 
 def arrived_at_gateways(world: World) -> Iterator[Frame]:
     """Yield requests that clients sent and a gateway's process was given."""
-    gateways = world.fleet.process_names
+    gateways = world.fleet.names
     return _frames(
         (at_s, link, reached, what)
         for at_s, link, reached, what in world.network.trace or ()
@@ -142,7 +142,7 @@ def ids_in(frame: Frame) -> list[tuple[int, bool]]:
 
 
 def _written(world: World, is_wanted: Callable[[str, str], bool]) -> Iterator[Frame]:
-    gateways = world.fleet.process_names
+    gateways = world.fleet.names
     return _frames(
         (at_s, link, writer, what)
         for at_s, link, writer, what in world.network.written or ()

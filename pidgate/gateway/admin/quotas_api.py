@@ -25,7 +25,7 @@ from pidgate.gateway.quotas.explain import Moment, QuotaOrigins, explanation, ra
 from pidgate.quota.changes import RATES, Change, Setting
 from pidgate.quota.entities import User
 from pidgate.quota.settings import DEFAULT, ByteQuotas
-from pidgate.quota.state import LocalState
+from pidgate.quota.state import QuotaState
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -55,7 +55,7 @@ class QuotasApi:
         self,
         settings: Settings,
         administration: Administration,
-        state: Callable[[], LocalState],
+        state: Callable[[], QuotaState],
         now_ms: Callable[[], int],
         *,
         sticky_entries: Callable[[User], int] | None = None,

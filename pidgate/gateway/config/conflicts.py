@@ -28,12 +28,6 @@ def conflicts(settings: Settings) -> Iterator[Finding]:
     yield from _admin_conflicts(settings)
     yield from _tls_conflicts(settings)
     yield from _identity_conflicts(settings)
-    for index, listener in enumerate(settings.listeners):
-        if settings.workers > 1 and listener.bind.port == 0:
-            yield (
-                ("listeners", index, "bind"),
-                "has port 0, and each worker would get another one; write the port, or leave out workers",
-            )
     limits = settings.limits
     if limits.buffered_total_bytes < limits.frame_bytes:
         yield (

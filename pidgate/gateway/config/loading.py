@@ -6,7 +6,9 @@ The only place that reads either. Must not know sockets, the event loop or the e
 import difflib
 import inspect
 import typing
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -134,6 +136,15 @@ def problems(error: ValidationError, model: type[BaseModel], source: Source) -> 
     ]
 
 
+_REMOVED: Final[Mapping[KeyPath, str]] = {
+    (
+        "workers",
+    ): "is not a key: a gateway is one process; for more cores run several gateways of the fleet with the "
+    "same file, and remove this key",
+}
+"""Keys of which an operator needs to know what takes their place."""
+
+
 def _is_informative(detail: ErrorDetails) -> bool:
     # A list whose items are all wrong counts as too short as well: its items say enough.
     return not (detail["type"] == "too_short" and detail["input"])
@@ -142,7 +153,7 @@ def _is_informative(detail: ErrorDetails) -> bool:
 def _message(detail: ErrorDetails, model: type[BaseModel]) -> str:
     kind, path, context = detail["type"], detail["loc"], detail.get("ctx", {})
     if kind == "extra_forbidden":
-        return f"is not a known key; {_suggestion(path, model)}"
+        return _REMOVED.get(path, f"is not a known key; {_suggestion(path, model)}")
     if kind == "missing":
         return f"is missing; {_MISSING.get(path, 'add it')}"
     if kind == "value_error":

@@ -380,7 +380,6 @@ class Settings(Section):
     listeners: tuple[ListenerSettings, ...] = Field(default=(ListenerSettings(),), min_length=1, strict=False)
     quotas: QuotasSettings = QuotasSettings()
     limits: LimitsSettings = LimitsSettings()
-    workers: int = Field(default=1, ge=1, le=64)
     events: EventsSettings = EventsSettings()
     state_dir: str | None = None
     admin: AdminSettings = AdminSettings()

@@ -17,9 +17,8 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from pidgate.gateway.metrics.families import PREFIX, counter
-from pidgate.gateway.metrics.reports import ByteState
 from pidgate.gateway.metrics.turns import SeesManyRows
-from pidgate.quota.byte_quota import ByteSnapshot
+from pidgate.quota.byte_quota import ByteQuota, ByteSnapshot
 from pidgate.quota.entities import shown
 
 LABELLED_ROWS: Final = 1_000
@@ -30,10 +29,9 @@ _Labels = tuple[str, str, str]
 
 
 class _ByteRows:
-    """Rows of a state with labels of their own, and by kind those without."""
+    """Buckets with labels of their own, and by kind those without."""
 
-    def __init__(self, state: ByteState, has_label: Callable[[_Labels], bool]) -> None:
-        self.state = state
+    def __init__(self, has_label: Callable[[_Labels], bool]) -> None:
         self.own: dict[_Labels, ByteSnapshot] = {}
         self.others: dict[str, list[ByteSnapshot]] = {}
         self._has_label = has_label
@@ -47,16 +45,19 @@ class _ByteRows:
 
 
 class ByteCollector(Collector, SeesManyRows[_ByteRows]):
-    """`state` is called at each scrape."""
+    """Collector of all buckets of `quota`."""
 
-    def __init__(self, state: Callable[[], ByteState], labelled_rows: int = LABELLED_ROWS) -> None:
-        self._state = state
+    def __init__(
+        self, quota: ByteQuota, now_ms: Callable[[], int], labelled_rows: int = LABELLED_ROWS
+    ) -> None:
+        self._quota = quota
+        self._now_ms = now_ms
         self._room = labelled_rows
         self._labelled: set[_Labels] = set()
 
     def _begin(self) -> tuple[_ByteRows, Iterator[None]]:
-        rows = _ByteRows(self._state(), self._has_label)
-        return rows, map(rows.add, rows.state.rows)
+        rows = _ByteRows(self._has_label)
+        return rows, map(rows.add, self._quota.snapshots(self._now_ms()))
 
     def collect(self) -> Iterator[Metric]:
         seen = self._rows()
@@ -70,9 +71,7 @@ class ByteCollector(Collector, SeesManyRows[_ByteRows]):
                     family.add_metric((bucket_kind, OTHER, OTHER), sum_of(map(value_of, rows)))
             yield family
         no_room = "Times a client's bytes were counted with its user's other clients, for want of room."
-        yield counter("byte_no_room", no_room, seen.state.no_room)
-        not_shared = "Buckets that a worker counts for itself: there is no room in what workers share."
-        yield counter("byte_not_shared", not_shared, seen.state.not_shared)
+        yield counter("byte_no_room", no_room, self._quota.no_room)
 
     def _has_label(self, labels: _Labels) -> bool:
         if labels in self._labelled or len(self._labelled) < self._room:

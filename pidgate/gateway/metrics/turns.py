@@ -10,7 +10,7 @@ from typing import Final, Generic, TypeVar
 R = TypeVar("R")
 
 ROWS_PER_TURN: Final = 50
-"""A snapshot that several workers have a part of takes up to 50 us."""
+"""Up to 1 ms."""
 
 
 class SeesManyRows(ABC, Generic[R]):

@@ -15,7 +15,6 @@ from prometheus_client.core import GaugeMetricFamily as gauge
 from prometheus_client.core import HistogramMetricFamily, Metric
 
 from pidgate.gateway.metrics.families import PREFIX
-from pidgate.gateway.metrics.reports import COUNTED_FIELDS, SUMMED_FIELDS
 from pidgate.quota.counters import WAITED_BUCKETS_MS, UserSnapshot
 from pidgate.quota.entities import User, is_unidentified, shown
 
@@ -48,7 +47,11 @@ class _Sum:
             getattr(self, name).update(getattr(snapshot, name))
 
 
-_ADDED: Final = (*SUMMED_FIELDS, "waiting", "live_ids")
+_ADDED: Final = (
+    "admitted_per_s", "sticky_entries", "would_refuse", "unused_ids", "inits_refused", "inits_would_refuse",
+    "inits_failed_open", "waited_ms_sum", "waiting", "live_ids",
+)  # fmt: skip
+COUNTED_FIELDS: Final = ("admitted", "refused", "closed", "outcomes", "waited_ms_buckets")
 _Row = UserSnapshot | _Sum
 
 

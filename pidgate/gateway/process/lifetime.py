@@ -1,4 +1,4 @@
-"""Start, end and memory of every process of a gateway.
+"""Start, end and memory of the gateway's process.
 
 Each large frame gets a buffer of its own. By default glibc hands freed memory of that size back to the kernel, and
 every page of the next buffer is a page fault: more than half of the CPU time of a bulk transfer.

@@ -21,7 +21,7 @@ from pidgate.gateway.quotas.administration import Administration
 from pidgate.gateway.tls.live import LiveContext
 from pidgate.gateway.topics.own_client import OwnClient
 from pidgate.quota.entities import User
-from pidgate.quota.state import LocalState
+from pidgate.quota.state import QuotaState
 
 
 class Closes(Protocol):
@@ -36,7 +36,7 @@ OpenAdmin = Callable[
         Settings,
         GatewayView,
         Administration,
-        Callable[[], LocalState],
+        Callable[[], QuotaState],
         Callable[[], int],
         StickyEntries | None,
     ],
@@ -49,7 +49,7 @@ async def admin_site(
     settings: Settings,
     view: GatewayView,
     administration: Administration,
-    state: Callable[[], LocalState],
+    state: Callable[[], QuotaState],
     now_ms: Callable[[], int],
     sticky_entries: StickyEntries | None,
 ) -> Closes:

@@ -1,16 +1,12 @@
-"""The gateway but for its connections: quota state, quotas, admin site, and how all of it starts and ends.
-
-The one composition root. The traffic is in this process (`Traffic`) or in workers (`Workers`, then this process is the
-state owner); which of the two, nothing else here knows.
-"""
+"""The gateway: composition of its traffic, quota state, quotas and admin site, and their start and end."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.registry import Collector
@@ -18,23 +14,18 @@ from prometheus_client.registry import Collector
 from pidgate.gateway.clock import monotonic_ms, wall_ms
 from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.logs import Event, guarded, logger
-from pidgate.gateway.metrics.counters import Counters
-from pidgate.gateway.metrics.reports import ByteState
 from pidgate.gateway.metrics.turns import SeesManyRows
 from pidgate.gateway.process.outside import Outside
 from pidgate.gateway.process.traffic import Traffic
-from pidgate.gateway.process.workers import Workers
 from pidgate.gateway.quotas.administration import InForce
-from pidgate.gateway.quotas.reloading import Reloading, kept_beside
+from pidgate.gateway.quotas.reloading import Reloading
 from pidgate.gateway.quotas.store import QuotaStore
 from pidgate.gateway.recording.setup import recorder_of
 from pidgate.gateway.state.event_log import EventLog
 from pidgate.gateway.state.manager import QuotaStateManager
 from pidgate.quota.changes import Command
-from pidgate.quota.counters import UserSnapshot
 from pidgate.quota.entities import User
-from pidgate.quota.settings import Quotas
-from pidgate.quota.state import LocalState
+from pidgate.quota.state import QuotaState
 from pidgate.version import version
 
 log = logger()
@@ -44,37 +35,10 @@ QUOTAS_PATIENCE_S: Final = 5.0
 _LOOK_S: Final = 0.02
 
 
-class GatewayTraffic(Protocol):
-    """All connections of a gateway, wherever they are."""
-
-    async def start(self) -> None: ...
-    async def drain(self) -> int | None:
-        """End all connections; return how many had to be cut, None when they are not of this process."""
-
-    # What they show: `failure` says why the cluster is not reached, `sticky_entries` counts those of a user.
-    @property
-    def counters(self) -> Counters: ...
-    @property
-    def is_reached(self) -> bool: ...
-    @property
-    def failure(self) -> str: ...
-    @property
-    def sticky_entries(self) -> Callable[[User], int] | None: ...
-    def users(self) -> Iterator[UserSnapshot]: ...
-    def byte_state(self) -> ByteState: ...
-
-    # What they are notified of: quotas in force, the restored state, an id refused elsewhere, a gateway topic's id.
-    def set_quotas(self, quotas: Quotas) -> None: ...
-    def use_state(self, state: LocalState) -> None: ...
-    def refused_elsewhere(self, user: User, producer_id: int, now_ms: int) -> None: ...
-    def learn_topic_id(self, topic_id: bytes) -> None: ...
-
-
 class Gateway:
     """`start`, then `until_stopped`; `drain` from a signal handler's task ends it.
 
-    `file`: where the settings are from, if they are from one. `socket_path`: where workers connect; without it the
-    traffic is in this process. `incarnation`: of this process, beginning with the run's. `outside`: the machine.
+    `file`: the file of the settings, if they come from one. `incarnation`: of this run. `outside`: the machine.
     """
 
     def __init__(
@@ -83,28 +47,22 @@ class Gateway:
         file: Path | None = None,
         *,
         incarnation: str = "",
-        socket_path: str = "",
         outside: Outside | None = None,
     ) -> None:
         self._settings = settings
         self._outside = outside = outside or Outside()
         self._now_ms = monotonic_ms(asyncio.get_running_loop())
-        run, _, _ = (incarnation := incarnation or outside.name()).partition(".")
+        incarnation = incarnation or outside.name()
         kafka = outside.own_client(settings)
         events = EventLog(settings, kafka, self.topic_id_learnt)
         recorder = recorder_of(settings, events, incarnation)
         self._quotas = QuotaStore(settings, self, kafka, outside.name(), wall_ms)
         self._manager = QuotaStateManager(
-            settings, self._quotas.in_force.provenance, events, recorder, self, run, outside.seed
+            settings, self._quotas.in_force.provenance, events, recorder, self, incarnation, outside.seed
         )
         administer = self._quotas.administer
-        self.traffic: GatewayTraffic
-        if socket_path:
-            self.traffic = Workers(settings, socket_path, self._manager, events, recorder, administer)
-        else:
-            self.traffic = Traffic(settings, self._manager.state, recorder, administer, outside)
-        kept = kept_beside(Path(socket_path)) if socket_path else None
-        self._reloading = Reloading(file, settings, self._quotas, self.traffic.users, kept)
+        self.traffic = Traffic(settings, self._manager.state, recorder, administer, outside)
+        self._reloading = Reloading(file, settings, self._quotas, self.traffic.users)
         self._stopped = asyncio.Event()
         self._is_draining = False
 
@@ -177,7 +135,7 @@ class Gateway:
             await asyncio.sleep(_LOOK_S)
             waited_s += _LOOK_S if self.is_reached else 0.0
 
-    def state_restored(self, state: LocalState) -> None:
+    def state_restored(self, state: QuotaState) -> None:
         self.traffic.use_state(state)
 
     def refused_elsewhere(self, user: User, producer_id: int, now_ms: int) -> None:
@@ -210,7 +168,7 @@ class Gateway:
             StateCollector(self._manager),
             ReloadCollector(self._reloading),
             QuotaStoreCollector(self._quotas),
-            ByteCollector(self.traffic.byte_state),
+            ByteCollector(self.traffic.byte_quota, self._now_ms),
         )
 
     @cached_property

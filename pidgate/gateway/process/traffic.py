@@ -1,14 +1,11 @@
-"""The connections of one process: listeners, admission, the way to the brokers, the once-a-second work.
-
-In a gateway of one process all of its traffic; a worker is one of these with a link to the state owner.
-"""
+"""The connections of the gateway: listeners, admission, the way to the brokers, the once-a-second work."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import resource
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
@@ -24,11 +21,10 @@ from pidgate.gateway.logs import Event, begun_anew, logger
 from pidgate.gateway.metrics.counters import Counters
 from pidgate.gateway.metrics.lateness import LatenessWatch
 from pidgate.gateway.metrics.open_files import OpenFilesWatch
-from pidgate.gateway.metrics.reports import ByteState, byte_state_of
 from pidgate.gateway.process.outside import Outside
 from pidgate.gateway.proxy.buffers import BufferBudget
-from pidgate.gateway.proxy.connection import AgeLimits, Asker, Shared
-from pidgate.gateway.proxy.connection_quotas import ConnectionLimits, Counts
+from pidgate.gateway.proxy.connection import AgeLimits, Shared
+from pidgate.gateway.proxy.connection_quotas import ConnectionLimits
 from pidgate.gateway.proxy.listeners import Listener
 from pidgate.gateway.quotas.administration import Administer
 from pidgate.gateway.quotas.announcing import log_inherited_quotas
@@ -36,12 +32,11 @@ from pidgate.gateway.recording.recorder import Recorder
 from pidgate.gateway.tls.live import LiveContext, follow
 from pidgate.protocol import codec
 from pidgate.quota.admission import Admission
-from pidgate.quota.byte_quota import ByteQuota, Cells
+from pidgate.quota.byte_quota import ByteQuota
 from pidgate.quota.counters import UserSnapshot
 from pidgate.quota.entities import User
-from pidgate.quota.held_beginnings import HeldBeginnings
 from pidgate.quota.settings import Quotas
-from pidgate.quota.state import Answer, LocalState, Question, QuotaState
+from pidgate.quota.state import QuotaState
 
 log = logger()
 
@@ -57,40 +52,28 @@ CUT_OFF_S: Final = 1.0
 
 
 class Traffic:
-    """A GatewayTraffic: `start`, then `drain` once.
-
-    `remote`, with `ask` to put its questions, takes the place of `state` in a worker. `worker`: 0 in a gateway of one
-    process, else from 1 on.
-    """
+    """All connections: `start`, then `drain` once."""
 
     def __init__(
         self,
         settings: Settings,
-        state: LocalState | None,
+        state: QuotaState,
         recorder: Recorder | None,
         administer: Administer,
         outside: Outside,
-        *,
-        remote: QuotaState | None = None,
-        ask: Asker | None = None,
-        worker: int = 0,
-        byte_cells: Cells | None = None,
-        held_beginnings: HeldBeginnings | None = None,
     ) -> None:
         loop = asyncio.get_running_loop()
         quotas, now_ms = settings.to_quotas(), monotonic_ms(loop)()
         self._settings = settings
-        self._admission = admission = Admission(quotas, outside.seed, now_ms, state=state, remote=remote)
-        admission.held_beginnings = held_beginnings
+        self._admission = admission = Admission(quotas, outside.seed, now_ms, state=state)
         admission.ids_per_request = settings.limits.producer_ids_per_request
-        admission.access.fail_open.processes = settings.workers
         self.counters = counters = Counters()
         self._recorder = recorder
         limits = settings.limits
         self.nodes = Nodes(settings.cluster.bootstrap_servers)
         self.nodes.on_new_node = self._node_learnt
         self.nodes.on_address = self._node_found
-        self.byte_quota = ByteQuota(quotas, now_ms, byte_cells)
+        self.byte_quota = ByteQuota(quotas, now_ms)
         self._budget = BufferBudget(limits.buffered_total_bytes)
         cluster_tls = settings.cluster.tls
         upstream_tls = None if cluster_tls is None else LiveContext.of_cluster(cluster_tls)
@@ -110,7 +93,7 @@ class Traffic:
                 else []
             ),
             byte_quota=self.byte_quota,
-            connection_limits=_connection_limits(limits, settings.workers),
+            connection_limits=_connection_limits(limits),
             upstream_tls=upstream_tls,
             upstream_identity=identity_of(settings, outside.nonce, brokers, monotonic_ms(loop)),
             sends_proxy_header=settings.cluster.proxy_protocol,
@@ -119,11 +102,8 @@ class Traffic:
             self.shared.token_lookup = TokenLookup(self.shared.token_owners, brokers, monotonic_ms(loop))
         self.shared.recorder = recorder
         self.shared.administer = administer
-        if ask is not None:
-            self.shared.ask = ask
         if recorder is not None:
             recorder.topic_name = admission.sticky.topics.canonical
-        self.shared.number_connections(first=max(worker, 1), step=settings.workers)
         tls_of = [
             None if listener.tls is None else LiveContext.of_server(listener.tls, ("listeners", index, "tls"))
             for index, listener in enumerate(settings.listeners)
@@ -133,7 +113,6 @@ class Traffic:
                 listener,
                 self.shared,
                 outside.bind,
-                shares_ports=worker > 0,
                 tls=tls,
                 tls_handshake_ms=limits.tls_handshake_time_ms,
             )
@@ -175,7 +154,7 @@ class Traffic:
         log_inherited_quotas(self.quotas, mechanisms)
         self.shared.authentication_learnt()
 
-    # ---- GatewayTraffic --------------------------------------------------------------------------------
+    # ---- for the gateway -------------------------------------------------------------------------------
 
     def set_quotas(self, quotas: Quotas) -> None:
         now_ms = self.shared.now_ms()
@@ -195,46 +174,21 @@ class Traffic:
     def failure(self) -> str:
         return self.probe.last_failure
 
-    def users(self, some: Iterable[User] | None = None) -> Iterator[UserSnapshot]:
-        return self._admission.user_snapshots(self.shared.now_ms(), some)
-
-    def counted_users(self, since_ms: int) -> list[User]:
-        """Return those of whom something was counted since that time."""
-        return list(self._admission.counters.users(since_ms=since_ms))
+    def users(self) -> Iterator[UserSnapshot]:
+        return self._admission.user_snapshots(self.shared.now_ms())
 
     @property
     def sticky_entries(self) -> Callable[[User], int]:
         return self._admission.sticky.entries_of
 
-    def byte_state(self) -> ByteState:
-        return byte_state_of(self.byte_quota, self.shared.now_ms())
-
-    def use_state(self, state: LocalState) -> None:
+    def use_state(self, state: QuotaState) -> None:
         self._admission.use_state(state)
 
     def refused_elsewhere(self, user: User, producer_id: int, now_ms: int) -> None:
         self._admission.sticky.refused_elsewhere(user, producer_id, now_ms)
 
-    def watched_ids(self) -> list[tuple[User, int]]:
-        """Return the ids that were refused lately, of all users."""
-        return [
-            (user, producer_id)
-            for user, records in self._admission.sticky.watched.items()
-            for producer_id, record in records.items()
-            if record.first_refused_ms is not None
-        ]
-
-    def connections_elsewhere(self, counts: Counts) -> None:
-        """Note how many connections the other workers have: there may be too many now."""
-        self.shared.connection_quotas.elsewhere(counts)
-        self.shared.accepting.look()
-
     def learn_topic_id(self, topic_id: bytes) -> None:
         self.shared.gateway_topics.learn_id(topic_id)
-
-    def failed_open(self, question: Question, now_ms: int) -> Answer:
-        """Return the answer when the state gives none."""
-        return self._admission.access.failed_open(question, now_ms)
 
     # ---- the end ---------------------------------------------------------------------------------------
 
@@ -318,12 +272,12 @@ class Traffic:
 
     def _sweep_quota(self, now_ms: int) -> None:
         counters = self.counters
-        passed = self._admission.access.fail_open.passed
+        passed = self._admission.fail_open.passed
         if passed > counters.quota_failed_open:
             counters.quota_failed_open = passed
             log.error(
                 Event.QUOTA_FAILED_OPEN,
-                reason="the quota's state raised an error or did not answer in time; requests were let through",
+                reason="the quota's code raised an error; requests were let through",
             )
         gave_up = self._admission.sweep(now_ms)
         if self._recorder is not None:
@@ -367,21 +321,19 @@ def _own_questions(
     return OwnQuestions(sasl, outside.nonce, nodes, timeout_ms, tls, sends_proxy_header=sends_proxy_header)
 
 
-def _connection_limits(limits: LimitsSettings, workers: int) -> ConnectionLimits:
-    """Return the bounds on connections; what is not written follows from the open files that a process may have."""
+def _connection_limits(limits: LimitsSettings) -> ConnectionLimits:
+    """Return the bounds on connections. The defaults follow from the process's limit of open files."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     files = MANY_OPEN_FILES if soft == resource.RLIM_INFINITY else min(soft, MANY_OPEN_FILES)
-    # Also of those who write more: what waits in the kernel's queue is not closed, what has no descriptor is.
-    here = max(1, (files - OWN_OPEN_FILES) // 2)
-    total = here * workers
+    # A larger value in the file does not help: a connection without a descriptor is closed, one in the backlog waits.
+    total = max(1, (files - OWN_OPEN_FILES) // 2)
     if limits.connections is not None:
-        here, total = min(here, limits.connections), limits.connections
+        total = min(total, limits.connections)
     return ConnectionLimits(
         total,
-        max(1, limits.connections_rate // workers),
+        limits.connections_rate,
         limits.connections_per_user or max(1, total // 2),
-        max(1, limits.connections_rate_per_user // workers),
+        limits.connections_rate_per_user,
         limits.connections_per_address,
-        here,
         limits.tls_handshakes,
     )

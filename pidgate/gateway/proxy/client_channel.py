@@ -29,12 +29,12 @@ from pidgate.protocol.errors import KafkaProtocolError
 from pidgate.protocol.repeated_produce import BEGINNING_BYTES
 from pidgate.protocol.work import JUDGED_PER_TURN, MOST_FRAMES_PER_TURN
 from pidgate.quota.changes import Change
-from pidgate.quota.state import PendingDecision
 
 Dial = Callable[["ClientChannel"], "asyncio.Task[None] | None"]
 """See BrokerSide.dial."""
 
-NOBODY_ANSWERED: Final = "the process that keeps the quotas does not answer; ask again in a second"
+
+CHANGE_FAILED: Final = "the gateway could not change its quotas; its log says why"
 
 
 class ClientChannel(BrokerSide):
@@ -47,8 +47,6 @@ class ClientChannel(BrokerSide):
         self._login_limit_bytes = context.frame_before_auth_bytes
         self._kept_frame_bytes = context.kept_frame_bytes
         self._mute_timer: asyncio.TimerHandle | None = None
-        self._asked_about: PendingDecision | None = None
-        """The latest question that was sent off."""
         self._administered: list[Change] = []
         """The latest changes of quotas that were sent off, the very list."""
 
@@ -150,7 +148,6 @@ class ClientChannel(BrokerSide):
         self._enter(LifeEvent.LOST)
         self._received.clear()
         self.drop_held()
-        self.conversation.put_passed(self.context.ask)
         self._reservation.drop()
         self.share.hold(Purpose.TO_CLIENT, 0)
         self._read_ahead.drop_answers()
@@ -309,10 +306,6 @@ class ClientChannel(BrokerSide):
             self.context.gateway_topic_log.note(conversation.gateway_topic_requests, self.describe, now_ms)
             conversation.gateway_topic_requests.clear()
         self.flush_own_answers()
-        if conversation.pending is not None and conversation.pending is not self._asked_about:
-            self._asked_about = conversation.pending
-            self.context.ask(self._asked_about, self._decided)
-        conversation.put_passed(self.context.ask)
         if conversation.to_broker:
             self.to_broker(b"".join(conversation.to_broker))
             conversation.to_broker.clear()
@@ -329,18 +322,12 @@ class ClientChannel(BrokerSide):
                 self._set_mute_timer()
         self._read_ahead.bound_answers()
 
-    def _decided(self, pending: PendingDecision) -> None:
-        """Go on with the request whose decision was pending, if it still waits for this one."""
-        self.conversation.counted(pending)
-        if self.conversation.pending is pending:
-            self._release()
-
     def _quotas_altered(
         self, exchange: QuotaExchange, problems: list[str | None] | None, kept: Kept | None
     ) -> None:
-        """Go on with an AlterClientQuotas whose changes were checked or made; None: the state owner did not answer."""
+        """Go on with an AlterClientQuotas whose changes were checked or made; None: the outcome is unknown."""
         if problems is None:
-            exchange.not_made(NOBODY_ANSWERED)
+            exchange.not_made(CHANGE_FAILED)
         else:
             exchange.changed(problems, kept)
         if self.conversation.alteration is exchange:

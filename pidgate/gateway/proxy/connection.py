@@ -1,4 +1,4 @@
-"""State shared by the connections of a process, and by those of one port."""
+"""State shared by all connections, and by those of one port."""
 
 from __future__ import annotations
 
@@ -32,15 +32,9 @@ from pidgate.protocol.sasl import SaslExchange
 from pidgate.quota.admission import Admission
 from pidgate.quota.byte_quota import ByteQuota
 from pidgate.quota.changes import Change
-from pidgate.quota.state import PendingDecision
 from pidgate.quota.verdicts import Session
 
 log = logger()
-
-
-Asker = Callable[[PendingDecision, Callable[[PendingDecision], None]], None]
-"""Way of a question to the state owner; it calls back with an answer in it, and perhaps later with another question,
-the same one, that holds the state owner's own answer (see StateOwnerLink.ask)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +73,8 @@ def _nobody_to_tell(changes: Sequence[Change], _only_check: bool, done: OnChange
     done(["quotas cannot be changed through this gateway" for _ in changes], None)
 
 
-def _nobody_to_ask(_asked: PendingDecision, _answered: Callable[[PendingDecision], None]) -> None:
-    raise RuntimeError("the quota's state is in this process; nothing is ever asked elsewhere")
-
-
 class Shared:
-    """State of all connections of the process: the one quota, the counters, the memory."""
+    """State of all connections: the one quota, the counters, the memory."""
 
     kept_frame_bytes = KEPT_FRAME_BYTES
 
@@ -144,10 +134,8 @@ class Shared:
         budget.on_full = self._read_sparingly
         self.recorder: Recorder | None = None
         """None: no events are written."""
-        self.ask: Asker = _nobody_to_ask
-        """Way of a question to a quota state in another process."""
         self.administer: Administer = _nobody_to_tell
-        self._connection_id, self._connection_step = 0, 1
+        self._connection_id = 0
         self.upstream_log = LogLimit()
         """Of failures to connect to a broker."""
 
@@ -161,12 +149,8 @@ class Shared:
         for channel in list(self.channels):
             channel.authentication_learnt()
 
-    def number_connections(self, first: int, step: int) -> None:
-        """Workers count in steps of their number, so that a connection's id is the gateway's own."""
-        self._connection_id, self._connection_step = first - step, step
-
     def next_connection_id(self) -> int:
-        self._connection_id += self._connection_step
+        self._connection_id += 1
         return self._connection_id
 
 
@@ -207,7 +191,6 @@ class ConnectionContext:
         self.close_log = shared.close_log
         self.now_ms: Callable[[], int] = shared.now_ms
         self.next_connection_id: Callable[[], int] = shared.next_connection_id
-        self.ask = shared.ask
         self.administer = shared.administer
 
     def node_is_known(self) -> bool:

@@ -1,8 +1,5 @@
 """Bounds on client connections: in all, of a user, of an address, and how fast they may come. PURE.
 
-Numbers hold for all workers of a gateway together: each knows what the others have open (`elsewhere`), as of a moment
-ago. A rate is divided among them, which at worst delays somebody.
-
 Whoever comes too fast is delayed and not closed: a fleet that reconnects after a restart gets in. A connection over a
 number is closed, but where all are taken no more are accepted, and the oldest gives way of those that have no claim to
 their place yet: that were silent, or have not logged in where a login is required. A user is known only after the
@@ -14,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 from pidgate.gateway.metrics.counters import Counters
 
@@ -27,26 +24,15 @@ UNDISTURBED_MS: Final = 1_000
 """Before that nobody gives way: clients send their first request at once, and a login is two or three round trips."""
 
 
-Kind = Literal["all", "user", "address"]
-Counts = dict[tuple[str, str], int]
-"""Open connections by (Kind, name)."""
-
-_ALL: Final = ("all", "")
-
-
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """The bounds; None: there is none. Rates are those of this process.
-
-    `here`: most connections in it; `handshakes`: most of which TLS is being set up.
-    """
+    """The bounds; None: there is none. `handshakes`: most connections whose TLS is being set up."""
 
     total: int
     per_s: int
     per_user: int
     per_user_per_s: int
     per_address: int | None = None
-    here: int = 1 << 30
     handshakes: int = 1 << 30
 
 
@@ -81,15 +67,8 @@ class _User:
         self.pace = Pace(per_s, USER_BURST_MS)
 
 
-def _nobody_to_notify() -> None:
-    pass
-
-
 class ConnectionQuotas:
-    """The connections of one process, by user and by address. `Key` is a connection, whatever it is.
-
-    `on_change` is called when `changes` has something to send to the other workers.
-    """
+    """The connections of the gateway, by user and by address. A key is a connection, whatever it is."""
 
     def __init__(self, limits: ConnectionLimits, counters: Counters) -> None:
         self.limits = limits
@@ -103,47 +82,6 @@ class ConnectionQuotas:
         """As `_yielding`, those whose TLS is being set up."""
         self._users: dict[str, _User] = {}
         self._addresses: Counter[str] = Counter()
-        self._elsewhere: Counts = {}
-        self._changed: dict[tuple[str, str], None] = {}
-        self.on_change: Callable[[], None] = _nobody_to_notify
-
-    # The other workers
-
-    def elsewhere(self, counts: Counts) -> None:
-        """Note what has changed in all other workers together."""
-        for key, count in counts.items():
-            if count:
-                self._elsewhere[key] = count
-            else:
-                self._elsewhere.pop(key, None)
-
-    def begin_anew(self) -> None:
-        """The state owner is a new one: nothing is known of the others, and it knows nothing of this process."""
-        self._elsewhere.clear()
-        users = (("user", name) for name in self._users)
-        addresses = (("address", address) for address in self._addresses)
-        self._changed = dict.fromkeys([_ALL, *users, *addresses])
-
-    def changes(self) -> Counts:
-        """Return the numbers of this process that have changed since `changes_sent`."""
-        return {key: self._here(*key) for key in self._changed}
-
-    def changes_sent(self) -> None:
-        self._changed.clear()
-
-    def _here(self, kind: str, name: str) -> int:
-        if kind == "user":
-            user = self._users.get(name)
-            return 0 if user is None else user.open
-        return self._addresses[name] if kind == "address" else len(self._open)
-
-    def _count_of(self, kind: Kind, name: str = "") -> int:
-        return self._here(kind, name) + self._elsewhere.get((kind, name), 0)
-
-    def _has_changed(self, kind: Kind, name: str = "") -> None:
-        if not self._changed:
-            self.on_change()
-        self._changed[kind, name] = None
 
     # Connections
 
@@ -151,7 +89,6 @@ class ConnectionQuotas:
         """Count an accepted connection; `give_way` closes it."""
         self._open[key] = None
         self._yielding[key] = now_ms, give_way
-        self._has_changed("all")
         self._pace.count(now_ms)
 
     def addressed(self, address: str) -> bool:
@@ -160,8 +97,7 @@ class ConnectionQuotas:
         if per_address is None:
             return True
         self._addresses[address] += 1
-        self._has_changed("address", address)
-        if self._count_of("address", address) <= per_address:
+        if self._addresses[address] <= per_address:
             return True
         self._counters.connections_limited["address"] += 1
         return False
@@ -185,12 +121,11 @@ class ConnectionQuotas:
         user = self._users.get(name)
         if user is None:
             user = self._users[name] = _User(self.limits.per_user_per_s)
-        if self._count_of("user", name) >= self.limits.per_user:
+        if user.open >= self.limits.per_user:
             self._counters.connections_limited["user"] += 1
             return None
         user.open += 1
         self._open[key] = name
-        self._has_changed("user", name)
         delay_ms = min(user.pace.count(now_ms), LONGEST_DELAY_MS)
         if delay_ms:
             self._counters.connections_delayed["user"] += 1
@@ -202,9 +137,7 @@ class ConnectionQuotas:
         self._shaking.pop(key, None)
         self._leave_user(key)
         del self._open[key]
-        self._has_changed("all")
         if self.limits.per_address is not None and address is not None:
-            self._has_changed("address", address)
             self._addresses[address] -= 1
             if not self._addresses[address]:
                 del self._addresses[address]
@@ -212,7 +145,7 @@ class ConnectionQuotas:
     def pause_ms(self, now_ms: int) -> int:
         """Return for how long nobody is accepted; makes room where all connections are taken."""
         delay_ms = self._pace.delay_ms(now_ms)
-        if len(self._open) >= self.limits.here or self._count_of("all") >= self.limits.total:
+        if len(self._open) >= self.limits.total:
             self._close_oldest(self._yielding, max(1, self.limits.total // 100), "silent", now_ms)
             delay_ms = max(delay_ms, 100)
         if len(self._shaking) >= self.limits.handshakes:
@@ -242,4 +175,3 @@ class ConnectionQuotas:
         if name is not None:
             self._users[name].open -= 1
             self._open[key] = None
-            self._has_changed("user", name)

@@ -26,9 +26,7 @@ class Intake(IntEnum):
     """Both: it is held."""
     HOLDING = 4
     """Requests are held: it is held behind them."""
-    PENDING = 5
-    """The first of the requests that are held waits for a decision: it is held behind them."""
-    UNAUTHENTICATED = 6
+    UNAUTHENTICATED = 5
     """A login is missing: ApiVersions and SASL are handed on. Everything else ends the connection, or is held while it
     is unknown whether a login is required."""
 
@@ -43,13 +41,10 @@ class IntakeEvent(IntEnum):
     MUTE_ENDED = 3
     HOLD = 4
     """A request was held."""
-    ASK = 5
-    """The first of the requests that are held has to wait for a decision of somebody else."""
-    DECIDED = 6
-    RELEASED = 7
+    RELEASED = 5
     """Nothing is held any more. SASL_SENT, LOGIN_MISSING and MUTE follow where they still hold."""
-    LOGIN_MISSING = 8
-    LOGIN_NEEDLESS = 9
+    LOGIN_MISSING = 6
+    LOGIN_NEEDLESS = 7
 
 
 class Life(IntEnum):
@@ -88,14 +83,12 @@ AUTHENTICATING: Final = Intake.AUTHENTICATING
 MUTED: Final = Intake.MUTED
 MUTED_AUTHENTICATING: Final = Intake.MUTED_AUTHENTICATING
 HOLDING: Final = Intake.HOLDING
-PENDING: Final = Intake.PENDING
 UNAUTHENTICATED: Final = Intake.UNAUTHENTICATED
 
 INTAKE: Final[Mapping[tuple[Intake, IntakeEvent], Intake]] = {
     (OPEN, IntakeEvent.SASL_SENT): AUTHENTICATING,
     (OPEN, IntakeEvent.MUTE): MUTED,
     (OPEN, IntakeEvent.HOLD): HOLDING,
-    (OPEN, IntakeEvent.ASK): PENDING,
     (AUTHENTICATING, IntakeEvent.SASL_ANSWERED): OPEN,
     (AUTHENTICATING, IntakeEvent.MUTE): MUTED_AUTHENTICATING,
     (AUTHENTICATING, IntakeEvent.HOLD): HOLDING,
@@ -104,14 +97,11 @@ INTAKE: Final[Mapping[tuple[Intake, IntakeEvent], Intake]] = {
     (MUTED_AUTHENTICATING, IntakeEvent.MUTE_ENDED): AUTHENTICATING,
     (MUTED_AUTHENTICATING, IntakeEvent.SASL_ANSWERED): MUTED,
     (MUTED_AUTHENTICATING, IntakeEvent.HOLD): HOLDING,
-    (HOLDING, IntakeEvent.ASK): PENDING,
     (HOLDING, IntakeEvent.RELEASED): OPEN,
     (OPEN, IntakeEvent.LOGIN_MISSING): UNAUTHENTICATED,
     (UNAUTHENTICATED, IntakeEvent.SASL_SENT): AUTHENTICATING,
     (UNAUTHENTICATED, IntakeEvent.HOLD): HOLDING,
     (UNAUTHENTICATED, IntakeEvent.LOGIN_NEEDLESS): OPEN,
-    (PENDING, IntakeEvent.DECIDED): HOLDING,
-    (PENDING, IntakeEvent.RELEASED): OPEN,
 }
 """An event that is not there changes nothing."""
 

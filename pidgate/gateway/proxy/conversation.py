@@ -11,18 +11,16 @@ throttles may overlap, so the latest deadline says it all). While it is muted no
 held in order, but a Produce that would be refused anyway is answered at once, or each of a pipeline of five
 would cost a mute of its own. When the mute ends, `release` goes on with what was held.
 
-When the quota's state lives in another process, a request with an id that is new here is held until it has been
-asked (`pending`); everything behind it waits, too. While a SASL request is in flight everything is held but
-ApiVersions and SASL: a client that does not wait for its authentication could charge its ids and bytes to ANONYMOUS.
-On a listener with authentication nothing else passes before the first login, and nothing is judged as ANONYMOUS.
-With a byte rate a Fetch waits for the size of the answer to the one before (`awaits_size`).
+While a SASL request is in flight everything is held but ApiVersions and SASL: a client that does not wait for its
+authentication could charge its ids and bytes to ANONYMOUS. On a listener with authentication nothing else passes before
+the first login, and nothing is judged as ANONYMOUS. With a byte rate a Fetch waits for the size of the answer to the
+one before (`awaits_size`).
 
 It must not know sockets, tasks or the clock: time is an argument, and `muted_until_ms` says when to come back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 from pidgate.gateway.cluster.authentication import Authentication
@@ -61,7 +59,6 @@ from pidgate.protocol.work import ANSWERED_BYTES_FOR_ONE, JUDGED_PER_TURN, MOST_
 from pidgate.quota.admission import Admission
 from pidgate.quota.byte_quota import ByteQuota
 from pidgate.quota.entities import User
-from pidgate.quota.state import PendingDecision
 from pidgate.quota.verdicts import Session
 
 HELD_LIMIT_BYTES: Final = 1024 * 1024
@@ -134,16 +131,14 @@ class Conversation(ApiContext):
         """
         forward: list[Buffer] = []
         held, done = self.held, 0
-        if not held or self.awaits_decision:
+        if not held or self.awaits_alteration:
             return forward, False
-        self._enter(IntakeEvent.DECIDED)
         most_judged = self.judged + JUDGED_PER_TURN
         try:
             for request in held[:MOST_FRAMES_PER_TURN]:
                 frame, step = request.buf, self._released(request, now_ms)
                 if step is HOLD:
                     break
-                self._forget_question()
                 if step is CLOSE:
                     return forward, True
                 if step is FORWARD:
@@ -158,17 +153,11 @@ class Conversation(ApiContext):
         finally:
             self._took(done)
 
-    def _forget_question(self) -> None:
-        """Have no other request take the answer for one that has left, refused behind a mute say. It was counted."""
-        self.pending = None
-
     def _took(self, count: int) -> None:
         """The first of the held requests are no longer held."""
         del self.held[:count]
         if not self.held:
             self._nothing_held()
-        elif self.awaits_decision:
-            self._enter(IntakeEvent.ASK)
 
     def _released(self, request: Request, now_ms: int) -> Step:
         """Decide about the first of the held requests; HOLD: it stays there."""
@@ -234,7 +223,7 @@ class Conversation(ApiContext):
 
     def drop_held(self) -> None:
         """Forget the held requests of a client that has gone."""
-        self.pending = self.alteration = None
+        self.alteration = None
         self.held.clear()
         self.held_bytes = 0
         self._nothing_held()
@@ -246,20 +235,18 @@ class Conversation(ApiContext):
         return self._intake
 
     @property
-    def awaits_decision(self) -> bool:
-        """True while the first held request waits for the answer to `pending`, or for the end of `alteration`."""
-        if self.pending is not None:
-            return self.pending.answer is None
+    def awaits_alteration(self) -> bool:
+        """True while the first held request waits for the end of `alteration`."""
         return self.alteration is not None and not self.alteration.is_over
 
     @property
     def awaits_answer(self) -> bool:
-        """True while held requests wait for an answer, the quota's or a broker's, and not for a deadline."""
+        """True while held requests wait for an answer, and not for a deadline."""
         return bool(self.held) and (
             self.unanswered.sasl_in_flight > 0
             or self.awaits_owner
             or (self.login_missing and self.authentication.required is None)
-            or self.awaits_decision
+            or self.awaits_alteration
             or (self.awaits_size and self.held[0].api.waits_for_size)
         )
 
@@ -289,7 +276,7 @@ class Conversation(ApiContext):
     @property
     def is_quiet(self) -> bool:
         """Nothing is in flight: the connection can be closed without losing an answer."""
-        return not len(self.unanswered) and self.pending is None and self.alteration is None
+        return not len(self.unanswered) and self.alteration is None
 
     @property
     def in_flight_count(self) -> int:
@@ -313,23 +300,6 @@ class Conversation(ApiContext):
     def mute(self, until_ms: int) -> None:
         self.muted_until_ms = max(self.muted_until_ms, until_ms)
         self._enter(IntakeEvent.MUTE)
-
-    def put_passed(self, ask: Callable[[PendingDecision, Callable[[PendingDecision], None]], None]) -> None:
-        """Put the questions about requests that went on; they were forwarded, whatever became of the connection."""
-        for passed in self.passed:
-            ask(passed, self.counted)
-        self.passed.clear()
-
-    def counted(self, asked: PendingDecision) -> None:
-        """Count and record what an answer admits, whether or not its request still waits; see Admission.counted."""
-        now_ms = asked.asked_ms
-        decisions = self.admission.counted(asked, now_ms)
-        if not decisions or self.recorder is None:
-            return
-        if asked.question.ids:
-            self.recorder.decided_later(decisions, asked.of_transaction, now_ms)
-        elif asked.of_transaction is not None:
-            self.recorder.transactional_id_admitted(asked.of_transaction, decisions, now_ms)
 
     # ---- inside ----------------------------------------------------------------------------------------
 
@@ -369,7 +339,7 @@ class Conversation(ApiContext):
         if self.awaits_size and api.waits_for_size:
             return HOLD
         if api is not NOT_OFFERED:
-            if self.pending is None and self.alteration is None:
+            if self.alteration is None:
                 self.counters.requests[request.api_key] += 1
             if not self.session.client_id:
                 self.session.client_id = bounded(request.head.client_id or "")
@@ -383,7 +353,7 @@ class Conversation(ApiContext):
         request.api.held(self, request, now_ms)
         self.held_bytes += request.keep() + HELD_OVERHEAD_BYTES
         self.held.append(request)
-        self._enter(IntakeEvent.ASK if self.awaits_decision else IntakeEvent.HOLD)
+        self._enter(IntakeEvent.HOLD)
         return TAKEN
 
     def _enter(self, event: IntakeEvent) -> None:

@@ -18,7 +18,7 @@ from pidgate.quota.entities import resolve
 from pidgate.quota.in_force import ALL_MODES, deciding, value_in_force
 from pidgate.quota.refused_ids import Refusal
 from pidgate.quota.settings import Mode
-from pidgate.quota.state import LocalState
+from pidgate.quota.state import QuotaState
 from pidgate.quota.token_bucket import TokenBucket
 from pidgate.quota.users import LiveUser, UserTable
 
@@ -174,7 +174,7 @@ def explanation(
     user: str,
     producer_id: int | None,
     *,
-    state: LocalState,
+    state: QuotaState,
     in_force: InForce,
     moment: Moment,
     sticky_entries: int | None = None,

@@ -2,16 +2,12 @@
 
 A file with a problem is refused as a whole, and what was in force stays in force. Of a good one the quotas hold at
 once; other differences are logged, and wait for a restart.
-
-In a gateway of several processes this runs in the state owner.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import pickle
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -91,7 +87,7 @@ class FileQuotas(Protocol):
 class Reloading:
     """Reloads of the file from `start` to `stop`; `reload` is for a signal. Without a file it does nothing.
 
-    `settings`: the file's settings in force. `kept`: where they are saved for a process that is started again.
+    `settings`: the file's settings in force.
     """
 
     def __init__(
@@ -100,7 +96,6 @@ class Reloading:
         settings: Settings,
         quotas: FileQuotas,
         users: Callable[[], Iterable[UserSnapshot]],
-        kept: Path | None = None,
     ) -> None:
         self.file = file
         self.settings = settings
@@ -112,7 +107,6 @@ class Reloading:
         """The file was read once since the start: from here on changes are noticed."""
         self._quotas = quotas
         self._users = users
-        self._kept = kept
         self._watch = FileWatch(file) if file is not None else None
         self._signalled = asyncio.Event()
         self._background: asyncio.Task[None] | None = None
@@ -219,7 +213,6 @@ class Reloading:
         if is_new:
             self._quotas.file_changed(after)
             self.settings = after
-            self._keep()
         was_waiting, self.restart_needed = self.restart_needed, waiting
         self.is_last_good = True
         self.last_good_wall_ms = wall_ms()
@@ -229,14 +222,6 @@ class Reloading:
             self._log_waiting()
         if is_new:
             self._log_promotions(before)
-
-    def _keep(self) -> None:
-        """Save the settings for a process that is started again: the file may be a bad one by then."""
-        if self._kept is None:
-            return
-        written = self._kept.with_suffix(".partial")
-        written.write_bytes(pickle.dumps(self.settings))
-        os.replace(written, self._kept)
 
     def _log_taken(self, changed: list[Difference], cause: Cause, seconds: float) -> None:
         named = [str(difference) for difference in changed[:MOST_NAMED]]
@@ -281,22 +266,6 @@ def log_nothing_to_reload() -> None:
         reason="the gateway runs on command-line options, without a file",
         remedy="run it with --config FILE, and it reads that file again on SIGHUP and on change",
     )
-
-
-def kept_beside(socket_path: Path) -> Path:
-    """Return where the state owner of that socket saves the settings in force."""
-    return socket_path.with_name("in-force")
-
-
-def kept_settings(kept: Path) -> Settings | None:
-    """Return the settings that a process of the same gateway saved; None when there are none."""
-    try:
-        # Our own processes wrote it, into a directory that nobody else can reach.
-        found = pickle.loads(kept.read_bytes())
-    except FileNotFoundError:
-        return None
-    assert isinstance(found, Settings)
-    return found
 
 
 def _read(file: Path) -> tuple[Source, Settings]:

@@ -1,4 +1,4 @@
-"""The recorder of one process, made from its settings."""
+"""The recorder of the gateway, made from its settings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ log = logger()
 
 
 class EventSink(Protocol):
-    """Destination of events: the gateway's event log, or the state owner behind a socket."""
+    """Destination of events: the gateway's event log."""
 
     def publish(self, key: str, value: bytes) -> None:
         """Take an event. Neither waits nor raises."""
@@ -28,15 +28,13 @@ class EventSink(Protocol):
         """Return what was applied when, since the last call."""
 
 
-def recorder_of(
-    settings: Settings, events: EventSink, incarnation: str, *, worker: int = 0
-) -> Recorder | None:
+def recorder_of(settings: Settings, events: EventSink, incarnation: str) -> Recorder | None:
     """Return the recorder; None when nobody would read its events: no topic, and no state directory."""
     if not settings.events.enabled and settings.state_dir is None:
         return None
     return Recorder(
         events.publish,
-        Identity(settings.gateway_id, incarnation, worker),
+        Identity(settings.gateway_id, incarnation),
         Clocks(monotonic_ms(asyncio.get_running_loop()), wall_ms),
         RecorderSettings(settings.events.redact, sampled=settings.events.refusals == "sampled"),
         settings.to_quotas(),

@@ -12,7 +12,6 @@ from typing import Final
 
 from pidgate.events.definitions import ConfigEvent, Event, LifecycleEvent, TransactionalIdEvent
 from pidgate.events.reading import EventUnreadable, from_json
-from pidgate.gateway.state.admitted import hash_in
 from pidgate.gateway.state.decision_scan import Scanned, scan, type_of
 from pidgate.gateway.state.history import History
 from pidgate.gateway.topics.records import EventRecord
@@ -256,3 +255,13 @@ def _restore_transactional_id(
     if hashed is not None:
         reason = _REASONS.get(event.reason, Reason.REFRESH)
         state.restore_transactional_id(user, hashed, at_ms, now_ms, reason)
+
+
+def hash_in(event: TransactionalIdEvent) -> int | None:
+    """Return the hash of a transactional id; None for the form of a newer version: the id counts as new then."""
+    _, _, digits = event.transactional_id_hash.partition(":")
+    try:
+        hashed = int(digits, 16)
+    except ValueError:
+        return None
+    return hashed if 0 <= hashed < 1 << 64 else None

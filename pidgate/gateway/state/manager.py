@@ -34,9 +34,8 @@ from pidgate.quota.changes import Command
 from pidgate.quota.entities import User
 from pidgate.quota.interim import InterimState
 from pidgate.quota.producer_ids import ProducerIdQuota
-from pidgate.quota.refused_ids import RefusedIds
 from pidgate.quota.settings import Quotas
-from pidgate.quota.state import LocalState
+from pidgate.quota.state import QuotaState
 
 log = logger()
 
@@ -63,7 +62,7 @@ class StateObserver(Protocol):
     async def quotas_read(self) -> None:
         """Wait for what was set at run time: it says how far back to read, and what an id has cost."""
 
-    def state_restored(self, state: LocalState) -> None: ...
+    def state_restored(self, state: QuotaState) -> None: ...
     def refused_elsewhere(self, user: User, producer_id: int, now_ms: int) -> None: ...
 
 
@@ -101,7 +100,7 @@ class QuotaStateManager:
         if self.names.redacts:
             self._restored = RedactedUsersQuota(self.names, self._quota)
         self.interim = InterimState()
-        self.state: LocalState = self.interim
+        self.state: QuotaState = self.interim
         self._cold_start = ColdStart(self._ids, self._quota, self._now_ms)
         self._clock_ahead_ms = self._now_ms() - wall_ms()
         """Decision clock minus wall clock, read once: it places what is restored in time, and is published so that a
@@ -125,11 +124,6 @@ class QuotaStateManager:
     def unreadable_events(self) -> int:
         """Events of the topic that could not be understood."""
         return self._applier.unreadable
-
-    @property
-    def refusals(self) -> RefusedIds:
-        """The table of refused producer ids."""
-        return self._quota.table.refusals
 
     @property
     def grace_left_ms(self) -> int:
@@ -182,10 +176,6 @@ class QuotaStateManager:
         if self.events.state_dir is not None:
             directory = self.events.state_dir
             await directory.close(self._save(directory) if self.is_restored else None)
-
-    def worker_lost(self, worker: int) -> None:
-        """Publish that a worker process has ended by itself."""
-        self._publish_phase("worker_lost", text=f"worker {worker}")
 
     # ---- restoring -------------------------------------------------------------------------------------
 
@@ -301,7 +291,7 @@ class QuotaStateManager:
             self._cold_start.share(event.grace_until_wall_ms, reason, is_restored=self.is_restored)
 
     def _take_over(self, restored_from: RestoredFrom, seconds: float) -> None:
-        # In one turn of the event loop, or who passes in between is forgotten. Workers connect before `start`.
+        # In one turn of the event loop, or who passes in between is forgotten.
         with self._going_on():
             self.interim.hand_over(self._restored, self._now_ms())
         self.state = self._restored
@@ -384,6 +374,6 @@ class QuotaStateManager:
             self._recorder.lifecycle(
                 phase,
                 grace_until_wall_ms=self._cold_start.grace_until_wall_ms,
-                workers=self._settings.workers,
+                workers=1,
                 **fields,
             )

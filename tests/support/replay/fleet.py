@@ -20,7 +20,6 @@ from pidgate.quota.admission import Admission
 from pidgate.quota.interim import InterimState
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota, rate_milli
-from pidgate.quota.state import PendingDecision
 from pidgate.quota.verdicts import Close, Decision, Forward, Refuse, Session, Verdict
 
 APPENDED_AFTER_MS = 7
@@ -114,7 +113,7 @@ class PaperGateway:
                 self.state.admitted_elsewhere(decision.user, decision.producer_id, at_ms, decision.reason)
             else:
                 self.admission.sticky.refused_elsewhere(decision.user, decision.producer_id, at_ms)
-        judged: Verdict | PendingDecision | None
+        judged: Verdict | None
         if now_ms < self.muted.get(session.connection_id, 0):
             judged = self.admission.judge_while_muted(session, [batch], transactional=False, now_ms=now_ms)
         else:

@@ -16,7 +16,6 @@ from pidgate.quota.entities import User
 from pidgate.quota.interim import InterimState
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Quotas
-from pidgate.quota.state import PendingDecision
 from pidgate.quota.verdicts import Decision, Forward, ProducerBatch, Reason, Refuse, Session, Verdict
 from tests.support.replay.recorded import RecordedEvent, pieces_of, quotas_of, run_of
 from tests.support.replay.silent import pass_in_silence
@@ -255,7 +254,7 @@ def _is_caught_up(event: RecordedEvent) -> bool:
 
 def _judged(
     admission: Admission, channel: _Channel, batch: ProducerBatch, *, transactional: bool, now_ms: int
-) -> Verdict | PendingDecision:
+) -> Verdict:
     """Behind a mute only what is refused anyway is answered; all else waits for its end, and is judged then."""
     if now_ms < channel.muted_until_ms:
         refused = admission.judge_while_muted(

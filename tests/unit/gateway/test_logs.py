@@ -161,7 +161,7 @@ def without_room(stream: TextIO) -> Iterator[TextIO]:
 def test_a_line_that_cannot_be_written_raises_nothing(log_format: logs.Format) -> None:
     with without_room(open("/dev/full", "w")) as full:
         logs.configure(log_format, "info", full)
-        logs.logger().error(Event.PROCESS_ENDED, role="state_owner", exit_code=-9)
+        logs.logger().error(Event.STATE_NOT_SAVED, cause="no room")
         logging.getLogger("asyncio").error("a task failed")
         logs.log_mistake("here")
         with pytest.raises(OSError, match="No space left"):

@@ -315,26 +315,6 @@ def test_clients_that_send_all_they_can_keep_the_rate_over_two_windows(clients: 
     assert flood.longest_wait_ms <= 1_500
 
 
-def test_changes_are_given_out_once_those_that_wait_longest_first() -> None:
-    world = World()
-    world.set("", None, 100)
-    sensors_of = {user: world.sensors(user, "app") for user in ("a", "b", "c")}
-    for sensors in sensors_of.values():
-        sensors.record(10, 1)
-
-    def users(now_ms: int, limit: int) -> list[str | None]:
-        return [row.user for row in world.quota.changes(now_ms, limit)]
-
-    assert users(2, 2) == ["a", "b"]
-    sensors_of["a"].record(1, 3)
-    assert users(4, 2) == ["c", "a"]
-    assert users(5, 2) == []
-    assert users(30_001, 5) == []
-    assert users(30_002, 5) == ["b"]  # again, should it not have been heard
-    world.quota.report_all()
-    assert users(30_003, 5) == ["a", "b", "c"]
-
-
 def test_a_meter_alone_takes_no_room() -> None:
     world = World()
     world.set("", None, 100)

@@ -114,20 +114,6 @@ def test_looking_changes_nothing_and_sees_what_a_record_of_nothing_would(history
         assert looked_at.window.at(now_ms) == (looked_at.window.total, looked_at.window.oldest_ms)
 
 
-@given(records, records)
-def test_a_window_goes_on_from_the_samples_of_another(before: Records, after: Records) -> None:
-    whole = Held(500)
-    now_ms = 0
-    for gap_ms, size_bytes in before:
-        now_ms += gap_ms
-        whole.record(size_bytes, now_ms)
-    resumed = Held(500)
-    resumed.window = Window(SAMPLES, SAMPLE_MS, whole.window.samples())
-    for gap_ms, size_bytes in after:
-        now_ms += gap_ms
-        assert resumed.record(size_bytes, now_ms) == whole.record(size_bytes, now_ms)
-
-
 def test_a_time_that_runs_backwards_is_the_last_one_seen() -> None:
     held = Held(500)
     held.record(5_000, 10_000)

@@ -7,10 +7,9 @@ import pytest
 from pidgate.quota import refused_ids
 from pidgate.quota.changes import Command, CommandType
 from pidgate.quota.producer_ids import ProducerIdQuota
-from pidgate.quota.refused_ids import RefusedIds
+from pidgate.quota.refused_ids import Refusal, RefusedIds
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
 from pidgate.quota.state import NO_PRODUCER_ID, Answer, AskedId, Question, new_id_question
-from pidgate.quota.sticky import WATCH_MS
 from pidgate.quota.verdicts import Bound, Reason
 
 HOUR_MS = 3_600_000
@@ -103,53 +102,16 @@ def test_the_latest_refusal_is_known_by_user_and_by_id() -> None:
     assert quota.table.refusals.of_id("alice", 0) is None
 
 
-def test_many_refused_ids_push_out_others_ids_but_no_user() -> None:
+def test_many_refused_ids_push_out_others_ids_but_no_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(refused_ids, "MOST_EXPLAINED", 3)
     refusals = RefusedIds()
-    refusals.limit = 3
     for user, producer_id in (("bob", 1), ("alice", 0), ("alice", 1), ("alice", 2)):
-        refusals.explained(user, refusals.refused(user, producer_id, 0))
+        refusals.note(user, Refusal(producer_id, Reason.FIRST_SEEN, Bound.USER, 1_000, 0, 100, None))
     assert refusals.of_id("bob", 1) is None
-    assert refusals.waiting("bob", 1, 0) is None
     of_bob, of_alice = refusals.of_user("bob"), refusals.of_user("alice")
     assert of_bob is not None
     assert of_alice is not None
     assert (of_bob.producer_id, of_alice.producer_id) == (1, 2)
-
-
-def test_a_refusal_ends_with_its_time_or_an_admission_but_explains_itself_for_longer() -> None:
-    refusals, reason = RefusedIds(), Reason.FIRST_SEEN
-    for producer_id in (1, 2):
-        record = refusals.refused("alice", producer_id, 0)
-        record.reason, record.deadline_ms, record.batches[0, b"t", 0] = reason, 9, 7
-    refusals.watched("alice", 3, 5)
-    refusals.admitted("alice", 1)
-    assert refusals.to_watch(10) == [("alice", 1), ("alice", 2), ("alice", 3)]
-    assert refusals.waiting("alice", 1, 10) is None
-    assert refusals.waiting("alice", 2, WATCH_MS - 1) is not None
-    assert refusals.waiting("alice", 2, WATCH_MS) is None
-    assert refusals.waiting("alice", 3, 10) is None
-    assert refusals.of_id("alice", 3) is None
-    assert refusals.to_watch(WATCH_MS) == [("alice", 3)]
-    refusals.sweep(10 * WATCH_MS)
-    explained = refusals.of_id("alice", 1)
-    assert explained is not None
-    assert explained.reason is reason
-    again = refusals.refused("alice", 2, 2 * WATCH_MS)
-    assert (again.first_refused_ms, again.deadline_ms, again.batches) == (2 * WATCH_MS, 0, {})
-
-
-def test_what_is_shared_is_bounded_and_swept_down_to_what_is_explained(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(refused_ids, "MOST_EXPLAINED", 2)
-    refusals = RefusedIds()
-    refusals.limit = 4
-    for producer_id in range(6):
-        refusals.refused("alice", producer_id, 0)
-    refusals.sweep(WATCH_MS - 1)
-    assert [producer_id for _, producer_id in refusals.to_watch(0)] == [2, 3, 4, 5]
-    refusals.sweep(WATCH_MS)
-    assert [producer_id for _, producer_id in refusals.to_watch(0)] == [4, 5]
 
 
 def test_a_user_that_was_given_no_new_id_is_told_so() -> None:

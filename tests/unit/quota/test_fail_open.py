@@ -1,4 +1,4 @@
-"""What passes while nobody decides: ten windows of a user's rate at most, the rest is refused for a second."""
+"""What passes while the quota's code raises errors: ten windows of a user's rate, the rest is refused for a second."""
 
 from __future__ import annotations
 
@@ -10,39 +10,34 @@ from pidgate.quota.fail_open import bound_milli
 from pidgate.quota.new_ids import judge_new_id
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, Quotas, UserQuota
-from pidgate.quota.state import Answer, PendingDecision, Question, new_id_question
+from pidgate.quota.state import Answer, Question, new_id_question
 from pidgate.quota.verdicts import Forward, Reason, Refuse, Session
 from tests.unit.quota.world import HOUR_MS, batch, enforcing, seeds
 
 
-class Gone(ProducerIdQuota):
-    """A state that never answers."""
+class Broken(ProducerIdQuota):
+    """A state with a bug."""
 
-    def decide(self, question: Question, now_ms: int) -> Answer | None:  # type: ignore[override]
-        return None
+    def decide(self, question: Question, now_ms: int) -> Answer:
+        raise ZeroDivisionError("a bug")
 
 
 def outcome(admission: Admission, producer_id: int, now_ms: int, user: str = "alice") -> str:
     session = Session(user, "app", "10.0.0.1", producer_id)
-    pending = admission.judge(session, [batch(producer_id)], transactional=False, now_ms=now_ms)
-    assert isinstance(pending, PendingDecision)
-    pending.answer = admission.access.failed_open(pending.question, now_ms)
-    verdict = admission.judge(
-        session, [batch(producer_id)], transactional=False, now_ms=now_ms, pending=pending
-    )
+    verdict = admission.judge(session, [batch(producer_id)], transactional=False, now_ms=now_ms)
     if isinstance(verdict, Forward):
         return "passed"
     assert isinstance(verdict, Refuse)
-    assert (verdict.reason, verdict.throttle_time_ms) == (Reason.BUSY, 1_000)
+    assert (verdict.reason, verdict.throttle_time_ms) == (Reason.FAIL_OPEN, 1_000)
     return "refused"
 
 
-def gone(quotas: Quotas) -> Admission:
-    return Admission(quotas, seeds(), 0, remote=Gone(quotas, seeds(), 0))
+def broken(quotas: Quotas) -> Admission:
+    return Admission(quotas, seeds(), 0, state=Broken(quotas, seeds(), 0))
 
 
 def test_a_user_has_a_ceiling_of_its_own() -> None:
-    admission = gone(enforcing(2))
+    admission = broken(enforcing(2))
     assert [outcome(admission, one, 0) for one in range(22)] == ["passed"] * 20 + ["refused"] * 2
     assert outcome(admission, 100, 0, "bob") == "passed"
     assert outcome(admission, 101, HOUR_MS) == "passed", "in the next window"
@@ -51,7 +46,7 @@ def test_a_user_has_a_ceiling_of_its_own() -> None:
 
 
 def test_who_may_bring_nothing_brings_nothing() -> None:
-    assert outcome(gone(enforcing(0)), 1, 0) == "refused"
+    assert outcome(broken(enforcing(0)), 1, 0) == "refused"
 
 
 def test_who_is_not_held_to_a_rate_has_none() -> None:
@@ -60,18 +55,10 @@ def test_who_is_not_held_to_a_rate_has_none() -> None:
         assert bound_milli(quotas, question) is None
 
 
-def test_processes_share_a_users_ceiling() -> None:
-    workers = [gone(enforcing(2)) for _ in range(2)]
-    for worker in workers:
-        worker.access.fail_open.processes = len(workers)
-    passed = [outcome(workers[number % 2], number, 0) for number in range(40)].count("passed")
-    assert passed == 20
-
-
 def test_only_what_passed_is_counted() -> None:
-    admission = gone(enforcing(1))
+    admission = broken(enforcing(1))
     outcomes = [outcome(admission, producer_id, 0) for producer_id in range(15)]
-    assert outcomes.count("passed") == admission.access.fail_open.passed == 10
+    assert outcomes.count("passed") == admission.fail_open.passed == 10
 
 
 NAMES = Quotas(
@@ -79,19 +66,16 @@ NAMES = Quotas(
 )
 
 
-def named(admission: Admission, state: ProducerIdQuota, hashed: int) -> bool:
-    """Return whether a transactional id passes while nobody answers; `state` is what answers later."""
+def named(admission: Admission, hashed: int) -> bool:
+    """Return whether a transactional id passes."""
     session = Session("alice", "app", "10.0.0.1", 1)
-    pending = judge_new_id(admission, session, 0, None, hashed)
-    assert isinstance(pending, PendingDecision)
-    assert not pending.question.passed
-    pending.answer = admission.access.fail_open.answer(NAMES, state, pending.question, 0)
-    return isinstance(judge_new_id(admission, session, 0, pending, hashed), Forward)
+    return isinstance(judge_new_id(admission, session, 0, hashed), Forward)
 
 
 def _transactional_ids_have_a_ceiling() -> None:
-    admission, state = gone(NAMES), ProducerIdQuota(NAMES, seeds(), 0)
-    assert [named(admission, state, hashed) for hashed in range(12)] == [True] * 10 + [False] * 2
+    admission, state = broken(NAMES), ProducerIdQuota(NAMES, seeds(), 0)
+    admission.state.insert_transactional_id = state.insert_transactional_id  # type: ignore[method-assign]
+    assert [named(admission, hashed) for hashed in range(12)] == [True] * 10 + [False] * 2
     (alice,) = admission.user_snapshots(0)
     assert (alice.inits_failed_open, alice.inits_refused) == (10, 2)
     known = [state.decide(new_id_question("alice", "", "", hashed), 0).decisions for hashed in range(10)]
@@ -126,17 +110,15 @@ def test_a_mutant_that_leaves_them_out_is_noticed(
         _transactional_ids_have_a_ceiling()
 
 
-class Broken(ProducerIdQuota):
-    """A state with a bug."""
-
-    def decide(self, question: Question, now_ms: int) -> Answer:
-        raise ZeroDivisionError("a bug")
-
-
-def test_an_error_in_the_quota_opens_no_more_in_one_process() -> None:
-    """Whoever finds a request that raises one is not rid of its quota."""
+def test_a_refused_batch_stays_first_while_the_quota_fails() -> None:
+    """An error lets no later batch pass before a refused one, and keeps no deadline for the id."""
     quotas = enforcing(1)
-    admission = Admission(quotas, seeds(), 0, state=Broken(quotas, seeds(), 0))
+    admission = Admission(quotas, seeds(), 0)
     session = Session("alice", "app", "10.0.0.1", 1)
-    verdicts = [admission.judge(session, [batch(one)], transactional=False, now_ms=0) for one in range(12)]
-    assert [isinstance(verdict, Forward) for verdict in verdicts] == [True] * 10 + [False] * 2
+    verdicts = [admission.judge(session, [batch(one)], transactional=False, now_ms=0) for one in range(5)]
+    assert isinstance(verdicts[-1], Refuse)
+    admission.state = Broken(quotas, seeds(), 0)
+    later = admission.judge(session, [batch(4, 1)], transactional=False, now_ms=10)
+    assert isinstance(later, Refuse)
+    assert later.reason is Reason.STICKY
+    assert isinstance(admission.judge(session, [batch(4)], transactional=False, now_ms=20), Forward)

@@ -8,7 +8,7 @@ from pidgate.quota import interim as interim_module
 from pidgate.quota.interim import InterimState
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, Quotas, UserQuota
-from pidgate.quota.state import LocalState, new_id_question
+from pidgate.quota.state import QuotaState, new_id_question
 from pidgate.quota.verdicts import Reason
 from tests.unit.quota.histories import question
 from tests.unit.quota.world import HOUR_MS, enforcing, seeds
@@ -19,7 +19,7 @@ def restored(rate: int = 100, **quotas: object) -> ProducerIdQuota:
 
 
 def test_everything_passes_and_each_id_is_told_of_once() -> None:
-    state: LocalState = InterimState()
+    state: QuotaState = InterimState()
     answer = state.decide(question("alice", 1, 2), 5)
     assert answer is not None
     assert not answer.refused

@@ -18,9 +18,7 @@ from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, Quotas, UserQuota
 from pidgate.quota.state import (
     Answer,
-    PendingDecision,
     Question,
-    failed_open,
     new_id_decision,
     new_id_question,
 )
@@ -45,8 +43,7 @@ def world_of(quotas: Quotas, make: StateClass = ProducerIdQuota) -> World:
 
 def asks(world: World, session: Session | None = None) -> Refuse | None:
     """None: a broker is asked."""
-    verdict = judge_new_id(world.admission, session or world.connect(), world.now_ms, None, None)
-    assert not isinstance(verdict, PendingDecision), "the state is in this process"
+    verdict = judge_new_id(world.admission, session or world.connect(), world.now_ms, None)
     return verdict if isinstance(verdict, Refuse) else None
 
 
@@ -438,7 +435,7 @@ def test_who_gave_up_waiting_makes_nobody_wait_longer() -> None:
 
 def test_off_nobody_is_asked() -> None:
     world = World(enforcing(0))
-    assert isinstance(judge_new_id(world.admission, world.connect(), 0, None, None), Forward)
+    assert isinstance(judge_new_id(world.admission, world.connect(), 0, None), Forward)
     assert list(world.admission.user_snapshots(0)) == []
 
 
@@ -479,9 +476,6 @@ def test_when_the_state_fails_a_broker_is_asked() -> None:
 
     world = world_of(refusing(1), Broken)
     assert [asks(world) is None for _ in range(12)] == [True] * 10 + [False] * 2
-    assert world.admission.access.fail_open.passed == 10
+    assert world.admission.fail_open.passed == 10
     (alice,) = world.admission.user_snapshots(0)
     assert (alice.inits_failed_open, alice.inits_refused, alice.inits_would_refuse) == (10, 2, 0)
-    answer, failures = failed_open(Broken(refusing(0), seeds(), 0), new_id_question("a", "", ""), 0)
-    (decision,) = answer.decisions
-    assert (answer.refused, decision.reason, failures) == (False, Reason.FAIL_OPEN, 0)

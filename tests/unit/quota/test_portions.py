@@ -37,5 +37,5 @@ def test_users_without_state_are_forgotten_a_portion_with_each_sweep() -> None:
     left = []
     for second in range(4):
         admission.sweep(1_000 * HOUR_MS + 1_000 * second)
-        left.append((len(admission.access.users()), len(admission.counters.users())))
+        left.append((len(admission.state.users()), len(admission.counters.users())))
     assert left == [(users - PORTION, users - PORTION), (10, 10), (0, 0), (0, 0)]

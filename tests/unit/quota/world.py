@@ -10,7 +10,6 @@ from typing import Any
 from pidgate.quota.admission import Admission
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
-from pidgate.quota.state import PendingDecision
 from pidgate.quota.users import UserTable
 from pidgate.quota.verdicts import Close, ProducerBatch, Refuse, Session, Verdict
 
@@ -48,7 +47,7 @@ def batch(
 
 def table_of(admission: Admission) -> UserTable:
     """The users of a state in this process."""
-    state = admission.access.state
+    state = admission.state
     assert isinstance(state, ProducerIdQuota)
     return state.table
 
@@ -65,11 +64,7 @@ class World:
         return Session(user, client_id, address, next(self._connections))
 
     def judge(self, session: Session, *batches: ProducerBatch, transactional: bool = False) -> Verdict:
-        verdict = self.admission.judge(
-            session, list(batches), transactional=transactional, now_ms=self.now_ms
-        )
-        assert not isinstance(verdict, PendingDecision), "the state is in this process"
-        return verdict
+        return self.admission.judge(session, list(batches), transactional=transactional, now_ms=self.now_ms)
 
     def read_ahead(
         self, session: Session, *batches: ProducerBatch, transactional: bool = False

@@ -74,17 +74,9 @@ HELD_BY: Final[dict[str, tuple[str, ...]]] = {
         f"{_PROXY}connection_quotas.py::test_a_mutant_that_bounds_no_handshakes_is_noticed",
         "tests/hostile/test_tls.py::test_handshakes_that_never_end_keep_nobody_out",
     ),
-    "Fail open: a state owner that is gone": (
-        "tests/unit/gateway/process/test_workers_patience.py::test_a_silent_owner_is_gone_after_a_second",
-        "tests/kafka/test_workers.py::test_without_its_state_owner_a_worker_lets_ids_pass",
-    ),
-    "Fail open: A worker that cannot be sent what holds is cut off": (
-        "tests/unit/gateway/process/test_workers_anew.py::test_mutant_what_finds_no_room_is_left_out",
-    ),
     "One state: once": (f"{_RULES}[ChargesWhatIsHeld]",),
     "One store: what it says replaces what was in force as a whole": (
         "tests/unit/gateway/quotas/test_reloading.py::test_a_bad_file_changes_nothing_and_says_so",
-        "tests/unit/gateway/process/test_workers_anew.py::test_mutant_equal_quotas_leave_the_caches",
     ),
     "One store: The order of changes is the order of the topic": (
         "tests/unit/gateway/quotas/test_change_log.py::test_another_order_would_be_noticed",
@@ -146,7 +138,6 @@ HELD_BY: Final[dict[str, tuple[str, ...]]] = {
     ),
     "Connections are bounded: for each user": (
         f"{_PROXY}connection_quotas.py::test_mutants_of_counting_users_are_noticed",
-        f"{_PROXY}connection_quotas.py::test_a_mutant_that_counts_for_itself_is_noticed",
     ),
     "Connections are bounded: where a login is required, have not logged in": (
         f"{_PROXY}giving_way.py::test_a_mutant_to_whom_a_request_is_claim_enough_is_noticed",
@@ -156,7 +147,6 @@ HELD_BY: Final[dict[str, tuple[str, ...]]] = {
     ),
     "Names and log lines are bounded: no table grows without an end": (
         f"{_QUOTA}many_names.py::test_a_mutant_with_room_for_everybody_is_noticed",
-        f"{_QUOTA}refused_ids.py::test_a_mutant_that_keeps_every_batch_is_noticed",
         f"{_QUOTA}sticky_notes.py::test_a_mutant_that_forgets_nothing_is_noticed",
         f"{_PROXY}refusal_log.py::test_no_number_of_names_makes_it_grow",
     ),
@@ -170,7 +160,7 @@ HELD_BY: Final[dict[str, tuple[str, ...]]] = {
         f"{_QUOTA}fail_open.py::test_a_mutant_that_leaves_them_out_is_noticed",
     ),
     "Only what is gone opens the way: InitProducerId too": (
-        f"{_PROXY}refuse_init.py::test_where_the_state_owner_is_busy_it_is_refused",
+        f"{_PROXY}refuse_init.py::test_where_the_quota_fails_it_passes_below_the_ceiling",
     ),
     # docs/rules.md
     "Mutes: What has no answer outlives its client": (
@@ -201,9 +191,6 @@ HELD_BY: Final[dict[str, tuple[str, ...]]] = {
     "Restarts and fleets: A grace that is over stays so": (
         "tests/unit/gateway/state/test_cold_start.py::"
         "test_a_mutant_that_ends_a_grace_by_the_wall_clock_is_noticed",
-    ),
-    "Restarts and fleets: The state owner goes last": (
-        "tests/unit/gateway/process/test_workers_anew.py::test_mutant_the_state_owner_goes_first",
     ),
     "Restarts and fleets: Told twice is charged once": (
         "tests/unit/gateway/state/test_event_applier.py::test_a_mutant_that_charges_what_is_told_twice_is_noticed",

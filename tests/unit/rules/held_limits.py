@@ -111,16 +111,9 @@ _LIMITS: Final[dict[str, tuple[str, ...]]] = {
         f"{_QUOTA}sticky_notes.py::test_a_mutant_that_forgets_nothing_is_noticed",
         f"{_QUOTA}sticky_notes.py::test_of_all_notes_a_user_leaves_as_many_to_others",
     ),
-    "refused batches by which an id is known when it comes back": (
-        f"{_QUOTA}refused_ids.py::test_a_mutant_that_keeps_every_batch_is_noticed",
-    ),
-    "notes of held beginnings, with workers": (
-        f"{_QUOTA}held_beginnings.py::test_no_note_pushes_out_another",
-        f"{_QUOTA}held_beginnings.py::test_who_makes_up_the_ids_of_another_user_delays_none_of_them",
-    ),
-    "wait for a busy state owner": (
-        "tests/unit/gateway/process/test_workers_patience.py::"
-        "test_a_busy_owner_is_waited_for_and_then_it_is_refused",
+    "held beginnings": (
+        f"{_QUOTA}held_beginnings.py::test_no_entry_is_lost_for_want_of_room",
+        f"{_QUOTA}held_beginnings.py::test_a_user_without_room_delays_no_other",
     ),
     "log lines that a client can cause": (
         "tests/unit/gateway/test_log_limit.py::test_a_line_without_limit_is_noticed",

@@ -8,7 +8,6 @@ from typing import Any, Final
 
 import pytest
 
-from pidgate.gateway.process.link import StateOwnerLink
 from pidgate.gateway.proxy import frame_reservation
 from pidgate.gateway.proxy.apis import authentication, produce
 from pidgate.gateway.proxy.apis.api import HOLD
@@ -129,11 +128,7 @@ def _announces_what_it_likes(before: Any) -> Any:
     return may_hold
 
 
-# ---- the state owner, gateway topics -------------------------------------------------------------------
-
-
-def _passes_when_busy(self: StateOwnerLink, asked: Any, answered: Any) -> None:
-    self._pass(asked, answered)
+# ---- gateway topics -------------------------------------------------------------------
 
 
 def _held_if_refused(_: Any, __: Any, ___: Any, ____: int) -> Any:
@@ -255,13 +250,6 @@ PROXY_MUTANTS: Final[dict[str, UnitMutant]] = {
         f"{_CHANNEL}test_who_speaks_another_protocol_is_closed",
         "not other.client.is_closing()",
         given={"sent": b"\xff\xff\xff\xff", "says": "not Kafka's protocol"},
-    ),
-    "being busy opens": UnitMutant(
-        "Fail open: Being busy opens nothing",
-        replaced(StateOwnerLink, "_go_without", _passes_when_busy),
-        "tests/unit/gateway/process/test_workers_patience.py::"
-        "test_a_question_that_is_too_large_is_refused_and_cuts_no_link",
-        "reasons == [[Reason.BUSY]] * 2",
     ),
     "more ids than eight": UnitMutant(
         "Refusals: More than eight ids close the connection",

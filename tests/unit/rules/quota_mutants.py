@@ -7,16 +7,15 @@ from typing import Any, Final
 
 from pidgate.quota import entities, users
 from pidgate.quota.admission import Admission
-from pidgate.quota.byte_quota import ByteQuota
+from pidgate.quota.fail_open import FailOpen
 from pidgate.quota.grace import Grace
 from pidgate.quota.interim import InterimState
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.retry_queue import RetryQueue
-from pidgate.quota.state_access import StateAccess
 from pidgate.quota.sticky import StickyRefusals
 from pidgate.quota.token_bucket import TokenBucket
 from pidgate.quota.verdicts import Bound
-from tests.simulator.breaking import around, never, nothing, replaced
+from tests.simulator.breaking import always, around, never, nothing, replaced
 from tests.unit.rules.breaking import UnitMutant
 
 _ADMISSION: Final = "tests/unit/quota/test_admission.py::"
@@ -35,7 +34,7 @@ def _released_at_once(before: Any) -> Any:
 
 def _lifted_by_an_error(before: Any) -> Any:
     def refused_locally(self: Admission, *looked: Any) -> Any:
-        return None if self.access.fail_open.passed else before(self, *looked)
+        return None if self.fail_open.passed else before(self, *looked)
 
     return refused_locally
 
@@ -143,11 +142,17 @@ QUOTA_MUTANTS: Final[dict[str, UnitMutant]] = {
     ),
     "an error of the quota ends the request": UnitMutant(
         "Fail open: An error inside the quota code",
-        replaced(StateAccess, "_answer", lambda self, question, now_ms: self.state.decide(question, now_ms)),
+        replaced(Admission, "decide", lambda self, question, now_ms: self.state.decide(question, now_ms)),
         f"{_ADMISSION}test_when_the_state_fails_requests_pass_and_what_was_refused_stays_first",
         'raise ZeroDivisionError("broken")',
         given={"inserts": True},
         fails=ZeroDivisionError,
+    ),
+    "no ceiling of what fails open": UnitMutant(
+        "Fail open: What passes undecided has a ceiling",
+        replaced(FailOpen, "_admits", always),
+        "tests/unit/quota/test_fail_open.py::test_a_user_has_a_ceiling_of_its_own",
+        '["passed"] * 20 + ["refused"] * 2',
     ),
     "who has no name has no quota": UnitMutant(
         "Identity first: Whoever is authenticated has a quota",
@@ -221,12 +226,6 @@ QUOTA_MUTANTS: Final[dict[str, UnitMutant]] = {
         around(Admission, "_refused_by_state", _moves_the_deadline),
         f"{_ADMISSION}test_a_lower_batch_may_come_first_after_all",
         "isinstance(world.judge(elsewhere, batch(1, 0)), Forward)",
-    ),
-    "each worker counts for itself": UnitMutant(
-        "Mutes: Workers count bytes in shared cells",
-        replaced(ByteQuota, "_share", nothing),
-        "tests/unit/gateway/process/test_byte_cells.py::test_clients_of_several_workers_keep_one_rate",
-        "flood.bytes_per_s(begin_ms, begin_ms + 22_000) ==",
     ),
     "each epoch is an id": UnitMutant(
         "What an id costs: A newer epoch costs nothing",

@@ -5,7 +5,6 @@ import pytest
 from tests.simulator.every import AT_ONCE, BESIDE_EACH, Act, SmallWorld, search
 from tests.simulator.mutants import MUTANTS
 from tests.simulator.playing import play
-from tests.simulator.schedule import Shape
 from tests.simulator.searching import report
 from tests.support.bounds import THOROUGH
 
@@ -16,7 +15,6 @@ WORLDS = {
     "changes of mode": (AT_ONE, 3, 5),
     "a gateway before each broker": (BESIDE_EACH, 3, 4),
     "a gateway before each broker, at once": (AT_ONCE, 3, 4),
-    "workers": (SmallWorld("java", Shape.WORKERS, changes_mode=True), 3, 4),
 }
 """With the number of acts by day, and by night."""
 

@@ -46,36 +46,6 @@ def test_a_gateway_answers_in_virtual_time() -> None:
         assert machine.logged(Event.STOPPED)
 
 
-def test_workers_and_their_state_owner_are_restarted_when_they_die() -> None:
-    with Machine(2) as machine:
-
-        async def main() -> None:
-            broker = await broker_at(machine)
-            settings = configured("gateway", f"broker:{broker.port}", workers=2)
-            gateway = SimulatedGateway(machine, settings)
-            await gateway.start()
-            await asyncio.sleep(1)
-            assert len(machine.logged(Event.WORKER_CONNECTED)) == 2
-            clients = [await client_of(machine) for _ in range(8)]
-            gateway.kill(1)
-            await asyncio.sleep(5)
-            here = [client for client in clients if not client.reader.at_eof()]
-            assert 0 < len(here) < 8
-            for client in here:
-                await machine.loop.processes["client"].spawn(client.ask(messages.METADATA, 12))
-            gateway.kill(0)
-            await asyncio.sleep(5)
-            assert [child.starts for child in gateway.children] == [2, 2, 1]
-            assert all(child.is_listening for child in gateway.children)
-            assert len(machine.logged(Event.WORKER_CONNECTED)) == 5
-            for client in clients:
-                client.writer.close()
-            await gateway.drain()
-
-        machine.loop.run(main())
-        assert len(machine.logged(Event.STOPPED)) == 2
-
-
 def test_a_killed_gateway_is_followed_by_another_on_its_state_directory() -> None:
     with Machine(3) as machine:
 
@@ -88,7 +58,7 @@ def test_a_killed_gateway_is_followed_by_another_on_its_state_directory() -> Non
             for _ in range(3):
                 await gateway.start()
                 await asyncio.sleep(2)
-                gateway.kill_all()
+                gateway.kill()
             await gateway.start()
             await gateway.drain()
 

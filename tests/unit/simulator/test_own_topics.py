@@ -36,7 +36,7 @@ def test_a_fleet_finds_itself_and_a_successor_reads_what_was_written() -> None:
             gateways = await fleet_of(machine, topics, 2)
             await asyncio.sleep(5)
             assert sorted(line.process for line in machine.logged(Event.FLEET_MEMBER_SEEN)) == ["gw0", "gw1"]
-            gateways[0].kill_all()
+            gateways[0].kill()
             await gateways[0].start()
             await asyncio.sleep(5)
             restored = [line.fields["restored_from"] for line in machine.logged(Event.STATE_RESTORED)]
@@ -101,7 +101,7 @@ def test_one_seed_writes_one_topic() -> None:
                 await asyncio.sleep(40)
                 topics.cut("gw0")
                 await asyncio.sleep(1)
-                gateways[1].kill_all()
+                gateways[1].kill()
                 topics.heal()
                 await asyncio.sleep(40)
 

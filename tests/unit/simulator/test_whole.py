@@ -1,4 +1,4 @@
-"""All parts together: a fleet of two gateways, each of a state owner and two workers; and what a run leaves behind."""
+"""All parts together: a fleet of two gateways, and what a run leaves behind."""
 
 import os
 
@@ -11,9 +11,9 @@ from tests.support.hash_seeds import printed_by_each
 
 
 @pytest.mark.parametrize("seed", range(1, 6))
-def test_a_fleet_of_workers_drains_and_leaves_nothing_open(seed: int) -> None:
+def test_a_fleet_drains_and_leaves_nothing_open(seed: int) -> None:
     before = len(os.listdir("/proc/self/fd"))
-    assert play(drawn(seed, Shape.FLEET_OF_WORKERS)).violation == ""
+    assert play(drawn(seed, Shape.FLEET)).violation == ""
     assert len(os.listdir("/proc/self/fd")) <= before
 
 
@@ -22,6 +22,6 @@ def test_one_seed_is_one_run_whatever_hashes_are() -> None:
         "from tests.simulator.drawing import drawn\n"
         "from tests.simulator.schedule import Shape\n"
         "from tests.simulator.searching import report\n"
-        "print(report(drawn(1, Shape.FLEET_OF_WORKERS), shrinks=False))\n"
+        "print(report(drawn(1, Shape.FLEET), shrinks=False))\n"
     )
     assert len(printed_by_each(code)) == 1

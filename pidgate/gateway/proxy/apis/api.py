@@ -34,7 +34,6 @@ from pidgate.quota.byte_quota import ByteQuota, ClientSensors
 from pidgate.quota.byte_rates import Kind
 from pidgate.quota.entities import User
 from pidgate.quota.settings import Quotas
-from pidgate.quota.state import PendingDecision
 from pidgate.quota.verdicts import Close, Forward, ProducerBatch, Refuse, Session, Verdict
 
 SIZE_PREFIX_BYTES: Final = 4
@@ -259,10 +258,6 @@ class ApiContext(ABC):
         self.muted_until_ms = 0
         self.awaits_size = False
         """The size of an answer under way that counts against a byte rate is unknown: its head is not here yet."""
-        self.pending: PendingDecision | None = None
-        """The question about the first of the held requests; who has its answer puts it in and calls `release`."""
-        self.passed: list[PendingDecision] = []
-        """Questions about requests that went on, and that nobody has put yet: put them and clear."""
         self.alteration: QuotaExchange | None = None
         """The exchange about the AlterClientQuotas that is the first of the held requests."""
         self.to_broker: list[bytes] = []
@@ -296,18 +291,9 @@ class ApiContext(ABC):
     def mute(self, until_ms: int) -> None:
         """Hand nothing on until then, or for as long as the channel is muted already."""
 
-    def judge(
-        self,
-        batches: list[ProducerBatch],
-        *,
-        transactional: bool,
-        now_ms: int,
-        pending: PendingDecision | None = None,
-    ) -> Verdict | PendingDecision:
+    def judge(self, batches: list[ProducerBatch], *, transactional: bool, now_ms: int) -> Verdict:
         """Judge the request's batches (Admission.judge), and count them for the turn."""
-        verdict = self.admission.judge(
-            self.session, batches, transactional=transactional, now_ms=now_ms, pending=pending
-        )
+        verdict = self.admission.judge(self.session, batches, transactional=transactional, now_ms=now_ms)
         decided = verdict.decisions if isinstance(verdict, Forward) else batches
         self.judged += len(batches) + DECIDED_FOR * len(decided)
         return verdict
@@ -321,11 +307,6 @@ class ApiContext(ABC):
         )
         self.judged += len(batches) if verdict is None else DECIDED_FOR * len(batches)
         return verdict
-
-    def count_later(self, passed: PendingDecision) -> None:
-        """Have the question put about a request that goes on without waiting for its answer."""
-        self.passed.append(passed)
-        self.wants_attention = True
 
     def forward(self, request: Request) -> Step:
         """Send the request as it is and wait for its answer. Returns FORWARD."""

@@ -1,4 +1,4 @@
-"""Produce: admitted, refused with NOT_ENOUGH_REPLICAS and a mute, or held until the quota's state has answered. PURE.
+"""Produce: admitted, or refused with NOT_ENOUGH_REPLICAS and a mute. PURE.
 
 Its bytes are counted against a byte rate when it is forwarded; above the rate the channel is muted from then on
 (KIP-13, KIP-219), and the answer names what is left of the mute.
@@ -26,7 +26,6 @@ from pidgate.protocol.produce_answers import (
 )
 from pidgate.protocol.throttle import last_throttle_at, may_be_before_tags, raise_to
 from pidgate.protocol.work import JUDGED_FOR_PLACE, STEPS_PER_TURN, Steps, Walk
-from pidgate.quota.state import PendingDecision
 from pidgate.quota.verdicts import Close, Forward, ProducerBatch, Refuse, names_too_many_ids
 from pidgate.quota.wording import error_message
 
@@ -43,7 +42,6 @@ class ProduceApi(Api):
         super().__init__(WHOLE)
 
     def request(self, context: ApiContext, request: Request, now_ms: int) -> Step:
-        pending, context.pending = context.pending, None
         buf, head, request_bytes = request.buf, request.head, request.end - request.start
         try:
             acks, transactional, batches = context.repeated.walk(buf, head)
@@ -53,18 +51,11 @@ class ProduceApi(Api):
         if batches:
             if names_too_many_ids(batches, context.admission.ids_per_request):
                 return _close_for_ids(context)
-            verdict = context.judge(batches, transactional=transactional, now_ms=now_ms, pending=pending)
+            verdict = context.judge(batches, transactional=transactional, now_ms=now_ms)
             recorder = context.recorder
             if not isinstance(verdict, Forward):
-                if not isinstance(verdict, PendingDecision):
-                    return _stop(context, request, verdict, acks, now_ms)
-                if recorder is not None and transactional:
-                    verdict.of_transaction = recorder.transaction_of(buf, head)
-                if not verdict.question.passed:
-                    context.pending = verdict
-                    return HOLD
-                context.count_later(verdict)
-            elif verdict.decisions and recorder is not None:
+                return _stop(context, request, verdict, acks, now_ms)
+            if verdict.decisions and recorder is not None:
                 recorder.decided(verdict.decisions, buf, head, now_ms)
             if recorder is not None:
                 recorder.forwarded(batches, context.repeated.record_counts, request_bytes, now_ms)
@@ -73,14 +64,12 @@ class ProduceApi(Api):
         return context.forward(request) if acks else FORWARD
 
     def held(self, context: ApiContext, request: Request, now_ms: int) -> None:
-        if context.admission.held_beginnings is None:
-            return
         try:
             _, _, batches, _, places = walk_counting(request.buf, request.head)
         except KafkaProtocolError:
             return
         context.judged += JUDGED_FOR_PLACE * places
-        context.admission.not_forwarded(context.session.user, batches, now_ms)
+        context.admission.held_beginnings.note(context.session.user, batches, now_ms)
 
     def while_muted(self, context: ApiContext, request: Request, now_ms: int) -> Step:
         acks, transactional, batches, _, places = walk_counting(request.buf, request.head)

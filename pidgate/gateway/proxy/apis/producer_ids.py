@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from pidgate.events.redaction import TRANSACTIONAL_ID, hash64, pseudonym
 from pidgate.gateway.metrics.counters import INIT_REFUSED
-from pidgate.gateway.proxy.apis.api import HOLD, Api, ApiContext, InFlightRequest, Request, Step
+from pidgate.gateway.proxy.apis.api import Api, ApiContext, InFlightRequest, Request, Step
 from pidgate.gateway.proxy.apis.responses import WHOLE, Response
 from pidgate.names import bounded
 from pidgate.protocol import messages
 from pidgate.protocol.work import DECIDED_FOR
 from pidgate.quota.new_ids import judge_new_id
-from pidgate.quota.state import PendingDecision
 from pidgate.quota.verdicts import Refuse
 
 
@@ -24,7 +23,6 @@ class InitProducerIdApi(Api):
         self.introduces = False
 
     def request(self, context: ApiContext, request: Request, now_ms: int) -> Step:
-        pending, context.pending = context.pending, None
         wanted = messages.init_producer_id_request(request.buf, request.head)
         name = wanted.transactional_id
         request.note = wanted if name is None else wanted._replace(transactional_id=bounded(name))
@@ -34,16 +32,8 @@ class InitProducerIdApi(Api):
         if name == "":
             return context.forward(request)
         hashed = None if name is None else hash64(TRANSACTIONAL_ID, name)
-        verdict = judge_new_id(context.admission, context.session, now_ms, pending, hashed)
+        verdict = judge_new_id(context.admission, context.session, now_ms, hashed)
         context.judged += DECIDED_FOR
-        if isinstance(verdict, PendingDecision):
-            if name is not None:
-                verdict.of_transaction = pseudonym(TRANSACTIONAL_ID, name)
-            if not verdict.question.passed:
-                context.pending = verdict
-                return HOLD
-            context.count_later(verdict)
-            return context.forward(request)
         if isinstance(verdict, Refuse):
             return _refuse(context, request, verdict, wanted, now_ms)
         if name is not None and verdict.decisions and context.recorder is not None:

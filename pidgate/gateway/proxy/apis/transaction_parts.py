@@ -8,11 +8,10 @@ from __future__ import annotations
 from typing import Final
 
 from pidgate.events.redaction import TRANSACTIONAL_ID, pseudonym
-from pidgate.gateway.proxy.apis.api import HOLD, ApiContext, Request, Step
+from pidgate.gateway.proxy.apis.api import ApiContext, Request, Step
 from pidgate.gateway.proxy.apis.topics import GuardedApi, refused
 from pidgate.protocol.errors import FrameTooLarge
 from pidgate.protocol.transaction_parts import part_refused, transaction_part
-from pidgate.quota.state import PendingDecision
 from pidgate.quota.verdicts import Close, ProducerBatch, Refuse
 
 _NO_PARTITION: Final = -1
@@ -23,7 +22,6 @@ class TransactionPartApi(GuardedApi):
     """Refused with COORDINATOR_LOAD_IN_PROGRESS and a mute: every client sends it again."""
 
     def request(self, context: ApiContext, request: Request, now_ms: int) -> Step:
-        pending, context.pending = context.pending, None
         if request.api_key in context.guarded:
             step = refused(context, request)
             if step is not None:
@@ -32,15 +30,8 @@ class TransactionPartApi(GuardedApi):
         if part.producer_id < 0:
             return context.forward(request)  # of no producer: brokers refuse it
         batch: ProducerBatch = (part.producer_id, part.producer_epoch, 0, part.topic, _NO_PARTITION)
-        verdict = context.judge([batch], transactional=True, now_ms=now_ms, pending=pending)
+        verdict = context.judge([batch], transactional=True, now_ms=now_ms)
         recorder = context.recorder
-        if isinstance(verdict, PendingDecision):
-            verdict.of_transaction = pseudonym(TRANSACTIONAL_ID, part.transactional_id)
-            if not verdict.question.passed:
-                context.pending = verdict
-                return HOLD
-            context.count_later(verdict)
-            return context.forward(request)
         if isinstance(verdict, Close):
             return context.close("quota", verdict.reason)
         if recorder is not None and verdict.decisions:

@@ -82,7 +82,7 @@ async def logged_in(gateway: RunningGateway) -> Client:
 
 
 def users(gateway: RunningGateway) -> list[str]:
-    channels = gateway.gateway.traffic.shared.channels  # type: ignore[attr-defined]
+    channels = gateway.gateway.traffic.shared.channels
     return [channel.session.user for channel in channels]
 
 
@@ -164,7 +164,7 @@ def test_with_more_tokens_than_are_kept_who_waits_gets_his_owner(
     async def scenario() -> None:
         brokers = Brokers(*((f"id-{number}", "bob") for number in range(2, 5 * MANY)), ("id-1", "alice"))
         async with brokers.behind(tmp_path) as (gateway, _broker):
-            owners = gateway.gateway.traffic.shared.token_owners  # type: ignore[attr-defined]
+            owners = gateway.gateway.traffic.shared.token_owners
             monkeypatch.setattr(owners, "_most", MANY)
             announced = list[str]()
             owners.on_learnt = lambda learnt: announced.extend(token_id for token_id, _ in learnt)
@@ -173,7 +173,9 @@ def test_with_more_tokens_than_are_kept_who_waits_gets_his_owner(
             assert brokers.asked == 1
             assert len(announced) == len(owners.known()) + 1 == MANY + 1
             assert announced[-1] == "id-1"
-            await gateway.gateway.traffic.shared.token_lookup._learn({"id-30"})  # type: ignore[attr-defined]
+            lookup = gateway.gateway.traffic.shared.token_lookup
+            assert lookup is not None
+            await lookup._learn({"id-30"})
             assert announced[MANY + 1 :] == ["id-30"]
             assert owners.owner_of("id-1") == "alice"
 

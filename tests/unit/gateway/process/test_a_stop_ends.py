@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import pickle
-import signal
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from pidgate.child_python import python_module
 from pidgate.gateway.admin.site import AdminSite
 from pidgate.gateway.config.loading import parse
-from pidgate.gateway.process.child import Task
 from pidgate.gateway.process.server import Gateway
-from pidgate.gateway.process.supervisor import Supervisor
 from pidgate.gateway.process.traffic import Traffic
-from pidgate.gateway.process.worker import Worker
 from pidgate.gateway.quotas.reloading import Reloading
 from pidgate.gateway.quotas.store import QuotaStore
 from pidgate.gateway.state.manager import QuotaStateManager
@@ -54,7 +47,7 @@ def configuration(tmp_path: Path) -> str:
     )
 
 
-async def stopped(serving: Gateway | Worker | Supervisor) -> None:
+async def stopped(serving: Gateway) -> None:
     draining = asyncio.ensure_future(serving.drain())
     async with asyncio.timeout(10):
         await serving.until_stopped()
@@ -78,40 +71,3 @@ def test_of_a_gateway_whatever_fails(
         assert not state_dir._lock.is_held
 
     run(scenario())
-
-
-def test_of_a_worker_and_of_a_supervisor_whatever_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fail_at_its_end(monkeypatch, Traffic, "drain")
-    fail_at_its_end(monkeypatch, Supervisor, "_end_all")
-
-    async def scenario() -> None:
-        settings = parse(configuration(tmp_path))
-        await stopped(Worker(settings, 1, str(tmp_path / "socket"), "run.w1-1"))
-        await stopped(Supervisor(settings))
-
-    run(scenario())
-
-
-def catches_sigterm(process: subprocess.Popen[bytes]) -> bool:
-    status = Path(f"/proc/{process.pid}/status").read_text()
-    caught = int(status.partition("SigCgt:")[2].split()[0], 16)
-    return bool(caught >> signal.SIGTERM - 1 & 1)
-
-
-def test_of_a_child_that_is_to_end_while_it_starts(tmp_path: Path) -> None:
-    settings = parse(configuration(tmp_path))
-    task = Task("state_owner", settings, 0, str(tmp_path / "socket"), "run")
-    command = python_module("pidgate.gateway.process.child")
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdin is not None
-        process.stdin.write(pickle.dumps(task))
-        process.stdin.flush()
-        while not catches_sigterm(process):
-            assert process.poll() is None
-        process.send_signal(signal.SIGTERM)
-        try:
-            assert process.wait(20) == 0
-        finally:
-            process.kill()

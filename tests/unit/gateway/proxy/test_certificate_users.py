@@ -62,7 +62,7 @@ def client_of(authority: Authority, pair: Pair | None = None) -> ssl.SSLContext:
 
 
 def users(gateway: RunningGateway) -> list[str]:
-    channels = gateway.gateway.traffic.shared.channels  # type: ignore[attr-defined]
+    channels = gateway.gateway.traffic.shared.channels
     return [channel.session.user for channel in channels]
 
 
@@ -207,14 +207,14 @@ def test_a_resumed_session_is_the_same_user(
             gateway_before(broker.address, listener={"tls": tls}) as gateway,
         ):
             seen = list[str]()
-            original = gateway.gateway.traffic.shared.connection_quotas.logged_in  # type: ignore[attr-defined]
+            original = gateway.gateway.traffic.shared.connection_quotas.logged_in
 
             def noted(key: object, name: str, now_ms: int) -> int | None:
                 seen.append(name)
                 found: int | None = original(key, name, now_ms)
                 return found
 
-            gateway.gateway.traffic.shared.connection_quotas.logged_in = noted  # type: ignore[attr-defined]
+            gateway.gateway.traffic.shared.connection_quotas.logged_in = noted  # type: ignore[method-assign]
             session = None
             for is_reused in (False, True, True):
                 reused, session = await asyncio.to_thread(connect, gateway.port, session)

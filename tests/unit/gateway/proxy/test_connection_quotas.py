@@ -5,14 +5,12 @@ from collections.abc import Callable
 import pytest
 
 from pidgate.gateway.metrics.counters import Counters
-from pidgate.gateway.process.open_connections import OpenConnections
 from pidgate.gateway.proxy.connection_quotas import (
     BURST_MS,
     LONGEST_DELAY_MS,
     UNDISTURBED_MS,
     ConnectionLimits,
     ConnectionQuotas,
-    Counts,
     Pace,
 )
 
@@ -177,92 +175,3 @@ def test_addresses_are_bounded_only_where_that_is_written() -> None:
     for key, address in ((2, "a"), (5, "a"), (4, "b")):
         bounded.closed(key, address)
     assert not bounded._addresses
-
-
-class Gateway:
-    """Workers of one gateway, each with its quotas, and the state owner that adds up what they have."""
-
-    def __init__(self, workers: int, **limits: int) -> None:
-        self.workers = [quotas_of(**limits) for _ in range(workers)]
-        self.owner = OpenConnections()
-        self.alive = set(range(workers))
-        for number, worker in enumerate(self.workers):
-            worker.begin_anew()
-            worker.elsewhere(self.owner.joined(number))
-
-    def count(self) -> None:
-        for number in sorted(self.alive):
-            worker = self.workers[number]
-            self._spread(self.owner.take(number, worker.changes()))
-            worker.changes_sent()
-
-    def lose(self, number: int) -> None:
-        self.alive.discard(number)
-        self._spread(self.owner.lost(number))
-
-    def _spread(self, elsewhere: dict[int, Counts]) -> None:
-        for number, counts in elsewhere.items():
-            self.workers[number].elsewhere(counts)
-
-
-def in_all_workers_a_user_has_what_one_would_let_him(connections_each: int) -> int:
-    """Return how many connections of a user get in when he tries each worker in turn."""
-    gateway = Gateway(3, per_user=10, per_user_per_s=1_000)
-    let_in = 0
-    for key in range(connections_each):
-        for worker in gateway.workers:
-            opened(worker, key)
-            let_in += worker.logged_in(key, "alice", 0) is not None
-            gateway.count()
-    return let_in
-
-
-def test_the_workers_of_a_gateway_have_one_limit_of_a_user() -> None:
-    assert in_all_workers_a_user_has_what_one_would_let_him(8) == 10
-
-
-def test_a_mutant_that_counts_for_itself_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ConnectionQuotas, "elsewhere", lambda _quotas, _counts: None)
-    assert in_all_workers_a_user_has_what_one_would_let_him(8) == 24
-
-
-def test_a_user_may_have_all_his_connections_in_one_worker() -> None:
-    gateway = Gateway(4, per_user=10, per_user_per_s=1_000)
-    worker = gateway.workers[2]
-    opened(worker, *range(11))
-    assert [worker.logged_in(key, "alice", 0) is not None for key in range(11)] == [True] * 10 + [False]
-
-
-def test_what_is_closed_elsewhere_and_what_a_lost_worker_had_is_free_again() -> None:
-    gateway = Gateway(2, per_user=2, total=4, per_address=3)
-    here, there = gateway.workers
-    opened(there, 1, 2)
-    assert [there.logged_in(key, "alice", 0) for key in (1, 2)] == [0, 0]
-    gateway.count()
-    assert opened(here, 3, 4) == [True, False], "its address"
-    gateway.count()
-    assert here.pause_ms(0) > 0
-    assert there.pause_ms(0) > 0, "all are taken"
-    assert here.logged_in(3, "alice", 0) is None
-    there.closed(1, "a")
-    gateway.count()
-    assert here.logged_in(3, "alice", 0) is not None
-    assert here.pause_ms(0) == 0
-    gateway.lose(1)
-    assert here._elsewhere == {}
-    here.closed(3, "a")
-    here.closed(4, "a")
-    gateway.count()
-    assert gateway.owner._of == {0: {}}, "nothing is kept of who has left"
-
-
-def test_a_new_state_owner_is_sent_everything() -> None:
-    quotas = quotas_of(per_address=5)
-    opened(quotas, 1, 2)
-    quotas.logged_in(1, "alice", 0)
-    quotas.changes_sent()
-    assert quotas.changes() == {}
-    quotas.elsewhere({("user", "alice"): 7})
-    quotas.begin_anew()
-    assert quotas.changes() == {("all", ""): 2, ("user", "alice"): 1, ("address", "a"): 2}
-    assert quotas._elsewhere == {}

@@ -33,11 +33,11 @@ def header_from(host: str, port: int = 4711) -> bytes:
 
 def addresses(gateway: RunningGateway) -> list[str]:
     """Those of the open connections."""
-    return [channel.session.address for channel in gateway.gateway.traffic.shared.channels]  # type: ignore[attr-defined]
+    return [channel.session.address for channel in gateway.gateway.traffic.shared.channels]
 
 
 def counted(gateway: RunningGateway) -> dict[str, int]:
-    return dict(gateway.gateway.traffic.shared.connection_quotas._addresses)  # type: ignore[attr-defined]
+    return dict(gateway.gateway.traffic.shared.connection_quotas._addresses)
 
 
 async def served(client: Client) -> None:
@@ -256,7 +256,7 @@ async def outlives_scarcity(gateway: RunningGateway) -> bool:
     header = header_from("10.0.0.7")
     client.send(header[:9])
     await until(lambda: addresses(gateway))
-    gateway.gateway.traffic.shared._read_sparingly()  # type: ignore[attr-defined]
+    gateway.gateway.traffic.shared._read_sparingly()
     client.send(header[9:] + METADATA)
     with contextlib.suppress(asyncio.IncompleteReadError, ConnectionResetError):
         await served(client)

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 import structlog
-from hypothesis import given
-from hypothesis import strategies as st
 
 from pidgate.events.definitions import InitProducerIdEvent
 from pidgate.events.reading import from_json
 from pidgate.gateway.logs import Event
 from pidgate.gateway.metrics.counters import INIT_REFUSED, Counters
-from pidgate.gateway.process import wire
 from pidgate.gateway.proxy.apis.api import FORWARD, TAKEN
 from pidgate.gateway.proxy.apis.producer_ids import InitProducerIdApi
 from pidgate.gateway.proxy.conversation import Conversation
@@ -24,10 +21,9 @@ from pidgate.names import LONGEST_NAME
 from pidgate.protocol.errors import MalformedFrame
 from pidgate.protocol.messages import InitProducerIdRequest
 from pidgate.quota.admission import Admission
-from pidgate.quota.new_ids import judge_new_id
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
-from pidgate.quota.state import Answer, PendingDecision, Question, busy, complete
+from pidgate.quota.state import Answer, Question
 from pidgate.quota.verdicts import Session
 from tests.support import raw
 from tests.support.frames import produce_request, record_batch
@@ -69,22 +65,12 @@ def metadata(correlation_id: int) -> bytes:
     return raw.request(METADATA, 1, {"topics": []}, correlation_id=correlation_id)
 
 
-class RemoteState(ProducerIdQuota):
-    """Whoever answers is elsewhere."""
-
-    def decide(self, question: Question, now_ms: int) -> Answer | None:  # type: ignore[override]
-        return None
-
-
 class Script:
     """One connection of alice, or of whom it will turn out to be."""
 
-    def __init__(
-        self, its_quotas: Quotas | None = None, *, user: str = "alice", remote: bool = False
-    ) -> None:
+    def __init__(self, its_quotas: Quotas | None = None, *, user: str = "alice") -> None:
         self.quotas = its_quotas or quotas()
-        elsewhere = RemoteState(self.quotas, lambda: 1, 0) if remote else None
-        self.admission = Admission(self.quotas, lambda: 1, 0, remote=elsewhere)
+        self.admission = Admission(self.quotas, lambda: 1, 0)
         self.session = Session(user, "", "10.0.0.1", 1)
         self.counters = Counters()
         self.talk = Conversation(self.admission, self.session, counters=self.counters)
@@ -211,142 +197,31 @@ def test_a_client_that_does_not_wait_for_its_authentication_does_not_get_around_
     assert script.talk.release(script.talk.muted_until_ms) == ([metadata(4)], False)
 
 
-# ---- with the state in another process ---------------------------------------------------------------------
+# ---- when the quota's code raises an error -----------------------------------------------------------------
 
 
-_T = TypeVar("_T")
+class Broken(ProducerIdQuota):
+    """A state with a bug."""
 
-
-def over_the_wire(body: _T) -> _T:
-    (message,) = wire.Decoder().feed(wire.encoded(wire.Kind.ASK, body))
-    decoded: _T = message.body
-    return decoded
-
-
-def answered_by(state: ProducerIdQuota, ask: PendingDecision) -> None:
-    """What the state owner does, with the real bytes in between."""
-    question = over_the_wire(ask.question)
-    complete(question, state.table.refusals, ask.asked_ms)
-    answer = state.decide(question, ask.asked_ms)
-    assert state.table.refusals.to_watch(ask.asked_ms) == [], "no id that other workers would have to know"
-    ask.answer = over_the_wire(answer)
-
-
-@pytest.mark.parametrize(
-    ("its_quotas", "forwarded"),
-    [(quotas(rate=0), False), (quotas(rate=5), True)],
-    ids=["refused", "let pass"],
-)
-def test_it_is_held_until_the_state_has_answered(its_quotas: Quotas, forwarded: bool) -> None:
-    script = Script(its_quotas, remote=True)
-    assert script.send(init(1)) is TAKEN
-    assert script.send(metadata(2)) is TAKEN
-    assert script.talk.awaits_decision
-    assert not script.talk.is_quiet
-    assert script.talk.release(0) == ([], False)
-    asked = script.talk.pending
-    assert asked is not None
-    answered_by(ProducerIdQuota(its_quotas, lambda: 1, 0), asked)
-    frames, must_close = script.talk.release(0)
-    assert not must_close
-    assert script.talk.pending is None, "the answer is of this request, and of no other"
-    assert script.counters.requests[INIT_PRODUCER_ID] == 1, "counted once"
-    if forwarded:
-        assert frames == [init(1), metadata(2)]
-        assert isinstance(script.talk.expect(1).api, InitProducerIdApi)
-    else:
-        assert frames == []
-        assert [answer["error_code"] for answer in script.answers()] == [COORDINATOR_LOAD_IN_PROGRESS]
-    counted = script.admission.user_snapshots(0)
-    told = [(user.inits_refused, user.inits_would_refuse) for user in counted]
-    assert told == ([] if forwarded else [(1, 0)])
-
-
-def test_who_is_only_observed_waits_for_no_answer_and_is_counted_when_it_comes() -> None:
-    observed = quotas(rate=0, mode=Mode.OBSERVE)
-    script = Script(observed, remote=True)
-    assert script.send(init(1)) is FORWARD
-    assert script.talk.pending is None
-    (asked,) = script.talk.passed
-    answered_by(ProducerIdQuota(enforced := quotas(rate=0), lambda: 1, 0), asked)
-    assert enforced.mode is Mode.ENFORCE, "by now it is refused, but it went on before"
-    script.talk.counted(asked)
-    (alice,) = script.admission.user_snapshots(0)
-    assert (alice.inits_refused, alice.inits_would_refuse) == (0, 1)
-
-
-def test_whom_no_rate_bounds_waits_for_no_answer() -> None:
-    unbounded = Quotas(Mode.ENFORCE, ProducerIdSettings(refuse_init=True))
-    assert Script(unbounded, remote=True).send(init(1)) is FORWARD
+    def decide(self, question: Question, now_ms: int) -> Answer:
+        raise ZeroDivisionError("a bug")
 
 
 @pytest.mark.parametrize("rate", [5, 0])
-def test_where_nobody_answers_it_passes_below_the_ceiling(rate: int) -> None:
-    script = Script(quotas(rate=rate), remote=True)
-    script.send(init(1))
-    asked = script.talk.pending
-    assert asked is not None
-    asked.answer = script.admission.access.failed_open(asked.question, 0)
-    assert script.talk.release(0) == ([init(1)] if rate else [], False)
-    assert len(script.answers()) == (not rate)
-
-
-def test_where_the_state_owner_is_busy_it_is_refused() -> None:
-    """Nobody gains an id by making it slow."""
-    script = Script(quotas(rate=5), remote=True)
-    script.send(init(1))
-    asked = script.talk.pending
-    assert asked is not None
-    asked.answer = busy(asked.question, 0)
-    assert script.talk.release(0) == ([], False)
-    (answer,) = script.answers()
-    assert (answer["error_code"], answer["throttle_time_ms"]) == (COORDINATOR_LOAD_IN_PROGRESS, 1_000)
-
-
-Lives = list[tuple[int, int]]
-
-
-@given(st.lists(st.tuples(st.integers(0, 5_000), st.integers(0, 2)), max_size=60))
-def test_over_the_wire_it_is_decided_as_in_one_process(lives: Lives) -> None:
-    """Each life asks for an id, brings it when it got one, and crashes; its connection goes to any worker."""
-    its_quotas = Quotas(
-        Mode.ENFORCE,
-        ProducerIdSettings(window_ms=60_000, refuse_init=True),
-        default=UserQuota.per_window(3),
+def test_where_the_quota_fails_it_passes_below_the_ceiling(rate: int) -> None:
+    script = Script(quotas(rate=rate))
+    script.admission.state = Broken(script.quotas, lambda: 1, 0)
+    assert script.send(init(1)) is (FORWARD if rate else TAKEN)
+    assert [(answer["error_code"], answer["throttle_time_ms"]) for answer in script.answers()] == (
+        [] if rate else [(COORDINATOR_LOAD_IN_PROGRESS, 1_000)]
     )
 
-    def outcomes(processes: list[Admission], state_owner: ProducerIdQuota | None) -> list[object]:
-        told, now_ms, next_id = list[object](), 0, 0
-        for number, (wait_ms, process) in enumerate(lives):
-            now_ms += wait_ms
-            session = Session("alice", "app", "10.0.0.1", number)
-            admission = processes[process % len(processes)]
-            verdict = judge_new_id(admission, session, now_ms, None, None)
-            if isinstance(verdict, PendingDecision):
-                assert state_owner is not None
-                answered_by(state_owner, verdict)
-                verdict = judge_new_id(admission, session, now_ms, verdict, None)
-            told.append(getattr(verdict, "throttle_time_ms", None))
-            if told[-1] is not None:
-                continue
-            next_id += 1
-            batch = (next_id, 0, 0, b"t", 0)
-            decided = admission.judge(session, [batch], transactional=False, now_ms=now_ms)
-            if isinstance(decided, PendingDecision):
-                assert state_owner is not None
-                complete(decided.question, state_owner.table.refusals, now_ms)
-                decided.answer = state_owner.decide(decided.question, now_ms)
-                decided = admission.judge(
-                    session, [batch], transactional=False, now_ms=now_ms, pending=decided
-                )
-            told.append(type(decided))
-        return told
 
-    state_owner = ProducerIdQuota(its_quotas, lambda: 1, 0)
-    workers = [
-        Admission(its_quotas, lambda: 1, 0, state=RemoteState(its_quotas, lambda: 1, 0)) for _ in range(3)
-    ]
-    assert outcomes(workers, state_owner) == outcomes([Admission(its_quotas, lambda: 1, 0)], None)
+def test_who_is_only_observed_goes_on_and_is_counted() -> None:
+    script = Script(quotas(rate=0, mode=Mode.OBSERVE))
+    assert script.send(init(1)) is FORWARD
+    (alice,) = script.admission.user_snapshots(0)
+    assert (alice.inits_refused, alice.inits_would_refuse) == (0, 1)
 
 
 # ---- what is told ------------------------------------------------------------------------------------------
@@ -415,17 +290,6 @@ def test_an_unlimited_or_observed_user_goes_on(mode: Mode) -> None:
 
 def test_an_empty_transactional_id_is_the_brokers_to_refuse() -> None:
     assert Script(limited_names(0)).send(init(transactional_id="")) is FORWARD
-
-
-def test_with_workers_it_is_held_and_decided_by_the_state_owner() -> None:
-    its_quotas = limited_names(0)
-    script = Script(its_quotas, remote=True)
-    assert script.send(init(1, transactional_id="app")) is TAKEN
-    asked = script.talk.pending
-    assert asked is not None
-    answered_by(ProducerIdQuota(its_quotas, lambda: 1, 0), asked)
-    assert script.talk.release(0) == ([], False)
-    assert [answer["error_code"] for answer in script.answers()] == [COORDINATOR_LOAD_IN_PROGRESS]
 
 
 def test_what_is_kept_of_a_long_name_is_bounded_and_two_names_stay_two() -> None:

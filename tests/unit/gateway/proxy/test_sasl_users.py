@@ -293,7 +293,7 @@ def test_the_claim_is_the_listeners() -> None:
             await client.ask(SASL_HANDSHAKE, 1, {"mechanism": "OAUTHBEARER"})
             token = {"auth_bytes": bearer(jwt(sub="f3a1", email="alice"))}
             assert (await client.ask(SASL_AUTHENTICATE, 2, token))["error_code"] == 0
-            channels = gateway.gateway.traffic.shared.channels  # type: ignore[attr-defined]
+            channels = gateway.gateway.traffic.shared.channels
             assert [channel.session.user for channel in channels] == ["alice"]
 
     run(scenario())
@@ -312,7 +312,7 @@ def test_what_passes_one_connection_is_known_to_all_of_the_process() -> None:
             client = await gateway.connect()
             answer = await client.ask(CREATE_DELEGATION_TOKEN, 3, {"renewers": []})
             assert answer["token_id"] == "id-1"
-            owners = gateway.gateway.traffic.shared.token_owners  # type: ignore[attr-defined]
+            owners = gateway.gateway.traffic.shared.token_owners
             assert owners.known() == [("id-1", "alice")]
 
     run(scenario())

@@ -192,7 +192,7 @@ def test_silent_handshakes_are_bounded_and_others_are_served(authority: Authorit
                 most = 0
                 asking = asyncio.ensure_future(_asked(gateway, client_of(authority)))
                 while not asking.done():
-                    quotas = gateway.gateway.traffic.shared.connection_quotas  # type: ignore[attr-defined]
+                    quotas = gateway.gateway.traffic.shared.connection_quotas
                     most = max(most, len(quotas._shaking))
                     await asyncio.sleep(0.01)
                 assert await asking == [1]

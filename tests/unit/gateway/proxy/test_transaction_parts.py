@@ -26,10 +26,7 @@ from pidgate.protocol.transaction_parts import (
 from pidgate.protocol.versions import SPOKEN
 from pidgate.protocol.work import MOST_PARTITIONS
 from pidgate.quota.admission import Admission
-from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
-from pidgate.quota.state import Answer, Question, complete
-from pidgate.quota.state_access import WAITS_ON_MS
 from pidgate.quota.verdicts import Session
 from tests.support import raw
 from tests.support.frames import produce_request, record_batch
@@ -83,19 +80,11 @@ def produce(producer_id: int, sequence: int = 0) -> bytes:
     return len(frame).to_bytes(4, "big") + frame
 
 
-class RemoteState(ProducerIdQuota):
-    """Whoever answers is elsewhere."""
-
-    def decide(self, question: Question, now_ms: int) -> Answer | None:  # type: ignore[override]
-        return None
-
-
 class Script:
     """One connection of alice."""
 
-    def __init__(self, its_quotas: Quotas, *, remote: bool = False) -> None:
-        elsewhere = RemoteState(its_quotas, lambda: 1, 0) if remote else None
-        self.admission = Admission(its_quotas, lambda: 1, 0, remote=elsewhere)
+    def __init__(self, its_quotas: Quotas) -> None:
+        self.admission = Admission(its_quotas, lambda: 1, 0)
         self.values: list[bytes] = []
         self.quotas = its_quotas
         self.connect()
@@ -182,31 +171,12 @@ def test_a_refused_one_passes_when_its_turn_has_come_and_so_do_its_records() -> 
 @pytest.mark.parametrize(
     "its_quotas", [quotas(0, Mode.OBSERVE), quotas(0, mode=Mode.OBSERVE)], ids=["transactional", "mode"]
 )
-@pytest.mark.parametrize("remote", [False, True], ids=["here", "elsewhere"])
-def test_where_it_is_observed_it_goes_on_and_counts(its_quotas: Quotas, remote: bool) -> None:
-    script = Script(its_quotas, remote=remote)
-    assert script.send(part(TXN_OFFSET_COMMIT, 5, 1), WAITS_ON_MS) is FORWARD
-    for passed in script.talk.passed:
-        passed.answer = ProducerIdQuota(its_quotas, lambda: 1, 0).decide(passed.question, 0)
-        script.talk.counted(passed)
+def test_where_it_is_observed_it_goes_on_and_counts(its_quotas: Quotas) -> None:
+    script = Script(its_quotas)
+    assert script.send(part(TXN_OFFSET_COMMIT, 5, 1)) is FORWARD
     (event,) = script.decisions()
     assert (event.decision, event.would_refuse, event.transactional) == ("admit", True, True)
     assert (event.topic, event.partition) == ("__consumer_offsets", -1)
-
-
-@pytest.mark.parametrize("rate", [0, 5])
-def test_with_workers_it_is_held_until_the_state_owner_has_answered(rate: int) -> None:
-    its_quotas = quotas(rate)
-    script = Script(its_quotas, remote=True)
-    assert script.send(part(ADD_PARTITIONS_TO_TXN, 3, 1)) is TAKEN
-    asked = script.talk.pending
-    assert asked is not None
-    owner = ProducerIdQuota(its_quotas, lambda: 1, 0)
-    complete(asked.question, owner.table.refusals, 0)
-    asked.answer = owner.decide(asked.question, 0)
-    frames, must_close = script.talk.release(0)
-    assert not must_close
-    assert [len(frames), len(script.talk.out)] == ([1, 0] if rate else [0, 1])
 
 
 def test_it_makes_nothing_known_for_plain_use() -> None:

@@ -152,7 +152,7 @@ def no_broker_is_forgotten_for_a_slow_token(folder: Path) -> bool:
 
     async def scenario() -> None:
         async with gateway_of_joe(folder, never, connect_timeout="200ms") as (gateway, broker, client_tls):
-            nodes_known = gateway.gateway.traffic.shared.nodes  # type: ignore[attr-defined]
+            nodes_known = gateway.gateway.traffic.shared.nodes
             nodes_known.learn(NODE_ID, "127.0.0.1", broker.port)
             line = await closed_as(gateway, client_tls, gateway.first_node_port + NODE_ID)
             nodes["is known"] = NODE_ID in nodes_known.known

@@ -24,7 +24,7 @@ from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.metrics.collectors import ReloadCollector
 from pidgate.gateway.quotas import reloading
 from pidgate.gateway.quotas.administration import InForce
-from pidgate.gateway.quotas.reloading import Promotion, Reloading, kept_settings, promotions
+from pidgate.gateway.quotas.reloading import Promotion, Reloading, promotions
 from pidgate.quota.admission import Admission
 from pidgate.quota.counters import UserSnapshot
 from pidgate.quota.settings import Mode, Quotas
@@ -225,11 +225,10 @@ class Scene:
     def __init__(self, folder: Path, text: str) -> None:
         self.file = folder / "pidgate.yaml"
         self.file.write_text(text)
-        self.kept = folder / "kept"
         settings = load(self.file)
         self.quotas = OneAdmission(settings)
         self.world = self.quotas.world
-        self.reloading = Reloading(self.file, settings, self.quotas, self.quotas.users, self.kept)
+        self.reloading = Reloading(self.file, settings, self.quotas, self.quotas.users)
         self.lines: list[Any] = []
 
     def rewrite(self, text: str) -> None:
@@ -450,22 +449,6 @@ def test_an_unchanged_file_at_start_is_not_counted(tmp_path: Path) -> None:
             the.reloading.reload()
             await until(lambda: the.reloading.results["unchanged"])
             assert the.reloading.results == {"unchanged": 1}
-
-    run(scenario)
-
-
-def test_what_is_in_force_is_kept_for_a_process_that_is_started_again(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with scene(tmp_path, ENFORCING) as the:
-            assert kept_settings(the.kept) is None
-            the.rewrite(RAISED)
-            await until(lambda: the.reloading.results["applied"])
-            the.rewrite("nonsense")
-            await until(lambda: the.reloading.results["refused"])
-            kept = kept_settings(the.kept)
-            assert kept is not None
-            assert kept == the.reloading.settings
-            assert kept.quotas.default.producer_ids_rate_milli == 40_000
 
     run(scenario)
 

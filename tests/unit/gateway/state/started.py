@@ -50,7 +50,7 @@ def phase(wall_ms: int, phase: Any, **changes: Any) -> tuple[int, bytes]:
 
 def manager_of(gateway: SimulatedGateway) -> QuotaStateManager:
     """Return the state manager of a gateway that runs."""
-    serving = gateway.children[0].serving
+    serving = gateway.serving
     assert isinstance(serving, Gateway)
     return serving._manager
 

@@ -6,8 +6,6 @@ import asyncio
 from random import Random
 from typing import Any
 
-import pytest
-
 from tests.simulator.brokers.batches import values
 from tests.simulator.brokers.cluster import ModelCluster
 from tests.simulator.brokers.server import Brokers
@@ -31,10 +29,9 @@ QUOTAS = {
 class Scene:
     """A gateway before two brokers, and what a test makes of it."""
 
-    def __init__(self, machine: Machine, workers: int) -> None:
+    def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.cluster = ModelCluster(2, {"model": PARTITIONS})
-        self.workers = workers
 
     async def open(self) -> None:
         """Start all."""
@@ -43,9 +40,7 @@ class Scene:
         for node, (host, _) in enumerate(nodes, 1):
             await loop.process(host).spawn(brokers.listen(node))
         servers = [f"{host}:{port}" for host, port in nodes]
-        self.gateway = SimulatedGateway(
-            self.machine, configured("gateway", *servers, workers=self.workers, quotas=QUOTAS)
-        )
+        self.gateway = SimulatedGateway(self.machine, configured("gateway", *servers, quotas=QUOTAS))
         await self.gateway.start()
 
     def make(self, kind: Any, name: str, **options: Any) -> Any:
@@ -79,10 +74,9 @@ async def work(scene: Scene, client: Any, batches: int) -> None:
 
 
 @families
-@pytest.mark.parametrize("workers", [1, 2])
-def test_a_producer_that_is_refused_at_first_loses_nothing(family: type[ModelProducer], workers: int) -> None:
+def test_a_producer_that_is_refused_at_first_loses_nothing(family: type[ModelProducer]) -> None:
     with Machine(3) as machine:
-        scene = Scene(machine, workers)
+        scene = Scene(machine)
 
         async def main() -> Any:
             await scene.open()
@@ -106,7 +100,7 @@ def test_a_producer_that_is_refused_at_first_loses_nothing(family: type[ModelPro
 @families
 def test_the_hostile_client_harms_nobody(family: type[ModelProducer]) -> None:
     with Machine(4) as machine:
-        scene = Scene(machine, 1)
+        scene = Scene(machine)
 
         async def main() -> Any:
             await scene.open()
