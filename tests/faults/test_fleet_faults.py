@@ -58,9 +58,8 @@ def say(capsys: pytest.CaptureFixture[str]) -> Say:
         {"gateways": 3},
         {"sidecars": (1, 2)},
         {"sidecars": NODE_IDS},
-        {"gateways": 2, "settings": {"workers": 2}},
     ],
-    ids=["2 before all", "3 before all", "2 sidecars", "3 sidecars", "2 of 2 workers"],
+    ids=["2 before all", "3 before all", "2 sidecars", "3 sidecars"],
 )
 def test_the_quota_holds_at(brokers: Cluster, name: str, place: dict[str, Any], per_s: int, say: Say) -> None:
     """As many ids a second, which nobody has seen, of one user; a third of them find a token."""

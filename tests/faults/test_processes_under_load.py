@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import socket
 import time
@@ -10,10 +9,8 @@ from collections.abc import Callable, Iterator
 from itertools import count
 
 import pytest
-from tests.kafka.test_workers import process_of
 
 from tests.faults.test_proxy_faults import outcome, produce
-from tests.hostile.cost import is_running
 from tests.support.fault_load import QUOTAS, FaultLoad
 from tests.support.raw import RawClient, decoded, request
 from tests.support.running_producers import until
@@ -40,9 +37,9 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     return Authority(tmp_path_factory.mktemp("authority"))
 
 
-def gateway_of(broker: Cluster, name: str, *, workers: int) -> GatewayProcess:
+def gateway_of(broker: Cluster, name: str) -> GatewayProcess:
     events = {"topic": f"__{name}", "partitions": 3, "replication_factor": 1}
-    settings = {"workers": workers, "events": events, "drain_timeout": "10s"}
+    settings = {"events": events, "drain_timeout": "10s"}
     return GatewayProcess(broker.bootstrap_servers(), quotas=QUOTAS, settings=settings, ready_within_s=60)
 
 
@@ -56,49 +53,15 @@ def stopped(gateway: GatewayProcess) -> None:
     gateway.start()
 
 
-def a_worker_killed(gateway: GatewayProcess) -> None:
-    os.kill(process_of(gateway, "worker 1"), signal.SIGKILL)
-    time.sleep(3)
-
-
-def the_state_owner_killed(gateway: GatewayProcess) -> None:
-    os.kill(process_of(gateway, "state_owner"), signal.SIGKILL)
-    time.sleep(1)
-    until(lambda: gateway.status("/readyz") == 200, 40)
-
-
-def the_state_owner_hangs(gateway: GatewayProcess) -> None:
-    owner = process_of(gateway, "state_owner")
-    os.kill(owner, signal.SIGSTOP)
-    time.sleep(4)
-    os.kill(owner, signal.SIGCONT)
-    until(lambda: gateway.status("/readyz") == 200, 40)
-
-
-def the_supervisor_killed(gateway: GatewayProcess) -> None:
-    children = [process_of(gateway, role) for role in ("state_owner", "worker 1", "worker 2")]
-    gateway.kill()
-    until(lambda: not any(is_running(child) for child in children), 40)
-    gateway.start()
-
-
 @pytest.mark.parametrize(
-    ("fault", "workers"),
-    [
-        pytest.param(killed, 1, id="gateway killed"),
-        pytest.param(stopped, 1, id="gateway stopped"),
-        pytest.param(stopped, 2, id="gateway of workers stopped"),
-        pytest.param(a_worker_killed, 2, id="worker killed"),
-        pytest.param(the_state_owner_killed, 2, id="state owner killed"),
-        pytest.param(the_state_owner_hangs, 2, id="state owner hangs"),
-        pytest.param(the_supervisor_killed, 2, id="supervisor killed"),
-    ],
+    "fault",
+    [pytest.param(killed, id="gateway killed"), pytest.param(stopped, id="gateway stopped")],
 )
 def test_every_application_gets_through(
-    broker: Cluster, authority: Authority, fault: Callable[[GatewayProcess], None], workers: int
+    broker: Cluster, authority: Authority, fault: Callable[[GatewayProcess], None]
 ) -> None:
     name = f"{fault.__name__.replace('_', '-')}-{next(_numbers)}"
-    gateway = gateway_of(broker, name, workers=workers)
+    gateway = gateway_of(broker, name)
     tls = (add_tls_listener(gateway, authority), str(authority.ca_file))
     with gateway:
         with FaultLoad(broker.bootstrap_servers(), gateway.bootstrap_servers, name, tls=tls) as load:
@@ -138,12 +101,11 @@ def accepts(gateway: GatewayProcess) -> bool:
         return False
 
 
-@pytest.mark.parametrize("workers", [1, 2])
 def test_a_drain_is_not_ready_accepts_nobody_answers_what_is_in_flight_and_ends_with_0(
-    broker: Cluster, workers: int
+    broker: Cluster,
 ) -> None:
-    name = f"drained-{workers}"
-    with gateway_of(broker, name, workers=workers) as gateway:
+    name = "drained"
+    with gateway_of(broker, name) as gateway:
         with waiting_client(broker, gateway, name, 6_000) as client:
             assert gateway.status("/readyz") == 200
             began_s = time.monotonic()
@@ -159,16 +121,12 @@ def test_a_drain_is_not_ready_accepts_nobody_answers_what_is_in_flight_and_ends_
         assert gateway.log_events("unexpected_error") == []
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_a_second_signal_ends_it_at_once(broker: Cluster, workers: int) -> None:
-    name = f"hurried-{workers}"
+def test_a_second_signal_ends_it_at_once(broker: Cluster) -> None:
+    name = "hurried"
     with (
-        gateway_of(broker, name, workers=workers) as gateway,
+        gateway_of(broker, name) as gateway,
         waiting_client(broker, gateway, name, 9_000) as client,
     ):
-        children = [
-            process_of(gateway, role) for role in ("state_owner", "worker 1", "worker 2")[: 3 * (workers - 1)]
-        ]
         gateway.signal(signal.SIGTERM)
         time.sleep(0.5)
         assert gateway.is_alive, "it waits for the answer"
@@ -176,5 +134,4 @@ def test_a_second_signal_ends_it_at_once(broker: Cluster, workers: int) -> None:
         gateway.signal(signal.SIGTERM)
         assert gateway.wait(5) not in (None, 0), "what was cut short is no success"
         assert time.monotonic() - began_s < 3
-        until(lambda: not any(is_running(child) for child in children), 5)
         assert client.is_closed()

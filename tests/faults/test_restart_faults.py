@@ -5,7 +5,6 @@ and with an events topic that cannot be had. Prints its numbers (-s).
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import signal
 import threading
@@ -60,8 +59,7 @@ def events_topic(name: str) -> dict[str, Any]:
 # ---- a cold start ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_three_thousand_running_producers_are_switched_over(workers: int) -> None:
+def test_three_thousand_running_producers_are_switched_over() -> None:
     """More than the quota of 1,000, fewer than ten times as many: none is refused, none is charged."""
     number, rate = 3_000, 1_000
 
@@ -87,16 +85,16 @@ def test_three_thousand_running_producers_are_switched_over(workers: int) -> Non
                 "default": {"producer_ids_rate": rate},
                 "producer_ids": {"cold_start": "grace"},
             },
-            settings={"events": events_topic("switched-over-events"), "workers": workers},
+            settings={"events": events_topic("switched-over-events")},
         )
         try:
             producers = asyncio.run(scenario(cluster, gateway, topic))
             time.sleep(1.2)
             counts = {reason: admitted(gateway, reason) for reason in ("grace", "fail_open", "first_seen")}
-            print(f"workers {workers}: {counts}, tokens {tokens(gateway)}")
+            print(f"{counts}, tokens {tokens(gateway)}")
             # None is charged or refused; the filter takes one in a thousand for known, and does not count it.
             assert number - number // 200 <= counts["grace"] + counts["fail_open"] <= number
-            assert workers > 1 or counts["fail_open"] == 0
+            assert counts["fail_open"] == 0
             assert tokens(gateway) == rate
             assert gateway.metrics().value("pidgate_requests_refused_total") == 0
             assert 3_000 < gateway.metrics().value("pidgate_grace_left_seconds") <= 3_600
@@ -190,29 +188,6 @@ def test_kills_with_the_newest_snapshot_damaged_each_time(broker: Cluster, tmp_p
         assert all(line["reason"] and line["kept_as"] for line in set_aside)
 
 
-def test_kills_of_a_gateway_with_workers(broker: Cluster, tmp_path: Path) -> None:
-    """The whole process group at once."""
-    load = KillLoad(
-        broker,
-        "killed-workers",
-        tmp_path,
-        events=events_topic("killed-workers-events"),
-        settings={"workers": 2},
-    )
-    kill_one = load.gateway.kill
-
-    def kill_all() -> None:
-        if load.gateway.is_alive and load.gateway.pid is not None:
-            os.killpg(load.gateway.pid, signal.SIGKILL)
-        kill_one()
-
-    load.gateway.kill = kill_all  # type: ignore[method-assign]
-    with load.gateway:
-        load.run(5)
-        check_load(load, "topic")
-        check_events(load)
-
-
 # ---- a million events --------------------------------------------------------------------------------
 
 REPLAYED = 1_000_000
@@ -233,8 +208,7 @@ def summed_up(times_s: list[float]) -> str:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("workers", [1, 2])
-def test_ready_within_15_s_with_a_million_events_and_forwarding_meanwhile(workers: int) -> None:
+def test_ready_within_15_s_with_a_million_events_and_forwarding_meanwhile() -> None:
     """As it is installed by default, which needs a C compiler; of the plain one see tests/kafka/test_event_topic.py."""
     topic = "a-million"
 
@@ -287,7 +261,7 @@ def test_ready_within_15_s_with_a_million_events_and_forwarding_meanwhile(worker
             cluster.bootstrap_servers(),
             environment=environment(compiled()),
             quotas={"mode": "enforce", "default": {"producer_ids_rate": 2_000}},
-            settings={"events": events, "workers": workers},
+            settings={"events": events},
             ready_within_s=120,
         )
         try:
@@ -296,7 +270,7 @@ def test_ready_within_15_s_with_a_million_events_and_forwarding_meanwhile(worker
             cpu_s = gateway.metrics().value("process_cpu_seconds_total")
             stalls = [line["stalled_ms"] for line in gateway.log_events("event_loop_stalled")]
             print(
-                f"workers {workers}: ready after {ready_s:.1f} s (processor {cpu_s:.1f} s), "
+                f"ready after {ready_s:.1f} s (processor {cpu_s:.1f} s), "
                 f"restored in {restored['waited_ms']} ms, "
                 f"{restored['users']} users; forwarding meanwhile: {summed_up(meanwhile_s)}; "
                 f"afterwards: {summed_up(after_s)}; stalls {stalls}"

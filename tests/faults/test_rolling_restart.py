@@ -55,15 +55,12 @@ def earlier_release(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, st
     return {**os.environ, "PYTHONPATH": str(folder), "PYTHONSAFEPATH": "1"}
 
 
-@pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("is_upgrade", [False, True], ids=["restart", "upgrade"])
-def test_no_application_notices(
-    brokers: Cluster, request: pytest.FixtureRequest, is_upgrade: bool, workers: int
-) -> None:
+def test_no_application_notices(brokers: Cluster, request: pytest.FixtureRequest, is_upgrade: bool) -> None:
     servers = brokers.bootstrap_servers()
-    kind = f"{'upgrade' if is_upgrade else 'restart'}-{workers}"
+    kind = "upgrade" if is_upgrade else "restart"
     topic = create_topic(servers, f"rolling-{kind}", partitions=PARTITIONS)
-    gateways = [_gateway(servers, kind, number, workers) for number in (1, 2)]
+    gateways = [_gateway(servers, kind, number) for number in (1, 2)]
     if is_upgrade:
         for gateway in gateways:
             gateway.run_as(COMMAND_OF_THEN, request.getfixturevalue("earlier_release"))
@@ -97,13 +94,12 @@ def test_no_application_notices(
             gateway.kill()
 
 
-def _gateway(servers: str, kind: str, number: int, workers: int) -> GatewayProcess:
+def _gateway(servers: str, kind: str, number: int) -> GatewayProcess:
     return GatewayProcess(
         servers,
         quotas={"mode": "enforce", "default": {"producer_ids_rate": RATE}},
         settings={
             "gateway_id": f"gw-{number}",
-            "workers": workers,
             "events": {"topic": f"__rolling-{kind}", "partitions": 3, "replication_factor": 1},
         },
         node_ids=(1, 2, 3),

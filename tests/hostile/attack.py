@@ -39,23 +39,16 @@ class Place(NamedTuple):
     """The gateway that is attacked."""
 
     sasl: bool = True
-    workers: int = 1
     mode: str = "enforce"
     tls: bool = False
 
     def __str__(self) -> str:
-        processes = "one process" if self.workers == 1 else f"{self.workers} workers"
         tls = ", TLS" if self.tls else ""
-        return f"{'SASL' if self.sasl else 'plain'}{tls}, {processes}, {self.mode}"
+        return f"{'SASL' if self.sasl else 'plain'}{tls}, {self.mode}"
 
 
 PLACES: Final = (
-    *(
-        Place(sasl, workers, mode)
-        for mode in ("enforce", "observe")
-        for workers in (1, 2)
-        for sasl in (True, False)
-    ),
+    *(Place(sasl, mode) for mode in ("enforce", "observe") for sasl in (True, False)),
     Place(tls=True),
 )
 """All there are; the first of an attack's is the one that it meets by day."""

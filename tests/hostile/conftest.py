@@ -18,7 +18,7 @@ To add an attack, describe it in a list of a file of this folder, and let the fi
 many answers are waited for, what memory the configuration grants. `target` gives the topic, the version and new
 producer ids; `tests.support.raw.request` makes a frame of any API, attacker.py those of SASL. Each attack is carried
 out in each of its versions, by each delivery (each frame whole, all in one write, cut at odd bytes), at each place
-(SASL or not, one process or workers, enforced or observed). `carry_out` then holds the gateway to all of this:
+(SASL or not, enforced or observed). `carry_out` then holds the gateway to all of this:
 
 * ids: the broker itself is asked which producer ids it knows; the attacker has a rate of 0, so any is too many (where
   it is observed, each must have been counted);

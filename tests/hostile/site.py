@@ -10,8 +10,6 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 from uuid import UUID
 
-from tests.support.workers import wait_for_workers
-
 from pidgate.protocol.produce import FIRST_TOPIC_ID
 from tests.hostile.attack import HOSTILE_USER, Attack, Case, Outcome, Place, Target
 from tests.hostile.attacker import ANSWER_S, Attacker
@@ -185,7 +183,7 @@ class Site:
         return [line for line in self.gateway.log_events() if line["event"] not in _NOT_OF_THE_ATTACK]
 
     def counted(self, expected: float, name: str, **labels: str) -> float:
-        """Return a metric once it is what is expected, or after 5 s: workers report once a second."""
+        """Return a metric once it is what is expected, or after 5 s."""
         deadline_s = time.monotonic() + 5
         while (value := self.gateway.metrics().value(name, **labels)) != expected:
             if time.monotonic() > deadline_s:
@@ -220,13 +218,12 @@ def running_site(
         gateway = GatewayProcess(
             cluster.bootstrap_servers(SASL_PLAINTEXT if place.sasl else PLAINTEXT),
             quotas={**QUOTAS, **(quotas or {}), "mode": place.mode},
-            settings={"workers": place.workers, **(settings or {})},
+            settings={**(settings or {})},
             listener={**({"tls": tls.of_listener} if tls else {}), **(listener or {})},
             environment=inside.environment,
         )
         gateway.config["admin"].update(admin or {})
         stack.enter_context(gateway)
-        wait_for_workers(gateway)
         address = gateway.bootstrap_servers
         if tls is not None:
             address = stack.enter_context(TlsForwarder(address_of(address), tls.of_client)).address

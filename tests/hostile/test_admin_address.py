@@ -31,12 +31,10 @@ CHANGE: Final = {
 RELEASE: Final = {"deed": "refill", "user": HONEST_USER}
 
 
-@pytest.fixture(
-    scope="module", params=[1, pytest.param(2, marks=pytest.mark.nightly)], ids=["one process", "workers"]
-)
-def site(sasl_cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Site]:
+@pytest.fixture(scope="module")
+def site(sasl_cluster: Cluster) -> Iterator[Site]:
     """A gateway whose quotas may be set over loopback, without a token of the operator's."""
-    with running_site(sasl_cluster, Place(workers=request.param), admin={"writable": True}) as running:
+    with running_site(sasl_cluster, Place(), admin={"writable": True}) as running:
         with running.connect(HONEST_USER) as honest:  # whose name is to be seen from now on
             honest.ask(running.target().produce())
         assert running.counted(1, "pidgate_producer_ids_admitted_total", user=HONEST_USER) == 1

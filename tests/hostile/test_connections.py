@@ -19,7 +19,7 @@ from tools.sandbox.kafka import Cluster
 
 pytestmark = pytest.mark.kafka
 
-PLACES = [Place(sasl=True), Place(sasl=False), Place(sasl=True, workers=2)]
+PLACES = [Place(sasl=True), Place(sasl=False)]
 FRAME_BYTES = 100_000_000
 BEGINNING_BYTES = 60_000_000
 TRICKLE_BYTES_PER_S = 20_000
@@ -131,12 +131,11 @@ def hold_places(site: Site, done: threading.Event) -> None:
                         break
 
 
-@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.nightly)])
-def test_who_has_not_logged_in_keeps_no_user_out(sasl_cluster: Cluster, workers: int) -> None:
-    limits, place = {"connections": PLACES_IN_ALL}, Place(workers=workers)
+def test_who_has_not_logged_in_keeps_no_user_out(sasl_cluster: Cluster) -> None:
+    limits, place = {"connections": PLACES_IN_ALL}, Place()
     done = threading.Event()
     with running_site(sasl_cluster, place, settings={"limits": limits}) as site, ExitStack() as stack:
-        with site.under_attack(log_lines=2 * workers):
+        with site.under_attack(log_lines=2):
             strangers = [
                 threading.Thread(target=hold_places, args=(site, done), daemon=True) for _ in range(STRANGERS)
             ]
@@ -144,7 +143,7 @@ def test_who_has_not_logged_in_keeps_no_user_out(sasl_cluster: Cluster, workers:
             for stranger in strangers:
                 stranger.start()
             time.sleep(2)
-            assert site.gateway.metrics().value("pidgate_connections") >= PLACES_IN_ALL - workers
+            assert site.gateway.metrics().value("pidgate_connections") >= PLACES_IN_ALL - 1
             began_s = time.monotonic()
             while True:
                 with suppress(OSError, Closed), site.connect(HONEST_USER) as honest:
@@ -174,12 +173,11 @@ def is_open(client: Attacker) -> bool:
         return False
 
 
-@pytest.mark.parametrize("workers", [2, pytest.param(1, marks=pytest.mark.nightly)])
-def test_over_all_workers_a_user_has_the_connections_of_one(sasl_cluster: Cluster, workers: int) -> None:
+def test_a_user_has_so_many_connections(sasl_cluster: Cluster) -> None:
     limits = {"connections_per_user": MOST}
-    place = Place(workers=workers)
+    place = Place()
     with running_site(sasl_cluster, place, settings={"limits": limits}) as site, ExitStack() as stack:
-        with site.under_attack(log_lines=2 * workers):
+        with site.under_attack(log_lines=2):
             mine = []
             for _ in range(TRIED):
                 mine.append(stack.enter_context(site.connect(HOSTILE_USER)))
@@ -192,12 +190,11 @@ def test_over_all_workers_a_user_has_the_connections_of_one(sasl_cluster: Cluste
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("workers", [1, 2])
-def test_a_crash_loop_of_connections_waits_and_nobody_else_does(sasl_cluster: Cluster, workers: int) -> None:
+def test_a_crash_loop_of_connections_waits_and_nobody_else_does(sasl_cluster: Cluster) -> None:
     limits = {"connections_rate_per_user": 2}
-    place = Place(workers=workers)
+    place = Place()
     with running_site(sasl_cluster, place, settings={"limits": limits}) as site:
-        with site.under_attack(log_lines=2 * workers):
+        with site.under_attack(log_lines=2):
             for _ in range(40):  # ten seconds' worth come at once
                 site.connect(HOSTILE_USER).close()
             began_s = time.monotonic()

@@ -25,15 +25,15 @@ PIPELINE = 200
 PATIENCE_S = 1.5
 
 
-@pytest.fixture(scope="module", params=[1, 2], ids=["one process", "workers"])
-def site(sasl_cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Site]:
+@pytest.fixture(scope="module")
+def site(sasl_cluster: Cluster) -> Iterator[Site]:
     """A gateway where the hostile user may fetch 100 kB a second, over a window of 1.1 s."""
     quotas = {
         "users": {HOSTILE_USER: {"consumer_byte_rate": RATE, "producer_ids_rate": 0}},
         "default": {},
         "bytes": {"sample": "100ms"},
     }
-    with running_site(sasl_cluster, Place(workers=request.param), quotas=quotas) as running:
+    with running_site(sasl_cluster, Place(), quotas=quotas) as running:
         yield running
 
 

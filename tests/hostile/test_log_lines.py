@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.hostile.attack import ONE_RECORD, PLACES, Attack, Case, Delivery, Target, cases
+from tests.hostile.attack import ONE_RECORD, Attack, Case, Delivery, Target, cases
 from tests.hostile.site import Site, carry_out
 from tests.support.frames import record_batch
 
@@ -44,12 +44,9 @@ ATTACKS = [
         name=f"{kind.name}, over {CONNECTIONS} connections",
         connections=CONNECTIONS,
         deliveries=(Delivery.PIPELINED, Delivery.ODD_BYTES),
-        places=[place for place in PLACES if place.workers == workers],
-        log_lines=workers,  # of each process
-        by_day=kind is KINDS[0] and workers == 1,
+        by_day=kind is KINDS[0],
     )
     for kind in KINDS
-    for workers in (1, 2)
 ]
 
 

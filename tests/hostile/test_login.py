@@ -173,9 +173,7 @@ def _also_at(*others: Place) -> list[Any]:
 
 @pytest.mark.kafka
 @pytest.mark.parametrize(("rate", "passed"), [(None, 0), (5, 6)])
-@pytest.mark.parametrize(
-    "place", _also_at(Place(workers=2), Place(mode="observe"), Place(workers=2, mode="observe")), ids=str
-)
+@pytest.mark.parametrize("place", _also_at(Place(mode="observe")), ids=str)
 def test_a_delegation_token_that_nobody_saw_has_the_quota_of_its_mechanism(
     sasl_cluster: Cluster, place: Place, rate: int | None, passed: int
 ) -> None:
@@ -184,7 +182,7 @@ def test_a_delegation_token_that_nobody_saw_has_the_quota_of_its_mechanism(
     with running_site(sasl_cluster, place, quotas=own) as site:
         target = site.target()
         token = _delegation_token(site, HONEST_USER, is_seen=False)
-        with site.under_attack(log_lines=2 * place.workers):
+        with site.under_attack(log_lines=2):
             for _ in range(MANY_LOGINS):  # so that each worker has one
                 with site.connect() as attacker:
                     assert scram_login(attacker, *token, ",tokenauth=true") == 0
@@ -201,16 +199,13 @@ def test_a_delegation_token_that_nobody_saw_has_the_quota_of_its_mechanism(
 
 
 @pytest.mark.kafka
-@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.nightly)])
-def test_a_delegation_token_whose_owner_is_known_sheds_no_quota_of_his(
-    sasl_cluster: Cluster, workers: int
-) -> None:
+def test_a_delegation_token_whose_owner_is_known_sheds_no_quota_of_his(sasl_cluster: Cluster) -> None:
     """The entity of those who cannot be named would let all pass, and so would a token of the honest user's."""
     of_all = {"unidentified": {"SCRAM-SHA-256": {"producer_ids_rate": 1_000}}}
-    with running_site(sasl_cluster, Place(workers=workers), quotas=of_all) as site:
+    with running_site(sasl_cluster, Place(), quotas=of_all) as site:
         token = _delegation_token(site, HOSTILE_USER, is_seen=True)
         topic = site.topic()
-        with site.under_attack(log_lines=2 * workers):  # each process limits its own
+        with site.under_attack(log_lines=2):  # each process limits its own
             for _ in range(MANY_LOGINS):  # so that each worker has one
                 with site.connect() as attacker:
                     assert scram_login(attacker, *token, ",tokenauth=true") == 0

@@ -84,12 +84,11 @@ GREEDY: Final[Mapping[str, Mapping[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("workers", WITH_WORKERS)
 @pytest.mark.parametrize(
     "greedy", [pytest.param(one, marks=pytest.mark.nightly) if "observed" in one else one for one in GREEDY]
 )
 def test_a_user_who_fills_all_filters_makes_nobody_elses_ids_known(
-    sasl_cluster: Cluster, greedy: str, workers: int
+    sasl_cluster: Cluster, greedy: str
 ) -> None:
     quotas = {
         "users": {
@@ -99,7 +98,7 @@ def test_a_user_who_fills_all_filters_makes_nobody_elses_ids_known(
         },
         "producer_ids": {"max_throttle": "100ms", "max_live_ids": MOST_LIVE_IDS},
     }
-    with running_site(sasl_cluster, Place(workers=workers), quotas=quotas) as site:
+    with running_site(sasl_cluster, Place(), quotas=quotas) as site:
         target = site.target()
         filling = [
             produce(target, *(target.new_id() for _ in range(IDS_OF_A_REQUEST)))
@@ -121,16 +120,13 @@ UNHELD: Final[Mapping[str, Mapping[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("workers", WITH_WORKERS)
 @pytest.mark.parametrize("unheld", ["observed", pytest.param("exempt", marks=pytest.mark.nightly)])
-def test_who_is_never_refused_drains_no_bucket_of_the_cluster(
-    sasl_cluster: Cluster, unheld: str, workers: int
-) -> None:
+def test_who_is_never_refused_drains_no_bucket_of_the_cluster(sasl_cluster: Cluster, unheld: str) -> None:
     quotas = {
         "cluster_producer_ids_rate": OF_THE_CLUSTER,
         "users": {HONEST_USER: HONEST, HOSTILE_USER: UNHELD[unheld]},
     }
-    with running_site(sasl_cluster, Place(workers=workers), quotas=quotas) as site:
+    with running_site(sasl_cluster, Place(), quotas=quotas) as site:
         target = site.target()
         flood = [produce(target, target.new_id()) for _ in range(10 * OF_THE_CLUSTER)]
         few = [produce(target, target.new_id()) for _ in range(OF_THE_CLUSTER)]
@@ -193,13 +189,10 @@ def wait_of(client: Attacker, frame: bytes) -> float:
     return time.monotonic() - began_s
 
 
-@pytest.mark.parametrize("workers", WITH_WORKERS)
 @pytest.mark.parametrize("ids", [1_200, pytest.param(999, marks=pytest.mark.nightly)])
-def test_a_full_queue_keeps_no_process_on_another_address_waiting(
-    sasl_cluster: Cluster, ids: int, workers: int
-) -> None:
+def test_a_full_queue_keeps_no_process_on_another_address_waiting(sasl_cluster: Cluster, ids: int) -> None:
     """By the address alone they are told apart: the user is the same."""
-    with running_site(sasl_cluster, Place(workers=workers), quotas=SLOW) as site:
+    with running_site(sasl_cluster, Place(), quotas=SLOW) as site:
         target = site.target()
         with site.under_attack(log_lines=LOG_LINES), rogues(site, ids):
             with site.connect(HOSTILE_USER, source=OTHER_ADDRESS) as healthy:

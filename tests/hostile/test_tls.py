@@ -38,12 +38,10 @@ def garbage(number: int) -> bytes:
     return b"\x16\x03\x01\x40\x00" + bytes([number % 256]) * 0x4000
 
 
-@pytest.fixture(scope="module", params=[1, pytest.param(2, marks=pytest.mark.nightly)])
-def tls_site(sasl_cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Site]:
+@pytest.fixture(scope="module")
+def tls_site(sasl_cluster: Cluster) -> Iterator[Site]:
     limits = {"tls_handshakes": HANDSHAKES, "tls_handshake_time": "5s"}
-    with running_site(
-        sasl_cluster, Place(workers=request.param, tls=True), settings={"limits": limits}
-    ) as site:
+    with running_site(sasl_cluster, Place(tls=True), settings={"limits": limits}) as site:
         yield site
 
 

@@ -73,10 +73,9 @@ def _init(name: str) -> bytes:
 
 
 @pytest.mark.kafka
-@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.nightly)])
-def test_a_transactional_id_made_up_at_each_start_is_refused(sasl_cluster: Cluster, workers: int) -> None:
+def test_a_transactional_id_made_up_at_each_start_is_refused(sasl_cluster: Cluster) -> None:
     frames = [_init(f"start-{number}") for number in range(MANY)]
-    with running_site(sasl_cluster, Place(workers=workers), quotas=LIMITED) as site:
+    with running_site(sasl_cluster, Place(), quotas=LIMITED) as site:
         refused = 0
         with site.under_attack(log_lines=6):  # with those of a worker that is still starting
             for first in range(0, MANY, 5):
@@ -113,9 +112,8 @@ def _part(api_key: int, producer_id: int) -> bytes:
 
 
 @pytest.mark.kafka
-@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.nightly)])
-def test_a_transaction_without_a_record_makes_no_state_for_free(sasl_cluster: Cluster, workers: int) -> None:
-    with running_site(sasl_cluster, Place(workers=workers), quotas=ENFORCED) as site:
+def test_a_transaction_without_a_record_makes_no_state_for_free(sasl_cluster: Cluster) -> None:
+    with running_site(sasl_cluster, Place(), quotas=ENFORCED) as site:
         with site.under_attack(log_lines=6):
             for first in range(0, MANY, 5):
                 keys = [list(VERSIONS)[number % 3] for number in range(5)]

@@ -245,12 +245,10 @@ def test_all_of_a_user_are_held_to_its_rate_and_nobody_else_is(
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize("workers", [1, 2, 3])
 def test_ten_producers_and_a_consumer_at_two_megabytes_a_second(
-    sasl_cluster: Cluster, topic_name: TopicName, workers: int
+    sasl_cluster: Cluster, topic_name: TopicName
 ) -> None:
-    """Connections are dealt out to workers by the kernel; their windows are summed."""
-    run = run_load(sasl_cluster, topic_name, settings={"workers": workers})
+    run = run_load(sasl_cluster, topic_name)
     check_rates(run)
     check_neighbour(run)
 

@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
-import signal
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -76,20 +74,19 @@ def name(stem: str) -> str:
 
 @pytest.fixture(
     scope="module",
-    params=[(NEWEST, 1), (OLDEST, 2)],
-    ids=["newest-one-process", "oldest-two-workers"],
+    params=[NEWEST, OLDEST],
+    ids=["newest", "oldest"],
 )
-def setup(request: pytest.FixtureRequest) -> tuple[str, int]:
-    """Kafka's version, and the gateway's workers."""
-    found: tuple[str, int] = request.param
+def kafka_version(request: pytest.FixtureRequest) -> str:
+    found: str = request.param
     return found
 
 
 @pytest.fixture(scope="module")
-def broker(setup: tuple[str, int]) -> Iterator[Cluster]:
+def broker(kafka_version: str) -> Iterator[Cluster]:
     """admin may do everything, bob may set quotas and see them, carol see them, alice neither."""
     users = {login.username: login.password for login in (ADMIN, ALICE, BOB, CAROL)}
-    with Cluster(ClusterSpec(version=setup[0], sasl=True, acl=True, users=users)) as running:
+    with Cluster(ClusterSpec(version=kafka_version, sasl=True, acl=True, users=users)) as running:
         create_topic(running.bootstrap_servers(), "written")
         admin = AdminClient({"bootstrap.servers": running.bootstrap_servers()})
         allowed = [
@@ -109,10 +106,8 @@ def _acl(kind: ResourceType, resource: str, principal: str, operation: AclOperat
 
 
 @pytest.fixture(scope="module")
-def gateway(broker: Cluster, setup: tuple[str, int]) -> Iterator[GatewayProcess]:
-    with GatewayProcess(
-        broker.bootstrap_servers(SASL_PLAINTEXT), quotas=QUOTAS, settings={"workers": setup[1]}
-    ) as running:
+def gateway(broker: Cluster) -> Iterator[GatewayProcess]:
+    with GatewayProcess(broker.bootstrap_servers(SASL_PLAINTEXT), quotas=QUOTAS) as running:
         yield running
 
 
@@ -667,52 +662,3 @@ def test_what_was_set_through_one_gateway_is_shown_by_the_others(broker: Cluster
         assert change(second, (entity, {KEY: None})) == [0]
         until(lambda: of_user(first, entity["user"]) == {}, what="the other gateway lags")
         assert who_set_it(two, other["user"]) == {"User:ANONYMOUS"}
-
-
-# Several processes
-
-
-def state_owner_of(gateway: GatewayProcess) -> int:
-    """The process that keeps the quotas of all workers."""
-    started = [event for event in gateway.log_events("process_started") if event["role"] == "state_owner"]
-    return int(started[-1]["pid"])
-
-
-def test_when_the_state_owner_dies_its_clients_are_told_and_the_next_one_is_asked(
-    broker: Cluster,
-) -> None:
-    entity = {"user": name("orphan")}
-    with (
-        GatewayProcess(broker.bootstrap_servers(), quotas=QUOTAS, settings={"workers": 2}) as gateway,
-        RawClient(gateway.bootstrap_servers) as client,
-        direct(broker) as past,
-    ):
-        state_owner = state_owner_of(gateway)
-        os.kill(state_owner, signal.SIGSTOP)
-        client.send(alter([(entity, {KEY: 5.0, BYTES: 1e9}), ({"client-id": entity["user"]}, {BYTES: 1e9})]))
-        client.send(describe([("user", EXACT, entity["user"])]))
-        time.sleep(0.3)  # It is with the state owner now, if it will ever be.
-        os.kill(state_owner, signal.SIGKILL)
-        assert [code for _, code in outcomes_in(client.frame())] == [TIMED_OUT, 0]
-        # Ours could not even be checked, so that the rest of that entry was not done, and the other entry was.
-        assert shown_in(client.frame()) == {}
-        assert of_user(past, entity["user"]) == {}
-        until(lambda: state_owner_of(gateway) != state_owner, what="no other state owner")
-        until(lambda: change(client, (entity, {KEY: 5.0})) == [0], what="nobody keeps quotas")
-        assert of_user(client, entity["user"]) == {KEY: 5.0}
-
-
-def test_all_workers_show_a_change_and_hold_it(broker: Cluster) -> None:
-    user = name("everywhere")
-    with (
-        GatewayProcess(broker.bootstrap_servers(), quotas=QUOTAS, settings={"workers": 2}) as gateway,
-        ExitStack() as stack,
-    ):
-        clients = [stack.enter_context(RawClient(gateway.bootstrap_servers)) for _ in range(8)]
-        for number in range(40):
-            shown = {KEY: float(number + 1)}
-            assert change(clients[number % 8], ({"user": user}, shown)) == [0]
-            late_s = time.monotonic()
-            # The kernel deals connections out to both processes; what the other one was told comes at once.
-            until(lambda shown=shown: all(of_user(client, user) == shown for client in clients))  # type: ignore[misc]
-            assert time.monotonic() - late_s < 1

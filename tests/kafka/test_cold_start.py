@@ -82,11 +82,7 @@ def with_events(events: dict[str, Any]) -> dict[str, Any]:
     return {"events": events}
 
 
-def with_workers(events: dict[str, Any]) -> dict[str, Any]:
-    return {"events": events, "workers": 2}
-
-
-@pytest.mark.parametrize("settings", [without_events, with_events, with_workers])
+@pytest.mark.parametrize("settings", [without_events, with_events])
 def test_running_producers_are_switched_over_without_a_refusal(
     cluster: Cluster,
     topic: str,
@@ -107,11 +103,7 @@ def test_running_producers_are_switched_over_without_a_refusal(
     gateway = enforcing(cluster, **settings(events))
     try:
         producers = asyncio.run(scenario(gateway))
-        # Workers tell once a second what they have counted.
-        time.sleep(1.2 if "workers" in settings(events) else 0)
-        # On a busy machine a state owner may take more than 50 ms for so many at once; workers let them pass then.
-        failed_open = admitted(gateway, "fail_open") if "workers" in settings(events) else 0
-        assert admitted(gateway, "grace") + failed_open == PRODUCERS
+        assert admitted(gateway, "grace") == PRODUCERS
         assert tokens(gateway) == RATE, "nothing was charged"
         assert len(graces(gateway)) == 1
         assert 3_500 < gateway.metrics().value("pidgate_grace_left_seconds") <= 3_600

@@ -137,10 +137,9 @@ def test_asking_for_it_does_not_make_it(broker: Cluster, topic_name: TopicName) 
     delete(broker, missing)
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_its_id_is_known_soon_after_it_was_made(broker: Cluster, topic_name: TopicName, workers: int) -> None:
+def test_its_id_is_known_soon_after_it_was_made(broker: Cluster, topic_name: TopicName) -> None:
     name = topic_name("__made-later")
-    settings = {"events": {"enabled": True, "topic": name, "replication_factor": 1}, "workers": workers}
+    settings = {"events": {"enabled": True, "topic": name, "replication_factor": 1}}
     with GatewayProcess(broker.bootstrap_servers(), settings=settings) as running:
         topic = eventually(lambda: listed(broker.bootstrap_servers(), 12).get(name), within_s=20)
         body = {"topics": [{"topic_id": UUID(topic["topic_id"]), "partitions": [{"partition": 0}]}]}

@@ -51,8 +51,8 @@ def batch_of(value_bytes: int) -> RecordBatch:
 
 
 @contextmanager
-def gateway_before(cluster: Cluster, workers: int = 1) -> Iterator[GatewayProcess]:
-    with GatewayProcess(cluster.bootstrap_servers(), quotas=QUOTAS, settings={"workers": workers}) as gateway:
+def gateway_before(cluster: Cluster) -> Iterator[GatewayProcess]:
+    with GatewayProcess(cluster.bootstrap_servers(), quotas=QUOTAS) as gateway:
         yield gateway
         assert gateway.stop() == 0
 
@@ -129,12 +129,12 @@ class Producer:
         self.connection = self._connected()
 
 
-def play(cluster: Cluster, topic: str, schedules: int, workers: int, sizes: Sequence[int] = SIZES) -> None:
+def play(cluster: Cluster, topic: str, schedules: int, sizes: Sequence[int] = SIZES) -> None:
     create_topic(cluster.bootstrap_servers(), topic, schedules, config=LARGEST)
     expected = []
-    with gateway_before(cluster, workers) as gateway:
+    with gateway_before(cluster) as gateway:
         for schedule in range(schedules):
-            random = Random(f"{workers}/{schedule}")
+            random = Random(f"1/{schedule}")
             with closing(Producer(gateway, topic, schedule, random)) as producer:
                 for _ in range(3):
                     producer.send(SMALL)
@@ -151,17 +151,13 @@ def topic(topic_name: Callable[[str], str]) -> str:
     return topic_name("large")
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_nothing_is_lost_or_doubled_wherever_a_request_breaks_off(
-    cluster: Cluster, topic: str, workers: int
-) -> None:
-    play(cluster, topic, 6, workers)
+def test_nothing_is_lost_or_doubled_wherever_a_request_breaks_off(cluster: Cluster, topic: str) -> None:
+    play(cluster, topic, 6)
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("workers", [1, 2])
-def test_sixty_times(cluster: Cluster, topic: str, workers: int) -> None:
-    play(cluster, topic, 60, workers, (*SIZES, 20 * MB))
+def test_sixty_times(cluster: Cluster, topic: str) -> None:
+    play(cluster, topic, 60, (*SIZES, 20 * MB))
 
 
 def test_half_a_request_has_left_and_takes_no_memory(cluster: Cluster, topic: str) -> None:

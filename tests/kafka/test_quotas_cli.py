@@ -34,7 +34,7 @@ REFUSED: Final = [NOT_ENOUGH_REPLICAS]
 
 
 def gateway_of(
-    cluster: Cluster, topic: str, quotas: dict[str, Any], *, gateway_id: str = "gw-0", workers: int = 1
+    cluster: Cluster, topic: str, quotas: dict[str, Any], *, gateway_id: str = "gw-0"
 ) -> GatewayProcess:
     """Keeps quotas in a topic of its own, and may be told."""
     gateway = GatewayProcess(
@@ -42,7 +42,6 @@ def gateway_of(
         quotas={**quotas, "runtime_changes": {"topic": f"{topic}-quotas"}},
         settings={
             "gateway_id": gateway_id,
-            "workers": workers,
             "events": {"topic": f"{topic}-events", "partitions": 3},
         },
     )
@@ -132,12 +131,9 @@ class Someone:
             producer.close()
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_every_command_does_what_it_says(
-    cluster: Cluster, topic_name: Callable[[str], str], workers: int
-) -> None:
+def test_every_command_does_what_it_says(cluster: Cluster, topic_name: Callable[[str], str]) -> None:
     topic = create_topic(cluster.bootstrap_servers(), topic_name("commands"))
-    with gateway_of(cluster, topic, quotas_of(2), workers=workers) as gateway:
+    with gateway_of(cluster, topic, quotas_of(2)) as gateway:
         asyncio.run(commands(gateway, topic))
         assert gateway.stop() == 0
 
@@ -251,7 +247,6 @@ def fleet_of_three(
 ) -> Iterator[list[GatewayProcess]]:
     gateways = [gateway_of(cluster, topic, quotas, gateway_id=f"gw-{number}") for number in range(3)]
     gateways[1].config.update(more)
-    gateways[2].config["workers"] = 2
     with ExitStack() as stack:
         for gateway in gateways:
             stack.callback(gateway.__exit__, None, None, None)

@@ -18,7 +18,6 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.support.workers import wait_for_workers
 
 from pidgate.gateway.clock import wall_ms
 from pidgate.load.connection import connect
@@ -41,23 +40,20 @@ pytestmark = pytest.mark.kafka
 
 LONG_WINDOW = "365d"
 """So that tokens do not grow while a test looks at them."""
-ONE_OR_TWO = pytest.mark.parametrize("workers", [1, 2])
-ONE_OR_TWO_BY_THEN = pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.faults)])
 """Two of them take long, in `make faults`."""
 
 
 @contextmanager
 def gateway_of(
-    cluster: Cluster, rate: int, *, workers: int = 1, mode: str = "enforce", **more: Any
+    cluster: Cluster, rate: int, *, mode: str = "enforce", **more: Any
 ) -> Iterator[GatewayProcess]:
     quotas = {
         "mode": mode,
         "default": {"producer_ids_rate": rate},
         "producer_ids": {"window": LONG_WINDOW, "max_throttle": "500ms"},
     }
-    settings = {"workers": workers, **more}
+    settings = {**more}
     with GatewayProcess(cluster.bootstrap_servers(), quotas=quotas, settings=settings) as gateway:
-        wait_for_workers(gateway)
         yield gateway
 
 
@@ -132,10 +128,9 @@ async def refusal_messages(gateway: GatewayProcess, topic: str, producers: int) 
 # ---- what holds, and how soon --------------------------------------------------------------------------
 
 
-@ONE_OR_TWO
 @pytest.mark.parametrize("cause", ["signal", "file"])
 def test_a_refused_user_is_admitted_after_a_raise(
-    cluster: Cluster, topic: str, workers: int, cause: str, record_property: Callable[[str, object], None]
+    cluster: Cluster, topic: str, cause: str, record_property: Callable[[str, object], None]
 ) -> None:
     async def scenario(gateway: GatewayProcess) -> None:
         assert await admitted_of(gateway, topic, 6) == 6
@@ -158,20 +153,19 @@ def test_a_refused_user_is_admitted_after_a_raise(
         assert line["changed"] == ["quotas.default.producer_ids_rate: 5 -> 1,000,000,000"]
         in_force_s = logged_at_s(line) - written_s
         print(
-            f"workers {workers}, {cause}: in force after {in_force_s:.3f} s, all acknowledged after "
+            f"{cause}: in force after {in_force_s:.3f} s, all acknowledged after "
             f"{acknowledged_s - written_s:.3f} s"
         )
         record_property("in_force_s", in_force_s)
         assert in_force_s < (1.0 if cause == "signal" else 4.0)
 
-    with gateway_of(cluster, 5, workers=workers) as gateway:
+    with gateway_of(cluster, 5) as gateway:
         asyncio.run(scenario(gateway))
         assert gateway.metrics().value("pidgate_config_last_reload_successful") == 1
 
 
-@ONE_OR_TWO
-def test_tokens_keep_their_fraction(cluster: Cluster, topic: str, workers: int) -> None:
-    with gateway_of(cluster, 100, workers=workers) as gateway:
+def test_tokens_keep_their_fraction(cluster: Cluster, topic: str) -> None:
+    with gateway_of(cluster, 100) as gateway:
         assert asyncio.run(admitted_of(gateway, topic, 37)) == 37
         # A year's window: within a test nothing comes back that could be seen.
         assert tokens(gateway) == pytest.approx(63, abs=0.001)
@@ -182,13 +176,12 @@ def test_tokens_keep_their_fraction(cluster: Cluster, topic: str, workers: int) 
             assert tokens(gateway) == pytest.approx(expected, abs=0.001)
 
 
-@ONE_OR_TWO
-def test_a_bad_file_changes_nothing_and_says_so(cluster: Cluster, topic: str, workers: int) -> None:
-    with gateway_of(cluster, 5, workers=workers) as gateway:
+def test_a_bad_file_changes_nothing_and_says_so(cluster: Cluster, topic: str) -> None:
+    with gateway_of(cluster, 5) as gateway:
         assert asyncio.run(admitted_of(gateway, topic, 8)) == 6
         before = gateway.metrics()
         good = file_of(gateway).read_text()
-        write(gateway, good.replace("producer_ids_rate: 5", "producer_ids_rate: -5") + "worker: 3\n")
+        write(gateway, good.replace("producer_ids_rate: 5", "producer_ids_rate: -5") + "workers: 3\n")
         gateway.signal(signal.SIGHUP)
         until(lambda: reloads(gateway, "refused") == 1)
 
@@ -198,9 +191,9 @@ def test_a_bad_file_changes_nothing_and_says_so(cluster: Cluster, topic: str, wo
         assert after.value(when) == before.value(when)
         assert tokens(gateway) == pytest.approx(-1, abs=0.001)
         problems = {line["key"]: line for line in gateway.log_events("config_problem")}
-        assert set(problems) == {"quotas.default.producer_ids_rate", "worker"}
-        assert re.search(r"pidgate\.yaml:\d+$", problems["worker"]["where"])
-        assert "did you mean workers?" in problems["worker"]["text"]
+        assert set(problems) == {"quotas.default.producer_ids_rate", "workers"}
+        assert re.search(r"pidgate\.yaml:\d+$", problems["workers"]["where"])
+        assert "run several gateways" in problems["workers"]["text"]
         [refused] = gateway.log_events("config_refused")
         assert (refused["problems"], refused["level"]) == (2, "error")
         assert asyncio.run(admitted_of(gateway, topic, 2)) == 0
@@ -209,12 +202,9 @@ def test_a_bad_file_changes_nothing_and_says_so(cluster: Cluster, topic: str, wo
         until(lambda: gateway.metrics().value("pidgate_config_last_reload_successful") == 1)
 
 
-@ONE_OR_TWO_BY_THEN
-def test_what_needs_a_restart_is_named_while_the_quotas_hold(
-    cluster: Cluster, topic: str, workers: int
-) -> None:
-    with gateway_of(cluster, 2, workers=workers) as gateway:
-        gateway.config["workers"] = workers + 1
+def test_what_needs_a_restart_is_named_while_the_quotas_hold(cluster: Cluster, topic: str) -> None:
+    with gateway_of(cluster, 2) as gateway:
+        gateway.config["drain_timeout"] = "9s"
         rewrite(gateway, default={"producer_ids_rate": 20}, producer_ids={"window": "10d"})
         until(lambda: reloads(gateway) == 1)
 
@@ -226,15 +216,13 @@ def test_what_needs_a_restart_is_named_while_the_quotas_hold(
         }
         assert named == {
             ("quotas.producer_ids.window", "365d", "10d"),
-            ("workers", str(workers), str(workers + 1)),
+            ("drain_timeout", "10s", "9s"),
         }
 
 
-@ONE_OR_TWO_BY_THEN
-def test_who_begins_to_be_enforced_is_told(cluster: Cluster, topic: str, workers: int) -> None:
-    with gateway_of(cluster, 4, workers=workers, mode="observe") as gateway:
+def test_who_begins_to_be_enforced_is_told(cluster: Cluster, topic: str) -> None:
+    with gateway_of(cluster, 4, mode="observe") as gateway:
         assert asyncio.run(admitted_of(gateway, topic, 12)) == 12
-        # Workers tell of themselves once a second.
         until(lambda: gateway.metrics().value("pidgate_producer_ids_would_refuse_total") == 7)
         rewrite(gateway, mode="enforce")
         until(lambda: reloads(gateway) == 1)
@@ -247,10 +235,9 @@ def test_who_begins_to_be_enforced_is_told(cluster: Cluster, topic: str, workers
 # ---- nothing is lost -----------------------------------------------------------------------------------
 
 
-@ONE_OR_TWO_BY_THEN
-def test_observing_and_enforcing_by_reload_loses_nothing(cluster: Cluster, topic: str, workers: int) -> None:
+def test_observing_and_enforcing_by_reload_loses_nothing(cluster: Cluster, topic: str) -> None:
     """Producers with five batches in flight on each of three partitions, refused, observed, refused, raised."""
-    with gateway_of(cluster, 1, workers=workers) as gateway, ExitStack() as running:
+    with gateway_of(cluster, 1) as gateway, ExitStack() as running:
         clients = [
             running.enter_context(
                 ClientProcess.produce(
@@ -278,88 +265,23 @@ def test_observing_and_enforcing_by_reload_loses_nothing(cluster: Cluster, topic
 
     verdict = check(journals, read_log(cluster.bootstrap_servers(), topic), only_ours=True)
     raise_if_bad(verdict)
-    print(f"workers {workers}: {refused:.0f} requests refused; {verdict.summary()}")
+    print(f"{refused:.0f} requests refused; {verdict.summary()}")
     assert verdict.acknowledged == 5 * 900
 
 
 # ---- processes that are started again ------------------------------------------------------------------
 
 
-@pytest.mark.faults
-def test_a_worker_that_is_started_again_has_the_quotas_of_now(cluster: Cluster, topic: str) -> None:
-    with gateway_of(cluster, 5, workers=2) as gateway:
-        rewrite(gateway, default={"producer_ids_rate": 3}, help_url="https://wiki.example/quota")
-        gateway.signal(signal.SIGHUP)
-        until(lambda: reloads(gateway) == 1)
-        for role in ("worker 1", "worker 2"):
-            killed = process_of(gateway, role)
-            os.kill(killed, signal.SIGKILL)
-            until(lambda role=role, killed=killed: process_of(gateway, role) != killed)  # type: ignore[misc]
-        until(lambda: len(gateway.log_events("worker_connected")) == 4)
-        until(lambda: gateway.status("/readyz") == 200)
-
-        assert asyncio.run(admitted_of(gateway, topic, 10)) == 4
-        for said in asyncio.run(refusal_messages(gateway, topic, 8)):
-            assert "(3 per 365d)" in said
-            assert said.endswith("see https://wiki.example/quota")
-
-
-@pytest.mark.faults
-@pytest.mark.parametrize("bad_since", [False, True])
-def test_a_state_owner_that_is_started_again_has_the_quotas_of_now(
-    cluster: Cluster, topic: str, bad_since: bool
-) -> None:
-    """Also when the file has become a bad one since: what was in force stays in force."""
-    with gateway_of(cluster, 5, workers=2) as gateway:
-        rewrite(gateway, default={"producer_ids_rate": 12})
-        gateway.signal(signal.SIGHUP)
-        until(lambda: reloads(gateway) == 1)
-        if bad_since:
-            write(gateway, "nonsense")
-        killed = process_of(gateway, "state_owner")
-        os.kill(killed, signal.SIGKILL)
-        until(lambda: process_of(gateway, "state_owner") != killed)
-        until(lambda: len(gateway.log_events("worker_connected")) == 4)
-        until(lambda: gateway.status("/readyz") == 200)
-
-        # It remembers nothing here (no topic, no state directory): the bucket is full.
-        assert asyncio.run(admitted_of(gateway, topic, 20)) == 13
-        if bad_since:
-            until(lambda: gateway.metrics().value("pidgate_config_last_reload_successful") == 0)
-            assert len(gateway.log_events("config_refused")) >= 1
-        rewrite(gateway, default={"producer_ids_rate": 40})
-        gateway.signal(signal.SIGHUP)
-        until(lambda: reloads(gateway) == 1)
-        # The debt of one token stays: at 40 a year it is not paid while we look.
-        assert asyncio.run(admitted_of(gateway, topic, 1)) == 0
-
-
-@pytest.mark.faults
-def test_a_change_while_the_state_owner_is_gone_is_found_when_it_comes(cluster: Cluster, topic: str) -> None:
-    with gateway_of(cluster, 5, workers=2) as gateway:
-        killed = process_of(gateway, "state_owner")
-        os.kill(killed, signal.SIGKILL)
-        rewrite(gateway, default={"producer_ids_rate": 9})
-        gateway.signal(signal.SIGHUP)
-        until(lambda: process_of(gateway, "state_owner") != killed)
-        until(lambda: gateway.status("/readyz") == 200)
-        until(lambda: reloads(gateway) == 1)
-        until(lambda: len(gateway.log_events("worker_connected")) == 4)
-        assert asyncio.run(admitted_of(gateway, topic, 15)) == 10
-
-
 # ---- signals -------------------------------------------------------------------------------------------
 
 
-@ONE_OR_TWO_BY_THEN
-def test_many_signals_at_any_moment_end_nobody(cluster: Cluster, topic: str, workers: int) -> None:
-    with gateway_of(cluster, 5, workers=workers) as gateway:
+def test_many_signals_at_any_moment_end_nobody(cluster: Cluster, topic: str) -> None:
+    with gateway_of(cluster, 5) as gateway:
         for _ in range(50):
             gateway.signal(signal.SIGHUP)
             time.sleep(0.01)
         until(lambda: reloads(gateway, "unchanged") >= 1)
         assert gateway.is_alive
-        assert len(gateway.log_events("process_ended")) == 0
         assert asyncio.run(admitted_of(gateway, topic, 8)) == 6
         assert gateway.stop() == 0
 

@@ -218,17 +218,13 @@ def test_the_quota_is_that_of_the_certificates_user(
 @pytest.mark.nightly
 @pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("protocol", [PLAINTEXT, SSL])
-@pytest.mark.parametrize("workers", [1, 2])
 def test_one_side_alone(
     tls_cluster: Cluster, authority: Authority, gateway_pair: Pair, topic_name: TopicName, client: str, protocol: str,
-    workers: int,
 ) -> None:  # fmt: skip
     topic = topic_name("tls")
     create_topic(tls_cluster.bootstrap_servers(), topic)
     listener = files(gateway_pair) if protocol == PLAINTEXT else None
-    with gateway_before(
-        tls_cluster, protocol, authority, gateway_pair, listener=listener, workers=workers
-    ) as gateway:
+    with gateway_before(tls_cluster, protocol, authority, gateway_pair, listener=listener) as gateway:
         of_client = authority if protocol == PLAINTEXT else None
         round_trip(client, gateway.bootstrap_servers, of_client, None, topic)
 
@@ -326,14 +322,13 @@ def test_brokers_that_refuse_the_gateway_are_named_with_the_remedy(
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("workers", [1, 2])
 def test_certificates_rotated_under_load_cost_no_connection(
-    tls_cluster: Cluster, authority: Authority, topic_name: TopicName, workers: int
+    tls_cluster: Cluster, authority: Authority, topic_name: TopicName
 ) -> None:
     pair = authority.issue("rotating")
     topic = topic_name("rotated")
     create_topic(tls_cluster.bootstrap_servers(), topic)
-    with gateway_before(tls_cluster, SSL, authority, pair, listener=files(pair), workers=workers) as gateway:
+    with gateway_before(tls_cluster, SSL, authority, pair, listener=files(pair)) as gateway:
         errors = list[KafkaError]()
         config = confluent(gateway.bootstrap_servers, authority, None)
         producer = Producer({**config, "enable.idempotence": True, "error_cb": errors.append, "linger.ms": 1})
@@ -357,8 +352,8 @@ def test_certificates_rotated_under_load_cost_no_connection(
         assert producer.flush(20) == 0
         assert errors == []
         renewed = gateway.log_events("tls_renewed")
-        # Listener and brokers' side, in each worker.
-        assert len(renewed) == 3 * 2 * workers
+        # Listener and brokers' side.
+        assert len(renewed) == 3 * 2
         metrics = gateway.metrics()
         # librdkafka itself leaves the port where it bootstrapped.
         by_client = metrics.value("pidgate_connections_closed_total", cause="client")
