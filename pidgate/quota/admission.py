@@ -110,8 +110,8 @@ class Admission:
         if self._known(session, batches, self._slice_key(now_ms, transactional), now_ms):
             return FORWARD
         first = lowest_of_each_partition(batches)
-        held = {batch[0] for batch in first if self._is_held(session.user, batch, now_ms)}
-        if held:
+        if session.user in self.held_beginnings.users:
+            held = {batch[0] for batch in first if self._is_held(session.user, batch, now_ms)}
             self.sticky.beginnings_noted(session.user, held, now_ms)
         looked = [(batch, self._look(session, batch, now_ms)) for batch in first]
         for producer_id in {batch[0] for batch in first}:
@@ -156,7 +156,8 @@ class Admission:
         return look
 
     def _is_held(self, user: User, batch: ProducerBatch, now_ms: int) -> bool:
-        return self.held_beginnings.has(user, batch[0], batch[3], batch[4], now_ms)
+        held = self.held_beginnings
+        return user in held.users and held.has(user, batch[0], batch[3], batch[4], now_ms)
 
     def _known(
         self, session: Session, batches: Collection[ProducerBatch], slice_key: int, now_ms: int

@@ -31,7 +31,7 @@ FORGOTTEN_AT_ONCE: Final = 1_000
 _ANY: Final = b""
 
 
-class _OfUser:
+class OfUser:
     """The entries of one user: until when each one lasts, by producer id and partition, the oldest id first."""
 
     __slots__ = ("count", "ids", "overfull_until_ms")
@@ -45,11 +45,12 @@ class _OfUser:
 class HeldBeginnings:
     """The entries. A topic id whose name is unknown in `topics` stands for every topic."""
 
-    __slots__ = ("_count", "_topics", "_users")
+    __slots__ = ("_count", "_topics", "users")
 
     def __init__(self, topics: TopicNames) -> None:
         self._topics = topics
-        self._users: dict[User, _OfUser] = {}
+        self.users: dict[User, OfUser] = {}
+        """Public for the hot path: of any other user nothing is held."""
         self._count = 0
 
     def __len__(self) -> int:
@@ -60,14 +61,14 @@ class HeldBeginnings:
         until_ms = now_ms + WATCH_MS
         for producer_id, _, base_sequence, topic, partition in batches:
             if base_sequence == 0:
-                of_user = self._users.get(user)
+                of_user = self.users.get(user)
                 if of_user is None:
-                    of_user = self._users[user] = _OfUser()
+                    of_user = self.users[user] = OfUser()
                 canonical = self._topics.canonical(topic)
                 key = (_ANY if _is_unresolved(canonical) else canonical, partition)
                 self._enter(of_user, producer_id, key, until_ms)
 
-    def _enter(self, of_user: _OfUser, producer_id: int, key: PartitionKey, until_ms: int) -> None:
+    def _enter(self, of_user: OfUser, producer_id: int, key: PartitionKey, until_ms: int) -> None:
         held = of_user.ids.get(producer_id)
         if held is None or key not in held:
             if of_user.count >= MOST_HELD_OF_USER or self._count >= MOST_HELD:
@@ -84,7 +85,7 @@ class HeldBeginnings:
 
     def has(self, user: User, producer_id: int, topic: bytes, partition: int, now_ms: int) -> bool:
         """Return whether the id's beginning in this partition was held a short while ago."""
-        of_user = self._users.get(user)
+        of_user = self.users.get(user)
         if of_user is None:
             return False
         if now_ms < of_user.overfull_until_ms:
@@ -101,7 +102,7 @@ class HeldBeginnings:
         self, user: User, producer_id: int, topics: list[bytes], partitions: list[list[int]], now_ms: int
     ) -> bool:
         """Return whether one in these partitions, by topic, was held. Hot: mostly the user has no entry."""
-        if user not in self._users:
+        if user not in self.users:
             return False
         for at, topic in enumerate(topics):
             for partition in partitions[at]:
@@ -111,7 +112,7 @@ class HeldBeginnings:
 
     def sweep(self, now_ms: int) -> None:
         """Forget the expired entries of each user's oldest ids."""
-        for user, of_user in list(self._users.items()):
+        for user, of_user in list(self.users.items()):
             for producer_id, held in list(islice(of_user.ids.items(), FORGOTTEN_AT_ONCE)):
                 if max(held.values()) > now_ms:
                     break
@@ -119,7 +120,7 @@ class HeldBeginnings:
                 of_user.count -= len(held)
                 self._count -= len(held)
             if not of_user.ids and now_ms >= of_user.overfull_until_ms:
-                del self._users[user]
+                del self.users[user]
 
 
 def _is_unresolved(topic: bytes) -> bool:

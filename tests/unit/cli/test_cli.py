@@ -126,7 +126,6 @@ def test_check_says_what_outlives_a_restart(tmp_path: Path) -> None:
 own_client: {sasl: {mechanism: PLAIN, username: gw, password_file: /run/secrets/gw}}
 events: {retention: 3d}
 state_dir: /var/lib/pidgate
-workers: 2
 """
     alone = """\
 quotas: {mode: enforce, producer_ids: {cold_start: enforce}}
@@ -136,7 +135,6 @@ events: {enabled: false}
 
     assert [(done.returncode, done.stderr) for done in said] == [(0, "")] * 2
     for line in (
-        "2 worker processes share the ports and one quota.",
         "Every decision is an event on the topic __pidgate_events, kept for 3d, written as gw (PLAIN).",
         "The state is also kept in the directory /var/lib/pidgate.",
         "After a cold start unseen ids are let in uncharged for 1h, 10 times a user's rate at most.",

@@ -156,10 +156,10 @@ HELD_BY: Final[dict[str, tuple[str, ...]]] = {
     "The admin address: with a token": (
         "tests/unit/gateway/admin/test_admin_quotas.py::test_a_mutant_that_asks_for_no_token_is_noticed",
     ),
-    "Only what is gone opens the way: new transactional ids have the same ceiling": (
+    "An error in the quota opens little: New transactional ids have the same ceiling": (
         f"{_QUOTA}fail_open.py::test_a_mutant_that_leaves_them_out_is_noticed",
     ),
-    "Only what is gone opens the way: InitProducerId too": (
+    "An error in the quota opens little: InitProducerId too": (
         f"{_PROXY}refuse_init.py::test_where_the_quota_fails_it_passes_below_the_ceiling",
     ),
     # docs/rules.md

@@ -274,17 +274,17 @@ log: {format: xml}
             "f.yaml:2: quotas.bytes.samples: 1 is out of range; write a number above or equal to 2",
         ),
         (
-            CLUSTER + "workers: 2\nlisteners: [{bind: 127.0.0.1:0, advertise: localhost}]",
-            "f.yaml:3: listeners[0].bind: has port 0, and each worker would get another one; "
-            "write the port, or leave out workers",
+            CLUSTER + "workers: 2",
+            "f.yaml:2: workers: is not a key: a gateway is one process; for more cores run several gateways of the "
+            "fleet with the same file, and remove this key",
         ),
         (
             CLUSTER + "limits: {frame: 100MB, buffered_total: 1MiB}",
             "f.yaml:2: limits.buffered_total: is below one frame; write 100MB or more, or lower limits.frame",
         ),
         (
-            CLUSTER + "wrokers: 2",
-            "f.yaml:2: wrokers: is not a known key; did you mean workers?",
+            CLUSTER + "sate_dir: /x",
+            "f.yaml:2: sate_dir: is not a known key; did you mean state_dir?",
         ),
         (
             "admin: {}\nadmin: {}",

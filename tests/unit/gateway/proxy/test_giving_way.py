@@ -82,7 +82,8 @@ def still_open(scene: Scene, *clients: Client) -> list[bool]:
     """Have all connections be taken, for longer than anybody is left undisturbed; return who keeps its place."""
     scene.shared.connection_quotas.limits = ConnectionLimits(1, 1_000, 100, 100)
     scene.time_ms += UNDISTURBED_MS
-    scene.shared.connection_quotas.pause_ms(scene.time_ms)
+    for _ in clients:
+        scene.shared.connection_quotas.pause_ms(scene.time_ms)
     return [client.is_open for client in clients]
 
 

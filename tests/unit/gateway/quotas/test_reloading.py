@@ -59,7 +59,6 @@ quotas:
   default_client: {consumer_byte_rate: 80MB}
   runtime_changes: {allow: false, on_conflict: file_wins, topic: __other_quotas}
 limits: {frame: 10MiB, idle: 1m}
-workers: 2
 events: {topic: __other, retention: 1d}
 state_dir: /tmp/other
 admin: {bind: 127.0.0.1:9991, writable: true, token_file: /run/hunter3}
@@ -67,6 +66,8 @@ drain_timeout: 1s
 log: {level: debug}
 """
 RELOADABLE = {
+    "quotas.bytes.samples",
+    "quotas.bytes.sample",
     "quotas.mode",
     "quotas.producer_ids.burst",
     "quotas.producer_ids.transactional",
@@ -110,11 +111,8 @@ UNTIL_RESTART = {
     "quotas.producer_ids.grace",
     "quotas.producer_ids.max_live_ids",
     "quotas.runtime_changes.topic",
-    "quotas.bytes.samples",
-    "quotas.bytes.sample",
     "limits.frame",
     "limits.idle",
-    "workers",
     "events.topic",
     "events.retention",
     "state_dir",
@@ -384,12 +382,12 @@ def test_a_file_that_is_gone_is_said_once(tmp_path: Path) -> None:
 def test_all_problems_of_a_file_are_told(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with scene(tmp_path, ENFORCING) as the:
-            the.rewrite(CLUSTER + "quotas:\n  mode: no\n  help: x\nworkers: many\n")
+            the.rewrite(CLUSTER + "quotas:\n  mode: no\n  help: x\nstate_dir: 7\n")
             await until(lambda: the.reloading.results["refused"])
             assert [line["key"] for line in the.logged("config_problem")] == [
                 "quotas.mode",
                 "quotas.help",
-                "workers",
+                "state_dir",
             ]
 
     run(scenario)
@@ -399,14 +397,14 @@ def test_quotas_hold_while_what_needs_a_restart_is_named(tmp_path: Path) -> None
     async def scenario() -> None:
         async with scene(tmp_path, ENFORCING) as the:
             changed = RAISED.replace("quotas: {", "quotas: {producer_ids: {window: 2h}, ")
-            the.rewrite(changed + "workers: 3\n")
+            the.rewrite(changed + "drain_timeout: 9s\n")
             await until(lambda: the.reloading.results["applied"])
 
             quotas = the.quotas.in_force.quotas
             assert quotas.default.producer_ids_rate_milli == 40_000
             assert quotas.producer_ids.window_ms == 3_600_000
             named = {(line["key"], line["running"], line["in_file"]) for line in the.logged(RESTART)}
-            assert named == {("quotas.producer_ids.window", "1h", "2h"), ("workers", "1", "3")}
+            assert named == {("quotas.producer_ids.window", "1h", "2h"), ("drain_timeout", "25s", "9s")}
             assert the.metric("config_restart_needed") == 2
             assert the.metric("config_last_reload_successful") == 1
 
