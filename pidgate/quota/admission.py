@@ -32,7 +32,6 @@ from pidgate.quota.sticky_entries import RefusedId
 from pidgate.quota.users import GaveUp
 from pidgate.quota.verdicts import (
     FORWARD,
-    MOST_IDS_PER_REQUEST,
     SHORTEST_THROTTLE_MS,
     Close,
     Decision,
@@ -73,7 +72,6 @@ class Admission:
         self.sticky = sticky or StickyRefusals(quotas.producer_ids.sticky_entries)
         self.owners = ProducerIdOwners()
         self.held_beginnings: HeldBeginnings | None = None
-        self.ids_per_request = MOST_IDS_PER_REQUEST
         local = state or ProducerIdQuota(quotas, seed_source, now_ms)
         self.access = StateAccess(
             quotas, remote or local, local if remote is None else None, now_ms, on_failure

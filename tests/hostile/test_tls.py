@@ -17,7 +17,6 @@ from tools.sandbox.kafka import Cluster
 pytestmark = pytest.mark.kafka
 
 CONNECTIONS = 600
-HANDSHAKES = 100
 HELLO = bytes.fromhex("16030102000100 01fc0303")
 """The beginning of a ClientHello of 512 bytes."""
 
@@ -40,10 +39,7 @@ def garbage(number: int) -> bytes:
 
 @pytest.fixture(scope="module", params=[1, pytest.param(2, marks=pytest.mark.nightly)])
 def tls_site(sasl_cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Site]:
-    limits = {"tls_handshakes": HANDSHAKES, "tls_handshake_time": "5s"}
-    with running_site(
-        sasl_cluster, Place(workers=request.param, tls=True), settings={"limits": limits}
-    ) as site:
+    with running_site(sasl_cluster, Place(workers=request.param, tls=True)) as site:
         yield site
 
 
@@ -64,7 +60,7 @@ def test_handshakes_that_never_end_keep_nobody_out(tls_site: Site, first: Callab
         assert time.monotonic() - began_s < 15
     metrics = tls_site.gateway.metrics()
     assert metrics.value("pidgate_connections_closed_total", cause="error") == 0
-    if first is nothing:
+    if first is nothing and tls_site.place.workers == 1:  # 500 handshakes may be in progress in each process
         assert metrics.value("pidgate_connections_limited_total", limit="handshake") > 0
 
 

@@ -318,36 +318,21 @@ class QuotasSettings(Section):
 
 
 class LimitsSettings(Section):
-    """Bounds that protect the gateway itself."""
+    """Bounds that depend on the machine or the cluster; gateway/bounds.py has the others."""
 
     # 100 MiB is the brokers' socket.request.max.bytes.
     frame_bytes: SizeBytes = Field(default=100 * 2**20, alias="frame")
-    # Brokers take no more before a login (sasl.server.max.receive.size).
-    frame_before_auth_bytes: SizeBytes = Field(default=512 * 2**10, alias="frame_before_auth")
     buffered_total_bytes: SizeBytes = Field(default=512 * 2**20, alias="buffered_total")
     # Brokers close after connections.max.idle.ms, 10 minutes.
     idle_ms: PositiveDurationMs = Field(default=_TEN_MINUTES_MS, alias="idle")
-    connect_timeout_ms: PositiveDurationMs = Field(default=10_000, alias="connect_timeout")
-    # Clients give a request up after 30 s (Java), librdkafka after 60 s.
-    frame_time_ms: PositiveDurationMs = Field(default=60_000, alias="frame_time")
-    # A login is two or three round trips to a broker.
-    login_time_ms: PositiveDurationMs = Field(default=30_000, alias="login_time")
     # None: half of the open files that the process may have, since a client takes two.
     connections: int | None = Field(default=None, ge=1)
-    # Accepting and dialling so many takes about half of a core.
-    connections_rate: int = Field(default=1_000, ge=1)
     # None: half of `connections`, so that no user takes all.
     connections_per_user: int | None = Field(default=None, ge=1)
     # A fleet of 5,000 is in after 15 s; a crash loop comes no faster.
     connections_rate_per_user: int = Field(default=200, ge=1)
-    # A client has one id, and two around the end of an epoch.
-    producer_ids_per_request: int = Field(default=8, ge=2, le=1_000)
     # Off: behind a NAT all clients have one address.
     connections_per_address: int | None = Field(default=None, ge=1)
-    # Clients give the set-up of a connection up after 10 s (Java's socket.connection.setup.timeout.ms).
-    tls_handshake_time_ms: PositiveDurationMs = Field(default=10_000, alias="tls_handshake_time")
-    # Under way in a process: a fleet that comes back has about as many, over a slow network.
-    tls_handshakes: int = Field(default=500, ge=1)
 
 
 class AdminSettings(Section):

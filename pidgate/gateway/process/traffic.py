@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
+from pidgate.gateway.bounds import Bounds
 from pidgate.gateway.clock import monotonic_ms
 from pidgate.gateway.cluster.gateway_topics import GatewayTopics
 from pidgate.gateway.cluster.nodes import Nodes
@@ -82,11 +83,10 @@ class Traffic:
         self._settings = settings
         self._admission = admission = Admission(quotas, outside.seed, now_ms, state=state, remote=remote)
         admission.held_beginnings = held_beginnings
-        admission.ids_per_request = settings.limits.producer_ids_per_request
         admission.access.fail_open.processes = settings.workers
         self.counters = counters = Counters()
         self._recorder = recorder
-        limits = settings.limits
+        limits, self._bounds = settings.limits, (bounds := outside.bounds)
         self.nodes = Nodes(settings.cluster.bootstrap_servers)
         self.nodes.on_new_node = self._node_learnt
         self.nodes.on_address = self._node_found
@@ -102,15 +102,14 @@ class Traffic:
             counters=counters,
             budget=self._budget,
             frame_limit_bytes=limits.frame_bytes,
-            connect_timeout_ms=limits.connect_timeout_ms,
-            frame_before_auth_bytes=limits.frame_before_auth_bytes,
+            connect_timeout_ms=bounds.connect_timeout_ms,
             gateway_topics=GatewayTopics(
                 [settings.events.topic, settings.quotas.runtime_changes.topic]
                 if settings.events.enabled
                 else []
             ),
             byte_quota=self.byte_quota,
-            connection_limits=_connection_limits(limits, settings.workers),
+            connection_limits=_connection_limits(limits, bounds, settings.workers),
             upstream_tls=upstream_tls,
             upstream_identity=identity_of(settings, outside.nonce, brokers, monotonic_ms(loop)),
             sends_proxy_header=settings.cluster.proxy_protocol,
@@ -135,7 +134,7 @@ class Traffic:
                 outside.bind,
                 shares_ports=worker > 0,
                 tls=tls,
-                tls_handshake_ms=limits.tls_handshake_time_ms,
+                tls_handshake_ms=bounds.tls_handshake_ms,
             )
             for listener, tls in zip(settings.listeners, tls_of, strict=True)
         ]
@@ -143,7 +142,7 @@ class Traffic:
         authentication = self.shared.authentication
         self.probe = Probe(
             self.nodes,
-            limits.connect_timeout_ms,
+            bounds.connect_timeout_ms,
             self.shared.gateway_topics,
             authentication,
             upstream_tls,
@@ -339,8 +338,8 @@ class Traffic:
     async def _check_connections(self, now_ms: int) -> None:
         self.counters.buffered_bytes = self._budget.used_bytes
         self.counters.tasks = self._tasks()
-        settings = self._settings.limits
-        limits = AgeLimits(settings.idle_ms, settings.frame_time_ms, settings.login_time_ms)
+        bounds = self._bounds
+        limits = AgeLimits(self._settings.limits.idle_ms, bounds.frame_time_ms, bounds.login_time_ms)
         self.shared.connection_quotas.sweep(now_ms)
         muted = 0
         for number, channel in enumerate(list(self.shared.channels), 1):
@@ -360,14 +359,14 @@ def _own_questions(
     settings: Settings, outside: Outside, nodes: Nodes, tls: LiveContext | None
 ) -> OwnQuestions | None:
     """Return who asks brokers with the gateway's own credentials; None: it has none."""
-    sasl, timeout_ms = settings.own_client.sasl, settings.limits.connect_timeout_ms
+    sasl, timeout_ms = settings.own_client.sasl, outside.bounds.connect_timeout_ms
     if sasl is None:
         return None
     sends_proxy_header = settings.cluster.proxy_protocol
     return OwnQuestions(sasl, outside.nonce, nodes, timeout_ms, tls, sends_proxy_header=sends_proxy_header)
 
 
-def _connection_limits(limits: LimitsSettings, workers: int) -> ConnectionLimits:
+def _connection_limits(limits: LimitsSettings, bounds: Bounds, workers: int) -> ConnectionLimits:
     """Return the bounds on connections; what is not written follows from the open files that a process may have."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     files = MANY_OPEN_FILES if soft == resource.RLIM_INFINITY else min(soft, MANY_OPEN_FILES)
@@ -378,10 +377,10 @@ def _connection_limits(limits: LimitsSettings, workers: int) -> ConnectionLimits
         here, total = min(here, limits.connections), limits.connections
     return ConnectionLimits(
         total,
-        max(1, limits.connections_rate // workers),
+        max(1, bounds.connections_per_s // workers),
         limits.connections_per_user or max(1, total // 2),
         max(1, limits.connections_rate_per_user // workers),
         limits.connections_per_address,
         here,
-        limits.tls_handshakes,
+        bounds.tls_handshakes,
     )

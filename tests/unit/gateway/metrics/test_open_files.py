@@ -10,6 +10,7 @@ from contextlib import contextmanager
 import pytest
 from structlog.testing import capture_logs
 
+from pidgate.gateway.bounds import Bounds
 from pidgate.gateway.config.settings import LimitsSettings
 from pidgate.gateway.metrics.counters import Counters
 from pidgate.gateway.metrics.open_files import QUIET_MS, OpenFilesWatch, is_exhausted
@@ -62,5 +63,5 @@ def test_each_second_is_counted_and_few_are_logged() -> None:
 )
 def test_connections_never_take_more_files_than_there_are(written: int | None, here: int, total: int) -> None:
     with open_files_at_most(OWN_OPEN_FILES + 200):
-        limits = _connection_limits(LimitsSettings(connections=written), workers=2)
+        limits = _connection_limits(LimitsSettings(connections=written), Bounds(), workers=2)
     assert (limits.here, limits.total) == (here, total)

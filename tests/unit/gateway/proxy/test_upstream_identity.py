@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from pidgate.gateway.bounds import Bounds
 from pidgate.gateway.cluster.nodes import Nodes
 from pidgate.gateway.cluster.own_questions import OwnQuestions
 from pidgate.gateway.cluster.upstream_identity import NoIdentity, TokenIdentity
@@ -64,7 +65,7 @@ async def gateway_of_joe(
     creates: Answer,
     subject: str = "/O=acme/CN=joe",
     rules: str = "DEFAULT",
-    connect_timeout: str = "10s",
+    bounds: Bounds | None = None,
 ) -> AsyncIterator[tuple[RunningGateway, ScriptedBroker, ssl.SSLContext]]:
     """A gateway before a broker that gives tokens as `creates` says; with it the TLS of its client joe."""
     authority = Authority(folder)
@@ -86,7 +87,7 @@ async def gateway_of_joe(
             listener={"tls": tls},
             cluster={"upstream_identity": "delegation_token"},
             own_client={"sasl": own_sasl(folder)},
-            limits={"connect_timeout": connect_timeout},
+            bounds=bounds,
         ) as gateway,
     ):
         await until(gateway.gateway.is_ready)
@@ -151,7 +152,12 @@ def no_broker_is_forgotten_for_a_slow_token(folder: Path) -> bool:
         return None
 
     async def scenario() -> None:
-        async with gateway_of_joe(folder, never, connect_timeout="200ms") as (gateway, broker, client_tls):
+        bounds = Bounds(connect_timeout_ms=200)
+        async with gateway_of_joe(folder, never, bounds=bounds) as (
+            gateway,
+            broker,
+            client_tls,
+        ):
             nodes_known = gateway.gateway.traffic.shared.nodes  # type: ignore[attr-defined]
             nodes_known.learn(NODE_ID, "127.0.0.1", broker.port)
             line = await closed_as(gateway, client_tls, gateway.first_node_port + NODE_ID)
