@@ -159,7 +159,7 @@ def test_a_jump_refills_nothing_and_a_restart_behind_it_forgets_nothing(
     quotas = {
         "mode": "enforce",
         "default": {"producer_ids_rate": rate},
-        "producer_ids": {"window": "10h", "cold_start": "enforce"},
+        "producer_ids": {"window": "10h", "grace": "0s"},
     }
     topic = create_topic(broker.bootstrap_servers(), name)
     gateway = GatewayProcess(

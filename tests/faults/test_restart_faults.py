@@ -85,7 +85,7 @@ def test_three_thousand_running_producers_are_switched_over(workers: int) -> Non
             quotas={
                 "mode": "enforce",
                 "default": {"producer_ids_rate": rate},
-                "producer_ids": {"cold_start": "grace"},
+                "producer_ids": {"grace": "1h"},
             },
             settings={"events": events_topic("switched-over-events"), "workers": workers},
         )
@@ -491,7 +491,7 @@ def test_a_grace_that_began_only_because_the_topic_could_not_be_read_ends_when_i
         quotas = {
             "mode": "enforce",
             "default": {"producer_ids_rate": rate},
-            "producer_ids": {"cold_start": "grace", "window": "10h", "grace": "2s"},
+            "producer_ids": {"window": "10h", "grace": "2s"},
         }
         one, other = (
             GatewayProcess(

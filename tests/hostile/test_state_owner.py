@@ -39,7 +39,7 @@ QUOTAS: Final = {
     },
     # The ceiling is one of each window, and windows begin at multiples of the machine's uptime: of an hour, one in a
     # thousand runs has the end of a window in it.
-    "producer_ids": {"max_throttle": "100ms", "cold_start": "enforce", "window": "24h"},
+    "producer_ids": {"max_throttle": "100ms", "grace": "0s", "window": "24h"},
 }
 LOG_LINES: Final = 6
 """A second: each worker says that requests passed, and that ids were refused."""

@@ -33,7 +33,7 @@ QUOTAS = {
     "mode": "enforce",
     "default": {"producer_ids_rate": 0},
     "users": {"alice": {"producer_ids_rate": 1_000}, "carol": {"producer_ids_rate": 1_000}},
-    "producer_ids": {"max_throttle": "100ms", "cold_start": "enforce"},
+    "producer_ids": {"max_throttle": "100ms", "grace": "0s"},
 }
 
 

@@ -402,7 +402,7 @@ def test_a_rate_of_transactional_ids_that_was_set_at_run_time_is_kept_with_what_
 ) -> None:
     """Without a directory all comes from topics: the rate says that the ids are to be remembered."""
     gateway = process_of(cluster, topic_name("quotas"), 0)
-    gateway.config["quotas"]["producer_ids"]["cold_start"] = "enforce"
+    gateway.config["quotas"]["producer_ids"]["grace"] = "0s"
     with gateway:
         assert post(gateway, None, 1, "transactional_ids_rate") == "topic"
         assert [is_refused(gateway, name) for name in ("a", "b", "c")] == [False, False, True]

@@ -198,7 +198,7 @@ def test_the_quota_is_that_of_the_certificates_user(
     quotas = {
         "mode": "enforce",
         "users": {"JOE": {"producer_ids_rate": 0}},
-        "producer_ids": {"cold_start": "enforce"},
+        "producer_ids": {"grace": "0s"},
     }
     with gateway_before(
         tls_cluster, SSL, authority, gateway_pair, listener=listener, quotas=quotas
@@ -253,7 +253,7 @@ def test_over_sasl_ssl_users_are_known_and_the_gateways_own_topic_is_written(
         quotas={
             "mode": "enforce",
             "users": {"alice": {"producer_ids_rate": 0}},
-            "producer_ids": {"cold_start": "enforce"},
+            "producer_ids": {"grace": "0s"},
         },
     ) as gateway:
         config = confluent(gateway.bootstrap_servers, authority, None) | {

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
 from random import Random
@@ -47,10 +47,25 @@ def _parsed(config: str) -> Settings:
     return parse(config)
 
 
-def configured(host: str, *brokers: str, **config: Any) -> Settings:
-    """Return the settings of config_text."""
+class SmallTables(Settings):
+    """Settings with smaller tables of the producer id quota, which a reload keeps."""
+
+    queue: int
+    sticky_entries: int
+
+    def to_quotas(self) -> Quotas:
+        quotas = super().to_quotas()
+        ids = replace(quotas.producer_ids, queue=self.queue, sticky_entries=self.sticky_entries)
+        return replace(quotas, producer_ids=ids)
+
+
+def configured(host: str, *brokers: str, tables: tuple[int, int] | None = None, **config: Any) -> Settings:
+    """Return the settings of config_text, with `tables`: sizes of the queue and of the refusal entries."""
     state_dir = config.pop("state_dir", None)
     settings = _parsed(config_text(host, *brokers, **config))
+    if tables is not None:
+        queue, sticky_entries = tables
+        settings = SmallTables.model_construct(**dict(settings), queue=queue, sticky_entries=sticky_entries)
     # Set apart: it is another one in each run, and reading a file takes longer than many a run.
     return settings if state_dir is None else settings.model_copy(update={"state_dir": state_dir})
 
@@ -76,7 +91,7 @@ def config_text(host: str, *brokers: str, **config: Any) -> str:
         "events": {"enabled": False},
         "limits": {"connections": FEWEST_CONNECTIONS},
         **config,
-        "quotas": {**quotas, "producer_ids": {"cold_start": "enforce", **quotas.get("producer_ids", {})}},
+        "quotas": {**quotas, "producer_ids": {"grace": "0s", **quotas.get("producer_ids", {})}},
     }
     return json.dumps(whole)
 
@@ -131,7 +146,7 @@ class SimulatedGateway:
             directory = self._machine.directory / f"{self.host}-{self._runs}"
             directory.mkdir()
             self._socket_path = directory / "state.sock"
-            samples = self.settings.quotas.bytes.samples
+            samples = self.settings.to_quotas().bytes.samples
             byte_cells.create(byte_cells.cells_path(self._socket_path), self.settings.workers, samples, 16)
             held_notes.create(held_notes.notes_path(self._socket_path))
         for child in self.children:

@@ -219,7 +219,7 @@ async def gateway_before(
     }
     # A fresh gateway would refuse nothing for an hour.
     quotas = config.setdefault("quotas", {})
-    config["quotas"] = {**quotas, "producer_ids": {"cold_start": "enforce", **quotas.get("producer_ids", {})}}
+    config["quotas"] = {**quotas, "producer_ids": {"grace": "0s", **quotas.get("producer_ids", {})}}
     outside = None if bounds is None else Outside(bounds=bounds)
     gateway = Gateway(parse(yaml.safe_dump(config)), outside=outside)
     await gateway.start()

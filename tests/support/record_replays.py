@@ -32,7 +32,6 @@ def _quotas(kind: str) -> Mapping[str, Any]:
             "window": "6s",
             "remember": "24s",
             "max_throttle": "1500ms",
-            "false_positive_rate": 1e-6,
             "transactional": "enforce",
         },
         "users": {

@@ -7,7 +7,7 @@ from pidgate.gateway.config.principal_rules import DEFAULT_RULES
 from pidgate.gateway.config.settings import MIN_THROTTLE_MS, ListenerSettings, Settings
 from pidgate.gateway.config.source import KeyPath
 from pidgate.gateway.config.token_file import TokenUnreadable, token_in
-from pidgate.quota.settings import ByteRates
+from pidgate.quota import settings as quota
 from pidgate.units import WILDCARD_HOSTS, Address, is_loopback, show_duration, show_size
 
 Finding = tuple[KeyPath, str]
@@ -117,7 +117,7 @@ def _unidentified_warnings(settings: Settings) -> Iterator[Finding]:
     """Warn about a quota that many may share without anybody having chosen it, where the cluster has SASL."""
     quotas = settings.quotas
     default = quotas.default
-    has_rate = default.producer_ids_rate_milli is not None or default.to_byte_rates() != ByteRates()
+    has_rate = default.producer_ids_rate_milli is not None or default.to_byte_rates() != quota.ByteRates()
     has_sasl = settings.own_client.sasl or any(listener.requires_login for listener in settings.listeners)
     if has_sasl and quotas.mode == "enforce" and has_rate and not quotas.unidentified:
         yield (
@@ -328,8 +328,8 @@ def _name_conflicts(settings: Settings) -> Iterator[Finding]:
 def _quota_conflicts(settings: Settings) -> Iterator[Finding]:
     path: KeyPath = ("quotas", "producer_ids")
     ids = settings.quotas.producer_ids
-    if ids.remember_ms < ids.layers:
-        yield (*path, "remember"), "is shorter than a millisecond per layer; write for example 24h, or window"
+    if ids.remember_ms < quota.LAYERS:
+        yield (*path, "remember"), "is too short; write for example 24h, or window"
     if ids.max_throttle_ms < MIN_THROTTLE_MS:
         yield (
             (*path, "max_throttle"),

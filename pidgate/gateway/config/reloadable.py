@@ -18,15 +18,10 @@ from pidgate.gateway.config.settings import Settings
 UNTIL_RESTART_IDS: Final = (
     "window_ms",
     "given_remember_ms",
-    "layers",
-    "false_positive_rate",
-    "cold_start",
     "given_grace_ms",
     "max_live_ids",
 )
 """Of `quotas.producer_ids`: filters have this shape, the fleet agrees on it, or a start alone looks at it."""
-UNTIL_RESTART_BYTES: Final = ("samples", "sample_ms")
-"""Of `quotas.bytes`: the memory that workers share has this shape."""
 UNTIL_RESTART_CHANGES: Final = ("topic",)
 """Of `quotas.runtime_changes`."""
 
@@ -56,7 +51,6 @@ def taken_over(running: Settings, in_file: Settings) -> Settings:
             "quotas": quotas.model_copy(
                 update={
                     "producer_ids": _with(quotas.producer_ids, then.producer_ids, UNTIL_RESTART_IDS),
-                    "bytes": _with(quotas.bytes, then.bytes, UNTIL_RESTART_BYTES),
                     "runtime_changes": _with(
                         quotas.runtime_changes, then.runtime_changes, UNTIL_RESTART_CHANGES
                     ),

@@ -163,16 +163,10 @@ class ProducerIdsSettings(Section):
     given_remember_ms: Annotated[int | None, PlainValidator(_remember)] = Field(
         default=24 * _HOUR_MS, alias="remember"
     )
-    layers: int = Field(default=4, ge=1, le=12)
-    false_positive_rate: float = Field(default=0.001, gt=0, le=0.1, allow_inf_nan=False)
     transactional: Mode = "observe"
-    cold_start: Literal["grace", "enforce"] = "grace"
-    given_grace_ms: PositiveDurationMs | None = Field(default=None, alias="grace")
+    given_grace_ms: DurationMs | None = Field(default=None, alias="grace")
     max_throttle_ms: PositiveDurationMs = Field(default=10_000, alias="max_throttle")
     max_live_ids: int = Field(default=10_000_000, ge=1)
-    queue: int = Field(default=1_000, ge=0)
-    # Fewer, and a request that does not fit would have its connection closed again and again.
-    sticky_entries: int = Field(default=20_000, ge=3)
     refuse_init_producer_id: bool = False
 
     @property
@@ -181,15 +175,8 @@ class ProducerIdsSettings(Section):
 
     @property
     def grace_ms(self) -> int:
-        """Time after a cold start in which unseen ids are admitted uncharged; one window unless given."""
+        """Return how long unseen ids are admitted uncharged after a cold start; one window unless given."""
         return self.window_ms if self.given_grace_ms is None else self.given_grace_ms
-
-
-class BytesSettings(Section):
-    """The window of byte rates: Kafka's quota.window.num and quota.window.size.seconds."""
-
-    samples: int = Field(default=11, ge=2, le=100)
-    sample_ms: PositiveDurationMs = Field(default=1_000, alias="sample")
 
 
 class ByteRatesSettings(Section):
@@ -255,7 +242,6 @@ class QuotasSettings(Section):
     producer_ids: ProducerIdsSettings = ProducerIdsSettings()
     cluster_producer_ids_rate_milli: RateMilli | None = Field(default=None, alias="cluster_producer_ids_rate")
     help_url: str = ""
-    bytes: BytesSettings = BytesSettings()
     default: DefaultSettings = DefaultSettings()
     users: dict[str, UserSettings] = {}
     unidentified: dict[Mechanism, UserSettings] = {}
@@ -281,11 +267,7 @@ class QuotasSettings(Section):
             *(((None, bounded(name)), rates.to_byte_rates()) for name, rates in self.clients.items()),
         ]
         nothing = quota.ByteRates()
-        return quota.ByteQuotas(
-            self.bytes.samples,
-            self.bytes.sample_ms,
-            {entity: rates for entity, rates in entries if rates != nothing},
-        )
+        return quota.ByteQuotas(rates={entity: rates for entity, rates in entries if rates != nothing})
 
     def to_quotas(self) -> quota.Quotas:
         """Return these settings as the quota package's type."""
@@ -297,13 +279,9 @@ class QuotasSettings(Section):
                 # By way of its decimal digits: 0.1 is meant as a tenth, not as the nearest binary fraction.
                 burst=Fraction(str(ids.burst_windows)),
                 remember_ms=ids.remember_ms,
-                layers=ids.layers,
-                false_positive_rate=ids.false_positive_rate,
                 transactional=quota.Mode(ids.transactional),
                 max_throttle_ms=ids.max_throttle_ms,
                 max_live_ids=ids.max_live_ids,
-                queue=ids.queue,
-                sticky_entries=ids.sticky_entries,
                 refuse_init=ids.refuse_init_producer_id,
             ),
             default=quota.UserQuota(

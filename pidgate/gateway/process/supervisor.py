@@ -123,7 +123,7 @@ class Supervisor:
         settings = self._settings
         try:
             byte_cells.create(
-                byte_cells.cells_path(self._socket_path), settings.workers, settings.quotas.bytes.samples
+                byte_cells.cells_path(self._socket_path), settings.workers, settings.to_quotas().bytes.samples
             )
         except OSError as error:
             log.error(Event.BYTE_CELLS_MISSING, worker=0, reason=str(error))

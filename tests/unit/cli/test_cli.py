@@ -129,7 +129,7 @@ state_dir: /var/lib/pidgate
 workers: 2
 """
     alone = """\
-quotas: {mode: enforce, producer_ids: {cold_start: enforce}}
+quotas: {mode: enforce, producer_ids: {grace: 0s}}
 events: {enabled: false}
 """
     said = [typed("check", "--config", written(tmp_path, cluster + text)) for text in (shared, alone)]

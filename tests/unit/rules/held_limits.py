@@ -57,11 +57,11 @@ _LIMITS: Final[dict[str, tuple[str, ...]]] = {
     "quotas.producer_ids.max_live_ids": (
         f"{_QUOTA}filter_budget.py::test_no_user_takes_the_memory_of_another",
     ),
-    "quotas.producer_ids.queue": (
+    "ids of a user in the queue": (
         f"{_QUOTA}retry_queue.py::test_a_full_queue_leaves_further_ids_outside",
         f"{_QUOTA}retry_queue.py::test_a_full_queue_makes_room_for_a_shorter_lane",
     ),
-    "quotas.producer_ids.sticky_entries": (
+    "refusal entries": (
         f"{_QUOTA}sticky.py::test_a_users_table_is_bounded_and_nobody_elses",
         f"{_QUOTA}sticky_notes.py::test_a_connection_has_no_more_entries_than_end_in_a_turn",
     ),

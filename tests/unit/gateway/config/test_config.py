@@ -72,9 +72,8 @@ def test_every_key_of_the_producer_id_quota_reaches_the_quota_package() -> None:
         CLUSTER
         + """\
 quotas:
-  producer_ids: {window: 30m, burst: 0.1, remember: window, layers: 3, false_positive_rate: 0.01,
-    transactional: enforce, cold_start: enforce, max_throttle: 5s, max_live_ids: 1000, queue: 7,
-    sticky_entries: 9}
+  producer_ids: {window: 30m, burst: 0.1, remember: window, transactional: enforce, max_throttle: 5s,
+    max_live_ids: 1000}
   cluster_producer_ids_rate: 20.5
   help_url: https://wiki.example/ids
   default: {producer_ids_rate: null}
@@ -90,13 +89,9 @@ quotas:
         window_ms=1_800_000,
         burst=Fraction(1, 10),
         remember_ms=1_800_000,
-        layers=3,
-        false_positive_rate=0.01,
         transactional=Mode.ENFORCE,
         max_throttle_ms=5_000,
         max_live_ids=1_000,
-        queue=7,
-        sticky_entries=9,
     )
     assert quotas.cluster_rate_milli == 20_500
     assert quotas.help_url == "https://wiki.example/ids"
@@ -114,7 +109,6 @@ def test_every_byte_rate_reaches_the_quota_package_under_its_entity() -> None:
         CLUSTER
         + """\
 quotas:
-  bytes: {samples: 6, sample: 2s}
   default:
     producer_byte_rate: 10MB
     clients: {mirror: {consumer_byte_rate: 1MiB}}
@@ -132,9 +126,7 @@ quotas:
     quotas = settings.to_quotas()
 
     assert quotas.bytes == ByteQuotas(
-        6,
-        2_000,
-        {
+        rates={
             ("", None): ByteRates(10_000_000, None),
             ("", "mirror"): ByteRates(None, 2**20),
             ("", ""): ByteRates(5, None),
@@ -229,8 +221,8 @@ log: {format: xml}
             "f.yaml:2: quotas.producer_ids.burst: nan: Input should be a finite number",
         ),
         (
-            CLUSTER + "quotas: {producer_ids: {layers: 0}}",
-            "f.yaml:2: quotas.producer_ids.layers: 0 is out of range; write a number above or equal to 1",
+            CLUSTER + "quotas: {producer_ids: {max_live_ids: 0}}",
+            "f.yaml:2: quotas.producer_ids.max_live_ids: 0 is out of range; write a number above or equal to 1",
         ),
         (
             CLUSTER + "quotas: {producer_ids: {window: 0s}}",
@@ -242,8 +234,9 @@ log: {format: xml}
             "write for example 10s",
         ),
         (
-            CLUSTER + "quotas: {producer_ids: {cold_start: graze}}",
-            "f.yaml:2: quotas.producer_ids.cold_start: 'graze' is not possible here; write 'grace' or 'enforce'",
+            CLUSTER + "quotas: {producer_ids: {transactional: enforced}}",
+            "f.yaml:2: quotas.producer_ids.transactional: 'enforced' is not possible here; "
+            "write 'observe' or 'enforce'",
         ),
         (
             CLUSTER + "quotas: {clients: {'': {producer_byte_rate: 1MB}}}",
@@ -268,10 +261,6 @@ log: {format: xml}
             CLUSTER + "quotas: {default: {consumer_byte_rate: 1MB/s}}",
             "f.yaml:2: quotas.default.consumer_byte_rate: '1MB/s' is not a size; "
             "write for example 65536, 64KiB, 100MB or 100MiB",
-        ),
-        (
-            CLUSTER + "quotas: {bytes: {samples: 1}}",
-            "f.yaml:2: quotas.bytes.samples: 1 is out of range; write a number above or equal to 2",
         ),
         (
             CLUSTER + "workers: 2\nlisteners: [{bind: 127.0.0.1:0, advertise: localhost}]",

@@ -63,7 +63,7 @@ class Site:
             "quotas": {
                 "mode": "enforce",
                 "default": {"producer_ids_rate": 5},
-                "producer_ids": {"cold_start": "enforce"},
+                "producer_ids": {"grace": "0s"},
             },
         }
         self._settings: Settings = parse(yaml.safe_dump(config))

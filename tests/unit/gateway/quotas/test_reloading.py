@@ -47,12 +47,10 @@ listeners: [{bind: 127.0.0.1:9999}, {bind: 127.0.0.1:7999, node_ports: {first: 8
 quotas:
   mode: enforce
   producer_ids:
-    {window: 2h, burst: 2.0, remember: 12h, layers: 3, false_positive_rate: 0.01, transactional: enforce,
-     cold_start: enforce, grace: 5m, max_throttle: 5s, max_live_ids: 1000, queue: 7, sticky_entries: 99,
-     refuse_init_producer_id: true}
+    {window: 2h, burst: 2.0, remember: 12h, transactional: enforce, grace: 5m, max_throttle: 5s,
+     max_live_ids: 1000, refuse_init_producer_id: true}
   cluster_producer_ids_rate: 20000
   help_url: https://wiki.example
-  bytes: {samples: 5, sample: 2s}
   default: {producer_ids_rate: 1.5, producer_byte_rate: 20MB, clients: {bulk: {producer_byte_rate: 5MB}}}
   users: {alice: {mode: observe, producer_ids_rate: 0, exempt: [bytes], owner: o, note: n}}
   clients: {kcat: {consumer_byte_rate: 1MB}}
@@ -71,8 +69,6 @@ RELOADABLE = {
     "quotas.producer_ids.burst",
     "quotas.producer_ids.transactional",
     "quotas.producer_ids.max_throttle",
-    "quotas.producer_ids.queue",
-    "quotas.producer_ids.sticky_entries",
     "quotas.producer_ids.refuse_init_producer_id",
     "quotas.cluster_producer_ids_rate",
     "quotas.help_url",
@@ -104,14 +100,9 @@ UNTIL_RESTART = {
     "listeners[1].sasl_oauthbearer_sub_claim_name",
     "quotas.producer_ids.window",
     "quotas.producer_ids.remember",
-    "quotas.producer_ids.layers",
-    "quotas.producer_ids.false_positive_rate",
-    "quotas.producer_ids.cold_start",
     "quotas.producer_ids.grace",
     "quotas.producer_ids.max_live_ids",
     "quotas.runtime_changes.topic",
-    "quotas.bytes.samples",
-    "quotas.bytes.sample",
     "limits.frame",
     "limits.idle",
     "workers",
@@ -164,8 +155,8 @@ def test_what_waits_for_a_restart_keeps_the_value_that_is_running() -> None:
     running = parse(CLUSTER)
     ids = taken_over(running, parse(EVERYTHING_SET)).to_quotas().producer_ids
 
-    assert (ids.window_ms, ids.remember_ms, ids.layers) == (3_600_000, 86_400_000, 4)
-    assert (ids.max_throttle_ms, ids.queue, ids.transactional) == (5_000, 7, Mode.ENFORCE)
+    assert (ids.window_ms, ids.remember_ms) == (3_600_000, 86_400_000)
+    assert (ids.max_throttle_ms, ids.transactional) == (5_000, Mode.ENFORCE)
     assert taken_over(running, running) == running
 
 

@@ -86,7 +86,7 @@ def started_on(
     quotas = {
         "mode": "enforce",
         "default": {"producer_ids_rate": RATE},
-        "producer_ids": {"cold_start": "grace"},
+        "producer_ids": {"grace": "1h"},
         **more.pop("quotas", {}),
     }
     with Machine(1) as machine:
