@@ -155,7 +155,7 @@ def _memory(settings: Settings) -> Iterator[str]:
     events = settings.events
     if events.enabled:
         kept = units.show_duration(events.retention_ms)
-        sasl = settings.own_client.sasl
+        sasl = settings.own_client
         as_whom = "" if sasl is None else f", written as {sasl.username} ({sasl.mechanism})"
         yield f"Every decision is an event on the topic {events.topic}, kept for {kept}{as_whom}."
         yield "  All gateways of the cluster that use this topic hold each user to one quota together."

@@ -98,17 +98,10 @@ class RunOptions:
     bootstrap_servers: str | None = option(
         None, "Run without a file, before these brokers: host:port,host:port"
     )
-    bind: str | None = option(None, "Where clients bootstrap (default: 127.0.0.1:9292).")
-    advertise: str | None = option(None, "The host shown to clients (default: the host of --bind).")
-    node_ports_first: int | None = option(
-        None, "The port of node 0; node n is n ports above (default: 9300)."
+    bind: str | None = option(
+        None, "Where clients bootstrap, node n 8 + n ports above it (default: 127.0.0.1:9292)."
     )
     admin: str | None = option(None, "Health and metrics (default: 127.0.0.1:9290).")
-    default_producer_ids_rate: float | None = option(
-        None, "New producer ids per hour for each user (default: no limit)."
-    )
-    mode: str | None = option(None, "observe or enforce (default: observe).")
-    log_format: str | None = option(None, "json or console (default: console).")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -41,7 +41,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 
 def gateway_of(broker: Cluster, name: str, *, workers: int) -> GatewayProcess:
-    events = {"topic": f"__{name}", "partitions": 3, "replication_factor": 1}
+    events = {"topic": f"__{name}", "replication_factor": 1}
     settings = {"workers": workers, "events": events, "drain_timeout": "10s"}
     return GatewayProcess(broker.bootstrap_servers(), quotas=QUOTAS, settings=settings, ready_within_s=60)
 

@@ -54,7 +54,7 @@ def broker() -> Iterator[Cluster]:
 
 
 def events_topic(name: str) -> dict[str, Any]:
-    return {"topic": f"__{name}", "partitions": 3, "replication_factor": 1}
+    return {"topic": f"__{name}", "replication_factor": 1}
 
 
 # ---- a cold start ------------------------------------------------------------------------------------
@@ -279,7 +279,7 @@ def test_ready_within_15_s_with_a_million_events_and_forwarding_meanwhile(worker
 
     with Cluster(ClusterSpec(heap_mb=512)) as cluster:
         create_topic(cluster.bootstrap_servers(), topic)
-        events = {"topic": "__a-million-events", "partitions": 12, "replication_factor": 1}
+        events = {"topic": "__a-million-events", "replication_factor": 1}
         began_s = time.monotonic()
         fill(cluster.bootstrap_servers(), str(events["topic"]), REPLAYED)
         print(f"filled in {time.monotonic() - began_s:.1f} s")
@@ -396,7 +396,7 @@ def test_events_that_cannot_be_written_are_in_nobodys_way(tmp_path: Path) -> Non
     def own_client(user: str, password: str) -> dict[str, Any]:
         path = tmp_path / f"{user}-{password}"
         path.write_text(password)
-        return {"sasl": {"mechanism": "PLAIN", "username": user, "password_file": str(path)}}
+        return {"mechanism": "PLAIN", "username": user, "password_file": str(path)}
 
     with Cluster(ClusterSpec(sasl=True, acl=True)) as cluster:
         topic = create_topic(cluster.bootstrap_servers(), "in-nobodys-way")

@@ -104,7 +104,7 @@ def _gateway(servers: str, kind: str, number: int, workers: int) -> GatewayProce
         settings={
             "gateway_id": f"gw-{number}",
             "workers": workers,
-            "events": {"topic": f"__rolling-{kind}", "partitions": 3, "replication_factor": 1},
+            "events": {"topic": f"__rolling-{kind}", "replication_factor": 1},
         },
         node_ids=(1, 2, 3),
     )

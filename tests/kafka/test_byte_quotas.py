@@ -296,8 +296,7 @@ def both_journals(cluster: Cluster, topic_name: TopicName) -> Iterator[tuple[str
         "users": {"ANONYMOUS": {"producer_ids_rate": 2, "producer_byte_rate": 100_000}},
     }
     # With events on: they look at the same answers.
-    events = {"topic": topic_name("events"), "partitions": 1, "replication_factor": 1}
-    quotas["runtime_changes"] = {"topic": topic_name("quotas")}
+    events = {"topic": topic_name("events"), "replication_factor": 1}
     with GatewayProcess(cluster.bootstrap_servers(), quotas=quotas, settings={"events": events}) as gateway:
         running = [
             ClientProcess.produce(

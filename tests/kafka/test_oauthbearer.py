@@ -53,7 +53,7 @@ def oauth_cluster(authority: Authority) -> Iterator[Cluster]:
 @pytest.fixture(scope="module")
 def gateway(oauth_cluster: Cluster) -> Iterator[GatewayProcess]:
     with GatewayProcess(
-        oauth_cluster.bootstrap_servers(SASL_PLAINTEXT), quotas=QUOTAS, settings={"log": {"level": "debug"}}
+        oauth_cluster.bootstrap_servers(SASL_PLAINTEXT), quotas=QUOTAS, settings={"log_level": "debug"}
     ) as running:
         yield running
         everything = running.log_text() + running.read("/metrics")

@@ -39,11 +39,11 @@ def gateway_of(
     """Keeps quotas in a topic of its own, and may be told."""
     gateway = GatewayProcess(
         cluster.bootstrap_servers(),
-        quotas={**quotas, "runtime_changes": {"topic": f"{topic}-quotas"}},
+        quotas=quotas,
         settings={
             "gateway_id": gateway_id,
             "workers": workers,
-            "events": {"topic": f"{topic}-events", "partitions": 3},
+            "events": {"topic": f"{topic}-events"},
         },
     )
     gateway.config["admin"]["writable"] = True
@@ -429,7 +429,7 @@ def test_with_kafka_down_each_gateway_is_told_by_itself_and_obeys_at_once(
                 print(within_the_promise(watch.since(typed), typed, "the same with Kafka down"))
             for number, place in enumerate(("in its memory", "in its state directory", "in its memory")):
                 assert f"gw-{number}: in force; kept {place}" in typed.words, typed.words
-            assert f"the topic {topic}-quotas gets it when it can be written again" in typed.words
+            assert f"the topic {topic}-events_quotas gets it when it can be written again" in typed.words
             assert "repeat it with --admin HOST:PORT for each" in typed.words
             pidgate("quotas", "block", "bob", by=gateways[:2])
             assert "bob producer_ids_rate 0 (blocked)" in pidgate("quotas", by=gateways[0]).words

@@ -31,7 +31,6 @@ def test_what_is_in_force_is_all_there_and_only_a_new_rate_differs() -> None:
     assert users["gone"].exempt
     assert users["gone"].producer_ids_rate_milli == 1_500
     assert found.quotas.users["batches"].owner == "team-etl"
-    assert found.quotas.users["batches"].note == 'say "no": #7'
     assert found.to_quotas().producer_ids == before.to_quotas().producer_ids
     assert found.to_quotas().default == before.to_quotas().default
     assert "    # it lets in 3 of 900\n" in text
@@ -98,12 +97,10 @@ _names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=
 @example("1e3", "0x1f", "\x85\u2028")
 def test_any_name_comes_back(user: str, owner: str, reason: str) -> None:
     """Principals may be any text; a comment must not end in the middle of one."""
-    named = [
-        {"user": user, "rate_milli": None, "mode": None, "exempt": False, "owner": owner, "note": reason}
-    ]
+    named = [{"user": user, "rate_milli": None, "mode": None, "exempt": False, "owner": owner}]
     text = quotas_yaml({**config(), "quotas": named}, [NewRate(user, 2.5, "observe", [reason])])
     users = yaml.safe_load(text)["quotas"]["users"]
-    assert users == {user: {"mode": "observe", "producer_ids_rate": 2.5, "owner": owner, "note": reason}}
+    assert users == {user: {"mode": "observe", "producer_ids_rate": 2.5, "owner": owner}}
 
 
 def test_without_a_config_event_there_is_a_file_all_the_same() -> None:

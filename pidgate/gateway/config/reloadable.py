@@ -22,8 +22,6 @@ UNTIL_RESTART_IDS: Final = (
     "max_live_ids",
 )
 """Of `quotas.producer_ids`: filters have this shape, the fleet agrees on it, or a start alone looks at it."""
-UNTIL_RESTART_CHANGES: Final = ("topic",)
-"""Of `quotas.runtime_changes`."""
 
 NOTHING: Final = "(nothing)"
 HIDDEN: Final = "(not shown)"
@@ -51,9 +49,6 @@ def taken_over(running: Settings, in_file: Settings) -> Settings:
             "quotas": quotas.model_copy(
                 update={
                     "producer_ids": _with(quotas.producer_ids, then.producer_ids, UNTIL_RESTART_IDS),
-                    "runtime_changes": _with(
-                        quotas.runtime_changes, then.runtime_changes, UNTIL_RESTART_CHANGES
-                    ),
                 }
             )
         }

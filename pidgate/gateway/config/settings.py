@@ -67,29 +67,31 @@ class ClusterSettings(Section):
 
 
 class SaslSettings(Section):
-    """Credentials of the gateway's own client; the password is read from a file, never written here."""
+    """Credentials of the gateway's own Kafka clients; the password is read from a file, never written here.
+
+    Clients of the gateway log in with their own.
+    """
 
     mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
     username: str = Field(min_length=1)
     password_file: str = Field(min_length=1)
 
 
-class OwnClientSettings(Section):
-    """Credentials for the gateway's own topic only; clients' own SASL passes through."""
-
-    sasl: SaslSettings | None = None
-
-
 class EventsSettings(Section):
-    """The topic of all decisions: audit log, shared state, the pipeline's input."""
+    """The topic of all decisions: audit log, shared state, the pipeline's input.
+
+    Quotas that are set at run time are kept on a second topic, named after this one.
+    """
 
     enabled: bool = True
-    topic: str = Field(default="__pidgate_events", pattern=r"^[A-Za-z0-9._-]{1,249}$")
+    topic: str = Field(default="__pidgate_events", pattern=r"^[A-Za-z0-9._-]{1,240}$")
     retention_ms: PositiveDurationMs = Field(default=7 * 24 * _HOUR_MS, alias="retention")
-    partitions: int = Field(default=12, ge=1, le=1_000)
     replication_factor: int = Field(default=3, ge=1, le=32)
-    refusals: Literal["all", "sampled"] = "all"
     redact: tuple[Literal["user", "client_id", "address"], ...] = Field(default=(), strict=False)
+
+    @property
+    def quotas_topic(self) -> str:
+        return f"{self.topic}_quotas"
 
 
 class NodePortsSettings(Section):
@@ -102,7 +104,6 @@ class NodePortsSettings(Section):
 class ListenerSettings(Section):
     """Address where clients connect, and the brokers' addresses published to them; nodes.py reads it."""
 
-    given_name: str = Field(default="", alias="name")
     bind: BindAddress = Address("127.0.0.1", 9292)
     advertise: Advertised | None = None
     node_ports: NodePortsSettings | None = None
@@ -120,7 +121,7 @@ class ListenerSettings(Section):
 
     @property
     def name(self) -> str:
-        return self.given_name or str(self.bind)
+        return str(self.bind)
 
     @property
     def bind_host(self) -> str:
@@ -210,7 +211,6 @@ class UserSettings(DefaultSettings):
 
     mode: Mode | None = None
     owner: str = ""
-    note: str = ""
     exempt: tuple[Literal["producer_ids", "bytes"], ...] = Field(default=(), strict=False)
 
     def to_user_quota(self) -> quota.UserQuota:
@@ -224,19 +224,12 @@ class UserSettings(DefaultSettings):
         )
 
 
-class RuntimeChangesSettings(Section):
-    """Quotas that are set while the gateway runs: over Kafka's admin API and by `pidgate quotas`.
-
-    `topic` keeps them for the whole fleet; it exists when events are enabled, too.
-    """
-
-    allow: bool = True
-    on_conflict: Literal["runtime_wins", "file_wins"] = "runtime_wins"
-    topic: str = Field(default="__pidgate_quotas", pattern=r"^[A-Za-z0-9._-]{1,249}$")
-
-
 class QuotasSettings(Section):
-    """Quotas of all users, and the rules that they share."""
+    """Quotas of all users, and the rules that they share.
+
+    `runtime_changes`: what happens to a quota that is set while the gateway runs, over Kafka's admin API or by
+    `pidgate quotas`.
+    """
 
     mode: Mode = "observe"
     producer_ids: ProducerIdsSettings = ProducerIdsSettings()
@@ -247,7 +240,7 @@ class QuotasSettings(Section):
     unidentified: dict[Mechanism, UserSettings] = {}
     clients: dict[str, ByteRatesSettings] = {}
     default_client: ByteRatesSettings = ByteRatesSettings()
-    runtime_changes: RuntimeChangesSettings = RuntimeChangesSettings()
+    runtime_changes: Literal["runtime_wins", "file_wins", "refused"] = "runtime_wins"
 
     def named(self) -> dict[User, UserSettings]:
         """Return every user with quotas of its own, and the entities of those who cannot be identified."""
@@ -329,17 +322,12 @@ class AdminSettings(Section):
     )
 
 
-class LogSettings(Section):
-    format: Literal["json", "console"] = "json"
-    level: Literal["debug", "info", "warning", "error"] = "info"
-
-
 class Settings(Section):
     """All settings. Made by load, parse or from_options only: they also check rules between keys."""
 
     cluster: ClusterSettings
     given_gateway_id: str = Field(default="", alias="gateway_id", pattern=r"^[A-Za-z0-9._:-]{0,128}$")
-    own_client: OwnClientSettings = OwnClientSettings()
+    own_client: SaslSettings | None = None
     listeners: tuple[ListenerSettings, ...] = Field(default=(ListenerSettings(),), min_length=1, strict=False)
     quotas: QuotasSettings = QuotasSettings()
     limits: LimitsSettings = LimitsSettings()
@@ -348,7 +336,7 @@ class Settings(Section):
     state_dir: str | None = None
     admin: AdminSettings = AdminSettings()
     drain_timeout_ms: DurationMs = Field(default=25_000, alias="drain_timeout")
-    log: LogSettings = LogSettings()
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
 
     @property
     def gateway_id(self) -> str:

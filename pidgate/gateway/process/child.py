@@ -50,7 +50,7 @@ def main() -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # Written by our own parent into our own pipe: nobody else can reach it.
     task: Task = pickle.load(sys.stdin.buffer)
-    logs.configure(task.settings.log.format, task.settings.log.level)
+    logs.configure(task.settings.log_level)
     keep_freed_memory()
     try:
         uvloop.run(_serve(task))

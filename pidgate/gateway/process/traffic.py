@@ -104,9 +104,7 @@ class Traffic:
             frame_limit_bytes=limits.frame_bytes,
             connect_timeout_ms=bounds.connect_timeout_ms,
             gateway_topics=GatewayTopics(
-                [settings.events.topic, settings.quotas.runtime_changes.topic]
-                if settings.events.enabled
-                else []
+                [settings.events.topic, settings.events.quotas_topic] if settings.events.enabled else []
             ),
             byte_quota=self.byte_quota,
             connection_limits=_connection_limits(limits, bounds, settings.workers),
@@ -359,7 +357,7 @@ def _own_questions(
     settings: Settings, outside: Outside, nodes: Nodes, tls: LiveContext | None
 ) -> OwnQuestions | None:
     """Return who asks brokers with the gateway's own credentials; None: it has none."""
-    sasl, timeout_ms = settings.own_client.sasl, outside.bounds.connect_timeout_ms
+    sasl, timeout_ms = settings.own_client, outside.bounds.connect_timeout_ms
     if sasl is None:
         return None
     sends_proxy_header = settings.cluster.proxy_protocol

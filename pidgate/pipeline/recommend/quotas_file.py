@@ -121,7 +121,6 @@ def _user(user: str, now: Mapping[str, Any], change: NewRate | None) -> Iterator
         "mode": mode,
         **_rates(rate_milli, now.get("transactional_ids_rate_milli")),
         "owner": _scalar(now["owner"]) if now.get("owner") else None,
-        "note": _scalar(now["note"]) if now.get("note") else None,
         "exempt": "[producer_ids]" if now.get("exempt") else None,
     }
     found = [f"      {key}: {value}" for key, value in keys.items() if value is not None]

@@ -24,7 +24,7 @@ Typed = Callable[..., Result]
 @pytest.fixture(autouse=True)
 def log_elsewhere() -> Iterator[None]:
     """Not among what the command prints."""
-    logs.configure("json", "info", io.StringIO())
+    logs.configure("info", io.StringIO(), "json")
     yield
     structlog.reset_defaults()
 
@@ -65,7 +65,7 @@ def test_describe_is_a_table_of_what_is_said(words: tuple[str, ...]) -> None:
         assert lines[0].startswith("gw-0 at 127.0.0.1:")
         assert lines[1] == "mode of all users: enforce (file)"
         assert "(default) producer_ids_rate 10 per 1h file" in lines
-        assert "alice producer_ids_rate 2 per 1h file 1 of 2 team-a the old batch job" in lines
+        assert "alice producer_ids_rate 2 per 1h file 1 of 2 team-a" in lines
         assert "bob mode observe file" in lines
 
     run(use)
@@ -320,7 +320,6 @@ def test_explain_says_why_until_when_and_what_to_do() -> None:
         shown = typed("explain", "--user", "alice", "--producer-id", "3").stdout
         for line in (
             "alice: quota 2 per 1h (file)",
-            "  note: the old batch job",
             "alice: mode enforce (file, of all users)",
             "owner: team-a",
             "Tokens: -1 of 2: the next new id in ",

@@ -26,7 +26,7 @@ def _log_on_a_full_disk() -> Iterator[None]:
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
     full = open("/dev/full", "w")  # noqa: SIM115 - closed below, where it fails once more
-    logs.configure("json", "info", full)
+    logs.configure("info", full, "json")
     yield
     root.handlers[:] = handlers
     root.setLevel(level)

@@ -86,7 +86,7 @@ async def gateway_of_joe(
             broker.address,
             listener={"tls": tls},
             cluster={"upstream_identity": "delegation_token"},
-            own_client={"sasl": own_sasl(folder)},
+            own_client=own_sasl(folder),
             bounds=bounds,
         ) as gateway,
     ):

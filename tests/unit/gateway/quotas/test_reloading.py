@@ -42,7 +42,7 @@ RAISED = CLUSTER + "quotas: {mode: enforce, default: {producer_ids_rate: 40}}\n"
 EVERYTHING_SET = """\
 cluster: {name: other, bootstrap_servers: [127.0.0.1:29092]}
 gateway_id: other
-own_client: {sasl: {mechanism: PLAIN, username: me, password_file: /run/hunter2}}
+own_client: {mechanism: PLAIN, username: me, password_file: /run/hunter2}
 listeners: [{bind: 127.0.0.1:9999}, {bind: 127.0.0.1:7999, node_ports: {first: 8300}}]
 quotas:
   mode: enforce
@@ -52,17 +52,17 @@ quotas:
   cluster_producer_ids_rate: 20000
   help_url: https://wiki.example
   default: {producer_ids_rate: 1.5, producer_byte_rate: 20MB, clients: {bulk: {producer_byte_rate: 5MB}}}
-  users: {alice: {mode: observe, producer_ids_rate: 0, exempt: [bytes], owner: o, note: n}}
+  users: {alice: {mode: observe, producer_ids_rate: 0, exempt: [bytes], owner: o}}
   clients: {kcat: {consumer_byte_rate: 1MB}}
   default_client: {consumer_byte_rate: 80MB}
-  runtime_changes: {allow: false, on_conflict: file_wins, topic: __other_quotas}
+  runtime_changes: file_wins
 limits: {frame: 10MiB, idle: 1m}
 workers: 2
 events: {topic: __other, retention: 1d}
 state_dir: /tmp/other
 admin: {bind: 127.0.0.1:9991, writable: true, token_file: /run/hunter3}
 drain_timeout: 1s
-log: {level: debug}
+log_level: debug
 """
 RELOADABLE = {
     "quotas.mode",
@@ -78,23 +78,19 @@ RELOADABLE = {
     "quotas.users.alice.producer_ids_rate",
     "quotas.users.alice.mode",
     "quotas.users.alice.owner",
-    "quotas.users.alice.note",
     "quotas.users.alice.exempt",
     "quotas.clients.kcat.consumer_byte_rate",
     "quotas.default_client.consumer_byte_rate",
-    "quotas.runtime_changes.allow",
-    "quotas.runtime_changes.on_conflict",
+    "quotas.runtime_changes",
 }
 UNTIL_RESTART = {
     "cluster.name",
     "cluster.bootstrap_servers",
     "gateway_id",
-    "own_client.sasl.mechanism",
-    "own_client.sasl.username",
-    "own_client.sasl.password_file",
-    "own_client.sasl",
+    "own_client.mechanism",
+    "own_client.username",
+    "own_client.password_file",
     "listeners[0].bind",
-    "listeners[1].name",
     "listeners[1].bind",
     "listeners[1].node_ports.first",
     "listeners[1].sasl_oauthbearer_sub_claim_name",
@@ -102,7 +98,6 @@ UNTIL_RESTART = {
     "quotas.producer_ids.remember",
     "quotas.producer_ids.grace",
     "quotas.producer_ids.max_live_ids",
-    "quotas.runtime_changes.topic",
     "limits.frame",
     "limits.idle",
     "workers",
@@ -113,7 +108,7 @@ UNTIL_RESTART = {
     "admin.writable",
     "admin.token_file",
     "drain_timeout",
-    "log.level",
+    "log_level",
 }
 
 
@@ -122,8 +117,7 @@ def test_every_key_either_holds_at_once_or_is_named() -> None:
     after = taken_over(running, in_file)
 
     assert {found.key for found in differences(running, after)} == RELOADABLE
-    waiting = {found.key for found in differences(after, in_file)}
-    assert waiting - {"own_client.sasl"} == UNTIL_RESTART - {"own_client.sasl", "listeners[1].name"}
+    assert {found.key for found in differences(after, in_file)} - {"own_client"} == UNTIL_RESTART
 
 
 def test_differences_are_told_as_people_write_them() -> None:
@@ -146,7 +140,7 @@ def test_differences_are_told_as_people_write_them() -> None:
 def test_what_may_be_a_secret_is_not_shown() -> None:
     told = "\n".join(str(found) for found in differences(parse(CLUSTER), parse(EVERYTHING_SET)))
 
-    assert "own_client.sasl.password_file: (not shown) -> (not shown)" in told
+    assert "own_client.password_file: (not shown) -> (not shown)" in told
     assert "admin.token_file" in told
     assert "hunter" not in told
 
@@ -477,13 +471,11 @@ def test_without_a_file_a_signal_says_that_there_is_nothing_to_reload() -> None:
 
 
 def test_a_gateway_without_a_file_outlives_a_signal() -> None:
-    port = free_block(6)
+    port = free_block(13)
     options = {
         "--bootstrap-servers": "127.0.0.1:1",
         "--bind": f"127.0.0.1:{port}",
         "--admin": f"127.0.0.1:{port + 1}",
-        "--node-ports-first": str(port + 2),
-        "--log-format": "json",
     }
     pidgate = Path(sys.executable).with_name("pidgate")
     typed = [part for option in options.items() for part in option]

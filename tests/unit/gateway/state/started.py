@@ -20,7 +20,7 @@ from tests.unit.gateway.state.test_decision_scan import decision
 HOUR_MS: Final = 3_600_000
 DAY_MS: Final = 24 * HOUR_MS
 RATE: Final = 5
-EVENTS: Final = {"enabled": True, "partitions": 1}
+EVENTS: Final = {"enabled": True}
 EVENTS_TOPIC: Final = "__pidgate_events"
 
 Past = Callable[[int], Iterable[tuple[int, bytes]]]
