@@ -205,7 +205,7 @@ async def each_command(gateway: GatewayProcess, someone: Someone) -> None:
     # More for a while, which ends by itself: what stood before holds again.
     await typed("quotas", "raise", USER, "500", "--for", "5m")
     await someone.admitted()
-    shown = (await typed("quotas", "--describe", "--entity-type", "users", "--entity-name", USER)).words
+    shown = (await typed("quotas", "--describe", "--entity-name", USER)).words
     assert f"{USER} producer_ids_rate 500 per 10h run time, until 2" in shown
     shown = (await typed("quotas", "diff")).words
     assert f"{USER} producer_ids_rate 0 (blocked)" in shown
@@ -217,8 +217,6 @@ async def each_command(gateway: GatewayProcess, someone: Someone) -> None:
     await typed(
         "quotas",
         "--alter",
-        "--entity-type",
-        "users",
         "--entity-name",
         USER,
         "--add-config",
@@ -226,7 +224,7 @@ async def each_command(gateway: GatewayProcess, someone: Someone) -> None:
     )
     await typed("quotas", "refill", USER)
     await someone.admitted()
-    await typed("quotas", "delete", "--user", USER)
+    await typed("quotas", "alter", "--user", USER, "--delete-config", "producer_ids_rate")
     shown = (await typed("quotas", "describe", "--user", USER)).words
     assert f"{USER} producer_ids_rate 2 per 10h file, of the default user" in shown
     await typed("quotas", "alter", "--entity-default", "--add-config", "producer_ids_rate=0")
