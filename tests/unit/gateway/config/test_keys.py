@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import typing
 from collections.abc import Iterator
+from inspect import get_annotations
 from pathlib import Path
 from typing import Final
 
@@ -28,9 +29,7 @@ def sections(annotation: object) -> Iterator[type[BaseModel]]:
 def keys(section: type[BaseModel] = Settings) -> Iterator[tuple[type[BaseModel], str]]:
     """Yield each key once, with the class that declares it: the keys of a user also stand below `unidentified`."""
     for name, field in section.model_fields.items():
-        declared = next(
-            one for one in reversed(section.__mro__) if name in one.__dict__.get("__annotations__", ())
-        )
+        declared = next(one for one in reversed(section.__mro__) if name in get_annotations(one))
         yield declared, field.alias or name
         for below in sections(field.annotation):
             yield from keys(below)
