@@ -13,10 +13,10 @@ from typing import Any, Self
 import uvloop
 import yaml
 
-from pidgate.gateway.bounds import Bounds
 from pidgate.gateway.config.loading import parse
 from pidgate.gateway.process.outside import Outside
 from pidgate.gateway.process.server import Gateway
+from pidgate.gateway.proxy.bounds import Bounds
 from pidgate.protocol import messages
 from pidgate.protocol.errors import ErrorCode
 from pidgate.protocol.headers import RequestHead, peek_request

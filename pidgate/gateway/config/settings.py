@@ -289,7 +289,7 @@ class QuotasSettings(Section):
 
 
 class LimitsSettings(Section):
-    """Bounds that depend on the machine or the cluster; gateway/bounds.py has the others."""
+    """Bounds that depend on the machine or the cluster; gateway/proxy/bounds.py has the others."""
 
     # 100 MiB is the brokers' socket.request.max.bytes.
     frame_bytes: SizeBytes = Field(default=100 * 2**20, alias="frame")

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from pidgate.gateway.admin.site import GatewayView
-from pidgate.gateway.bounds import Bounds
 from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.metrics.core_taken import CoreTaken
+from pidgate.gateway.proxy.bounds import Bounds
 from pidgate.gateway.proxy.listeners import Bind, listening_socket
 from pidgate.gateway.quotas.administration import Administration
 from pidgate.gateway.tls.live import LiveContext

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
-from pidgate.gateway.bounds import Bounds
 from pidgate.gateway.clock import monotonic_ms
 from pidgate.gateway.cluster.gateway_topics import GatewayTopics
 from pidgate.gateway.cluster.nodes import Nodes
@@ -27,6 +26,7 @@ from pidgate.gateway.metrics.lateness import LatenessWatch
 from pidgate.gateway.metrics.open_files import OpenFilesWatch
 from pidgate.gateway.metrics.reports import ByteState, byte_state_of
 from pidgate.gateway.process.outside import Outside
+from pidgate.gateway.proxy.bounds import Bounds
 from pidgate.gateway.proxy.buffers import BufferBudget
 from pidgate.gateway.proxy.connection import AgeLimits, Asker, Shared
 from pidgate.gateway.proxy.connection_quotas import ConnectionLimits, Counts

@@ -10,11 +10,11 @@ from contextlib import contextmanager
 import pytest
 from structlog.testing import capture_logs
 
-from pidgate.gateway.bounds import Bounds
 from pidgate.gateway.config.settings import LimitsSettings
 from pidgate.gateway.metrics.counters import Counters
 from pidgate.gateway.metrics.open_files import QUIET_MS, OpenFilesWatch, is_exhausted
 from pidgate.gateway.process.traffic import OWN_OPEN_FILES, _connection_limits
+from pidgate.gateway.proxy.bounds import Bounds
 
 
 @contextmanager

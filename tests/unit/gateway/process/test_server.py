@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from pidgate.gateway.bounds import Bounds
+from pidgate.gateway.proxy.bounds import Bounds
 from pidgate.gateway.proxy.connection_quotas import USER_BURST_MS
 from pidgate.protocol.headers import RequestHead
 from tests.support import raw

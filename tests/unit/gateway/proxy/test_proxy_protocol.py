@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from pidgate.gateway.bounds import Bounds
+from pidgate.gateway.proxy.bounds import Bounds
 from pidgate.gateway.proxy.reading import Reader
 from pidgate.protocol import messages
 from pidgate.protocol.proxy_header import LOCAL_HEADER, SIGNATURE, Origin, header_of

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from pidgate.gateway.bounds import Bounds
 from pidgate.gateway.cluster.nodes import NodePorts
+from pidgate.gateway.proxy.bounds import Bounds
 from pidgate.gateway.tls import live
 from pidgate.protocol import messages
 from tests.support import raw

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from pidgate.gateway.bounds import Bounds
 from pidgate.gateway.cluster.nodes import Nodes
 from pidgate.gateway.cluster.own_questions import OwnQuestions
 from pidgate.gateway.cluster.upstream_identity import NoIdentity, TokenIdentity
 from pidgate.gateway.config.settings import SaslSettings
+from pidgate.gateway.proxy.bounds import Bounds
 from pidgate.gateway.proxy.upstream import Upstream
 from pidgate.names import LONGEST_NAME
 from pidgate.protocol import messages
