@@ -92,7 +92,7 @@ def _assumptions(options: CheckOptions) -> Assumptions:
 
 
 def _worst_case(settings: Settings, assumed: Assumptions) -> WorstCase:
-    grace = settings.quotas.producer_ids.cold_start == "grace"
+    grace = settings.quotas.producer_ids.grace_ms > 0
     return worst_case(settings.to_quotas(), assumed, cold_start_grace=grace)
 
 
@@ -153,7 +153,7 @@ def _memory(settings: Settings) -> Iterator[str]:
     events = settings.events
     if events.enabled:
         kept = units.show_duration(events.retention_ms)
-        sasl = settings.own_client.sasl
+        sasl = settings.own_client
         as_whom = "" if sasl is None else f", written as {sasl.username} ({sasl.mechanism})"
         yield f"Every decision is an event on the topic {events.topic}, kept for {kept}{as_whom}."
         yield "  All gateways of the cluster that use this topic hold each user to one quota together."
@@ -162,11 +162,11 @@ def _memory(settings: Settings) -> Iterator[str]:
     if not events.enabled and settings.state_dir is None:
         yield "Nothing is remembered over a restart: each start is a cold one."
     ids = settings.quotas.producer_ids
-    if ids.cold_start == "grace":
+    if ids.grace_ms:
         grace = units.show_duration(ids.grace_ms)
         yield f"After a cold start unseen ids are let in uncharged for {grace}, 10 times a user's rate at most."
     else:
-        yield "After a cold start every running producer is charged as a new one (cold_start: enforce)."
+        yield "After a cold start every running producer is charged as a new one (grace: 0s)."
 
 
 def _proxies(listener: ListenerSettings) -> Iterator[str]:

@@ -11,6 +11,9 @@ from pidgate.gateway.errors import CannotStart
 HEALTHY: Final = 0
 UNHEALTHY: Final = 1
 
+TIMEOUT_S: Final = 3.0
+"""Below the 5 s that the image's health check waits."""
+
 
 def health(options: HealthOptions) -> int:
     """Get /livez (or /readyz) and print the answer; return the exit code.
@@ -27,7 +30,7 @@ def health(options: HealthOptions) -> int:
     except (ConfigError, ValueError, CannotStart) as error:
         print(f"pidgate health: {error}", file=sys.stderr)
         return USAGE_ERROR
-    connection = at.connect(options.timeout_s)
+    connection = at.connect(TIMEOUT_S)
     try:
         connection.request("GET", "/readyz" if options.ready else "/livez", headers={"Host": "localhost"})
         response = connection.getresponse()

@@ -98,17 +98,10 @@ class RunOptions:
     bootstrap_servers: str | None = option(
         None, "Run without a file, before these brokers: host:port,host:port"
     )
-    bind: str | None = option(None, "Where clients bootstrap (default: 127.0.0.1:9292).")
-    advertise: str | None = option(None, "The host shown to clients (default: the host of --bind).")
-    node_ports_first: int | None = option(
-        None, "The port of node 0; node n is n ports above (default: 9300)."
+    bind: str | None = option(
+        None, "Where clients bootstrap, node n 8 + n ports above it (default: 127.0.0.1:9292)."
     )
     admin: str | None = option(None, "Health and metrics (default: 127.0.0.1:9290).")
-    default_producer_ids_rate: float | None = option(
-        None, "New producer ids per hour for each user (default: no limit)."
-    )
-    mode: str | None = option(None, "observe or enforce (default: observe).")
-    log_format: str | None = option(None, "json or console (default: console).")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,7 +190,6 @@ class HealthOptions:
     )
     ca_file: CaOption = None
     ready: bool = option(False, "Ask /readyz instead of /livez.", "--ready")
-    timeout_s: float = option(3.0, "Seconds to wait for an answer.", "--timeout")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -226,24 +218,18 @@ class PromoteOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class EntityOptions(GatewayOptions):
-    """An entity, spelled as kafka-configs does."""
+    """A user or the default user, named as kafka-configs names them."""
 
     user: UserOption = None
     entity_default: bool = option(
         False, "The default user: who is not named.", "--entity-default", "--user-defaults"
     )
-    entity_type: str = option("users", "users; there is nothing else.", "--entity-type")
 
     def entity(self, *, needed: bool = True) -> str | None:
-        """Return the user; None for the default user and, unless one is `needed`, when none is named.
+        """Return the user; None for the default user, and for no user where none is `needed`.
 
         Ends the command when the options do not fit.
         """
-        if self.entity_type != "users":
-            complain(
-                "quotas",
-                f"--entity-type {self.entity_type} has no quota of new producer ids; only users have",
-            )
         if self.user == "":
             complain("quotas", "a user has a name; --entity-default is for those that are not named")
         if self.entity_default and self.user is not None:
@@ -266,13 +252,6 @@ class ResetOptions(EntityOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeleteOptions(EntityOptions):
-    """Remove producer_ids_rate: what holds for the default user holds, whatever the file says."""
-
-    note: NoteOption = ""
-
-
-@dataclass(frozen=True, kw_only=True)
 class AlterOptions(EntityOptions):
     """Set or remove a rate or a mode, as kafka-configs does."""
 
@@ -284,7 +263,7 @@ class AlterOptions(EntityOptions):
     )
     delete: list[str] | None = option(
         None,
-        "Nothing is said about it any more, whatever the file says.",
+        "The default user's holds, whatever the file says.",
         "--delete-config",
         metavar="producer_ids_rate",
     )

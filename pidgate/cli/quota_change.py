@@ -1,4 +1,4 @@
-"""`pidgate quotas alter`, `delete`, `reset`, `raise`, `block`, `release`, `refill` and `pidgate mode`.
+"""`pidgate quotas alter`, `reset`, `raise`, `block`, `release`, `refill` and `pidgate mode`.
 
 The last command wins: a standing change ends a temporary one of the same setting, and prints that.
 """
@@ -16,7 +16,6 @@ from pidgate.cli.admin_client import BadUsage, Gateway, JsonObject, for_each
 from pidgate.cli.options import (
     AlterOptions,
     BlockOptions,
-    DeleteOptions,
     GatewayOptions,
     ModeOptions,
     RaiseOptions,
@@ -57,12 +56,6 @@ def alter(options: AlterOptions) -> int:
         return found
 
     return _change(options, "quotas alter", user, changes)
-
-
-def delete(options: DeleteOptions) -> int:
-    """Remove a rate; return the exit code."""
-    user = options.entity()
-    return _change(options, "quotas delete", user, lambda _current: [_removed(options, user, RATE)])
 
 
 def raise_(options: RaiseOptions) -> int:
@@ -276,8 +269,8 @@ def _set(
     return change
 
 
-def _removed(options: AlterOptions | DeleteOptions, user: str | None, setting: str) -> JsonObject:
-    if isinstance(options, AlterOptions) and options.lasts:
+def _removed(options: AlterOptions, user: str | None, setting: str) -> JsonObject:
+    if options.lasts:
         raise BadUsage("--for goes with what is set; what is removed stays removed")
     return {"setting": setting, "user": user, "action": "remove", "note": options.note}
 

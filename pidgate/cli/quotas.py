@@ -1,7 +1,7 @@
 """The command line of `pidgate quotas`.
 
-Only parses. `pidgate quotas --alter ...` and `--describe`, as kafka-configs spells it, are alter and describe; what
-names no command is describe.
+Only parses. `pidgate quotas --alter ...` and `--describe` are alter and describe, as in kafka-configs. Without a
+command it describes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typer.core import TyperGroup
 from pidgate.cli.options import (
     AlterOptions,
     BlockOptions,
-    DeleteOptions,
     DescribeOptions,
     DiffOptions,
     RaiseOptions,
@@ -50,7 +49,6 @@ COMMANDS = {
     "describe": (DescribeOptions, "quota_describe.describe"),
     "diff": (DiffOptions, "quota_describe.diff"),
     "alter": (AlterOptions, "quota_change.alter"),
-    "delete": (DeleteOptions, "quota_change.delete"),
     "reset": (ResetOptions, "quota_change.reset"),
     "raise": (RaiseOptions, "quota_change.raise_"),
     "block": (BlockOptions, "quota_change.block"),

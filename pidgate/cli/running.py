@@ -30,7 +30,7 @@ CUT_SHORT: Final = 130
 
 _OPTIONS: Final = {
     "listeners.bind": "--bind",
-    "listeners.node_ports": "--node-ports-first",
+    "listeners.node_ports": "--bind",
     "admin.bind": "--admin",
 }
 
@@ -49,7 +49,7 @@ def run(options: RunOptions) -> int:
     ]:
         print("\n".join(problems), file=sys.stderr)
         return USAGE_ERROR
-    logs.configure(settings.log.format, settings.log.level)
+    logs.configure(settings.log_level)
     _log_start(settings, file, open_files.allow_most())
     keep_freed_memory()
     try:

@@ -47,7 +47,7 @@ def of_listener(listener: ListenerSettings) -> Iterator[str]:
 
 def of_identity(settings: Settings) -> Iterator[str]:
     """Yield as whom brokers see clients, and what that needs, where the gateway logs in for them."""
-    identity, sasl = settings.cluster.upstream_identity, settings.own_client.sasl
+    identity, sasl = settings.cluster.upstream_identity, settings.own_client
     if sasl is None:
         return
     if identity == "delegation_token":

@@ -143,9 +143,7 @@ class DecisionEvent(Event):
         "When that was applied: what came since this process's previous decision event, in order; beyond 64 pieces "
         "the oldest of a partition are told as one. Empty in workers and before the topic was caught up with",
     ] = field(default_factory=list)
-    suppressed_count: Annotated[
-        int, "Refusals of this user left out since the last one that was written (`refusals: sampled`)"
-    ] = 0
+    suppressed_count: Annotated[int, "Always 0: every refusal is written"] = 0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -278,7 +276,7 @@ class QuotaInForce:
     set_by: Annotated[str, "Principal that set it at run time; empty: from the file"] = ""
     set_wall_ms: Annotated[int | None, "When it was set at run time"] = None
     owner: Annotated[str, "Who answers for the user, from the file"] = ""
-    note: Annotated[str, "Note from the file"] = ""
+    note: Annotated[str, "Note of the change that is in force; empty for the file's quotas"] = ""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -149,9 +149,13 @@ class _Output:
         return line
 
 
-def configure(log_format: Format, level: Level, stream: TextIO | None = None) -> None:
-    """Send everything, the standard library's loggers included, to `stream` (stderr) in one format."""
+def configure(level: Level, stream: TextIO | None = None, log_format: Format | None = None) -> None:
+    """Send everything, the standard library's loggers included, to `stream` (stderr).
+
+    The format is `console` on a terminal and `json` elsewhere, unless `log_format` is given.
+    """
     terminal = sys.stderr if stream is None else stream
+    log_format = log_format or ("console" if terminal.isatty() else "json")
     output = _Output(terminal)
     shared = [*_shared_processors(), output.tell]
     renderer = _renderer(log_format, terminal)

@@ -25,7 +25,6 @@ from pidgate.quota.sticky_entries import RefusedId
 from pidgate.quota.users import GaveUp
 from pidgate.quota.verdicts import (
     FORWARD,
-    MOST_IDS_PER_REQUEST,
     SHORTEST_THROTTLE_MS,
     Close,
     Decision,
@@ -63,7 +62,6 @@ class Admission:
         self.sticky = sticky or StickyRefusals(quotas.producer_ids.sticky_entries)
         self.owners = ProducerIdOwners()
         self.held_beginnings = HeldBeginnings(self.sticky.topics)
-        self.ids_per_request = MOST_IDS_PER_REQUEST
         self.state: QuotaState = state or ProducerIdQuota(quotas, seed_source, now_ms)
         self.fail_open = FailOpen(on_failure)
         self._quotas = quotas

@@ -36,6 +36,16 @@ def rate_milli(rate: int | float | Fraction) -> int:
     return max(1, rounded) if exact > 0 else 0
 
 
+LAYERS: Final = 4
+"""A slice is a quarter of `remember`: an id in use is published once a slice, and its memory ends a quarter late."""
+FALSE_POSITIVE_RATE: Final = 0.001
+"""One new id in a thousand passes unpaid; one in ten thousand would take a quarter more memory."""
+QUEUE: Final = 1_000
+"""A user's ids in line: at 1,000 an hour the last one waits for an hour, and clients give up after minutes."""
+STICKY_ENTRIES: Final = 20_000
+"""Refused partitions of one user: three connections at their own limit of 6,000."""
+
+
 @dataclass(frozen=True, slots=True)
 class ProducerIdSettings:
     """The producer id quota's shape, the same for every user. Durations in milliseconds.
@@ -56,13 +66,13 @@ class ProducerIdSettings:
     window_ms: int = 3_600_000
     burst: Fraction = Fraction(1)
     remember_ms: int = 86_400_000
-    layers: int = 4
-    false_positive_rate: float = 0.001
+    layers: int = LAYERS
+    false_positive_rate: float = FALSE_POSITIVE_RATE
     transactional: Mode = Mode.OBSERVE
     max_throttle_ms: int = 10_000
     max_live_ids: int = 10_000_000
-    queue: int = 1_000
-    sticky_entries: int = 20_000
+    queue: int = QUEUE
+    sticky_entries: int = STICKY_ENTRIES
     refuse_init: bool = False
 
     def __post_init__(self) -> None:

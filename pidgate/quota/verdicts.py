@@ -37,11 +37,11 @@ SHORTEST_THROTTLE_MS: Final = 100
 """A refusal costs the client a round trip; less would make it spin."""
 
 MOST_IDS_PER_REQUEST: Final = 8
-"""Unless it is configured: a client has one id, and two around the end of an epoch."""
+"""In one Produce: a client has one id, and two around the end of an epoch."""
 
 
-def names_too_many_ids(batches: list[ProducerBatch], most: int) -> bool:
-    """Return whether a request names more distinct ids than any client does; it is not judged then, in any mode."""
+def names_too_many_ids(batches: list[ProducerBatch], most: int = MOST_IDS_PER_REQUEST) -> bool:
+    """Return whether a request names more distinct ids than a client has; such a request is closed in every mode."""
     return len(batches) > most and len({batch[0] for batch in batches}) > most
 
 

@@ -65,9 +65,7 @@ class Site:
         password = self.folder / "password"
         password.write_text(f"{SUPER_USER}-secret")
         password.chmod(0o600)
-        return {
-            "sasl": {"mechanism": "SCRAM-SHA-256", "username": SUPER_USER, "password_file": str(password)}
-        }
+        return {"mechanism": "SCRAM-SHA-256", "username": SUPER_USER, "password_file": str(password)}
 
 
 def not_offered(client: Client, way: str) -> str | None:

@@ -56,7 +56,7 @@ def never_reads(address: str, _topic: str, over: threading.Event) -> None:
 
 
 def dribbles(address: str, topic: str, over: threading.Event) -> None:
-    """A byte a second; frame_time ends it."""
+    """A byte a second."""
     with RawClient(address) as client, suppress(OSError):
         for byte in produce(topic, 500):
             client.socket.sendall(bytes((byte,)))
@@ -106,9 +106,7 @@ Bad = Callable[[str, str, threading.Event], None]
 def test_beside_bad_clients_everybody_gets_through(broker: Cluster, bad: Bad) -> None:
     name = bad.__name__.replace("_", "-")
     topic = create_topic(broker.bootstrap_servers(), f"{name}-bad")
-    with GatewayProcess(
-        broker.bootstrap_servers(), quotas=QUOTAS, settings={"limits": {"frame_time": "5s"}}
-    ) as gateway:
+    with GatewayProcess(broker.bootstrap_servers(), quotas=QUOTAS) as gateway:
         over = threading.Event()
         with FaultLoad(broker.bootstrap_servers(), gateway.bootstrap_servers, name) as load:
             # Who comes later takes the tokens that good ones would wait for: they are of one user.

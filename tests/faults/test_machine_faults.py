@@ -136,7 +136,7 @@ def test_a_wall_clock_that_jumps_both_ways_under_load_is_noticed_by_nobody(
     broker: Cluster, name: str, tmp_path: Path
 ) -> None:
     clock = MovedClock(tmp_path)
-    events = {"topic": f"__{name}", "partitions": 3, "replication_factor": 1}
+    events = {"topic": f"__{name}", "replication_factor": 1}
     with GatewayProcess(
         broker.bootstrap_servers(),
         quotas=QUOTAS,
@@ -159,7 +159,7 @@ def test_a_jump_refills_nothing_and_a_restart_behind_it_forgets_nothing(
     quotas = {
         "mode": "enforce",
         "default": {"producer_ids_rate": rate},
-        "producer_ids": {"window": "10h", "cold_start": "enforce"},
+        "producer_ids": {"window": "10h", "grace": "0s"},
     }
     topic = create_topic(broker.bootstrap_servers(), name)
     gateway = GatewayProcess(

@@ -38,7 +38,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 
 def gateway_of(broker: Cluster, name: str) -> GatewayProcess:
-    events = {"topic": f"__{name}", "partitions": 3, "replication_factor": 1}
+    events = {"topic": f"__{name}", "replication_factor": 1}
     settings = {"events": events, "drain_timeout": "10s"}
     return GatewayProcess(broker.bootstrap_servers(), quotas=QUOTAS, settings=settings, ready_within_s=60)
 

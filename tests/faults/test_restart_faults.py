@@ -53,7 +53,7 @@ def broker() -> Iterator[Cluster]:
 
 
 def events_topic(name: str) -> dict[str, Any]:
-    return {"topic": f"__{name}", "partitions": 3, "replication_factor": 1}
+    return {"topic": f"__{name}", "replication_factor": 1}
 
 
 # ---- a cold start ------------------------------------------------------------------------------------
@@ -83,7 +83,7 @@ def test_three_thousand_running_producers_are_switched_over() -> None:
             quotas={
                 "mode": "enforce",
                 "default": {"producer_ids_rate": rate},
-                "producer_ids": {"cold_start": "grace"},
+                "producer_ids": {"grace": "1h"},
             },
             settings={"events": events_topic("switched-over-events")},
         )
@@ -253,7 +253,7 @@ def test_ready_within_15_s_with_a_million_events_and_forwarding_meanwhile() -> N
 
     with Cluster(ClusterSpec(heap_mb=512)) as cluster:
         create_topic(cluster.bootstrap_servers(), topic)
-        events = {"topic": "__a-million-events", "partitions": 12, "replication_factor": 1}
+        events = {"topic": "__a-million-events", "replication_factor": 1}
         began_s = time.monotonic()
         fill(cluster.bootstrap_servers(), str(events["topic"]), REPLAYED)
         print(f"filled in {time.monotonic() - began_s:.1f} s")
@@ -370,7 +370,7 @@ def test_events_that_cannot_be_written_are_in_nobodys_way(tmp_path: Path) -> Non
     def own_client(user: str, password: str) -> dict[str, Any]:
         path = tmp_path / f"{user}-{password}"
         path.write_text(password)
-        return {"sasl": {"mechanism": "PLAIN", "username": user, "password_file": str(path)}}
+        return {"mechanism": "PLAIN", "username": user, "password_file": str(path)}
 
     with Cluster(ClusterSpec(sasl=True, acl=True)) as cluster:
         topic = create_topic(cluster.bootstrap_servers(), "in-nobodys-way")
@@ -465,7 +465,7 @@ def test_a_grace_that_began_only_because_the_topic_could_not_be_read_ends_when_i
         quotas = {
             "mode": "enforce",
             "default": {"producer_ids_rate": rate},
-            "producer_ids": {"cold_start": "grace", "window": "10h", "grace": "2s"},
+            "producer_ids": {"window": "10h", "grace": "2s"},
         }
         one, other = (
             GatewayProcess(

@@ -100,7 +100,7 @@ def _gateway(servers: str, kind: str, number: int) -> GatewayProcess:
         quotas={"mode": "enforce", "default": {"producer_ids_rate": RATE}},
         settings={
             "gateway_id": f"gw-{number}",
-            "events": {"topic": f"__rolling-{kind}", "partitions": 3, "replication_factor": 1},
+            "events": {"topic": f"__rolling-{kind}", "replication_factor": 1},
         },
         node_ids=(1, 2, 3),
     )

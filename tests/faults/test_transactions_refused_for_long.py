@@ -48,7 +48,7 @@ def quotas(rate: int) -> dict[str, Any]:
     return {
         "mode": "enforce",
         "default": {"producer_ids_rate": rate},
-        "producer_ids": {"cold_start": "enforce", "max_throttle": "1s", "transactional": "enforce"},
+        "producer_ids": {"grace": "0s", "max_throttle": "1s", "transactional": "enforce"},
     }
 
 

@@ -30,7 +30,7 @@ API_VERSIONS = 18
 
 @pytest.fixture(scope="module", params=PLACES, ids=str)
 def gateway_site(sasl_cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Site]:
-    limits = {"buffered_total": str(BUFFERED_BYTES), "connections": 400, "login_time": "5s"}
+    limits = {"buffered_total": str(BUFFERED_BYTES), "connections": 400}
     with running_site(sasl_cluster, request.param, settings={"limits": limits}) as site:
         yield site
 
@@ -106,7 +106,7 @@ def test_silent_connections_reach_no_broker_and_take_no_room(gateway_site: Site)
             honest.ask(Target(gateway_site.topic(), 9, gateway_site.place).produce(-1))
         metrics = gateway_site.gateway.metrics()
         assert metrics.value("pidgate_connections_limited_total", limit="silent") > 0
-    deadline_s = time.monotonic() + 10
+    deadline_s = time.monotonic() + 40  # they are closed 30 s after they connected
     while gateway_site.gateway.metrics().value("pidgate_connections") > 10:
         assert time.monotonic() < deadline_s
         time.sleep(0.1)
@@ -116,7 +116,7 @@ PLACES_IN_ALL = 40
 STRANGERS = 60
 """More than there is room for; each asks for ApiVersions alone, which needs no credentials, and comes again."""
 GETS_IN_S = 12.0
-"""By the clock of a busy machine. `limits.login_time`, after which strangers go by themselves, is 30 s."""
+"""By the clock of a busy machine. Strangers are closed after 30 s without a login."""
 
 
 def hold_places(site: Site, done: threading.Event) -> None:

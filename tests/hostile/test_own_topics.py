@@ -18,7 +18,7 @@ from tools.sandbox.spec import PLAINTEXT
 FETCH, DELETE_TOPICS, DELETE_RECORDS = 1, 20, 21
 OWN: Final = "__pidgate_events"
 REFUSED: Final = 29
-EVENTS: Final = {"enabled": True, "topic": OWN, "partitions": 1, "replication_factor": 1}
+EVENTS: Final = {"enabled": True, "topic": OWN, "replication_factor": 1}
 WITHOUT_SASL: Final = [place for place in ENFORCED if not place.sasl]
 """Its own client then needs no login. All of one mode: they are a fleet, by the one topic."""
 

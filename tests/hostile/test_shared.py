@@ -25,7 +25,7 @@ pytestmark = pytest.mark.kafka
 PRODUCE: Final = 0
 VERSION: Final = 9
 IDS_OF_A_REQUEST: Final = 8
-"""limits.producer_ids_per_request."""
+"""Producer ids in one Produce."""
 LOG_LINES: Final = 6
 """A second: each process says that ids were refused, or that filters are full."""
 

@@ -17,7 +17,6 @@ from tools.sandbox.kafka import Cluster
 pytestmark = pytest.mark.kafka
 
 CONNECTIONS = 600
-HANDSHAKES = 100
 HELLO = bytes.fromhex("16030102000100 01fc0303")
 """The beginning of a ClientHello of 512 bytes."""
 
@@ -40,8 +39,7 @@ def garbage(number: int) -> bytes:
 
 @pytest.fixture(scope="module")
 def tls_site(sasl_cluster: Cluster) -> Iterator[Site]:
-    limits = {"tls_handshakes": HANDSHAKES, "tls_handshake_time": "5s"}
-    with running_site(sasl_cluster, Place(tls=True), settings={"limits": limits}) as site:
+    with running_site(sasl_cluster, Place(tls=True)) as site:
         yield site
 
 

@@ -58,7 +58,7 @@ INIT_PRODUCER_ID = 22
 RATE = 2
 LIMITED = {
     "users": {HONEST_USER: {"producer_ids_rate": 1_000_000}, HOSTILE_USER: {"transactional_ids_rate": RATE}},
-    "producer_ids": {"max_throttle": "100ms", "cold_start": "enforce"},
+    "producer_ids": {"max_throttle": "100ms", "grace": "0s"},
 }
 
 
@@ -94,7 +94,7 @@ def _is_refused(answer: bytes) -> bool:
 
 ENFORCED = {
     "users": {HONEST_USER: {"producer_ids_rate": 1_000_000}, HOSTILE_USER: {"producer_ids_rate": RATE}},
-    "producer_ids": {"transactional": "enforce", "max_throttle": "100ms", "cold_start": "enforce"},
+    "producer_ids": {"transactional": "enforce", "max_throttle": "100ms", "grace": "0s"},
 }
 VERSIONS = {ADD_PARTITIONS_TO_TXN: 3, ADD_OFFSETS_TO_TXN: 3, TXN_OFFSET_COMMIT: 3}
 

@@ -356,7 +356,7 @@ def test_what_the_configuration_forbids(broker: Cluster) -> None:
     quotas = {
         **QUOTAS,
         "users": {stem: {"producer_ids_rate": 3}},
-        "runtime_changes": {"on_conflict": "file_wins"},
+        "runtime_changes": "file_wins",
     }
     with (
         GatewayProcess(broker.bootstrap_servers(), quotas=quotas) as strict,
@@ -646,13 +646,12 @@ def test_kafka_configs_shows_ours_and_still_sets_its_own(broker: Cluster, gatewa
 
 def test_what_was_set_through_one_gateway_is_shown_by_the_others(broker: Cluster) -> None:
     stem = name("fleet")
-    settings = {"events": {"topic": f"__{stem}-events", "partitions": 1, "replication_factor": 1}}
-    quotas = {**QUOTAS, "runtime_changes": {"topic": f"__{stem}-quotas"}}
+    settings = {"events": {"topic": f"__{stem}-events", "replication_factor": 1}}
     entity, other = {"user": f"{stem}-a"}, {"user": f"{stem}-b"}
     servers = broker.bootstrap_servers()
     with (
-        GatewayProcess(servers, quotas=quotas, settings={**settings, "gateway_id": "one"}) as one,
-        GatewayProcess(servers, quotas=quotas, settings={**settings, "gateway_id": "two"}) as two,
+        GatewayProcess(servers, quotas=QUOTAS, settings={**settings, "gateway_id": "one"}) as one,
+        GatewayProcess(servers, quotas=QUOTAS, settings={**settings, "gateway_id": "two"}) as two,
         RawClient(one.bootstrap_servers) as first,
         RawClient(two.bootstrap_servers) as second,
     ):

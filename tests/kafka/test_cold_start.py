@@ -59,13 +59,7 @@ def enforcing(
     quotas = {
         "mode": "enforce",
         "default": {"producer_ids_rate": rate},
-        # Counted exactly here: no id may be taken for another one.
-        "producer_ids": {
-            "cold_start": "grace",
-            "max_throttle": "1s",
-            "false_positive_rate": 0.000001,
-            **(producer_ids or {}),
-        },
+        "producer_ids": {"grace": "1h", "max_throttle": "1s", **(producer_ids or {})},
     }
     return GatewayProcess(cluster.bootstrap_servers(), quotas=quotas, settings=settings)
 
@@ -155,7 +149,7 @@ def test_without_a_grace_they_are_refused(cluster: Cluster, topic: str) -> None:
         assert await send_all_once(producers) == {19: PRODUCERS}, "above sequence 0: refused once"
         close_all(producers)
 
-    with enforcing(cluster, producer_ids={"cold_start": "enforce"}) as gateway:
+    with enforcing(cluster, producer_ids={"grace": "0s"}) as gateway:
         asyncio.run(scenario(gateway))
         assert graces(gateway) == []
 

@@ -441,8 +441,8 @@ class TestWithoutRights:
             publisher, following = EventPublisher(kafka, topic), Following(kafka, topic)
             publisher.publish("user", b"1")
             async with running(publisher.run(), following.run()):
-                await until(lambda: "own_client.sasl" in self.remedies(lines, "writing")[-1])
-                await until(lambda: "own_client.sasl" in self.remedies(lines, "reading")[-1])
+                await until(lambda: "own_client" in self.remedies(lines, "writing")[-1])
+                await until(lambda: "own_client" in self.remedies(lines, "reading")[-1])
                 await asyncio.to_thread(password.unlink)
                 await until(lambda: "file readable" in self.remedies(lines, "writing")[-1])
                 await asyncio.to_thread(password.write_text, "alice-secret")

@@ -72,7 +72,7 @@ def held_by(fleet: Fleet, topic: str, per_s: float, *, rate: int = RATE, number:
     def paid() -> int:
         return int(fleet.sum_of("pidgate_producer_ids_admitted_total", reason="first_seen"))
 
-    # The share of new ids that pass unpaid is one in a thousand (false_positive_rate).
+    # The share of new ids that pass unpaid is one in a thousand (FALSE_POSITIVE_RATE).
     until(lambda: admitted - 5 - number // 100 <= paid() <= admitted)
     until(lambda: all(tokens < rate - paid() + 0.5 for tokens in fleet.tokens()), what="not charged in all")
     assert all(tokens >= rate - paid() for tokens in fleet.tokens()), "charged more than was admitted"
@@ -214,7 +214,7 @@ NAMES = [f"app-{number}" for number in range(12)]
 def test_new_transactional_ids_have_one_rate_in_all_gateways(three_brokers: Cluster, topic: str) -> None:
     """Each knows what the others let in, and charges it once; a known one passes through any of them."""
     quotas = {
-        **quotas_of(RATE, cold_start="enforce"),
+        **quotas_of(RATE, grace="0s"),
         "default": {"transactional_ids_rate": NAMES_RATE},
     }
     with fleet_of(three_brokers, f"{topic}-events", quotas, gateways=2) as fleet:

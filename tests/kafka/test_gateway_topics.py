@@ -31,7 +31,7 @@ LIST_OFFSETS, OFFSET_FETCH, FIND_COORDINATOR, ALTER_CONFIGS = 2, 9, 10, 44
 CONSUMER_GROUP_HEARTBEAT, DESCRIBE_TOPIC_PARTITIONS = 68, 75
 REFUSED = 29
 OWN = "__pidgate_events"
-QUOTAS = "__pidgate_quotas"
+QUOTAS = "__pidgate_events_quotas"
 """The other one; the gateway makes it."""
 TOPIC_RESOURCE = 2
 MARKER = b"a client's own words"
@@ -123,7 +123,7 @@ def test_by_id_it_is_not_authorised(gateway: GatewayProcess, own_id: UUID) -> No
 def test_asking_for_it_does_not_make_it(broker: Cluster, topic_name: TopicName) -> None:
     missing, other = topic_name("__not-there-yet"), topic_name("made-by-asking")
     # The gateway makes it, sooner or later, and then it has seven partitions, not the broker's default of one.
-    settings = {"events": {"enabled": True, "topic": missing, "partitions": 7, "replication_factor": 1}}
+    settings = {"events": {"enabled": True, "topic": missing, "replication_factor": 1}}
     with GatewayProcess(broker.bootstrap_servers(), settings=settings) as running:
         for version in range(13):
             topics = [{"name": missing}, {"name": other}]

@@ -159,7 +159,7 @@ def _compare_answers(real: Side, model: Side, number: int) -> Iterator[int | str
             yield from _codes(expected)
 
 
-IDS = {"window": "1h", "max_throttle": "100ms", "cold_start": "enforce"}
+IDS = {"window": "1h", "max_throttle": "100ms", "grace": "0s"}
 RATE = 8
 """Whatever the machine's speed: no token comes back while a group of schedules is played."""
 OPTIONS: tuple[dict[str, Any], ...] = (

@@ -33,7 +33,7 @@ QUOTAS = {
     "mode": "enforce",
     "default": {"producer_ids_rate": 0},
     "users": {"alice": {"producer_ids_rate": 1_000}, "carol": {"producer_ids_rate": 1_000}},
-    "producer_ids": {"max_throttle": "100ms", "cold_start": "enforce"},
+    "producer_ids": {"max_throttle": "100ms", "grace": "0s"},
 }
 
 
@@ -53,7 +53,7 @@ def oauth_cluster(authority: Authority) -> Iterator[Cluster]:
 @pytest.fixture(scope="module")
 def gateway(oauth_cluster: Cluster) -> Iterator[GatewayProcess]:
     with GatewayProcess(
-        oauth_cluster.bootstrap_servers(SASL_PLAINTEXT), quotas=QUOTAS, settings={"log": {"level": "debug"}}
+        oauth_cluster.bootstrap_servers(SASL_PLAINTEXT), quotas=QUOTAS, settings={"log_level": "debug"}
     ) as running:
         yield running
         everything = running.log_text() + running.read("/metrics")

@@ -40,7 +40,7 @@ TAIL_BYTES: Final = 3
 QUOTAS: Final = {
     "mode": "enforce",
     "default": {"producer_ids_rate": 1_000_000},
-    "producer_ids": {"cold_start": "enforce"},
+    "producer_ids": {"grace": "0s"},
 }
 
 

@@ -36,7 +36,7 @@ def gateway(sasl_cluster: Cluster) -> Iterator[GatewayProcess]:
     with GatewayProcess(
         sasl_cluster.bootstrap_servers(SASL_PLAINTEXT),
         quotas=QUOTAS,
-        settings={"log": {"level": "debug"}},
+        settings={"log_level": "debug"},
     ) as running:
         yield running
         everything = running.log_text() + running.read("/metrics")

@@ -130,7 +130,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
             settings={
                 "cluster": {"bootstrap_servers": [relay.address], "proxy_protocol": True},
                 "limits": {"connections_per_address": 8},
-                "log": {"level": "debug"},
+                "log_level": "debug",
             },
         )
         stack.enter_context(gateway)

@@ -39,10 +39,10 @@ def gateway_of(
     """Keeps quotas in a topic of its own, and may be told."""
     gateway = GatewayProcess(
         cluster.bootstrap_servers(),
-        quotas={**quotas, "runtime_changes": {"topic": f"{topic}-quotas"}},
+        quotas=quotas,
         settings={
             "gateway_id": gateway_id,
-            "events": {"topic": f"{topic}-events", "partitions": 3},
+            "events": {"topic": f"{topic}-events"},
         },
     )
     gateway.config["admin"]["writable"] = True
@@ -201,7 +201,7 @@ async def each_command(gateway: GatewayProcess, someone: Someone) -> None:
     # More for a while, which ends by itself: what stood before holds again.
     await typed("quotas", "raise", USER, "500", "--for", "5m")
     await someone.admitted()
-    shown = (await typed("quotas", "--describe", "--entity-type", "users", "--entity-name", USER)).words
+    shown = (await typed("quotas", "--describe", "--entity-name", USER)).words
     assert f"{USER} producer_ids_rate 500 per 10h run time, until 2" in shown
     shown = (await typed("quotas", "diff")).words
     assert f"{USER} producer_ids_rate 0 (blocked)" in shown
@@ -213,8 +213,6 @@ async def each_command(gateway: GatewayProcess, someone: Someone) -> None:
     await typed(
         "quotas",
         "--alter",
-        "--entity-type",
-        "users",
         "--entity-name",
         USER,
         "--add-config",
@@ -222,7 +220,7 @@ async def each_command(gateway: GatewayProcess, someone: Someone) -> None:
     )
     await typed("quotas", "refill", USER)
     await someone.admitted()
-    await typed("quotas", "delete", "--user", USER)
+    await typed("quotas", "alter", "--user", USER, "--delete-config", "producer_ids_rate")
     shown = (await typed("quotas", "describe", "--user", USER)).words
     assert f"{USER} producer_ids_rate 2 per 10h file, of the default user" in shown
     await typed("quotas", "alter", "--entity-default", "--add-config", "producer_ids_rate=0")
@@ -424,7 +422,7 @@ def test_with_kafka_down_each_gateway_is_told_by_itself_and_obeys_at_once(
                 print(within_the_promise(watch.since(typed), typed, "the same with Kafka down"))
             for number, place in enumerate(("in its memory", "in its state directory", "in its memory")):
                 assert f"gw-{number}: in force; kept {place}" in typed.words, typed.words
-            assert f"the topic {topic}-quotas gets it when it can be written again" in typed.words
+            assert f"the topic {topic}-events_quotas gets it when it can be written again" in typed.words
             assert "repeat it with --admin HOST:PORT for each" in typed.words
             pidgate("quotas", "block", "bob", by=gateways[:2])
             assert "bob producer_ids_rate 0 (blocked)" in pidgate("quotas", by=gateways[0]).words

@@ -304,13 +304,12 @@ def promote(gateway: GatewayProcess, typed: str, *options: str) -> subprocess.Co
 def test_promotion_shows_what_would_have_been_refused_and_asks(
     cluster: Cluster, topic: str, topic_name: Callable[[str], str]
 ) -> None:
-    own = {"topic": topic_name("events"), "partitions": 2, "replication_factor": 1}
+    own = {"topic": topic_name("events"), "replication_factor": 1}
     gateway = GatewayProcess(
         cluster.bootstrap_servers(),
         quotas={
             "mode": "observe",
             "default": {"producer_ids_rate": 5},
-            "runtime_changes": {"topic": topic_name("quotas")},
         },
         settings={"events": own, "admin": {}},
     )

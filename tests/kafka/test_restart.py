@@ -19,7 +19,7 @@ def test_killed_five_times_and_restored_from_the_topic(
     sasl_cluster: Cluster, topic_name: Callable[[str], str], tmp_path: Path
 ) -> None:
     topic = topic_name("__restart-events")
-    events = {"topic": topic, "partitions": 3, "replication_factor": 1}
+    events = {"topic": topic, "replication_factor": 1}
     load = KillLoad(sasl_cluster, topic_name("restart"), tmp_path, events=events)
     with load.gateway:
         load.run(5, load_s=0.5)

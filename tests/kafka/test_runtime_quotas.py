@@ -103,7 +103,7 @@ gateway_id: gw-{number}
 quotas:
   mode: enforce
   users: {{alice: {{producer_ids_rate: 100}}}}
-  runtime_changes: {{topic: {topic}}}
+events: {{topic: {topic.removesuffix("_quotas")}}}
 """
     )
 
@@ -199,7 +199,7 @@ def test_a_change_made_at_one_is_in_force_at_all_soon(cluster: Cluster, topic_na
     delays_ms: list[float] = []
 
     async def test() -> None:
-        async with fleet(cluster, topic_name("quotas")) as gateways:
+        async with fleet(cluster, f"{topic_name('events')}_quotas") as gateways:
             for number in range(50):
                 teller = gateways[number % 3]
                 others = [gateway for gateway in gateways if gateway is not teller]
@@ -223,7 +223,7 @@ def test_a_change_made_at_one_is_in_force_at_all_soon(cluster: Cluster, topic_na
 
 def test_the_emergency_switch_reaches_all(cluster: Cluster, topic_name: TopicName) -> None:
     async def test() -> None:
-        async with fleet(cluster, topic_name("quotas")) as gateways:
+        async with fleet(cluster, f"{topic_name('events')}_quotas") as gateways:
             await gateways[1].book.change([mode_of_all(Mode.OBSERVE)])
             await until(lambda: all(not resolve(g.quotas, "alice").enforces for g in gateways), 2.0)
             await gateways[2].book.change([reset(Target(MODE, None))])
@@ -234,7 +234,7 @@ def test_the_emergency_switch_reaches_all(cluster: Cluster, topic_name: TopicNam
 
 def test_a_temporary_change_ends_everywhere(cluster: Cluster, topic_name: TopicName) -> None:
     async def test() -> None:
-        async with fleet(cluster, topic_name("quotas")) as gateways:
+        async with fleet(cluster, f"{topic_name('events')}_quotas") as gateways:
             await gateways[0].book.change([rate(1), rate(2, until_ms=clock.wall_ms() + 1_500)])
             await until(lambda: all(g.rate() == 2 for g in gateways), 1.0)
             await until(lambda: all(g.rate() == 1 for g in gateways), 3.0)
@@ -246,7 +246,7 @@ def test_a_temporary_change_ends_everywhere(cluster: Cluster, topic_name: TopicN
 def test_one_that_starts_later_knows_all_and_does_nothing_of_the_past(
     cluster: Cluster, topic_name: TopicName, lines: list[MutableMapping[str, Any]]
 ) -> None:
-    topic = topic_name("quotas")
+    topic = f"{topic_name('events')}_quotas"
 
     async def test() -> None:
         async with fleet(cluster, topic, 2) as (here, there):
@@ -281,7 +281,7 @@ def test_one_that_starts_later_knows_all_and_does_nothing_of_the_past(
 def test_what_others_write_into_the_topic_stops_nobody(
     cluster: Cluster, topic_name: TopicName, lines: list[MutableMapping[str, Any]]
 ) -> None:
-    topic = topic_name("quotas")
+    topic = f"{topic_name('events')}_quotas"
 
     async def test() -> None:
         async with fleet(cluster, topic, 2) as gateways:
@@ -353,7 +353,7 @@ async def told_at_two_at_once(cluster: Cluster, topic: str, number: int) -> Roun
 
 def test_told_at_two_at_once_all_come_to_the_same(cluster: Cluster, topic_name: TopicName) -> None:
     async def test() -> None:
-        found = await told_at_two_at_once(cluster, topic_name("quotas"), 150)
+        found = await told_at_two_at_once(cluster, f"{topic_name('events')}_quotas", 150)
         assert (found.agreed, found.later_held) == (150, 50)
         assert all(end == found.ends[0] for end in found.ends)
 
@@ -362,7 +362,7 @@ def test_told_at_two_at_once_all_come_to_the_same(cluster: Cluster, topic_name: 
 
 def test_a_late_copy_of_what_was_said_before_does_not_hold(cluster: Cluster, topic_name: TopicName) -> None:
     """As one that lay in a hanging broker: the gateway whose it is says again what held."""
-    topic = topic_name("quotas")
+    topic = f"{topic_name('events')}_quotas"
 
     async def test() -> None:
         async with fleet(cluster, topic, 2) as (here, there):
@@ -391,7 +391,7 @@ def test_an_order_by_clocks_would_be_noticed(
     assert issubclass(ByWallClock, ChangeLog)
 
     async def test() -> None:
-        found = await told_at_two_at_once(cluster, topic_name("quotas"), 6)
+        found = await told_at_two_at_once(cluster, f"{topic_name('events')}_quotas", 6)
         assert found.later_held == 0
 
     run(test())
@@ -401,8 +401,8 @@ def test_a_rate_of_transactional_ids_that_was_set_at_run_time_is_kept_with_what_
     cluster: Cluster, topic_name: TopicName
 ) -> None:
     """Without a directory all comes from topics: the rate says that the ids are to be remembered."""
-    gateway = process_of(cluster, topic_name("quotas"), 0)
-    gateway.config["quotas"]["producer_ids"]["cold_start"] = "enforce"
+    gateway = process_of(cluster, f"{topic_name('events')}_quotas", 0)
+    gateway.config["quotas"]["producer_ids"]["grace"] = "0s"
     with gateway:
         assert post(gateway, None, 1, "transactional_ids_rate") == "topic"
         assert [is_refused(gateway, name) for name in ("a", "b", "c")] == [False, False, True]
@@ -420,7 +420,7 @@ def test_a_rate_of_transactional_ids_that_was_set_at_run_time_is_kept_with_what_
 def test_a_restart_without_a_directory_finds_all_in_the_topic(
     cluster: Cluster, topic_name: TopicName
 ) -> None:
-    topic = topic_name("quotas")
+    topic = f"{topic_name('events')}_quotas"
 
     async def test() -> None:
         for number in range(3):
@@ -435,7 +435,7 @@ def test_a_restart_without_a_directory_finds_all_in_the_topic(
 def test_while_kafka_is_down_one_gateway_has_it_and_the_others_get_it_later(
     own_cluster: Cluster, topic_name: TopicName, tmp_path: Path, lines: list[MutableMapping[str, Any]]
 ) -> None:
-    topic = topic_name("quotas")
+    topic = f"{topic_name('events')}_quotas"
     settings = settings_of(own_cluster, topic, 0, tmp_path)
 
     async def test() -> None:
@@ -480,7 +480,7 @@ def test_a_broker_that_hangs_takes_changes_when_it_goes_on_and_the_last_one_hold
     """What is under way when it hangs may be written late, and behind what was said afterwards."""
 
     async def test() -> None:
-        async with fleet(own_cluster, topic_name("quotas"), 2) as (here, there):
+        async with fleet(own_cluster, f"{topic_name('events')}_quotas", 2) as (here, there):
             await here.book.change([rate(1)])
             await until(lambda: there.rate() == 1)
             own_cluster.node(1).signal(signal.SIGSTOP)
@@ -501,7 +501,7 @@ def test_a_broker_that_hangs_takes_changes_when_it_goes_on_and_the_last_one_hold
 
 
 def test_compaction_loses_nothing(own_cluster: Cluster, topic_name: TopicName) -> None:
-    topic = topic_name("quotas")
+    topic = f"{topic_name('events')}_quotas"
     end_ms = clock.wall_ms() + HOUR_MS
 
     async def test() -> None:
@@ -538,7 +538,7 @@ def test_compaction_loses_nothing(own_cluster: Cluster, topic_name: TopicName) -
 def test_a_missing_topic_is_made_compacted_and_another_kind_is_told_of(
     cluster: Cluster, topic_name: TopicName, lines: list[MutableMapping[str, Any]]
 ) -> None:
-    topic = topic_name("quotas")
+    topic = f"{topic_name('events')}_quotas"
     gateways: list[Gateway] = []
 
     async def test() -> None:
@@ -561,7 +561,7 @@ def test_a_missing_topic_is_made_compacted_and_another_kind_is_told_of(
 def test_what_the_brokers_never_take_is_told_of_and_stops_nothing_else(
     cluster: Cluster, topic_name: TopicName, lines: list[MutableMapping[str, Any]]
 ) -> None:
-    topic = topic_name("quotas")
+    topic = f"{topic_name('events')}_quotas"
 
     async def test() -> None:
         async with fleet(cluster, topic, 2) as (here, there):
@@ -580,7 +580,7 @@ def test_what_the_brokers_never_take_is_told_of_and_stops_nothing_else(
 
 
 def test_the_gateway_takes_no_producer_id(cluster: Cluster, topic_name: TopicName) -> None:
-    topic = topic_name("quotas")
+    topic = f"{topic_name('events')}_quotas"
 
     async def test() -> None:
         async with running(Gateway(settings_of(cluster, topic))) as gateway:
@@ -601,11 +601,10 @@ def process_of(cluster: Cluster, topic: str, number: int, **settings: Any) -> Ga
         quotas={
             "mode": "enforce",
             "producer_ids": {"window": "10h", "max_throttle": "1s"},
-            "runtime_changes": {"topic": topic},
         },
         settings={
             "gateway_id": f"gw-{number}",
-            "events": {"topic": f"{topic}-events", "partitions": 3},
+            "events": {"topic": topic.removesuffix("_quotas")},
             **settings,
         },
     )
@@ -647,7 +646,7 @@ async def codes_of_new_ids(gateway: GatewayProcess, topic: str, number: int) -> 
 def test_gateways_hold_what_one_of_them_was_told(
     cluster: Cluster, topic_name: TopicName, tmp_path: Path
 ) -> None:
-    topic = topic_name("quotas")
+    topic = f"{topic_name('events')}_quotas"
     written = create_topic(cluster.bootstrap_servers(), topic_name("written"))
     told = process_of(cluster, topic, 0, state_dir=str(tmp_path))
     with told, process_of(cluster, topic, 1) as other:

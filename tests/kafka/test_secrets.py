@@ -150,10 +150,10 @@ def test_marked_secrets_come_out_nowhere(cluster: Cluster, marks: Marks, tmp_pat
         servers,
         quotas={"mode": "enforce", "default": {"producer_ids_rate": 10}},
         settings={
-            "own_client": {"sasl": sasl},
-            "events": {"topic": EVENTS, "partitions": 1, "replication_factor": 1},
+            "own_client": sasl,
+            "events": {"topic": EVENTS, "replication_factor": 1},
             "state_dir": str(state),
-            "log": {"level": "debug"},
+            "log_level": "debug",
         },
     )
     gateway.config["admin"]["token_file"] = str(files["token"])

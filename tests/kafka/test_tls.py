@@ -198,7 +198,7 @@ def test_the_quota_is_that_of_the_certificates_user(
     quotas = {
         "mode": "enforce",
         "users": {"JOE": {"producer_ids_rate": 0}},
-        "producer_ids": {"cold_start": "enforce"},
+        "producer_ids": {"grace": "0s"},
     }
     with gateway_before(
         tls_cluster, SSL, authority, gateway_pair, listener=listener, quotas=quotas
@@ -242,14 +242,12 @@ def test_over_sasl_ssl_users_are_known_and_the_gateways_own_topic_is_written(
         authority,
         gateway_pair,
         listener=files(gateway_pair),
-        own_client={
-            "sasl": {"mechanism": "SCRAM-SHA-512", "username": "admin", "password_file": str(password)}
-        },
-        events={"topic": events, "replication_factor": 1, "partitions": 1},
+        own_client={"mechanism": "SCRAM-SHA-512", "username": "admin", "password_file": str(password)},
+        events={"topic": events, "replication_factor": 1},
         quotas={
             "mode": "enforce",
             "users": {"alice": {"producer_ids_rate": 0}},
-            "producer_ids": {"cold_start": "enforce"},
+            "producer_ids": {"grace": "0s"},
         },
     ) as gateway:
         config = confluent(gateway.bootstrap_servers, authority, None) | {
@@ -442,7 +440,7 @@ def test_the_examples_work(
     tls = settings["cluster"].get("tls")
     if tls == {}:  # no public CA has issued this cluster's
         tls = {"ca_file": str(authority.ca_file)}
-    events = {"topic": topic_name("events"), "replication_factor": 1, "partitions": 1, "enabled": logs_in}
+    events = {"topic": topic_name("events"), "replication_factor": 1, "enabled": logs_in}
     # Its admin address is asked without TLS here; test_cli_tls.py asks with it.
     own = {key: settings[key] for key in ("own_client", "quotas") if key in settings}
     with GatewayProcess(

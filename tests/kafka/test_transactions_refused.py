@@ -18,7 +18,7 @@ PRODUCERS, RECORDS = 4, 20
 QUOTAS = {
     "mode": "enforce",
     "default": {"producer_ids_rate": 1},
-    "producer_ids": {"window": "3s", "cold_start": "enforce", "transactional": "enforce"},
+    "producer_ids": {"window": "3s", "grace": "0s", "transactional": "enforce"},
 }
 
 

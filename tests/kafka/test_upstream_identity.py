@@ -61,7 +61,7 @@ def gateway_before(
         listener={"tls": tls},
         settings={
             "cluster": {"bootstrap_servers": servers.split(","), "upstream_identity": identity},
-            "own_client": {"sasl": sasl},
+            "own_client": sasl,
         },
     )
 

@@ -279,13 +279,13 @@ async def live(gateway: str, around: str, topic: str) -> None:
 def test_behind_a_real_gateway(sasl_cluster: Cluster, topic_name: TopicName, tmp_path: Path) -> None:
     topic = create_topic(sasl_cluster.bootstrap_servers(), topic_name("who-traffic"))
     around = sasl_cluster.bootstrap_servers(SASL_PLAINTEXT)
-    events = {"topic": topic_name("who-events"), "partitions": 3, "replication_factor": 1}
+    events = {"topic": topic_name("who-events"), "replication_factor": 1}
     login = {"mechanism": "PLAIN", "username": "admin", "password_file": str(tmp_path / "secret")}
     (tmp_path / "secret").write_text("admin-secret")
     with GatewayProcess(
         around,
         quotas={"mode": "observe", "default": {"producer_ids_rate": 5}},
-        settings={"events": events, "own_client": {"sasl": login}},
+        settings={"events": events, "own_client": login},
     ) as gateway:
         asyncio.run(live(gateway.bootstrap_servers, around, topic))
         # Its drain tells what became of every id.
@@ -315,7 +315,7 @@ def config_of(folder: Path, cluster: Cluster, topic: str, user: str, password: s
     secret.write_text(password + "\n")
     file.write_text(
         f"cluster: {{bootstrap_servers: [{cluster.bootstrap_servers(SASL_PLAINTEXT)}]}}\n"
-        f"own_client: {{sasl: {{mechanism: SCRAM-SHA-256, username: {user}, password_file: {secret}}}}}\n"
+        f"own_client: {{mechanism: SCRAM-SHA-256, username: {user}, password_file: {secret}}}\n"
         f"events: {{topic: {topic}}}\n"
     )
     return file
@@ -345,7 +345,7 @@ def test_permissions_and_passwords(guarded: Cluster, tmp_path: Path, topic_name:
 
     wrong = who("--config", config_of(tmp_path, guarded, topic, "alice", "wrong"))
     assert wrong.returncode == 2
-    assert "check own_client.sasl: mechanism, username and password_file" in wrong.stderr
+    assert "check own_client: mechanism, username and password_file" in wrong.stderr
     assert "wrong" not in wrong.stderr
 
     file = config_of(tmp_path, guarded, topic, "alice", "alice-secret")

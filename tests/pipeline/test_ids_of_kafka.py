@@ -100,7 +100,7 @@ def recorded_blocks(cluster: Cluster) -> set[tuple[int, int]]:
 def test_inferred_blocks_are_those_in_the_metadata_log(two_brokers: Cluster, tables: Tables) -> None:
     direct = two_brokers.bootstrap_servers()
     topic = create_topic(direct, "paid", partitions=1)
-    settings = {"events": {"topic": EVENTS_TOPIC, "partitions": 1, "replication_factor": 1}}
+    settings = {"events": {"topic": EVENTS_TOPIC, "replication_factor": 1}}
     with GatewayProcess(direct, settings=settings, node_ids=NODES) as gateway:
         for node_id, number in THROUGH.items():
             given = asyncio.run(ask_for_ids(("127.0.0.1", gateway.first_node_port + node_id), number))

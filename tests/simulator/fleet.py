@@ -57,7 +57,9 @@ class Fleet:
 
     def _made(self, host: str) -> SimulatedGateway:
         world = self._world
-        settings = configured(host, *self._brokers(host), **self._config(host))
+        settings = configured(
+            host, *self._brokers(host), tables=tables_of(world.setup.quotas), **self._config(host)
+        )
         file = world.machine.directory / f"{host}.yaml" if self._is_reloaded else None
         if file is not None:
             file.write_text(self._text(host))
@@ -263,6 +265,13 @@ def _node_beside(sidecar: str) -> int:
     return int(sidecar.rpartition("-")[2])
 
 
+def tables_of(setup: QuotaSetup) -> tuple[int, int] | None:
+    """Return the sizes of the queue and of the refusal entries where the setup has its own."""
+    if setup.queue is None or setup.sticky_entries is None:
+        return None
+    return setup.queue, setup.sticky_entries
+
+
 def quotas_config(setup: QuotaSetup) -> dict[str, Any]:
     """Return the section of the configuration file."""
     rates = {
@@ -271,7 +280,6 @@ def quotas_config(setup: QuotaSetup) -> dict[str, Any]:
         "consumer_byte_rate": setup.consumer_byte_rate,
         "transactional_ids_rate": setup.transactional_ids_rate,
     }
-    tables = {"sticky_entries": setup.sticky_entries, "queue": setup.queue}
     of_all = {} if setup.cluster_rate is None else {"cluster_producer_ids_rate": setup.cluster_rate}
     return {
         "mode": "enforce" if setup.is_enforced else "observe",
@@ -281,7 +289,6 @@ def quotas_config(setup: QuotaSetup) -> dict[str, Any]:
             "max_throttle": f"{setup.max_throttle_ms}ms",
             "transactional": "enforce" if setup.enforces_transactional else "observe",
             "refuse_init_producer_id": setup.refuses_init,
-            **{key: size for key, size in tables.items() if size is not None},
         },
         "default": {key: rate for key, rate in rates.items() if rate is not None},
         **of_all,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from random import Random
@@ -36,10 +37,25 @@ def _parsed(config: str) -> Settings:
     return parse(config)
 
 
-def configured(host: str, *brokers: str, **config: Any) -> Settings:
-    """Return the settings of config_text."""
+class SmallTables(Settings):
+    """Settings with smaller tables of the producer id quota, which a reload keeps."""
+
+    queue: int
+    sticky_entries: int
+
+    def to_quotas(self) -> Quotas:
+        quotas = super().to_quotas()
+        ids = replace(quotas.producer_ids, queue=self.queue, sticky_entries=self.sticky_entries)
+        return replace(quotas, producer_ids=ids)
+
+
+def configured(host: str, *brokers: str, tables: tuple[int, int] | None = None, **config: Any) -> Settings:
+    """Return the settings of config_text, with `tables`: sizes of the queue and of the refusal entries."""
     state_dir = config.pop("state_dir", None)
     settings = _parsed(config_text(host, *brokers, **config))
+    if tables is not None:
+        queue, sticky_entries = tables
+        settings = SmallTables.model_construct(**dict(settings), queue=queue, sticky_entries=sticky_entries)
     # Set apart: it is another one in each run, and reading a file takes longer than many a run.
     return settings if state_dir is None else settings.model_copy(update={"state_dir": state_dir})
 
@@ -65,7 +81,7 @@ def config_text(host: str, *brokers: str, **config: Any) -> str:
         "events": {"enabled": False},
         "limits": {"connections": FEWEST_CONNECTIONS},
         **config,
-        "quotas": {**quotas, "producer_ids": {"cold_start": "enforce", **quotas.get("producer_ids", {})}},
+        "quotas": {**quotas, "producer_ids": {"grace": "0s", **quotas.get("producer_ids", {})}},
     }
     return json.dumps(whole)
 

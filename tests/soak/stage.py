@@ -62,15 +62,13 @@ def stage_of(cluster: Cluster, plan: SoakPlan, folder: Path) -> Stage:
         },
         settings={
             "workers": plan.workers,
-            "events": {"partitions": 3, "replication_factor": 1, "retention": "1h"},
+            "events": {"replication_factor": 1, "retention": "1h"},
             "own_client": {
-                "sasl": {
-                    "mechanism": "PLAIN",
-                    "username": SUPER_USER,
-                    "password_file": str(passwords[SUPER_USER]),
-                }
+                "mechanism": "PLAIN",
+                "username": SUPER_USER,
+                "password_file": str(passwords[SUPER_USER]),
             },
-            "log": {"level": "warning"},
+            "log_level": "warning",
             "state_dir": str(folder / "state"),
         },
         environment=_as_installed(plan.leak_mb_per_h),

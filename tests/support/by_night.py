@@ -154,7 +154,7 @@ BY_NIGHT = {
     "kafka/test_transactions_refused.py::test_who_waits_for_a_token_commits_everything[confluent": FORM,
     "kafka/test_rolling_upgrade.py::test_a_member_that_writes_version_1_is_followed[observe": FORM,
     "kafka/test_java_tools.py::test_a_transactional_copy_holds_everything_once[cluster-False": FORM,
-    "kafka/test_events_of_traffic.py::test_a_crash_loop_in_full_redacted_and_summed[1": FORM,
+    "kafka/test_events_of_traffic.py::test_a_crash_loop_redacted_and_summed[1": FORM,
     "kafka/test_clients_refused_3s.py::test_a_refusal_of_3_s_loses_doubles_and_reorders_nothing[aiokafka": FORM,
     "kafka/test_demo.py::test_ctrl_c_leaves_nothing_behind": "unit/sandbox/test_guard.py",
     "kafka/test_sandbox.py::TestNothingIsLeftBehind::test_when_the_parent_is_ended[SIGKILL": (

@@ -35,7 +35,7 @@ QUOTAS: Final[dict[str, Any]] = {
     "producer_ids": {
         "window": "12s",
         "remember": "1h",
-        "cold_start": "enforce",
+        "grace": "0s",
         "max_throttle": "2s",
         "transactional": "enforce",
     },

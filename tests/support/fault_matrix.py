@@ -319,7 +319,7 @@ MATRIX: Final[dict[str, tuple[Row, ...]]] = {
         ),
         Row(
             "send one byte a second, or half a frame, or announce a large one",
-            "closed after limits.frame_time",
+            "closed after 60 s, and a second for each MiB that has arrived",
             "memory stays bounded, others are served",
             (f"{_BAD}[dribbles]", f"{_PROXY}::test_stalled_half_frames_and_length_bombs"),
         ),

@@ -160,7 +160,7 @@ def fleet_of(
     `meet`: wait until all know all.
     """
     servers = bootstrap_servers or cluster.bootstrap_servers()
-    own = {"events": {"topic": events_topic, "partitions": 3}, **(settings or {})}
+    own = {"events": {"topic": events_topic}, **(settings or {})}
     made: list[GatewayProcess] = []
     # Sidecars of one machine: a loopback address for each node, all on one port.
     port = free_port()

@@ -112,7 +112,7 @@ class KillLoad:
                 "producer_ids": {"window": f"{WINDOW_S}s", "max_throttle": "1s"},
             },
             settings={
-                "own_client": {"sasl": own},
+                "own_client": own,
                 "events": dict(events) if events is not None else {"enabled": False},
                 **({"state_dir": str(state_dir)} if state_dir is not None else {}),
                 **(settings or {}),

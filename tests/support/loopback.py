@@ -14,7 +14,9 @@ import uvloop
 import yaml
 
 from pidgate.gateway.config.loading import parse
+from pidgate.gateway.process.outside import Outside
 from pidgate.gateway.process.server import Gateway
+from pidgate.gateway.proxy.bounds import Bounds
 from pidgate.protocol import messages
 from pidgate.protocol.errors import ErrorCode
 from pidgate.protocol.headers import RequestHead, peek_request
@@ -192,7 +194,11 @@ class Client:
 
 @asynccontextmanager
 async def gateway_before(
-    *brokers: str, listener: raw.Body | None = None, cluster: raw.Body | None = None, **settings: Any
+    *brokers: str,
+    listener: raw.Body | None = None,
+    cluster: raw.Body | None = None,
+    bounds: Bounds | None = None,
+    **settings: Any,
 ) -> AsyncIterator[RunningGateway]:
     """A started gateway with its brokers as bootstrap servers; `settings` are top-level keys."""
     first = free_block(PORTS)
@@ -213,8 +219,9 @@ async def gateway_before(
     }
     # A fresh gateway would refuse nothing for an hour.
     quotas = config.setdefault("quotas", {})
-    config["quotas"] = {**quotas, "producer_ids": {"cold_start": "enforce", **quotas.get("producer_ids", {})}}
-    gateway = Gateway(parse(yaml.safe_dump(config)))
+    config["quotas"] = {**quotas, "producer_ids": {"grace": "0s", **quotas.get("producer_ids", {})}}
+    outside = None if bounds is None else Outside(bounds=bounds)
+    gateway = Gateway(parse(yaml.safe_dump(config)), outside=outside)
     await gateway.start()
     running = RunningGateway(gateway, port, first_node_port)
     try:

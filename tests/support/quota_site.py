@@ -31,7 +31,7 @@ quotas:
   mode: enforce
   default: {producer_ids_rate: 10}
   users:
-    alice: {producer_ids_rate: 2, owner: team-a, note: the old batch job}
+    alice: {producer_ids_rate: 2, owner: team-a}
     bob: {mode: observe}
 """
 

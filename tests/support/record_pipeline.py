@@ -35,7 +35,6 @@ SCENARIOS: Mapping[str, Scenario] = {
     **record_patterns.SCENARIOS,
     **record_more_patterns.SCENARIOS,
 }
-_PARTITIONS = 3
 
 
 def read_topic(bootstrap_servers: str, topic: str, within_s: float = 30.0) -> list[Record]:
@@ -82,11 +81,9 @@ def _settings(cluster: Cluster, events_topic: str, folder: Path) -> dict[str, An
     return {
         "events": {
             "topic": events_topic,
-            "partitions": _PARTITIONS,
             "replication_factor": 1,
-            "refusals": "all",
         },
-        "own_client": {"sasl": sasl},
+        "own_client": sasl,
         "cluster": {"name": "recorded", "bootstrap_servers": [cluster.bootstrap_servers(SASL_PLAINTEXT)]},
     }
 

@@ -32,12 +32,11 @@ def _quotas(kind: str) -> Mapping[str, Any]:
             "window": "6s",
             "remember": "24s",
             "max_throttle": "1500ms",
-            "false_positive_rate": 1e-6,
             "transactional": "enforce",
         },
         "users": {
             f"patient-{kind}": {"producer_ids_rate": 4, "owner": "team-orders"},
-            f"impatient-{kind}": {"producer_ids_rate": 3, "owner": "team-etl", "note": "under suspicion"},
+            f"impatient-{kind}": {"producer_ids_rate": 3, "owner": "team-etl"},
             f"exempt-{kind}": {"producer_ids_rate": 1, "exempt": ["producer_ids"]},
             f"watched-{kind}": {"producer_ids_rate": 2, "mode": "observe"},
             f"blocked-{kind}": {"producer_ids_rate": 0},

@@ -1,4 +1,4 @@
-"""All that lies in a topic of one partition."""
+"""All values of a topic."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 
 
 async def every_value(bootstrap_servers: str, topic: str) -> list[bytes]:
-    """The values that are in it now, in their order."""
-    consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap_servers, enable_auto_commit=False)
+    """Return the values that are in the topic now, each partition's in their order."""
+    consumer = AIOKafkaConsumer(topic, bootstrap_servers=bootstrap_servers, enable_auto_commit=False)
     await consumer.start()
     try:
-        partition = TopicPartition(topic, 0)
-        consumer.assign([partition])
-        await consumer.seek_to_beginning(partition)
-        end = (await consumer.end_offsets([partition]))[partition]
+        partitions = [TopicPartition(topic, one) for one in consumer.partitions_for_topic(topic) or ()]
+        ends = await consumer.end_offsets(partitions)
+        await consumer.seek_to_beginning(*partitions)
         values: list[bytes] = []
-        while await consumer.position(partition) < end:
-            for records in (await consumer.getmany(timeout_ms=500)).values():
-                values += [record.value for record in records]
+        for partition in partitions:
+            while await consumer.position(partition) < ends[partition]:
+                for records in (await consumer.getmany(partition, timeout_ms=500)).values():
+                    values += [record.value for record in records]
     finally:
         await consumer.stop()
     return values

@@ -110,7 +110,7 @@ def _counted(tree: Tree, broker: str, topic_id: bytes) -> Counts:
     gateway = GatewayProcess(
         broker,
         quotas=GENEROUS,
-        settings={"log": {"level": "warning"}},
+        settings={"log_level": "warning"},
         ready_within_s=_PATIENCE_S,
         environment=environment(tree.folder),
         module=tree.module,

@@ -199,7 +199,7 @@ def _proxy(
             "workers": _workers(target),
             # A topic of its own: no gateway remembers what an earlier one of the bench admitted.
             "events": {"topic": f"__pidgate_bench_{time.monotonic_ns()}"},
-            "log": {"level": "warning"},
+            "log_level": "warning",
         },
         node_ids=(broker.node_id,),
         ready_within_s=_START_PATIENCE_S,

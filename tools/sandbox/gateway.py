@@ -55,7 +55,7 @@ class Metrics:
 
 def _without_grace(quotas: Mapping[str, Any]) -> dict[str, Any]:
     """A gateway that is started here is always a fresh one: with the default it would refuse nothing for an hour."""
-    producer_ids = {"cold_start": "enforce", **(quotas.get("producer_ids") or {})}
+    producer_ids = {"grace": "0s", **(quotas.get("producer_ids") or {})}
     return {**quotas, "producer_ids": producer_ids}
 
 

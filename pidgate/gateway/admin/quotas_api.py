@@ -133,7 +133,7 @@ class QuotasApi:
             "wall_ms": now_wall_ms,
             "quota_version": in_force.version,
             "is_writable": self.access.is_writable,
-            "topic": settings.quotas.runtime_changes.topic if settings.events.enabled else None,
+            "topic": settings.events.quotas_topic if settings.events.enabled else None,
             "state_dir": settings.state_dir,
             "window_ms": in_force.quotas.producer_ids.window_ms,
             "mode": origins.own(Setting.MODE, None).as_json(),

@@ -21,7 +21,7 @@ class NotAnswered(Exception):
 
 
 class OwnQuestions:
-    """Questions to the first broker that answers, with the credentials of `own_client.sasl`."""
+    """Questions to the first broker that answers, with the credentials of `own_client`."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class OwnQuestions:
                 async with asyncio.timeout(self._timeout_s):
                     return await self._asked_of(host, port, question())
             except LoginRefused as error:
-                raise NotAnswered(f"own_client.sasl: {error}") from error
+                raise NotAnswered(f"own_client: {error}") from error
             except (*NO_BROKER, TimeoutError) as error:
                 problem = error
         raise NotAnswered(str(problem) or type(problem).__name__) from problem

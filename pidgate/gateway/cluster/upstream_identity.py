@@ -184,7 +184,7 @@ def identity_of(
     settings: Settings, nonce: Callable[[], str], brokers: OwnQuestions | None, now_ms: Callable[[], int]
 ) -> UpstreamIdentity | None:
     """Return what the configuration says; None: clients log in by themselves."""
-    cluster, sasl = settings.cluster, settings.own_client.sasl
+    cluster, sasl = settings.cluster, settings.own_client
     if cluster.upstream_identity == "pass" or sasl is None or brokers is None:
         return None
     if cluster.upstream_identity == "own":

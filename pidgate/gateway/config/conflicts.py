@@ -7,7 +7,7 @@ from pidgate.gateway.config.principal_rules import DEFAULT_RULES
 from pidgate.gateway.config.settings import MIN_THROTTLE_MS, ListenerSettings, Settings
 from pidgate.gateway.config.source import KeyPath
 from pidgate.gateway.config.token_file import TokenUnreadable, token_in
-from pidgate.quota.settings import ByteRates
+from pidgate.quota import settings as quota
 from pidgate.units import WILDCARD_HOSTS, Address, is_loopback, show_duration, show_size
 
 Finding = tuple[KeyPath, str]
@@ -23,7 +23,6 @@ def conflicts(settings: Settings) -> Iterator[Finding]:
     for index, listener in enumerate(settings.listeners):
         yield from _listener_conflicts(listener, ("listeners", index))
     yield from _port_conflicts(settings)
-    yield from _name_conflicts(settings)
     yield from _quota_conflicts(settings)
     yield from _admin_conflicts(settings)
     yield from _tls_conflicts(settings)
@@ -71,10 +70,10 @@ def _identity_conflicts(settings: Settings) -> Iterator[Finding]:
     identity = settings.cluster.upstream_identity
     if identity == "pass":
         return
-    if settings.own_client.sasl is None:
+    if settings.own_client is None:
         yield (
             ("cluster", "upstream_identity"),
-            f"{identity} needs credentials: write own_client.sasl, a user of the brokers",
+            f"{identity} needs credentials: write own_client, a user of the brokers",
         )
     shows_certificates = any(listener.tls and listener.tls.identifies for listener in settings.listeners)
     if identity == "delegation_token" and not shows_certificates:
@@ -111,8 +110,8 @@ def _unidentified_warnings(settings: Settings) -> Iterator[Finding]:
     """Warn about a quota that many may share without anybody having chosen it, where the cluster has SASL."""
     quotas = settings.quotas
     default = quotas.default
-    has_rate = default.producer_ids_rate_milli is not None or default.to_byte_rates() != ByteRates()
-    has_sasl = settings.own_client.sasl or any(listener.requires_login for listener in settings.listeners)
+    has_rate = default.producer_ids_rate_milli is not None or default.to_byte_rates() != quota.ByteRates()
+    has_sasl = settings.own_client or any(listener.requires_login for listener in settings.listeners)
     if has_sasl and quotas.mode == "enforce" and has_rate and not quotas.unidentified:
         yield (
             ("quotas", "unidentified"),
@@ -139,7 +138,7 @@ def _token_warnings(settings: Settings) -> Iterator[Finding]:
 
 def _password_warnings(settings: Settings) -> Iterator[Finding]:
     """Warn only: a secret that is mounted into a container is often readable for all in it."""
-    sasl = settings.own_client.sasl
+    sasl = settings.own_client
     if sasl is None:
         return
     try:
@@ -148,7 +147,7 @@ def _password_warnings(settings: Settings) -> Iterator[Finding]:
         return  # who logs in with it will say so
     if is_readable_by_all:
         yield (
-            ("own_client", "sasl", "password_file"),
+            ("own_client", "password_file"),
             f"can be read by every user of this machine; chmod 640 {sasl.password_file}",
         )
 
@@ -311,19 +310,11 @@ def _show(ports: range) -> str:
     return str(ports.start) if len(ports) == 1 else f"{ports.start}-{ports.stop - 1}"
 
 
-def _name_conflicts(settings: Settings) -> Iterator[Finding]:
-    seen: set[str] = set()
-    for index, listener in enumerate(settings.listeners):
-        if listener.given_name and listener.given_name in seen:
-            yield ("listeners", index, "name"), f"{listener.name!r} is used twice; give each listener its own"
-        seen.add(listener.given_name)
-
-
 def _quota_conflicts(settings: Settings) -> Iterator[Finding]:
     path: KeyPath = ("quotas", "producer_ids")
     ids = settings.quotas.producer_ids
-    if ids.remember_ms < ids.layers:
-        yield (*path, "remember"), "is shorter than a millisecond per layer; write for example 24h, or window"
+    if ids.remember_ms < quota.LAYERS:
+        yield (*path, "remember"), "is too short; write for example 24h, or window"
     if ids.max_throttle_ms < MIN_THROTTLE_MS:
         yield (
             (*path, "max_throttle"),

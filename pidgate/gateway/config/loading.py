@@ -13,9 +13,18 @@ from typing import Final
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from pidgate import units
 from pidgate.gateway.config import conflicts
 from pidgate.gateway.config.settings import Settings
-from pidgate.gateway.config.source import ConfigError, KeyPath, Problem, Source, parse_yaml, read_yaml
+from pidgate.gateway.config.source import (
+    ConfigError,
+    KeyPath,
+    Problem,
+    Source,
+    option_value,
+    parse_yaml,
+    read_yaml,
+)
 
 __all__ = ["ConfigError", "Problem", "Settings", "checked", "from_options", "load", "parse"]
 
@@ -23,13 +32,8 @@ __all__ = ["ConfigError", "Problem", "Settings", "checked", "from_options", "loa
 _OPTIONS: dict[KeyPath, str] = {
     ("cluster", "bootstrap_servers"): "--bootstrap-servers",
     ("listeners", 0, "bind"): "--bind",
-    ("listeners", 0, "advertise"): "--advertise",
-    ("listeners", 0, "node_ports", "first"): "--node-ports-first",
-    ("listeners", 0, "node_ports"): "--node-ports-first",
     ("listeners", 0): "--bind",
     ("admin", "bind"): "--admin",
-    ("quotas", "default", "producer_ids_rate"): "--default-producer-ids-rate",
-    ("quotas", "mode"): "--mode",
 }
 _MISSING: dict[KeyPath, str] = {
     ("cluster",): "add cluster: {bootstrap_servers: [host:9092]}",
@@ -100,25 +104,24 @@ class OptionSource(Source):
 
 
 def from_options(
-    bootstrap_servers: str,
-    *,
-    bind: str = "127.0.0.1:9292",
-    advertise: str | None = None,
-    node_ports_first: int = 9300,
-    admin: str = "127.0.0.1:9290",
-    default_producer_ids_rate: float | None = None,
-    mode: str = "observe",
-    log_format: str = "console",
+    bootstrap_servers: str, *, bind: str = "127.0.0.1:9292", admin: str = "127.0.0.1:9290"
 ) -> Settings:
-    """Return settings without a file; `bootstrap_servers` is comma-separated. Raises ConfigError naming options."""
+    """Return settings without a file: observe mode, node n at the port of `bind` + 8 + n.
+
+    `bootstrap_servers` is comma-separated. Raises ConfigError naming options.
+    """
+    address = option_value("--bind", units.address, bind)
+    if address.host in units.WILDCARD_HOSTS:
+        raise ConfigError.at(
+            "--bind",
+            f"clients cannot connect to {address.host}; write the host they use, or a file with advertise",
+        )
     data = {
         "cluster": {
             "bootstrap_servers": [server for server in bootstrap_servers.split(",") if server.strip()]
         },
-        "listeners": [{"bind": bind, "advertise": advertise, "node_ports": {"first": node_ports_first}}],
-        "quotas": {"mode": mode, "default": {"producer_ids_rate": default_producer_ids_rate}},
+        "listeners": [{"bind": bind, "node_ports": {"first": address.port + 8}}],
         "admin": {"bind": admin},
-        "log": {"format": log_format},
     }
     return checked(OptionSource(data, _OPTIONS))
 

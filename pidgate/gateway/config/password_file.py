@@ -26,9 +26,9 @@ def secret_in(file: Path, encoding: str = "utf-8") -> str:
 
 
 def password_in(file: str) -> str:
-    """Return the password of own_client.sasl.password_file. Raises CredentialsUnreadable."""
+    """Return the password of own_client.password_file. Raises CredentialsUnreadable."""
     try:
         return secret_in(Path(file))
     except CredentialsUnreadable as error:
         problem = str(error)
-    raise CredentialsUnreadable(f"own_client.sasl.password_file: {problem}")
+    raise CredentialsUnreadable(f"own_client.password_file: {problem}")

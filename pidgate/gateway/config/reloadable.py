@@ -18,15 +18,10 @@ from pidgate.gateway.config.settings import Settings
 UNTIL_RESTART_IDS: Final = (
     "window_ms",
     "given_remember_ms",
-    "layers",
-    "false_positive_rate",
-    "cold_start",
     "given_grace_ms",
     "max_live_ids",
 )
 """Of `quotas.producer_ids`: filters have this shape, the fleet agrees on it, or a start alone looks at it."""
-UNTIL_RESTART_CHANGES: Final = ("topic",)
-"""Of `quotas.runtime_changes`."""
 
 NOTHING: Final = "(nothing)"
 HIDDEN: Final = "(not shown)"
@@ -54,9 +49,6 @@ def taken_over(running: Settings, in_file: Settings) -> Settings:
             "quotas": quotas.model_copy(
                 update={
                     "producer_ids": _with(quotas.producer_ids, then.producer_ids, UNTIL_RESTART_IDS),
-                    "runtime_changes": _with(
-                        quotas.runtime_changes, then.runtime_changes, UNTIL_RESTART_CHANGES
-                    ),
                 }
             )
         }

@@ -67,29 +67,31 @@ class ClusterSettings(Section):
 
 
 class SaslSettings(Section):
-    """Credentials of the gateway's own client; the password is read from a file, never written here."""
+    """Credentials of the gateway's own Kafka clients; the password is read from a file, never written here.
+
+    Clients of the gateway log in with their own.
+    """
 
     mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
     username: str = Field(min_length=1)
     password_file: str = Field(min_length=1)
 
 
-class OwnClientSettings(Section):
-    """Credentials for the gateway's own topic only; clients' own SASL passes through."""
-
-    sasl: SaslSettings | None = None
-
-
 class EventsSettings(Section):
-    """The topic of all decisions: audit log, shared state, the pipeline's input."""
+    """The topic of all decisions: audit log, shared state, the pipeline's input.
+
+    Quotas that are set at run time are kept on a second topic, named after this one.
+    """
 
     enabled: bool = True
-    topic: str = Field(default="__pidgate_events", pattern=r"^[A-Za-z0-9._-]{1,249}$")
+    topic: str = Field(default="__pidgate_events", pattern=r"^[A-Za-z0-9._-]{1,240}$")
     retention_ms: PositiveDurationMs = Field(default=7 * 24 * _HOUR_MS, alias="retention")
-    partitions: int = Field(default=12, ge=1, le=1_000)
     replication_factor: int = Field(default=3, ge=1, le=32)
-    refusals: Literal["all", "sampled"] = "all"
     redact: tuple[Literal["user", "client_id", "address"], ...] = Field(default=(), strict=False)
+
+    @property
+    def quotas_topic(self) -> str:
+        return f"{self.topic}_quotas"
 
 
 class NodePortsSettings(Section):
@@ -102,7 +104,6 @@ class NodePortsSettings(Section):
 class ListenerSettings(Section):
     """Address where clients connect, and the brokers' addresses published to them; nodes.py reads it."""
 
-    given_name: str = Field(default="", alias="name")
     bind: BindAddress = Address("127.0.0.1", 9292)
     advertise: Advertised | None = None
     node_ports: NodePortsSettings | None = None
@@ -120,7 +121,7 @@ class ListenerSettings(Section):
 
     @property
     def name(self) -> str:
-        return self.given_name or str(self.bind)
+        return str(self.bind)
 
     @property
     def bind_host(self) -> str:
@@ -163,16 +164,10 @@ class ProducerIdsSettings(Section):
     given_remember_ms: Annotated[int | None, PlainValidator(_remember)] = Field(
         default=24 * _HOUR_MS, alias="remember"
     )
-    layers: int = Field(default=4, ge=1, le=12)
-    false_positive_rate: float = Field(default=0.001, gt=0, le=0.1, allow_inf_nan=False)
     transactional: Mode = "observe"
-    cold_start: Literal["grace", "enforce"] = "grace"
-    given_grace_ms: PositiveDurationMs | None = Field(default=None, alias="grace")
+    given_grace_ms: DurationMs | None = Field(default=None, alias="grace")
     max_throttle_ms: PositiveDurationMs = Field(default=10_000, alias="max_throttle")
     max_live_ids: int = Field(default=10_000_000, ge=1)
-    queue: int = Field(default=1_000, ge=0)
-    # Fewer, and a request that does not fit would have its connection closed again and again.
-    sticky_entries: int = Field(default=20_000, ge=3)
     refuse_init_producer_id: bool = False
 
     @property
@@ -181,15 +176,8 @@ class ProducerIdsSettings(Section):
 
     @property
     def grace_ms(self) -> int:
-        """Time after a cold start in which unseen ids are admitted uncharged; one window unless given."""
+        """Return how long unseen ids are admitted uncharged after a cold start; one window unless given."""
         return self.window_ms if self.given_grace_ms is None else self.given_grace_ms
-
-
-class BytesSettings(Section):
-    """The window of byte rates: Kafka's quota.window.num and quota.window.size.seconds."""
-
-    samples: int = Field(default=11, ge=2, le=100)
-    sample_ms: PositiveDurationMs = Field(default=1_000, alias="sample")
 
 
 class ByteRatesSettings(Section):
@@ -223,7 +211,6 @@ class UserSettings(DefaultSettings):
 
     mode: Mode | None = None
     owner: str = ""
-    note: str = ""
     exempt: tuple[Literal["producer_ids", "bytes"], ...] = Field(default=(), strict=False)
 
     def to_user_quota(self) -> quota.UserQuota:
@@ -237,31 +224,23 @@ class UserSettings(DefaultSettings):
         )
 
 
-class RuntimeChangesSettings(Section):
-    """Quotas that are set while the gateway runs: over Kafka's admin API and by `pidgate quotas`.
-
-    `topic` keeps them for the whole fleet; it exists when events are enabled, too.
-    """
-
-    allow: bool = True
-    on_conflict: Literal["runtime_wins", "file_wins"] = "runtime_wins"
-    topic: str = Field(default="__pidgate_quotas", pattern=r"^[A-Za-z0-9._-]{1,249}$")
-
-
 class QuotasSettings(Section):
-    """Quotas of all users, and the rules that they share."""
+    """Quotas of all users, and the rules that they share.
+
+    `runtime_changes`: what happens to a quota that is set while the gateway runs, over Kafka's admin API or by
+    `pidgate quotas`.
+    """
 
     mode: Mode = "observe"
     producer_ids: ProducerIdsSettings = ProducerIdsSettings()
     cluster_producer_ids_rate_milli: RateMilli | None = Field(default=None, alias="cluster_producer_ids_rate")
     help_url: str = ""
-    bytes: BytesSettings = BytesSettings()
     default: DefaultSettings = DefaultSettings()
     users: dict[str, UserSettings] = {}
     unidentified: dict[Mechanism, UserSettings] = {}
     clients: dict[str, ByteRatesSettings] = {}
     default_client: ByteRatesSettings = ByteRatesSettings()
-    runtime_changes: RuntimeChangesSettings = RuntimeChangesSettings()
+    runtime_changes: Literal["runtime_wins", "file_wins", "refused"] = "runtime_wins"
 
     def named(self) -> dict[User, UserSettings]:
         """Return every user with quotas of its own, and the entities of those who cannot be identified."""
@@ -281,11 +260,7 @@ class QuotasSettings(Section):
             *(((None, bounded(name)), rates.to_byte_rates()) for name, rates in self.clients.items()),
         ]
         nothing = quota.ByteRates()
-        return quota.ByteQuotas(
-            self.bytes.samples,
-            self.bytes.sample_ms,
-            {entity: rates for entity, rates in entries if rates != nothing},
-        )
+        return quota.ByteQuotas(rates={entity: rates for entity, rates in entries if rates != nothing})
 
     def to_quotas(self) -> quota.Quotas:
         """Return these settings as the quota package's type."""
@@ -297,13 +272,9 @@ class QuotasSettings(Section):
                 # By way of its decimal digits: 0.1 is meant as a tenth, not as the nearest binary fraction.
                 burst=Fraction(str(ids.burst_windows)),
                 remember_ms=ids.remember_ms,
-                layers=ids.layers,
-                false_positive_rate=ids.false_positive_rate,
                 transactional=quota.Mode(ids.transactional),
                 max_throttle_ms=ids.max_throttle_ms,
                 max_live_ids=ids.max_live_ids,
-                queue=ids.queue,
-                sticky_entries=ids.sticky_entries,
                 refuse_init=ids.refuse_init_producer_id,
             ),
             default=quota.UserQuota(
@@ -318,36 +289,21 @@ class QuotasSettings(Section):
 
 
 class LimitsSettings(Section):
-    """Bounds that protect the gateway itself."""
+    """Bounds that depend on the machine or the cluster; gateway/proxy/bounds.py has the others."""
 
     # 100 MiB is the brokers' socket.request.max.bytes.
     frame_bytes: SizeBytes = Field(default=100 * 2**20, alias="frame")
-    # Brokers take no more before a login (sasl.server.max.receive.size).
-    frame_before_auth_bytes: SizeBytes = Field(default=512 * 2**10, alias="frame_before_auth")
     buffered_total_bytes: SizeBytes = Field(default=512 * 2**20, alias="buffered_total")
     # Brokers close after connections.max.idle.ms, 10 minutes.
     idle_ms: PositiveDurationMs = Field(default=_TEN_MINUTES_MS, alias="idle")
-    connect_timeout_ms: PositiveDurationMs = Field(default=10_000, alias="connect_timeout")
-    # Clients give a request up after 30 s (Java), librdkafka after 60 s.
-    frame_time_ms: PositiveDurationMs = Field(default=60_000, alias="frame_time")
-    # A login is two or three round trips to a broker.
-    login_time_ms: PositiveDurationMs = Field(default=30_000, alias="login_time")
     # None: half of the open files that the process may have, since a client takes two.
     connections: int | None = Field(default=None, ge=1)
-    # Accepting and dialling so many takes about half of a core.
-    connections_rate: int = Field(default=1_000, ge=1)
     # None: half of `connections`, so that no user takes all.
     connections_per_user: int | None = Field(default=None, ge=1)
     # A fleet of 5,000 is in after 15 s; a crash loop comes no faster.
     connections_rate_per_user: int = Field(default=200, ge=1)
-    # A client has one id, and two around the end of an epoch.
-    producer_ids_per_request: int = Field(default=8, ge=2, le=1_000)
     # Off: behind a NAT all clients have one address.
     connections_per_address: int | None = Field(default=None, ge=1)
-    # Clients give the set-up of a connection up after 10 s (Java's socket.connection.setup.timeout.ms).
-    tls_handshake_time_ms: PositiveDurationMs = Field(default=10_000, alias="tls_handshake_time")
-    # Under way in a process: a fleet that comes back has about as many, over a slow network.
-    tls_handshakes: int = Field(default=500, ge=1)
 
 
 class AdminSettings(Section):
@@ -366,17 +322,12 @@ class AdminSettings(Section):
     )
 
 
-class LogSettings(Section):
-    format: Literal["json", "console"] = "json"
-    level: Literal["debug", "info", "warning", "error"] = "info"
-
-
 class Settings(Section):
     """All settings. Made by load, parse or from_options only: they also check rules between keys."""
 
     cluster: ClusterSettings
     given_gateway_id: str = Field(default="", alias="gateway_id", pattern=r"^[A-Za-z0-9._:-]{0,128}$")
-    own_client: OwnClientSettings = OwnClientSettings()
+    own_client: SaslSettings | None = None
     listeners: tuple[ListenerSettings, ...] = Field(default=(ListenerSettings(),), min_length=1, strict=False)
     quotas: QuotasSettings = QuotasSettings()
     limits: LimitsSettings = LimitsSettings()
@@ -384,7 +335,7 @@ class Settings(Section):
     state_dir: str | None = None
     admin: AdminSettings = AdminSettings()
     drain_timeout_ms: DurationMs = Field(default=25_000, alias="drain_timeout")
-    log: LogSettings = LogSettings()
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
 
     @property
     def gateway_id(self) -> str:

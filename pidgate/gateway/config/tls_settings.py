@@ -42,15 +42,11 @@ MappingRules = Annotated[str, PlainValidator(_rules)]
 
 
 class TlsSettings(BaseModel):
-    """Either side of TLS. `ciphers` as OpenSSL writes them, for TLS 1.2; empty: OpenSSL's own choice.
-
-    No `key_file`: the key is in `cert_file`.
-    """
+    """Either side of TLS. Ciphers are those of this machine's OpenSSL. No `key_file`: the key is in `cert_file`."""
 
     model_config = SECTION
 
     min_version: TlsVersion = "1.2"
-    ciphers: str = ""
     cert_file: PemFile = ""
     given_key_file: PemFile = Field(default="", alias="key_file")
 

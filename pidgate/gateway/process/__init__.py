@@ -1,1 +1,1 @@
-"""Processes: the gateway in one, or as supervisor, state owner and workers."""
+"""The process of a gateway: its composition, its connections, its start and end."""

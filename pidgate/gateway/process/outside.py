@@ -16,6 +16,7 @@ from typing import Protocol
 from pidgate.gateway.admin.site import GatewayView
 from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.metrics.core_taken import CoreTaken
+from pidgate.gateway.proxy.bounds import Bounds
 from pidgate.gateway.proxy.listeners import Bind, listening_socket
 from pidgate.gateway.quotas.administration import Administration
 from pidgate.gateway.tls.live import LiveContext
@@ -78,6 +79,7 @@ class Outside:
     """See CoreTaken.since_last_s."""
     tasks: Callable[[], int] = lambda: len(asyncio.all_tasks())
     """Number of tasks of the event loop that runs."""
+    bounds: Bounds = field(default_factory=Bounds)
 
     def seed(self) -> int:
         """Return the random seed of a filter."""

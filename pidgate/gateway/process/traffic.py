@@ -22,6 +22,7 @@ from pidgate.gateway.metrics.counters import Counters
 from pidgate.gateway.metrics.lateness import LatenessWatch
 from pidgate.gateway.metrics.open_files import OpenFilesWatch
 from pidgate.gateway.process.outside import Outside
+from pidgate.gateway.proxy.bounds import Bounds
 from pidgate.gateway.proxy.buffers import BufferBudget
 from pidgate.gateway.proxy.connection import AgeLimits, Shared
 from pidgate.gateway.proxy.connection_quotas import ConnectionLimits
@@ -66,10 +67,9 @@ class Traffic:
         quotas, now_ms = settings.to_quotas(), monotonic_ms(loop)()
         self._settings = settings
         self._admission = admission = Admission(quotas, outside.seed, now_ms, state=state)
-        admission.ids_per_request = settings.limits.producer_ids_per_request
         self.counters = counters = Counters()
         self._recorder = recorder
-        limits = settings.limits
+        limits, self._bounds = settings.limits, (bounds := outside.bounds)
         self.nodes = Nodes(settings.cluster.bootstrap_servers)
         self.nodes.on_new_node = self._node_learnt
         self.nodes.on_address = self._node_found
@@ -85,15 +85,12 @@ class Traffic:
             counters=counters,
             budget=self._budget,
             frame_limit_bytes=limits.frame_bytes,
-            connect_timeout_ms=limits.connect_timeout_ms,
-            frame_before_auth_bytes=limits.frame_before_auth_bytes,
+            connect_timeout_ms=bounds.connect_timeout_ms,
             gateway_topics=GatewayTopics(
-                [settings.events.topic, settings.quotas.runtime_changes.topic]
-                if settings.events.enabled
-                else []
+                [settings.events.topic, settings.events.quotas_topic] if settings.events.enabled else []
             ),
             byte_quota=self.byte_quota,
-            connection_limits=_connection_limits(limits),
+            connection_limits=_connection_limits(limits, bounds),
             upstream_tls=upstream_tls,
             upstream_identity=identity_of(settings, outside.nonce, brokers, monotonic_ms(loop)),
             sends_proxy_header=settings.cluster.proxy_protocol,
@@ -114,7 +111,7 @@ class Traffic:
                 self.shared,
                 outside.bind,
                 tls=tls,
-                tls_handshake_ms=limits.tls_handshake_time_ms,
+                tls_handshake_ms=bounds.tls_handshake_ms,
             )
             for listener, tls in zip(settings.listeners, tls_of, strict=True)
         ]
@@ -122,7 +119,7 @@ class Traffic:
         authentication = self.shared.authentication
         self.probe = Probe(
             self.nodes,
-            limits.connect_timeout_ms,
+            bounds.connect_timeout_ms,
             self.shared.gateway_topics,
             authentication,
             upstream_tls,
@@ -293,8 +290,8 @@ class Traffic:
     async def _check_connections(self, now_ms: int) -> None:
         self.counters.buffered_bytes = self._budget.used_bytes
         self.counters.tasks = self._tasks()
-        settings = self._settings.limits
-        limits = AgeLimits(settings.idle_ms, settings.frame_time_ms, settings.login_time_ms)
+        bounds = self._bounds
+        limits = AgeLimits(self._settings.limits.idle_ms, bounds.frame_time_ms, bounds.login_time_ms)
         self.shared.connection_quotas.sweep(now_ms)
         muted = 0
         for number, channel in enumerate(list(self.shared.channels), 1):
@@ -314,14 +311,14 @@ def _own_questions(
     settings: Settings, outside: Outside, nodes: Nodes, tls: LiveContext | None
 ) -> OwnQuestions | None:
     """Return who asks brokers with the gateway's own credentials; None: it has none."""
-    sasl, timeout_ms = settings.own_client.sasl, settings.limits.connect_timeout_ms
+    sasl, timeout_ms = settings.own_client, outside.bounds.connect_timeout_ms
     if sasl is None:
         return None
     sends_proxy_header = settings.cluster.proxy_protocol
     return OwnQuestions(sasl, outside.nonce, nodes, timeout_ms, tls, sends_proxy_header=sends_proxy_header)
 
 
-def _connection_limits(limits: LimitsSettings) -> ConnectionLimits:
+def _connection_limits(limits: LimitsSettings, bounds: Bounds) -> ConnectionLimits:
     """Return the bounds on connections. The defaults follow from the process's limit of open files."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     files = MANY_OPEN_FILES if soft == resource.RLIM_INFINITY else min(soft, MANY_OPEN_FILES)
@@ -331,9 +328,9 @@ def _connection_limits(limits: LimitsSettings) -> ConnectionLimits:
         total = min(total, limits.connections)
     return ConnectionLimits(
         total,
-        limits.connections_rate,
+        bounds.connections_per_s,
         limits.connections_per_user or max(1, total // 2),
         limits.connections_rate_per_user,
         limits.connections_per_address,
-        limits.tls_handshakes,
+        bounds.tls_handshakes,
     )

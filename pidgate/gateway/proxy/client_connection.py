@@ -226,10 +226,10 @@ class ClientConnection(Reader):
             self.drain()
             return
         if self.awaits_login and now_ms - self._opened_ms > limits.login_ms:
-            self.close("login", "it did not log in within limits.login_time")
+            self.close("login", "it did not log in in time")
             return
         if self._reservation.is_overdue(now_ms, limits.frame_ms):
-            self.close("limit", "its frame came too slowly: limits.frame_time, or others waited for memory")
+            self.close("limit", "its frame arrived too slowly, or others waited for its memory")
             self._drop_frame()
 
     def _no_room(self) -> None:

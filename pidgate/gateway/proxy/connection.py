@@ -46,6 +46,9 @@ class AgeLimits:
     login_ms: int = 30_000
 
 
+FRAME_BEFORE_LOGIN_BYTES: Final = 512 * 1024
+"""Brokers take no larger frame before or in a login (sasl.server.max.receive.size)."""
+
 UNLIMITED: Final = ConnectionLimits(total=1 << 30, per_s=1 << 30, per_user=1 << 30, per_user_per_s=1 << 30)
 
 
@@ -88,7 +91,6 @@ class Shared:
         budget: BufferBudget,
         frame_limit_bytes: int,
         connect_timeout_ms: int,
-        frame_before_auth_bytes: int = 512 * 1024,
         gateway_topics: GatewayTopics | None = None,
         byte_quota: ByteQuota | None = None,
         connection_limits: ConnectionLimits = UNLIMITED,
@@ -105,7 +107,7 @@ class Shared:
         self.counters = counters
         self.budget = budget
         self.frame_limit_bytes = frame_limit_bytes
-        self.frame_before_auth_bytes = min(frame_before_auth_bytes, frame_limit_bytes)
+        self.frame_before_auth_bytes = min(FRAME_BEFORE_LOGIN_BYTES, frame_limit_bytes)
         self.connect_timeout_ms = connect_timeout_ms
         self.sends_proxy_header = sends_proxy_header
         self.upstream_tls = upstream_tls

@@ -61,8 +61,11 @@ def too_large(frame_bytes: int, limit_bytes: int, *, of_login: bool) -> FrameToo
         return FrameTooLarge(
             "it sends a PROXY header, which is read only from the addresses in listeners.proxy_protocol_from"
         )
-    limit = "before and in a login limits.frame_before_auth" if of_login else "limits.frame"
-    return FrameTooLarge(f"a frame of {frame_bytes} bytes, {limit} allows {limit_bytes}")
+    if of_login:
+        return FrameTooLarge(
+            f"a frame of {frame_bytes} bytes; before and in a login {limit_bytes} are allowed"
+        )
+    return FrameTooLarge(f"a frame of {frame_bytes} bytes, limits.frame allows {limit_bytes}")
 
 
 class ReceiveBuffer:

@@ -71,10 +71,10 @@ class AcceptedTls(TlsTransport):
         self._channel.connection_lost(error)
 
     def _too_slow(self) -> None:
-        self._channel.close(FAILED, "TLS was not set up within limits.tls_handshake_time")
+        self._channel.close(FAILED, "TLS was not set up in time")
 
     def _give_way(self) -> None:
-        self._channel.close("limit", "its TLS was not set up, and others wait: limits.tls_handshakes")
+        self._channel.close("limit", "its TLS was not set up while too many others were waiting for theirs")
 
     def _handshake_over(self) -> None:
         if self._timer is not None:

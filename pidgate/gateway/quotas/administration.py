@@ -84,13 +84,13 @@ def check(change: Change, in_file: Quotas, wall_ms: int, *, allow: bool, file_wi
     _check_sense(change, wall_ms)
     if not allow and not _is_emergency_switch(change):
         raise NotAllowed(
-            "quotas are not set at run time here (quotas.runtime_changes.allow is false): change the configuration "
-            "file, or set allow to true; only the mode of all users can be set to observe, and reset"
+            "quotas are not set at run time here (quotas.runtime_changes is refused): change the configuration "
+            "file; only the mode of all users can be set to observe, and reset"
         )
     target = change.target
     if file_wins and change.action is not Action.RESET and is_said(in_file, target.setting, target.user):
         raise NotAllowed(
-            f"the configuration file says {_named(target)}, and quotas.runtime_changes.on_conflict is file_wins: "
+            f"the configuration file says {_named(target)}, and quotas.runtime_changes is file_wins: "
             "change it in the file, or take it out there"
         )
 

@@ -93,10 +93,7 @@ class QuotaOrigins:
         of = _of(setting, user)
         if value is None:
             return QuotaOrigin(None, Source.NOTHING, of, in_file=in_file)
-        provenance = self._in_force.provenance.get(user or "")
-        return QuotaOrigin(
-            value, Source.FILE, of, note=provenance.note if provenance else "", in_file=in_file
-        )
+        return QuotaOrigin(value, Source.FILE, of, in_file=in_file)
 
     def effective_rate(self, setting: Setting, user: str) -> QuotaOrigin:
         """Return the user's own rate, else the default user's."""
@@ -140,10 +137,10 @@ def _from_change(change: Change, in_file: int | Mode | None) -> QuotaOrigin:
 def provenance_in_force(settings: Settings, changes: Iterable[Change]) -> dict[str, Provenance]:
     """Return by user who set its quota; the default quota's has the key "". `changes`: those that decide something.
 
-    Owner and note are always the file's. The mode of all users is left out.
+    The owner is always the file's. The mode of all users is left out.
     """
     users = settings.quotas.named().items()
-    found = {name: Provenance(owner=user.owner, note=user.note) for name, user in users}
+    found = {name: Provenance(owner=user.owner) for name, user in users}
     for change in sorted(changes, key=lambda change: change.set_wall_ms):
         if (change.target.setting, change.target.user) == ALL_MODES:
             continue
@@ -154,6 +151,7 @@ def provenance_in_force(settings: Settings, changes: Iterable[Change]) -> dict[s
             set_by=change.set_by,
             set_wall_ms=change.set_wall_ms,
             until_wall_ms=change.until_wall_ms,
+            note=change.note,
         )
     return found
 

@@ -144,7 +144,7 @@ class QuotaStore:
 
     def check(self, change: Change) -> None:
         """Check a change. Raises NotAllowed when it may not be made."""
-        allow = self._settings.quotas.runtime_changes.allow
+        allow = self._settings.quotas.runtime_changes != "refused"
         administration.check(change, self._in_file, self._wall_ms(), allow=allow, file_wins=self._file_wins)
 
     async def change(self, changes: Sequence[Change]) -> Kept:
@@ -342,7 +342,7 @@ class QuotaStore:
 
     @property
     def _file_wins(self) -> bool:
-        return self._settings.quotas.runtime_changes.on_conflict == "file_wins"
+        return self._settings.quotas.runtime_changes == "file_wins"
 
     def _compute(self, version: int) -> InForce:
         now_ms = self._wall_ms()

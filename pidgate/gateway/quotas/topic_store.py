@@ -45,7 +45,7 @@ class QuotasTopic(GatewayTopic):
 
     @classmethod
     def from_settings(cls, settings: Settings) -> QuotasTopic:
-        return cls(settings.quotas.runtime_changes.topic, 1, settings.events.replication_factor)
+        return cls(settings.events.quotas_topic, 1, settings.events.replication_factor)
 
     def timestamps_are_of_gateways(self) -> None:
         """Do nothing: no time is computed from them."""

@@ -178,14 +178,8 @@ class ConnectionRecorder:
     def _decided(self, decision: Decision, of_transaction: str | None, now_ms: int) -> None:
         recorder, session = self._recorder, self._session
         user, producer_id = decision.user, decision.producer_id
-        suppressed_count = 0
         if not decision.admitted:
             recorder.refused_ids.refused(user, producer_id, session.client_id, session.address)
-            if recorder.is_sampled:
-                left_out = recorder.samples.take(user, now_ms)
-                if left_out is None:
-                    return
-                suppressed_count = left_out
         about = self.about()
         about["user"] = user
         recorder.publish(
@@ -212,7 +206,6 @@ class ConnectionRecorder:
                 quota_version=recorder.quota_version,
                 applied_offsets=recorder.applied_offsets(),
                 heard=recorder.applied_ranges(),
-                suppressed_count=suppressed_count,
             )
         )
         if decision.admitted and decision.waited_ms is not None:

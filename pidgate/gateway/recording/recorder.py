@@ -28,7 +28,7 @@ from pidgate.events.writing import key_of, to_json
 from pidgate.gateway.cluster.seen_answers import Answer
 from pidgate.gateway.recording.config_event import Provenance, config_event
 from pidgate.gateway.recording.guarded import guarded
-from pidgate.gateway.recording.sampling import EventSampler, RefusalSamples, RefusedIds, Summed
+from pidgate.gateway.recording.sampling import EventSampler, RefusedIds, Summed
 from pidgate.gateway.recording.topology import Topology
 from pidgate.gateway.recording.usage import IdUsage, RecordedConnection, UsageTable
 from pidgate.quota.settings import Quotas
@@ -65,10 +65,9 @@ class Clocks:
 
 @dataclass(frozen=True, slots=True)
 class RecorderSettings:
-    """`redact`: envelope fields that leave as hashes. `sampled`: at most ten refusals of a user in a second."""
+    """`redact`: envelope fields that leave as hashes."""
 
     redact: tuple[str, ...] = ()
-    sampled: bool = False
 
 
 class Recorder:
@@ -114,7 +113,6 @@ class Recorder:
         self.usage = UsageTable()
         self.topology = Topology()
         self.refused_ids = RefusedIds()
-        self.samples = RefusalSamples()
         self.later: deque[Callable[[], None]] = deque()
         """Events to publish when there is time; the oldest on the left."""
         self.error_counts = 0
@@ -127,11 +125,6 @@ class Recorder:
     def token_units(self) -> int:
         """Units that make one token; balances in events are in units."""
         return self.quotas.producer_ids.window_ms * 1000
-
-    @property
-    def is_sampled(self) -> bool:
-        """True when only a sample of refusals is published."""
-        return self._settings.sampled
 
     def may_count_error(self) -> bool:
         """Take the room for one more error count; False when there is none."""

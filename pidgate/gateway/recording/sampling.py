@@ -1,8 +1,7 @@
-"""Bounds on events that a crash loop makes by the thousand: samples, sums and counts. PURE.
+"""Bounds on events that a crash loop makes by the thousand: sums and counts. PURE.
 
 Connections and InitProducerId requests: one (user, client id, address) may publish ten of a kind a second; those beyond
-are summed into one event with a count, published when the second is over. Refusals: a sample of each user's, and the
-attempts of each refused id.
+are summed into one event with a count, published when the second is over. Refusals: the attempts of each refused id.
 """
 
 from __future__ import annotations
@@ -19,9 +18,6 @@ PER_SECOND: Final = 10
 MOST_CLIENTS: Final = 2_000
 """Distinguished within one second; beyond it client ids are ignored, beyond twice as many all clients are one: a client
 with a new client id each time is sampled, too."""
-REFUSALS_PER_S: Final = 10
-"""Of one user, with `refusals: sampled`."""
-MOST_USERS: Final = 10_000
 MOST_REFUSED_IDS: Final = 20_000
 """About 6 MB; the attempts of ids beyond them are not known."""
 
@@ -105,30 +101,6 @@ def _add(total: Summed, event: Summed) -> None:
         total.bytes_in += event.bytes_in
         total.bytes_out += event.bytes_out
         total.requests += event.requests
-
-
-class RefusalSamples:
-    """Limit of REFUSALS_PER_S refusals of a user; the next one that passes carries how many were left out."""
-
-    def __init__(self) -> None:
-        self._users: OrderedDict[User, list[int]] = OrderedDict()
-
-    def take(self, user: User, now_ms: int) -> int | None:
-        """Return how many refusals were left out since the last that passed; None: leave this one out, too."""
-        second = now_ms // 1000
-        sample = self._users.get(user)
-        if sample is None:
-            sample = self._users[user] = [second, 0, 0]
-            if len(self._users) > MOST_USERS:
-                self._users.popitem(last=False)
-        if sample[0] != second:
-            sample[0], sample[1] = second, 0
-        if sample[1] >= REFUSALS_PER_S:
-            sample[2] += 1
-            return None
-        sample[1] += 1
-        suppressed, sample[2] = sample[2], 0
-        return suppressed
 
 
 class Refused(NamedTuple):

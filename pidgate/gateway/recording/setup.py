@@ -36,7 +36,7 @@ def recorder_of(settings: Settings, events: EventSink, incarnation: str) -> Reco
         events.publish,
         Identity(settings.gateway_id, incarnation),
         Clocks(monotonic_ms(asyncio.get_running_loop()), wall_ms),
-        RecorderSettings(settings.events.redact, sampled=settings.events.refusals == "sampled"),
+        RecorderSettings(settings.events.redact),
         settings.to_quotas(),
         cluster=settings.cluster.name,
         applied_offsets=lambda: events.applied_offsets,

@@ -48,12 +48,12 @@ class ColdStart:
         if is_restored and not self.grace_left_ms:
             return
         is_later = left_ms > self.grace_left_ms + SAME_MS
-        if self._settings.cold_start == "grace" and is_later and left_ms <= self._settings.grace_ms:
+        if is_later and left_ms <= self._settings.grace_ms:
             self._begin(left_ms, reason)
 
     def begin(self) -> None:
         """Begin a grace of full length, unless there is one, or none is wanted."""
-        if self._settings.cold_start == "grace" and not self.grace_left_ms:
+        if self._settings.grace_ms and not self.grace_left_ms:
             reason = "nothing is remembered: every running producer looks new"
             self._begin(self._settings.grace_ms, reason)
 

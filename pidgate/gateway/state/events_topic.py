@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.logs import Event
 from pidgate.gateway.topics.gateway_topic import GatewayTopic, TopicLines
 from pidgate.units import show_duration
+
+PARTITIONS: Final = 12
+"""Of a topic that the gateway makes: a partition for each core that reads it, as Spark does. An existing topic keeps
+its own number."""
 
 
 @dataclass(slots=True)
@@ -32,7 +36,7 @@ class EventTopic(GatewayTopic):
         events = settings.events
         return cls(
             events.topic,
-            events.partitions,
+            PARTITIONS,
             events.replication_factor,
             events.retention_ms,
             settings.quotas.producer_ids.remember_ms,

@@ -3,7 +3,7 @@
 `state` answers from the first moment on: while what is remembered is being read, an interim state lets everything pass
 and notes it. Then the restored state takes over, and enforcing begins. What is remembered comes from the state
 directory, then from the events topic, from where the directory left off; without either, or when both are empty, the
-start is a cold one: every running producer looks new, and `cold_start` says what happens then.
+start is a cold one: every running producer looks new, and `grace` says how long new ids are free then.
 """
 
 from __future__ import annotations

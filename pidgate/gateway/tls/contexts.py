@@ -82,12 +82,6 @@ def _context(protocol: ssl._SSLMethod, tls: TlsSettings, path: KeyPath) -> ssl.S
     context.minimum_version = _VERSIONS[tls.min_version]
     # A peer could ask for one handshake after the other on the same connection.
     context.options |= ssl.OP_NO_RENEGOTIATION
-    if tls.ciphers:
-        try:
-            context.set_ciphers(tls.ciphers)
-        except ssl.SSLError as error:
-            text = f"{tls.ciphers!r} names no cipher that OpenSSL has; `openssl ciphers` lists them"
-            raise TlsUnusable((*path, "ciphers"), text) from error
     return context
 
 

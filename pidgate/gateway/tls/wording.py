@@ -8,7 +8,7 @@ _OF_CLIENTS: Final = {
     "HTTP_REQUEST": "it spoke HTTP",
     "WRONG_VERSION_NUMBER": "it did not speak TLS; is security.protocol of the client SSL or SASL_SSL?",
     "UNSUPPORTED_PROTOCOL": "its TLS is older than tls.min_version",
-    "NO_SHARED_CIPHER": "it has none of the ciphers of tls.ciphers",
+    "NO_SHARED_CIPHER": "it has none of the ciphers of the gateway's OpenSSL",
     "PEER_DID_NOT_RETURN_A_CERTIFICATE": "it showed no certificate, and tls.client_auth is required",
     "TLSV1_ALERT_UNKNOWN_CA": "it does not trust the CA of tls.cert_file",
     "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "it refused the certificate of tls.cert_file: its CA, its names or its time",

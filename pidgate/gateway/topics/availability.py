@@ -69,7 +69,7 @@ def explained(error: BaseException, doing: Doing, topic: str) -> Cause:
     if name == "TopicAuthorizationFailedError" or "not authorized" in text:
         return Cause(text, f"allow the gateway's principal {_PERMISSIONS[doing]} on topic {topic}")
     if "Authenticat" in text or "[Error 33]" in text or "[Error 34]" in text or "[Error 58]" in text:
-        return Cause(text, "check own_client.sasl: mechanism, username and password_file")
+        return Cause(text, "check own_client: mechanism, username and password_file")
     if name == "UnknownTopicOrPartitionError" or "not found" in text:
         return Cause(text, f"create topic {topic}, or allow the gateway's principal Create on it")
     if name in ("NotEnoughReplicasError", "NotEnoughReplicasAfterAppendError"):

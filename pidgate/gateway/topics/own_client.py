@@ -34,7 +34,7 @@ class OwnClient:
     @classmethod
     def from_settings(cls, settings: Settings) -> OwnClient:
         servers = [str(server) for server in settings.cluster.bootstrap_servers]
-        return cls(servers, settings.own_client.sasl, settings.cluster.tls)
+        return cls(servers, settings.own_client, settings.cluster.tls)
 
     def producer(self, **settings: Any) -> Any:
         """Return an AIOKafkaProducer. Raises CredentialsUnreadable."""

@@ -16,8 +16,7 @@ COUNTS = ("new_ids", "refused_ids", "refusals")
 def arriving(arrived: DataFrame, decisions: DataFrame) -> DataFrame:
     """One row per (user, client_id, minute_ms) in which there was any of COUNTS; first_ms, last_ms: in that minute.
 
-    A new id counts when it was admitted first, a refused id when it was first seen. Refusals that the gateway left
-    out of its events (`refusals: sampled`) count with the next one of the same user that was written.
+    A new id counts when it was admitted first, a refused id when it was first seen.
     """
     came_ms = f.coalesce("first_admitted_ms", "at_ms")
     let_in = f.col("first_admitted_ms").isNotNull().cast("bigint")

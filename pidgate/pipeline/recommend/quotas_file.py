@@ -20,9 +20,7 @@ from pidgate.quota.entities import OTHER_USERS, is_unidentified, mechanism_of
 from pidgate.units import show_duration
 
 COMMENT_WIDTH = 100
-NOT_TOLD: Final = (
-    "byte rates, what a cold start means, help_url, runtime_changes, or how the cluster is reached"
-)
+NOT_TOLD: Final = "byte rates, grace, help_url, runtime_changes, or how the cluster is reached"
 """Settings that whoever takes the file over has to keep."""
 
 
@@ -105,12 +103,9 @@ def _shape(config: InForce) -> Iterator[str]:
     yield f"    window: {show_duration(config['window_ms'])}"
     yield f"    burst: {config['burst']:g}"
     yield f"    remember: {show_duration(config['remember_ms'])}"
-    yield f"    layers: {config['layers']}"
-    yield f"    false_positive_rate: {config['false_positive_rate']:.12f}".rstrip("0")
     yield f"    transactional: {config['transactional']}"
     yield f"    max_throttle: {show_duration(config['max_throttle_ms'])}"
-    for name in ("max_live_ids", "queue", "sticky_entries"):
-        yield f"    {name}: {config[name]}"
+    yield f"    max_live_ids: {config['max_live_ids']}"
     if config.get("refuse_init_producer_id"):
         yield "    refuse_init_producer_id: true"
 
@@ -126,7 +121,6 @@ def _user(user: str, now: Mapping[str, Any], change: NewRate | None) -> Iterator
         "mode": mode,
         **_rates(rate_milli, now.get("transactional_ids_rate_milli")),
         "owner": _scalar(now["owner"]) if now.get("owner") else None,
-        "note": _scalar(now["note"]) if now.get("note") else None,
         "exempt": "[producer_ids]" if now.get("exempt") else None,
     }
     found = [f"      {key}: {value}" for key, value in keys.items() if value is not None]

@@ -24,7 +24,7 @@ Typed = Callable[..., Result]
 @pytest.fixture(autouse=True)
 def log_elsewhere() -> Iterator[None]:
     """Not among what the command prints."""
-    logs.configure("json", "info", io.StringIO())
+    logs.configure("info", io.StringIO(), "json")
     yield
     structlog.reset_defaults()
 
@@ -55,7 +55,7 @@ def rate(gateway: Gateway, user: str = "alice") -> float | None:
 # ---- describe and diff ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("words", [(), ("describe",), ("--describe", "--entity-type", "users")])
+@pytest.mark.parametrize("words", [(), ("describe",), ("--describe",)])
 def test_describe_is_a_table_of_what_is_said(words: tuple[str, ...]) -> None:
     def use(typed: Typed, gateway: Gateway) -> None:
         gateway.ask(1)
@@ -65,7 +65,7 @@ def test_describe_is_a_table_of_what_is_said(words: tuple[str, ...]) -> None:
         assert lines[0].startswith("gw-0 at 127.0.0.1:")
         assert lines[1] == "mode of all users: enforce (file)"
         assert "(default) producer_ids_rate 10 per 1h file" in lines
-        assert "alice producer_ids_rate 2 per 1h file 1 of 2 team-a the old batch job" in lines
+        assert "alice producer_ids_rate 2 per 1h file 1 of 2 team-a" in lines
         assert "bob mode observe file" in lines
 
     run(use)
@@ -195,7 +195,7 @@ def test_names_of_others_cannot_move_the_cursor() -> None:
 @pytest.mark.parametrize("spelling", [("--alter",), ("alter",)])
 def test_alter_as_kafka_configs_spells_it(spelling: tuple[str, ...]) -> None:
     def use(typed: Typed, gateway: Gateway) -> None:
-        whom = ("--entity-type", "users", "--entity-name", "alice")
+        whom = ("--entity-name", "alice")
         result = typed("quotas", *spelling, *whom, "--add-config", "producer_ids_rate=0.5,mode=observe")
         assert result.exit_code == 0, result.output
         assert result.stdout.splitlines()[:2] == [
@@ -221,7 +221,8 @@ def test_the_default_user_is_altered_deleted_and_reset() -> None:
         typed("quotas", "alter", "--entity-default", "--add-config", "producer_ids_rate=77")
         assert default() == 77_000
         assert_in(
-            typed("quotas", "delete", "--entity-default"), "(default): producer_ids_rate is not set any more"
+            typed("quotas", "alter", "--entity-default", "--delete-config", "producer_ids_rate"),
+            "(default): producer_ids_rate is not set any more",
         )
         assert default() is None
         assert_in(
@@ -263,7 +264,7 @@ def test_a_raise_for_a_while_ends_by_itself() -> None:
 def test_a_raise_that_raises_nothing_is_a_mistake() -> None:
     def use(typed: Typed, gateway: Gateway) -> None:
         assert_in(typed("quotas", "raise", "alice", "2"), "alice has 2 per 1h at gw-0 already", 2)
-        typed("quotas", "delete", "--entity-default")
+        typed("quotas", "alter", "--entity-default", "--delete-config", "producer_ids_rate")
         assert_in(typed("quotas", "raise", "carol", "5"), "carol has no limit at gw-0", 2)
         assert rate(gateway) == 2
 
@@ -320,7 +321,6 @@ def test_explain_says_why_until_when_and_what_to_do() -> None:
         shown = typed("explain", "--user", "alice", "--producer-id", "3").stdout
         for line in (
             "alice: quota 2 per 1h (file)",
-            "  note: the old batch job",
             "alice: mode enforce (file, of all users)",
             "owner: team-a",
             "Tokens: -1 of 2: the next new id in ",
@@ -427,7 +427,6 @@ def test_a_gateway_that_may_not_be_written_says_what_to_set() -> None:
         (("quotas", "alter", "--user", "a", "--entity-default"), "either --user or --entity-default"),
         (("quotas", "alter", "--user", ""), "a user has a name"),
         (("quotas", "alter", "--user", "a"), "what is to change? --add-config"),
-        (("quotas", "--alter", "--entity-type", "clients", "--entity-name", "a"), "only users have"),
         (("quotas", "alter", "--user", "a", "--add-config", "producer_ids_rate"), "sets nothing"),
         (("quotas", "alter", "--user", "a", "--add-config", "producer_ids_rate=ten"), "'ten' is not a rate"),
         (("quotas", "alter", "--user", "a", "--add-config", "producer_ids_rate=nan"), "'nan' is not a rate"),

@@ -96,7 +96,7 @@ def test_nothing_is_logged_under_a_name_made_on_the_spot() -> None:
 
 def test_json_is_one_object_a_line_with_when_how_bad_and_what_first() -> None:
     stream = io.StringIO()
-    logs.configure("json", "info", stream)
+    logs.configure("info", stream, "json")
     log = logs.logger()
     log.info(Event.LISTENING, bind="127.0.0.1:9292", node_id=None)
     log.debug(Event.CONNECTION_OPENED, address="x")
@@ -110,7 +110,7 @@ def test_json_is_one_object_a_line_with_when_how_bad_and_what_first() -> None:
 
 def test_libraries_and_tracebacks_come_out_in_the_same_format() -> None:
     stream = io.StringIO()
-    logs.configure("json", "debug", stream)
+    logs.configure("debug", stream, "json")
     logging.getLogger("asyncio").error("a task %s", "failed")
     logging.getLogger("asyncio").info("using selector")
     try:
@@ -125,7 +125,7 @@ def test_libraries_and_tracebacks_come_out_in_the_same_format() -> None:
 
 def test_the_console_shows_no_local_variables() -> None:
     stream = io.StringIO()
-    logs.configure("console", "info", stream)
+    logs.configure("info", stream, "console")
     password = "hunter2"
     try:
         raise ValueError(str(len(password)))
@@ -160,7 +160,7 @@ def without_room(stream: TextIO) -> Iterator[TextIO]:
 @pytest.mark.parametrize("log_format", ["json", "console"])
 def test_a_line_that_cannot_be_written_raises_nothing(log_format: logs.Format) -> None:
     with without_room(open("/dev/full", "w")) as full:
-        logs.configure(log_format, "info", full)
+        logs.configure("info", full, log_format)
         logs.logger().error(Event.STATE_NOT_SAVED, cause="no room")
         logging.getLogger("asyncio").error("a task failed")
         logs.log_mistake("here")
@@ -173,7 +173,7 @@ def test_nor_does_one_for_a_pipe_whose_reader_has_gone() -> None:
     reading, writing = os.pipe()
     os.close(reading)
     with without_room(open(writing, "w", buffering=1)) as pipe:
-        logs.configure("json", "info", pipe)
+        logs.configure("info", pipe, "json")
         logs.logger().error(Event.UNEXPECTED_ERROR, reason="x")
         with pytest.raises(BrokenPipeError):
             pipe.flush()
@@ -181,7 +181,7 @@ def test_nor_does_one_for_a_pipe_whose_reader_has_gone() -> None:
 
 def test_the_next_line_that_is_written_says_how_many_were_not() -> None:
     disk = Disk()
-    logs.configure("json", "info", disk)
+    logs.configure("info", disk, "json")
     log = logs.logger()
     disk.is_full = True
     log.info(Event.LISTENING)
@@ -202,7 +202,7 @@ STEERING = "joe\x1b[2J\x00\x9b31m\u202e\ud800\nforged"
 @pytest.mark.parametrize("log_format", ["json", "console"])
 def test_nothing_that_a_client_chooses_steers_a_terminal(log_format: logs.Format) -> None:
     stream = io.StringIO()
-    logs.configure(log_format, "info", stream)
+    logs.configure("info", stream, log_format)
     logs.logger().info(Event.CONNECTION_CLOSED, client_id=STEERING, user="zoë")
     logging.getLogger("asyncio").error("of %s", STEERING)
     try:
@@ -218,7 +218,7 @@ def test_nothing_that_a_client_chooses_steers_a_terminal(log_format: logs.Format
 
 def test_json_keeps_every_name_as_it_is() -> None:
     stream = io.StringIO()
-    logs.configure("json", "info", stream)
+    logs.configure("info", stream, "json")
     logs.logger().info(Event.CONNECTION_CLOSED, client_id=STEERING, user="\U000e0001 \\x1b")
     line = json.loads(stream.getvalue())
     assert (line["client_id"], line["user"]) == (STEERING, "\U000e0001 \\x1b")
@@ -234,7 +234,7 @@ def test_what_cannot_be_raised_is_logged_once_a_second(
     monkeypatch.setattr(logs, "_mistakes", logs.LogLimit())
     monkeypatch.setattr(logs, "monotonic_s", lambda: 7.0)
     stream = io.StringIO()
-    logs.configure("json", "info", stream)
+    logs.configure("info", stream, "json")
     for _ in range(20):
         Falls()
     (line,) = [json.loads(line) for line in stream.getvalue().splitlines()]
@@ -245,7 +245,7 @@ def test_what_cannot_be_raised_is_logged_once_a_second(
 
 def test_work_that_fails_is_logged_and_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.StringIO()
-    logs.configure("json", "info", stream)
+    logs.configure("info", stream, "json")
     monkeypatch.setattr(logs, "ANEW_S", 0.0)
     monkeypatch.setattr(logs, "_mistakes", logs.LogLimit())
     begun = 0

@@ -14,7 +14,7 @@ _SERVER: Final = "tests/unit/gateway/process/test_server.py::"
 
 _LIMITS: Final[dict[str, tuple[str, ...]]] = {
     "limits.frame": (f"{_CHANNEL}test_the_limit_itself_may_be_reached",),
-    "limits.frame_before_auth": (
+    "a frame before and in a login": (
         f"{_CHANNEL}test_a_large_login_is_refused_by_its_head_whenever_it_comes",
         "tests/unit/gateway/cluster/test_authentication.py::test_before_the_login_a_frame_is_small",
     ),
@@ -22,15 +22,15 @@ _LIMITS: Final[dict[str, tuple[str, ...]]] = {
         f"{_CHANNEL}test_half_frames_hold_no_more_than_the_budget",
         f"{_PROXY}giving_way.py::test_a_mutant_that_lets_every_stranger_wait_is_noticed",
     ),
-    "limits.frame_time": (f"{_CHANNEL}test_mutants_of_the_deadline_are_noticed",),
-    "limits.login_time": (f"{_SERVER}test_who_asks_nothing_is_closed_in_time",),
+    "time for a frame to arrive": (f"{_CHANNEL}test_mutants_of_the_deadline_are_noticed",),
+    "time to send a first request and to log in": (f"{_SERVER}test_who_asks_nothing_is_closed_in_time",),
     "limits.idle": (f"{_CHANNEL}test_a_muted_client_may_be_idle_for_too_long_as_well",),
-    "limits.connect_timeout": (f"{_SERVER}test_a_broker_that_never_accepts_times_out",),
+    "time for a broker to accept a connection": (f"{_SERVER}test_a_broker_that_never_accepts_times_out",),
     "limits.connections": (
         f"{_CONNECTIONS}test_where_all_are_taken_the_oldest_without_a_claim_gives_way",
         f"{_SERVER}test_who_finds_all_connections_taken_waits_and_is_served",
     ),
-    "limits.connections_rate": (f"{_CONNECTIONS}test_a_mutant_that_never_pauses_is_noticed",),
+    "new connections": (f"{_CONNECTIONS}test_a_mutant_that_never_pauses_is_noticed",),
     "limits.connections_per_user": (f"{_CONNECTIONS}test_mutants_of_counting_users_are_noticed",),
     "limits.connections_rate_per_user": (
         f"{_CONNECTIONS}test_a_user_whose_connections_come_too_fast_waits_for_a_while",
@@ -38,8 +38,8 @@ _LIMITS: Final[dict[str, tuple[str, ...]]] = {
     "limits.connections_per_address": (
         f"{_CONNECTIONS}test_addresses_are_bounded_only_where_that_is_written",
     ),
-    "limits.tls_handshake_time": (f"{_TLS}test_a_handshake_has_its_time",),
-    "limits.tls_handshakes": (f"{_CONNECTIONS}test_a_mutant_that_bounds_no_handshakes_is_noticed",),
+    "time for a TLS handshake": (f"{_TLS}test_a_handshake_has_its_time",),
+    "TLS handshakes in progress": (f"{_CONNECTIONS}test_a_mutant_that_bounds_no_handshakes_is_noticed",),
     "TLS records in a row that carry no data": (
         f"{_PROXY}tls_transport.py::test_a_mutant_that_feeds_small_records_as_they_come_is_noticed",
         f"{_PROXY}tls_transport.py::test_mutants_of_what_records_without_data_cost_are_noticed",
@@ -48,9 +48,8 @@ _LIMITS: Final[dict[str, tuple[str, ...]]] = {
         f"{_PROXY}passing_on.py::test_so_is_one_without_room_for_its_length",
     ),
     "a PROXY header": (f"{_PROTOCOL}proxy_header.py::test_what_is_no_header_is_told_by_its_first_bytes",),
-    "limits.producer_ids_per_request": (
+    "producer ids in one Produce": (
         f"{_PROXY}ids_per_request.py::test_more_than_eight_ids_close_the_connection",
-        f"{_PROXY}ids_per_request.py::test_the_limit_is_configured",
     ),
     "iterations of SCRAM in the gateway's own logins": (
         "tests/unit/load/test_load.py::test_a_broker_that_does_not_know_the_password_is_not_believed",
@@ -58,11 +57,11 @@ _LIMITS: Final[dict[str, tuple[str, ...]]] = {
     "quotas.producer_ids.max_live_ids": (
         f"{_QUOTA}filter_budget.py::test_no_user_takes_the_memory_of_another",
     ),
-    "quotas.producer_ids.queue": (
+    "ids of a user in the queue": (
         f"{_QUOTA}retry_queue.py::test_a_full_queue_leaves_further_ids_outside",
         f"{_QUOTA}retry_queue.py::test_a_full_queue_makes_room_for_a_shorter_lane",
     ),
-    "quotas.producer_ids.sticky_entries": (
+    "refusal entries": (
         f"{_QUOTA}sticky.py::test_a_users_table_is_bounded_and_nobody_elses",
         f"{_QUOTA}sticky_notes.py::test_a_connection_has_no_more_entries_than_end_in_a_turn",
     ),

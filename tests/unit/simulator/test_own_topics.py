@@ -10,7 +10,7 @@ from tests.simulator.machine import Machine
 from tests.simulator.topics import ModelTopics
 from tests.support.loopback import ScriptedBroker
 
-EVENTS = {"enabled": True, "partitions": 2}
+EVENTS = {"enabled": True}
 
 
 async def fleet_of(machine: Machine, topics: ModelTopics, number: int) -> list[SimulatedGateway]:

@@ -30,7 +30,7 @@ def test_sections_of_the_configuration_are_the_callers() -> None:
     )
     assert gateway.config["cluster"] == {"bootstrap_servers": ["a:1", "b:2"]}
     # A gateway that is started here is always a fresh one; with a grace it would refuse nothing.
-    assert gateway.config["quotas"] == {"mode": "enforce", "producer_ids": {"cold_start": "enforce"}}
+    assert gateway.config["quotas"] == {"mode": "enforce", "producer_ids": {"grace": "0s"}}
     assert gateway.config["drain_timeout"] == "1s"
     (listener,) = gateway.config["listeners"]
     assert listener["bind"] == gateway.bootstrap_servers

@@ -173,7 +173,7 @@ def _calm_and_stalled(cluster: Cluster, plan: Plan, conditions: Conditions) -> I
     gateway = GatewayProcess(
         cluster.bootstrap_servers(),
         quotas=GENEROUS,
-        settings={"log": {"level": "warning"}},
+        settings={"log_level": "warning"},
         node_ids=cluster.nodes,
     )
     with gateway:

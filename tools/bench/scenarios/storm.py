@@ -174,7 +174,7 @@ class _Stage:
         password_file = folder / "password"
         password_file.write_text(self._cluster.spec.users[SUPER_USER])
         login = {"mechanism": "PLAIN", "username": SUPER_USER, "password_file": str(password_file)}
-        return {"own_client": {"sasl": login}}
+        return {"own_client": login}
 
     def _good_producers(
         self, address: Address, gateway: GatewayProcess

@@ -201,7 +201,7 @@ WORKERS_QUOTA = Scenario(
     quotas={
         "mode": "enforce",
         "default": {"producer_ids_rate": _RATE},
-        "producer_ids": {"window": "10h", "max_throttle": "1s", "cold_start": "enforce"},
+        "producer_ids": {"window": "10h", "max_throttle": "1s", "grace": "0s"},
     },
     goals=tuple(
         Goal(f"ids admitted by {who}", admitted_ids, "exactly", _ADMITTED, target=target)

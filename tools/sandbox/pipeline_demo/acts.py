@@ -59,8 +59,8 @@ def gateway_for(cluster: Cluster, directory: Path, quotas: Mapping[str, Any]) ->
         quotas=quotas,
         settings={
             "gateway_id": "demo",
-            "own_client": {"sasl": own},
-            "events": {"enabled": True, "topic": EVENTS_TOPIC, "partitions": 1, "replication_factor": 1},
+            "own_client": own,
+            "events": {"enabled": True, "topic": EVENTS_TOPIC, "replication_factor": 1},
         },
     )
 

@@ -26,7 +26,14 @@ from pidgate.protocol.produce_answers import (
 )
 from pidgate.protocol.throttle import last_throttle_at, may_be_before_tags, raise_to
 from pidgate.protocol.work import JUDGED_FOR_PLACE, STEPS_PER_TURN, Steps, Walk
-from pidgate.quota.verdicts import Close, Forward, ProducerBatch, Refuse, names_too_many_ids
+from pidgate.quota.verdicts import (
+    MOST_IDS_PER_REQUEST,
+    Close,
+    Forward,
+    ProducerBatch,
+    Refuse,
+    names_too_many_ids,
+)
 from pidgate.quota.wording import error_message
 
 MOST_BATCHES_NOTED: Final = 8
@@ -49,7 +56,7 @@ class ProduceApi(Api):
             return _to_gateway_topic(context, request, forbidden.acks)
         context.judged += JUDGED_FOR_PLACE * context.repeated.places
         if batches:
-            if names_too_many_ids(batches, context.admission.ids_per_request):
+            if names_too_many_ids(batches):
                 return _close_for_ids(context)
             verdict = context.judge(batches, transactional=transactional, now_ms=now_ms)
             recorder = context.recorder
@@ -76,7 +83,7 @@ class ProduceApi(Api):
         context.judged += JUDGED_FOR_PLACE * places
         if not batches:
             return HOLD
-        if names_too_many_ids(batches, context.admission.ids_per_request):
+        if names_too_many_ids(batches):
             return _close_for_ids(context)
         verdict = context.judge_while_muted(batches, transactional=transactional, now_ms=now_ms)
         if verdict is None:
@@ -206,9 +213,7 @@ def _stop(context: ApiContext, request: Request, verdict: Refuse | Close, acks: 
 
 
 def _close_for_ids(context: ApiContext) -> Step:
-    most = context.admission.ids_per_request
-    text = f"a Produce request names more than {most} producer ids (limits.producer_ids_per_request)"
-    return context.close("limit", text)
+    return context.close("limit", f"a Produce request names more than {MOST_IDS_PER_REQUEST} producer ids")
 
 
 def _to_gateway_topic(context: ApiContext, request: Request, acks: int) -> Step:

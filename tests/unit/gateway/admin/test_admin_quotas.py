@@ -75,7 +75,7 @@ def test_what_the_file_says_and_what_is_there() -> None:
             "set_wall_ms": None,
             "set_through": "",
             "until_wall_ms": None,
-            "note": "the old batch job",
+            "note": "",
             "in_file": 2,
         }
         assert (alice["owner"], alice["tokens"], alice["full_tokens"]) == ("team-a", 1, 2)
@@ -291,11 +291,11 @@ def test_what_the_file_forbids_is_refused_but_not_the_emergency_switch() -> None
     def use(address: str, gateway: Gateway) -> None:
         status, told = changed(address, RATE)
         assert status == 409
-        assert "quotas.runtime_changes.allow is false" in told["error"]
+        assert "quotas.runtime_changes is refused" in told["error"]
         status, _ = changed(address, {"setting": "mode", "user": None, "action": "set", "value": "observe"})
         assert status == 200
 
-    served(use, FILE.replace("quotas:\n", "quotas:\n  runtime_changes: {allow: false}\n"))
+    served(use, FILE.replace("quotas:\n", "quotas:\n  runtime_changes: refused\n"))
 
 
 def test_nothing_is_set_where_the_address_is_not_writable() -> None:

@@ -68,7 +68,7 @@ def answer_to(address: Address, request: bytes) -> bytes:
 def logged_of(*requests: bytes) -> list[dict[str, Any]]:
     """The lines that a site writes while it is asked so."""
     stream = io.StringIO()
-    logs.configure("json", "info", stream)
+    logs.configure("info", stream, "json")
 
     async def serve() -> None:
         running = await site.start(Address("127.0.0.1", 0), Broken())

@@ -67,7 +67,7 @@ class Brokers:
         async with (
             ScriptedBroker(answers) as broker,
             gateway_before(
-                broker.address, listener={"authentication": "required"}, own_client={"sasl": own}
+                broker.address, listener={"authentication": "required"}, own_client=own
             ) as gateway,
         ):
             yield gateway, broker

@@ -14,6 +14,7 @@ from pidgate.gateway.config.settings import LimitsSettings
 from pidgate.gateway.metrics.counters import Counters
 from pidgate.gateway.metrics.open_files import QUIET_MS, OpenFilesWatch, is_exhausted
 from pidgate.gateway.process.traffic import OWN_OPEN_FILES, _connection_limits
+from pidgate.gateway.proxy.bounds import Bounds
 
 
 @contextmanager
@@ -62,5 +63,5 @@ def test_each_second_is_counted_and_few_are_logged() -> None:
 )
 def test_connections_never_take_more_files_than_there_are(written: int | None, total: int) -> None:
     with open_files_at_most(OWN_OPEN_FILES + 200):
-        limits = _connection_limits(LimitsSettings(connections=written))
+        limits = _connection_limits(LimitsSettings(connections=written), Bounds())
     assert limits.total == total

@@ -40,7 +40,7 @@ def fail_at_its_end(monkeypatch: pytest.MonkeyPatch, of: type, name: str) -> Non
 def configuration(tmp_path: Path) -> str:
     return (
         f"cluster: {{bootstrap_servers: ['{HOST}:1']}}\n"
-        f"listeners: [{{name: plain, bind: '{HOST}:0'}}]\n"
+        f"listeners: [{{bind: '{HOST}:0'}}]\n"
         f"admin: {{bind: '{HOST}:0'}}\n"
         "events: {enabled: false}\n"
         f"state_dir: {tmp_path / 'state'}\n"

@@ -5,6 +5,7 @@ import socket
 
 import pytest
 
+from pidgate.gateway.proxy.bounds import Bounds
 from pidgate.gateway.proxy.connection_quotas import USER_BURST_MS
 from pidgate.protocol.headers import RequestHead
 from tests.support import raw
@@ -109,7 +110,7 @@ def test_a_fleet_that_comes_faster_than_it_may_is_served_all_the_same() -> None:
     async def scenario() -> None:
         async with (
             ScriptedBroker() as broker,
-            gateway_before(broker.address, limits={"connections_rate": 30}) as gateway,
+            gateway_before(broker.address, bounds=Bounds(connections_per_s=30)) as gateway,
         ):
             fleet = [await gateway.connect() for _ in range(90)]
             for client in fleet:
@@ -184,7 +185,7 @@ def test_who_asks_nothing_is_closed_in_time() -> None:
     async def scenario() -> None:
         async with (
             ScriptedBroker() as broker,
-            gateway_before(broker.address, limits={"login_time": "500ms"}) as gateway,
+            gateway_before(broker.address, bounds=Bounds(login_time_ms=500)) as gateway,
         ):
             silent, asking = await gateway.connect(), await gateway.connect()
             assert (await asking.ask(HEARTBEAT, 0, {"group_id": "g"}))["error_code"] == 0
@@ -224,7 +225,7 @@ def test_a_broker_that_never_accepts_times_out() -> None:
             filler.setblocking(False)
             filler.connect_ex(hole.getsockname())
         address = f"{HOST}:{hole.getsockname()[1]}"
-        async with gateway_before(address, limits={"connect_timeout": "200ms"}) as gateway:
+        async with gateway_before(address, bounds=Bounds(connect_timeout_ms=200)) as gateway:
             client = await gateway.connect()
             client.send(heartbeat(1))
             assert await client.end() == b""

@@ -32,7 +32,7 @@ def test_more_than_eight_ids_close_the_connection(mode: Mode, version: int, ids:
     assert conversation.request(frame, SIZE_PREFIX_BYTES, len(frame), 0) is step
     if step is CLOSE:
         assert conversation.close_cause == "limit"
-        assert "limits.producer_ids_per_request" in conversation.close_reason
+        assert "more than 8 producer ids" in conversation.close_reason
 
 
 def test_behind_a_mute_too() -> None:
@@ -71,9 +71,3 @@ def test_mutants_that_take_many_ids_are_noticed(monkeypatch: pytest.MonkeyPatch,
         assert [*Mode] == [Mode.OBSERVE, Mode.ENFORCE]
         monkeypatch.setattr(producing, "names_too_many_ids", lambda *_: mode_of.pop(0) is Mode.ENFORCE)
     assert not nobody_names_many_ids_at_once()
-
-
-def test_the_limit_is_configured() -> None:
-    conversation, frame = talk(Mode.ENFORCE), produce(9, NAMED)
-    conversation.admission.ids_per_request = 9
-    assert conversation.request(frame, SIZE_PREFIX_BYTES, len(frame), 0) is FORWARD

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from pidgate.gateway.proxy.bounds import Bounds
 from pidgate.gateway.proxy.reading import Reader
 from pidgate.protocol import messages
 from pidgate.protocol.proxy_header import LOCAL_HEADER, SIGNATURE, Origin, header_of
@@ -189,10 +190,10 @@ def test_a_header_that_does_not_come_is_not_waited_for(pair: Pair, sent: bytes, 
     async def scenario() -> None:
         tls = {"cert_file": str(pair.cert_file), "key_file": str(pair.key_file)}
         listener = {**LISTED, **({"tls": tls} if has_tls else {})}
-        limits = {"login_time": "100ms", "tls_handshake_time": "100ms"}
+        bounds = Bounds(login_time_ms=100, tls_handshake_ms=100)
         async with (
             ScriptedBroker() as broker,
-            gateway_before(broker.address, listener=listener, limits=limits) as gateway,
+            gateway_before(broker.address, listener=listener, bounds=bounds) as gateway,
         ):
             client = await gateway.connect()
             client.send(sent)

@@ -14,6 +14,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from pidgate.gateway.cluster.nodes import NodePorts
+from pidgate.gateway.proxy.bounds import Bounds
 from pidgate.gateway.tls import live
 from pidgate.protocol import messages
 from tests.support import raw
@@ -184,7 +185,7 @@ def test_silent_handshakes_are_bounded_and_others_are_served(authority: Authorit
         async with (
             ScriptedBroker() as broker,
             gateway_before(
-                broker.address, listener={"tls": files(pair)}, limits={"tls_handshakes": 20}
+                broker.address, listener={"tls": files(pair)}, bounds=Bounds(tls_handshakes=20)
             ) as gateway,
         ):
             flood = [socket.create_connection((HOST, gateway.port)) for _ in range(100)]
@@ -215,14 +216,14 @@ def test_a_handshake_has_its_time(pair: Pair) -> None:
         async with (
             ScriptedBroker() as broker,
             gateway_before(
-                broker.address, listener={"tls": files(pair)}, limits={"tls_handshake_time": "200ms"}
+                broker.address, listener={"tls": files(pair)}, bounds=Bounds(tls_handshake_ms=200)
             ) as gateway,
         ):
             with capture_logs() as logged:
                 silent = await gateway.connect()
                 assert await silent.end() == b""
             (line,) = lines(logged, "connection_closed")
-            assert "limits.tls_handshake_time" in line["reason"]
+            assert line["reason"] == "TLS was not set up in time"
 
     run(scenario())
 

@@ -16,6 +16,7 @@ from pidgate.gateway.cluster.nodes import Nodes
 from pidgate.gateway.cluster.own_questions import OwnQuestions
 from pidgate.gateway.cluster.upstream_identity import NoIdentity, TokenIdentity
 from pidgate.gateway.config.settings import SaslSettings
+from pidgate.gateway.proxy.bounds import Bounds
 from pidgate.gateway.proxy.upstream import Upstream
 from pidgate.names import LONGEST_NAME
 from pidgate.protocol import messages
@@ -64,7 +65,7 @@ async def gateway_of_joe(
     creates: Answer,
     subject: str = "/O=acme/CN=joe",
     rules: str = "DEFAULT",
-    connect_timeout: str = "10s",
+    bounds: Bounds | None = None,
 ) -> AsyncIterator[tuple[RunningGateway, ScriptedBroker, ssl.SSLContext]]:
     """A gateway before a broker that gives tokens as `creates` says; with it the TLS of its client joe."""
     authority = Authority(folder)
@@ -85,8 +86,8 @@ async def gateway_of_joe(
             broker.address,
             listener={"tls": tls},
             cluster={"upstream_identity": "delegation_token"},
-            own_client={"sasl": own_sasl(folder)},
-            limits={"connect_timeout": connect_timeout},
+            own_client=own_sasl(folder),
+            bounds=bounds,
         ) as gateway,
     ):
         await until(gateway.gateway.is_ready)
@@ -151,7 +152,8 @@ def no_broker_is_forgotten_for_a_slow_token(folder: Path) -> bool:
         return None
 
     async def scenario() -> None:
-        async with gateway_of_joe(folder, never, connect_timeout="200ms") as (gateway, broker, client_tls):
+        bounds = Bounds(connect_timeout_ms=200)
+        async with gateway_of_joe(folder, never, bounds=bounds) as (gateway, broker, client_tls):
             nodes_known = gateway.gateway.traffic.shared.nodes
             nodes_known.learn(NODE_ID, "127.0.0.1", broker.port)
             line = await closed_as(gateway, client_tls, gateway.first_node_port + NODE_ID)

@@ -42,38 +42,32 @@ RAISED = CLUSTER + "quotas: {mode: enforce, default: {producer_ids_rate: 40}}\n"
 EVERYTHING_SET = """\
 cluster: {name: other, bootstrap_servers: [127.0.0.1:29092]}
 gateway_id: other
-own_client: {sasl: {mechanism: PLAIN, username: me, password_file: /run/hunter2}}
+own_client: {mechanism: PLAIN, username: me, password_file: /run/hunter2}
 listeners: [{bind: 127.0.0.1:9999}, {bind: 127.0.0.1:7999, node_ports: {first: 8300}}]
 quotas:
   mode: enforce
   producer_ids:
-    {window: 2h, burst: 2.0, remember: 12h, layers: 3, false_positive_rate: 0.01, transactional: enforce,
-     cold_start: enforce, grace: 5m, max_throttle: 5s, max_live_ids: 1000, queue: 7, sticky_entries: 99,
-     refuse_init_producer_id: true}
+    {window: 2h, burst: 2.0, remember: 12h, transactional: enforce, grace: 5m, max_throttle: 5s,
+     max_live_ids: 1000, refuse_init_producer_id: true}
   cluster_producer_ids_rate: 20000
   help_url: https://wiki.example
-  bytes: {samples: 5, sample: 2s}
   default: {producer_ids_rate: 1.5, producer_byte_rate: 20MB, clients: {bulk: {producer_byte_rate: 5MB}}}
-  users: {alice: {mode: observe, producer_ids_rate: 0, exempt: [bytes], owner: o, note: n}}
+  users: {alice: {mode: observe, producer_ids_rate: 0, exempt: [bytes], owner: o}}
   clients: {kcat: {consumer_byte_rate: 1MB}}
   default_client: {consumer_byte_rate: 80MB}
-  runtime_changes: {allow: false, on_conflict: file_wins, topic: __other_quotas}
+  runtime_changes: file_wins
 limits: {frame: 10MiB, idle: 1m}
 events: {topic: __other, retention: 1d}
 state_dir: /tmp/other
 admin: {bind: 127.0.0.1:9991, writable: true, token_file: /run/hunter3}
 drain_timeout: 1s
-log: {level: debug}
+log_level: debug
 """
 RELOADABLE = {
-    "quotas.bytes.samples",
-    "quotas.bytes.sample",
     "quotas.mode",
     "quotas.producer_ids.burst",
     "quotas.producer_ids.transactional",
     "quotas.producer_ids.max_throttle",
-    "quotas.producer_ids.queue",
-    "quotas.producer_ids.sticky_entries",
     "quotas.producer_ids.refuse_init_producer_id",
     "quotas.cluster_producer_ids_rate",
     "quotas.help_url",
@@ -83,34 +77,26 @@ RELOADABLE = {
     "quotas.users.alice.producer_ids_rate",
     "quotas.users.alice.mode",
     "quotas.users.alice.owner",
-    "quotas.users.alice.note",
     "quotas.users.alice.exempt",
     "quotas.clients.kcat.consumer_byte_rate",
     "quotas.default_client.consumer_byte_rate",
-    "quotas.runtime_changes.allow",
-    "quotas.runtime_changes.on_conflict",
+    "quotas.runtime_changes",
 }
 UNTIL_RESTART = {
     "cluster.name",
     "cluster.bootstrap_servers",
     "gateway_id",
-    "own_client.sasl.mechanism",
-    "own_client.sasl.username",
-    "own_client.sasl.password_file",
-    "own_client.sasl",
+    "own_client.mechanism",
+    "own_client.username",
+    "own_client.password_file",
     "listeners[0].bind",
-    "listeners[1].name",
     "listeners[1].bind",
     "listeners[1].node_ports.first",
     "listeners[1].sasl_oauthbearer_sub_claim_name",
     "quotas.producer_ids.window",
     "quotas.producer_ids.remember",
-    "quotas.producer_ids.layers",
-    "quotas.producer_ids.false_positive_rate",
-    "quotas.producer_ids.cold_start",
     "quotas.producer_ids.grace",
     "quotas.producer_ids.max_live_ids",
-    "quotas.runtime_changes.topic",
     "limits.frame",
     "limits.idle",
     "events.topic",
@@ -120,7 +106,7 @@ UNTIL_RESTART = {
     "admin.writable",
     "admin.token_file",
     "drain_timeout",
-    "log.level",
+    "log_level",
 }
 
 
@@ -129,8 +115,7 @@ def test_every_key_either_holds_at_once_or_is_named() -> None:
     after = taken_over(running, in_file)
 
     assert {found.key for found in differences(running, after)} == RELOADABLE
-    waiting = {found.key for found in differences(after, in_file)}
-    assert waiting - {"own_client.sasl"} == UNTIL_RESTART - {"own_client.sasl", "listeners[1].name"}
+    assert {found.key for found in differences(after, in_file)} - {"own_client"} == UNTIL_RESTART
 
 
 def test_differences_are_told_as_people_write_them() -> None:
@@ -153,7 +138,7 @@ def test_differences_are_told_as_people_write_them() -> None:
 def test_what_may_be_a_secret_is_not_shown() -> None:
     told = "\n".join(str(found) for found in differences(parse(CLUSTER), parse(EVERYTHING_SET)))
 
-    assert "own_client.sasl.password_file: (not shown) -> (not shown)" in told
+    assert "own_client.password_file: (not shown) -> (not shown)" in told
     assert "admin.token_file" in told
     assert "hunter" not in told
 
@@ -162,8 +147,8 @@ def test_what_waits_for_a_restart_keeps_the_value_that_is_running() -> None:
     running = parse(CLUSTER)
     ids = taken_over(running, parse(EVERYTHING_SET)).to_quotas().producer_ids
 
-    assert (ids.window_ms, ids.remember_ms, ids.layers) == (3_600_000, 86_400_000, 4)
-    assert (ids.max_throttle_ms, ids.queue, ids.transactional) == (5_000, 7, Mode.ENFORCE)
+    assert (ids.window_ms, ids.remember_ms) == (3_600_000, 86_400_000)
+    assert (ids.max_throttle_ms, ids.transactional) == (5_000, Mode.ENFORCE)
     assert taken_over(running, running) == running
 
 
@@ -467,13 +452,11 @@ def test_without_a_file_a_signal_says_that_there_is_nothing_to_reload() -> None:
 
 
 def test_a_gateway_without_a_file_outlives_a_signal() -> None:
-    port = free_block(6)
+    port = free_block(13)
     options = {
         "--bootstrap-servers": "127.0.0.1:1",
         "--bind": f"127.0.0.1:{port}",
         "--admin": f"127.0.0.1:{port + 1}",
-        "--node-ports-first": str(port + 2),
-        "--log-format": "json",
     }
     pidgate = Path(sys.executable).with_name("pidgate")
     typed = [part for option in options.items() for part in option]

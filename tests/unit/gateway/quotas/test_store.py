@@ -33,12 +33,14 @@ FILE_TEXT = """
   mode: enforce
   default: {producer_ids_rate: 50}
   users:
-    alice: {producer_ids_rate: 100, owner: team-a, note: batch}
+    alice: {producer_ids_rate: 100, owner: team-a}
     bob: {mode: observe}
 """
 
 
-def settings_of(quotas: str = FILE_TEXT, *, rules: str = "{}", state_dir: Path | None = None) -> Settings:
+def settings_of(
+    quotas: str = FILE_TEXT, *, rules: str = "runtime_wins", state_dir: Path | None = None
+) -> Settings:
     return parse(
         f"""
 cluster: {{bootstrap_servers: ["127.0.0.1:1"]}}
@@ -157,7 +159,7 @@ def test_a_change_is_in_force_at_once_and_told_once(lines: list[MutableMapping[s
 def test_where_each_quota_comes_from_is_told() -> None:
     async def test() -> None:
         gateway = Gateway(settings_of())
-        assert gateway.book.in_force.provenance["alice"] == Provenance(owner="team-a", note="batch")
+        assert gateway.book.in_force.provenance["alice"] == Provenance(owner="team-a")
         end_ms = START_MS + 60_000
         await gateway.book.change(
             [
@@ -168,7 +170,7 @@ def test_where_each_quota_comes_from_is_told() -> None:
         )
         provenance = gateway.book.in_force.provenance
         assert provenance["alice"] == Provenance(
-            "run_time", "operator", START_MS, "team-a", "batch", until_wall_ms=end_ms
+            "run_time", "operator", START_MS, "team-a", "for the launch", until_wall_ms=end_ms
         )
         assert provenance[""] == Provenance("run_time", "operator", START_MS)
         assert set(provenance) == {"alice", "bob", ""}
@@ -237,18 +239,14 @@ def test_another_file_holds_at_once_and_changes_stay(lines: list[MutableMapping[
         assert [gateway.rate(user) for user in ("alice", "carol", "dave")] == [1, 2, None]
         assert gateway.book.in_force.provenance["alice"].owner == "x"
         gateway.book.file_changed(
-            settings_of(
-                "  users: {alice: {producer_ids_rate: 9, owner: x}}", rules="{on_conflict: file_wins}"
-            )
+            settings_of("  users: {alice: {producer_ids_rate: 9, owner: x}}", rules="file_wins")
         )
         assert [gateway.rate(user) for user in ("alice", "carol")] == [9_000, 2]
         assert gateway.book.in_force.provenance["alice"].source == "file"
         assert len(gateway.book.in_force.changes) == 2, "kept, though not in force"
         told = len(gateway.told)
         gateway.book.file_changed(
-            settings_of(
-                "  users: {alice: {producer_ids_rate: 9, owner: x}}", rules="{on_conflict: file_wins}"
-            )
+            settings_of("  users: {alice: {producer_ids_rate: 9, owner: x}}", rules="file_wins")
         )
         assert len(gateway.told) == told
         gateway.book.file_changed(settings_of("  mode: observe"))
@@ -266,21 +264,21 @@ ENDS = START_MS + 1
 @pytest.mark.parametrize(
     ("rules", "change", "words"),
     [
-        ("{allow: false}", rate("alice", 1), "allow is false"),
-        ("{allow: false}", mode(None, Mode.ENFORCE), "allow is false"),
-        ("{allow: false}", mode("alice", Mode.OBSERVE), "allow is false"),
-        ("{allow: false}", without_value(RATE, "alice", Action.RESET), "allow is false"),
-        ("{on_conflict: file_wins}", rate("alice", 1), "file_wins"),
-        ("{on_conflict: file_wins}", rate(None, 1), "producer_ids_rate of the default user"),
-        ("{on_conflict: file_wins}", mode("bob", Mode.ENFORCE), "which mode user bob has"),
-        ("{on_conflict: file_wins}", rate("alice", 1, until_ms=ENDS), "file_wins"),
-        ("{on_conflict: file_wins}", without_value(RATE, "alice", Action.REMOVE), "file_wins"),
-        ("{}", rate("", 1), "default user"),
-        ("{}", rate("a" * 5_000, 1), "characters"),
-        ("{}", rate("alice", 1, note="n" * 5_000), "characters"),
-        ("{}", rate("alice", 1, until_ms=START_MS), "ended"),
-        ("{}", without_value(RATE, "alice", Action.REMOVE, temporary=True), "needs an end"),
-        ("{}", without_value(MODE, None, Action.REMOVE), "reset"),
+        ("refused", rate("alice", 1), "runtime_changes is refused"),
+        ("refused", mode(None, Mode.ENFORCE), "runtime_changes is refused"),
+        ("refused", mode("alice", Mode.OBSERVE), "runtime_changes is refused"),
+        ("refused", without_value(RATE, "alice", Action.RESET), "runtime_changes is refused"),
+        ("file_wins", rate("alice", 1), "file_wins"),
+        ("file_wins", rate(None, 1), "producer_ids_rate of the default user"),
+        ("file_wins", mode("bob", Mode.ENFORCE), "which mode user bob has"),
+        ("file_wins", rate("alice", 1, until_ms=ENDS), "file_wins"),
+        ("file_wins", without_value(RATE, "alice", Action.REMOVE), "file_wins"),
+        ("runtime_wins", rate("", 1), "default user"),
+        ("runtime_wins", rate("a" * 5_000, 1), "characters"),
+        ("runtime_wins", rate("alice", 1, note="n" * 5_000), "characters"),
+        ("runtime_wins", rate("alice", 1, until_ms=START_MS), "ended"),
+        ("runtime_wins", without_value(RATE, "alice", Action.REMOVE, temporary=True), "needs an end"),
+        ("runtime_wins", without_value(MODE, None, Action.REMOVE), "reset"),
     ],
 )
 def test_what_may_not_be_changed_is_refused_with_a_reason_and_nothing_else_is_done(
@@ -302,13 +300,13 @@ def test_what_may_not_be_changed_is_refused_with_a_reason_and_nothing_else_is_do
 @pytest.mark.parametrize(
     ("rules", "change"),
     [
-        ("{allow: false}", mode(None, Mode.OBSERVE)),
-        ("{allow: false}", mode(None, Mode.OBSERVE, until_ms=ENDS)),
-        ("{allow: false}", without_value(MODE, None, Action.RESET)),
-        ("{on_conflict: file_wins}", mode(None, Mode.ENFORCE)),
-        ("{on_conflict: file_wins}", rate("bob", 1)),
-        ("{on_conflict: file_wins}", mode("alice", Mode.OBSERVE)),
-        ("{on_conflict: file_wins}", without_value(RATE, "alice", Action.RESET)),
+        ("refused", mode(None, Mode.OBSERVE)),
+        ("refused", mode(None, Mode.OBSERVE, until_ms=ENDS)),
+        ("refused", without_value(MODE, None, Action.RESET)),
+        ("file_wins", mode(None, Mode.ENFORCE)),
+        ("file_wins", rate("bob", 1)),
+        ("file_wins", mode("alice", Mode.OBSERVE)),
+        ("file_wins", without_value(RATE, "alice", Action.RESET)),
     ],
 )
 def test_what_may_be_changed_nevertheless(rules: str, change: Change) -> None:

@@ -176,19 +176,6 @@ def test_an_id_that_gave_up_is_told_with_who_it_was() -> None:
     assert (unknown.user, unknown.attempts, unknown.client_id) == ("bob", 2, "")
 
 
-def test_sampled_refusals_say_how_many_were_left_out_and_admissions_are_all_told() -> None:
-    told = Told(sampled=True)
-    connection = told.connection()
-    for _ in range(25):
-        decide(connection, decision(False, Reason.STICKY))
-        decide(connection, decision())
-    connection.decided([decision(False)], FRAME, peek_request(FRAME, 0, len(FRAME)), 6_000)
-    found = told.of(DecisionEvent)
-    refused = [event for event in found if event.decision == "refuse"]
-    assert [event.suppressed_count for event in refused] == [0] * 10 + [15]
-    assert len(found) - len(refused) == 25
-
-
 # Usage
 
 

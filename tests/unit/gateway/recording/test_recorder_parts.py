@@ -1,4 +1,4 @@
-"""What the recorder is made of: counting per id, storms, samples of refusals, the cluster's shape."""
+"""What the recorder is made of: counting per id, storms, the cluster's shape."""
 
 from datetime import timedelta
 from importlib import import_module
@@ -15,9 +15,7 @@ from pidgate.gateway.cluster.seen_answers import hash_of
 from pidgate.gateway.recording import sampling, topology, usage
 from pidgate.gateway.recording.sampling import (
     PER_SECOND,
-    REFUSALS_PER_S,
     EventSampler,
-    RefusalSamples,
     RefusedIds,
 )
 from pidgate.gateway.recording.topology import BETWEEN_CHANGES_MS, Topology
@@ -203,24 +201,9 @@ def test_a_new_client_id_each_time_is_a_storm_too(monkeypatch: pytest.MonkeyPatc
 # Refusals
 
 
-def test_ten_refusals_a_second_and_user_and_then_how_many_were_left_out() -> None:
-    samples = RefusalSamples()
-    told = [samples.take("alice", 1_000) for _ in range(REFUSALS_PER_S + 7)]
-    assert told == [0] * REFUSALS_PER_S + [None] * 7
-    assert samples.take("bob", 1_000) == 0
-    assert samples.take("alice", 2_000) == 7
-    assert samples.take("alice", 2_000) == 0
-
-
-def test_samples_and_refused_ids_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sampling, "MOST_USERS", 2)
+def test_refused_ids_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sampling, "MOST_REFUSED_IDS", 2)
-    samples, ids = RefusalSamples(), RefusedIds()
-    for _ in range(REFUSALS_PER_S + 1):
-        samples.take("alice", 0)
-    for user in ("bob", "carol"):
-        samples.take(user, 0)
-    assert samples.take("alice", 0) == 0  # forgotten, with what was left out
+    ids = RefusedIds()
     for producer_id in (1, 2, 1, 3):
         ids.refused("alice", producer_id, "etl", "10.0.0.1")
     assert ids.ended("alice", 2) is None

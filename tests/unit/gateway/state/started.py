@@ -20,7 +20,7 @@ from tests.unit.gateway.state.test_decision_scan import decision
 HOUR_MS: Final = 3_600_000
 DAY_MS: Final = 24 * HOUR_MS
 RATE: Final = 5
-EVENTS: Final = {"enabled": True, "partitions": 1}
+EVENTS: Final = {"enabled": True}
 EVENTS_TOPIC: Final = "__pidgate_events"
 
 Past = Callable[[int], Iterable[tuple[int, bytes]]]
@@ -86,7 +86,7 @@ def started_on(
     quotas = {
         "mode": "enforce",
         "default": {"producer_ids_rate": RATE},
-        "producer_ids": {"cold_start": "grace"},
+        "producer_ids": {"grace": "1h"},
         **more.pop("quotas", {}),
     }
     with Machine(1) as machine:

@@ -218,7 +218,7 @@ def a_wall_clock_begins_no_grace_again(monkeypatch: pytest.MonkeyPatch) -> bool:
     clock = CLOCK
     clock.update(monotonic=5_000, wall=WALL_MS)
     monkeypatch.setattr(cold_start, "wall_ms", lambda: clock["wall"])
-    settings = ProducerIdsSettings.model_validate({"cold_start": "grace", "grace": "10m"})
+    settings = ProducerIdsSettings.model_validate({"grace": "10m"})
     quota = ProducerIdQuota(Quotas(Mode.ENFORCE, ProducerIdSettings()), lambda: 1, 0)
     start = ColdStart(settings, quota, lambda: clock["monotonic"])
     start.begin()

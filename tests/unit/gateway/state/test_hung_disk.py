@@ -130,7 +130,7 @@ def test_a_gateway_ends_whatever_it_does_with_the_disk(tmp_path: Path, work: str
     config = tmp_path / "pidgate.yaml"
     config.write_text(
         "cluster: {bootstrap_servers: ['127.0.0.1:1']}\n"
-        "listeners: [{name: plain, bind: '127.0.0.1:0'}]\n"
+        "listeners: [{bind: '127.0.0.1:0'}]\n"
         "admin: {bind: '127.0.0.1:0'}\n"
         "events: {enabled: false}\n"
         f"state_dir: {tmp_path / 'state'}\n"

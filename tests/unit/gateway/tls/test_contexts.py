@@ -94,12 +94,7 @@ def test_a_missing_file_is_named(pair: Pair) -> None:
         client_context(ClusterTlsSettings(ca_file="/nowhere/ca.pem"), CLUSTER)
 
 
-def test_ciphers_that_openssl_does_not_have_are_refused(pair: Pair) -> None:
-    error = refused(listener(pair, ciphers="ROT13"))
-    assert error.path == (*LISTENER, "ciphers")
-
-
-def test_versions_ciphers_and_the_rest_of_a_context(pair: Pair, authority: Authority) -> None:
+def test_versions_and_the_rest_of_a_context(pair: Pair, authority: Authority) -> None:
     context = server_context(
         listener(pair, min_version=1.3, client_auth="required", client_ca_file=str(authority.ca_file)),
         LISTENER,

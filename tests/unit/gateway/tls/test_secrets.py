@@ -71,9 +71,9 @@ def test_a_running_gateway_shows_no_key(
                 listener={"tls": files},
                 cluster={"tls": {"ca_file": str(authority.ca_file), **files}},
                 admin={"bind": "127.0.0.1:0", "tls": files},
-                own_client={"sasl": {"mechanism": "PLAIN", "username": "me", "password_file": str(password)}},
+                own_client={"mechanism": "PLAIN", "username": "me", "password_file": str(password)},
                 events={"enabled": True},
-                log={"level": "debug"},
+                log_level="debug",
             ) as gateway,
         ):
             client = await gateway.connect()
@@ -142,7 +142,7 @@ def test_a_key_written_into_the_configuration_is_not_shown(pair: Pair) -> None:
 @pytest.mark.parametrize("written", [f"[{PASSWORD}]", f"{{{PASSWORD}: x}}"])
 @pytest.mark.parametrize("key", ["password", "password_file"])
 def test_a_password_written_into_the_configuration_is_not_shown(key: str, written: str) -> None:
-    sasl = f"own_client: {{sasl: {{mechanism: PLAIN, username: u, {key}: {written}}}}}"
+    sasl = f"own_client: {{mechanism: PLAIN, username: u, {key}: {written}}}"
     with pytest.raises(ConfigError) as caught:
         loading.parse(f"cluster: {{bootstrap_servers: [127.0.0.1:1]}}\n{sasl}\n")
     assert shown({PASSWORD}, str(caught.value)) == []
@@ -161,7 +161,7 @@ def test_the_own_client_and_its_errors_show_no_password(authority: Authority, tm
     password.write_text(PASSWORD)
     text = (
         f"cluster: {{bootstrap_servers: [127.0.0.1:1], tls: {{ca_file: {authority.ca_file}}}}}\n"
-        f"own_client: {{sasl: {{mechanism: PLAIN, username: u, password_file: {password}}}}}\n"
+        f"own_client: {{mechanism: PLAIN, username: u, password_file: {password}}}\n"
     )
     settings = loading.parse(text)
     kafka = OwnClient.from_settings(settings)

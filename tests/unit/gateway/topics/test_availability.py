@@ -130,7 +130,7 @@ class TestCauses:
         ("name", "text", "remedy"),
         [
             ("TopicAuthorizationFailedError", "[Error 29]", "Write and Describe on topic events"),
-            ("KafkaConnectionError", "[Error 58] SaslAuthenticationFailed", "own_client.sasl"),
+            ("KafkaConnectionError", "[Error 58] SaslAuthenticationFailed", "own_client"),
             ("UnknownTopicOrPartitionError", "", "create topic events"),
             ("NotEnoughReplicasError", "", "min.insync.replicas"),
             ("UnsupportedCodecError", "", "compression.type"),
@@ -153,7 +153,7 @@ class TestCauses:
         error = type("KafkaConnectionError", (RuntimeError,), {})("Unable to bootstrap")
         found = explained(error, "reading", "events")
         assert found.cause == "Unable to bootstrap; Unable connect: [Error 58] SaslAuthenticationFailed"
-        assert "own_client.sasl" in found.remedy
+        assert "own_client" in found.remedy
 
 
 class TestOwnClient:
@@ -163,7 +163,7 @@ class TestOwnClient:
         file = tmp_path / "pidgate.yaml"
         file.write_text(
             "cluster: {bootstrap_servers: ['kafka-1:9092', '[::1]:9093']}\n"
-            f"own_client: {{sasl: {{mechanism: SCRAM-SHA-512, username: pidgate, password_file: {password}}}}}\n"
+            f"own_client: {{mechanism: SCRAM-SHA-512, username: pidgate, password_file: {password}}}\n"
         )
         client = OwnClient.from_settings(loading.load(file))
         assert client.arguments() == {
