@@ -1,11 +1,11 @@
-"""The header of the PROXY protocol, version 2: whose connection it is that a proxy hands on. PURE.
+"""PROXY protocol header, version 2: the original addresses of a proxied connection. PURE.
 
-It stands before all else on a connection, TLS included:
+It precedes everything else on a connection, including TLS:
 
     signature     12 bytes
     version 2 and command, 4 bits each    0 LOCAL: the proxy's own connection, 1 PROXY
     family and protocol, 4 bits each      1 IPv4, 2 IPv6; 1 a stream
-    length        uint16 of what follows
+    length        uint16, length of the rest
     addresses     source, destination, their ports; then TLVs: type, uint16 length, value
 
 Source: haproxy.org, doc/proxy-protocol.txt.
@@ -24,7 +24,7 @@ SIGNATURE: Final = b"\r\n\r\n\x00\r\nQUIT\n"
 HEAD_BYTES: Final = 16
 """Signature, version and command, family, length."""
 MOST_BYTES_BEHIND_HEAD: Final = 4096
-"""Addresses and TLVs: proxies send a few hundred bytes, of which a client's certificate is the most."""
+"""Limit for addresses and TLVs. Proxies send a few hundred bytes, mostly a client certificate."""
 
 Endpoint = tuple[str, int]
 
@@ -44,18 +44,18 @@ _CRC32C: Final = 0x03
 _CRC32C_BYTES: Final = 4
 
 LOCAL_HEADER: Final = SIGNATURE + _FAMILY_AND_LENGTH.pack(_LOCAL, _UNSPECIFIED, 0)
-"""Of a connection that is the sender's own."""
+"""Header of a connection opened by the sender itself."""
 
 
 class Origin(NamedTuple):
-    """Both ends of the connection that the proxy has accepted."""
+    """Both ends of the connection accepted by the proxy."""
 
     source: Endpoint
     destination: Endpoint
 
 
 def check_beginning(beginning: bytes) -> None:
-    """Raise MalformedFrame as soon as the first bytes of a connection cannot be a header of version 2."""
+    """Raise MalformedFrame as soon as the first bytes cannot be a version 2 header."""
     if SIGNATURE.startswith(beginning[: len(SIGNATURE)]):
         return
     if beginning.startswith(_V1[: len(beginning)]):
@@ -65,7 +65,7 @@ def check_beginning(beginning: bytes) -> None:
 
 
 def bytes_behind(head: bytes) -> int:
-    """Return how many bytes of the header follow its head (HEAD_BYTES). Raises MalformedFrame."""
+    """Return the number of header bytes after the head (HEAD_BYTES). Raises MalformedFrame."""
     check_beginning(head)
     command, _, length = _FAMILY_AND_LENGTH.unpack_from(head, len(SIGNATURE))
     if command >> 4 != _PROXY >> 4:
@@ -80,7 +80,7 @@ def bytes_behind(head: bytes) -> int:
 
 
 def origin(header: bytes) -> Origin | None:
-    """Read a whole header, as long as its head says; None: it names no address, the connection is the proxy's own.
+    """Parse a complete header; None if it has no addresses because the connection is the proxy's own.
 
     Raises MalformedFrame.
     """
@@ -88,7 +88,7 @@ def origin(header: bytes) -> Origin | None:
     at = HEAD_BYTES
     found = None
     if command == _LOCAL:
-        # Whatever follows is to be skipped, says the protocol.
+        # The protocol requires the rest to be skipped.
         return None
     if family in _ADDRESSES:
         addresses = _ADDRESSES[family]
@@ -122,14 +122,14 @@ def _check_tlvs(header: bytes, at: int) -> None:
 
 
 def _text(packed: bytes) -> str:
-    """Return an address as a socket of its own family would show it."""
+    """Return an address as a socket of its family shows it."""
     address = ip_address(packed)
     mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
     return str(mapped or address)
 
 
 def header_of(source: Endpoint, destination: Endpoint) -> bytes:
-    """Return the header of a connection from source to destination. Raises ValueError for what is no address."""
+    """Return the header of a connection from source to destination. Raises ValueError for an invalid address."""
     addresses = [_address(host) for host, _ in (source, destination)]
     family = _TCP4
     if not all(isinstance(address, IPv4Address) for address in addresses):
@@ -143,6 +143,6 @@ def header_of(source: Endpoint, destination: Endpoint) -> bytes:
 
 
 def _address(host: str) -> IPv4Address | IPv6Address:
-    address = ip_address(host.partition("%")[0])  # without the name of an interface
+    address = ip_address(host.partition("%")[0])  # strip the interface name
     mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
     return mapped or address
