@@ -1,4 +1,4 @@
-"""A failed handshake in words: what the other side did not like, or we of it, and what helps. PURE."""
+"""Failed TLS handshakes explained: the cause on either side, and the remedy. PURE."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _OF_CLIENTS: Final = {
     "SSLV3_ALERT_BAD_CERTIFICATE": "it refused the certificate of tls.cert_file",
     "SSLV3_ALERT_CERTIFICATE_EXPIRED": "it finds the certificate of tls.cert_file expired",
 }
-"""By OpenSSL's reason, the ones that are met."""
+"""By OpenSSL's reason, for the reasons seen in practice."""
 _NO_TLS: Final = frozenset({"WRONG_VERSION_NUMBER", "UNEXPECTED_EOF_WHILE_READING", "RECORD_LAYER_FAILURE"})
 _WANTS_CERTIFICATE: Final = frozenset({
     "TLSV13_ALERT_CERTIFICATE_REQUIRED", "SSLV3_ALERT_BAD_CERTIFICATE", "SSLV3_ALERT_CERTIFICATE_UNKNOWN",
@@ -24,7 +24,7 @@ _WANTS_CERTIFICATE: Final = frozenset({
 
 
 def of_client(error: Exception) -> str:
-    """Return why a client's handshake failed."""
+    """Return the reason a client's handshake failed."""
     if verify := _verify_message(error):
         return f"its certificate was refused: {verify}"
     reason = str(getattr(error, "reason", None) or "")
@@ -32,7 +32,7 @@ def of_client(error: Exception) -> str:
 
 
 def of_broker(error: Exception, host: str) -> str:
-    """Return why the handshake with a broker failed, and the remedy."""
+    """Return the reason a handshake with a broker failed, and the remedy."""
     if verify := _verify_message(error):
         return f"the broker's certificate was refused: {verify}; {_remedy(verify, host)}"
     reason = str(getattr(error, "reason", None) or "")
