@@ -1,8 +1,8 @@
-"""Authorization of requests for quotas on the admin address.
+"""Authorization of quota requests on the admin address.
 
-Reading needs the token when there is one: answers name who set what and why. Setting needs `admin.writable` as well,
-and always a token: that of `admin.token_file`, or the one that the gateway made for its own user. Browsers are a way in
-for pages of other sites; cross-site requests are refused whatever token they carry.
+Reads need the token if one is configured, because responses include the author and reason of changes. Writes
+need `admin.writable` and always a token: that of `admin.token_file`, or the one the gateway creates for its
+own system user. Cross-site requests are refused with any token, since browsers send them for other sites.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ _SCHEME: Final = "Bearer "
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The HTTP status and text of a refused request."""
+    """HTTP status and text of a refused request."""
 
     status: HTTPStatus
     reason: str
 
 
 class OwnNames:
-    """Names by which an admin address may be called: its own host, the machine's, and those that are configured.
+    """Accepted Host names of an admin address: its own host, the machine's names, and configured ones.
 
-    A page of another site may point its own name at this address (DNS rebinding), and then reads what it shows: the
-    browser takes both for one site. It cannot do so with an address, with localhost, or with a name not its own.
+    Protects against DNS rebinding: a page can point its own name at this address, and the browser then lets
+    it read responses. IP addresses, localhost and the accepted names cannot be rebound.
     """
 
     def __init__(self, bind_host: str, hosts: Iterable[str] = ()) -> None:
         self._names = {name.lower() for name in ("localhost", bind_host, socket.gethostname(), *hosts)}
 
     def has(self, host: str) -> bool:
-        """Return whether a Host header names this gateway: by an address, or by one of its names."""
+        """Return whether a Host header is an IP address or an accepted name."""
         name = host if host.endswith("]") else host.rsplit(":", 1)[0]
         name = name.strip("[]").rstrip(".").lower()
         if name in self._names:
@@ -55,25 +55,25 @@ class OwnNames:
 
 
 class Access:
-    """The rules of one admin address."""
+    """Access rules of one admin address."""
 
     def __init__(self, admin: AdminSettings) -> None:
         self._admin = admin
         self._token_file = Path(admin.token_file) if admin.token_file else None
         self.names = OwnNames(admin.bind.host, admin.hosts)
         self.local = LocalToken() if admin.writable and self._token_file is None else None
-        """The token that setting needs where none is configured; None: one is, or nothing may be set."""
+        """The local token for writes; None if a token is configured or writing is disabled."""
 
     @property
     def is_writable(self) -> bool:
         return self._admin.writable
 
     def reading(self, headers: Mapping[str, str]) -> Refusal | None:
-        """Check a request that reads; `headers` ignore case. Returns None when it is allowed."""
+        """Check a read request; None if it is allowed. `headers` ignore case."""
         return self._across_sites(headers) or self._without_token(headers)
 
     def writing(self, headers: Mapping[str, str]) -> Refusal | None:
-        """Check a request that changes quotas. Returns None when it is allowed."""
+        """Check a request that changes quotas; None if it is allowed."""
         refusal = self.reading(headers)
         if refusal is not None:
             return refusal
@@ -85,7 +85,7 @@ class Access:
             )
         if self.local is not None and not _shows(self.local.token, headers):
             return Refusal(HTTPStatus.UNAUTHORIZED, _where(self.local))
-        # A page of another site can send a form or text without asking; JSON it cannot.
+        # Other sites can send forms or text without a preflight, but not JSON.
         kind = headers.get("Content-Type", "").split(";")[0].strip().lower()
         if kind != "application/json":
             return Refusal(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "send Content-Type: application/json")
@@ -98,7 +98,7 @@ class Access:
         return None if self._token_file is not None else self.misnamed(host)
 
     def misnamed(self, host: str) -> Refusal | None:
-        """Check the Host of a request; without a token it is all that keeps pages of other sites out."""
+        """Check the Host header. Without a token this is the only protection against pages of other sites."""
         if self.names.has(host):
             return None
         return Refusal(
