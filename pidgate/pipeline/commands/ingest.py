@@ -1,4 +1,4 @@
-"""`pidgate pipeline ingest`: from the topic of events to tables."""
+"""`pidgate pipeline ingest`: copies the events topic to tables."""
 
 from __future__ import annotations
 
@@ -67,10 +67,10 @@ def ingest(
     master: common.MasterOption = None,
     memory: common.MemoryOption = common.DEFAULT_MEMORY,
 ) -> None:
-    """Take the events from their topic into tables, each exactly once.
+    """Copy events from their topic to tables, each exactly once.
 
-    May be killed at any time and started again: it goes on where it was. What is no event, or comes too late, is in
-    dead_letters/ with the reason; numbers that never came are in gaps/.
+    Safe to kill and restart at any time; it resumes where it stopped. Invalid and late events go to
+    dead_letters/ with a reason, missing sequence numbers to gaps/.
     """
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     how = How(
@@ -111,7 +111,10 @@ def settings_of(kafka_config: Path | None) -> Mapping[str, str]:
 def take(
     tables: Tables, source: Topic, how: How, say: common.Say, *, ended_by: Sequence[signal.Signals] = ()
 ) -> Total:
-    """Take events until there are no more, or one of these signals comes. Raises TopicMissing, TopicLostData."""
+    """Ingest until the topic is exhausted or one of these signals arrives.
+
+    Raises TopicMissing, TopicLostData.
+    """
     total = Total(say)
     run = Ingest(tables, source, how, total.add)
     for number in ended_by:
@@ -122,14 +125,14 @@ def take(
 
 
 class Total:
-    """Sums over all batches of this run, shown batch by batch and at the end."""
+    """Sums over all batches of this run, shown per batch and at the end."""
 
     def __init__(self, say: common.Say) -> None:
         self._say = say
         self._account: Account | None = None
         self.batches = self.events = self.dead = self.duplicates = 0
         self.warm_records = self.warm_ms = 0
-        """Of all batches but the first, in which Spark's workers start."""
+        """Without the first batch, in which Spark's workers start."""
 
     def add(self, taken: Taken) -> None:
         events, dead = sum(taken.events.values()), sum(taken.dead.values())

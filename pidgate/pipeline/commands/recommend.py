@@ -1,4 +1,4 @@
-"""`pidgate pipeline recommend`: replays history at candidate rates, writes the tables, the quotas file and its diff."""
+"""`pidgate pipeline recommend`: replays history at candidate rates, writes tables and the quotas file."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from pidgate.units import about_duration, counted
 DAY_MS = 86_400_000
 JUDGED_SHARE = 7 / 30
 JUDGED_MOST_MS = 7 * DAY_MS
-"""Of any history the last week judges at most: what came before is what there is to learn from."""
+"""At most the last week judges the rates; the days before it are for learning."""
 SHOWN = 12
 DEFAULTS = Asked()
 LEAST_HISTORY = "7d"
@@ -94,7 +94,7 @@ def recommend(
     master: common.MasterOption = None,
     memory: common.MemoryOption = common.DEFAULT_MEMORY,
 ) -> None:
-    """Find each user's quota: tried on its own history, judged on days that were not learnt from."""
+    """Find each user's quota: replayed on its own history, judged on days held out from learning."""
     tried, days = rates_of(candidates), Days.parsed(since, until)
     asked = Asked(
         headroom=headroom,
@@ -110,7 +110,7 @@ def recommend(
 
 
 def rates_of(text: str) -> list[float]:
-    """`10,50,100`. Raises BadOption."""
+    """Parse `10,50,100`. Raises BadOption."""
     try:
         rates = [float(rate) for rate in text.split(",") if rate.strip()]
     except ValueError as error:
@@ -122,7 +122,7 @@ def rates_of(text: str) -> list[float]:
 
 @dataclass(frozen=True, slots=True)
 class Advised:
-    """Outcome of the run: the result `recommendations`, the course of its trials, and in words who was healthy."""
+    """Outcome of a run: the recommendations, the days of the trials, and the source of `healthy` in words."""
 
     course: Course
     rows: DataFrame
@@ -137,7 +137,7 @@ def write_recommendations(
     tried: Sequence[float] = (),
     asked: Asked = DEFAULTS,
 ) -> Advised:
-    """The tables recommendations, recommend_candidates and filter_accuracy. Raises HistoryEmpty."""
+    """Write recommendations, recommend_candidates and filter_accuracy. Raises HistoryEmpty."""
     tables = run.tables
     decisions = tables.needed_events("decision", days)
     config = newest_event(tables.events("config"))
@@ -172,7 +172,7 @@ def write_recommendations(
 
 
 def course_of(decisions: DataFrame, shape: ProducerIdSettings) -> Course:
-    """Return the days of a history, and from when on they judge."""
+    """Return the days of a history and the start of the judged ones."""
     begin_ms, last_ms = decisions.agg(f.min("wall_time_ms"), f.max("wall_time_ms")).collect()[0]
     end_ms = last_ms + 1
     judged_ms = min(JUDGED_MOST_MS, int((end_ms - begin_ms) * JUDGED_SHARE))
@@ -180,7 +180,7 @@ def course_of(decisions: DataFrame, shape: ProducerIdSettings) -> Course:
 
 
 def _judged(tables: Tables, arriving: DataFrame) -> tuple[DataFrame, str]:
-    """The arrivals with `healthy`, and in words who says so."""
+    """Return the arrivals with `healthy`, and the source of that column in words."""
     if tables.exists("labels_ids"):
         labels = tables.read("labels_ids", schema=LABELS_OF_IDS)
         return judged_by_labels(arriving, labels), "healthy or not as the history's own labels say"
@@ -194,9 +194,10 @@ def _judged(tables: Tables, arriving: DataFrame) -> tuple[DataFrame, str]:
 
 
 def _history_of(tables: Tables, decisions: DataFrame, judged: DataFrame) -> DataFrame:
-    """Per user: first_ms, healthy_refusals; of the harmful findings `patterns`, and `rogues`: their clients.
+    """Return first_ms, healthy_refusals, `patterns` and `rogues` per user.
 
-    Who was refused before it had an id may have been healthy.
+    The last two are the patterns and clients of harmful findings. A client refused before it had an id may
+    have been healthy.
     """
     unnamed = f.expr("sum(if(decision = 'refuse' and producer_id < 0, 1 + suppressed_count, 0))")
     met = decisions.where("user != ''").groupBy("user")
@@ -224,7 +225,7 @@ def _history_of(tables: Tables, decisions: DataFrame, judged: DataFrame) -> Data
 def write_files(
     run: Run, say: common.Say, advised: Advised, *, enforce: bool = False, servers: str = ""
 ) -> None:
-    """recommended/quotas.yaml and recommended/changes.diff. `servers`: separated by commas, as typed."""
+    """Write recommended/quotas.yaml and recommended/changes.diff. `servers`: as typed, comma-separated."""
     tables, course = run.tables, advised.course
     config = newest_event(tables.events("config"))
     changes = [
@@ -261,13 +262,13 @@ def write_files(
 
 
 def _brokers(tables: Tables) -> list[str]:
-    """Return the brokers' addresses of the newest topology event."""
+    """Return the broker addresses of the newest topology event."""
     told = newest_event(tables.events("topology").where("size(brokers) > 0"))
     return [f"{one['host']}:{one['port']}" for one in told["brokers"]] if told else []
 
 
 def _verdict(rows: DataFrame) -> list[str]:
-    """The judged days of all users together, in a sentence; and how many no rate helps."""
+    """Return the outcome of the judged days over all users, and the number of users without a fitting rate."""
     names = ("rogue_ids_test", "rogue_ids_admitted_test", "healthy_refused_test")
     sums = rows.agg(
         *(f.coalesce(f.sum(name), f.lit(0)) for name in names),

@@ -1,4 +1,4 @@
-"""Two tables and a few sentences for the operator. Makes them, prints nothing."""
+"""Two tables and a few sentences for the operator. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pidgate.units import moment
 
 
 def kip_table() -> Table:
-    """KIP-936's example: who dies under each rule of spreading, and what the living hold at the end."""
+    """Return KIP-936's example: deaths under each rule, and the final load of the living."""
     table = Table(title="KIP-936's example: six brokers, each dead above 200 ids; broker 1 dies")
     for column in ("spread", "died holding", "the others hold"):
         table.add_column(column)
@@ -35,7 +35,7 @@ def kip_table() -> Table:
 
 
 def kafka_table(answer: Answer, heap: Heap) -> Table:
-    """One line for each quota and scenario."""
+    """Return one row per quota and scenario."""
     table = Table(title=f"Real brokers, {heap.limit_bytes / MEBIBYTE:.0f} MiB of heap usable on each")
     for column in ("quota", "scenario", "fullest heap MiB", "when (UTC)", "dead brokers, first death"):
         table.add_column(column)
@@ -51,7 +51,7 @@ def kafka_table(answer: Answer, heap: Heap) -> Table:
 
 
 def sentences(answer: Answer, heap: Heap) -> Iterator[str]:
-    """Yield the outcome and the advice, sentence by sentence."""
+    """Yield the outcome and the advice as sentences."""
     for found in answer.of(NO_QUOTA):
         yield f"Without quotas, {_fate(found)}."
     limit = f"{heap.limit_bytes / MEBIBYTE:.0f} MiB"
@@ -73,7 +73,7 @@ def sentences(answer: Answer, heap: Heap) -> Iterator[str]:
 
 
 def as_json(answer: Answer, heap: Heap) -> str:
-    """The summary for a program."""
+    """Return the summary as JSON."""
     verdicts = [
         {
             "quota": found.quota,

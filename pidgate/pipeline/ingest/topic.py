@@ -1,6 +1,6 @@
 """The topic's partitions, identity, first and last offsets, by librdkafka's admin client.
 
-Asked for before each batch: a topic that was made anew would be read on in its midst.
+Requested before each batch, so that a recreated topic is not read from the middle.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True, slots=True)
 class Offsets:
-    """Of each partition the first that it still holds, and the next that it will give."""
+    """Per partition, the first available offset and the next one to be written."""
 
     first: Mapping[int, int]
     end: Mapping[int, int]
 
 
 class Topic:
-    """One topic, and librdkafka's settings by which it is read."""
+    """One topic, and the librdkafka settings to read it."""
 
     def __init__(
         self, bootstrap_servers: str, name: str, settings: Mapping[str, str], patience_s: float = PATIENCE_S
@@ -53,16 +53,16 @@ class Topic:
             "error_cb": self._note,
         }
         try:
-            # What it has to say stands in the exceptions.
+            # Exceptions have the same messages.
             self._admin = AdminClient({**settings, **ours}, logger=_SILENCE)
         except (KafkaException, ValueError) as error:
             raise unreadable(name, bootstrap_servers, str(error)) from None
 
     def identity(self) -> tuple[str, list[int]]:
-        """The topic's id, which a topic made anew does not have again, and its partitions. Raises TopicMissing."""
+        """Return the topic's id, unique across recreation, and its partitions. Raises TopicMissing."""
         asked = self._admin.describe_topics(TopicCollection([self.name]), request_timeout=self._patience_s)
         found = self._answer(asked[self.name])
-        # In the letters of Java, as in commits of old.
+        # In Java's alphabet, as in existing commits.
         topic_id = str(found.topic_id).translate(str.maketrans("+/", "-_"))
         return topic_id, sorted(partition.id for partition in found.partitions)
 
@@ -97,12 +97,12 @@ class Topic:
         raise unreadable(self.name, self.bootstrap_servers, f"{problem.name()}: {problem.str()}")
 
     def _note(self, error: KafkaError) -> None:
-        """Keep why nobody answers: a request that waits for a login only times out."""
+        """Store the reason for missing responses: a request that waits for a login only times out."""
         self._last_error = error.str()
 
 
 def lost_data(name: str, position: Position, topic_id: str, offsets: Offsets) -> TopicLostData | None:
-    """Return the error if the topic no longer holds all that comes next; None when it does. Pure."""
+    """Return the error if the topic no longer holds the next offsets, otherwise None. Pure."""
     problem = None
     if position.topic_id and topic_id != position.topic_id:
         problem = f"{_NEWLY_MADE} (its id is {topic_id}, was {position.topic_id})"

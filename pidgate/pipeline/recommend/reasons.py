@@ -1,4 +1,4 @@
-"""Reasons for a rate, and what would help where none does, for the person who has to answer for it. Pure."""
+"""Reasons for a rate, or remedies if no rate helps, for the responsible person. Pure."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pidgate.pipeline.recommend.evidence import Asked, Counts, Evidence, Tried
 from pidgate.units import about_duration, counted, listed, number
 
 _AT_THE_SOURCE = frozenset((Pattern.RESTART_LOOP, Pattern.PRODUCER_PER_ERROR, Pattern.PRODUCER_PER_BATCH))
-"""Patterns that open producers without a transactional id: InitProducerId can be refused to them."""
+"""Patterns that open producers without a transactional id; their InitProducerId can be refused."""
 _MOST_POINTS = 8
 ONLY_OBSERVED: Final = "only observed: it refuses nothing until it is enforced (pidgate promote)"
 
 
 def reasons(user: Evidence, choice: Choice, asked: Asked) -> list[str]:
-    """Return the sentences, the weightiest first."""
+    """Return the sentences, most important first."""
     return [
         *_of_action(user, choice, asked),
         *_of_rogue(user, choice),
@@ -122,7 +122,7 @@ def _of_rogue(user: Evidence, choice: Choice) -> Iterator[str]:
 
 
 def curve(tried: Sequence[Tried]) -> str:
-    """Return, for some of the rates, how much of a rogue each holds and how many healthy ids wait for that."""
+    """Return, for some rates, the share of the rogue held and the healthy ids that wait."""
     step = max(1, -(-len(tried) // _MOST_POINTS))
     shown = [*tried[:-1:step], tried[-1]] if tried else []
     points = (
@@ -138,7 +138,7 @@ def _per_cent(counts: Counts) -> str:
 
 
 def _of_judged_days(user: Evidence, choice: Choice) -> Iterator[str]:
-    """Yield what the days say that were kept back, of the rate that did not know them."""
+    """Yield the outcome of the held-out days for the rate chosen without them."""
     if choice.action not in (Action.SET, Action.KEEP):
         return
     test = choice.test(user)
@@ -179,7 +179,7 @@ def _cautions(user: Evidence, choice: Choice) -> Iterator[str]:
 
 
 def remedies(user: Evidence, choice: Choice, asked: Asked) -> list[str]:
-    """Return what would help where no rate holds the rogue, what costs least first; empty where one does."""
+    """Return remedies if no rate holds the rogue, cheapest first; otherwise none."""
     is_set = choice.action is Action.SET and choice.fit and separates(choice.fit, choice.judged)
     if not user.whole.rogue_ids or is_set or choice.action not in (Action.SET, Action.NO_RATE):
         return []

@@ -1,6 +1,6 @@
-"""The report's findings, in plain words and in order: who burns producer ids, why, and what to do.
+"""Findings of the report in plain words and in order: users, causes and remedies.
 
-Pure: rows in, sentences out. Everybody may read them, so Kafka's words are explained where they stand.
+Pure: rows in, sentences out. Readers may not know Kafka, so its terms are explained.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Weight(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing to know. `user`: whose page says more."""
+    """One finding. `user`: the user whose page has details."""
 
     weight: Weight
     headline: str
@@ -41,12 +41,12 @@ class Finding:
 
 
 def findings(found: Found) -> list[Finding]:
-    """Return all findings: offenders, then what makes the numbers doubtful, then what is well."""
+    """Return all findings: offenders, then doubts about the data, then healthy facts."""
     return [*_offenders(found), *_doubts(found), *_well(found)]
 
 
 def summary(found: Found) -> str:
-    """One sentence above all."""
+    """Return the headline sentence."""
     totals = found.totals
     if totals is None:
         return "How many producer ids there were is not known yet: run pidgate pipeline rates."
@@ -65,7 +65,7 @@ def summary(found: Found) -> str:
 
 
 def name_of(user: str) -> str:
-    """Return a user's name; everybody unidentified had none once."""
+    """Return a user's display name; unidentified users have an empty name in old events."""
     return shown(user) or "(no user name)"
 
 
@@ -106,7 +106,7 @@ def _headline(user: UserRow) -> str:
 
 
 def _action(remedy: str, recommendation: Recommendation | None) -> str:
-    """The remedy for the client, then the quota; where no quota does it, mending the client is among what would."""
+    """Return the fix for the client, then the quota. If no quota helps, the fix is among the remedies."""
     advice = advice_sentence(recommendation)
     return advice if recommendation and recommendation.remedies else f"{remedy} {advice}".strip()
 
@@ -136,7 +136,7 @@ def advice_sentence(recommendation: Recommendation | None) -> str:
 
 
 def _held(recommendation: Recommendation) -> str:
-    """The replay's verdict on a rate that holds: over all days, and over those that did not choose it."""
+    """Return the replay's outcome of a rate that holds, over all days and over the held-out ones."""
     if not recommendation.rogue_ids:
         return ""
     held = recommendation.rogue_ids - (recommendation.rogue_ids_admitted or 0)
@@ -153,7 +153,7 @@ def _held(recommendation: Recommendation) -> str:
 
 
 def facts(found: PatternFound) -> list[tuple[str, str]]:
-    """Return what is known of a pattern's greatest source, by name."""
+    """Return the facts about a pattern's largest source, by name."""
     origin = [("client id", found.client_id or ""), ("address", found.address or "")]
     features = [evidence(name, value) for name, value in sorted((found.evidence or {}).items()) if value]
     return [(name, value) for name, value in (*origin, *features) if value]
@@ -208,7 +208,7 @@ def _doubts(found: Found) -> Iterator[Finding]:
 
 
 def _by_pattern(users: Sequence[UserRow]) -> str:
-    """Count users by pattern, the most first."""
+    """Count users by pattern, most frequent first."""
     counts = Counter(one.pattern for user in users for one in user.patterns)
     shown = [f"{pattern_words(pattern).name.lower()}: {count(n)}" for pattern, n in counts.most_common()]
     return listed(shown, 8).capitalize()
