@@ -1,4 +1,4 @@
-"""`python -m tools.history`: a made-up fleet, to try the pipeline on and to judge it by what is true of the fleet."""
+"""`python -m tools.history`: a simulated fleet to try the pipeline on and to measure its accuracy."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def history(
     master: common.MasterOption = None,
     memory: common.MemoryOption = common.DEFAULT_MEMORY,
 ) -> None:
-    """Make up the events of a fleet of gateways, with all patterns, and the truth about its users beside them."""
+    """Generate the events of a fleet of gateways with all patterns, and ground truth labels of its users."""
     _check_size(events, scale)
     begin_ms = _midnight_ms(end) - days * DAY_MS
     world = World(seed=seed, users=users, days=days, begin_ms=begin_ms, scale=scale or 1.0, fleet=fleet)
