@@ -1,4 +1,4 @@
-"""The verdict in two sentences, and what to do next."""
+"""The verdict in two sentences, and the next steps."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class Outcome:
 
 
 def conclude(plan: Plan, evidence: Evidence, checks: Sequence[Check], logs: Path) -> Outcome:
-    """`logs`: where the logs stay when a check failed."""
+    """Return the outcome. `logs`: directory of the logs if a check failed."""
     passed = all(check.passed for check in checks)
     if passed:
         next_command = f"make demo QUOTA=off ROGUES={plan.rogues} SEED={plan.seed}"

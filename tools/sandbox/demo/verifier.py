@@ -1,7 +1,7 @@
-"""Checks: computed from the brokers, the log read back and the clients' own journals.
+"""Checks computed from the brokers, the log read back and the clients' own journals.
 
-The gateway's own word counts in its own checks only (does it live, whom does it name); claims about brokers and
-clients never rest on its counters. Without a quota most of this has to fail.
+Only the gateway's own checks use its logs (is it alive, which users does it name). Claims about brokers and
+clients never rely on its counters. Without a quota most checks must fail.
 """
 
 from collections.abc import Iterator
@@ -29,12 +29,12 @@ JOURNAL = "the client's journal"
 LIBRARY = "the client library's own report"
 GATEWAY_PROCESS = "the gateway's process and log"
 
-# What the gateway logs when something is wrong with itself.
+# Log events of the gateway about its own errors.
 _GATEWAY_TROUBLE = frozenset({"unexpected_error", "quota_failed_open"})
 
 
 def verify(plan: Plan, evidence: Evidence) -> list[Check]:
-    """All checks, in the order in which they are shown."""
+    """Return all checks in display order."""
     direct, through = evidence.direct, evidence.through_gateway
     return [
         _direct_died(direct),
