@@ -286,7 +286,7 @@ def _request(buf: Buffer, head: RequestHead, api_key: int) -> Reader:
     if head.api_key != api_key or not speaks(api_key, head.api_version):
         raise UnsupportedVersion(head.api_key, head.api_version)
     if (size := head.end - head.start) > MAX_REQUEST_BYTES:
-        raise FrameTooLarge(f"{size} bytes of client quotas, {MAX_REQUEST_BYTES} are read: {_REMEDY}")
+        raise FrameTooLarge(f"{size} bytes of client quotas, the limit is {MAX_REQUEST_BYTES}: {_REMEDY}")
     flexible = head.api_version >= _FLEXIBLE_FROM
     return Reader(buf, head.body, head.end, flexible=flexible, most_elements=MOST_ELEMENTS)
 
@@ -294,7 +294,7 @@ def _request(buf: Buffer, head: RequestHead, api_key: int) -> Reader:
 def _answer(buf: Buffer, start: int, end: int, api_version: int) -> Reader:
     """Return a reader positioned after the response header."""
     if end - start > MAX_ANSWER_BYTES:
-        raise FrameTooLarge(f"{end - start} bytes of client quotas, {MAX_ANSWER_BYTES} are read at most")
+        raise FrameTooLarge(f"{end - start} bytes of client quotas, the limit is {MAX_ANSWER_BYTES}")
     reader = Reader(buf, start, end, flexible=api_version >= _FLEXIBLE_FROM)
     reader.skip(4)
     reader.skip_tags()

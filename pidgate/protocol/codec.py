@@ -143,7 +143,7 @@ def _field(reader: Reader, field: Any, cls: Any, version: int) -> Any:
 def _primitive(reader: Reader, type_name: str, *, nullable: bool) -> Any:
     value = _PRIMITIVES[type_name](reader)
     if value is None and not nullable and type_name in _NEVER_NULL:
-        raise MalformedFrame(f"a {type_name} is null that must not be")
+        raise MalformedFrame(f"null {type_name} in a field that is not nullable")
     return value
 
 

@@ -104,10 +104,10 @@ class EndpointsWalker:
                 self._left += self.unfed_bytes
                 chunk, length = chunk[:pos], pos
             if self._left == 0:
-                raise TruncatedFrame("a fetch answer that ends before its tail")
+                raise TruncatedFrame("a fetch response that ends before its tail")
             return [chunk] if length else []
         if len(self._tail) + length - pos + self._left > MAX_TAIL:
-            raise FrameTooLarge(f"a fetch answer with more than {MAX_TAIL} bytes after its records")
+            raise FrameTooLarge(f"a fetch response with more than {MAX_TAIL} bytes after its records")
         self._tail += chunk[pos:]
         out: list[bytes | memoryview] = [chunk[:pos]] if pos else []
         if self._left == 0 and length:
@@ -128,7 +128,9 @@ class EndpointsWalker:
         except TruncatedFrame:
             self._carry = bytes(reader.buf[begin:])
             if len(self._carry) > MAX_UNIT:
-                raise FrameTooLarge(f"a fetch answer with {len(self._carry)} bytes between records") from None
+                raise FrameTooLarge(
+                    f"a fetch response with {len(self._carry)} bytes between records"
+                ) from None
             return len(chunk)
         if not carried:
             return reader.pos
@@ -303,7 +305,7 @@ def _translated(reader: Reader, translate: Translate) -> list[bytes]:
     entries: list[bytes] = []
     count = reader.count(11)
     if count > MOST_ENDPOINTS:
-        raise FrameTooLarge(f"a fetch answer that names {count} brokers, {MOST_ENDPOINTS} are read")
+        raise FrameTooLarge(f"a fetch response with {count} brokers, the limit is {MOST_ENDPOINTS}")
     for _ in range(count):
         begin = reader.pos
         splice = Splice(reader.buf, begin, begin)

@@ -44,7 +44,7 @@ def framed(*parts: Buffer) -> bytes:
     """Join the parts to a frame with its size prefix. Raises FrameTooLarge."""
     length = sum(map(len, parts))
     if length > 0x7FFFFFFF:
-        raise FrameTooLarge(f"an answer of {length} bytes does not fit a frame")
+        raise FrameTooLarge(f"a response of {length} bytes does not fit a frame")
     return b"".join((size_prefix(length), *parts))
 
 
@@ -231,7 +231,7 @@ class Reader:
         """Read a string. Raises MalformedFrame if it is null."""
         value = self.nullable_string()
         if value is None:
-            raise MalformedFrame("a string is null that must not be")
+            raise MalformedFrame("null string in a field that is not nullable")
         return value
 
     def skip_string(self) -> None:
@@ -252,7 +252,7 @@ class Reader:
         """Subtract from `elements_left`. Raises FrameTooLarge below 0."""
         self.elements_left -= elements
         if self.elements_left < 0:
-            raise FrameTooLarge(f"{-self.elements_left} elements more than are read of such a frame")
+            raise FrameTooLarge(f"{-self.elements_left} elements above the limit of the frame")
 
     def tags(self) -> list[tuple[int, int, int, int]]:
         """Read the tag buffer's fields as (tag, position of its size, of its content, of its end).

@@ -78,9 +78,9 @@ def tokens(
     try:
         both_nonces, salt, iterations = fields["r"], base64.b64decode(fields["s"]), int(fields["i"])
     except (KeyError, ValueError) as error:
-        raise LoginRefused(f"an unreadable SCRAM answer: {error}") from error
+        raise LoginRefused(f"an unreadable SCRAM response: {error}") from error
     if not both_nonces.startswith(nonce) or not 0 < iterations <= _MOST_ITERATIONS:
-        raise LoginRefused("a SCRAM answer to another login")
+        raise LoginRefused("a SCRAM response to a different login")
     digest = _HASHES[mechanism]
     salted = _salted(digest, password, salt, iterations)
     without_proof = f"c=biws,r={both_nonces}"
@@ -91,7 +91,7 @@ def tokens(
     server_last = _text((yield f"{without_proof},p={base64.b64encode(proof).decode()}".encode()))
     expected = hmac.digest(hmac.digest(salted, b"Server Key", digest), signed, digest)
     if _fields(server_last).get("v") != base64.b64encode(expected).decode():
-        raise LoginRefused("the broker does not know the password either")
+        raise LoginRefused("the broker failed to prove that it knows the password")
 
 
 def _text(token: bytes) -> str:
@@ -99,7 +99,7 @@ def _text(token: bytes) -> str:
     try:
         return token.decode()
     except UnicodeDecodeError as error:
-        raise LoginRefused(f"an unreadable SCRAM answer: {error}") from error
+        raise LoginRefused(f"an unreadable SCRAM response: {error}") from error
 
 
 def _fields(message: str) -> dict[str, str]:

@@ -120,7 +120,7 @@ def _cut(body: bytes, request_version: int) -> bytes:
     kept: list[bytes] = []
     count = reader.count(_RANGE.size)
     if count > MOST_API_RANGES:
-        raise FrameTooLarge(f"an ApiVersions answer of {count} APIs, {MOST_API_RANGES} are read")
+        raise FrameTooLarge(f"an ApiVersions response with {count} APIs, the limit is {MOST_API_RANGES}")
     for _ in range(count):
         at = reader.skip(_RANGE.size)
         api_key, min_version, max_version = _RANGE.unpack_from(body, at)

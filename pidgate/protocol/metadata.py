@@ -61,7 +61,7 @@ def _to_brokers(answer: Reader, version: int) -> int:
         answer.skip(4)
     count = answer.count(10)
     if count > MOST_BROKERS:
-        raise FrameTooLarge(f"a Metadata answer of {count} brokers, {MOST_BROKERS} are read")
+        raise FrameTooLarge(f"a Metadata response with {count} brokers, the limit is {MOST_BROKERS}")
     return count
 
 

@@ -37,8 +37,8 @@ def principal_in(message: bytes, claim: str) -> str | None:
     """
     if len(message) > LONGEST_MESSAGE_BYTES or message.count(b"\x01") > MOST_PAIRS:
         raise MalformedFrame(
-            f"an OAUTHBEARER message of {len(message)} bytes; {LONGEST_MESSAGE_BYTES} and {MOST_PAIRS} values are "
-            "enough for any token"
+            f"an OAUTHBEARER message of {len(message)} bytes; the limits are {LONGEST_MESSAGE_BYTES} bytes "
+            f"and {MOST_PAIRS} values"
         )
     token = token_in(message)
     if token is None or len(token) > LONGEST_TOKEN_BYTES:
@@ -112,7 +112,7 @@ def _without_doubles(members: list[tuple[str, Any]]) -> dict[str, Any]:
     """
     found = dict(members)
     if len(found) != len(members):
-        raise ValueError("two members of one name")
+        raise ValueError("a repeated member name")
     return found
 
 

@@ -59,9 +59,9 @@ def check_beginning(beginning: bytes) -> None:
     if SIGNATURE.startswith(beginning[: len(SIGNATURE)]):
         return
     if beginning.startswith(_V1[: len(beginning)]):
-        raise MalformedFrame("its PROXY header is of version 1, and only version 2 is read")
+        raise MalformedFrame("its PROXY header has version 1, only version 2 is supported")
     what = "with TLS" if beginning.startswith(_TLS_HANDSHAKE[: len(beginning)]) else "otherwise"
-    raise MalformedFrame(f"it begins {what}, and not with a PROXY header")
+    raise MalformedFrame(f"it begins {what} instead of a PROXY header")
 
 
 def bytes_behind(head: bytes) -> int:
@@ -69,12 +69,12 @@ def bytes_behind(head: bytes) -> int:
     check_beginning(head)
     command, _, length = _FAMILY_AND_LENGTH.unpack_from(head, len(SIGNATURE))
     if command >> 4 != _PROXY >> 4:
-        raise MalformedFrame(f"its PROXY header is of version {command >> 4}, and only version 2 is read")
+        raise MalformedFrame(f"its PROXY header has version {command >> 4}, only version 2 is supported")
     if command not in (_PROXY, _LOCAL):
         raise MalformedFrame(f"its PROXY header has the unknown command {command & 0x0F}")
     if length > MOST_BYTES_BEHIND_HEAD:
         raise MalformedFrame(
-            f"its PROXY header has {length} bytes behind its head, {MOST_BYTES_BEHIND_HEAD} at most are read"
+            f"its PROXY header has {length} bytes after its head, the limit is {MOST_BYTES_BEHIND_HEAD}"
         )
     return int(length)
 
@@ -99,9 +99,7 @@ def origin(header: bytes) -> Origin | None:
             found = Origin((_text(source), source_port), (_text(destination), port))
         at += addresses.size
     elif family != _UNSPECIFIED:
-        raise MalformedFrame(
-            f"its PROXY header is of a connection of kind 0x{family:02x}, which is no stream"
-        )
+        raise MalformedFrame(f"its PROXY header has connection kind 0x{family:02x}, which is not a stream")
     _check_tlvs(header, at)
     return found
 

@@ -100,7 +100,7 @@ class SaslExchange:
         mechanism.
         """
         if self._unanswered is not None:
-            raise MalformedFrame("a second SaslAuthenticate before the first one was answered")
+            raise MalformedFrame("a second SaslAuthenticate before the response to the first one")
         read = _read(self._mechanism, token, self.principal_claim)
         self._unanswered = _Step(self._exchange, self._mechanism, *read)
 
@@ -149,9 +149,7 @@ def _read(mechanism: str, token: bytes, claim: str) -> tuple[_Kind, str | None, 
     if mechanism != PLAIN and mechanism not in SCRAM_MECHANISMS:
         return _Kind.OTHER, None, ""
     if len(token) > LONGEST_TOKEN_BYTES:
-        raise MalformedFrame(
-            f"a {mechanism} token of {len(token)} bytes; {LONGEST_TOKEN_BYTES} hold any name and password"
-        )
+        raise MalformedFrame(f"a {mechanism} token of {len(token)} bytes; the limit is {LONGEST_TOKEN_BYTES}")
     if mechanism == PLAIN:
         return _Kind.ONLY, _plain_user(token), ""
     if token.startswith(b"c="):

@@ -46,7 +46,7 @@ def read(buf: Buffer, at: int) -> int:
     try:
         value: int = _I32.unpack_from(buf, at)[0]
     except struct_error as error:
-        raise MalformedFrame("an answer that ends before its throttle_time_ms") from error
+        raise MalformedFrame("a response that ends before its throttle_time_ms") from error
     return value
 
 
@@ -58,7 +58,7 @@ def write(buf: bytearray | memoryview, at: int, throttle_time_ms: int) -> None:
     try:
         _I32.pack_into(buf, at, min(throttle_time_ms, MOST_THROTTLE_MS))
     except struct_error as error:
-        raise MalformedFrame("an answer that ends before its throttle_time_ms") from error
+        raise MalformedFrame("a response that ends before its throttle_time_ms") from error
 
 
 def raise_to(buf: bytearray | memoryview, at: int, throttle_time_ms: int) -> int:
@@ -96,7 +96,7 @@ def last_throttle_at(buf: Buffer, start: int, end: int, version: int) -> int | N
         return None
     if version < FIRST_FLEXIBLE:
         if end - start < _LEAST_PRODUCE_ANSWER or end > len(buf):
-            raise MalformedFrame(f"a Produce answer of {end - start} bytes")
+            raise MalformedFrame(f"a Produce response of {end - start} bytes")
         return end - THROTTLE_BYTES
     return end - THROTTLE_BYTES - 1  # before the empty tag buffer, which is the last byte
 

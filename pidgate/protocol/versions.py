@@ -151,7 +151,7 @@ NOT_OFFERED: Final[dict[int, str]] = {
     6: _BETWEEN_BROKERS,  # UpdateMetadata
     7: _BETWEEN_BROKERS,  # ControlledShutdown; also the only request header v0
     # WriteTxnMarkers; not only between brokers: an admin client's abortTransaction sends it.
-    27: "makes producer state of any id in any partition: abort a hanging transaction at the brokers",
+    27: "creates producer state of any id in any partition: abort hanging transactions directly at the brokers",
     52: _CONTROLLER_ONLY,  # Vote
     53: _CONTROLLER_ONLY,  # BeginQuorumEpoch
     54: _CONTROLLER_ONLY,  # EndQuorumEpoch

@@ -80,8 +80,8 @@ class Access:
         if not self._admin.writable:
             return Refusal(
                 HTTPStatus.FORBIDDEN,
-                "quotas cannot be set over this address; write admin.writable: true into the gateway's file "
-                "and start it again, or set them over Kafka's admin API",
+                "quotas cannot be changed over this address; set admin.writable: true in the gateway's file "
+                "and restart it, or use Kafka's admin API",
             )
         if self.local is not None and not _shows(self.local.token, headers):
             return Refusal(HTTPStatus.UNAUTHORIZED, _where(self.local))
@@ -94,7 +94,7 @@ class Access:
     def _across_sites(self, headers: Mapping[str, str]) -> Refusal | None:
         host, origin = headers.get("Host", ""), headers.get("Origin")
         if origin is not None and origin.lower() not in (f"http://{host}".lower(), f"https://{host}".lower()):
-            return Refusal(HTTPStatus.FORBIDDEN, f"a page of {origin[:100]} may not ask here")
+            return Refusal(HTTPStatus.FORBIDDEN, f"cross-site requests from {origin[:100]} are refused")
         return None if self._token_file is not None else self.misnamed(host)
 
     def misnamed(self, host: str) -> Refusal | None:
@@ -103,7 +103,7 @@ class Access:
             return None
         return Refusal(
             HTTPStatus.FORBIDDEN,
-            f"this gateway is not called {host[:100]!r}; ask for its address, or write the name into admin.hosts",
+            f"{host[:100]!r} is not a name of this gateway; use its address, or add the name to admin.hosts",
         )
 
     def _without_token(self, headers: Mapping[str, str]) -> Refusal | None:
@@ -132,5 +132,5 @@ def _shows(wanted: bytes, headers: Mapping[str, str]) -> bool:
 
 def _where(local: LocalToken) -> str:
     if local.failure:
-        return f"the gateway's own token could not be kept ({local.failure}); write admin.token_file"
+        return f"the gateway's own token could not be written ({local.failure}); write admin.token_file"
     return f"needs the gateway's own token; commands of its user find it in {local.path}"

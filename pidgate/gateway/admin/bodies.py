@@ -78,9 +78,9 @@ class _PostedChange(_Posted):
         if (self.action == "set") != (self.value is not None):
             raise ValueError("set needs a value, remove and reset have none")
         if self.action != "set" and self.for_ms is not None:
-            raise ValueError("only what is set lasts for a time; leave out for")
+            raise ValueError("for is only allowed with set")
         if self.action == "set" and self.temporary and self.for_ms is None:
-            raise ValueError("a temporary change needs for, how long it lasts: 2h")
+            raise ValueError("a temporary change needs for, its duration: 2h")
         if self.action == "remove" and self.temporary:
             raise ValueError("a temporary change is reset, not removed")
         return self

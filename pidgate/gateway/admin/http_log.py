@@ -38,9 +38,7 @@ class HttpLog(logging.Filter):
             if error is None or _is_of_the_client(error):
                 self._unreadable(_address(record), "no answer" if error is None else type(error).__name__)
             else:
-                log_mistake(
-                    "admin", error, address=_address(record), reason="a request could not be answered"
-                )
+                log_mistake("admin", error, address=_address(record), reason="a request failed")
         return False
 
     def _unreadable(self, address: str, cause: str) -> None:

@@ -107,7 +107,7 @@ class QuotasApi:
         """Respond with the reason a user or one of its ids is refused or admitted."""
         user, producer_id = request.query.get("user", ""), request.query.get("producer_id")
         if not user:
-            return _refused(Refusal(HTTPStatus.BAD_REQUEST, "which user? ask for /v1/explain?user=alice"))
+            return _refused(Refusal(HTTPStatus.BAD_REQUEST, "user is missing, as in /v1/explain?user=alice"))
         if producer_id is not None and not _is_producer_id(producer_id):
             return _refused(Refusal(HTTPStatus.BAD_REQUEST, "producer_id is a number, 0 or above"))
         found = self._explanation(user, None if producer_id is None else int(producer_id))

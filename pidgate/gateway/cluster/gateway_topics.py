@@ -28,7 +28,7 @@ LOOKED_INTO_BYTES: Final = 8 * 1024
 
 CLOSE_CAUSE: Final = "gateway_topic"
 CLOSE_REASON: Final = (
-    "it names a topic of the gateway's own, or is too long to be searched; no answer can say so"
+    "it contains a gateway topic or is too long to be searched, and no response can carry the error"
 )
 
 

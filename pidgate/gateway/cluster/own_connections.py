@@ -109,5 +109,5 @@ async def read_frame(reader: asyncio.StreamReader) -> bytes:
     """Return the next response without its size prefix. Raises OSError, EOFError, KafkaProtocolError."""
     (size,) = _SIZE.unpack(await reader.readexactly(_SIZE.size))
     if not 0 <= size <= _ANSWER_LIMIT_BYTES:
-        raise KafkaProtocolError(f"an answer of {size} bytes: this is no Kafka broker")
+        raise KafkaProtocolError(f"a response of {size} bytes: not a Kafka broker")
     return await reader.readexactly(size)

@@ -51,7 +51,7 @@ class Probe:
         self._gateway_topics = gateway_topics or GatewayTopics()
         self._timeout_s = timeout_ms / 1000
         self.reached = asyncio.Event()
-        self.last_failure = "the cluster has not been asked yet"
+        self.last_failure = "no bootstrap server has been tried yet"
 
     async def run(self) -> None:
         """Return after the first response of a bootstrap server."""

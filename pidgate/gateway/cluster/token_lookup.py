@@ -90,7 +90,7 @@ class TokenLookup:
                 try:
                     done()
                 except Exception:  # noqa: BLE001 - logged: the others wait, too
-                    log_mistake("token owners", reason="a connection could not go on")
+                    log_mistake("token owners", reason="a connection could not continue")
 
     def _miss(self, key: str, problem: str, now_ms: int) -> None:
         self._missed.pop(key, None)
@@ -102,7 +102,7 @@ class TokenLookup:
             log.warning(
                 Event.TOKEN_OWNER_UNKNOWN,
                 reason=problem or "brokers do not show this token to the gateway's own user",
-                remedy="until brokers can be asked, it is one of quotas.unidentified"
+                remedy="until brokers respond, quotas.unidentified applies"
                 if problem
                 else "allow own_client's user DescribeTokens on resource User:<owner> (KIP-373)",
                 suppressed_count=left_out,

@@ -32,9 +32,9 @@ DEFAULT_MECHANISM: Final = "SCRAM-SHA-256"
 
 _REFUSALS: Final = {
     61: "the brokers have no delegation tokens: set delegation.token.secret.key",
-    64: "brokers give tokens only to who is logged in by SASL or by a certificate, and not by a token",
+    64: "brokers issue tokens only for logins by SASL or certificate, not by token",
     65: "the gateway's own user may not make tokens for it: allow CreateTokens on resource User:<name> (KIP-373)",
-    67: "the name is no user's",
+    67: "the name is not a user's",
 }
 """CreateDelegationToken errors by code."""
 
@@ -129,7 +129,7 @@ class TokenIdentity(UpstreamIdentity):
         if not is_certified:
             return None
         if "\0" in user:  # a shared quota entity, not a principal: see quota/entities.py
-            raise NoIdentity("its certificate names nobody that can be read for sure")
+            raise NoIdentity("its certificate does not identify a user reliably")
         if bounded(user) != user:
             # Long names are shortened with a hash for quotas; the full name would also enter logs and tables.
             raise NoIdentity(

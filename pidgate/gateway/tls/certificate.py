@@ -45,7 +45,7 @@ def validities(pem: str) -> list[Validity]:
         except (ValueError, IndexError) as error:
             raise NotACertificate(f"its certificate {len(found) + 1} cannot be read") from error
     if not found:
-        raise NotACertificate(f"there is no {BEGIN} in it")
+        raise NotACertificate(f"it has no {BEGIN}")
     return found
 
 
@@ -77,5 +77,5 @@ def _time(found: der.Element) -> datetime:
         # UTCTime has a two digit year: 50 to 99 belong to the 20th century.
         text = ("19" if text[:2] >= "50" else "20") + text
     elif found.tag != _GENERALIZED_TIME:
-        raise ValueError(f"a tag {found.tag:#x} where a time has to be")
+        raise ValueError(f"tag {found.tag:#x} instead of a time")
     return datetime.strptime(text, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC)

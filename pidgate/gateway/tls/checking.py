@@ -65,12 +65,10 @@ def warnings(settings: Settings) -> Iterator[Finding]:
 def _text(validity: Validity, now: datetime) -> str:
     """Return the warning about a certificate, or an empty string."""
     if now > validity.ends:
-        return f"has expired on {validity.ends:%Y-%m-%d %H:%M} UTC, and peers refuse it; renew it"
+        return f"expired on {validity.ends:%Y-%m-%d %H:%M} UTC, and peers reject it; renew it"
     if now < validity.begins:
-        return (
-            f"is valid from {validity.begins:%Y-%m-%d %H:%M} UTC on, not yet; check the clock of this machine"
-        )
+        return f"is not valid before {validity.begins:%Y-%m-%d %H:%M} UTC; check the clock of this machine"
     if validity.ends - now < SOON:
         days = (validity.ends - now).days
-        return f"expires on {validity.ends:%Y-%m-%d %H:%M} UTC, in {days} days; renew it, without a restart"
+        return f"expires on {validity.ends:%Y-%m-%d %H:%M} UTC, in {days} days; renew it (no restart needed)"
     return ""

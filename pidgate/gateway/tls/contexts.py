@@ -87,7 +87,7 @@ def _context(protocol: ssl._SSLMethod, tls: TlsSettings, path: KeyPath) -> ssl.S
         try:
             context.set_ciphers(tls.ciphers)
         except ssl.SSLError as error:
-            text = f"{tls.ciphers!r} names no cipher that OpenSSL has; `openssl ciphers` lists them"
+            text = f"{tls.ciphers!r} has no cipher that OpenSSL knows; `openssl ciphers` lists them"
             raise TlsUnusable((*path, "ciphers"), text) from error
     return context
 
@@ -98,7 +98,7 @@ def _load_pair(context: ssl.SSLContext, cert_file: str, key_file: str, path: Key
     key = text_of(key_file, key_path)
     refuse_if_readable_by_all(key_file, key_path)
     if "PRIVATE KEY-----" not in key:
-        raise TlsUnusable(key_path, f"{key_file} holds no private key in PEM (BEGIN PRIVATE KEY)")
+        raise TlsUnusable(key_path, f"{key_file} contains no private key in PEM (BEGIN PRIVATE KEY)")
 
     def encrypted() -> NoReturn:
         raise TlsUnusable(
@@ -111,11 +111,11 @@ def _load_pair(context: ssl.SSLContext, cert_file: str, key_file: str, path: Key
         context.load_cert_chain(cert_file, key_file, encrypted)
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":
-            text = f"the key in {key_file} is not that of the certificate in {cert_file}; write two that fit"
+            text = f"the key in {key_file} does not match the certificate in {cert_file}; use a matching pair"
             raise TlsUnusable(key_path, text) from error
         raise TlsUnusable(
             (*path, "cert_file"),
-            f"{cert_file} with the key in {key_file} cannot be used ({_reason(error)}); both have to be PEM",
+            f"{cert_file} with the key in {key_file} cannot be used ({_reason(error)}); both must be PEM",
         ) from error
     except OSError as error:
         raise _vanished(f"{cert_file} with the key in {key_file}", (*path, "cert_file"), error) from error
@@ -126,7 +126,7 @@ def _load_ca(context: ssl.SSLContext, ca_file: str, path: KeyPath) -> None:
     try:
         context.load_verify_locations(ca_file)
     except ssl.SSLError as error:
-        text = f"{ca_file} holds no certificate that can be read ({_reason(error)}); it has to be PEM"
+        text = f"{ca_file} contains no readable certificate ({_reason(error)}); it must be PEM"
         raise TlsUnusable(path, text) from error
     except OSError as error:
         raise _vanished(ca_file, path, error) from error
@@ -150,15 +150,15 @@ def refuse_if_readable_by_all(key_file: str, path: KeyPath) -> None:
     if mode & READABLE_BY_ALL:
         raise TlsUnusable(
             path,
-            f"the key in {key_file} can be read by every user of this machine, and may be known by now; chmod 640 "
-            f"{key_file} (in Kubernetes: defaultMode: 0440 of the secret's volume), or make a new one",
+            f"the key in {key_file} is readable by every user of this machine and may be compromised; chmod 640 "
+            f"{key_file} (in Kubernetes: defaultMode: 0440 of the secret's volume), or create a new one",
         )
 
 
 def _vanished(files: str, path: KeyPath, error: OSError) -> FileMissing:
     """Return the error for unreadable files, which may be in the middle of a renewal."""
     reason = error.strerror or type(error).__name__
-    return FileMissing(path, f"{files} cannot be read ({reason}); without it there is no TLS")
+    return FileMissing(path, f"{files} cannot be read ({reason}); TLS needs it")
 
 
 def _reason(error: ssl.SSLError) -> str:

@@ -19,7 +19,7 @@ class Element(NamedTuple):
     def content_of(self, tag: int) -> bytes:
         """Return the content. Raises ValueError if the tag differs."""
         if self.tag != tag:
-            raise ValueError(f"a tag {self.tag:#x} where {tag:#x} has to be")
+            raise ValueError(f"tag {self.tag:#x} instead of {tag:#x}")
         return self.content
 
 
@@ -30,7 +30,7 @@ def element(der: bytes, at: int) -> Element:
         size = length - 0x80  # bytes of the length field
         length, start = int.from_bytes(der[start : start + size], "big"), start + size
         if length < 0x80 or length.bit_length() <= 8 * (size - 1):
-            raise ValueError("a length that is not in its shortest form")  # Java reads a different name
+            raise ValueError("a length not in its shortest form")  # Java reads a different name
     end = start + length
     if end > len(der):
         raise ValueError("cut short")

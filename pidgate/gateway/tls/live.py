@@ -108,7 +108,7 @@ async def follow(contexts: Sequence[LiveContext]) -> None:
                     Event.TLS_NOT_RENEWED,
                     key=dotted(error.path),
                     reason=error.text,
-                    remedy="correct the file: until then new connections get what was in force before",
+                    remedy="correct the file; until then new connections use the previous one",
                 )
             except Exception:  # noqa: BLE001 - logged with its traceback
                 # Keep the task alive: without it no certificate would be renewed. The next second tries

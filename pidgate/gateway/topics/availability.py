@@ -47,7 +47,7 @@ _SAYING_LITTLE: Final = frozenset((
 _TLS: Final = ("CERTIFICATE_VERIFY_FAILED", "[SSL", "certificate verify failed")
 """Substrings in the messages of Python's ssl module."""
 _CHECK_TLS: Final = (
-    "check cluster.tls (ca_file, cert_file); the ports of bootstrap_servers have to be of TLS listeners"
+    "check cluster.tls (ca_file, cert_file); the ports of bootstrap_servers must be TLS listeners"
 )
 
 
@@ -63,7 +63,7 @@ def explained(error: BaseException, doing: Doing, topic: str) -> Cause:
     text = _text(error)
     name = type(error).__name__
     if isinstance(error, CredentialsUnreadable):
-        return Cause(text, "make the file readable for the gateway; it is read again with the next attempt")
+        return Cause(text, "make the file readable by the gateway; the next attempt reads it again")
     if any(sign in text for sign in _TLS):
         return Cause(text, _CHECK_TLS)
     if name == "TopicAuthorizationFailedError" or "not authorized" in text:
