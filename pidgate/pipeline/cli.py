@@ -22,7 +22,7 @@ USAGE_ERROR = 2
 
 app = typer.Typer(
     name="pidgate pipeline",
-    help="Who burns producer ids, what the quotas should be, and what would have happened. Runs on Spark.",
+    help="Find users that burn producer ids, recommend quotas, simulate broker deaths. Runs on Spark.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -65,5 +65,5 @@ def _out_of_space(error: BaseException) -> OutOfSpace | None:
         return None
     return OutOfSpace(
         "the disk is full: free space in --tables and in the temporary folder (TMPDIR), then run the job again. "
-        "What was finished before stays; half a result is never taken for a whole one."
+        "Finished results stay; partial ones are never used."
     )

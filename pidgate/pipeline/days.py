@@ -24,7 +24,7 @@ class Days:
         """Parse days as typed. Raises BadOption."""
         for option, day in (("--since", since), ("--until", until)):
             if day is not None and not _is_day(day):
-                raise BadOption(f"{option} {day} is no day. Write it as 2026-11-21 (UTC).")
+                raise BadOption(f"{option} {day} is not a day. Write it as 2026-11-21 (UTC).")
         if since is not None and until is not None and since > until:
             raise BadOption(f"--since {since} is after --until {until}: there is nothing between them.")
         return cls(since, until)

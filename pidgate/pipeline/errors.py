@@ -30,8 +30,8 @@ class TopicLostData(PipelineError):
 
 
 TO_GO_ON = (
-    "The batch was not taken. To go on with what the topic holds and have the loss recorded in losses/: "
-    "--on-data-loss go-on. That it does not happen again: run ingest more often than the topic's retention."
+    "The batch was not ingested. To continue and record the loss in losses/: --on-data-loss go-on. "
+    "To prevent it: run ingest more often than the topic's retention."
 )
 
 

@@ -108,7 +108,7 @@ class Files:
     def write(self, path: str, text: str) -> None:
         """Write a new file atomically. Raises FileExistsError if it exists."""
         if self.exists(path):
-            raise FileExistsError(f"{self.full(path)} is there already")
+            raise FileExistsError(f"{self.full(path)} already exists")
         if self.is_store:
             self.replace(path, text)
             return

@@ -104,6 +104,6 @@ class Swaps:
             return Swap(folder, tuple(told["places"]), int(told["committed_ms"]))
         except (ValueError, KeyError, TypeError) as problem:
             raise TableUnreadable(
-                f"{self._files.full(path)} is not what a job wrote ({problem}). Remove its folder, and run the "
+                f"{self._files.full(path)} was not written by a job ({problem}). Remove its folder, and run the "
                 "jobs again."
             ) from problem

@@ -267,7 +267,7 @@ def _size_and_habit(roll: np.random.Generator, pattern: Pattern) -> tuple[int, d
                 "starts_per_day": _log_normal(roll, 30, 1.3, 4, 900)
             }
         case _:
-            raise ValueError(f"no deployment is built to show {pattern}")
+            raise ValueError(f"no deployment shows {pattern}")
 
 
 _CRON = (0.1, 0.15, 0.2, 0.15, 0.2, 0.08, 0.06, 0.06)

@@ -90,7 +90,7 @@ def play(name: str, kafka_version: str, what: str, run: Callable[[Path], bool]) 
         class_path(kafka_version)
         code = PASSED if run(work) else FAILED
     except (SandboxError, GatewayNotReady, KafkaException, OSError) as error:
-        print(f"the demo could not be played: {error}", file=sys.stderr)
+        print(f"the demo could not run: {error}", file=sys.stderr)
     except KeyboardInterrupt:
         print("interrupted; nothing is left running", file=sys.stderr)
         code = INTERRUPTED

@@ -22,7 +22,7 @@ MasterOption = Annotated[
     str | None,
     typer.Option(
         "--master",
-        help="Spark master, or sc://host of Spark Connect (default: local[*], or what spark-submit says).",
+        help="Spark master, or sc://host of Spark Connect (default: local[*], or spark-submit's).",
     ),
 ]
 MemoryOption = Annotated[str, typer.Option("--memory", help="Heap of the JVM when embedded: 2g, 900m.")]

@@ -52,21 +52,25 @@ def failover(
         float | None, typer.Option(help="Heap of one (id, partition), bytes (default: as measured).")
     ] = None,
     usable_share: Annotated[
-        float, typer.Option(min=0.1, max=1, help="Of the heap, what may be live; the rest is for requests.")
+        float, typer.Option(min=0.1, max=1, help="Share of the heap for live data; the rest is for requests.")
     ] = USABLE_SHARE,
-    lose: Annotated[int | None, typer.Option(help="Which broker is lost (default: the fullest one).")] = None,
+    lose: Annotated[int | None, typer.Option(help="Broker to lose (default: the fullest one).")] = None,
     reassign: Annotated[
-        bool, typer.Option("--reassign", help="A dead broker's replicas are given to the living.")
+        bool, typer.Option("--reassign", help="Move a dead broker's replicas to the others.")
     ] = False,
     reopens: Annotated[
-        float, typer.Option(min=0, help="New producers that each id in use becomes when a broker dies.")
+        float, typer.Option(min=0, help="New producers per active id when a broker dies.")
     ] = REOPENS,
     quota: Annotated[
-        list[float] | None, typer.Option(help="A rate for every user to look at, ids per window; repeatable.")
+        list[float] | None, typer.Option(help="A rate to try for all users, ids per window; repeatable.")
     ] = None,
-    brokers: Annotated[int, typer.Option(min=1, help="How many, when no topology event says so.")] = BROKERS,
-    replication_factor: Annotated[int, typer.Option(min=1, help="Likewise.")] = BROKERS,
-    as_json: Annotated[bool, typer.Option("--json", help="The summary as JSON on stdout.")] = False,
+    brokers: Annotated[
+        int, typer.Option(min=1, help="Number of brokers without a topology event.")
+    ] = BROKERS,
+    replication_factor: Annotated[
+        int, typer.Option(min=1, help="The same without a topology event.")
+    ] = BROKERS,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON on stdout.")] = False,
     master: common.MasterOption = None,
     memory: common.MemoryOption = common.DEFAULT_MEMORY,
 ) -> None:
@@ -104,7 +108,7 @@ def _heap(
     heap = Heap(heap_mb * MEBIBYTE, base_bytes, bytes_per_state or BYTES_PER_STATE, usable_share)
     if heap.states_that_fit <= 0:
         raise BadOption(
-            f"a heap of {heap_mb} MiB has no room for a state beside {base_bytes / MEBIBYTE:.0f} MiB without any: "
+            f"a heap of {heap_mb} MiB has no room for states besides {base_bytes / MEBIBYTE:.0f} MiB of base heap: "
             "raise --heap-mb, or lower --base-heap-mb."
         )
     return heap

@@ -44,26 +44,26 @@ def ingest(
     topic: TopicOption = EVENTS_TOPIC,
     kafka_config: KafkaConfigOption = None,
     available_now: Annotated[
-        bool, typer.Option("--available-now", help="Take what is there, and end.")
+        bool, typer.Option("--available-now", help="Ingest the present records, and exit.")
     ] = False,
     every: Annotated[
-        str, typer.Option(help="Without --available-now: a batch so often, until SIGTERM.")
+        str, typer.Option(help="Without --available-now: interval of batches, until SIGTERM.")
     ] = "30s",
     compact: Annotated[
-        bool, typer.Option("--compact", help="Only make one file of the many of each closed hour, and end.")
+        bool, typer.Option("--compact", help="Only merge the files of each closed hour, and exit.")
     ] = False,
     late_after: Annotated[
-        str, typer.Option(help="Events appended so long after they were made are dead letters.")
+        str, typer.Option(help="Events appended this long after their creation are dead letters.")
     ] = "24h",
-    gap_after: Annotated[str, typer.Option(help="Numbers that are missing so long are in gaps/.")] = "15m",
-    forget_after: Annotated[str, typer.Option(help="A process that is silent so long is over.")] = "7d",
+    gap_after: Annotated[str, typer.Option(help="Numbers missing for this long are in gaps/.")] = "15m",
+    forget_after: Annotated[str, typer.Option(help="A process silent for this long counts as ended.")] = "7d",
     on_data_loss: Annotated[
-        OnDataLoss, typer.Option(help="When the topic no longer holds what comes next.")
+        OnDataLoss, typer.Option(help="Reaction if the topic no longer has the next offsets.")
     ] = OnDataLoss.STOP,
     max_events_per_batch: Annotated[
-        int, typer.Option(min=1, help="Bounds a batch, and so the memory.")
+        int, typer.Option(min=1, help="Limits a batch and its memory.")
     ] = 200_000,
-    as_json: Annotated[bool, typer.Option("--json", help="What was done, on stdout, for a program.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")] = False,
     master: common.MasterOption = None,
     memory: common.MemoryOption = common.DEFAULT_MEMORY,
 ) -> None:
@@ -92,7 +92,7 @@ def ingest(
                 folders = compact_all(
                     at, lambda folder, count: console.print(f"{folder}: 1 file for {count}")
                 )
-                console.print(f"{folders} folders were made compact.")
+                console.print(f"{folders} folders were compacted.")
                 return
             source = Topic(kafka, topic, settings)
             total = take(at, source, how, console.print, ended_by=(signal.SIGTERM, signal.SIGINT))
@@ -154,7 +154,7 @@ class Total:
         )
         for loss in taken.losses:
             self._say(
-                f"  partition {loss.kafka_partition}: the topic had removed offsets {loss.first_offset} to "
+                f"  partition {loss.kafka_partition}: the topic had deleted offsets {loss.first_offset} to "
                 f"{loss.last_offset} before they were read"
             )
 
@@ -166,21 +166,21 @@ class Total:
     def end(self, account: Account, tables: str) -> None:
         self._account = account
         self._say(
-            f"{self.events:,} events in {self.batches} batches were taken into {tables}/events; {self.dead:,} "
-            f"records are in dead_letters/; {self.duplicates:,} were there twice and taken once."
+            f"{self.events:,} events in {self.batches} batches were ingested into {tables}/events; {self.dead:,} "
+            f"records are in dead_letters/; {self.duplicates:,} were duplicates."
         )
         if account.missing:
             self._say(
-                f"{account.missing:,} events never came, in {account.gaps:,} gaps (gaps/); retention may explain "
+                f"{account.missing:,} events are missing, in {account.gaps:,} gaps (gaps/); retention may explain "
                 f"{account.missing_by_retention:,} of them."
             )
         if account.lost_offsets:
-            self._say(f"{account.lost_offsets:,} records were removed before they were read (losses/).")
+            self._say(f"{account.lost_offsets:,} records were deleted before they were read (losses/).")
 
 
 def _beginning(source: Topic, tables: str, how: How) -> str:
     until = (
-        "what is there now"
+        "the present records"
         if how.every_ms is None
         else f"a batch every {how.every_ms / 1000:g} s, until SIGTERM"
     )

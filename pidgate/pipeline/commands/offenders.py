@@ -92,7 +92,7 @@ def _show(at: Tables, console: Console, as_json: bool) -> None:
     for row in worst:
         print(row["sentence"])
     if not worst:
-        console.print("Nobody burns producer ids.")
+        console.print("No user burns producer ids.")
     elif (more := harmful.count() - len(worst)) > 0:
         console.print(escape(f"... and {more:,} more."))
 

@@ -30,13 +30,13 @@ ExpiryOption = Annotated[
     typer.Option(
         "--expiry-hours",
         min=0.01,
-        help="The brokers' producer.id.expiration.ms, in hours (default: what the events say, else 24).",
+        help="The brokers' producer.id.expiration.ms, in hours (default: from the events, else 24).",
     ),
 ]
 RememberOption = Annotated[
     float | None,
     typer.Option(
-        "--remember-hours", min=0.01, help="An id that rested longer is new again (default: likewise)."
+        "--remember-hours", min=0.01, help="An id idle for longer is new again (default: likewise)."
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the users shown as JSON lines instead.")]

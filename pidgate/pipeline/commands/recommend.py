@@ -59,7 +59,7 @@ EnforceOption = Annotated[
 ]
 ServersOption = Annotated[
     str,
-    typer.Option("--bootstrap-servers", help="For the file's `cluster` (default: brokers that events name)."),
+    typer.Option("--bootstrap-servers", help="For the file's `cluster` (default: the brokers in events)."),
 ]
 
 
@@ -69,22 +69,22 @@ def recommend(
     until: common.UntilOption = None,
     candidates: Annotated[
         str,
-        typer.Option(help="Rates to try for everybody: 10,50,100 (default: steps around each need)."),
+        typer.Option(help="Rates to try for all users: 10,50,100 (default: steps around each need)."),
     ] = "",
     headroom: Annotated[
-        float, typer.Option(min=1.0, help="Times the least rate that refuses no healthy id.")
+        float, typer.Option(min=1.0, help="Factor on the lowest rate that refuses no healthy id.")
     ] = DEFAULTS.headroom,
     longest_wait: Annotated[
         float,
         typer.Option(
             min=0.0,
             max=120.0,
-            help="Seconds that healthy ids may wait where a rogue cannot be held otherwise (0: refuse none).",
+            help="Seconds that healthy ids may wait if a rogue cannot be held otherwise (0: none may wait).",
         ),
     ] = 0.0,
     least_history: LeastHistoryOption = LEAST_HISTORY,
     least_ids: Annotated[
-        int, typer.Option(min=1, help="A user with fewer new ids than this is recommended none.")
+        int, typer.Option(min=1, help="Users with fewer new ids get no recommendation.")
     ] = DEFAULTS.least_ids,
     enforce: EnforceOption = False,
     bootstrap_servers: ServersOption = "",
@@ -116,7 +116,7 @@ def rates_of(text: str) -> list[float]:
     except ValueError as error:
         raise BadOption(f"--candidates takes numbers, as in 10,50,100, not {text!r}") from error
     if any(not 0.001 <= rate <= 1e9 for rate in rates):
-        raise BadOption("--candidates: a rate lies between 0.001 and 1,000,000,000 ids per window")
+        raise BadOption("--candidates: rates must be between 0.001 and 1,000,000,000 ids per window")
     return rates
 
 
@@ -151,7 +151,7 @@ def write_recommendations(
     )
     if long_ms < asked.least_history_ms:
         say(
-            f"That is too little to recommend a rate: {about_duration(asked.least_history_ms)} are the least "
+            f"That is too little to recommend a rate: the minimum is {about_duration(asked.least_history_ms)} "
             "(--least-history)."
         )
     judged, by = _judged(tables, arrived(decisions, shape.remember_ms))
@@ -183,13 +183,13 @@ def _judged(tables: Tables, arriving: DataFrame) -> tuple[DataFrame, str]:
     """Return the arrivals with `healthy`, and the source of that column in words."""
     if tables.exists("labels_ids"):
         labels = tables.read("labels_ids", schema=LABELS_OF_IDS)
-        return judged_by_labels(arriving, labels), "healthy or not as the history's own labels say"
+        return judged_by_labels(arriving, labels), "healthy by the history's own labels"
     places = tables.result("offenders_places")
     if places is not None:
         return judged_by_findings(arriving, places), "healthy unless `offenders` found harm"
     return (
         arriving.withColumn("healthy", f.lit(True)),
-        "all taken for healthy: run `pidgate pipeline offenders` first, or no rogue is held",
+        "all assumed healthy: run `pidgate pipeline offenders` first to hold rogues",
     )
 
 
@@ -248,17 +248,15 @@ def write_files(
         f"the days before {days[1]}, was judged on those from then on. Rates are ids per window.",
         f"Judged with ids {advised.healthy}.",
         *_verdict(advised.rows),
-        f"Take the section `quotas` into the gateway's own file: events do not tell {NOT_TOLD}. Check it with `pidgate "
-        "check --config`.",
+        f"Take the section `quotas` into the gateway's own file: events do not contain {NOT_TOLD}. "
+        "Check it with `pidgate check --config`.",
     ]
     cluster = config["cluster"] if config else ""
     reached = [server.strip() for server in servers.split(",") if server.strip()] or _brokers(tables)
     text = quotas_yaml(config, changes, head=head, cluster=cluster, bootstrap_servers=reached)
     run.write_text("recommended", "quotas.yaml", text)
     run.write_text("recommended", "changes.diff", changes_diff(config, changes))
-    say(
-        f"{len(changes)} new rates: {tables.path('recommended', 'quotas.yaml')}; what they change: changes.diff."
-    )
+    say(f"{len(changes)} new rates: {tables.path('recommended', 'quotas.yaml')}; their diff: changes.diff.")
 
 
 def _brokers(tables: Tables) -> list[str]:
@@ -282,7 +280,7 @@ def _verdict(rows: DataFrame) -> list[str]:
     ]
     if late:
         told.append(
-            f"{counted(late, 'user')} with a rogue came in those days only: nothing judges the rates for them."
+            f"{counted(late, 'user')} with a rogue came in those days only, so their rates are not judged."
         )
     if without:
         told.append(
@@ -305,7 +303,7 @@ def _show(tables: Tables, console: Console, *, as_json: bool) -> None:
     for row in rows:
         came, refused = row["rogue_ids_test"], row["healthy_refused_test"]
         held = f"{came - row['rogue_ids_admitted_test']:,} of {came:,}" if came else "-"
-        why = " What would help: ".join([*row["reasons"][:1], *row["remedies"][:1]])
+        why = " Remedies: ".join([*row["reasons"][:1], *row["remedies"][:1]])
         rates = (
             "-" if rate is None else f"{rate:g}" for rate in (row["current_rate"], row["recommended_rate"])
         )
@@ -315,5 +313,5 @@ def _show(tables: Tables, console: Console, *, as_json: bool) -> None:
         )
     console.print(table)
     console.print(
-        "Load it with `mode: observe` first, look, then `pidgate promote` user by user: enforcing is yours to type."
+        "Load it with `mode: observe` first, check the result, then `pidgate promote` user by user."
     )

@@ -48,9 +48,9 @@ def report(
     tables: common.TablesOption = common.DEFAULT_TABLES,
     output: OutputOption = None,
     users: Annotated[
-        int, typer.Option("--users", min=0, max=500, help="How many users get a page, the worst first.")
+        int, typer.Option("--users", min=0, max=500, help="Number of users with a page, worst first.")
     ] = USERS,
-    as_json: Annotated[bool, typer.Option("--json", help="The findings on stdout, for a program.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON on stdout.")] = False,
     master: common.MasterOption = None,
     memory: common.MemoryOption = common.DEFAULT_MEMORY,
 ) -> None:
@@ -116,7 +116,7 @@ def show(console: Console, made: Made, *, as_json: bool) -> None:
     for one in findings(found):
         console.print(Text.assemble("  ", (one.headline, _LOOKS[one.weight])))
     if missing:
-        console.print(Text(f"Not in it, since they were not run: {', '.join(missing)}.", style="dim"))
+        console.print(Text(f"Missing, because not run: {', '.join(missing)}.", style="dim"))
     console.print(
         Text(f"{about_size(in_bytes)} written to {path}: open it in a browser; it needs no network.")
     )

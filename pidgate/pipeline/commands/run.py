@@ -60,11 +60,11 @@ def run(
     tables: common.TablesOption = common.DEFAULT_TABLES,
     kafka: Annotated[
         str | None,
-        typer.Option("--kafka", help="Bootstrap servers: take first what the topic of events has."),
+        typer.Option("--kafka", help="Bootstrap servers: ingest the events topic first."),
     ] = None,
     only: Annotated[
         list[str] | None,
-        typer.Option("--only", help="Run this job and no other (rates, ..., report); may be given again."),
+        typer.Option("--only", help="Run only this job (rates, ..., report); repeatable."),
     ] = None,
     topic: TopicOption = EVENTS_TOPIC,
     kafka_config: KafkaConfigOption = None,
@@ -74,7 +74,7 @@ def run(
     enforce: EnforceOption = False,
     bootstrap_servers: ServersOption = "",
     output: OutputOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="The findings on stdout, for a program.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON on stdout.")] = False,
     master: common.MasterOption = None,
     memory: common.MemoryOption = common.DEFAULT_MEMORY,
 ) -> None:
@@ -165,7 +165,5 @@ def _named(progress: Progress, job: str) -> Iterator[None]:
         with progress.of(job):
             yield
     except Exception as error:
-        error.add_note(
-            f"(It was the job {job} that failed: its last results, if any, are as they were. Jobs before it are done.)"
-        )
+        error.add_note(f"(Job {job} failed: its previous results are unchanged. Earlier jobs are done.)")
         raise

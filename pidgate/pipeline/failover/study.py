@@ -53,9 +53,7 @@ class Past:
             f.max(f.when(f.col("active_ids") > 0, f.col("hour_ms"))), f.max("user_short_ids")
         ).collect()[0]
         if last_used_ms is None:
-            raise HistoryEmpty(
-                "the decision and id_usage events name no producer id: there is nothing to hold."
-            )
+            raise HistoryEmpty("the decision and id_usage events contain no producer id.")
         users = held.select("user").distinct()
         return cls(held, shares, users, reopening, bucket, expiry_ms, last_used_ms, int(most_wanted))
 

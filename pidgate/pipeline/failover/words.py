@@ -1,4 +1,4 @@
-"""Two tables and a few sentences for the operator. Pure."""
+"""Two tables and a few sentences for the operator. Prints nothing."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def kip_table() -> Table:
         deaths = ", ".join(f"{broker}: {float(load):g}" for broker, load in kip.fatal_loads(steps).items())
         last = max(one.step for one in steps)
         living = [f"{one.broker}: {float(one.load):g}" for one in steps if one.step == last and not one.dead]
-        table.add_row(rule.name, deaths, ", ".join(living) or "nobody is left")
+        table.add_row(rule.name, deaths, ", ".join(living) or "no broker is left")
     total, deaths_borne = sum(kip.LOADS.values()), kip.most_deaths_survivable()
     fits = (len(kip.LOADS) - deaths_borne) * kip.LIMIT
     table.caption = (
@@ -97,7 +97,7 @@ def as_json(answer: Answer, heap: Heap) -> str:
 def _fate(found: Verdict) -> str:
     scenario = "as it was" if found.scenario == "as it was" else f"with {found.scenario}"
     if found.holds:
-        return f"{scenario}, nobody dies; the fullest heap is {found.peak_heap_bytes / MEBIBYTE:.0f} MiB"
+        return f"{scenario}, no broker dies; the fullest heap is {found.peak_heap_bytes / MEBIBYTE:.0f} MiB"
     hour_ms, broker = found.deaths[0]
     others = len({b for _, b in found.deaths} - {broker})
     rest = f" and {others} more after it" if others else ""

@@ -155,6 +155,6 @@ class CommitLog:
         except ValidationError as problem:
             reason = problem.errors()[0]["msg"]
             raise TableUnreadable(
-                f"{self._files.full(path)} is not what ingest wrote ({reason}). Restore the folder {WORK}/ together "
+                f"{self._files.full(path)} was not written by ingest ({reason}). Restore the folder {WORK}/ together "
                 "with the tables from one backup, or ingest into new --tables."
             ) from problem

@@ -67,9 +67,7 @@ def compact(tables: Tables, log: CommitLog, folder: str) -> int:
     _sorted(rows, 1 + expected // ROWS_PER_FILE).write.parquet(files.full(staging))
     written = spark.read.parquet(files.full(staging)).count()
     if written != expected:
-        raise TableUnreadable(
-            f"{files.full(folder)} has {expected} rows, of which {written} were written again"
-        )
+        raise TableUnreadable(f"{files.full(folder)} has {expected} rows, but {written} were rewritten")
     log.commit(
         log.position, moves=log.moves(files.data_files(staging), staging, "compacted", folder), removes=before
     )

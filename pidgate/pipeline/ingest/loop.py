@@ -177,14 +177,12 @@ def only_writer(tables: Tables) -> Iterator[None]:
         return
     # The lock needs its folder, and the folder explains itself.
     if not files.exists(_ABOUT):
-        files.write(_ABOUT, "What `pidgate pipeline ingest` must remember. Back it up with the tables.\n")
+        files.write(_ABOUT, "State of `pidgate pipeline ingest`. Back it up with the tables.\n")
     with files.local_path(_LOCK).open("w") as opened:
         give_up_s = time.monotonic() + _LOCK_PATIENCE_S
         while not _locked(opened.fileno()):
             if time.monotonic() > give_up_s:
-                raise BadOption(
-                    f"another ingest writes into {tables.root}. End it first; there can be one only."
-                )
+                raise BadOption(f"another ingest is running on {tables.root}. Stop it first.")
             time.sleep(_LOOK_EVERY_S)
         yield
 

@@ -52,7 +52,7 @@ def misplaced(found: Good, append_time_ms: int, late_after_ms: int, ahead_ms: in
         reason = Reason.FROM_THE_FUTURE
     else:
         return None
-    detail = f"appended {age_ms} ms after it was made"
+    detail = f"appended {age_ms} ms after its creation"
     identity = event.type, event.gateway_id, event.incarnation, event.seq, event.wall_time_ms
     return DeadLetter(reason.value, detail, *identity)
 

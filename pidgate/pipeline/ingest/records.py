@@ -120,11 +120,11 @@ class Source:
             if following > before:
                 heard_s = time.monotonic()
             elif time.monotonic() - heard_s > self.patience_s:
-                why = told[-1].str() if told else "brokers said nothing"
+                why = told[-1].str() if told else "no error from the brokers"
                 raise TopicSilent(
-                    f"partition {partition} of topic {self.topic!r} at {self.bootstrap_servers} gave nothing for "
-                    f"{self.patience_s:g} s, neither offset {following} nor an end behind it ({why}). The batch "
-                    "was not taken. Start ingest again when the brokers answer."
+                    f"partition {partition} of topic {self.topic!r} at {self.bootstrap_servers} returned nothing for "
+                    f"{self.patience_s:g} s, neither offset {following} nor a later end ({why}). The batch "
+                    "was not ingested. Restart ingest when the brokers respond."
                 )
 
     def _ended_by(self, error: KafkaError) -> PipelineError:
@@ -138,6 +138,6 @@ class Source:
 def unreadable(topic: str, bootstrap_servers: str, reason: str) -> TopicMissing:
     """Return the error. librdkafka's messages contain setting names, but no secrets."""
     return TopicMissing(
-        f"topic {topic!r} at {bootstrap_servers} cannot be read: {reason}. Look at --kafka, --kafka-config and the "
-        f"user's rights: Describe and Read on the topic, Read on the group {GROUP}."
+        f"topic {topic!r} at {bootstrap_servers} cannot be read: {reason}. Check --kafka, --kafka-config and the "
+        f"user's permissions: Describe and Read on the topic, Read on the group {GROUP}."
     )

@@ -19,7 +19,7 @@ from pidgate.pipeline.ingest.commits import Position
 from pidgate.pipeline.ingest.records import unreadable
 
 PATIENCE_S = 10.0
-_NEWLY_MADE = "the topic was deleted and made again, or is another one"
+_NEWLY_MADE = "the topic was recreated or is a different one"
 _MISSING = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
 _SILENT = (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE)
 _SILENCE = logging.getLogger(f"{__name__}.librdkafka")
@@ -85,14 +85,14 @@ class Topic:
         self._admin.poll(0)
         if problem.code() in _MISSING:
             raise TopicMissing(
-                f"there is no topic {self.name!r} at {self.bootstrap_servers}. Gateways make it while `events.enabled` "
-                "is true; another name is given by --topic."
+                f"there is no topic {self.name!r} at {self.bootstrap_servers}. Gateways create it if `events.enabled` "
+                "is true; --topic selects another name."
             )
         if problem.code() in _SILENT:
             raise TopicMissing(
-                f"nobody answers at {self.bootstrap_servers} within {self._patience_s:g} s "
-                f"({self._last_error or problem.str()}). Are these the brokers' addresses (--kafka), and does their "
-                "listener ask for security (--kafka-config)?"
+                f"no response from {self.bootstrap_servers} within {self._patience_s:g} s "
+                f"({self._last_error or problem.str()}). Check the brokers' addresses (--kafka) and their "
+                "listener's security settings (--kafka-config)."
             )
         raise unreadable(self.name, self.bootstrap_servers, f"{problem.name()}: {problem.str()}")
 
@@ -114,7 +114,7 @@ def lost_data(name: str, position: Position, topic_id: str, offsets: Offsets) ->
     elif gone := {p for p in position.next_offsets if position.next_offsets[p] < offsets.first.get(p, 0)}:
         problem = "; ".join(
             f"partition {p}: offsets {position.next_offsets[p]} to {offsets.first[p] - 1} "
-            f"({offsets.first[p] - position.next_offsets[p]} records) were removed before they were read"
+            f"({offsets.first[p] - position.next_offsets[p]} records) were deleted before they were read"
             for p in sorted(gone)
         )
     if problem is None:

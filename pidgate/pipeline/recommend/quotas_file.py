@@ -20,9 +20,7 @@ from pidgate.quota.entities import OTHER_USERS, is_unidentified, mechanism_of
 from pidgate.units import show_duration
 
 COMMENT_WIDTH = 100
-NOT_TOLD: Final = (
-    "byte rates, what a cold start means, help_url, runtime_changes, or how the cluster is reached"
-)
+NOT_TOLD: Final = "byte rates, the cold start setting, help_url, runtime_changes, or the cluster connection"
 """Settings that the operator must keep when using the file."""
 
 
@@ -120,7 +118,7 @@ def _user(user: str, now: Mapping[str, Any], change: NewRate | None) -> Iterator
     if change is not None:
         yield from _comment(change.reasons, "    ")
         if change.headroom is not None:
-            yield f"    # headroom: {change.headroom:.2g} times the least rate tried that refuses nobody healthy"
+            yield f"    # headroom: {change.headroom:.2g} times the lowest rate tried that refuses no healthy id"
         rate_milli, mode = change.rate * 1000, change.mode or mode
     keys = {
         "mode": mode,

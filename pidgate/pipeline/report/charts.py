@@ -58,8 +58,8 @@ def within_window(times: Times, user: UserRow, window_ms: int) -> tuple[Chart, s
     limit = advice.recommended_rate if advice and compares else None
     if limit is not None:
         caption += (
-            " The dashed line is the recommended rate; a user that was quiet may bring a burst of one more window's "
-            "worth at once."
+            " The dashed line is the recommended rate; a quiet user may bring a burst of one more "
+            "window's ids."
         )
     return line_with_limit(span, line, unit, limit), unit.capitalize(), caption
 
@@ -153,7 +153,7 @@ def candidates(tried: Sequence[Candidate], recommended: float | None) -> tuple[C
         (sum(one.rogue_admitted + one.rogue_refused for one in of) for of in by_rate.values()), default=0
     )
     if not came:
-        return _over_rates(rates, waited, recommended), "What other rates would have done", _REPLAYED
+        return _over_rates(rates, waited, recommended), "Outcomes of other rates", _REPLAYED
     longest_ms = [max(one.longest_wait_ms for one in by_rate[rate]) for rate in rates]
     line = _scatter(
         "rates tried",
@@ -171,10 +171,10 @@ def candidates(tried: Sequence[Candidate], recommended: float | None) -> tuple[C
     layout["yaxis"]["range"] = [-0.05 * came, 1.15 * came]
     layout["xaxis"] = {"title": {"text": "healthy ids that have to wait"}, "tickformat": ",", **_AXIS}
     caption = (
-        f"{_REPLAYED} A point for each rate: of {count(came)} harmful ids so many are held, and so many healthy ids "
-        "have to wait for that. A rate that separates them lies at the top left."
+        f"{_REPLAYED} A point per rate: how many of {count(came)} harmful ids it holds, and how many healthy ids "
+        "have to wait. A rate that separates them lies at the top left."
     )
-    return {"data": [line], "layout": layout}, "What holding it costs", caption
+    return {"data": [line], "layout": layout}, "Cost of holding it", caption
 
 
 _REPLAYED = "Replayed through the gateway's own quota code, over all days."

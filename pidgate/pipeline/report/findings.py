@@ -49,7 +49,7 @@ def summary(found: Found) -> str:
     """Return the headline sentence."""
     totals = found.totals
     if totals is None:
-        return "How many producer ids there were is not known yet: run pidgate pipeline rates."
+        return "The number of producer ids is unknown: run pidgate pipeline rates."
     text = (
         f"{counted(totals.users, 'user')} opened {counted(totals.new_ids, 'new producer id')} from "
         f"{moment(totals.first_ms)} to {moment(totals.last_ms)} ({duration(totals.last_ms - totals.first_ms)})."
@@ -60,7 +60,7 @@ def summary(found: Found) -> str:
     burnt = sum(user.burnt_ids for user in guilty)
     return (
         f"{text} {count(len(guilty))} of them burn{'s' if len(guilty) == 1 else ''} ids: "
-        f"{share(min(1.0, burnt / totals.new_ids))} of all new ids come by patterns that harm."
+        f"{share(min(1.0, burnt / totals.new_ids))} of all new ids come from harmful patterns."
     )
 
 
@@ -165,24 +165,23 @@ def _doubts(found: Found) -> Iterator[Finding]:
         yield Finding(
             Weight.WARN,
             headline=f"{counted(lost, 'event')} never arrived",
-            why=f"Gateways numbered them, the topic does not have them ({listed(list(found.lost or {}))}). "
+            why=f"Gateways numbered them, but they are missing from the topic ({listed(list(found.lost or {}))}). "
             "Counts in this report are lower bounds.",
-            action="Look at the gateways' own metrics for events dropped, and at the topic's retention.",
+            action="Check the gateways' metrics for dropped events, and the topic's retention.",
         )
     dead = sum((found.dead_letters or {}).values())
     if dead:
         yield Finding(
             Weight.WARN,
             headline=f"{counted(dead, 'event')} could not be read",
-            why=f"They lie in dead_letters with their reason: {listed(list(found.dead_letters or {}))}.",
+            why=f"They are in dead_letters with their reason: {listed(list(found.dead_letters or {}))}.",
         )
     if found.advice and found.advice.censored:
         yield Finding(
             Weight.WARN,
             headline=f"The history of {counted(found.advice.censored, 'user')} is cut short by enforcement",
-            why="While a quota was enforced, producers that were refused may have given up or never come: what they "
-            "would have opened is not in the history. So a rate of theirs may be raised, and no lower one is "
-            "recommended.",
+            why="While a quota was enforced, refused producers may have given up or never returned, so their ids are "
+            "missing from the history. Their rates may be raised, but no lower one is recommended.",
             action="Observe such a user for a week, then run recommend with --since.",
         )
     exhausted = found.blocks.exhausted if found.blocks else 0
@@ -191,8 +190,8 @@ def _doubts(found: Found) -> Iterator[Finding]:
             Weight.WARN,
             headline=f"{counted(exhausted, 'producer id')} used up all epochs",
             why="A producer raises its epoch after an error, and at each new session of a transactional id (KIP-360). "
-            "Epochs have 16 bits: at the end of them the producer gets a new id.",
-            action="Its user meets very many errors: look at its page and its broker's errors.",
+            "Epochs have 16 bits; after the last one the producer gets a new id.",
+            action="Its user gets very many errors: see its page and its broker's errors.",
         )
     weak = [
         pattern_words(one.pattern).name.lower()
@@ -203,7 +202,7 @@ def _doubts(found: Found) -> Iterator[Finding]:
         yield Finding(
             Weight.WARN,
             headline=f"The detector is below {share(_ACCURATE)} on {listed(weak)}",
-            why="So it was on users whose patterns are known. See the section on accuracy.",
+            why="Measured on users with known patterns. See the section on accuracy.",
         )
 
 
@@ -218,17 +217,17 @@ def _well(found: Found) -> Iterator[Finding]:
     if "offenders" not in found.has:
         yield Finding(
             Weight.WARN,
-            "Nobody was judged yet",
-            "Why users open ids is not known before: pidgate pipeline offenders.",
+            "No user was judged yet",
+            "Run pidgate pipeline offenders to find the causes.",
         )
         return
     others = [user for user in found.users if user.patterns and not user.harmful]
     healthy = len(others)
     if not _guilty(found):
-        yield Finding(Weight.GOOD, "Nobody burns producer ids", "No user shows a pattern that harms.")
+        yield Finding(Weight.GOOD, "No user burns producer ids", "No user shows a harmful pattern.")
     elif healthy:
         yield Finding(
             Weight.GOOD,
-            f"{counted(healthy, 'other user')} show{'s' if healthy == 1 else ''} no pattern that harms",
+            f"{counted(healthy, 'other user')} show{'s' if healthy == 1 else ''} no harmful pattern",
             f"{_by_pattern(others)}.",
         )

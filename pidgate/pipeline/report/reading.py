@@ -39,7 +39,7 @@ def found(tables: Tables, *, pages: int, made_ms: int) -> rows.Found:
     if not has:
         raise HistoryEmpty(
             f"no results under {tables.path('results')}. Run `pidgate pipeline rates`, `offenders` and `recommend` "
-            "with this --tables first; the report shows what they found."
+            "with this --tables first; the report shows their results."
         )
     some_users = f.expr("users > 0 or found > 0")
     with source.whole():

@@ -54,9 +54,9 @@ class Source:
             if not any(sign in str(error) for sign in _NOT_WHOLE):
                 raise
             raise TableUnreadable(
-                f"a table under {self.tables.path('results')} is half written, or was replaced while it was read. "
-                "If a job is running there, wait for its end; else run the job that was interrupted again. Then "
-                "make the report again."
+                f"a table under {self.tables.path('results')} is incomplete, or was replaced while it was read. "
+                "If a job is running there, wait for it; otherwise rerun the interrupted job. Then "
+                "rerun the report."
             ) from error
 
     def frame(self, name: str, *columns: str) -> DataFrame | None:

@@ -33,7 +33,7 @@ def _quota(text: str) -> Fraction | None:
         quota = Fraction(text)
     except (ValueError, ZeroDivisionError) as error:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is neither a number of producer ids an hour nor 'off'"
+            f"{text!r} is neither a number of producer ids per hour nor 'off'"
         ) from error
     if quota < 0:
         raise argparse.ArgumentTypeError("a quota cannot be below 0; 0 lets no new producer id in")

@@ -67,7 +67,7 @@ def play_through_gateway(plan: Plan, stage: Stage, directory: Path, direct_s: fl
 
 def _quota_text(plan: Plan) -> str:
     if plan.quota is None:
-        return "it observes and limits nobody (QUOTA=off)"
+        return "observe mode without limits (QUOTA=off)"
     return f"mallory may bring {float(plan.quota):g} new producer ids an hour"
 
 

@@ -39,9 +39,9 @@ class _JobFailed(Exception):
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m tools.sandbox.pipeline_demo",
-        description="A rogue among healthy producers is watched, found by the pipeline, and held by its quotas.",
+        description="A rogue is observed, detected by the pipeline, and held by its quotas.",
     )
-    parser.add_argument("--seconds", type=float, default=40.0, help="how long the producers send, each time")
+    parser.add_argument("--seconds", type=float, default=40.0, help="duration of each act")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--kafka", default=NEWEST, help="Kafka version")
     parser.add_argument("--memory", default="1g", help="heap of Spark")
@@ -56,7 +56,7 @@ def _play(plan: Plan, clock: Clocked, work: Path, report: Path) -> Evidence:
     with Cluster(plan.cluster()) as cluster:
         first = Act("observed", work / "observed")
         clock.say(
-            "[bold]First act: the gateway observes and refuses nobody. "
+            "[bold]First act: the gateway observes and refuses no ids. "
             "alice and bob send, mallory opens producers[/]"
         )
         observed = play_act(plan, first, cluster, {"mode": "observe"}, clock.say)
@@ -93,7 +93,7 @@ def _study(plan: Plan, cluster: Cluster, tables: Path) -> Sequence[Mapping[str, 
     # Its progress is shown to the user.
     code, printed = _pidgate(typed, tables.parent / "run.json", stderr=None)
     if code != 0:
-        raise _JobFailed(f"pidgate pipeline run ended with {code}; why, it says above.")
+        raise _JobFailed(f"pidgate pipeline run failed with exit code {code}; see its output above.")
     findings: Sequence[Mapping[str, Any]] = json.loads(printed)["findings"]
     return findings
 

@@ -73,7 +73,7 @@ def at_most(rate: float) -> int:
 def _rogue_went_free(observed: ActEvidence) -> Check:
     brought, refused = observed.mallory_ids_in_log, len(observed.mallory.refused)
     return Check(
-        "observed, mallory burns producer ids and nobody is refused",
+        "observed, mallory burns producer ids and no user is refused",
         brought >= 50 and refused == 0,
         f"{brought:,} ids of hers in the log, {refused:,} refused",
         f"{SEGMENTS}; {JOURNAL}",
@@ -90,7 +90,7 @@ def _report(evidence: Evidence) -> Iterator[Check]:
     )
     accused = {str(one["user"]) for one in evidence.findings if one["weight"] == "bad"}
     yield Check(
-        "it accuses nobody else", accused == {MALLORY}, ", ".join(sorted(accused)) or "nobody", REPORT
+        "it accuses no other user", accused == {MALLORY}, ", ".join(sorted(accused)) or "nobody", REPORT
     )
     rate = rate_of(evidence.quotas, MALLORY)
     yield Check(
@@ -118,7 +118,7 @@ def _told_why(enforced: ActEvidence) -> Check:
     refused = enforced.mallory.refused
     messages = {refusal.message for life in refused for refusal in life.refusals}
     return Check(
-        "she is refused, and told why",
+        "she is refused with a reason",
         bool(refused) and all(MALLORY in message and "producer id" in message for message in messages),
         f"{len(refused):,} ids refused; {next(iter(sorted(messages)), '-')[:70]}",
         JOURNAL,
@@ -147,7 +147,7 @@ def _healthy(when: str, act: ActEvidence) -> Iterator[Check]:
 
 def _gateway(when: str, act: ActEvidence) -> Check:
     return Check(
-        f"{when}, the gateway ended when asked, without trouble",
+        f"{when}, the gateway stopped on SIGTERM, without trouble",
         act.gateway_exit_code == 0 and not act.gateway_trouble,
         f"exit code {act.gateway_exit_code}; trouble logged: {', '.join(sorted(act.gateway_trouble)) or 'none'}",
         GATEWAY_PROCESS,
