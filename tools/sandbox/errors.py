@@ -1,8 +1,10 @@
 """Errors of the sandbox.
 
-SandboxError ├── JavaNotFound       no usable Java runtime on this machine ├── JarsNotResolved    the Kafka
-jars are not available ├── ClusterNotReady    a node died or did not respond in time └── ToolFailed         a
-Kafka command line tool failed
+SandboxError
+├── JavaNotFound       no usable Java runtime on this machine
+├── JarsNotResolved    the Kafka jars are not available
+├── ClusterNotReady    a node died or did not respond in time
+└── ToolFailed         a Kafka command line tool failed
 """
 
 
