@@ -238,7 +238,7 @@ def _adding_user_values(reader: Reader, start: int, values: UserValues) -> Steps
             kept = to
         reader.skip_tags()
         yield
-    parts.append(reader.since(kept))
+    parts.append(reader.copy_since(kept))
     tail = reader.pos
     _finish(reader)
     for user, ours in missing.items():
@@ -309,13 +309,13 @@ def _finish(reader: Reader) -> None:
 def _entry(reader: Reader) -> Entry:
     first = reader.pos
     entity, components = _entity(reader)
-    raw_entity = reader.since(first)
+    raw_entity = reader.copy_since(first)
     operations = []
     for _ in range(reader.count(1, nullable=True)):
         first = reader.pos
         key, value, remove = reader.nullable_string() or "", reader.f64(), reader.i8() != 0
         reader.skip_tags()
-        operations.append(Operation(key, value, remove, reader.since(first)))
+        operations.append(Operation(key, value, remove, reader.copy_since(first)))
     reader.skip_tags()
     return Entry(entity, components, raw_entity, operations)
 

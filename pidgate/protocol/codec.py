@@ -157,11 +157,11 @@ def _array(reader: Reader, read_element: Callable[[], Any], *, nullable: bool) -
 
 def _raw_bytes(reader: Reader) -> bytes | None:
     length = reader.length(wide=True)
-    return None if length < 0 else reader.take(length)
+    return None if length < 0 else reader.read_bytes(length)
 
 
 def _uuid(reader: Reader) -> UUID | None:
-    raw = reader.take(16)
+    raw = reader.read_bytes(16)
     return UUID(bytes=raw) if any(raw) else None
 
 

@@ -81,7 +81,7 @@ def new_token(buf: Buffer, start: int, end: int) -> NewToken:
         reader.skip_string()
     issued_ms, expires_ms, _ = reader.i64(), reader.i64(), reader.i64()
     token_id = reader.string()
-    hmac = bytes(reader.take(max(reader.length(wide=True), 0)))
+    hmac = bytes(reader.read_bytes(max(reader.length(wide=True), 0)))
     return NewToken(0, token_id, base64.b64encode(hmac).decode(), max(0, expires_ms - issued_ms))
 
 

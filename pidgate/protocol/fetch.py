@@ -78,7 +78,7 @@ class EndpointsWalker:
         """True when the whole frame has been fed."""
         return self._left == 0
 
-    def feed(self, chunk: memoryview, most_units: int = MAX_FRAME) -> list[bytes | memoryview]:
+    def feed_chunk(self, chunk: memoryview, most_units: int = MAX_FRAME) -> list[bytes | memoryview]:
         """Return the bytes to forward: the chunk itself before the tail, then the complete rewritten tail.
 
         Reads at most `most_units`; the remaining bytes of the chunk are counted in `unfed_bytes`. The chunk

@@ -152,12 +152,12 @@ class Reader:
         self.pos = at + length
         return at
 
-    def take(self, length: int) -> bytes:
+    def read_bytes(self, length: int) -> bytes:
         """Return a copy of the next `length` bytes."""
         at = self.skip(length)
         return bytes(self.buf[at : self.pos])
 
-    def since(self, start: int) -> bytes:
+    def copy_since(self, start: int) -> bytes:
         """Return a copy of the bytes from `start` to the current position."""
         return bytes(self.buf[start : self.pos])
 
@@ -220,7 +220,7 @@ class Reader:
         length = self.length()
         if length > LONGEST_STRING_BYTES:
             raise MalformedFrame(f"a string of {length} bytes")
-        return None if length < 0 else self.take(length)
+        return None if length < 0 else self.read_bytes(length)
 
     def nullable_string(self) -> str | None:
         """Read a nullable string; invalid UTF-8 is replaced as in Java."""

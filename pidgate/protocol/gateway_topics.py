@@ -74,7 +74,7 @@ class GatewayTopicSet:
         self.produced.add(b"\x00" + topic_id)
         self.needles = (*self.names, *self._ids)
 
-    def is_held(self, buf: bytes | bytearray, start: int, end: int, *, flexible: bool) -> bool:
+    def is_named_in(self, buf: bytes | bytearray, start: int, end: int, *, flexible: bool) -> bool:
         """Return whether buf[start:end] contains a string equal to a name, or an id.
 
         The preceding length must match, in any encoding that a broker accepts in this version. The match may
@@ -157,7 +157,7 @@ class MetadataCut(NamedTuple):
 def cut_metadata_request(buf: Buffer, head: RequestHead, topics: GatewayTopicSet) -> MetadataCut | None:
     """Cut `topics` from the Metadata request in `buf`; None if it contains none of them.
 
-    The cost grows with the number of topics: call `is_held` first. Raises MalformedFrame.
+    The cost grows with the number of topics: call `is_named_in` first. Raises MalformedFrame.
     """
     version = head.api_version
     request = Reader(buf, head.body, head.end, flexible=is_flexible(METADATA, version))
@@ -167,7 +167,7 @@ def cut_metadata_request(buf: Buffer, head: RequestHead, topics: GatewayTopicSet
     refusals: list[bytes] = []
     for _ in range(count):
         at = request.pos
-        topic_id = request.take(16) if version >= FIRST_WITH_TOPIC_IDS else b""
+        topic_id = request.read_bytes(16) if version >= FIRST_WITH_TOPIC_IDS else b""
         name_at = request.pos
         name = request.raw_string()
         name_field = bytes(buf[name_at : request.pos])
@@ -325,7 +325,7 @@ def _without_assignment(buf: bytes | bytearray, start: int, end: int, topics: Ga
     gone: list[tuple[int, int]] = []
     for _ in range(count):
         at = answer.pos
-        topic_id = answer.take(16)
+        topic_id = answer.read_bytes(16)
         answer.skip(4 * answer.count(4))
         answer.skip_tags()
         if topic_id in topics.ids:

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from pidgate.protocol.errors import ErrorCode, FrameTooLarge, UnsupportedVersion
 from pidgate.protocol.frames import Buffer, Reader, array_count, encode_string, framed
 from pidgate.protocol.headers import RequestHead, is_flexible, response_header_version
-from pidgate.protocol.versions import SPOKEN, cap, speaks
+from pidgate.protocol.versions import SPOKEN, cap_range, speaks
 from pidgate.protocol.work import MOST_API_RANGES
 
 METADATA: Final = 3
@@ -92,7 +92,7 @@ def answer_reader(buf: Buffer, start: int, end: int, api_key: int, api_version: 
 
 def _bytes(reader: Reader) -> bytes:
     """Read a bytes field; null reads as empty."""
-    return reader.take(max(reader.length(wide=True), 0))
+    return reader.read_bytes(max(reader.length(wide=True), 0))
 
 
 # ApiVersions
@@ -125,7 +125,7 @@ def _cut(body: bytes, request_version: int) -> bytes:
         at = reader.skip(_RANGE.size)
         api_key, min_version, max_version = _RANGE.unpack_from(body, at)
         reader.skip_tags()
-        offered = cap(api_key, min_version, max_version)
+        offered = cap_range(api_key, min_version, max_version)
         if offered is not None:
             kept.append(_RANGE.pack(api_key, *offered) + body[at + _RANGE.size : reader.pos])
     tail = reader.pos

@@ -97,7 +97,7 @@ def topic_ids(buf: Buffer, start: int, end: int, version: int) -> Iterator[tuple
     for _ in range(answer.count(26)):
         answer.skip(2)
         name = answer.nullable_string()
-        topic_id = answer.take(16)
+        topic_id = answer.read_bytes(16)
         answer.skip(1)
         partitions = answer.count(18)
         answer.pos = _skip_partitions(buf, answer.pos, end, partitions)

@@ -171,7 +171,7 @@ def read_errors(answer: Reader, version: int) -> Generator[None, None, list[Part
     found: list[PartitionError] = []
     for _ in range(answer.count(3)):
         by_id = version >= FIRST_TOPIC_ID
-        topic = b"\x00" + answer.take(_TOPIC_ID_BYTES) if by_id else answer.raw_string() or b""
+        topic = b"\x00" + answer.read_bytes(_TOPIC_ID_BYTES) if by_id else answer.raw_string() or b""
         for _ in range(answer.count(6 + after_error_bytes)):
             partition, error_code = answer.i32(), answer.i16()
             if error_code:
@@ -266,7 +266,7 @@ def _partition_indexes(request: Reader, partitions: int) -> list[bytes]:
 def _topic_key(request: Reader, version: int) -> bytes:
     """Return a topic's id, or its name with the length. The response repeats these bytes."""
     if version >= FIRST_TOPIC_ID:
-        return request.take(16)
+        return request.read_bytes(16)
     at = request.pos
     if request.raw_string() is None:
         raise MalformedFrame("a topic without a name")

@@ -226,7 +226,7 @@ def sasl_authenticate_answer(buf: bytes) -> SaslAuthenticateAnswer:
     answer = Reader(buf, 0, len(buf))
     answer.skip(_CORRELATION_ID_BYTES)
     error_code, reason = answer.i16(), answer.nullable_string()
-    token = bytes(answer.take(max(answer.length(wide=True), 0)))
+    token = bytes(answer.read_bytes(max(answer.length(wide=True), 0)))
     return SaslAuthenticateAnswer(error_code, reason, token, answer.i64())
 
 

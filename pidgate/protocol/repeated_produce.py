@@ -51,7 +51,7 @@ LONGEST_KEPT: Final = 512
 BEGINNING_BYTES: Final = (
     _AFTER_CORRELATION_ID + LONGEST_KEPT + 1 + _MOST_TOPIC_BYTES + _MOST_BEFORE_RECORDS_BYTES
 )
-"""Bytes of a request with one batch that `begins` inspects."""
+"""Bytes of a request with one batch that `recognise_beginning` inspects."""
 
 MOST_BATCHES: Final = 100
 """Most batches of a recognised request. Larger requests are walked, a small part of their total cost."""
@@ -115,7 +115,7 @@ class RepeatedProduce:
         self.record_count = 0
         """Sum over all batches, as claimed by their headers."""
 
-    def recognises(  # noqa: C901 - flat for the same reason as produce.walk
+    def recognise_request(  # noqa: C901 - flat for the same reason as produce.walk
         self, frame: bytes | bytearray, start: int, end: int
     ) -> bool:
         """Return whether frame[start:end] repeats the stored beginning with a single producer id.
@@ -173,7 +173,7 @@ class RepeatedProduce:
         self._forget_beyond(topics)
         return True
 
-    def begins(self, beginning: bytes, request_bytes: int) -> bool:
+    def recognise_beginning(self, beginning: bytes, request_bytes: int) -> bool:
         """Return whether a request of this length with this beginning repeats the stored one with one batch.
 
         If so, the public fields describe this request. Not inspected: the records and three tag bytes after
@@ -298,11 +298,11 @@ class RepeatedProduce:
         if 0 < len(batches) <= MOST_BATCHES:
             # Not after every miss: a producer that alternates between topics would pay for it without a gain.
             if self._misses % MISSES_PER_KEPT == 0:
-                self._keep(buf, head, transactional)
+                self._store_beginning(buf, head, transactional)
             self._misses += 1
         return acks, transactional, batches
 
-    def _keep(self, buf: bytes | bytearray, head: RequestHead, transactional: bool) -> None:
+    def _store_beginning(self, buf: bytes | bytearray, head: RequestHead, transactional: bool) -> None:
         """Store the beginning of a walked request."""
         start, version = head.start, head.api_version
         if version < FIRST_FLEXIBLE:

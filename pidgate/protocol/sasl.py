@@ -88,12 +88,12 @@ class SaslExchange:
         """Whether a login has started and none has succeeded yet."""
         return bool(self._mechanism) and self.identity is None
 
-    def handshake(self, mechanism: str) -> None:
+    def begin_exchange(self, mechanism: str) -> None:
         """Start an exchange with this mechanism (SaslHandshake request)."""
         self._exchange += 1
         self._mechanism = mechanism[:LONGEST_MECHANISM]
 
-    def client_token(self, token: bytes) -> None:
+    def record_client_token(self, token: bytes) -> None:
         """Record a token of the client (SaslAuthenticate request).
 
         Raises MalformedFrame if the previous token has no response yet, or if this one is too long for its
@@ -104,7 +104,7 @@ class SaslExchange:
         read = _read(self._mechanism, token, self.principal_claim)
         self._unanswered = _Step(self._exchange, self._mechanism, *read)
 
-    def broker_answer(self, error_code: int, token: bytes) -> Identity | None:
+    def record_broker_answer(self, error_code: int, token: bytes) -> Identity | None:
         """Record the broker's response to the pending token (SaslAuthenticate response).
 
         Returns the identity if it completes the exchange, otherwise None.

@@ -115,7 +115,7 @@ def _is_topic_resource(node: Any, names: frozenset[str]) -> bool:
     return False
 
 
-def refused(head: RequestHead, message: Any) -> bytes | None:
+def refuse_request(head: RequestHead, message: Any) -> bytes | None:
     """Return the framed response to the decoded request `message`; None if no response can carry the error."""
     cls = codec.message_class(head.api_key, "response")
     asked = None if head.api_key in _ERROR_AT_TOP else message
@@ -154,7 +154,7 @@ def _repeat(cls: Any, version: int, asked: Any) -> tuple[Any, int]:
 
 def _elements(name: str, asked: Any) -> Any:
     for candidate in _REPEATED.get(name, ()):
-        if _has(asked, candidate):
+        if _has_field(asked, candidate):
             found = getattr(asked, candidate)
             if found:
                 return found
@@ -168,7 +168,7 @@ def _value(field: Any, version: int, asked: Any) -> Any:
     ):
         return asked
     for name in same:
-        if _has(asked, name):
+        if _has_field(asked, name):
             return getattr(asked, name)
     if field.is_array():
         return []
@@ -181,7 +181,7 @@ def _value(field: Any, version: int, asked: Any) -> Any:
     return field.default
 
 
-def _has(asked: Any, name: str) -> bool:
+def _has_field(asked: Any, name: str) -> bool:
     """Return whether the request struct has this field in its version."""
     struct = getattr(asked, "_struct", None)
     return struct is not None and name in struct.fields and struct.fields[name].for_version_q(asked.version)

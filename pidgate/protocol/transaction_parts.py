@@ -91,11 +91,13 @@ def part_refused(buf: Buffer, head: RequestHead) -> bytes:
             reader.skip(16)
         else:
             reader.skip_string()
-        answer += reader.since(at)  # same encoding in the response: both became flexible in the same version
+        answer += reader.copy_since(
+            at
+        )  # same encoding in the response: both became flexible in the same version
         partitions = reader.count(4)
         answer += array_count(partitions, flexible=reader.flexible)
         for _ in range(partitions):
-            answer += reader.take(4) + _REFUSED + no_tags
+            answer += reader.read_bytes(4) + _REFUSED + no_tags
             if api_key == TXN_OFFSET_COMMIT:
                 reader.skip(12 if version >= _FIRST_WITH_LEADER_EPOCHS else 8)
                 reader.skip_string()  # metadata

@@ -173,7 +173,7 @@ NOT_OFFERED: Final[dict[int, str]] = {
 """api_key of every known API that is not offered -> reason. Brokers use these without the gateway."""
 
 
-def cap(api_key: int, min_version: int, max_version: int) -> tuple[int, int] | None:
+def cap_range(api_key: int, min_version: int, max_version: int) -> tuple[int, int] | None:
     """Limit a broker's version range to the offered range; None if nothing is left.
 
     An API without versions is omitted from the ApiVersions response. OFFERED_FROM is the only range wider

@@ -4,7 +4,7 @@ A callback of the event loop uses at most 10 ms of CPU, because every other conn
 count the steps of the most expensive accepted frames (tests/support/steps.py). Three rules keep the bound:
 
 * The number of elements in a request is limited (below) and checked before anything is allocated. The limits
-  are above Kafka's own clients within their max.request.size of 1 MiB.
+  are above what Kafka's own clients send within their max.request.size of 1 MiB.
 * A response may be as long as the cluster is large. If every element is inspected, or all bytes are hashed or
   searched, the work is a Walk, which runs for STEPS_PER_TURN and then yields.
 * At most MOST_FRAMES_PER_TURN frames of one read or one mute are handled per turn; fewer if they contain new

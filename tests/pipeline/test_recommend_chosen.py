@@ -121,7 +121,9 @@ def test_where_refusals_kept_arrivals_away_no_first_and_no_lower_rate_is_recomme
     choice = choose(refused, ASKED)
     if wanted.action is Action.SET:
         assert (choice.action, choice.rate, choice.lacks) == (Action.NONE, None, "arrivals")
-        assert reasons(refused, choice, ASKED)[0].startswith("7 refusals of healthy ids kept an unknown number")
+        assert reasons(refused, choice, ASKED)[0].startswith(
+            "7 refusals of healthy ids kept an unknown number"
+        )
     else:
         assert choice == wanted
 

@@ -41,7 +41,7 @@ class OwnNames:
     def __init__(self, bind_host: str, hosts: Iterable[str] = ()) -> None:
         self._names = {name.lower() for name in ("localhost", bind_host, socket.gethostname(), *hosts)}
 
-    def has(self, host: str) -> bool:
+    def includes_host(self, host: str) -> bool:
         """Return whether a Host header is an IP address or an accepted name."""
         name = host if host.endswith("]") else host.rsplit(":", 1)[0]
         name = name.strip("[]").rstrip(".").lower()
@@ -68,13 +68,13 @@ class Access:
     def is_writable(self) -> bool:
         return self._admin.writable
 
-    def reading(self, headers: Mapping[str, str]) -> Refusal | None:
+    def check_read(self, headers: Mapping[str, str]) -> Refusal | None:
         """Check a read request; None if it is allowed. `headers` ignore case."""
         return self._across_sites(headers) or self._without_token(headers)
 
-    def writing(self, headers: Mapping[str, str]) -> Refusal | None:
+    def check_write(self, headers: Mapping[str, str]) -> Refusal | None:
         """Check a request that changes quotas; None if it is allowed."""
-        refusal = self.reading(headers)
+        refusal = self.check_read(headers)
         if refusal is not None:
             return refusal
         if not self._admin.writable:
@@ -95,11 +95,11 @@ class Access:
         host, origin = headers.get("Host", ""), headers.get("Origin")
         if origin is not None and origin.lower() not in (f"http://{host}".lower(), f"https://{host}".lower()):
             return Refusal(HTTPStatus.FORBIDDEN, f"cross-site requests from {origin[:100]} are refused")
-        return None if self._token_file is not None else self.misnamed(host)
+        return None if self._token_file is not None else self.check_host(host)
 
-    def misnamed(self, host: str) -> Refusal | None:
+    def check_host(self, host: str) -> Refusal | None:
         """Check the Host header. Without a token this is the only protection against pages of other sites."""
-        if self.names.has(host):
+        if self.names.includes_host(host):
             return None
         return Refusal(
             HTTPStatus.FORBIDDEN,

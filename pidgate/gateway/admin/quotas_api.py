@@ -68,7 +68,7 @@ class QuotasApi:
         self.access = Access(settings.admin)
 
     def add_to(self, app: web.Application) -> None:
-        reading, writing = self.access.reading, self.access.writing
+        reading, writing = self.access.check_read, self.access.check_write
         app.router.add_get("/v1/quotas", _guarded(reading, self.quotas))
         app.router.add_get("/v1/explain", _guarded(reading, self.explain))
         app.router.add_post("/v1/quotas/changes", _guarded(writing, self.change))

@@ -50,7 +50,7 @@ class GatewayView(Protocol):
     @property
     def registry(self) -> CollectorRegistry: ...
 
-    async def look(self) -> None:
+    async def refresh_metrics(self) -> None:
         """Refresh the user and bucket metrics in `registry`, yielding to traffic."""
 
 
@@ -100,7 +100,7 @@ async def start(
 
     @web.middleware
     async def own_names_only(request: web.Request, handler: Handler) -> web.StreamResponse:
-        refusal = access.misnamed(request.headers.get("Host", "")) if request.path in NAMED else None
+        refusal = access.check_host(request.headers.get("Host", "")) if request.path in NAMED else None
         return await handler(request) if refusal is None else _text(f"{refusal.reason}\n", refusal.status)
 
     app = web.Application(middlewares=[own_names_only])
@@ -161,7 +161,7 @@ class Handlers:
         families = []
         # One scrape at a time, so that each refresh is shown once.
         async with self._scraping:
-            await self._gateway.look()
+            await self._gateway.refresh_metrics()
             for family in self._gateway.registry.collect():
                 families.append(family)
                 # 1,000 users make 70 ms of metric families, so traffic is served between two of them.

@@ -25,7 +25,7 @@ class Authentication:
         self.on_learnt: Callable[[Sequence[str]], None] = _nobody_to_notify
         """Called with the broker's mechanisms; empty if no login is required."""
 
-    def learn(self, error_code: int, mechanisms: Sequence[str]) -> None:
+    def learn_requirement(self, error_code: int, mechanisms: Sequence[str]) -> None:
         """Update from a broker's response to SaslHandshake."""
         self.required = error_code != ErrorCode.ILLEGAL_SASL_STATE
         self.on_learnt(mechanisms if self.required else ())

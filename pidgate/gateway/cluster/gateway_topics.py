@@ -18,7 +18,7 @@ from pidgate.protocol.gateway_topics import (
 )
 from pidgate.protocol.headers import RequestHead, is_flexible
 from pidgate.protocol.metadata import METADATA
-from pidgate.protocol.topic_refusals import GUARDED, names_gateway_topic, refused
+from pidgate.protocol.topic_refusals import GUARDED, names_gateway_topic, refuse_request
 from pidgate.protocol.work import MOST_SEARCHED_BYTES, Steps
 
 Buffer = bytes | bytearray | memoryview
@@ -51,7 +51,7 @@ class GatewayTopics:
     def __init__(self, names: Iterable[str] = ()) -> None:
         self._topics = GatewayTopicSet(names)
         self.guarded: frozenset[int] = GUARDED if self._topics else frozenset()
-        """API keys of requests to be checked by `look`."""
+        """API keys of requests to be checked by `check_request`."""
         self.produced: set[bytes] = self._topics.produced
         """Topics refused in Produce requests. The set grows; callers keep a reference to it."""
 
@@ -70,7 +70,7 @@ class GatewayTopics:
             self._topics.learn_id(topic_id)
 
     def may_name(self, buf: bytes | bytearray, start: int, end: int) -> bool:
-        """Return whether `look` must check a request of a `guarded` API.
+        """Return whether `check_request` must check a request of a `guarded` API.
 
         Searches for each name and id, nearly always without a match. True without a search above
         MOST_SEARCHED_BYTES.
@@ -82,7 +82,7 @@ class GatewayTopics:
                 return True
         return False
 
-    def look(self, buf: bytes | bytearray, head: RequestHead) -> Refused | None:
+    def check_request(self, buf: bytes | bytearray, head: RequestHead) -> Refused | None:
         """Check a request of a `guarded` API; None if it contains no gateway topic.
 
         Above LOOKED_INTO_BYTES the request is not decoded, and a string equal to a topic's name or id closes
@@ -93,7 +93,7 @@ class GatewayTopics:
         request_bytes = head.end - head.start
         if request_bytes > MOST_SEARCHED_BYTES:
             return Refused()
-        if not topics.is_held(buf, head.body, head.end, flexible=is_flexible(api_key, api_version)):
+        if not topics.is_named_in(buf, head.body, head.end, flexible=is_flexible(api_key, api_version)):
             return None
         if request_bytes > LOOKED_INTO_BYTES:
             return Refused()
@@ -107,7 +107,7 @@ class GatewayTopics:
             message = names_gateway_topic(buf, head, topics)
         except FrameTooLarge:
             return Refused()
-        return None if message is None else Refused(answer=refused(head, message))
+        return None if message is None else Refused(answer=refuse_request(head, message))
 
     def filtering(self, api_key: int, api_version: int, buf: Buffer, start: int, end: int) -> Steps:
         """Return the framed response buf[start:end] without gateway topics, in steps; None if unchanged."""

@@ -48,7 +48,7 @@ class Nodes:
         self.on_address: Callable[[int], None] = lambda _node_id: None
         """Called when a node is new or has moved."""
 
-    def learn(self, node_id: int, host: str, port: int) -> None:
+    def learn_node(self, node_id: int, host: str, port: int) -> None:
         """Record from a broker's response that `node_id` is at host:port."""
         known = self._addresses.get(node_id)
         if known == (host, port):
@@ -58,7 +58,7 @@ class Nodes:
             self.on_new_node(node_id)
         self.on_address(node_id)
 
-    def forget(self, node_id: int, address: Address) -> None:
+    def forget_address(self, node_id: int, address: Address) -> None:
         """Drop an address that does not respond; bootstrap servers replace it until the node is learnt again.
 
         Otherwise a client that knows only this broker would be stuck: the Metadata response with the new
@@ -67,16 +67,16 @@ class Nodes:
         if self._addresses.get(node_id) == address:
             del self._addresses[node_id]
 
-    def knows(self, node_id: int | None) -> bool:
+    def knows_node(self, node_id: int | None) -> bool:
         """Return whether the node's address is known; False for None."""
         return node_id in self._addresses
 
     @property
-    def known(self) -> dict[int, Address]:
+    def known_addresses(self) -> dict[int, Address]:
         """Return a copy of node id -> real address."""
         return dict(self._addresses)
 
-    def candidates(self, node_id: int | None) -> list[Address]:
+    def candidate_addresses(self, node_id: int | None) -> list[Address]:
         """Return the addresses to try for this node's port, best first; None is the bootstrap port.
 
         Learnt brokers come last, for the case that all bootstrap servers have moved.
@@ -118,7 +118,7 @@ class NodePorts:
             return None
         return int(number)
 
-    def advertised(self, node_id: int) -> Address:
+    def advertised_address(self, node_id: int) -> Address:
         """Return the address that this listener advertises for the node.
 
         A node without a port of its own is advertised at the bootstrap port, never at its real address. This

@@ -40,13 +40,13 @@ class OwnQuestions:
         self._tls = tls
         self._sends_proxy_header = sends_proxy_header
 
-    async def ask(self, question: Callable[[], Generator[Build, bytes, T]]) -> T:
+    async def ask_broker(self, question: Callable[[], Generator[Build, bytes, T]]) -> T:
         """Run the exchange made by `question` and return its result.
 
         Raises NotAnswered, CredentialsUnreadable.
         """
         problem: Exception = NotAnswered("no broker is known")
-        for host, port in self._nodes.candidates(None):
+        for host, port in self._nodes.candidate_addresses(None):
             try:
                 async with asyncio.timeout(self._timeout_s):
                     return await self._asked_of(host, port, question())

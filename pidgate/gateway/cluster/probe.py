@@ -56,7 +56,7 @@ class Probe:
     async def run(self) -> None:
         """Return after the first response of a bootstrap server."""
         while not self.reached.is_set():
-            for address in self._nodes.candidates(None):
+            for address in self._nodes.candidate_addresses(None):
                 if await self._ask(address):
                     self.reached.set()
                     return
@@ -68,7 +68,7 @@ class Probe:
         wait_s = GATEWAY_TOPICS_RETRY_S
         while self._gateway_topics.names and not self._gateway_topics.ids_known:
             await asyncio.sleep(wait_s)
-            host, port = self._nodes.candidates(None)[0]
+            host, port = self._nodes.candidate_addresses(None)[0]
             with suppress(*NO_BROKER):
                 async with (
                     asyncio.timeout(self._timeout_s),
@@ -89,17 +89,17 @@ class Probe:
         try:
             async with asyncio.timeout(self._timeout_s), self._connection_to(host, port) as (reader, writer):
                 found = await _handshake(reader, writer)
-                self._authentication.learn(found.error_code, found.mechanisms)
+                self._authentication.learn_requirement(found.error_code, found.mechanisms)
                 if not self._authentication.required:
                     await self._learn_from(reader, writer)
         except NO_BROKER as error:
             is_of_tls = isinstance(error, ssl.SSLError | ConnectionResetError) and self._tls is not None
             reason = of_broker(error, host) if is_of_tls else str(error)
             return self._not_reached(address, reason or type(error).__name__)
-        if not self._authentication.required and not self._nodes.known:
+        if not self._authentication.required and not self._nodes.known_addresses:
             # Clients from before a restart reconnect to node ports, some to nothing else.
             return self._not_reached(address, "names no brokers")
-        log.info(Event.CLUSTER_REACHED, server=f"{host}:{port}", node_ids=sorted(self._nodes.known))
+        log.info(Event.CLUSTER_REACHED, server=f"{host}:{port}", node_ids=sorted(self._nodes.known_addresses))
         return True
 
     def _not_reached(self, address: Address, reason: str) -> bool:
@@ -124,7 +124,7 @@ class Probe:
                 self._gateway_topics.learn_id(topic_id)
 
     def _learn(self, node_id: int, host: str, port: int) -> Address:
-        self._nodes.learn(node_id, host, port)
+        self._nodes.learn_node(node_id, host, port)
         return host, port
 
 
@@ -148,7 +148,7 @@ async def mechanisms_of(
                     opening = connection_to(host, port, context, sends_proxy_header=sends_proxy_header)
                     async with opening as (reader, writer):
                         answer = await _handshake(reader, writer)
-                    authentication.learn(answer.error_code, answer.mechanisms)
+                    authentication.learn_requirement(answer.error_code, answer.mechanisms)
                     return found
     return None
 

@@ -47,7 +47,7 @@ class TokenLookup:
         self._asked_ms = self._now_ms() - ASKED_EVERY_MS
         self._log_limit = LogLimit()
 
-    def find(self, token_id: str, done: Callable[[], None]) -> bool:
+    def find_owner(self, token_id: str, done: Callable[[], None]) -> bool:
         """Call `done` after brokers were asked for the token's owner, with or without success.
 
         Returns False, without a request, if the token was missing a moment ago.
@@ -117,7 +117,7 @@ class TokenLookup:
         await asyncio.sleep(max(0, self._asked_ms + ASKED_EVERY_MS - self._now_ms()) / 1000)
         self._asked_ms = self._now_ms()
         try:
-            frame = await self._brokers.ask(_described)
+            frame = await self._brokers.ask_broker(_described)
             tokens = await _read(frame)
         except (NotAnswered, CredentialsUnreadable, KafkaProtocolError) as error:
             return str(error)
@@ -125,9 +125,9 @@ class TokenLookup:
         for at in range(0, len(tokens), _TOKENS_PER_TURN):
             some = tokens[at : at + _TOKENS_PER_TURN]
             asked_for += (token for token in some if bounded(token[0]) in waiting)
-            self._owners.fill(some)
+            self._owners.add_unused_tokens(some)
             await asyncio.sleep(0)
-        self._owners.learn(asked_for)
+        self._owners.learn_tokens(asked_for)
         return ""
 
 

@@ -30,18 +30,18 @@ class TokenOwners:
         self._owners: dict[str, User] = {}
         self.on_learnt: Callable[[Sequence[TokenOwner]], None] = _nobody_to_notify
 
-    def learn(self, tokens: Iterable[TokenOwner]) -> None:
+    def learn_tokens(self, tokens: Iterable[TokenOwner]) -> None:
         """Store owners from a broker's response."""
-        learnt = self.take(tokens)
+        learnt = self.take_shared(tokens)
         if learnt:
             self.on_learnt(learnt)
 
-    def fill(self, tokens: Sequence[TokenOwner]) -> None:
+    def add_unused_tokens(self, tokens: Sequence[TokenOwner]) -> None:
         """Store owners that no connection needs yet, as far as there is room without evicting others."""
         unknown = (token for token in tokens if bounded(token[0]) not in self._owners)
-        self.learn(islice(unknown, max(0, self._most - len(self._owners))))
+        self.learn_tokens(islice(unknown, max(0, self._most - len(self._owners))))
 
-    def take(self, tokens: Iterable[TokenOwner]) -> list[TokenOwner]:
+    def take_shared(self, tokens: Iterable[TokenOwner]) -> list[TokenOwner]:
         """Store owners learnt by another process; return the new ones."""
         learnt = []
         for token_id, owner in tokens:
@@ -60,7 +60,7 @@ class TokenOwners:
             self._owners[token_id] = owner
         return owner
 
-    def known(self) -> list[TokenOwner]:
+    def known_tokens(self) -> list[TokenOwner]:
         """Return all tokens, least recently used first."""
         return list(self._owners.items())
 

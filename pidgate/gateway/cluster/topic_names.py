@@ -42,7 +42,7 @@ class TopicNames:
         self._waiting_bytes = 0
         self._seen = SeenAnswers()
 
-    def offer(self, answer: Answer, version: int, hashed: int) -> None:
+    def queue_answer(self, answer: Answer, version: int, hashed: int) -> None:
         """Queue a Metadata response with its hash_of if it may contain new pairs."""
         if version < metadata.FIRST_WITH_TOPIC_IDS or not self._has_room(len(answer)):
             return

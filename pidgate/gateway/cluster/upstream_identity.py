@@ -77,7 +77,7 @@ class UpstreamIdentity(ABC):
         """
 
     @abstractmethod
-    def refused(self, user: User, login: UpstreamLogin) -> None:
+    def record_refusal(self, user: User, login: UpstreamLogin) -> None:
         """Record that brokers reject this login."""
 
 
@@ -94,7 +94,7 @@ class OwnIdentity(UpstreamIdentity):
         """Return the configured login. Raises CredentialsUnreadable."""
         return UpstreamLogin(self._sasl.username, self._sasl.mechanism, password_in(self._sasl.password_file))
 
-    def refused(self, user: User, login: UpstreamLogin) -> None:
+    def record_refusal(self, user: User, login: UpstreamLogin) -> None:
         """Do nothing: the password is read again for each login."""
 
 
@@ -143,7 +143,7 @@ class TokenIdentity(UpstreamIdentity):
                 return kept.login
         task = self._asked.get(user)
         if task is None:
-            task = self._asked[user] = asyncio.get_running_loop().create_task(self._take(user))
+            task = self._asked[user] = asyncio.get_running_loop().create_task(self._request_token(user))
             task.add_done_callback(partial(self._asked_for, user))
         try:
             return await asyncio.shield(task)
@@ -158,15 +158,15 @@ class TokenIdentity(UpstreamIdentity):
         if not task.cancelled():
             task.exception()  # the waiting connections have the error or are gone
 
-    def refused(self, user: User, login: UpstreamLogin) -> None:
+    def record_refusal(self, user: User, login: UpstreamLogin) -> None:
         kept = self._tokens.get(user)
         if kept is not None and kept.login is login:
             del self._tokens[user]
 
-    async def _take(self, user: User) -> UpstreamLogin:
+    async def _request_token(self, user: User) -> UpstreamLogin:
         """Request a token for a user. Raises NoIdentity."""
         try:
-            token = await self._brokers.ask(partial(_created, user))
+            token = await self._brokers.ask_broker(partial(_created, user))
         except NotAnswered as error:
             raise NoIdentity(f"no broker gave a token for {user}: {error}") from error
         if token.error_code:

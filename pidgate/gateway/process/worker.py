@@ -113,7 +113,7 @@ class Worker:
         self._connections.begin_anew()
         self._count_connections()
         self._link.watched(self._traffic.watched_ids())
-        self._link.token_owners(self._token_owners.known())
+        self._link.token_owners(self._token_owners.known_tokens())
         self._reported_ms, self._unreported = 0, []
         self._traffic.byte_quota.report_all()
         self._report()
@@ -136,7 +136,7 @@ class Worker:
         self._traffic.connections_elsewhere(counts)
 
     def token_owners_elsewhere(self, tokens: Sequence[TokenOwner]) -> None:
-        self._token_owners.take(tokens)
+        self._token_owners.take_shared(tokens)
 
     def topic_id_learnt(self, topic_id: bytes) -> None:
         self._traffic.learn_topic_id(topic_id)

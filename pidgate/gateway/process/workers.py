@@ -162,7 +162,7 @@ class Workers:
             session.send(Kind.TOPIC_ID, topic_id)
         self._send_quotas(session)
         session.send(Kind.CONNECTIONS_ELSEWHERE, self._connections.joined(session.process))
-        session.send(Kind.TOKEN_OWNERS, self._token_owners.known())
+        session.send(Kind.TOKEN_OWNERS, self._token_owners.known_tokens())
         # It may be a successor, or the others were faster: what was refused before it came holds for it, too.
         for user, producer_id in self._refusals.to_watch(self._clock_ms())[-MOST_REFUSED_KEPT:]:
             session.send(Kind.REFUSED, (user, producer_id))
@@ -195,7 +195,7 @@ class Workers:
         elif message.kind is Kind.CONNECTIONS:
             self._send_connections(self._connections.take(session.process, body))
         elif message.kind is Kind.TOKEN_OWNERS:
-            if learnt := self._token_owners.take(body):
+            if learnt := self._token_owners.take_shared(body):
                 self._send_to_all(Kind.TOKEN_OWNERS, learnt, but=session)
         elif message.kind is Kind.BYE:
             session.leave()

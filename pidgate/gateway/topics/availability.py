@@ -58,7 +58,7 @@ class Cause(NamedTuple):
     remedy: str
 
 
-def explained(error: BaseException, doing: Doing, topic: str) -> Cause:
+def explain_error(error: BaseException, doing: Doing, topic: str) -> Cause:
     """Return the cause of an aiokafka error, using its last log message if the error has no details."""
     text = _text(error)
     name = type(error).__name__
@@ -113,7 +113,7 @@ class Availability:
         """The cause as text; empty while the topic works."""
         return self._logged.cause if self._logged is not None else ""
 
-    def failed(self, cause: Cause, *, buffered: int = 0, dropped: int = 0) -> float:
+    def record_failure(self, cause: Cause, *, buffered: int = 0, dropped: int = 0) -> float:
         """Log a new cause, and a persistent one every minute; return the seconds until the next attempt."""
         now_s = monotonic_s()
         retry_s, self._retry_s = self._retry_s, min(self._retry_s * 2, LONGEST_RETRY_S)
@@ -135,7 +135,7 @@ class Availability:
             )
         return retry_s
 
-    def works(self, *, buffered: int = 0, dropped: int = 0) -> None:
+    def record_success(self, *, buffered: int = 0, dropped: int = 0) -> None:
         """Record a successful write or read."""
         if self._failed_at_s is None:
             return
@@ -151,7 +151,7 @@ class Availability:
         )
 
 
-async def stopped(client: Any, within_s: float) -> None:
+async def stop_client(client: Any, within_s: float) -> None:
     """Stop an aiokafka producer or consumer, with a time limit."""
     stopping = asyncio.ensure_future(client.stop())
     try:
@@ -193,7 +193,7 @@ class _LastComplaint(logging.Handler):
 _last_complaint = _LastComplaint()
 
 
-def quieten() -> None:
+def quieten_aiokafka() -> None:
     """Suppress aiokafka's log. May be called again."""
     library = logging.getLogger("aiokafka")
     library.propagate = False
@@ -203,7 +203,7 @@ def quieten() -> None:
 
 async def load() -> None:
     """Import aiokafka in a thread, with its log suppressed; it takes a quarter of a second."""
-    quieten()
+    quieten_aiokafka()
     for module in ("aiokafka", "aiokafka.admin", "aiokafka.partitioner"):
         await asyncio.to_thread(import_module, module)
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from pidgate.gateway.clock import monotonic_s
 from pidgate.gateway.logs import Event, logger
-from pidgate.gateway.topics.availability import Availability, explained, load, stopped
+from pidgate.gateway.topics.availability import Availability, explain_error, load, stop_client
 from pidgate.gateway.topics.gateway_topic import GatewayTopic
 from pidgate.gateway.topics.own_client import OwnClient
 from pidgate.gateway.topics.records import EventRecord
@@ -121,18 +121,18 @@ class EventFollower:
             except _MorePartitions:
                 continue
             except Exception as error:  # noqa: BLE001 - whatever ends a session, the next one tries again
-                cause = explained(error, "reading", self._topic.name)
+                cause = explain_error(error, "reading", self._topic.name)
                 self.is_connected = False
-                await asyncio.sleep(self._availability.failed(cause))
+                await asyncio.sleep(self._availability.record_failure(cause))
 
     def _works(self) -> None:
         self.is_connected = True
-        self._availability.works()
+        self._availability.record_success()
 
     async def _session(self) -> None:
         """Read with one consumer until it fails. Raises the failure."""
         self._lagging.clear()
-        await self._topic.ensure(self._kafka)
+        await self._topic.ensure_topic(self._kafka)
         self._consumer = self._kafka.consumer(
             group_id=None,
             enable_auto_commit=False,
@@ -156,7 +156,7 @@ class EventFollower:
             await self._read()
         finally:
             self.is_connected = False
-            await stopped(self._consumer, STOP_WITHIN_S)
+            await stop_client(self._consumer, STOP_WITHIN_S)
 
     # Start positions
 

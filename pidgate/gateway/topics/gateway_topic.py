@@ -87,7 +87,7 @@ class GatewayTopic(ABC):
             reason = "the gateway reads only gzip and uncompressed"
             yield self._finding(settings, "compression.type", reason, "producer")
 
-    async def ensure(self, kafka: OwnClient) -> None:
+    async def ensure_topic(self, kafka: OwnClient) -> None:
         """Create the topic if it is missing; check an existing one the first time.
 
         Creation comes first: with auto-creation, any other request for the topic would create it with broker

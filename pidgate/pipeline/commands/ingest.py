@@ -95,7 +95,7 @@ def ingest(
                 console.print(f"{folders} folders were compacted.")
                 return
             source = Topic(kafka, topic, settings)
-            total = take(at, source, how, console.print, ended_by=(signal.SIGTERM, signal.SIGINT))
+            total = take_events(at, source, how, console.print, ended_by=(signal.SIGTERM, signal.SIGINT))
             console.print("Next: pidgate pipeline run.")
             if as_json:
                 print(json.dumps(total.as_dict()))
@@ -108,7 +108,7 @@ def settings_of(kafka_config: Path | None) -> Mapping[str, str]:
     return {} if kafka_config is None else read_client_settings(str(kafka_config))
 
 
-def take(
+def take_events(
     tables: Tables, source: Topic, how: How, say: common.Say, *, ended_by: Sequence[signal.Signals] = ()
 ) -> Total:
     """Ingest until the topic is exhausted or one of these signals arrives.

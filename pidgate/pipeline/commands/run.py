@@ -20,7 +20,7 @@ from pidgate.pipeline.commands.ingest import (
     KafkaConfigOption,
     TopicOption,
     settings_of,
-    take,
+    take_events,
 )
 from pidgate.pipeline.commands.offenders import write_offenders
 from pidgate.pipeline.commands.progress import Progress
@@ -93,7 +93,7 @@ def run(
     progress = Progress(console, names)
     if kafka is not None:
         with _named(progress, "ingest"), only_writer(root):
-            take(root, Topic(kafka, topic, settings), How(), progress.say)
+            take_events(root, Topic(kafka, topic, settings), How(), progress.say)
     run_jobs(root, todo, days, progress)
     if with_report:
         with _named(progress, REPORT):

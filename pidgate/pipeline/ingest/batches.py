@@ -79,7 +79,7 @@ class Batches:
     read: Callable[[Sequence[Span]], Iterable[Record]]
     """Reader of one task's offsets; sent to the tasks."""
 
-    def take(self, wanted: Mapping[int, range]) -> Taken:
+    def take_batch(self, wanted: Mapping[int, range]) -> Taken:
         """Commit the records of these offsets. Raises TopicLostData and the errors of `read`."""
         began_s = time.monotonic()
         position, files = self.log.position, self.tables.files

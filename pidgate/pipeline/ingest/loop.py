@@ -66,7 +66,7 @@ class Ingest:
         until: Mapping[int, int] | None = None
         settled = compacted = time.monotonic()
         while not self._ending.is_set():
-            topic_id, offsets = self._look()
+            topic_id, offsets = self._request_offsets()
             if every_ms is None and until is None:
                 until = offsets.end
             wanted = next_offsets(self._log.position, topic_id, offsets, most, until)
@@ -87,7 +87,7 @@ class Ingest:
             self._compact()
         return account
 
-    def _look(self) -> tuple[str, Offsets]:
+    def _request_offsets(self) -> tuple[str, Offsets]:
         """Return the topic's id and offsets. Raises TopicLostData if that ends ingest."""
         topic_id, partitions = self._topic.identity()
         offsets = self._topic.offsets(partitions)
@@ -112,12 +112,12 @@ class Ingest:
             source.records,
         )
         try:
-            taken = batches.take(wanted)
+            taken = batches.take_batch(wanted)
         except Exception as error:
             # Raised in a task. If the topic lost data, its offsets give a better reason.
             if (raised := raised_in_task(error)) is None:
                 raise
-            self._look()
+            self._request_offsets()
             raise raised from error
         self._tell(taken)
 

@@ -170,7 +170,7 @@ def _follow(
     """Watch until the time is up or the broker is dead; return the duration in seconds."""
     watch.begin()
     while True:
-        point = watch.look()
+        point = watch.observe_broker()
         for group in (bystanders, mallory, carol):
             group.follow()
         scenery.stage.show(

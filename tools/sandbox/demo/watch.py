@@ -42,7 +42,7 @@ class BrokerWatch:
     def elapsed_s(self) -> float:
         return time.monotonic() - self._began_s
 
-    def look(self) -> Point:
+    def observe_broker(self) -> Point:
         alive = self._cluster.node(NODE_ID).is_alive
         ids = self.points[-1].ids if self.points else 0
         if alive:
