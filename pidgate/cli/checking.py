@@ -179,21 +179,21 @@ def _listener(listener: ListenerSettings) -> Iterator[str]:
     ports = NodePorts(listener)
     name = f"Listener {listener.name}"
     if listener.only_node is not None:
-        shown = units.Address(*ports.advertised(listener.only_node))
-        other = units.Address(*ports.advertised(listener.only_node + 1))
+        shown = units.Address(*ports.advertised_address(listener.only_node))
+        other = units.Address(*ports.advertised_address(listener.only_node + 1))
         yield f"{name}: stands for broker {listener.only_node} alone, at {listener.bind}, shown as {shown}."
         yield f"  Other brokers are shown, not listened for: broker {listener.only_node + 1} as {other}."
         return
     yield f"{name}: clients bootstrap at {listener.bind}."
     if listener.sni is not None:
-        shown = units.Address(*ports.advertised(0))
+        shown = units.Address(*ports.advertised_address(0))
         yield f"  All brokers are at this port, told apart by name (SNI): broker 0 is shown to clients as {shown}."
         return
     if not listener.node_ids:
-        shown = units.Address(*ports.advertised(0))
+        shown = units.Address(*ports.advertised_address(0))
         yield f"  Broker n has port {listener.first_node_port} + n: broker 0 is shown to clients as {shown}."
     for node_id in listener.node_ids[:_LISTED_NODES]:
-        shown = units.Address(*ports.advertised(node_id))
+        shown = units.Address(*ports.advertised_address(node_id))
         yield f"  Broker {node_id} has port {ports.port_of(node_id)}, shown to clients as {shown}."
     if len(listener.node_ids) > _LISTED_NODES:
         yield f"  ... and {len(listener.node_ids) - _LISTED_NODES} brokers more, in this order."

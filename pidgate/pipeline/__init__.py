@@ -1,5 +1,5 @@
-"""Analysis of the gateways' events on Spark: who burns producer ids and why, and which quotas fit.
+"""Analysis of gateway events on Spark: users that create many producer ids, the causes, and fitting quotas.
 
-Transforms are pure (DataFrame in, DataFrame out); commands/ reads and writes. Imports `quota` (a replay decides with
-the gateway's own code) and `events` (their one definition), and ships without the gateway.
+Transforms are pure (DataFrame in, DataFrame out); commands/ does I/O. Imports `quota` (a replay decides with
+the gateway's code) and `events` (the shared definitions), and ships without the gateway.
 """

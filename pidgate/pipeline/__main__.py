@@ -1,4 +1,4 @@
-"""`python -m pipeline JOB`: what `pidgate pipeline JOB` runs, and what spark-submit is given."""
+"""`python -m pidgate.pipeline JOB`: the entry point of `pidgate pipeline JOB` and spark-submit."""
 
 import sys
 from importlib.util import find_spec

@@ -1,7 +1,7 @@
-"""Arrivals: when each user brought a producer id that was new, whatever became of it.
+"""Arrivals: the times at which users brought new producer ids, admitted or not.
 
-The one definition of "new id" for every job. It reads decisions and knows nothing of quotas: whether an id should
-have been let in is the replay's business.
+The single definition of "new id" for all jobs. It reads decisions and knows no quotas; the replay decides
+admission.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ REMEMBER_MS = 24 * 3_600_000
 """The gateway's default for `remember`, and the brokers' default for producer.id.expiration.ms."""
 
 KNOWN = ("refresh", "inherited")
-"""Reasons that say: the user had this id before, or it came out of one that he had."""
+"""Reasons for a known id: the user had it before, or it continues one of the user's ids."""
 
 CHARGING = ("first_seen", "queue", "observe")
-"""Reasons of an admission that took a token, where there is a bucket."""
+"""Admission reasons that consume a token if there is a bucket."""
 
 COLUMNS = (
     "user",
@@ -39,18 +39,20 @@ COLUMNS = (
 
 
 def arrivals(decisions: DataFrame, remember_ms: int = REMEMBER_MS) -> DataFrame:
-    """Return one row per (user, producer id) and stay: decisions that lie no further apart than `remember_ms`.
+    """Return one row per (user, producer id) and stay: decisions at most `remember_ms` apart.
 
-    at_ms, and all that describes the client, is of the stay's first decision. first_admitted_ms: null when the id
-    was never let in ("refused id"); else it is a "new id" of that moment. `refusals` counts those that were written.
-    charged: whether a gateway took a token for it. Several gateways that each met the id, before or after they
-    followed each other, are one stay. A stay that begins as known (KNOWN) is no arrival: the id is older than the
-    history. Ids below 0 (InitProducerId that was judged before there was an id) are none either.
+    at_ms and the client columns are those of the stay's first decision. first_admitted_ms: null if the id was
+    never admitted ("refused id"), otherwise it is a "new id" of that time. `refusals` counts the recorded
+    ones. charged: whether a gateway consumed a token for it.
 
-    Ordered by wall clocks, since several gateways have no other order; a clock would have to be wrong by hours to
-    make a difference.
+    Decisions of several gateways about one id form one stay. A stay that begins as known (KNOWN) is not an
+    arrival, because the id is older than the history. Ids below 0 (InitProducerId judged before an id
+    existed) are excluded.
+
+    Ordered by wall clocks, the only common order of several gateways; only errors of hours matter.
     """
-    # By id and not by user: one user may hold nearly all rows, no id does. Numbers before text: they are sorted faster.
+    # Partitioned by id rather than user, since one user may have nearly all rows. Numbers first: they sort
+    # faster than text.
     by_id = Window.partitionBy("producer_id", "user")
     in_time = by_id.orderBy("wall_time_ms", "gateway_id", "incarnation", "seq")
     pause_ms = f.col("wall_time_ms") - f.lag("wall_time_ms").over(in_time)

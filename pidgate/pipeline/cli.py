@@ -1,4 +1,4 @@
-"""The command `pidgate pipeline`. Exit code 2 means: change what you typed, or what lies outside."""
+"""The command `pidgate pipeline`. Exit code 2: the arguments or the environment need a correction."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ USAGE_ERROR = 2
 
 app = typer.Typer(
     name="pidgate pipeline",
-    help="Who burns producer ids, what the quotas should be, and what would have happened. Runs on Spark.",
+    help="Find users that burn producer ids, recommend quotas, simulate broker deaths. Runs on Spark.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -43,12 +43,11 @@ for job in JOBS:
 
 
 def main() -> None:
-    """The entry point."""
     in_sentences(app, "pidgate pipeline")
 
 
 def in_sentences(command: typer.Typer, name: str) -> None:
-    """Run a command; errors from outside end with a sentence, not with a stack."""
+    """Run a command; external errors end with a sentence instead of a stack trace."""
     try:
         command(prog_name=name)
     except Exception as error:
@@ -60,11 +59,11 @@ def in_sentences(command: typer.Typer, name: str) -> None:
 
 
 def _out_of_space(error: BaseException) -> OutOfSpace | None:
-    """Return the error for a full disk, which Spark wraps in a chain of causes; None for another."""
+    """Return the error for a full disk, which Spark wraps in a chain of causes; otherwise None."""
     full = isinstance(error, OSError) and error.errno == errno.ENOSPC
     if not full and "No space left on device" not in str(error):
         return None
     return OutOfSpace(
         "the disk is full: free space in --tables and in the temporary folder (TMPDIR), then run the job again. "
-        "What was finished before stays; half a result is never taken for a whole one."
+        "Finished results stay; partial ones are never used."
     )

@@ -1,4 +1,4 @@
-"""Days of history that a job looks at: --since and --until."""
+"""The days of history that a job reads: --since and --until."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from pidgate.pipeline.errors import BadOption
 
 @dataclass(frozen=True, slots=True)
 class Days:
-    """From one day to another, both included; None: no bound."""
+    """A range of days, inclusive; None is unbounded."""
 
     since: str | None = None
     until: str | None = None
 
     @classmethod
     def parsed(cls, since: str | None, until: str | None) -> Self:
-        """Read days as typed. Raises BadOption."""
+        """Parse days as typed. Raises BadOption."""
         for option, day in (("--since", since), ("--until", until)):
             if day is not None and not _is_day(day):
-                raise BadOption(f"{option} {day} is no day. Write it as 2026-11-21 (UTC).")
+                raise BadOption(f"{option} {day} is not a day. Write it as 2026-11-21 (UTC).")
         if since is not None and until is not None and since > until:
             raise BadOption(f"--since {since} is after --until {until}: there is nothing between them.")
         return cls(since, until)
 
     def __str__(self) -> str:
-        """Return the words for a sentence: " from 2026-11-01 to 2026-11-30"; empty: all days."""
+        """Return the range for a sentence: " from 2026-11-01 to 2026-11-30"; empty for all days."""
         since = f" from {self.since}" if self.since else ""
         return since + (f" to {self.until}" if self.until else "")
 
     def of(self, events: DataFrame) -> DataFrame:
-        """Return the events of these days. `day` names a folder: others are not opened."""
+        """Return the events of these days. `day` is a partition folder, so other days are not opened."""
         if self.since is not None:
             events = events.where(f.col("day") >= self.since)
         if self.until is not None:

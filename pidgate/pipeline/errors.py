@@ -1,4 +1,4 @@
-"""Errors from outside, each with cause and remedy in its message; the command ends with exit code 2."""
+"""External errors, each with cause and remedy in its message; the command exits with code 2."""
 
 from __future__ import annotations
 
@@ -6,41 +6,41 @@ import re
 
 
 class PipelineError(Exception):
-    """Something outside is not as it must be. The message names cause and remedy."""
+    """Base class of errors outside the pipeline. The message has cause and remedy."""
 
 
 class JavaUnfit(PipelineError):
-    """No Java, or one on which Spark does not start."""
+    """No Java, or one that Spark does not support."""
 
 
 class SparkUnfit(PipelineError):
-    """A Spark of another version than these jobs are written for."""
+    """An unsupported Spark version."""
 
 
 class TopicMissing(PipelineError):
-    """No such topic, or nobody answers at the bootstrap servers."""
+    """The topic does not exist, or the bootstrap servers do not respond."""
 
 
 class TopicSilent(PipelineError):
-    """Brokers gave nothing of the topic for long, and no reason."""
+    """The brokers returned no records for a long time, without an error."""
 
 
 class TopicLostData(PipelineError):
-    """The topic no longer holds what comes next."""
+    """The topic no longer holds the next offsets."""
 
 
 TO_GO_ON = (
-    "The batch was not taken. To go on with what the topic holds and have the loss recorded in losses/: "
-    "--on-data-loss go-on. That it does not happen again: run ingest more often than the topic's retention."
+    "The batch was not ingested. To continue and record the loss in losses/: --on-data-loss go-on. "
+    "To prevent it: run ingest more often than the topic's retention."
 )
 
 
 class HistoryEmpty(PipelineError):
-    """A job found no events to work on."""
+    """The job found no events."""
 
 
 class TableUnreadable(PipelineError):
-    """A folder or file is not what a job wrote."""
+    """A folder or file is not in a job's format."""
 
 
 class OutOfSpace(PipelineError):
@@ -48,16 +48,16 @@ class OutOfSpace(PipelineError):
 
 
 class BadOption(PipelineError):
-    """An option, or a file named by one, cannot be used."""
+    """An option, or the file it names, is invalid."""
 
 
 _RAISED = re.compile(rf"^{re.escape(__name__)}\.(\w+): (.+)$", re.MULTILINE)
 
 
 def raised_in_task(error: BaseException) -> PipelineError | None:
-    """Return the error of these that a task of Spark ended with; None for another.
+    """Return the pipeline error that a Spark task raised; None for other errors.
 
-    Spark gives its driver what Python has printed in the task, not the exception.
+    Spark passes only the task's printed traceback to the driver, not the exception.
     """
     found = _RAISED.search(str(error))
     kinds = {kind.__name__: kind for kind in PipelineError.__subclasses__()}

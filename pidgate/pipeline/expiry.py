@@ -1,4 +1,4 @@
-"""Expiry of producer state at the brokers: Kafka's settings, as events have them."""
+"""Expiry of producer state at the brokers, from the Kafka settings in events."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from pidgate.pipeline.arrivals import REMEMBER_MS
 from pidgate.pipeline.newest import newest_value
 
 CHECK_INTERVAL_MS = 600_000
-"""Kafka's default of producer.id.expiration.check.interval.ms (KIP-854), a divisor of an hour. A broker may drop a
-state so much later than due."""
+"""Kafka's default of producer.id.expiration.check.interval.ms (KIP-854), a divisor of an hour.
+
+A broker may drop a state this much later than due.
+"""
 
 
 def expiration_ms(topology: DataFrame) -> int:
-    """Return the brokers' producer.id.expiration.ms; Kafka's default while no event has it."""
+    """Return the brokers' producer.id.expiration.ms; Kafka's default if no event has it."""
     return newest_value(topology, "producer_id_expiration_ms") or REMEMBER_MS

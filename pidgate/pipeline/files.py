@@ -1,7 +1,7 @@
-"""The file system of the tables, whichever it is, by pyarrow: a local disk, HDFS, or an object store.
+"""The file system of the tables, by pyarrow: a local disk, HDFS, or an object store.
 
-Knows folders, files and renames, and nothing of what is in them. Paths are relative to the root. Of an object store
-only this is asked: that one file is there as a whole or not at all. It has no folders, and a rename there is a copy.
+Knows folders, files and renames, but no contents. Paths are relative to the root. An object store must only
+write single files atomically; it has no folders, and its rename is a copy.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pidgate.pipeline.errors import BadOption
 
 _STORES: Final = (fs.S3FileSystem, fs.GcsFileSystem, fs.AzureFileSystem)
 _OF_ARROW: Final = {"s3a": "s3", "s3n": "s3"}
-"""Hadoop's names of a store, which Spark uses -> those of pyarrow."""
+"""Hadoop's store names, used by Spark -> those of pyarrow."""
 
 
 class Files:
@@ -29,43 +29,42 @@ class Files:
         self._full = f"file://{self._root}" if self.is_local else root.rstrip("/")
 
     def full(self, path: str) -> str:
-        """Return the path with its scheme, for Spark, whose own default may be another file system."""
+        """Return the path with its scheme, because Spark's default file system may differ."""
         return f"{self._full}/{path}"
 
     def exists(self, path: str) -> bool:
         return bool(self._system.get_file_info(self._at(path)).type != fs.FileType.NotFound)
 
     def names(self, folder: str) -> list[str]:
-        """Return the names in a folder, sorted; none when there is no such folder."""
+        """Return the sorted names in a folder; none if it does not exist."""
         return sorted(found.base_name for found in self._listed(folder, recursive=False))
 
     def data_files(self, folder: str) -> Iterator[str]:
-        """Yield paths of all files below a folder but hidden ones."""
+        """Yield the paths of all files below a folder except hidden ones."""
         for path in self._files(folder):
             if not path.rpartition("/")[2].startswith((".", "_")):
                 yield path
 
     def rename(self, source: str, target: str) -> None:
-        """Give a file or folder another place, and make the folder for it; a file takes the place of another.
+        """Move a file or folder and create the parent; a file replaces an existing one.
 
-        In one step, but in a store: there the target of a file is there as a whole before the source is not, and for
-        folders see `swap`.
+        Atomic except in a store: there the target file is complete before the source is deleted. For folders
+        see `swap`.
         """
         place = self._at(target)
         self._make_folder_of(place)
         self._system.move(self._at(source), place)
 
     def copy(self, source: str, target: str) -> None:
-        """Copy a file in place of what is there."""
+        """Copy a file, replacing an existing one."""
         self._system.copy_file(self._at(source), self._at(target))
 
     def swap(self, source: str, target: str, old: str) -> None:
-        """Put a folder in place of another, which is left at `old`; nothing when the source is not there.
+        """Replace a folder by another and keep the old one at `old`; does nothing without the source.
 
-        Readers see the old one, for an instant none, then the new one. Killed meanwhile, do it again: with `old` there
-        the first rename was done, and what lies at the target is of a second that was cut short.
-
-        In a store the other is removed and the source copied, file by file, and the source stays.
+        Readers see the old folder, briefly none, then the new one. Repeat it after a kill: if `old` exists,
+        the first rename was done, and the target is an incomplete second one. In a store the old folder is
+        removed and the source copied file by file; the source stays.
         """
         if not self.exists(source):
             return
@@ -81,7 +80,7 @@ class Files:
         self.rename(source, target)
 
     def remove(self, path: str) -> None:
-        """Remove a file, or a folder with all that is in it; nothing when it is not there."""
+        """Remove a file or a folder with its contents, if it exists."""
         found = self._system.get_file_info(self._at(path))
         if found.type == fs.FileType.Directory:
             self._system.delete_dir(found.path)
@@ -93,7 +92,7 @@ class Files:
             return str(stream.read().decode())
 
     def replace(self, path: str, text: str) -> None:
-        """Write a file in place of what is there; in a store at once."""
+        """Write a file, replacing an existing one; atomic in a store."""
         with self.output(path) as stream:
             stream.write(text.encode())
 
@@ -101,15 +100,15 @@ class Files:
         return self._system.open_input_file(self._at(path))
 
     def output(self, path: str) -> NativeFile:
-        """Open a file to be written in place of what is there, and make the folder for it."""
+        """Open a file for writing, replacing an existing one, and create its folder."""
         place = self._at(path)
         self._make_folder_of(place)
         return self._system.open_output_stream(place)
 
     def write(self, path: str, text: str) -> None:
-        """Write a new file whole or not at all. Raises FileExistsError when there is one."""
+        """Write a new file atomically. Raises FileExistsError if it exists."""
         if self.exists(path):
-            raise FileExistsError(f"{self.full(path)} is there already")
+            raise FileExistsError(f"{self.full(path)} already exists")
         if self.is_store:
             self.replace(path, text)
             return
@@ -118,7 +117,7 @@ class Files:
         self.rename(beside, path)
 
     def local_path(self, path: str) -> Path:
-        """Return a path of the local disk as Python takes it."""
+        """Return a local path as a Python Path."""
         return Path(self._at(path))
 
     def _files(self, folder: str) -> list[str]:
@@ -143,11 +142,11 @@ def opened(root: str) -> tuple[fs.FileSystem, str]:
     """Return the file system of a root and its path there. Raises BadOption."""
     scheme, separator, rest = root.partition(":")
     if not separator or "/" in scheme or scheme == "file":
-        # Not by pyarrow, which takes a path with a scheme for an encoded one; Spark does not.
+        # Without pyarrow, which decodes paths with a scheme as URLs; Spark does not.
         return fs.LocalFileSystem(), str(Path(root.removeprefix("file:").replace("///", "/")).absolute())
     try:
         system, path = fs.FileSystem.from_uri(f"{_OF_ARROW.get(scheme, scheme)}:{rest}")
-    # What pyarrow says of a scheme that it does not know, and of a library of HDFS that is not there.
+    # pyarrow's errors for an unknown scheme and for a missing HDFS library.
     except (ArrowInvalid, OSError) as error:
         raise BadOption(f"--tables {root} cannot be opened: {error}") from error
     return system, str(path).rstrip("/")

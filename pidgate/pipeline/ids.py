@@ -1,12 +1,13 @@
-"""Producer ids from the brokers' side: blocks, inferred from their answers (KIP-730), and epochs (KIP-360).
+"""Producer ids on the brokers' side: blocks inferred from responses (KIP-730), and epochs (KIP-360).
 
-The controller gives a broker the next 1,000 ids, aligned at multiples of 1,000; the broker hands them out in order, and
-what is left of a block is lost when it restarts. So one answered id gives its block's owner, and each id below the
-highest one seen was handed out before it: those that never passed the gateway went to producers past it.
+The controller assigns a broker blocks of 1,000 ids, aligned at multiples of 1,000. The broker gives them out
+in order and loses the rest of a block on restart. One observed id therefore shows its block's owner, and all
+lower ids of the block were given out before. Those never seen by the gateway went to producers that bypass
+it.
 
-A producer that lost its place in a sequence raises its epoch by one and goes on with the same id; so does each new
-session of a transactional id and, with transactions v2, each commit. Epochs are 16 bits: when one is used up the id is
-replaced by a new one.
+A producer that lost its sequence raises its epoch by one and keeps the id. So does each new session of a
+transactional id and, with transactions v2, each commit. Epochs have 16 bits; after the last one the id is
+replaced.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from pyspark.sql import functions as f
 BLOCK = 1_000
 HOUR_MS = 3_600_000
 BURST_MS = 60_000
-"""A broker that uses up a block within a minute hands out more than 16 ids a second."""
+"""A broker that uses up a block within a minute gives out more than 16 ids per second."""
 
 
 def fresh_ids(inits: DataFrame) -> DataFrame:
-    """producer_id, node_id, at_ms, unnamed: ids that brokers handed out for the first time, from init_producer_id.
+    """Return producer_id, node_id, at_ms, unnamed: ids given out for the first time, from init_producer_id.
 
-    A new id starts at epoch 0; a transactional id that comes back has its old one with a higher epoch, perhaps from
-    another broker. unnamed: further answers that the gateway summed into this event, without their ids.
+    A new id starts at epoch 0. A returning transactional id has its old id with a higher epoch, perhaps from
+    another broker. unnamed: further responses that the gateway summed into the event without their ids.
     """
     fresh = (f.col("error") == 0) & (f.col("answered_producer_id") >= 0) & (f.col("answered_epoch") == 0)
     return inits.where(fresh).select(
@@ -38,13 +39,13 @@ def fresh_ids(inits: DataFrame) -> DataFrame:
 
 
 def id_blocks(inits: DataFrame, decisions: DataFrame) -> DataFrame:
-    """ids_blocks: one row per block of which an id was seen.
+    """Return ids_blocks: one row per block with an observed id.
 
-    block_start; node_id: the broker that answered with the first of its ids (null: seen in use only, or answered over
-    a bootstrap address); first_ms, last_ms: when ids of it were first seen; ids_seen: how many, answered to a client
-    or brought by a producer; ids_given: how many were handed out at least, up to the highest seen; ids_unnamed:
-    answers without ids, each perhaps one more of ids_seen; used_up_ms: until the broker's next block
-    (null: its newest); burst: that was within BURST_MS.
+    block_start; node_id: the broker that sent the first of its ids (null: only seen in use, or sent through a
+    bootstrap address); first_ms, last_ms: range of first observations; ids_seen: ids observed in responses or
+    from producers; ids_given: ids given out at least, up to the highest one seen; ids_unnamed: responses
+    without ids, each perhaps one more of ids_seen; used_up_ms: time until the broker's next block (null: its
+    newest); burst: within BURST_MS.
     """
     brought = decisions.where("producer_id >= 0").select(
         "producer_id",
@@ -76,7 +77,7 @@ def id_blocks(inits: DataFrame, decisions: DataFrame) -> DataFrame:
 
 
 def _with_bursts(blocks: DataFrame) -> DataFrame:
-    """A row is a thousand ids: even many ids are few rows."""
+    """One row stands for a thousand ids, so there are few rows."""
     of_node = Window.partitionBy("node_id").orderBy("first_ms", "block_start")
     until_next_ms = f.lead("first_ms").over(of_node) - f.col("first_ms")
     used_up_ms = f.when(f.col("node_id").isNotNull(), until_next_ms)
@@ -86,11 +87,11 @@ def _with_bursts(blocks: DataFrame) -> DataFrame:
 
 
 def blocks_by_hour(blocks: DataFrame) -> DataFrame:
-    """ids_by_hour: hour_ms, node_id, blocks (that began in this hour), ids_seen, ids_in_blocks, ids_unnamed, bursts,
-    coverage.
+    """Return ids_by_hour: hour_ms, node_id, blocks, ids_seen, ids_in_blocks, ids_unnamed, bursts, coverage.
 
-    ids_in_blocks: handed out of them at least. coverage: ids_seen of these, 0 to 1; a lower bound while there are
-    unnamed ones. A share below 1 else means producers that reach the brokers past the gateway.
+    blocks: those that began in this hour. ids_in_blocks: ids given out of them at least. coverage: the share
+    of these in ids_seen, 0 to 1; a lower bound if there are unnamed ones. Otherwise a share below 1 means
+    that producers bypass the gateway.
     """
     hour_ms = f.col("first_ms") - f.col("first_ms") % HOUR_MS
     return (
@@ -107,13 +108,14 @@ def blocks_by_hour(blocks: DataFrame) -> DataFrame:
 
 
 EXHAUSTED_FROM = 32_766
-"""Short.MAX_VALUE - 1: from here on Kafka gives a new id instead of a higher epoch."""
+"""Short.MAX_VALUE - 1: from here Kafka assigns a new id instead of a higher epoch."""
 
 
 def epochs(decisions: DataFrame, usages: DataFrame, inits: DataFrame) -> DataFrame:
-    """ids_epochs: user, producer_id, first_epoch, last_epoch, bumps, exhausted; of ids seen above epoch 0 alone.
+    """Return ids_epochs: user, producer_id, first_epoch, last_epoch, bumps, exhausted.
 
-    Epochs never fall, so the lowest is the first. bumps: between the first and the last that we saw.
+    Only ids above epoch 0. Epochs never decrease, so the lowest is the first. bumps: between the first and
+    the last observed epoch.
     """
     id_column = f.col("producer_id")
     parts = [

@@ -1,4 +1,4 @@
-"""Frames that are computed once and kept on disk while several passes read them: the heap is for the work."""
+"""Frames computed once and kept on disk during several passes, which saves heap for the work."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pyspark.sql import DataFrame
 
 @contextmanager
 def kept(frame: DataFrame) -> Iterator[DataFrame]:
-    """Compute a frame when it is first read, and only then, until the block ends.
+    """Compute a frame on first read and keep it until the block ends.
 
-    Spark knows a frame by its plan: whoever asks for the same of the same tables meanwhile reads what is kept.
+    Spark identifies a frame by its plan, so the same query on the same tables also reads the kept frame.
     """
     frame.persist(StorageLevel.DISK_ONLY)
     try:

@@ -1,6 +1,6 @@
-"""A run of a job: all that it writes becomes the results at its end, at once, or nothing of it does.
+"""A run of a job: its results replace the previous ones together at the end, or not at all.
 
-The only way to write results (ingest has commits of its own).
+All results are written this way; ingest has its own commits.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from pidgate.pipeline.swaps import Swaps
 from pidgate.pipeline.tables import Tables
 
 FILES_OF_MANY: Final = 4
-"""Of results by client: those may be as many as producer ids, and one file would be written by one task."""
+"""Files of results by client: as many rows as producer ids would be too much for one task."""
 
 Keep = Callable[[str, DataFrame], DataFrame]
-"""Function that computes a frame once, under a name, and returns what is read from now on in its place."""
+"""Function that computes a frame once under a name, and returns the frame to use instead."""
 
 
 class Run:
-    """The results that a run writes, and the tables that it reads: those of the runs before it."""
+    """The results written by a run, and the tables of previous runs that it reads."""
 
     def __init__(self, tables: Tables, folder: str) -> None:
         self.tables = tables
@@ -30,12 +30,12 @@ class Run:
         self.places: list[str] = []
 
     def write(self, name: str, frame: DataFrame, *, files: int = 1) -> DataFrame:
-        """Write a result; return it as it was written."""
-        # Not coalesce(), which leaves the whole last step of the computation to as few tasks as there are files.
+        """Write a result; return it as written."""
+        # Not coalesce(), which would run the last step of the computation in as few tasks.
         return self._written(self.place("results", name), frame.repartition(files))
 
     def keep(self, name: str, frame: DataFrame) -> DataFrame:
-        """Compute a frame once; what is returned can be read until the run ends."""
+        """Compute a frame once; the returned frame is readable until the run ends."""
         return self._written(self.tables.files.full(f"{self.folder}/kept/{name}"), frame)
 
     def write_text(self, folder: str, name: str, text: str) -> None:
@@ -44,7 +44,7 @@ class Run:
         self.tables.files.replace(f"{self.folder}/written/{folder}/{name}", text)
 
     def place(self, *parts: str) -> str:
-        """Return where to write what shall take this place."""
+        """Return the path to write the replacement of this place."""
         place = "/".join(parts)
         if place not in self.places:
             self.places.append(place)
@@ -52,7 +52,7 @@ class Run:
 
     @property
     def root(self) -> str:
-        """Return the folder that stands for the tables' root."""
+        """Return the folder that represents the tables' root."""
         return self.tables.files.full(f"{self.folder}/written")
 
     def _written(self, path: str, frame: DataFrame) -> DataFrame:
@@ -62,13 +62,13 @@ class Run:
 
 @contextmanager
 def replacing(tables: Tables) -> Iterator[Run]:
-    """Yield a run whose results replace the last ones when the block ends; an error leaves those as they are."""
+    """Yield a run whose results replace the previous ones when the block ends without an error."""
     swaps = Swaps(tables.files)
     run = Run(tables, swaps.begin())
     try:
         yield run
     except BaseException:
-        # What stays because Spark has gone is removed by a later run.
+        # A later run removes leftovers if Spark has gone.
         with suppress(Exception):
             tables.files.remove(run.folder)
         raise

@@ -1,4 +1,4 @@
-"""The events as Spark tables: one type each, derived from the one definition of the events."""
+"""Events as Spark tables, one per type, derived from the shared event definitions."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ ORIGIN = (
     .add("kafka_offset", spark.LongType())
     .add("append_time_ms", spark.LongType())
 )
-"""Place of an event in the topic, and the time at which the broker appended it."""
+"""Position of an event in the topic, and its append time at the broker."""
 
 PARTITIONS = spark.StructType().add("day", spark.StringType(), False).add("hour", spark.StringType(), False)
-"""Folders of a table of events: `day=2026-11-21/hour=07`, in UTC, of wall_time_ms."""
+"""Partition folders of an events table: `day=2026-11-21/hour=07`, in UTC, of wall_time_ms."""
 
 
 @cache
 def event_schema(event_type: str) -> spark.StructType:
-    """Return the fields of one type of event as its JSON has them, `schema_version` before them, without `type`.
+    """Return the JSON fields of an event type without `type`, preceded by `schema_version`.
 
-    Every column may be null: Spark reads files so in any case; what must be there is checked when events come in.
+    Every column is nullable, as Spark reads files that way; required fields are checked at ingest.
     """
     made = EVENT_TYPES[event_type]
     return spark.StructType([spark.StructField("schema_version", spark.LongType()), *_struct(made).fields])
@@ -42,7 +42,7 @@ def event_schema(event_type: str) -> spark.StructType:
 
 @cache
 def table_schema(event_type: str) -> spark.StructType:
-    """Return the columns of a table of events, without its folders."""
+    """Return the columns of an events table without its folders."""
     return spark.StructType([*event_schema(event_type).fields, *ORIGIN.fields])
 
 

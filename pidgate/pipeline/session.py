@@ -1,4 +1,4 @@
-"""The Spark session of a job: embedded, on all cores, in UTC; or what spark-submit has set up, or Spark Connect's."""
+"""The Spark session of a job: embedded on all cores in UTC, or that of spark-submit or Spark Connect."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ _SETTINGS: dict[str, Setting] = {
     "spark.sql.sources.partitionOverwriteMode": "dynamic",
     "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    # Twice Spark's: fewer calls into Python, and still a few MB.
+    # Twice Spark's default: fewer calls into Python, still a few MB.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
 }
-"""Of the session, wherever it runs."""
+"""Session settings for every environment."""
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
 
 def spark_session(job: str, *, master: str | None = None, memory: str = "2g") -> SparkSession:
-    """Return a session for one job. Under spark-submit and Spark Connect memory and cores are their own.
+    """Return a session for one job. spark-submit and Spark Connect set their own memory and cores.
 
-    `master` None: what spark-submit or SPARK_REMOTE says, else all cores of this machine; sc://host is Spark Connect.
+    `master` None: from spark-submit or SPARK_REMOTE, otherwise all local cores; sc://host is Spark Connect.
     `memory`: the JVM's heap, when embedded. Raises SparkUnfit, JavaUnfit.
     """
     check_spark(pyspark.__version__)
@@ -43,7 +43,7 @@ def spark_session(job: str, *, master: str | None = None, memory: str = "2g") ->
     remote = master if master is not None and master.startswith(REMOTE) else os.environ.get("SPARK_REMOTE")
     if remote is not None:
         spark = builder.remote(remote).getOrCreate()
-        # The server's, which may be another one than that of this client.
+        # The server's version, which may differ from the client's.
         check_spark(spark.version)
         return spark
     builder = builder.config(map=_processes())
@@ -56,7 +56,7 @@ def spark_session(job: str, *, master: str | None = None, memory: str = "2g") ->
 
 
 def check_spark(version: str) -> None:
-    """Raise SparkUnfit unless these jobs know this version: under spark-submit it is the cluster's."""
+    """Raise SparkUnfit for an unsupported version; under spark-submit it is the cluster's."""
     if not version.startswith(SPARK):
         raise SparkUnfit(
             f"this is Spark {version}, and the jobs need {SPARK}x. Submit to a cluster with that version, or start "
@@ -68,7 +68,7 @@ def _processes() -> dict[str, Setting]:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     return {
         "spark.log.level": "ERROR",
-        # Spark starts its workers by `python -m`: nothing in the working directory may shadow what they import.
+        # Spark starts workers with `python -m`: the working directory must not shadow their imports.
         "spark.executorEnv.PYTHONSAFEPATH": "1",
     }
 
@@ -82,7 +82,7 @@ def _embedded(memory: str) -> dict[str, Setting]:
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": str(sys.stderr.isatty()).lower(),
-        # 200 is for a cluster: tiny tasks take longer to start than to run.
+        # The default of 200 is for a cluster; tiny tasks take longer to start than to run.
         "spark.sql.shuffle.partitions": str(4 * cores),
         "spark.driver.extraJavaOptions": f"-XX:+UseParallelGC -Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}",
         "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "pidgate-warehouse"),
@@ -98,7 +98,7 @@ _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 
 
 def java_home() -> Path:
-    """Return the home of the first Java that fits. Raises JavaUnfit, which names those that do not."""
+    """Return the home of the first suitable Java. Raises JavaUnfit, which lists the unsuitable ones."""
     seen = []
     for source, java in _candidates():
         problem = _problem(java)
@@ -118,7 +118,7 @@ def _candidates() -> list[tuple[str, Path]]:
 
 
 def _problem(java: Path) -> str | None:
-    """Return why Spark does not start on this Java; None when it does."""
+    """Return the reason Spark does not start on this Java, or None."""
     output = _output_of(java, "-version")
     version = _VERSION.search(output or "")
     if version is None:

@@ -1,12 +1,12 @@
-"""The one moment in which what a run has written takes the place of what was there: a small file, the commit.
+"""Atomic replacement of results by a small commit file.
 
-    scratch/<begun>-<random>/written/...    as it shall lie below the root; no reader looks there
-    scratch/<begun>-<random>/commit.json    all of it is whole: from now on it is what there is
-    scratch/<begun>-<random>/replaced/...   what it takes the place of, until all of it has moved
+    scratch/<begun>-<random>/written/...    new files at their paths below the root; readers ignore them
+    scratch/<begun>-<random>/commit.json    all files are complete: from now on they are current
+    scratch/<begun>-<random>/replaced/...   the replaced files, until all moves are done
 
-Killed before the commit: what was there is there, all of it. Killed after it, between the renames: readers find the
-new where it was written (`where`), all of it, and a later run moves it. Where a rename is a copy, it stays whole where
-it was written until all of it is at its place and the commit has gone. Knows files and folders, and nothing of tables.
+A kill before the commit leaves the old files in place. After a kill between the renames, readers find the new
+files where they were written (`where`), and a later run moves them. If a rename is a copy, the written files
+stay complete until all are in place and the commit is removed. Knows files and folders, but no tables.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from pidgate.pipeline.files import Files
 SCRATCH: Final = "scratch"
 _COMMIT: Final = "commit.json"
 MOVING_MS: Final = 600_000
-"""Whoever has committed may still be moving for so long: others keep their hands off."""
+"""Time that a committed run may still take to move its files; other runs leave it alone."""
 RUNNING_MS: Final = 24 * 3_600_000
-"""A run that began so long ago and has not committed was killed."""
+"""Age at which an uncommitted run counts as killed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Swap:
-    """A commit: these places are to be found below `folder` until they have moved."""
+    """A commit: these places are found below `folder` until they have moved."""
 
     folder: str
     places: tuple[str, ...]
@@ -48,7 +48,7 @@ class Swaps:
         self._files = files
 
     def begin(self) -> str:
-        """Return a new folder for a run, not yet made; finish and remove what killed runs have left."""
+        """Return the path of a new folder for a run; finish and remove killed runs."""
         now_ms = time.time_ns() // 1_000_000
         committed = self._committed()
         for swap in reversed(committed):
@@ -63,20 +63,20 @@ class Swaps:
         return f"{SCRATCH}/{now_ms:013d}-{secrets.token_hex(4)}"
 
     def commit(self, folder: str, places: Sequence[str]) -> None:
-        """Let what `folder` holds of these places be what there is, from this moment on; then move it there."""
+        """Make the places in `folder` current from now on, then move them."""
         before = self._committed()
         at_ms = max([time.time_ns() // 1_000_000, *(swap.committed_ms + 1 for swap in before)])
         swap = Swap(folder, tuple(places), at_ms)
         text = json.dumps({"places": swap.places, "committed_ms": at_ms})
         self._files.write(f"{folder}/{_COMMIT}", text)
-        # Or they would be what there is once this one has moved.
+        # Otherwise older commits would become current again after this one has moved.
         for older in before:
             for place in swap.places:
                 self._files.remove(older.written(place))
         self._move(swap)
 
     def where(self, path: str) -> str:
-        """Return where a path lies now: at its place, or where a commit has it that was cut short."""
+        """Return a path's current location: its place, or the folder of an interrupted commit."""
         for swap in self._committed():
             for place in swap.places:
                 if f"{path}/".startswith(f"{place}/") and self._files.exists(swap.written(place)):
@@ -86,7 +86,8 @@ class Swaps:
     def _move(self, swap: Swap) -> None:
         for place in swap.places:
             self._files.swap(swap.written(place), place, f"{swap.folder}/replaced/{place}")
-        # In a store what was written is still there, and a folder does not go at once: nobody shall read half of it.
+        # In a store the written files still exist, and deleting a folder is not atomic. Removing the commit
+        # first keeps readers away.
         self._files.remove(f"{swap.folder}/{_COMMIT}")
         self._files.remove(swap.folder)
 
@@ -103,6 +104,6 @@ class Swaps:
             return Swap(folder, tuple(told["places"]), int(told["committed_ms"]))
         except (ValueError, KeyError, TypeError) as problem:
             raise TableUnreadable(
-                f"{self._files.full(path)} is not what a job wrote ({problem}). Remove its folder, and run the "
+                f"{self._files.full(path)} was not written by a job ({problem}). Remove its folder, and run the "
                 "jobs again."
             ) from problem

@@ -1,10 +1,12 @@
-"""Kafka's wire format, pure: bytes in, values or bytes out.
+"""Kafka's wire format: pure functions from bytes to values and back.
 
-This package finds out what a frame says and writes frames; it knows no sockets, no clock, no quota and no
-gateway. A frame here is the bytes after the four byte size prefix, given as (buf, start, end) so that nothing
-is copied before it must be. What a function returns for the wire carries its size prefix.
+This package parses and writes frames. It knows no sockets, clock, quota or gateway. A frame is passed as
+(buf, start, end), without its four byte size prefix, to avoid copies. Frames that a function returns for the
+wire include the prefix.
 
-Hot (every frame): headers, produce. Splices (an answer's addresses, the rest left as it is): addresses,
-metadata, fetch. Cold (decode and encode through kafka.protocol): messages. What we let pass at all: versions.
-Everything a peer can get wrong raises a KafkaProtocolError, and nothing else.
+Hot path (every frame): headers, produce. Splices that replace addresses and leave the rest: addresses,
+metadata, fetch. Cold path (decode and encode): messages, and codec for kafka.protocol. The offered APIs:
+versions.
+
+Invalid input from a peer raises a KafkaProtocolError and nothing else.
 """

@@ -1,16 +1,16 @@
-"""Answers that show a broker's address, and how it is replaced in each.
+"""Responses that contain broker addresses, and the rewriting of each.
 
     Metadata              all versions     brokers                      (metadata.py)
     FindCoordinator       0-6              one coordinator, from 4 an array (KIP-699)
     DescribeCluster       0-2              brokers
-    DescribeConfigs       0-4              values of a broker's settings that hold addresses: null
+    DescribeConfigs       0-4              broker settings that hold addresses: null
     Produce               10-13            node endpoints (KIP-951)     (produce_answers.py)
     ShareAcknowledge      1-2              node endpoints (KIP-932)
-    Fetch, ShareFetch                      walked as they stream        (fetch.py)
-    DescribeQuorum        2                listeners of controllers (KIP-853), emptied
+    Fetch, ShareFetch                      rewritten as they stream     (fetch.py)
+    DescribeQuorum        2                controller listeners (KIP-853), emptied
 
-Everything but the addresses stays byte for byte. Not brokers' addresses: the host of an ACL or of a group's
-member, a Streams user endpoint (KIP-1071).
+Every other byte is left unchanged. The hosts of ACLs and group members and Streams user endpoints (KIP-1071)
+are not broker addresses.
 """
 
 from collections.abc import Callable, Iterator
@@ -23,7 +23,7 @@ from pidgate.protocol.splice import Splice, translate_endpoint, translate_node_e
 from pidgate.protocol.work import Steps, Walk
 
 Walker = Callable[[Reader, int, Splice, Translate], Iterator[None]]
-"""Walk over an answer behind its header, which gives way after each element."""
+"""Walker over a response body that yields after each element."""
 
 FIND_COORDINATOR = 10
 DESCRIBE_CONFIGS = 32
@@ -44,22 +44,22 @@ _ADDRESS_SETTINGS = frozenset(
         "zookeeper.connect",
     }
 )
-_ADDRESS_SUFFIX = "bootstrap.servers"  # of a client inside the broker: remote log metadata, metrics reporters
+_ADDRESS_SUFFIX = "bootstrap.servers"  # clients inside the broker: remote log metadata, metrics reporters
 
 
 def shows_addresses(api_key: int, api_version: int) -> bool:
-    """Return whether an answer of this API must pass through `rewrite` before a client may see it.
+    """Return whether responses of this API must pass through `rewrite` before they reach a client.
 
-    True, too, for versions above those that `rewrite` knows: it raises then, and nothing leaks.
+    Also true for versions newer than `rewrite` supports. It raises for those, so no address leaks.
     """
     first = _FIRST_TO_SHOW.get(api_key)
     return first is not None and api_version >= first
 
 
 def rewrite(api_key: int, api_version: int, buf: Buffer, start: int, end: int, translate: Translate) -> bytes:
-    """The answer in buf[start:end] (its header included) with every broker's address translated, framed.
+    """Return the response buf[start:end] (header included), framed, with every broker address translated.
 
-    Raises MalformedFrame, and UnsupportedVersion for what we cannot walk.
+    Raises MalformedFrame, and UnsupportedVersion for versions without a walker.
     """
     if api_key == metadata.METADATA:
         return metadata.splice(buf, start, end, api_version, translate)
@@ -73,9 +73,10 @@ def rewrite(api_key: int, api_version: int, buf: Buffer, start: int, end: int, t
 def rewriting(
     api_key: int, api_version: int, buf: Buffer, start: int, end: int, translate: Translate
 ) -> Walk:
-    """As `rewrite`, in turns, for an answer with as many elements as was asked for; buf must not change meanwhile.
+    """Return the Walk that does the work of `rewrite` in turns, for responses of any length.
 
-    Raises UnsupportedVersion for what we cannot walk; the walk raises MalformedFrame.
+    buf must not change until the Walk is finished. Raises UnsupportedVersion for versions without a walker;
+    the Walk raises MalformedFrame.
     """
     known = _WALKERS.get(api_key)
     if known is None or not known[0] <= api_version <= known[1]:
@@ -142,7 +143,7 @@ def _share_acknowledge(answer: Reader, version: int, splice: Splice, translate: 
             answer.skip(6)
             answer.skip_string()
             answer.skip(8)
-            answer.skip_tags()  # of the current leader, which is a struct of its own
+            answer.skip_tags()  # tags of the current leader, a struct of its own
             answer.skip_tags()
             yield
         answer.skip_tags()
@@ -151,8 +152,8 @@ def _share_acknowledge(answer: Reader, version: int, splice: Splice, translate: 
 
 
 def _describe_configs(answer: Reader, version: int, splice: Splice, _translate: Translate) -> Iterator[None]:
-    # Null and not translated: a value may list addresses of listeners that no client of ours can reach, and a
-    # tool that writes back what it read would write our address into the broker.
+    # Nulled rather than translated. A value may list listeners that are unreachable for our clients, and a
+    # tool that writes values back would store the gateway's address in the broker.
     answer.skip(4)
     for _ in range(answer.count(7)):
         answer.skip(2)
@@ -167,7 +168,7 @@ def _describe_configs(answer: Reader, version: int, splice: Splice, _translate: 
 
 
 def _describe_quorum(answer: Reader, _version: int, splice: Splice, _translate: Translate) -> Iterator[None]:
-    # Emptied and not translated: controllers listen there, and no port of a listener leads to one.
+    # Emptied rather than translated: these are controllers, and no gateway port leads to a controller.
     answer.skip(2)
     answer.skip_string()
     for _ in range(answer.count(3)):
@@ -215,7 +216,7 @@ def _setting(answer: Reader, version: int, splice: Splice, *, of_broker: bool) -
 
 
 def _value(answer: Reader, splice: Splice, *, of_broker: bool) -> None:
-    """A setting's or a synonym's name and value."""
+    """Read the name and value of a setting or a synonym."""
     name = answer.string()
     at = answer.pos
     answer.skip_string()
@@ -234,7 +235,7 @@ _WALKERS: dict[int, tuple[int, int, Walker]] = {
     DESCRIBE_CLUSTER: (0, 2, _describe_cluster),
     SHARE_ACKNOWLEDGE: (1, 2, _share_acknowledge),
 }
-"""First and last version that we walk, and how."""
+"""First and last supported version, and the walker."""
 
 _FIRST_TO_SHOW = {
     metadata.METADATA: 0,

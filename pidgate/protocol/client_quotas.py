@@ -1,9 +1,9 @@
-"""AlterClientQuotas (49) and DescribeClientQuotas (48), KIP-546: read, cut, and put together again. PURE.
+"""AlterClientQuotas (49) and DescribeClientQuotas (48), KIP-546: parse, filter and re-encode. PURE.
 
-By hand and not with the codec: an administrator may set tens of thousands of quotas with one request, and reading
-costs the event loop's time. What is not looked at is kept as the bytes it came in. Must not know what a key means.
+Parsed by hand instead of by the codec: one request may set tens of thousands of quotas, and decoding blocks
+the event loop. Fields that are not inspected stay raw bytes. This module must not know the meaning of a key.
 
-Source: AlterClientQuotas*.json, DescribeClientQuotas*.json; ClientQuotasImage for what a filter matches.
+Source: AlterClientQuotas*.json, DescribeClientQuotas*.json; ClientQuotasImage for filter matching.
 """
 
 from __future__ import annotations
@@ -25,13 +25,16 @@ ALTER_CLIENT_QUOTAS: Final = 49
 USER: Final = "user"
 
 POLICY_VIOLATION: Final = 44
-"""Kafka's error code for what is well formed and not allowed here."""
+"""Kafka's error code for well-formed requests that a policy rejects."""
 
 MAX_REQUEST_BYTES: Final = 262_144
-"""Longest request of these two that is read: 500 users with names of 500 characters. See work.MOST_ELEMENTS."""
+"""Longest request of these two APIs that is parsed: 500 users with 500 character names.
+
+See work.MOST_ELEMENTS.
+"""
 
 MAX_ANSWER_BYTES: Final = 4_194_304
-"""Longest answer of these two that is read."""
+"""Longest response of these two APIs that is parsed."""
 
 _FLEXIBLE_FROM: Final = 1
 _REMEDY: Final = "set fewer quotas with one request"
@@ -41,20 +44,20 @@ _I32 = Struct(">i")
 _F64 = Struct(">d")
 
 Entity = tuple[tuple[str, str | None], ...]
-"""(type, name) of each component, ordered by type; the name None stands for the default one.
+"""(type, name) of each component, ordered by type. The name None is the default entity.
 
-Of a type that is given twice the last one holds, as in Kafka, where it is a map.
+If a type is repeated, the last one wins, as in Kafka, which keeps a map.
 """
 
 
 class Operation(NamedTuple):
-    """One key of an entry: set to a value, or removed."""
+    """One key of an entry, set or removed."""
 
     key: str
     value: float
     remove: bool
     raw: bytes
-    """As it came."""
+    """The original bytes."""
 
 
 class Entry(NamedTuple):
@@ -62,9 +65,9 @@ class Entry(NamedTuple):
 
     entity: Entity
     components: int
-    """Number given; more than the entity has when a type was given twice."""
+    """Components in the request; more than in the entity if a type was repeated."""
     raw_entity: bytes
-    """The array of components as it came; in an answer it is written in the same way."""
+    """The original bytes of the component array; the response repeats them."""
     operations: list[Operation]
 
 
@@ -74,7 +77,7 @@ class AlterRequest(NamedTuple):
     api_version: int
     correlation_id: int
     head: bytes
-    """The request header as it came."""
+    """The original request header."""
     entries: list[Entry]
     validate_only: bool
 
@@ -87,7 +90,7 @@ class Outcome(NamedTuple):
 
 
 class AlterAnswer(NamedTuple):
-    """An AlterClientQuotas answer. Kafka answers once per entity, in no certain order."""
+    """An AlterClientQuotas response. Kafka reports once per entity, in no defined order."""
 
     throttle_time_ms: int
     outcomes: dict[Entity, Outcome]
@@ -109,7 +112,7 @@ def read_alter(buf: Buffer, head: RequestHead) -> AlterRequest:
 def alter_request(
     request: AlterRequest, entries: Iterable[tuple[Entry, Sequence[Operation]]], *, validate_only: bool
 ) -> bytes:
-    """Return the same request, framed, with these entries and these operations of each."""
+    """Return the same request, framed, reduced to these entries and operations."""
     flexible = request.api_version >= _FLEXIBLE_FROM
     tags = b"\x00" if flexible else b""
     parts: list[bytes] = []
@@ -123,7 +126,7 @@ def alter_request(
 
 
 def read_alter_answer(buf: Buffer, start: int, end: int, api_version: int) -> AlterAnswer:
-    """Read the broker's answer. Raises KafkaProtocolError."""
+    """Parse the broker's response. Raises KafkaProtocolError."""
     reader = _answer(buf, start, end, api_version)
     throttle_time_ms = reader.i32()
     outcomes: dict[Entity, Outcome] = {}
@@ -139,7 +142,7 @@ def read_alter_answer(buf: Buffer, start: int, end: int, api_version: int) -> Al
 def alter_answer(
     request: AlterRequest, throttle_time_ms: int, outcomes: Sequence[tuple[Entry, Outcome]]
 ) -> bytes:
-    """Return the framed answer to this request."""
+    """Return the framed response to this request."""
     flexible = request.api_version >= _FLEXIBLE_FROM
     tags = b"\x00" if flexible else b""
     parts: list[bytes] = []
@@ -155,29 +158,30 @@ def alter_answer(
 
 @dataclass(frozen=True, slots=True)
 class UserFilter:
-    """The part of a DescribeClientQuotas filter about entities that are a user and nothing else.
+    """The part of a DescribeClientQuotas filter that matches users without a client id.
 
-    `names` None: every user, the default user among them; else those named (None: the default user).
+    `names` is None for every user including the default user; otherwise the listed users (None: the default
+    user).
     """
 
     names: frozenset[str | None] | None
 
     def matches(self, user: str | None) -> bool:
-        """Return whether the filter matches this user, or the default user (None)."""
+        """Return whether the filter matches this user (None: the default user)."""
         return self.names is None or user in self.names
 
 
 UserValues = Mapping[str | None, Mapping[str, float]]
-"""By user (None: the default user) the value of each key."""
+"""user (None: the default user) -> key -> value."""
 
 _EXACT, _DEFAULT, _SPECIFIED = 0, 1, 2
 
 
 def read_user_filter(buf: Buffer, head: RequestHead) -> UserFilter | None:
-    """Read the filter of a DescribeClientQuotas request; None: it matches no entity that is a user alone.
+    """Parse the filter of a DescribeClientQuotas request; None if it matches no user without a client id.
 
-    None, too, for a filter that Kafka refuses. An entity must have every component of the filter; with `strict` no
-    others. Raises KafkaProtocolError.
+    Also None for a filter that Kafka rejects. An entity must have every component of the filter, and with
+    `strict` no others. Raises KafkaProtocolError.
     """
     reader = _request(buf, head, DESCRIBE_CLIENT_QUOTAS)
     components: list[tuple[str | None, int, str | None]] = []
@@ -199,9 +203,10 @@ def read_user_filter(buf: Buffer, head: RequestHead) -> UserFilter | None:
 
 
 def adding_user_values(buf: Buffer, start: int, end: int, api_version: int, values: UserValues) -> Walk:
-    """Return a DescribeClientQuotas answer, framed, with these values in it.
+    """Return a Walk that adds these values to a DescribeClientQuotas response.
 
-    The walk's result is None when the broker answered an error: then it stays as it came. Raises KafkaProtocolError.
+    Its result is the framed response, or None if the broker returned an error and the response stays
+    unchanged. Raises KafkaProtocolError.
     """
     return Walk(_adding_user_values(_answer(buf, start, end, api_version), start, values))
 
@@ -233,7 +238,7 @@ def _adding_user_values(reader: Reader, start: int, values: UserValues) -> Steps
             kept = to
         reader.skip_tags()
         yield
-    parts.append(reader.since(kept))
+    parts.append(reader.copy_since(kept))
     tail = reader.pos
     _finish(reader)
     for user, ours in missing.items():
@@ -244,7 +249,7 @@ def _adding_user_values(reader: Reader, start: int, values: UserValues) -> Steps
 
 
 def describe_refused(buf: Buffer, start: int, api_version: int, error_code: int, message: str) -> bytes:
-    """Return an answer with this error in the place of the broker's answer that begins at `start`."""
+    """Return a response with this error that replaces the broker's response at `start`."""
     flexible = api_version >= _FLEXIBLE_FROM
     tags = b"\x00" if flexible else b""
     no_entries = b"\x00" if flexible else b"\xff\xff\xff\xff"
@@ -281,15 +286,15 @@ def _request(buf: Buffer, head: RequestHead, api_key: int) -> Reader:
     if head.api_key != api_key or not speaks(api_key, head.api_version):
         raise UnsupportedVersion(head.api_key, head.api_version)
     if (size := head.end - head.start) > MAX_REQUEST_BYTES:
-        raise FrameTooLarge(f"{size} bytes of client quotas, {MAX_REQUEST_BYTES} are read: {_REMEDY}")
+        raise FrameTooLarge(f"{size} bytes of client quotas, the limit is {MAX_REQUEST_BYTES}: {_REMEDY}")
     flexible = head.api_version >= _FLEXIBLE_FROM
     return Reader(buf, head.body, head.end, flexible=flexible, most_elements=MOST_ELEMENTS)
 
 
 def _answer(buf: Buffer, start: int, end: int, api_version: int) -> Reader:
-    """Return a reader behind the answer's header."""
+    """Return a reader positioned after the response header."""
     if end - start > MAX_ANSWER_BYTES:
-        raise FrameTooLarge(f"{end - start} bytes of client quotas, {MAX_ANSWER_BYTES} are read at most")
+        raise FrameTooLarge(f"{end - start} bytes of client quotas, the limit is {MAX_ANSWER_BYTES}")
     reader = Reader(buf, start, end, flexible=api_version >= _FLEXIBLE_FROM)
     reader.skip(4)
     reader.skip_tags()
@@ -304,19 +309,19 @@ def _finish(reader: Reader) -> None:
 def _entry(reader: Reader) -> Entry:
     first = reader.pos
     entity, components = _entity(reader)
-    raw_entity = reader.since(first)
+    raw_entity = reader.copy_since(first)
     operations = []
     for _ in range(reader.count(1, nullable=True)):
         first = reader.pos
         key, value, remove = reader.nullable_string() or "", reader.f64(), reader.i8() != 0
         reader.skip_tags()
-        operations.append(Operation(key, value, remove, reader.since(first)))
+        operations.append(Operation(key, value, remove, reader.copy_since(first)))
     reader.skip_tags()
     return Entry(entity, components, raw_entity, operations)
 
 
 def _entity(reader: Reader) -> tuple[Entity, int]:
-    """Return the entity, and the number of components given."""
+    """Read an entity and the number of components on the wire."""
     count = reader.count(1, nullable=True)
     found: dict[str, str | None] = {}
     for _ in range(count):

@@ -1,6 +1,6 @@
-"""The codec for cold messages with many fields: kafka.protocol behind a guard, imported at first use. PURE.
+"""Codec for rare messages with many fields: kafka.protocol behind a guard, imported on first use. PURE.
 
-Re-encoding a decoded message drops the tagged fields that the codec does not know. Must not be used on the hot path.
+Re-encoding a decoded message drops tagged fields that the codec does not know. Not for the hot path.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ Kind = Literal["request", "response"]
 
 @cache
 def _classes() -> dict[tuple[int, str], Any]:
-    """Message classes by (api_key, kind): the codec's own, and those made of protocol/schemas."""
+    """Return message classes by (api_key, kind): the codec's own and those built from protocol/schemas."""
     with warnings.catch_warnings():
-        # It reads its schemas with importlib.resources.read_text, deprecated in Python 3.11 and 3.12 only.
+        # The codec reads its schemas with importlib.resources.read_text, deprecated in Python 3.11 and 3.12
+        # only.
         warnings.simplefilter("ignore", DeprecationWarning)
         from kafka.protocol import admin, api_message, consumer, metadata, producer, sasl
 
@@ -40,7 +41,7 @@ def _classes() -> dict[tuple[int, str], Any]:
                     found[cls.API_KEY, cls.type] = cls
         for api_key, api in SPOKEN.items():
             codecs = found.get((api_key, "request"))
-            # messages.py reads what is newer in ApiVersions.
+            # messages.py parses the newer versions of ApiVersions.
             if codecs is None or (codecs.max_version < api.max_version and api_key != API_VERSIONS):
                 for kind in ("Request", "Response"):
                     cls = type(base)(api.name + kind, (base,), {}, load_json="pidgate.protocol.schemas")
@@ -49,15 +50,15 @@ def _classes() -> dict[tuple[int, str], Any]:
 
 
 def load() -> None:
-    """Import the codec now: that takes a tenth of a second, which no client's first request may cost all others."""
+    """Import the codec ahead of the first request. The import blocks the event loop for 0.1 s."""
     _classes()
 
 
 def message_class(api_key: int, kind: Kind) -> Any:
-    """The codec's class of a message; its nested structs are its attributes.
+    """Return the codec's class of a message. Nested structs are its attributes.
 
-    Give version= at every level and a list for every array: the codec shares one default list between
-    instances. Raises UnsupportedVersion for an API that we do not offer.
+    Pass version= at every level and a list for every array: the codec shares one default list between
+    instances. Raises UnsupportedVersion for an API that is not offered.
     """
     if api_key not in SPOKEN:
         raise UnsupportedVersion(api_key, 0)
@@ -70,9 +71,9 @@ def decode_request(buf: Buffer, head: RequestHead) -> Any:
 
 
 def decode_response(api_key: int, api_version: int, buf: Buffer, start: int, end: int) -> Any:
-    """The body of a response frame as the codec's object. Raises KafkaProtocolError.
+    """Return the body of a response frame as the codec's object. Raises KafkaProtocolError.
 
-    Not for ApiVersions, whose body may have another version than the request: see cap_api_versions.
+    Not for ApiVersions, whose body may have a different version than the request: see cap_api_versions.
     """
     return _decode(
         api_key, api_version, "response", buf, answer_reader(buf, start, end, api_key, api_version).pos, end
@@ -80,13 +81,13 @@ def decode_response(api_key: int, api_version: int, buf: Buffer, start: int, end
 
 
 def encode_request(correlation_id: int, client_id: str | None, message: Any) -> bytes:
-    """The framed request. A message that does not fit its schema is our mistake: the codec's error passes."""
+    """Return the framed request. Raises the codec's error if the message does not fit its schema."""
     message.with_header(correlation_id=correlation_id, client_id=client_id)
     return bytes(message.encode(header=True, framed=True))
 
 
 def encode_response(correlation_id: int, message: Any) -> bytes:
-    """The framed response. As with a request, what the codec raises, passes."""
+    """Return the framed response. Raises the codec's error if the message does not fit its schema."""
     message.with_header(correlation_id=correlation_id)
     return bytes(message.encode(header=True, framed=True))
 
@@ -101,12 +102,12 @@ def _decode(api_key: int, api_version: int, kind: Kind, buf: Buffer, body: int, 
     reader = Reader(buf, body, end, flexible=is_flexible(api_key, api_version), most_elements=most)
     message = _struct(reader, cls, api_version)
     reader.finish()
-    message._header = None  # the codec leaves the slot unset, and reads it when the message is encoded again
+    message._header = None  # the codec leaves the slot unset, but reads it when it encodes the message again
     return message
 
 
-# Reading by the codec's schemas and not with its own reader, which takes other varints than a broker does (of any
-# length, in quadratic time) and strings that are cut short: what the gateway sees must be what the broker will see.
+# These readers replace the codec's own, which differs from a broker's: it accepts varints of any length in
+# quadratic time, and truncated strings. The gateway must parse the same values as the broker.
 
 
 def _struct(reader: Reader, cls: Any, version: int) -> Any:
@@ -142,7 +143,7 @@ def _field(reader: Reader, field: Any, cls: Any, version: int) -> Any:
 def _primitive(reader: Reader, type_name: str, *, nullable: bool) -> Any:
     value = _PRIMITIVES[type_name](reader)
     if value is None and not nullable and type_name in _NEVER_NULL:
-        raise MalformedFrame(f"a {type_name} is null that must not be")
+        raise MalformedFrame(f"null {type_name} in a field that is not nullable")
     return value
 
 
@@ -156,11 +157,11 @@ def _array(reader: Reader, read_element: Callable[[], Any], *, nullable: bool) -
 
 def _raw_bytes(reader: Reader) -> bytes | None:
     length = reader.length(wide=True)
-    return None if length < 0 else reader.take(length)
+    return None if length < 0 else reader.read_bytes(length)
 
 
 def _uuid(reader: Reader) -> UUID | None:
-    raw = reader.take(16)
+    raw = reader.read_bytes(16)
     return UUID(bytes=raw) if any(raw) else None
 
 
@@ -169,7 +170,7 @@ def _bits(reader: Reader) -> set[int] | None:
     return None if value == _NO_BITS else {bit for bit in range(32) if value >> bit & 1}
 
 
-_NO_BITS: Final = -(1 << 31)  # Kafka's "authorized operations are not known"
+_NO_BITS: Final = -(1 << 31)  # Kafka's value for unknown authorized operations
 _NEVER_NULL: Final = frozenset({"string", "bytes"})
 
 _PRIMITIVES: Final[dict[str, Callable[[Reader], Any]]] = {
@@ -186,4 +187,4 @@ _PRIMITIVES: Final[dict[str, Callable[[Reader], Any]]] = {
     "records": _raw_bytes,
     "bitfield": _bits,
 }
-"""By the type's name in a schema."""
+"""Readers by schema type name."""

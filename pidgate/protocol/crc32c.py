@@ -1,11 +1,12 @@
-"""CRC-32C (Castagnoli), the checksum of a record batch, and its change when more bytes follow.
+"""CRC-32C (Castagnoli), the checksum of a record batch, and the combination of two checksums.
 
-A batch that is sent again and again with another sequence differs in its head only. The checksum of head and records
-together comes from the two checksums and the records' length alone, so that nothing has to go over the records again.
+Repeated sends of one batch differ only in the head. The checksum of head and records is computed from both
+checksums and the length of the records, without reading the records again.
 
     crc32c(a + b) == Follow(len(b)).after(crc32c(a)) ^ crc32c(b)
 
-Slow for much data (0.1 s for a megabyte).
+Slow for large data (0.1 s per megabyte).
+
 Sources: RFC 3720 appendix B.4 (polynomial and examples); zlib's crc32_combine (the same in GF(2) matrices).
 """
 
@@ -43,7 +44,7 @@ def crc32c(data: bytes) -> int:
 
 
 class Follow:
-    """The effect of `length` further bytes on a checksum, whatever these bytes are: four look-ups."""
+    """The effect of `length` following bytes of any content on a checksum, in four table look-ups."""
 
     __slots__ = ("_tables",)
 
@@ -56,7 +57,7 @@ class Follow:
         )
 
     def after(self, crc: int) -> int:
-        """Return the part of the whole checksum that comes from the first bytes."""
+        """Return the first bytes' share of the combined checksum."""
         lowest, second, third, highest = self._tables
         return (
             lowest[crc & 0xFF] ^ second[crc >> 8 & 0xFF] ^ third[crc >> 16 & 0xFF] ^ highest[crc >> 24 & 0xFF]
@@ -64,7 +65,7 @@ class Follow:
 
 
 def _zero_byte() -> Matrix:
-    """Return the effect of one byte of zeros on a checksum's register."""
+    """Return the effect of one zero byte on the checksum register."""
     return [_TABLE[bit & 0xFF] ^ bit >> 8 for bit in (1 << n for n in range(32))]
 
 

@@ -1,7 +1,7 @@
-"""Owners of delegation tokens (KIP-48), in the answers that show them: CreateDelegationToken, DescribeDelegationToken.
+"""Owners of delegation tokens (KIP-48) in CreateDelegationToken and DescribeDelegationToken responses. PURE.
 
-PURE. Of clients' tokens only the id is read, never the HMAC, which is the password; of one that the gateway takes for
-a user of its own both.
+Of clients' tokens only the id is parsed, never the HMAC, which is the password. Both are parsed for tokens
+that the gateway creates for its own use.
 """
 
 from __future__ import annotations
@@ -19,35 +19,35 @@ CREATE_DELEGATION_TOKEN: Final = 38
 DESCRIBE_DELEGATION_TOKEN: Final = 41
 
 NEWEST_DESCRIBED: Final = 3
-"""The version of `describe_tokens_request`."""
+"""Version of `describe_tokens_request`."""
 
 _USER: Final = "User"
-_REQUESTER_FROM: Final = 3  # KIP-373: made for another owner
-_TIMES_BYTES: Final = 3 * 8  # issued, expires, lives at most until
+_REQUESTER_FROM: Final = 3  # KIP-373: tokens for another owner
+_TIMES_BYTES: Final = 3 * 8  # issue, expiry and maximum timestamps
 
 _NO_TAGS: Final = b"\x00"
-_EVERYBODY: Final = b"\x00"  # no list of owners
+_EVERYBODY: Final = b"\x00"  # null list of owners
 _NO_RENEWERS: Final = b"\x01"
 _BROKERS_LIFETIME: Final = -1
 
 TokenOwner = tuple[str, str]
-"""(token id, its owner's name)."""
+"""(token id, owner's name)."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewToken:
-    """A token that was taken for a user; `error_code` not 0: none was, and the rest is empty."""
+    """A token created for a user. If `error_code` is not 0, the other fields are empty."""
 
     error_code: int
     token_id: str = ""
     password: str = field(default="", repr=False)
-    """Its HMAC in base64, as SCRAM takes it."""
+    """The token's HMAC in base64, the password for SCRAM."""
     life_ms: int = 0
-    """From now until it expires, by the brokers' clocks."""
+    """Time until expiry, by the brokers' clocks."""
 
 
 def create_token_request(correlation_id: int, client_id: str, owner: str) -> bytes:
-    """Ask for a token that belongs to another user (KIP-373), with the brokers' own lifetime."""
+    """Return a request for a token owned by another user (KIP-373), with the brokers' default lifetime."""
     return framed(
         struct.pack(">hhi", CREATE_DELEGATION_TOKEN, _REQUESTER_FROM, correlation_id),
         encode_string(client_id, flexible=False),
@@ -61,7 +61,7 @@ def create_token_request(correlation_id: int, client_id: str, owner: str) -> byt
 
 
 def describe_tokens_request(correlation_id: int, client_id: str) -> bytes:
-    """Ask for all tokens that whoever asks may know of."""
+    """Return a request for all tokens visible to the caller."""
     return framed(
         struct.pack(">hhi", DESCRIBE_DELEGATION_TOKEN, NEWEST_DESCRIBED, correlation_id),
         encode_string(client_id, flexible=False),
@@ -81,12 +81,12 @@ def new_token(buf: Buffer, start: int, end: int) -> NewToken:
         reader.skip_string()
     issued_ms, expires_ms, _ = reader.i64(), reader.i64(), reader.i64()
     token_id = reader.string()
-    hmac = bytes(reader.take(max(reader.length(wide=True), 0)))
+    hmac = bytes(reader.read_bytes(max(reader.length(wide=True), 0)))
     return NewToken(0, token_id, base64.b64encode(hmac).decode(), max(0, expires_ms - issued_ms))
 
 
 def created_token(buf: Buffer, start: int, end: int, api_version: int) -> TokenOwner | None:
-    """Return the token that a CreateDelegationToken answer shows; None: none was made, or its owner is no user.
+    """Return the token in a CreateDelegationToken response; None on error, or if its owner is not a user.
 
     Raises MalformedFrame, UnsupportedVersion.
     """
@@ -99,12 +99,12 @@ def created_token(buf: Buffer, start: int, end: int, api_version: int) -> TokenO
 def described_tokens(
     buf: Buffer, start: int, end: int, api_version: int
 ) -> Generator[None, None, list[TokenOwner]]:
-    """Return the tokens in a DescribeDelegationToken answer, in steps: there may be as many as users have made.
+    """Return the tokens in a DescribeDelegationToken response, in steps because the list is unbounded.
 
     Raises MalformedFrame, UnsupportedVersion on the way.
     """
     reader = answer_reader(buf, start, end, DESCRIBE_DELEGATION_TOKEN, api_version)
-    reader.i16()  # error_code; with one there are no tokens
+    reader.i16()  # error_code; no tokens follow an error
     tokens = []
     for _ in range(reader.count(_TIMES_BYTES)):
         found = _owned(reader, api_version)
@@ -122,7 +122,7 @@ def described_tokens(
 
 
 def _owned(reader: Reader, api_version: int) -> TokenOwner | None:
-    """Read from the owner to the token's id."""
+    """Read the fields from the owner to the token id."""
     kind, name = reader.string(), reader.string()
     if api_version >= _REQUESTER_FROM:
         reader.skip_string()

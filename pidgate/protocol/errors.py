@@ -1,37 +1,35 @@
-"""Errors of this package, and the Kafka error codes that pidgate itself sends or looks for.
+"""Protocol errors, and the Kafka error codes that pidgate sends or checks.
 
-    KafkaProtocolError            a peer sent what we cannot go on with: close its connection
-     +-- MalformedFrame           the bytes contradict themselves
-     |    +-- TruncatedFrame      they end before what they announce
-     +-- FrameTooLarge            the frame, or the answer to it, is above the limit
-     +-- UnsupportedVersion       an (api key, version) that we cannot walk and never offered
+    KafkaProtocolError            a peer violated the protocol: close its connection
+     +-- MalformedFrame           the bytes are inconsistent
+     |    +-- TruncatedFrame      the frame ends too early
+     +-- FrameTooLarge            the frame or the response to it is above the limit
+     +-- UnsupportedVersion       an (api key, version) that was never offered
 
-None of them concerns other connections: they are closed one by one.
+An error closes one connection and does not affect the others.
 """
 
 from enum import IntEnum
 
 
 class KafkaProtocolError(Exception):
-    """Root: a peer broke the protocol, or used a part of it that we do not speak."""
+    """Base class: a peer violated the protocol or used an unsupported part of it."""
 
 
 class MalformedFrame(KafkaProtocolError):
-    """The bytes contradict themselves: a length beyond the frame, a count beyond the bytes left, bytes left
-    over.
-    """
+    """The bytes are inconsistent: a length or a count exceeds the frame, or bytes are left over."""
 
 
 class TruncatedFrame(MalformedFrame):
-    """The bytes end before what they announce. Of a frame that is still arriving: wait for more."""
+    """The bytes end too early. For a frame that is still arriving, wait for more data."""
 
 
 class FrameTooLarge(KafkaProtocolError):
-    """A frame, or an answer that would be needed, is longer than the limit allows."""
+    """A frame, or the response it needs, is longer than the limit."""
 
 
 class UnsupportedVersion(KafkaProtocolError):
-    """An API or a version of it that is not ours to read; it was never in an ApiVersions answer of ours."""
+    """An API or version that the gateway does not parse and never offered in ApiVersions."""
 
     def __init__(self, api_key: int, api_version: int) -> None:
         super().__init__(f"api key {api_key} version {api_version} is not supported")
@@ -40,7 +38,7 @@ class UnsupportedVersion(KafkaProtocolError):
 
 
 class ErrorCode(IntEnum):
-    """Kafka's error codes (org.apache.kafka.common.protocol.Errors), those that we use by name."""
+    """Kafka's error codes (org.apache.kafka.common.protocol.Errors), as far as the code uses their names."""
 
     UNKNOWN_SERVER_ERROR = -1
     ILLEGAL_SASL_STATE = 34

@@ -1,15 +1,15 @@
-"""Fetch (api key 1, versions 16-18) and ShareFetch (78, versions 1-2) answers, walked while they stream.
+"""Fetch (api key 1, versions 16-18) and ShareFetch (78, versions 1-2) responses, rewritten while they stream.
 
-Such an answer may be a hundred megabytes of records, and its node endpoints (KIP-951, KIP-932) come last,
-while its length came first. So the records are skipped by their length, everything goes on at once in the
-chunks it came in, and only the tail is held back and replaced by one of equal length: spare bytes go into a
-tagged field that no client knows, an endpoint that does not fit is left out. It is a hint; without it a
-client asks for Metadata.
+A response may hold a hundred megabytes of records. Its length comes first and its node endpoints (KIP-951,
+KIP-932) come last. The walker therefore skips records by their length and forwards each chunk unchanged. It
+buffers only the tail and replaces it with one of equal length: a tagged field unknown to clients pads the
+tail, and endpoints that do not fit are dropped. Node endpoints are a hint; without them a client requests
+Metadata.
 
     head, then per topic: topic, then per partition: partition, aborted ..., records, acquired ..., partition
     end; topic end; tail
 
-Each of these is one unit, read whole or not at all: a unit that is cut by the end of a chunk is kept and read
+Each of these is one unit and is read as a whole. A unit cut off by the end of a chunk is buffered and read
 again with the next chunk.
 """
 
@@ -26,20 +26,20 @@ SHARE_FETCH = 78
 _WALKED = {FETCH: range(16, 19), SHARE_FETCH: range(1, 3)}
 
 MAX_UNIT = 65_536
-"""Longest unit that is kept while it is incomplete: some strings and tags, a few hundred bytes as a rule."""
+"""Longest incomplete unit that is buffered. A unit is usually a few hundred bytes of strings and tags."""
 
 MAX_TAIL = 131_072
-"""Longest tail: MOST_ENDPOINTS with names of a hundred bytes. It is rewritten at once."""
+"""Longest tail: MOST_ENDPOINTS with host names of 100 bytes. It is rewritten in one turn."""
 
 _EMPTY_BYTES = 30 + 1 + 4 + 1 + 1
 _EMPTY_SHARED_BYTES = 6 + 1 + 2 + 1 + 8 + 1 + 1 + 1 + 1
 
 _PADDING_TAG = 127
-"""The tagged field that fills the tail: above any that Kafka has (0 to 9), and still one byte long."""
+"""The tagged field that pads the tail: above all of Kafka's tags (0 to 9) and still one byte long."""
 
 
 class EndpointsWalker:
-    """Walker of one answer of `frame_bytes` (without the size prefix, which the caller passes on unchanged)."""
+    """Walker over one response of `frame_bytes`. The caller forwards the size prefix unchanged."""
 
     __slots__ = (
         "_carry",
@@ -62,28 +62,28 @@ class EndpointsWalker:
         self._share = api_key == SHARE_FETCH
         self._version = version
         self._translate = translate
-        self._left = frame_bytes  # of the frame, still to come
-        self._carry = b""  # the beginning of a unit that is not complete
-        self._skip = 0  # bytes of records still to be passed over
-        self._topics = 0  # still to be begun, as are these two:
+        self._left = frame_bytes  # bytes of the frame still to come
+        self._carry = b""  # the incomplete unit of the previous chunk
+        self._skip = 0  # record bytes to skip
+        self._topics = 0  # topics still to come
         self._partitions = 0
-        self._elements = 0  # aborted transactions or acquired records
+        self._elements = 0  # aborted transactions or acquired records still to come
         self._unit: Callable[[Reader], None] | None = self._head
         self._tail = bytearray()
         self.unfed_bytes = 0
-        """So much at the end of the last chunk was left for the next turn: feed it again."""
+        """Bytes at the end of the last chunk that must be fed again in the next turn."""
 
     @property
     def done(self) -> bool:
         """True when the whole frame has been fed."""
         return self._left == 0
 
-    def feed(self, chunk: memoryview, most_units: int = MAX_FRAME) -> list[bytes | memoryview]:
-        """Return what can go on to the client now: the chunk itself, until the tail has begun; the tail when it is
-        complete. After `most_units` the rest of the chunk is left: `unfed_bytes`.
+    def feed_chunk(self, chunk: memoryview, most_units: int = MAX_FRAME) -> list[bytes | memoryview]:
+        """Return the bytes to forward: the chunk itself before the tail, then the complete rewritten tail.
 
-        The chunk must not reach beyond the frame. Raises TruncatedFrame, MalformedFrame, or FrameTooLarge for an
-        absurd unit.
+        Reads at most `most_units`; the remaining bytes of the chunk are counted in `unfed_bytes`. The chunk
+        must not exceed the frame. Raises TruncatedFrame, MalformedFrame, or FrameTooLarge for a unit above
+        the limit.
         """
         length = len(chunk)
         if length > self._left:
@@ -104,10 +104,10 @@ class EndpointsWalker:
                 self._left += self.unfed_bytes
                 chunk, length = chunk[:pos], pos
             if self._left == 0:
-                raise TruncatedFrame("a fetch answer that ends before its tail")
+                raise TruncatedFrame("a fetch response that ends before its tail")
             return [chunk] if length else []
         if len(self._tail) + length - pos + self._left > MAX_TAIL:
-            raise FrameTooLarge(f"a fetch answer with more than {MAX_TAIL} bytes after its records")
+            raise FrameTooLarge(f"a fetch response with more than {MAX_TAIL} bytes after its records")
         self._tail += chunk[pos:]
         out: list[bytes | memoryview] = [chunk[:pos]] if pos else []
         if self._left == 0 and length:
@@ -115,7 +115,7 @@ class EndpointsWalker:
         return out
 
     def _read(self, unit: Callable[[Reader], None], chunk: memoryview, pos: int) -> int:
-        """Read a unit at chunk[pos], its beginning perhaps in the carry; return the position after it."""
+        """Read a unit at chunk[pos], continuing the carry if there is one; return the position after it."""
         carried = len(self._carry)
         if carried:
             data = self._carry + chunk[pos : pos + MAX_UNIT]
@@ -128,7 +128,9 @@ class EndpointsWalker:
         except TruncatedFrame:
             self._carry = bytes(reader.buf[begin:])
             if len(self._carry) > MAX_UNIT:
-                raise FrameTooLarge(f"a fetch answer with {len(self._carry)} bytes between records") from None
+                raise FrameTooLarge(
+                    f"a fetch response with {len(self._carry)} bytes between records"
+                ) from None
             return len(chunk)
         if not carried:
             return reader.pos
@@ -142,7 +144,7 @@ class EndpointsWalker:
             raise MalformedFrame(f"{count} elements in {left} bytes")
         return count
 
-    # The units. Each changes the walker only after its last read, since it may have to be read again.
+    # A unit may be read twice, so each reader changes the walker only after its last read.
 
     def _head(self, reader: Reader) -> None:
         reader.skip(4)
@@ -150,7 +152,7 @@ class EndpointsWalker:
         reader.skip(6)
         if self._share:
             reader.skip_string()
-        reader.skip(4)  # session id; of ShareFetch the acquisition lock timeout
+        reader.skip(4)  # session id, or ShareFetch's acquisition lock timeout
         self._topics = self._count(reader, 18)
         self._next_topic()
 
@@ -170,7 +172,7 @@ class EndpointsWalker:
         self._unit = self._empty_partitions
 
     def _empty_partitions(self, reader: Reader) -> None:
-        """Skip, a run at a time, partitions without records, errors and tags: one chunk may hold thousands of them."""
+        """Skip runs of partitions without records, errors and tags. A chunk may hold thousands of them."""
         skip = _skip_empty_shared if self._share else _skip_empty
         reader.pos, self._partitions = skip(reader.buf, reader.pos, reader.end, self._partitions)
         if self._partitions:
@@ -192,7 +194,7 @@ class EndpointsWalker:
         self._read_elements(reader, 16, self._records)
 
     def _read_elements(self, reader: Reader, size: int, following: Callable[[Reader], None]) -> None:
-        """Skip one element of so many bytes and its tags, and with it all that are here and have none."""
+        """Skip one element of this size and its tags, then the following elements without tags."""
         reader.skip(size)
         reader.skip_tags()
         left = self._elements - 1
@@ -216,7 +218,7 @@ class EndpointsWalker:
         reader.skip(2)
         reader.skip_string()
         reader.skip(8)
-        reader.skip_tags()  # of the current leader
+        reader.skip_tags()  # tags of the current leader
         self._skip = max(reader.length(wide=True), 0)
         self._unit = self._acquired_head
 
@@ -237,7 +239,7 @@ class EndpointsWalker:
 
 
 def _skip_empty(buf: Buffer, p: int, end: int, partitions: int) -> tuple[int, int]:
-    """Return the position behind a run of plain empty partitions of Fetch, and how many are left."""
+    """Return the position after a run of empty Fetch partitions, and the number of partitions left."""
     last = end - _EMPTY_BYTES
     while partitions and p <= last and buf[p + 30] <= 1 and buf[p + 35] <= 1 and buf[p + 36] == 0:
         p += _EMPTY_BYTES  # no aborted transactions, no records, no tags
@@ -246,10 +248,11 @@ def _skip_empty(buf: Buffer, p: int, end: int, partitions: int) -> tuple[int, in
 
 
 def _skip_empty_shared(buf: Buffer, p: int, end: int, partitions: int) -> tuple[int, int]:
-    """As `_skip_empty`, of ShareFetch."""
+    """Do the same as `_skip_empty` for ShareFetch."""
     last = end - _EMPTY_SHARED_BYTES
     while partitions and p <= last and buf[p + 6] <= 1 and buf[p + 9] <= 1 and buf[p + 18] == 0:
-        # Two messages and the leader's tags; no records, none acquired, no tags.
+        # Both error messages, the leader's tags, records and acquired records are empty, and there are no
+        # tags.
         if buf[p + 19] > 1 or buf[p + 20] > 1 or buf[p + 21]:
             break
         p += _EMPTY_SHARED_BYTES
@@ -258,10 +261,10 @@ def _skip_empty_shared(buf: Buffer, p: int, end: int, partitions: int) -> tuple[
 
 
 def rewrite_tail(tail: bytes, translate: Translate, *, tagged: bool) -> bytes:
-    """The tail of an answer with translated node endpoints, exactly as long as it was.
+    """Return the tail of a response with translated node endpoints, at its original length.
 
-    `tagged`: the endpoints are tagged field 0 (Fetch), else an array before the tags (ShareFetch).
-    `translate` is called for those, too, that do not fit. Raises MalformedFrame, and FrameTooLarge for more than
+    `tagged`: the endpoints are tagged field 0 (Fetch), otherwise an array before the tags (ShareFetch).
+    `translate` is also called for endpoints that do not fit. Raises MalformedFrame, and FrameTooLarge above
     MOST_ENDPOINTS.
     """
     reader = Reader(tail, 0, len(tail), flexible=True)
@@ -293,16 +296,16 @@ def rewrite_tail(tail: bytes, translate: Translate, *, tagged: bool) -> bytes:
                 filled = _fill(b"", fields, len(tail), padding_tag)
             if filled is not None:
                 return filled
-        # Without any it always fits: the ones that were there took 11 bytes each, and padding needs 2.
+        # An empty list always fits: each dropped endpoint frees at least 11 bytes and padding needs 2.
         entry_bytes -= len(entries.pop())
 
 
 def _translated(reader: Reader, translate: Translate) -> list[bytes]:
-    """The node endpoints at the reader, each with its translated address."""
+    """Read the node endpoints and translate each address."""
     entries: list[bytes] = []
     count = reader.count(11)
     if count > MOST_ENDPOINTS:
-        raise FrameTooLarge(f"a fetch answer that names {count} brokers, {MOST_ENDPOINTS} are read")
+        raise FrameTooLarge(f"a fetch response with {count} brokers, the limit is {MOST_ENDPOINTS}")
     for _ in range(count):
         begin = reader.pos
         splice = Splice(reader.buf, begin, begin)
@@ -319,7 +322,7 @@ def _translated(reader: Reader, translate: Translate) -> list[bytes]:
 
 
 def _fill(head: bytes, fields: list[bytes], length: int, padding_tag: int) -> bytes | None:
-    """head and a tag buffer of these fields, padded to `length`; None if that cannot be."""
+    """Return head and a tag buffer of these fields, padded to `length`; None if they cannot be padded to it."""
     for padding_fields in range(3):
         out = head + uvarint(len(fields) + padding_fields) + b"".join(fields)
         padding = _padding(length - len(out), padding_fields, padding_tag)
@@ -329,10 +332,10 @@ def _fill(head: bytes, fields: list[bytes], length: int, padding_tag: int) -> by
 
 
 def _padding(length: int, fields: int, tag: int) -> bytes | None:
-    """That many tagged fields of together `length` bytes; None if there are none.
+    """Return this many tagged fields with a total of `length` bytes; None if that is impossible.
 
-    One field has at least 2 bytes, and the length of its own length leaves gaps (no 130 bytes with a tag of
-    one byte); two fields, the first one empty, fill them.
+    One field needs at least 2 bytes, and the size of its length leaves gaps (130 bytes with a one byte tag,
+    for example). Two fields, the first one empty, fill the gaps.
     """
     if fields == 0:
         return b"" if length == 0 else None

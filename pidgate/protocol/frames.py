@@ -1,6 +1,6 @@
-"""Frames: size prefix, limit, and Kafka's primitive types, read with every bound checked. PURE.
+"""Frames: size prefix, length limit, and bounds-checked readers of Kafka's primitive types. PURE.
 
-Not for the hot path: produce.walk and headers.peek_request read on their own. Must not know any API.
+Not for the hot path: produce.walk and headers.peek_request parse by themselves. Must not know any API.
 """
 
 from collections.abc import Callable
@@ -10,25 +10,25 @@ from pidgate.protocol.errors import FrameTooLarge, MalformedFrame, TruncatedFram
 from pidgate.protocol.work import TAGS_BYTES_FOR_ONE
 
 Buffer = bytes | bytearray | memoryview
-"""Memory of a frame. A memoryview must be one of unsigned bytes."""
+"""Memory that holds a frame. A memoryview must have unsigned byte elements."""
 
 SIZE_PREFIX = 4
-"""Bytes before each frame that hold its length, a signed big-endian int32."""
+"""Bytes of the frame length, a signed big-endian int32."""
 
 MAX_FRAME = 104_857_600
-"""Longest frame we take unless configured otherwise: Kafka's default of socket.request.max.bytes (100
-MiB)."""
+"""Default frame limit, Kafka's default of socket.request.max.bytes (100 MiB)."""
 
 LONGEST_STRING_BYTES = 0x7FFF
-"""Short.MAX_VALUE: Kafka's generated code takes no longer one, in flexible versions either."""
+"""Short.MAX_VALUE, the limit in Kafka's generated code, also for flexible versions."""
 
 MAX_TAGS = 32
-"""Most tagged fields we go over in one struct. Kafka 4.3 has 9 at most; a buffer of millions of empty ones
-would stall everybody while it is walked."""
+"""Most tagged fields per struct; Kafka 4.3 has at most 9.
+
+Millions of empty fields would block the event loop.
+"""
 
 Translate = Callable[[int, str, int], tuple[str, int]]
-"""(node id, real host, real port) -> the host and port that a client may see. The callee learns the real
-address."""
+"""(node id, real host, real port) -> advertised host and port. The callee learns the real address."""
 
 size_prefix = Struct(">i").pack
 
@@ -36,20 +36,20 @@ _I16 = Struct(">h").unpack_from
 _I32 = Struct(">i").unpack_from
 _I64 = Struct(">q").unpack_from
 _F64 = Struct(">d").unpack_from
-_MAX_UVARINT_BYTES = 5  # an unsigned 32 bit varint: 4 x 7 bits, and 4 bits more
+_MAX_UVARINT_BYTES = 5  # a 32 bit unsigned varint: 4 x 7 bits, and 4 bits more
 _U32 = 0xFFFFFFFF
 
 
 def framed(*parts: Buffer) -> bytes:
-    """Return the frame made of these parts, with its size prefix. Raises FrameTooLarge."""
+    """Join the parts to a frame with its size prefix. Raises FrameTooLarge."""
     length = sum(map(len, parts))
     if length > 0x7FFFFFFF:
-        raise FrameTooLarge(f"an answer of {length} bytes does not fit a frame")
+        raise FrameTooLarge(f"a response of {length} bytes does not fit a frame")
     return b"".join((size_prefix(length), *parts))
 
 
 def uvarint(value: int) -> bytes:
-    """Encode an unsigned varint (KIP-482): 7 bits a byte, lowest first, the top bit set when more follow."""
+    """Encode an unsigned varint (KIP-482): 7 bits per byte, lowest first, top bit set if more bytes follow."""
     if value < 0x80:
         return bytes((value,))
     out = bytearray()
@@ -61,17 +61,17 @@ def uvarint(value: int) -> bytes:
 
 
 def array_count(count: int, *, flexible: bool) -> bytes:
-    """Encode an array's element count, in the compact form of flexible versions or as an int32."""
+    """Encode an array's element count: compact in flexible versions, otherwise an int32."""
     return uvarint(count + 1) if flexible else count.to_bytes(4, "big")
 
 
 def read_uvarint(buf: Buffer, pos: int) -> tuple[int, int]:
-    """Return (value, position after it), exactly as Kafka's ByteUtils.readUnsignedVarint does.
+    """Return (value, position after it) as Kafka's ByteUtils.readUnsignedVarint does.
 
-    It takes any form of up to five bytes, and drops what the fifth byte has above bit 32: whoever reads that otherwise
-    sees another length than the broker. What Java has as a negative int is here above 2^31, longer than any frame.
-    The caller checks the position against the end of the frame. Raises TruncatedFrame, or MalformedFrame above five
-    bytes.
+    Accepts any encoding of up to five bytes and drops the bits above 32, since a different reading would find
+    a different length than the broker. Values that are negative in Java are above 2^31 here, longer than any
+    frame. The caller checks the position against the end of the frame. Raises TruncatedFrame, or
+    MalformedFrame above five bytes.
     """
     value = 0
     try:
@@ -87,7 +87,7 @@ def read_uvarint(buf: Buffer, pos: int) -> tuple[int, int]:
 
 
 def skip_tags(buf: Buffer, pos: int, end: int) -> int:
-    """Return the position after the tag buffer (KIP-482) at `pos`, which is nearly always one zero byte.
+    """Return the position after the tag buffer (KIP-482) at `pos`, nearly always one zero byte.
 
     Raises TruncatedFrame, or MalformedFrame above MAX_TAGS.
     """
@@ -108,9 +108,9 @@ def skip_tags(buf: Buffer, pos: int, end: int) -> int:
 
 
 def encode_string(value: str | None, *, flexible: bool) -> bytes:
-    """Encode a nullable string, in the compact form of flexible versions or with an int16 length.
+    """Encode a nullable string: compact in flexible versions, otherwise with an int16 length.
 
-    Raises FrameTooLarge when it does not fit.
+    Raises FrameTooLarge above the limit of the length field.
     """
     if value is None:
         return b"\x00" if flexible else b"\xff\xff"
@@ -123,10 +123,10 @@ def encode_string(value: str | None, *, flexible: bool) -> bytes:
 
 
 class Reader:
-    """A cursor over one frame. Every read stays inside the frame or raises MalformedFrame.
+    """Cursor over one frame. Every read stays inside the frame or raises MalformedFrame.
 
-    `flexible` picks the compact types of KIP-482; it can be set at any time (a header may differ from its
-    body). `elements_left` bounds the elements of all arrays together, before anything is made of them.
+    `flexible` selects the compact types of KIP-482 and may be changed between reads, since a header may
+    differ from its body. `elements_left` limits the total number of elements in all arrays.
     """
 
     __slots__ = ("buf", "elements_left", "end", "flexible", "pos")
@@ -143,7 +143,7 @@ class Reader:
         self.elements_left = most_elements
 
     def skip(self, length: int) -> int:
-        """Go on by `length` bytes; return the position before. Raises MalformedFrame, TruncatedFrame."""
+        """Skip `length` bytes; return the position before them. Raises MalformedFrame, TruncatedFrame."""
         at = self.pos
         if length < 0:
             raise MalformedFrame(f"a length of {length}")
@@ -152,37 +152,32 @@ class Reader:
         self.pos = at + length
         return at
 
-    def take(self, length: int) -> bytes:
-        """Read the next `length` bytes, copied."""
+    def read_bytes(self, length: int) -> bytes:
+        """Return a copy of the next `length` bytes."""
         at = self.skip(length)
         return bytes(self.buf[at : self.pos])
 
-    def since(self, start: int) -> bytes:
-        """Return a copy of what was read from `start` on."""
+    def copy_since(self, start: int) -> bytes:
+        """Return a copy of the bytes from `start` to the current position."""
         return bytes(self.buf[start : self.pos])
 
     def i8(self) -> int:
-        """Read an int8."""
         value = self.buf[self.skip(1)]
         return value - 256 if value > 127 else value
 
     def i16(self) -> int:
-        """Read an int16."""
         value: int = _I16(self.buf, self.skip(2))[0]
         return value
 
     def i32(self) -> int:
-        """Read an int32."""
         value: int = _I32(self.buf, self.skip(4))[0]
         return value
 
     def i64(self) -> int:
-        """Read an int64."""
         value: int = _I64(self.buf, self.skip(8))[0]
         return value
 
     def f64(self) -> float:
-        """Read a float64."""
         value: float = _F64(self.buf, self.skip(8))[0]
         return value
 
@@ -195,7 +190,7 @@ class Reader:
         return value
 
     def length(self, *, wide: bool = False) -> int:
-        """Read the length of a string (int16), bytes or array (`wide`: int32), or its compact form; -1 is null.
+        """Read a length: int16 for strings, int32 (`wide`) for bytes and arrays, or compact; null is -1.
 
         Raises MalformedFrame.
         """
@@ -207,10 +202,10 @@ class Reader:
         return length
 
     def count(self, least_bytes: int, *, nullable: bool = False) -> int:
-        """Read an array's element count; null counts as 0 where it is allowed.
+        """Read an array's element count; null is 0 if `nullable`.
 
-        Raises MalformedFrame when that many elements of at least `least_bytes` cannot be in the frame, and
-        FrameTooLarge when they are more than may be.
+        Raises MalformedFrame if the frame cannot hold that many elements of at least `least_bytes`, and
+        FrameTooLarge above `elements_left`.
         """
         count = self.length(wide=True)
         if count < 0 and nullable:
@@ -221,22 +216,22 @@ class Reader:
         return count
 
     def raw_string(self) -> bytes | None:
-        """Read a nullable string's bytes. Raises MalformedFrame above LONGEST_STRING_BYTES, as Kafka does."""
+        """Read a nullable string as bytes. Raises MalformedFrame above LONGEST_STRING_BYTES, as Kafka does."""
         length = self.length()
         if length > LONGEST_STRING_BYTES:
             raise MalformedFrame(f"a string of {length} bytes")
-        return None if length < 0 else self.take(length)
+        return None if length < 0 else self.read_bytes(length)
 
     def nullable_string(self) -> str | None:
-        """Read a nullable string; what is not UTF-8 is replaced, as Java does."""
+        """Read a nullable string; invalid UTF-8 is replaced as in Java."""
         raw = self.raw_string()
         return None if raw is None else raw.decode("utf-8", "replace")
 
     def string(self) -> str:
-        """Read a string. Raises MalformedFrame when it is null."""
+        """Read a string. Raises MalformedFrame if it is null."""
         value = self.nullable_string()
         if value is None:
-            raise MalformedFrame("a string is null that must not be")
+            raise MalformedFrame("null string in a field that is not nullable")
         return value
 
     def skip_string(self) -> None:
@@ -246,7 +241,7 @@ class Reader:
             self.skip(length)
 
     def skip_tags(self) -> None:
-        """Skip a tag buffer (KIP-482) if the version has one."""
+        """Skip the tag buffer (KIP-482) of a flexible version."""
         if self.flexible:
             at = self.pos
             self.pos = pos = skip_tags(self.buf, at, self.end)
@@ -254,10 +249,10 @@ class Reader:
                 self.spend((pos - at) // TAGS_BYTES_FOR_ONE)
 
     def spend(self, elements: int) -> None:
-        """Count elements for the bound. Raises FrameTooLarge when they are more than may be."""
+        """Subtract from `elements_left`. Raises FrameTooLarge below 0."""
         self.elements_left -= elements
         if self.elements_left < 0:
-            raise FrameTooLarge(f"{-self.elements_left} elements more than are read of such a frame")
+            raise FrameTooLarge(f"{-self.elements_left} elements above the limit of the frame")
 
     def tags(self) -> list[tuple[int, int, int, int]]:
         """Read the tag buffer's fields as (tag, position of its size, of its content, of its end).
@@ -278,6 +273,6 @@ class Reader:
         return fields
 
     def finish(self) -> None:
-        """End the reading. Raises MalformedFrame if bytes are left over."""
+        """Raise MalformedFrame if bytes are left over."""
         if self.pos != self.end:
             raise MalformedFrame(f"{self.end - self.pos} bytes left over")

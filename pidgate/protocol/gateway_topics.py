@@ -1,15 +1,15 @@
-"""Gateway topics leave Metadata: cut out of lists and of requests, refused where they are asked for.
+"""Gateway topics in Metadata and listings: removed from lists, refused if requested by name.
 
-To clients a gateway topic is one that they are not authorised for: left out where all topics are listed,
-TOPIC_AUTHORIZATION_FAILED (29) where it is named. A Metadata request carries brokers and other topics as well, and may
-make a broker create what it names: the entries of gateway topics are cut out of it, and refused in its answer. Every
-other byte of request and answer stays.
+Clients see a gateway topic as one without authorization: it is missing from lists of all topics, and requests
+for it return TOPIC_AUTHORIZATION_FAILED (29). A Metadata request also asks for brokers and other topics, and
+may create topics. Gateway topics are therefore cut from the request and refused in its response. All other
+bytes are unchanged.
 
-    Metadata                 0-13   cut out of the list of all topics; refused by name or id
-    DescribeTopicPartitions  0      cut out of the list of all topics
-    ConsumerGroupHeartbeat   0-1    a broker that resolves a pattern (KIP-848) assigns the topic: cut out
+    Metadata                 0-13   removed from lists of all topics; refused by name or id
+    DescribeTopicPartitions  0      removed from lists of all topics
+    ConsumerGroupHeartbeat   0-1    removed from assignments (brokers resolve patterns, KIP-848)
 
-Requests of any other API that name one are refused as a whole: topic_refusals.py.
+Requests of other APIs that contain a gateway topic are refused as a whole: topic_refusals.py.
 """
 
 from collections.abc import Generator, Iterable, Iterator
@@ -32,11 +32,14 @@ _TOPIC_CHARACTERS: Final = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNO
 _LARGEST_CERTAIN_ERROR: Final = 45
 _MOST_IDS: Final = 64
 _MOST_PLACES: Final = 1_000
-"""A request that holds a name more often than this names it: looking at each place would stall all connections."""
+"""Most occurrences of a name that are examined.
+
+Checking more would block all connections, so such a request is treated as a match.
+"""
 
 
 class GatewayTopicSet:
-    """Names and ids of the topics, in the forms in which frames hold them. Ids are learnt; names are given."""
+    """Names and ids of the gateway topics in wire format. Names are given, ids are learnt."""
 
     __slots__ = ("_ids", "names", "needles", "produced")
 
@@ -44,10 +47,12 @@ class GatewayTopicSet:
         self.names = frozenset(name.encode() for name in names)
         self._ids: dict[bytes, None] = {}
         self.produced = set(self.names)
-        """Topics that a Produce batch may not be for, in the form of produce.ProducerBatch. Grows as ids are learnt:
-        whoever keeps it keeps this very set."""
+        """Topics refused in Produce, in the form of produce.ProducerBatch.
+
+        Users keep this set, which grows as ids are learnt.
+        """
         self.needles: tuple[bytes, ...] = tuple(self.names)
-        """Names and ids: a frame in which none of them stands as bytes names none of the topics."""
+        """Names and ids. A frame that contains none of these byte strings refers to no gateway topic."""
 
     def __bool__(self) -> bool:
         return bool(self.names)
@@ -58,9 +63,7 @@ class GatewayTopicSet:
         return self._ids.keys()
 
     def learn_id(self, topic_id: bytes) -> None:
-        """Add the id (16 bytes) of one of the topics. The oldest is forgotten beyond a bound: a topic that is
-        deleted and created again has another one.
-        """
+        """Add a topic id (16 bytes). Ids beyond a bound replace the oldest: a recreated topic has a new id."""
         if topic_id in self._ids or not any(topic_id):
             return
         self._ids[bytes(topic_id)] = None
@@ -71,11 +74,11 @@ class GatewayTopicSet:
         self.produced.add(b"\x00" + topic_id)
         self.needles = (*self.names, *self._ids)
 
-    def is_held(self, buf: bytes | bytearray, start: int, end: int, *, flexible: bool) -> bool:
-        """Return whether a string that is exactly a name, or an id, stands in buf[start:end].
+    def is_named_in(self, buf: bytes | bytearray, start: int, end: int, *, flexible: bool) -> bool:
+        """Return whether buf[start:end] contains a string equal to a name, or an id.
 
-        The length before the name must be the name's, in any form that a broker reads in this version. It may still be
-        something else's.
+        The preceding length must match, in any encoding that a broker accepts in this version. The match may
+        still belong to a different field.
         """
         if any(buf.find(topic_id, start, end) >= 0 for topic_id in self._ids):
             return True
@@ -94,8 +97,9 @@ def _places(buf: bytes | bytearray, needle: bytes, start: int, end: int) -> Iter
 
 
 def _has_length(buf: Buffer, start: int, at: int, length: int, *, flexible: bool) -> bool:
-    """Return whether the bytes before `at` are the length of a string of so many bytes: an int16, or a varint of any
-    size, as a broker does not insist on the shortest form (KIP-482).
+    """Return whether the bytes before `at` encode a string length: int16, or a varint of any size.
+
+    Brokers do not insist on the shortest varint (KIP-482).
     """
     if not flexible:
         return at - 2 >= start and buf[at - 2] << 8 | buf[at - 1] == length
@@ -113,7 +117,7 @@ def _array_length(count: int, *, flexible: bool) -> bytes:
 
 
 class _Array(NamedTuple):
-    """An array in a frame: where its length stands, where its elements begin, how many there are."""
+    """An array in a frame: position of its length, position of its first element, element count."""
 
     at: int
     body: int
@@ -121,9 +125,9 @@ class _Array(NamedTuple):
 
 
 def _cut(reader: Reader, start: int, array: _Array, gone: list[tuple[int, int]]) -> bytes:
-    """The framed contents from `start` on without the elements `gone` (from, to).
+    """Return the framed contents from `start` without the elements `gone` (from, to).
 
-    Raises MalformedFrame for more of them than the array says, or such that overlap: they are not all elements.
+    Raises MalformedFrame if the ranges overlap or are more than the array has elements.
     """
     gone = sorted(gone)
     if len(gone) > array.length or any(to > at for (_, to), (at, _) in pairwise(gone)):
@@ -136,24 +140,24 @@ def _cut(reader: Reader, start: int, array: _Array, gone: list[tuple[int, int]])
     return change.framed()
 
 
-# Metadata requests that name one
+# Metadata requests that contain a gateway topic
 
 
 class MetadataCut(NamedTuple):
-    """A Metadata request without the gateway topics that it named."""
+    """A Metadata request without its gateway topics."""
 
     request: bytes
-    """Framed: forward it instead."""
+    """The frame to forward instead."""
     refusals: tuple[bytes, ...]
-    """Topics of its answer: see `with_refusals`."""
+    """Topics to add to the response: see `with_refusals`."""
     is_empty: bool
-    """It names no topic any more, which asks for all of them in version 0."""
+    """No topics are left. In version 0 an empty list requests all topics."""
 
 
 def cut_metadata_request(buf: Buffer, head: RequestHead, topics: GatewayTopicSet) -> MetadataCut | None:
-    """Cut `topics` out of the Metadata request in `buf`; None: it names none of them.
+    """Cut `topics` from the Metadata request in `buf`; None if it contains none of them.
 
-    Raises MalformedFrame. The cost grows with the topics in it: ask `is_held` first.
+    The cost grows with the number of topics: call `is_named_in` first. Raises MalformedFrame.
     """
     version = head.api_version
     request = Reader(buf, head.body, head.end, flexible=is_flexible(METADATA, version))
@@ -163,7 +167,7 @@ def cut_metadata_request(buf: Buffer, head: RequestHead, topics: GatewayTopicSet
     refusals: list[bytes] = []
     for _ in range(count):
         at = request.pos
-        topic_id = request.take(16) if version >= FIRST_WITH_TOPIC_IDS else b""
+        topic_id = request.read_bytes(16) if version >= FIRST_WITH_TOPIC_IDS else b""
         name_at = request.pos
         name = request.raw_string()
         name_field = bytes(buf[name_at : request.pos])
@@ -177,7 +181,7 @@ def cut_metadata_request(buf: Buffer, head: RequestHead, topics: GatewayTopicSet
 
 
 def _refusal(version: int, name_field: bytes, topic_id: bytes, *, flexible: bool) -> bytes:
-    """The topic of a Metadata answer that says 29, as a broker writes it."""
+    """Return a Metadata response topic with error 29, encoded as brokers do."""
     return b"".join(
         (
             _REFUSED,
@@ -192,7 +196,7 @@ def _refusal(version: int, name_field: bytes, topic_id: bytes, *, flexible: bool
 
 
 def with_refusals(buf: Buffer, start: int, end: int, version: int, refusals: tuple[bytes, ...]) -> bytes:
-    """The Metadata answer buf[start:end] (its header included) with these topics before the others, framed.
+    """Return the Metadata response buf[start:end] (header included), framed, with these topics prepended.
 
     Raises MalformedFrame.
     """
@@ -205,17 +209,17 @@ def with_refusals(buf: Buffer, start: int, end: int, version: int, refusals: tup
     return change.framed()
 
 
-# Answers that list them
+# Responses that list topics
 
 
 def filtering(
     api_key: int, api_version: int, buf: Buffer, start: int, end: int, topics: GatewayTopicSet
 ) -> Steps:
-    """The framed answer to give in place of buf[start:end] (its header included); None: as it came. In steps.
+    """Return the framed response that replaces buf[start:end] (header included), in steps; None if unchanged.
 
-    For METADATA, DESCRIBE_TOPIC_PARTITIONS and CONSUMER_GROUP_HEARTBEAT. Learns the topics' ids on the way. Searches
-    before it walks, and then walks a gateway topic's entry only: a list of ten thousand topics costs a search and a
-    copy. Raises MalformedFrame.
+    For METADATA, DESCRIBE_TOPIC_PARTITIONS and CONSUMER_GROUP_HEARTBEAT. Learns topic ids as a side effect.
+    Searches first and walks only the entries of gateway topics, so a list of ten thousand topics costs one
+    search and one copy. Raises MalformedFrame.
     """
     held = bytes(buf) if isinstance(buf, memoryview) else buf
     if api_key == CONSUMER_GROUP_HEARTBEAT:
@@ -248,7 +252,7 @@ def filtering(
 def _search(
     buf: bytes | bytearray, needles: Iterable[bytes], start: int, end: int
 ) -> Generator[None, None, list[tuple[bytes, int]]]:
-    """Find (needle, position) of all that are in buf[start:end]."""
+    """Find every (needle, position) in buf[start:end]."""
     found: list[tuple[bytes, int]] = []
     for needle in needles:
         for begin in range(start, end, BYTES_PER_STEP):
@@ -261,11 +265,11 @@ def _search(
 def _entry(
     buf: bytes | bytearray, answer: Reader, api_key: int, version: int, name: bytes, at: int
 ) -> tuple[int, int] | None:
-    """(start, end) of the topic whose name stands at `at`; the reader stands at the first topic. None: it is none.
+    """Return (start, end) of the topic whose name is at `at`; None if it is not a topic's name.
 
-    Before a name stands its length. That byte may also be a character of a longer name, when this one has 44
-    characters or more; then the byte before it is that longer name's length, where an error code would end: none of
-    those that a broker puts here is as large.
+    The reader is at the first topic. The byte before a name is its length. It may also be a character of a
+    longer name if this name has 44 characters or more. The byte before it is then the longer name's length,
+    in the place of an error code's last byte, and no error code that a broker sends here is that large.
     """
     prefix = uvarint(len(name) + 1) if answer.flexible else len(name).to_bytes(2, "big")
     start = at - len(prefix) - 2
@@ -289,7 +293,7 @@ def _skip_behind_name(rest: Reader, api_key: int, version: int) -> None:
         rest.skip(16)
     if not of_metadata or version >= 1:
         rest.skip(1)
-    # Error code, index, leader, leader epoch; then replicas, those in sync and others.
+    # Error code, index, leader, leader epoch; then replicas, in-sync replicas and others.
     fixed = 14 if not of_metadata or version >= 7 else 10
     arrays = (3 if version >= 5 else 2) if of_metadata else 5
     for _ in range(rest.count(fixed)):
@@ -303,9 +307,9 @@ def _skip_behind_name(rest: Reader, api_key: int, version: int) -> None:
 
 
 def _without_assignment(buf: bytes | bytearray, start: int, end: int, topics: GatewayTopicSet) -> Steps:
-    """A ConsumerGroupHeartbeat answer whose assignment holds no partition of a gateway topic.
+    """Return a ConsumerGroupHeartbeat response without partitions of gateway topics.
 
-    The member never reports them as its own, and is not asked to: it may go on without.
+    The member never reports these partitions as its own, and the protocol does not require it to.
     """
     answer = Reader(buf, start, end, flexible=True)
     answer.skip(4)
@@ -321,7 +325,7 @@ def _without_assignment(buf: bytes | bytearray, start: int, end: int, topics: Ga
     gone: list[tuple[int, int]] = []
     for _ in range(count):
         at = answer.pos
-        topic_id = answer.take(16)
+        topic_id = answer.read_bytes(16)
         answer.skip(4 * answer.count(4))
         answer.skip_tags()
         if topic_id in topics.ids:

@@ -1,9 +1,9 @@
-"""The header of a request: which API, which version, which correlation id, whose client id.
+"""Request headers: API key, version, correlation id, client id.
 
-Request header v1 is (api key, api version, correlation id, client id); v2 (flexible versions, KIP-482) adds a
-tag buffer, and keeps the client id's int16 length. Response header v0 is the correlation id; v1 adds a tag
-buffer. An ApiVersions answer always has response header v0 (KIP-511), since its reader does not know the
-version yet.
+Request header v1 is (api key, api version, correlation id, client id). v2 (flexible versions, KIP-482) adds a
+tag buffer and keeps the client id's int16 length. Response header v0 is the correlation id; v1 adds a tag
+buffer. ApiVersions responses always have header v0 (KIP-511), because the client does not know the version
+yet.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ _FIRST_FLEXIBLE: dict[int, int] = {
 
 
 class RequestHead(NamedTuple):
-    """A request's header, and where the frame lies in its buffer."""
+    """A request header and the position of its frame in the buffer."""
 
     api_key: int
     api_version: int
     correlation_id: int
     client_id: str | None
     body: int
-    """Offset in the buffer of the first byte after the header."""
+    """Offset of the first byte after the header."""
     start: int
     end: int
 
     def moved(self, by: int) -> RequestHead:
-        """Return the header of the same frame that lies so many bytes further back."""
+        """Return the header of the same frame moved back by this many bytes."""
         return self._replace(body=self.body + by, start=self.start + by, end=self.end + by)
 
 
@@ -48,7 +48,8 @@ _HEAD_BYTES = 10
 def peek_request(buf: Buffer, start: int, end: int) -> RequestHead:
     """Return the header of the request frame buf[start:end].
 
-    Raises MalformedFrame, or UnsupportedVersion for an API that is not offered (its header's form is unknown).
+    Raises MalformedFrame, or UnsupportedVersion for an API that is not offered and whose header format is
+    unknown.
     """
     try:
         api_key, api_version, correlation_id, length = _HEAD(buf, start)
@@ -74,12 +75,18 @@ def peek_request(buf: Buffer, start: int, end: int) -> RequestHead:
 
 
 def response_header_version(api_key: int, api_version: int) -> int:
-    """Return 1 for flexible versions, else 0; ApiVersions has 0. Raises UnsupportedVersion for an unknown API."""
+    """Return 1 for flexible versions except ApiVersions, otherwise 0.
+
+    Raises UnsupportedVersion for unknown APIs.
+    """
     return 1 if api_key != API_VERSIONS and is_flexible(api_key, api_version) else 0
 
 
 def is_flexible(api_key: int, api_version: int) -> bool:
-    """Return whether this version uses compact types and tag buffers. Raises UnsupportedVersion for an unknown API."""
+    """Return whether this version has compact types and tag buffers.
+
+    Raises UnsupportedVersion for unknown APIs.
+    """
     first_flexible = _FIRST_FLEXIBLE.get(api_key)
     if first_flexible is None:
         raise UnsupportedVersion(api_key, api_version)

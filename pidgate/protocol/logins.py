@@ -1,6 +1,6 @@
-"""The client's side of SASL: PLAIN (RFC 4616), SCRAM-SHA-256/512 (RFC 5802), delegation tokens (KIP-48). PURE.
+"""SASL, client side: PLAIN (RFC 4616), SCRAM-SHA-256/512 (RFC 5802), delegation tokens (KIP-48). PURE.
 
-A crash loop logs in with every life, so the salted password is computed once for each salt.
+The salted password is cached per salt, because a crash loop logs in at every restart.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from typing import Final
 from pidgate.protocol import messages, producer_requests
 
 Build = Callable[[int, str], bytes]
-"""The framed request of a correlation id and a client id."""
+"""Function that frames a request from a correlation id and a client id."""
 
 TOKEN_EXTENSION: Final = ",tokenauth=true"
-"""Of a SCRAM login with a delegation token: its id is the user, its HMAC in base64 the password."""
+"""SCRAM extension for delegation tokens: user is the token id, password its HMAC in base64."""
 
 _HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 _MOST_ITERATIONS: Final = 16_384
-"""Kafka's own limit (ScramMechanism). They take 9 ms, in which everybody else waits: a broker may not ask for more."""
+"""Kafka's own limit (ScramMechanism). That many iterations block the event loop for 9 ms."""
 
 
 class LoginRefused(Exception):
-    """The broker does not take the credentials, or does not know them itself."""
+    """The broker rejected the credentials or failed to prove that it knows them."""
 
 
 def log_in(
     mechanism: str, user: str, password: str, nonce: str, extensions: str = ""
 ) -> Generator[Build, bytes, int]:
-    """Yield requests and take their answers' frames: SaslHandshake and SaslAuthenticate.
+    """Exchange SaslHandshake and SaslAuthenticate: yields requests, receives response frames.
 
-    Returns the session's lifetime in ms (KIP-368), 0: it has none. Raises LoginRefused, KafkaProtocolError.
+    Returns the session lifetime in ms (KIP-368); 0 is unlimited. Raises LoginRefused, KafkaProtocolError.
     """
     frame = yield lambda n, client_id: producer_requests.sasl_handshake_request(n, client_id, mechanism)
     version = producer_requests.SASL_HANDSHAKE_VERSION
@@ -63,9 +63,10 @@ def _authenticate(token: bytes) -> Build:
 def tokens(
     mechanism: str, user: str, password: str, nonce: str, extensions: str = ""
 ) -> Generator[bytes, bytes, None]:
-    """Yield the client's tokens and take the server's. Raises LoginRefused.
+    """Exchange tokens: yields the client's, receives the server's. Raises LoginRefused.
 
-    `nonce`: unguessable, of printable characters without a comma. `extensions`: of SCRAM's first message.
+    `nonce` must be unpredictable and consist of printable characters without commas. `extensions` are added
+    to SCRAM's first message.
     """
     if mechanism == "PLAIN":
         yield f"\0{user}\0{password}".encode()
@@ -77,9 +78,9 @@ def tokens(
     try:
         both_nonces, salt, iterations = fields["r"], base64.b64decode(fields["s"]), int(fields["i"])
     except (KeyError, ValueError) as error:
-        raise LoginRefused(f"an unreadable SCRAM answer: {error}") from error
+        raise LoginRefused(f"an unreadable SCRAM response: {error}") from error
     if not both_nonces.startswith(nonce) or not 0 < iterations <= _MOST_ITERATIONS:
-        raise LoginRefused("a SCRAM answer to another login")
+        raise LoginRefused("a SCRAM response to a different login")
     digest = _HASHES[mechanism]
     salted = _salted(digest, password, salt, iterations)
     without_proof = f"c=biws,r={both_nonces}"
@@ -90,7 +91,7 @@ def tokens(
     server_last = _text((yield f"{without_proof},p={base64.b64encode(proof).decode()}".encode()))
     expected = hmac.digest(hmac.digest(salted, b"Server Key", digest), signed, digest)
     if _fields(server_last).get("v") != base64.b64encode(expected).decode():
-        raise LoginRefused("the broker does not know the password either")
+        raise LoginRefused("the broker failed to prove that it knows the password")
 
 
 def _text(token: bytes) -> str:
@@ -98,7 +99,7 @@ def _text(token: bytes) -> str:
     try:
         return token.decode()
     except UnicodeDecodeError as error:
-        raise LoginRefused(f"an unreadable SCRAM answer: {error}") from error
+        raise LoginRefused(f"an unreadable SCRAM response: {error}") from error
 
 
 def _fields(message: str) -> dict[str, str]:

@@ -1,7 +1,7 @@
-"""The messages read or written outside the hot path, by hand with frames.Reader. PURE.
+"""Messages outside the hot path, parsed and written by hand with frames.Reader. PURE.
 
-They pass on every connection, some before the client has authenticated, so they must not load the codec (codec.py,
-0.1 s of imports). The ApiVersions answer is spliced, so that tagged fields of newer brokers survive.
+Every connection exchanges them, some before authentication, so they must not load the codec (codec.py, 0.1 s
+of imports). The ApiVersions response is spliced, which keeps tagged fields of newer brokers.
 
 Kafka: common/message/*.json; KIP-482 (tagged fields), KIP-511 (ApiVersions), KIP-152 and KIP-368 (SASL).
 """
@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from pidgate.protocol.errors import ErrorCode, FrameTooLarge, UnsupportedVersion
 from pidgate.protocol.frames import Buffer, Reader, array_count, encode_string, framed
 from pidgate.protocol.headers import RequestHead, is_flexible, response_header_version
-from pidgate.protocol.versions import SPOKEN, cap, speaks
+from pidgate.protocol.versions import SPOKEN, cap_range, speaks
 from pidgate.protocol.work import MOST_API_RANGES
 
 METADATA: Final = 3
@@ -27,27 +27,27 @@ END_TXN: Final = 26
 SASL_AUTHENTICATE: Final = 36
 
 API_VERSIONS_PROBE_VERSION: Final = 3
-"""Version of api_versions_request: understood by every broker since Kafka 2.4."""
+"""Version of api_versions_request, supported by every broker since Kafka 2.4."""
 FIRST_WITH_MEANT_NODE: Final = 5
 METADATA_PROBE_VERSION: Final = 12
-"""Version of metadata_request: the newest that Kafka 3.9 and 4.x have in common."""
+"""Version of metadata_request, the newest that Kafka 3.9 and 4.x share."""
 
 NO_PRODUCER_ID: Final = -1
 NO_PRODUCER_EPOCH: Final = -1
 
 _MOST_REMEMBERED_BYTES: Final = 16_384
-"""Of an ApiVersions answer; Kafka 4.3's has some 600."""
+"""Longest ApiVersions response that is cached; Kafka 4.3 sends about 600 bytes."""
 _RANGE = struct.Struct(">hhh")
 _REQUEST_HEAD = struct.Struct(">hhi")
 _CORRELATION_ID = struct.Struct(">i")
-_NO_MEANT_NODE = b"\x00" + (-1).to_bytes(4, "big", signed=True)  # null, and the field's default
+_NO_MEANT_NODE = b"\x00" + (-1).to_bytes(4, "big", signed=True)  # null cluster id and the default node id
 _INIT_ANSWER = struct.Struct(">ihqh")
 
 
 class InitProducerIdRequest(NamedTuple):
     transactional_id: str | None
     producer_id: int
-    """The id whose epoch the client wants bumped (v3+, KIP-360), or -1."""
+    """The id whose epoch is to be bumped (v3+, KIP-360), or -1."""
     producer_epoch: int
 
 
@@ -67,19 +67,20 @@ class EndTxnRequest(NamedTuple):
 class EndTxnAnswer(NamedTuple):
     error_code: int
     producer_id: int
-    """v5+ (KIP-890): the id to go on with, a new one when the old one's epochs are used up. -1 before v5."""
+    """v5+ (KIP-890): the id to continue with, a new one if the old id's epochs are exhausted. -1 before v5.
+    """
     producer_epoch: int
 
 
 def _request(buf: Buffer, head: RequestHead, api_key: int) -> tuple[int, Reader]:
-    """Return (api_version, a reader at the body) of a request that must be of this API, in a version we offer."""
+    """Return (api_version, reader at the body) of a request. Raises if its API or version does not match."""
     if head.api_key != api_key or not speaks(api_key, head.api_version):
         raise UnsupportedVersion(head.api_key, head.api_version)
     return head.api_version, Reader(buf, head.body, head.end, flexible=is_flexible(api_key, head.api_version))
 
 
 def answer_reader(buf: Buffer, start: int, end: int, api_key: int, api_version: int) -> Reader:
-    """Return a reader at the body of the answer to a request of this API and version. Raises UnsupportedVersion."""
+    """Return a reader at the body of the response to this API and version. Raises UnsupportedVersion."""
     if not speaks(api_key, api_version):
         raise UnsupportedVersion(api_key, api_version)
     reader = Reader(buf, start, end, flexible=response_header_version(api_key, api_version) == 1)
@@ -90,23 +91,23 @@ def answer_reader(buf: Buffer, start: int, end: int, api_key: int, api_version: 
 
 
 def _bytes(reader: Reader) -> bytes:
-    """Read a field of type bytes; null reads as empty: the difference never counts here."""
-    return reader.take(max(reader.length(wide=True), 0))
+    """Read a bytes field; null reads as empty."""
+    return reader.read_bytes(max(reader.length(wide=True), 0))
 
 
 # ApiVersions
 
 
 def cap_api_versions(buf: Buffer, start: int, end: int, request_version: int) -> bytes:
-    """Return the framed ApiVersions answer with each version range cut to what we offer, and no other APIs.
+    """Return the framed ApiVersions response with each range limited to the offered versions and APIs.
 
-    All else stays as the broker wrote it: throttle_time_ms, the features, and tagged fields known or not. A broker that
-    does not know the request's version answers in v0 with UNSUPPORTED_VERSION (KIP-511). Raises FrameTooLarge for more
-    than MOST_API_RANGES.
+    Everything else is unchanged: throttle_time_ms, the features, known and unknown tagged fields. A broker
+    that does not support the request's version responds in v0 with UNSUPPORTED_VERSION (KIP-511). Raises
+    FrameTooLarge above MOST_API_RANGES.
     """
     head_end = answer_reader(buf, start, end, API_VERSIONS, request_version).pos
     body = bytes(buf[head_end:end])
-    # A broker says the same to every client, until its features change.
+    # Brokers send the same response to every client until their features change.
     cut = _cut_before if len(body) <= _MOST_REMEMBERED_BYTES else _cut
     return framed(buf[start:head_end], cut(body, request_version))
 
@@ -119,12 +120,12 @@ def _cut(body: bytes, request_version: int) -> bytes:
     kept: list[bytes] = []
     count = reader.count(_RANGE.size)
     if count > MOST_API_RANGES:
-        raise FrameTooLarge(f"an ApiVersions answer of {count} APIs, {MOST_API_RANGES} are read")
+        raise FrameTooLarge(f"an ApiVersions response with {count} APIs, the limit is {MOST_API_RANGES}")
     for _ in range(count):
         at = reader.skip(_RANGE.size)
         api_key, min_version, max_version = _RANGE.unpack_from(body, at)
         reader.skip_tags()
-        offered = cap(api_key, min_version, max_version)
+        offered = cap_range(api_key, min_version, max_version)
         if offered is not None:
             kept.append(_RANGE.pack(api_key, *offered) + body[at + _RANGE.size : reader.pos])
     tail = reader.pos
@@ -140,9 +141,9 @@ _cut_before = lru_cache(maxsize=16)(_cut)
 
 
 def too_new_api_versions(correlation_id: int) -> bytes:
-    """Return the framed answer to an ApiVersions request of an unknown version: v0 and code 35 (KIP-511).
+    """Return the framed response to an ApiVersions request of an unknown version: v0 with code 35 (KIP-511).
 
-    It holds the versions of ApiVersions itself that we know, so that the client can ask again.
+    It lists the supported versions of ApiVersions, so that the client can retry.
     """
     api = SPOKEN[API_VERSIONS]
     return framed(
@@ -162,7 +163,7 @@ def client_software(buf: Buffer, head: RequestHead) -> tuple[str, str] | None:
 
 
 def names_node(buf: Buffer, head: RequestHead) -> bool:
-    """Return whether an ApiVersions request of FIRST_WITH_MEANT_NODE or later says which node it is meant for."""
+    """Return whether an ApiVersions request (FIRST_WITH_MEANT_NODE or later) has a target node."""
     _, reader = _request(buf, head, API_VERSIONS)
     for _ in range(3):
         reader.skip_string()  # client_software_name and client_software_version, ClusterId
@@ -170,9 +171,9 @@ def names_node(buf: Buffer, head: RequestHead) -> bool:
 
 
 def without_meant_node(buf: Buffer, head: RequestHead) -> bytes:
-    """Return an ApiVersions request of FIRST_WITH_MEANT_NODE or later, framed, with neither cluster nor node in it.
+    """Return an ApiVersions request (FIRST_WITH_MEANT_NODE or later) without target cluster and node.
 
-    A broker that is not the node that was meant answers REBOOTSTRAP_REQUIRED (KIP-1242).
+    A broker that is not the target node responds with REBOOTSTRAP_REQUIRED (KIP-1242).
     """
     _, reader = _request(buf, head, API_VERSIONS)
     reader.skip_string()  # client_software_name
@@ -184,9 +185,9 @@ def without_meant_node(buf: Buffer, head: RequestHead) -> bytes:
 
 
 def api_versions_request(correlation_id: int, client_id: str, software_version: str = "unknown") -> bytes:
-    """Return a framed ApiVersions request of our own, in API_VERSIONS_PROBE_VERSION.
+    """Return a framed ApiVersions request from the gateway, in API_VERSIONS_PROBE_VERSION.
 
-    Kafka refuses a software version with other characters than letters, digits, dots and dashes.
+    Kafka rejects a software version with characters other than letters, digits, dots and dashes.
     """
     return framed(
         _REQUEST_HEAD.pack(API_VERSIONS, API_VERSIONS_PROBE_VERSION, correlation_id),
@@ -199,9 +200,9 @@ def api_versions_request(correlation_id: int, client_id: str, software_version: 
 
 
 def metadata_request(correlation_id: int, client_id: str, topics: Sequence[str] = ()) -> bytes:
-    """Return a framed Metadata request of our own for the brokers and these topics, in METADATA_PROBE_VERSION.
+    """Return a framed Metadata request for the brokers and at most a few dozen topics.
 
-    Creates nothing. At most some dozen topics.
+    In METADATA_PROBE_VERSION, without topic creation.
     """
     create_topics, topic_operations, no_tags = b"\x00", b"\x00", b"\x00"
     asked = b"".join(bytes(16) + encode_string(name, flexible=True) + no_tags for name in topics)
@@ -217,7 +218,7 @@ def metadata_request(correlation_id: int, client_id: str, topics: Sequence[str] 
 
 
 def init_producer_id_request(buf: Buffer, head: RequestHead) -> InitProducerIdRequest:
-    """Read an InitProducerId: by transactional id, or (v3+) with an id whose epoch is to be bumped."""
+    """Parse an InitProducerId: by transactional id, or (v3+) with an id whose epoch is to be bumped."""
     api_version, reader = _request(buf, head, INIT_PRODUCER_ID)
     transactional_id = reader.nullable_string()
     reader.i32()  # transaction_timeout_ms
@@ -227,21 +228,20 @@ def init_producer_id_request(buf: Buffer, head: RequestHead) -> InitProducerIdRe
 
 
 def init_producer_id_answer(buf: Buffer, start: int, end: int, api_version: int) -> InitProducerIdAnswer:
-    """Read the id that a broker gave out; with an error code it is -1."""
+    """Parse an InitProducerId response; with an error code the id is -1."""
     reader = answer_reader(buf, start, end, INIT_PRODUCER_ID, api_version)
     reader.i32()  # throttle_time_ms
     return InitProducerIdAnswer(reader.i16(), reader.i64(), reader.i16())
 
 
 def init_producer_id_refused(correlation_id: int, api_version: int, throttle_time_ms: int) -> bytes:
-    """The framed answer to an InitProducerId v0-v5 that is to be sent again later: COORDINATOR_LOAD_IN_PROGRESS.
+    """Return the framed InitProducerId v0-v5 response COORDINATOR_LOAD_IN_PROGRESS, which clients retry.
 
-    Brokers give the same while their block of ids is used up (KIP-730), since every client sends the request again
-    after it. Raises UnsupportedVersion.
+    Brokers send the same while their block of ids is used up (KIP-730). Raises UnsupportedVersion.
     """
     if not speaks(INIT_PRODUCER_ID, api_version):
         raise UnsupportedVersion(INIT_PRODUCER_ID, api_version)
-    # Header and body became flexible with the same version; neither has a tagged field.
+    # Header and body became flexible in the same version, and neither has tagged fields.
     no_tags = b"\x00" if is_flexible(INIT_PRODUCER_ID, api_version) else b""
     return framed(
         _CORRELATION_ID.pack(correlation_id),
@@ -254,13 +254,13 @@ def init_producer_id_refused(correlation_id: int, api_version: int, throttle_tim
 
 
 def end_txn_request(buf: Buffer, head: RequestHead) -> EndTxnRequest:
-    """Read the end of a transaction; from v5 on its answer may replace this producer id."""
+    """Parse an EndTxn request; from v5 its response may replace the producer id."""
     _, reader = _request(buf, head, END_TXN)
     return EndTxnRequest(reader.string(), reader.i64(), reader.i16(), reader.i8() != 0)
 
 
 def end_txn_answer(buf: Buffer, start: int, end: int, api_version: int) -> EndTxnAnswer:
-    """Read how a transaction ended, and with which id and epoch the producer goes on."""
+    """Parse an EndTxn response: the outcome and the id and epoch to continue with."""
     reader = answer_reader(buf, start, end, END_TXN, api_version)
     reader.i32()  # throttle_time_ms
     error_code = reader.i16()
@@ -273,13 +273,16 @@ def end_txn_answer(buf: Buffer, start: int, end: int, api_version: int) -> EndTx
 
 
 def sasl_mechanism(buf: Buffer, head: RequestHead) -> str:
-    """Read the mechanism of a SaslHandshake request. Raises UnsupportedVersion for v0: refuse that first."""
+    """Read the mechanism of a SaslHandshake request.
+
+    Raises UnsupportedVersion for v0, which must be refused first.
+    """
     _, reader = _request(buf, head, SASL_HANDSHAKE)
     return reader.string()
 
 
 class SaslHandshakeAnswer(NamedTuple):
-    """The outcome of a SaslHandshake, and the mechanisms that the broker offers."""
+    """The outcome of a SaslHandshake and the broker's mechanisms."""
 
     error_code: int
     mechanisms: tuple[str, ...]
@@ -292,10 +295,10 @@ def sasl_handshake_answer(buf: Buffer, start: int, end: int, api_version: int) -
 
 
 def sasl_handshake_refused(correlation_id: int, api_version: int) -> bytes:
-    """The framed UNSUPPORTED_VERSION answer to a SaslHandshake that we do not let through.
+    """Return the framed UNSUPPORTED_VERSION response to a SaslHandshake that is not forwarded.
 
-    That is v0, after which raw tokens without Kafka headers would follow. Raises UnsupportedVersion for
-    versions after 1, whose answer may have another layout: close the connection then.
+    For v0, after which raw tokens without Kafka headers would follow. Raises UnsupportedVersion above v1,
+    whose response layout may differ; close the connection then.
     """
     if api_version not in (0, 1):
         raise UnsupportedVersion(SASL_HANDSHAKE, api_version)
@@ -306,13 +309,16 @@ def sasl_handshake_refused(correlation_id: int, api_version: int) -> bytes:
 
 
 def sasl_token(buf: Buffer, head: RequestHead) -> bytes:
-    """Read the client's token in a SaslAuthenticate request. It may hold a password: keep it nowhere."""
+    """Return the client's token in a SaslAuthenticate request.
+
+    It may contain a password and must not be stored.
+    """
     _, reader = _request(buf, head, SASL_AUTHENTICATE)
     return _bytes(reader)
 
 
 def sasl_answer(buf: Buffer, start: int, end: int, api_version: int) -> tuple[int, bytes]:
-    """Return (error_code, the broker's token) of a SaslAuthenticate answer."""
+    """Return (error_code, broker's token) of a SaslAuthenticate response."""
     reader = answer_reader(buf, start, end, SASL_AUTHENTICATE, api_version)
     error_code = reader.i16()
     reader.skip_string()  # error_message

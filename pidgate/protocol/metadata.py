@@ -1,9 +1,11 @@
-"""Metadata answers (api key 3, versions 0-13): translate brokers' addresses, read topic ids. PURE.
+"""Metadata responses (api key 3, versions 0-13): translate broker addresses, read topic ids. PURE.
 
-The brokers stand first in the body, so the answer's head is written anew and the rest goes on as it is: the cost does
-not grow with the number of topics. Versions: 1 adds the rack, 2 the cluster id, 3 throttle_time_ms, 5 offline
-replicas, 7 leader epochs, 8 authorized operations, 9 is flexible (KIP-482), 10 adds topic ids (KIP-516), 12 lets a
-topic's name be null, 13 adds an error code at the end.
+The brokers come first in the body, so only the beginning is rewritten and the cost does not depend on the
+number of topics.
+
+Versions: 1 adds the rack, 2 the cluster id, 3 throttle_time_ms, 5 offline replicas, 7 leader epochs, 8
+authorized operations, 9 is flexible (KIP-482), 10 adds topic ids (KIP-516), 12 makes a topic's name nullable,
+13 adds an error code at the end.
 """
 
 from collections.abc import Generator, Iterator
@@ -22,9 +24,9 @@ _NO_TOPIC = bytes(16)
 
 
 def splice(buf: Buffer, start: int, end: int, version: int, translate: Translate) -> bytes:
-    """The Metadata answer in buf[start:end] (its header included) with translated brokers, framed.
+    """Return the Metadata response buf[start:end] (header included), framed, with translated brokers.
 
-    Raises MalformedFrame, UnsupportedVersion, or FrameTooLarge for more than MOST_BROKERS.
+    Raises MalformedFrame, UnsupportedVersion, or FrameTooLarge above MOST_BROKERS.
     """
     return at_once(splicing(buf, start, end, version, translate))
 
@@ -32,7 +34,7 @@ def splice(buf: Buffer, start: int, end: int, version: int, translate: Translate
 def splicing(
     buf: Buffer, start: int, end: int, version: int, translate: Translate
 ) -> Generator[None, None, bytes]:
-    """As `splice`, in steps."""
+    """Do the same as `splice` in steps."""
     answer = Reader(buf, start, end)
     change = Splice(buf, start, end)
     yield from _translate_brokers(answer, change, version, translate)
@@ -49,7 +51,7 @@ def _translate_brokers(answer: Reader, splice: Splice, version: int, translate: 
 
 
 def _to_brokers(answer: Reader, version: int) -> int:
-    """Move a reader at the beginning of an answer to the first broker; return how many there are."""
+    """Move a reader from the start of a response to the first broker; return the number of brokers."""
     if not 0 <= version <= MAX_VERSION:
         raise UnsupportedVersion(METADATA, version)
     answer.skip(4)
@@ -59,12 +61,12 @@ def _to_brokers(answer: Reader, version: int) -> int:
         answer.skip(4)
     count = answer.count(10)
     if count > MOST_BROKERS:
-        raise FrameTooLarge(f"a Metadata answer of {count} brokers, {MOST_BROKERS} are read")
+        raise FrameTooLarge(f"a Metadata response with {count} brokers, the limit is {MOST_BROKERS}")
     return count
 
 
 def to_topics(answer: Reader, version: int) -> None:
-    """Move a reader at the beginning of an answer (its header included) to the number of topics.
+    """Move a reader from the start of a response (header included) to the topic count.
 
     Raises as `splice`.
     """
@@ -82,10 +84,10 @@ def to_topics(answer: Reader, version: int) -> None:
 
 
 def topic_ids(buf: Buffer, start: int, end: int, version: int) -> Iterator[tuple[str, bytes]]:
-    """(name, id of 16 bytes) of each topic in the Metadata answer buf[start:end] that has both.
+    """Yield (name, 16 byte id) of each topic in the Metadata response buf[start:end] that has both.
 
-    A generator, so that the walk of a large answer can be spread over turns of an event loop; buf must not
-    change meanwhile. Nothing below version 10. Raises MalformedFrame or UnsupportedVersion on the way.
+    A generator, so that a large response can be spread over turns of the event loop; buf must not change
+    until it ends. Yields nothing below version 10. Raises MalformedFrame or UnsupportedVersion on the way.
     """
     answer = Reader(buf, start, end)
     if version < FIRST_WITH_TOPIC_IDS:
@@ -95,7 +97,7 @@ def topic_ids(buf: Buffer, start: int, end: int, version: int) -> Iterator[tuple
     for _ in range(answer.count(26)):
         answer.skip(2)
         name = answer.nullable_string()
-        topic_id = answer.take(16)
+        topic_id = answer.read_bytes(16)
         answer.skip(1)
         partitions = answer.count(18)
         answer.pos = _skip_partitions(buf, answer.pos, end, partitions)
@@ -106,9 +108,7 @@ def topic_ids(buf: Buffer, start: int, end: int, version: int) -> Iterator[tuple
 
 
 def _skip_partitions(buf: Buffer, p: int, end: int, partitions: int) -> int:
-    """The position after that many partitions of a flexible version: there may be a hundred thousand of
-    them.
-    """
+    """Return the position after this many partitions of a flexible version. There may be 100,000 of them."""
     try:
         for _ in range(partitions):
             p += 14  # error code, index, leader, leader epoch

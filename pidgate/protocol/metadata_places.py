@@ -1,7 +1,6 @@
-"""Metadata answers (api key 3, versions 0-13): which brokers there are, and where each topic's partitions are.
+"""Metadata responses (api key 3, versions 0-13): brokers, and leaders and replicas of each partition.
 
-For those who want to know the cluster's shape, not for the way of an answer to its client: metadata.py does that and
-knows the versions.
+For analysis of the cluster's layout, not for forwarding: metadata.py forwards, and documents the versions.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ class Broker(NamedTuple):
     host: str
     port: int
     rack: str
-    """Empty: none, or a version without the field."""
+    """Empty if the broker has no rack or the version no such field."""
 
 
 class Cluster(NamedTuple):
@@ -35,7 +34,7 @@ class Cluster(NamedTuple):
 
 
 class TopicPartitions(NamedTuple):
-    """One topic without error: leader and replicas of each partition by index; leader -1: none."""
+    """A topic without error: leader (-1: none) and replicas of each partition, by index."""
 
     name: str
     leaders: tuple[int, ...]
@@ -43,10 +42,11 @@ class TopicPartitions(NamedTuple):
 
 
 def places(buf: Buffer, start: int, end: int, version: int) -> Iterator[Cluster | TopicPartitions]:
-    """Yield the cluster, then its topics, of the Metadata answer buf[start:end] (its header included).
+    """Yield the cluster, then the topics, of the Metadata response buf[start:end] (header included).
 
-    A generator, so that a large answer can be read a few topics at a time. Topics with an error, without a name, or
-    with partitions whose indexes have gaps are left out. Raises MalformedFrame or UnsupportedVersion on the way.
+    A generator, so that a large response can be read a few topics at a time. Skips topics with an error,
+    without a name, or with gaps in their partition indexes. Raises MalformedFrame or UnsupportedVersion on
+    the way.
     """
     if not 0 <= version <= MAX_VERSION:
         raise UnsupportedVersion(METADATA, version)

@@ -1,8 +1,9 @@
-"""The principal in a client's first message of OAUTHBEARER (RFC 7628), read as Kafka reads it. PURE.
+"""The principal in a client's first OAUTHBEARER message (RFC 7628), parsed as Kafka parses it. PURE.
 
-The token is not verified: the broker does that, and only its success makes a name of what is read here. What a client
-can choose itself, all around the token, is read exactly as Kafka's OAuthBearerClientInitialResponse does, so that
-nobody gets rid of his name by a message that only Kafka understands. A token that is no JWT has no name.
+The gateway does not verify the token. The principal counts only after the broker has accepted the token.
+Fields around the token are controlled by the client and parsed exactly as Kafka's
+OAuthBearerClientInitialResponse does; otherwise a crafted message would authenticate without a name. A token
+that is not a JWT has no name.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ DEFAULT_CLAIM: Final = "sub"
 """Kafka's sasl.oauthbearer.sub.claim.name."""
 
 LONGEST_MESSAGE_BYTES: Final = 512 * 1024
-"""Brokers take no more (sasl.server.max.receive.size)."""
+"""Limit of brokers (sasl.server.max.receive.size)."""
 LONGEST_TOKEN_BYTES: Final = 32 * 1024
-"""That a name is read out of: no proxy of HTTP would carry a longer one. Its length is the issuer's choice."""
+"""Longest token whose name is read. HTTP proxies carry no longer ones. The issuer chooses the length."""
 MOST_PAIRS: Final = 1_000
 
 _SEPARATOR: Final = "\x01"
@@ -30,14 +31,14 @@ _PLAIN: Final = str.maketrans("-_", "+/")
 
 
 def principal_in(message: bytes, claim: str) -> str | None:
-    """Return the claim in the token of a client's first message; None: there is none that can be read for sure.
+    """Return the claim in the token of a client's first message; None if it cannot be read reliably.
 
-    Raises MalformedFrame for a message that no broker takes.
+    Raises MalformedFrame for a message that every broker rejects.
     """
     if len(message) > LONGEST_MESSAGE_BYTES or message.count(b"\x01") > MOST_PAIRS:
         raise MalformedFrame(
-            f"an OAUTHBEARER message of {len(message)} bytes; {LONGEST_MESSAGE_BYTES} and {MOST_PAIRS} values are "
-            "enough for any token"
+            f"an OAUTHBEARER message of {len(message)} bytes; the limits are {LONGEST_MESSAGE_BYTES} bytes "
+            f"and {MOST_PAIRS} values"
         )
     token = token_in(message)
     if token is None or len(token) > LONGEST_TOKEN_BYTES:
@@ -46,7 +47,7 @@ def principal_in(message: bytes, claim: str) -> str | None:
 
 
 def token_in(message: bytes) -> str | None:
-    """Return the token; None for what Kafka does not understand, as the end of an exchange that was refused."""
+    """Return the token; None for messages that Kafka cannot parse, such as the end of a refused exchange."""
     try:
         text = message.decode("ascii")
     except UnicodeDecodeError:
@@ -62,17 +63,17 @@ def token_in(message: bytes) -> str | None:
         match = _PAIR.fullmatch(pair)
         if match is None:
             return None
-        found[match[1]] = match[2]  # of one name the last counts
+        found[match[1]] = match[2]  # the last of a repeated name wins
     scheme, _, auth = found.get("auth", "").partition(" ")
     token = auth.lstrip(" ")
     return token if scheme.lower() == "bearer" and _TOKEN.fullmatch(token) else None
 
 
 def _behind_start(text: str) -> int:
-    """Return where the pairs begin, behind `n,[a=authzid],` and a separator; 0: it does not begin so.
+    """Return the start of the pairs, after `n,[a=authzid],` and a separator; 0 if the prefix is missing.
 
-    By searches: all of the 512 KiB that anybody may send before a login may be authzid, and a pattern that looks at
-    each character for itself takes 60 ms for it.
+    Uses searches: authzid may fill the 512 KiB allowed before login, and a pattern that tests each character
+    takes 60 ms for them.
     """
     end = text.find(",", 2)
     if end < 0 or not text.startswith("n,") or not text.startswith(_SEPARATOR, end + 1):
@@ -86,7 +87,7 @@ def _behind_start(text: str) -> int:
 
 
 def _claim(token: str, claim: str) -> str | None:
-    """Return the claim of a signed JWT (RFC 7519), if it is a name."""
+    """Return the claim of a signed JWT (RFC 7519) if it is a name."""
     parts = token.split(".")
     if len(parts) != 3:
         return None
@@ -107,18 +108,18 @@ def _decoded(part: str) -> str:
 def _without_doubles(members: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return the members as a dict.
 
-    Raises ValueError where two have one name: which of them counts differs from reader to reader.
+    Raises ValueError for repeated names, which parsers resolve differently.
     """
     found = dict(members)
     if len(found) != len(members):
-        raise ValueError("two members of one name")
+        raise ValueError("a repeated member name")
     return found
 
 
 def _is_a_name(text: str) -> bool:
-    """Return whether all brokers take the text for the same name: some cut off what is blank around it."""
+    """Return whether all brokers read the same name; some strip surrounding blanks."""
     try:
         text.encode("utf-8")
-    except UnicodeEncodeError:  # half of a surrogate pair
+    except UnicodeEncodeError:  # unpaired surrogate
         return False
     return text != "" and text[0] > " " and text[-1] > " " and "\0" not in text

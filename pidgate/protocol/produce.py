@@ -1,9 +1,11 @@
-"""Produce requests (api key 0, versions 0-13): the producer ids in them, and the transactional id. PURE.
+"""Produce requests (api key 0, versions 0-13): producer ids and the transactional id. PURE.
 
-Versions: 0-2 may still carry magic 2 batches (Kafka 3.9 takes them); 3 adds the transactional id; 8 the error message
-of the answer; 9 is flexible (KIP-482); 10 adds the current leader and the node endpoints to the answer (KIP-951); 13
-names topics by id (KIP-516). `walk` runs for every Produce request and is written for speed: flat, no copy of records,
-every length checked before anything is believed. Whatever it accepts, the broker reads in the same way, or refuses.
+`walk` runs for every Produce request and is written for speed: flat, without copying records, every length
+checked before use. A broker either reads an accepted request in the same way or rejects it.
+
+Versions: 0-2 may carry magic 2 batches (Kafka 3.9 accepts them), 3 adds the transactional id, 8 the error
+message of the response, 9 is flexible (KIP-482), 10 adds the current leader and node endpoints to the
+response (KIP-951), 13 identifies topics by id (KIP-516).
 """
 
 from collections.abc import Collection
@@ -25,33 +27,36 @@ PRODUCE: Final = 0
 MAX_VERSION: Final = 13
 
 ProducerBatch = tuple[int, int, int, bytes, int]
-"""(producer id, producer epoch, base sequence, topic, partition). The topic is the name in UTF-8, or from
-version 13 a zero byte and the 16 bytes of the topic id (no topic name holds a zero byte)."""
+"""(producer id, producer epoch, base sequence, topic, partition).
+
+The topic is its name in UTF-8, or from version 13 a zero byte and the 16 byte topic id. Names contain no zero
+byte.
+"""
 
 Walked = tuple[int, bool, list[ProducerBatch], list[int], int]
-"""See walk_counting."""
+"""Result of walk_counting."""
 
 NONE_FORBIDDEN: Final[frozenset[bytes]] = frozenset()
 
 _FIRST_WITH_TRANSACTIONS: Final = 3
 FIRST_FLEXIBLE: Final = 9
 FIRST_TOPIC_ID: Final = 13
-BATCH_HEADER_BYTES: Final = 61  # of a magic 2 batch (KIP-98), up to its first record
-LENGTH_OVERHEAD: Final = 12  # base offset and batch length stand before what the batch length counts
-_LEAST_OLD_ENTRY: Final = 26  # a magic 0 message without key and value; magic 1 has 8 bytes more
-TRANSACTIONAL: Final = 0x10  # bit of a batch's attributes
+BATCH_HEADER_BYTES: Final = 61  # magic 2 batch (KIP-98) up to its first record
+LENGTH_OVERHEAD: Final = 12  # base offset and batch length, not included in the batch length
+_LEAST_OLD_ENTRY: Final = 26  # magic 0 message without key and value; magic 1 has 8 bytes more
+TRANSACTIONAL: Final = 0x10  # attribute bit of a batch
 
 _I16: Final = Struct(">h").unpack_from
 unpack_i32: Final = Struct(">i").unpack_from
 _ACKS_TIMEOUT_COUNT: Final = Struct(">h4xi").unpack_from
 _INDEX_LENGTH: Final = Struct(">ii").unpack_from
-# A batch's length, magic, attributes, producer id, producer epoch, base sequence, number of records.
+# Batch length, magic, attributes, producer id, producer epoch, base sequence, record count.
 unpack_batch: Final = Struct(">8xi4xb4xh20xqhii").unpack_from
 _LENGTH_MAGIC: Final = Struct(">8xi4xb").unpack_from
 
 
 class ForbiddenTopic(Exception):
-    """A Produce request is for a topic that nobody may produce to through here; the protocol allows it."""
+    """A valid Produce request is for a topic that clients must not write to through the gateway."""
 
     def __init__(self, acks: int) -> None:
         super().__init__("a Produce request for a forbidden topic")
@@ -61,21 +66,21 @@ class ForbiddenTopic(Exception):
 def walk(buf: Buffer, head: RequestHead) -> tuple[int, bool, list[ProducerBatch]]:
     """Return (acks, transactional, batches) of the Produce request in `buf`.
 
-    Only batches with a producer id are listed: magic 2, id 0 or above, in the order of the request. `transactional` is
-    true if the request names a transactional id and each of these batches is marked as transactional: a request that
-    only names one would be taken by the broker as plain idempotent. Raises MalformedFrame, UnsupportedVersion, or
-    FrameTooLarge above what work.py allows.
+    Only batches with a producer id are listed (magic 2, id 0 or above), in request order. `transactional` is
+    true if the request has a transactional id and all these batches are marked transactional; brokers treat a
+    request with only the transactional id as idempotent. Raises MalformedFrame, UnsupportedVersion, or
+    FrameTooLarge above the limits in work.py.
     """
     acks, transactional, batches, *_ = walk_counting(buf, head)
     return acks, transactional, batches
 
 
 def walk_counting(buf: Buffer, head: RequestHead, forbidden: Collection[bytes] = NONE_FORBIDDEN) -> Walked:
-    """Return what `walk` does; each batch's number of records as its header claims, for statistics only; and how many
-    topics, partitions and old messages were walked.
+    """Return the result of `walk`, each batch's record count, and the number of places walked.
 
-    Raises MalformedFrame, UnsupportedVersion, FrameTooLarge, and ForbiddenTopic at the first topic in `forbidden`,
-    whatever is produced to it.
+    Record counts are the header's claim and for statistics only. Places are topics, partitions and old
+    messages. Raises MalformedFrame, UnsupportedVersion, FrameTooLarge, and ForbiddenTopic at the first topic
+    in `forbidden`.
     """
     api_key, version, body, end = head.api_key, head.api_version, head.body, head.end
     if api_key or not 0 <= version <= MAX_VERSION:
@@ -153,8 +158,8 @@ def _walk_classic(  # noqa: C901 - flat for the same reason as _walk_flexible
 def _walk_flexible(  # noqa: C901 - one flat loop: calls would double the time of the hottest code there is
     buf: Buffer, p: int, end: int, version: int, forbidden: Collection[bytes]
 ) -> Walked:
-    # Varints of one byte (and of two, for records) are read in place. `p` only grows, and is compared with
-    # `end` before anything at it is kept; what it may read beyond the frame meanwhile is never used.
+    # One byte varints (two bytes for records) are read in place. `p` only grows and is compared with `end`
+    # before a value is stored. Values read beyond the frame are discarded.
     length = buf[p]
     p += 1
     if length >= 0x80:
@@ -272,10 +277,10 @@ def _walk_records(
     counts: list[int],
     left: int,
 ) -> tuple[int, bool]:
-    """Walk what is not exactly one magic 2 batch; append to `batches` and `counts`.
+    """Walk a partition that is not exactly one magic 2 batch; append to `batches` and `counts`.
 
-    Takes and returns how many entries such partitions may still have; returns, too, False if a batch is not
-    transactional. Kafka takes several batches of one partition up to version 2 only, and refuses them above.
+    Takes and returns the number of entries left for such partitions; also returns False if a batch is not
+    transactional. Kafka accepts several batches per partition only up to version 2.
     """
     transactional = True
     while p != end:
@@ -303,7 +308,7 @@ def _walk_records(
 
 
 def transactional_id(buf: Buffer, head: RequestHead) -> bytes | None:
-    """Return the transactional id of the Produce request in `buf` in UTF-8; None: it names none.
+    """Return the transactional id of the Produce request in `buf` in UTF-8, or None.
 
     Raises MalformedFrame, or UnsupportedVersion.
     """

@@ -1,7 +1,8 @@
-"""Produce answers (api key 0, versions 0-13): a refusal, error codes, node endpoints (KIP-951). Layout: produce.py.
+"""Produce responses (api key 0, versions 0-13): refusals, error codes, node endpoints (KIP-951).
 
-Nearly every answer holds neither an error nor endpoints, and every answer is asked: `is_plain_success`,
-`may_hold_errors` and `may_hold_endpoints` therefore look at a few bytes alone, at the distances at which they stand.
+Most responses have no error and no endpoints, and every response is checked. `is_plain_success`,
+`may_hold_errors` and `may_hold_endpoints` therefore inspect only a few bytes at known offsets. Versions:
+produce.py.
 """
 
 from __future__ import annotations
@@ -26,33 +27,33 @@ from pidgate.protocol.splice import Splice, splice_tag, translate_node_endpoints
 from pidgate.protocol.work import MOST_MESSAGES, MOST_PARTITIONS, TAGS_BYTES_FOR_ONE, Steps, at_once
 
 FIRST_WITH_ENDPOINTS: Final = 10
-"""First version whose answer may hold node endpoints (KIP-951)."""
-# The end of an answer whose last partition succeeded: no record errors (a compact array of none), no message,
-# no tags of the partition and of the topic, throttle_time_ms 0, no tags of the answer.
+"""First version with node endpoints in the response (KIP-951)."""
+# End of a response whose last partition succeeded: record errors (empty compact array), null message, tags of
+# partition and topic, throttle_time_ms 0, tags of the response.
 QUIET_END: Final = b"\x01" + bytes(8)
-"""End of an answer whose last partition has no error, and without throttle: see may_hold_endpoints."""
+"""End of a response whose last partition has no error, without throttle: see may_hold_endpoints."""
 
 
 PartitionError = tuple[bytes, int, int]
-"""(topic as in a ProducerBatch, partition, Kafka's error code)."""
+"""(topic as in ProducerBatch, partition, error code)."""
 
 _PLAIN_ENTRY_BYTES: Final = (14, 14, 22, 22, 22, 30, 30, 30, 36, 33, 33, 33, 33, 33)
-"""By version: a partition without record errors, message or tags, as every partition without error is."""
+"""By version: bytes of a partition without record errors, message or tags, as in every success."""
 _TOPIC_ID_BYTES: Final = 16
 _LEAST_FLEXIBLE_BYTES: Final = 4 + 1 + 1 + 1 + 1 + 33 + 1 + 4 + 1
 
 
 def has_head(answer: bytes, size: int, correlation_id: int) -> bool:
-    """Return whether the answer, size prefix included (8 bytes at least), begins with these two numbers."""
+    """Return whether the response (size prefix included, at least 8 bytes) has this size and correlation id."""
     return size == (answer[0] << 24 | answer[1] << 16 | answer[2] << 8 | answer[3]) and (
         correlation_id & 0xFFFFFFFF
     ) == (answer[4] << 24 | answer[5] << 16 | answer[6] << 8 | answer[7])
 
 
 def is_plain_success(answer: bytes, start: int, end: int, version: int) -> bool:
-    """Return whether answer[start:end] is of partitions that were all written, without throttle, endpoint or tag.
+    """Return whether all partitions in answer[start:end] succeeded, without throttle, endpoints or tags.
 
-    Then it concerns nobody but the client. The hot path; False decides nothing.
+    Such a response needs no processing. Hot path; False is inconclusive.
     """
     if version < FIRST_FLEXIBLE or end - start < _LEAST_FLEXIBLE_BYTES or answer[end - 9 : end] != QUIET_END:
         return False
@@ -85,10 +86,9 @@ def is_plain_success(answer: bytes, start: int, end: int, version: int) -> bool:
 
 
 def may_hold_errors(buf: Buffer, start: int, end: int, version: int) -> bool:
-    """Return whether the answer buf[start:end] has to be read by `read_errors`; False: it holds no error code.
+    """Return whether `read_errors` must read the response buf[start:end]; False: it has no error code.
 
-    True as well for whatever is not as plain as an answer without errors is. Never raises for what a broker sends; the
-    version is one that is spoken.
+    Also true for any response in unusual form. Never raises for a broker's response in a supported version.
     """
     entry_bytes = _PLAIN_ENTRY_BYTES[version]
     try:
@@ -104,7 +104,7 @@ def may_hold_errors(buf: Buffer, start: int, end: int, version: int) -> bool:
             elif buf[p] < 0x80:
                 p += buf[p]
             else:
-                return True  # a name of more than 126 bytes
+                return True  # a name longer than 126 bytes
             partitions = buf[p]
             p += 1
             if partitions == 2:
@@ -150,7 +150,7 @@ def _may_hold_errors_classic(buf: Buffer, p: int, end: int, version: int, entry_
 
 
 def behind_header(buf: Buffer, start: int, end: int, version: int) -> Reader:
-    """Return a reader of the answer buf[start:end] at its topics.
+    """Return a reader at the topics of the response buf[start:end].
 
     Raises MalformedFrame, and UnsupportedVersion above MAX_VERSION.
     """
@@ -163,16 +163,15 @@ def behind_header(buf: Buffer, start: int, end: int, version: int) -> Reader:
 
 
 def read_errors(answer: Reader, version: int) -> Generator[None, None, list[PartitionError]]:
-    """Find every partition whose error code is not 0, in steps; leaves the reader at throttle_time_ms.
+    """Return the partitions with an error code, in steps; leaves the reader at throttle_time_ms.
 
-    A broker names every record that it did not take: some 100,000 in an answer to 1 MiB of the smallest. Raises
-    MalformedFrame.
+    A broker lists every rejected record, some 100,000 for 1 MiB of the smallest ones. Raises MalformedFrame.
     """
     after_error_bytes = 8 + (8 if version >= 2 else 0) + (8 if version >= 5 else 0)
     found: list[PartitionError] = []
     for _ in range(answer.count(3)):
         by_id = version >= FIRST_TOPIC_ID
-        topic = b"\x00" + answer.take(_TOPIC_ID_BYTES) if by_id else answer.raw_string() or b""
+        topic = b"\x00" + answer.read_bytes(_TOPIC_ID_BYTES) if by_id else answer.raw_string() or b""
         for _ in range(answer.count(6 + after_error_bytes)):
             partition, error_code = answer.i32(), answer.i16()
             if error_code:
@@ -199,18 +198,19 @@ def refusal(
     error_message: str | None,
     error_code: int = ErrorCode.NOT_ENOUGH_REPLICAS,
 ) -> bytes:
-    """Return the framed answer that refuses the Produce request in `buf`.
+    """Return the framed response that refuses the Produce request in `buf`.
 
-    Every partition of every topic, in order, gets the error code, base offset -1, and what its version has more: log
-    append time and log start offset -1, the error message (8 and above; the first MOST_MESSAGES partitions have it),
-    throttle_time_ms (1 and above). The caller has walked the request, and has seen that acks is not 0 (there is no
-    answer then). Raises UnsupportedVersion or MalformedFrame, and FrameTooLarge above MOST_PARTITIONS.
+    Every partition, in request order, gets the error code and base offset -1. Depending on the version it
+    also gets log append time and log start offset -1, and the error message (v8+, first MOST_MESSAGES
+    partitions); the response gets throttle_time_ms (v1+). The caller has walked the request and checked that
+    acks is not 0, which has no response. Raises UnsupportedVersion or MalformedFrame, and FrameTooLarge above
+    MOST_PARTITIONS.
     """
     version = head.api_version
     if head.api_key != PRODUCE or not 0 <= version <= MAX_VERSION:
         raise UnsupportedVersion(head.api_key, version)
     flexible = version >= FIRST_FLEXIBLE
-    # A request for a forbidden topic was walked no further than to that: its counts are looked at here.
+    # The walk of a request for a forbidden topic stopped at that topic, so its counts are checked here.
     request = Reader(buf, head.body, head.end, flexible=flexible, most_elements=MOST_PARTITIONS)
     if version >= 3:
         request.skip_string()
@@ -241,7 +241,7 @@ def refusal(
 
 
 def _partition_indexes(request: Reader, partitions: int) -> list[bytes]:
-    """Read that many partitions of one topic, past their records. By hand: there may be thousands."""
+    """Read this many partitions of one topic and skip their records. By hand, for thousands of partitions."""
     buf, p, end = request.buf, request.pos, request.end
     indexes: list[bytes] = []
     for _ in range(partitions):
@@ -264,9 +264,9 @@ def _partition_indexes(request: Reader, partitions: int) -> list[bytes]:
 
 
 def _topic_key(request: Reader, version: int) -> bytes:
-    """Return a topic's id, or its name with the length, which the answer repeats as they are."""
+    """Return a topic's id, or its name with the length. The response repeats these bytes."""
     if version >= FIRST_TOPIC_ID:
-        return request.take(16)
+        return request.read_bytes(16)
     at = request.pos
     if request.raw_string() is None:
         raise MalformedFrame("a topic without a name")
@@ -274,7 +274,7 @@ def _topic_key(request: Reader, version: int) -> bytes:
 
 
 def _partition_outcome(version: int, error_code: int, error_message: str | None) -> bytes:
-    """Return what follows the partition index in an answer, alike for every refused partition."""
+    """Return the bytes after the partition index, the same for every refused partition."""
     flexible = version >= FIRST_FLEXIBLE
     outcome = error_code.to_bytes(2, "big", signed=True) + b"\xff" * 8  # base offset -1
     if version >= 2:
@@ -288,27 +288,27 @@ def _partition_outcome(version: int, error_code: int, error_message: str | None)
 
 
 def may_hold_endpoints(buf: Buffer, start: int, end: int) -> bool:
-    """Return whether the Produce answer (v10+) in buf[start:end] must be walked; False: it has no endpoints.
+    """Return whether the Produce response (v10+) buf[start:end] must be walked; False: it has no endpoints.
 
-    Decided from the last nine bytes. Node endpoints are the first tagged field of the answer and stand last, after
-    throttle_time_ms. An answer that holds some ends in their last rack and its tag buffer: at least 0x01 (length of an
-    empty host), four bytes of port, null rack, no tags, so even a port of 0 leaves six zero bytes, not eight after
-    0x01. A tagged field that we do not know yet would have to end in just these nine bytes to hide them.
+    Decided by the last nine bytes. Node endpoints are the response's first tagged field and come last, after
+    throttle_time_ms. A response with endpoints ends in a rack and its tag buffer: at least 0x01 (empty host),
+    a four byte port, null rack, no tags. Even port 0 leaves six zero bytes after 0x01 instead of eight. Only
+    an unknown tagged field that ends in exactly these nine bytes could hide endpoints.
     """
     return buf[end - 9 : end] != QUIET_END or end - start < 9
 
 
 def behind_all_topics(buf: Buffer, start: int, end: int, version: int) -> Reader:
-    """Return a reader of the answer buf[start:end], its header included, at its throttle_time_ms."""
+    """Return a reader at throttle_time_ms of the response buf[start:end] (header included)."""
     answer = behind_header(buf, start, end, version)
     at_once(read_errors(answer, version))
     return answer
 
 
 def rewrite_response(buf: Buffer, start: int, end: int, version: int, translate: Translate) -> bytes | None:
-    """Return the Produce answer in buf[start:end] (its header included) with translated node endpoints, framed.
+    """Return the Produce response buf[start:end] (header included), framed, with translated node endpoints.
 
-    None if it holds none. Raises MalformedFrame, and UnsupportedVersion above MAX_VERSION.
+    None if it has none. Raises MalformedFrame, and UnsupportedVersion above MAX_VERSION.
     """
     if version > MAX_VERSION:
         raise UnsupportedVersion(PRODUCE, version)
@@ -318,7 +318,7 @@ def rewrite_response(buf: Buffer, start: int, end: int, version: int, translate:
 
 
 def rewrite_end(answer: Reader, start: int, translate: Translate) -> Steps:
-    """As `rewrite_response`, in steps, of an answer (v10+) whose reader stands at its throttle_time_ms."""
+    """Do the same as `rewrite_response` in steps, for a response (v10+) with its reader at throttle_time_ms."""
     answer.skip(4)
     splice = Splice(answer.buf, start, answer.end)
     yield from splice_tag(

@@ -1,8 +1,9 @@
-"""Framed requests of a producer, in versions that Kafka 3.9 to 4.4 have in common, and readers of their answers.
+"""Requests of a producer and parsers of their responses, in versions that Kafka 3.9 to 4.4 share.
 
-Produce v11, the newest one that names topics and needs the partition added to a transaction before; the others are
-the last ones without compact types, which are short to write. Answers that others read, too, are in messages.py
-(InitProducerId, EndTxn, SaslHandshake), produce_answers.py and throttle.py.
+Produce is v11, the newest version that has topic names and needs AddPartitionsToTxn first. The others are the
+last versions without compact types. Parsers shared with the gateway are in messages.py (InitProducerId,
+EndTxn, SaslHandshake), produce_answers.py and throttle.py.
+
 Kafka: common/message/*.json; KIP-98, KIP-482.
 """
 
@@ -32,7 +33,7 @@ SASL_AUTHENTICATE_VERSION: Final = 1
 
 ACKS_ALL: Final = -1
 
-_TRANSACTION: Final = 1  # the kind of a coordinator's key
+_TRANSACTION: Final = 1  # coordinator key type
 _CORRELATION_ID_BYTES: Final = 4
 _NO_TAGS: Final = b"\x00"
 _ONE: Final = b"\x00\x00\x00\x01"
@@ -40,11 +41,11 @@ _ONE: Final = b"\x00\x00\x00\x01"
 
 class ProduceAnswer(NamedTuple):
     error_code: int
-    """The first error among the partitions; 0: each was appended."""
+    """First error among the partitions; 0 if all were appended."""
     error_message: str | None
     throttle_time_ms: int
     failed: int = 0
-    """Partitions with an error."""
+    """Number of partitions with an error."""
 
 
 class Coordinator(NamedTuple):
@@ -56,14 +57,14 @@ class Coordinator(NamedTuple):
 
 
 class SaslAuthenticateAnswer(NamedTuple):
-    """An answer of the broker to one token."""
+    """The broker's response to one token."""
 
     error_code: int
     reason: str | None
     token: bytes
-    """The broker's own."""
+    """The broker's token."""
     session_lifetime_ms: int
-    """Until the client has to authenticate again (KIP-368); 0: for ever."""
+    """Time until re-authentication (KIP-368); 0 is unlimited."""
 
 
 def produce_request(
@@ -76,9 +77,9 @@ def produce_request(
     timeout_ms: int = 30_000,
     transactional_id: str | None = None,
 ) -> bytes:
-    """Return a Produce of batches as (partition, record batch), at most one of each partition.
+    """Return a Produce of (partition, record batch) pairs, at most one per partition.
 
-    A topic as bytes is a topic id, and makes the request one of PRODUCE_BY_ID_VERSION.
+    A topic as bytes is a topic id and selects PRODUCE_BY_ID_VERSION.
     """
     by_id = isinstance(topic, bytes)
     entries = [
@@ -100,7 +101,7 @@ def produce_request(
 
 
 def produce_answer(buf: bytes, version: int = PRODUCE_VERSION) -> ProduceAnswer:
-    """Read an answer of one of the two versions, without its size prefix. Raises KafkaProtocolError."""
+    """Parse a response in either version, without its size prefix. Raises KafkaProtocolError."""
     answer = Reader(buf, 0, len(buf), flexible=True)
     if not may_hold_errors(buf, 0, len(buf), version):
         at = throttle.produce_throttle_at(buf, 0, len(buf), version)
@@ -133,7 +134,10 @@ def produce_answer(buf: bytes, version: int = PRODUCE_VERSION) -> ProduceAnswer:
 def init_producer_id_request(
     correlation_id: int, client_id: str, transactional_id: str | None = None, timeout_ms: int = 60_000
 ) -> bytes:
-    """Ask for a new id, or for that of a transactional id with a new epoch; `timeout_ms` is its transactions'."""
+    """Return a request for a new id, or for a transactional id's producer id with a new epoch.
+
+    `timeout_ms` is the transaction timeout.
+    """
     return framed(
         _head(INIT_PRODUCER_ID, INIT_PRODUCER_ID_VERSION, correlation_id, client_id),
         encode_string(transactional_id, flexible=False),
@@ -142,7 +146,7 @@ def init_producer_id_request(
 
 
 def find_coordinator_request(correlation_id: int, client_id: str, transactional_id: str) -> bytes:
-    """Ask for the broker that coordinates a transactional id."""
+    """Return a request for the coordinator of a transactional id."""
     return framed(
         _head(FIND_COORDINATOR, FIND_COORDINATOR_VERSION, correlation_id, client_id),
         encode_string(transactional_id, flexible=False),
@@ -151,7 +155,7 @@ def find_coordinator_request(correlation_id: int, client_id: str, transactional_
 
 
 def find_coordinator_answer(buf: bytes) -> Coordinator:
-    """Read an answer without its size prefix. Raises MalformedFrame."""
+    """Parse a response without its size prefix. Raises MalformedFrame."""
     answer = _after_throttle(buf)
     error_code = answer.i16()
     answer.skip_string()
@@ -167,7 +171,7 @@ def add_partition_to_txn_request(
     topic: str,
     partition: int,
 ) -> bytes:
-    """Add one partition to the transaction of a producer (id, epoch)."""
+    """Return a request that adds a partition to the transaction of a producer (id, epoch)."""
     return framed(
         _head(ADD_PARTITIONS_TO_TXN, ADD_PARTITIONS_TO_TXN_VERSION, correlation_id, client_id),
         encode_string(transactional_id, flexible=False),
@@ -180,7 +184,7 @@ def add_partition_to_txn_request(
 
 
 def add_partition_to_txn_answer(buf: bytes) -> int:
-    """Return the error code of the one partition of an answer without its size prefix. Raises MalformedFrame."""
+    """Return the partition's error code from a response without its size prefix. Raises MalformedFrame."""
     answer = _after_throttle(buf)
     answer.count(6)
     answer.skip_string()
@@ -192,7 +196,7 @@ def add_partition_to_txn_answer(buf: bytes) -> int:
 def end_txn_request(
     correlation_id: int, client_id: str, transactional_id: str, producer: tuple[int, int], *, commit: bool
 ) -> bytes:
-    """Commit or abort the transaction of a producer (id, epoch)."""
+    """Return a request that commits or aborts the transaction of a producer (id, epoch)."""
     return framed(
         _head(END_TXN, END_TXN_VERSION, correlation_id, client_id),
         encode_string(transactional_id, flexible=False),
@@ -201,7 +205,7 @@ def end_txn_request(
 
 
 def sasl_handshake_request(correlation_id: int, client_id: str, mechanism: str) -> bytes:
-    """Name the mechanism before the first token."""
+    """Return the request that announces the mechanism before the first token."""
     return framed(
         _head(SASL_HANDSHAKE, SASL_HANDSHAKE_VERSION, correlation_id, client_id),
         encode_string(mechanism, flexible=False),
@@ -209,7 +213,7 @@ def sasl_handshake_request(correlation_id: int, client_id: str, mechanism: str) 
 
 
 def sasl_authenticate_request(correlation_id: int, client_id: str, token: bytes) -> bytes:
-    """Send a token. It may hold a password: keep the frame nowhere."""
+    """Return a request with the token. It may contain a password, so the frame must not be stored."""
     return framed(
         _head(SASL_AUTHENTICATE, SASL_AUTHENTICATE_VERSION, correlation_id, client_id),
         struct.pack(">i", len(token)),
@@ -218,16 +222,16 @@ def sasl_authenticate_request(correlation_id: int, client_id: str, token: bytes)
 
 
 def sasl_authenticate_answer(buf: bytes) -> SaslAuthenticateAnswer:
-    """Read an answer without its size prefix. Raises MalformedFrame."""
+    """Parse a response without its size prefix. Raises MalformedFrame."""
     answer = Reader(buf, 0, len(buf))
     answer.skip(_CORRELATION_ID_BYTES)
     error_code, reason = answer.i16(), answer.nullable_string()
-    token = bytes(answer.take(max(answer.length(wide=True), 0)))
+    token = bytes(answer.read_bytes(max(answer.length(wide=True), 0)))
     return SaslAuthenticateAnswer(error_code, reason, token, answer.i64())
 
 
 def throttle_time_ms(buf: bytes) -> int:
-    """Return throttle_time_ms of any answer but Produce's and SASL's. Raises MalformedFrame."""
+    """Return throttle_time_ms of any response except Produce's and SASL's. Raises MalformedFrame."""
     return throttle.read(buf, _CORRELATION_ID_BYTES)
 
 

@@ -1,11 +1,11 @@
-"""The header of the PROXY protocol, version 2: whose connection it is that a proxy hands on. PURE.
+"""PROXY protocol header, version 2: the original addresses of a proxied connection. PURE.
 
-It stands before all else on a connection, TLS included:
+It precedes everything else on a connection, including TLS:
 
     signature     12 bytes
     version 2 and command, 4 bits each    0 LOCAL: the proxy's own connection, 1 PROXY
     family and protocol, 4 bits each      1 IPv4, 2 IPv6; 1 a stream
-    length        uint16 of what follows
+    length        uint16, length of the rest
     addresses     source, destination, their ports; then TLVs: type, uint16 length, value
 
 Source: haproxy.org, doc/proxy-protocol.txt.
@@ -24,7 +24,7 @@ SIGNATURE: Final = b"\r\n\r\n\x00\r\nQUIT\n"
 HEAD_BYTES: Final = 16
 """Signature, version and command, family, length."""
 MOST_BYTES_BEHIND_HEAD: Final = 4096
-"""Addresses and TLVs: proxies send a few hundred bytes, of which a client's certificate is the most."""
+"""Limit for addresses and TLVs. Proxies send a few hundred bytes, mostly a client certificate."""
 
 Endpoint = tuple[str, int]
 
@@ -44,43 +44,43 @@ _CRC32C: Final = 0x03
 _CRC32C_BYTES: Final = 4
 
 LOCAL_HEADER: Final = SIGNATURE + _FAMILY_AND_LENGTH.pack(_LOCAL, _UNSPECIFIED, 0)
-"""Of a connection that is the sender's own."""
+"""Header of a connection opened by the sender itself."""
 
 
 class Origin(NamedTuple):
-    """Both ends of the connection that the proxy has accepted."""
+    """Both ends of the connection accepted by the proxy."""
 
     source: Endpoint
     destination: Endpoint
 
 
 def check_beginning(beginning: bytes) -> None:
-    """Raise MalformedFrame as soon as the first bytes of a connection cannot be a header of version 2."""
+    """Raise MalformedFrame as soon as the first bytes cannot be a version 2 header."""
     if SIGNATURE.startswith(beginning[: len(SIGNATURE)]):
         return
     if beginning.startswith(_V1[: len(beginning)]):
-        raise MalformedFrame("its PROXY header is of version 1, and only version 2 is read")
+        raise MalformedFrame("its PROXY header has version 1, only version 2 is supported")
     what = "with TLS" if beginning.startswith(_TLS_HANDSHAKE[: len(beginning)]) else "otherwise"
-    raise MalformedFrame(f"it begins {what}, and not with a PROXY header")
+    raise MalformedFrame(f"it begins {what} instead of a PROXY header")
 
 
 def bytes_behind(head: bytes) -> int:
-    """Return how many bytes of the header follow its head (HEAD_BYTES). Raises MalformedFrame."""
+    """Return the number of header bytes after the head (HEAD_BYTES). Raises MalformedFrame."""
     check_beginning(head)
     command, _, length = _FAMILY_AND_LENGTH.unpack_from(head, len(SIGNATURE))
     if command >> 4 != _PROXY >> 4:
-        raise MalformedFrame(f"its PROXY header is of version {command >> 4}, and only version 2 is read")
+        raise MalformedFrame(f"its PROXY header has version {command >> 4}, only version 2 is supported")
     if command not in (_PROXY, _LOCAL):
         raise MalformedFrame(f"its PROXY header has the unknown command {command & 0x0F}")
     if length > MOST_BYTES_BEHIND_HEAD:
         raise MalformedFrame(
-            f"its PROXY header has {length} bytes behind its head, {MOST_BYTES_BEHIND_HEAD} at most are read"
+            f"its PROXY header has {length} bytes after its head, the limit is {MOST_BYTES_BEHIND_HEAD}"
         )
     return int(length)
 
 
 def origin(header: bytes) -> Origin | None:
-    """Read a whole header, as long as its head says; None: it names no address, the connection is the proxy's own.
+    """Parse a complete header; None if it has no addresses because the connection is the proxy's own.
 
     Raises MalformedFrame.
     """
@@ -88,7 +88,7 @@ def origin(header: bytes) -> Origin | None:
     at = HEAD_BYTES
     found = None
     if command == _LOCAL:
-        # Whatever follows is to be skipped, says the protocol.
+        # The protocol requires the rest to be skipped.
         return None
     if family in _ADDRESSES:
         addresses = _ADDRESSES[family]
@@ -99,9 +99,7 @@ def origin(header: bytes) -> Origin | None:
             found = Origin((_text(source), source_port), (_text(destination), port))
         at += addresses.size
     elif family != _UNSPECIFIED:
-        raise MalformedFrame(
-            f"its PROXY header is of a connection of kind 0x{family:02x}, which is no stream"
-        )
+        raise MalformedFrame(f"its PROXY header has connection kind 0x{family:02x}, which is not a stream")
     _check_tlvs(header, at)
     return found
 
@@ -122,14 +120,14 @@ def _check_tlvs(header: bytes, at: int) -> None:
 
 
 def _text(packed: bytes) -> str:
-    """Return an address as a socket of its own family would show it."""
+    """Return an address as a socket of its family shows it."""
     address = ip_address(packed)
     mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
     return str(mapped or address)
 
 
 def header_of(source: Endpoint, destination: Endpoint) -> bytes:
-    """Return the header of a connection from source to destination. Raises ValueError for what is no address."""
+    """Return the header of a connection from source to destination. Raises ValueError for an invalid address."""
     addresses = [_address(host) for host, _ in (source, destination)]
     family = _TCP4
     if not all(isinstance(address, IPv4Address) for address in addresses):
@@ -143,6 +141,6 @@ def header_of(source: Endpoint, destination: Endpoint) -> bytes:
 
 
 def _address(host: str) -> IPv4Address | IPv6Address:
-    address = ip_address(host.partition("%")[0])  # without the name of an interface
+    address = ip_address(host.partition("%")[0])  # strip the interface name
     mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
     return mapped or address

@@ -1,4 +1,4 @@
-"""Record batches (magic 2, KIP-98) as a producer builds them: the records once, the head for each sending.
+"""Record batches (magic 2, KIP-98): records are encoded once, the head for each send.
 
 Uncompressed, without keys and headers. Layout: org.apache.kafka.common.record.DefaultRecordBatch.
 """
@@ -15,7 +15,7 @@ from pidgate.protocol.produce import LENGTH_OVERHEAD, TRANSACTIONAL
 
 MAX_SEQUENCE: Final = 0x7FFFFFFF
 
-# Base offset, batch length, partition leader epoch, magic, checksum; what the checksum covers begins behind it.
+# Base offset, batch length, partition leader epoch, magic, checksum of everything that follows.
 _HEAD: Final = Struct(">qiibI")
 # Attributes, last offset delta, base and max timestamp, producer id, producer epoch, base sequence, records.
 _COVERED: Final = Struct(">hiqqqhii")
@@ -24,14 +24,15 @@ _NO_LEADER_EPOCH: Final = -1
 
 
 class RecordBatch:
-    """Records that are sent in one batch, any number of times."""
+    """Records that can be sent many times as one batch."""
 
     __slots__ = ("_checksum", "_follow", "_records", "count")
 
     def __init__(self, values: Sequence[bytes]) -> None:
-        """Encode the records, which get the time of their batch. Raises ValueError without values.
+        """Encode the records. Raises ValueError without values.
 
-        Takes some milliseconds, more for large records; each sending takes microseconds then.
+        All records get the timestamp of their batch. Encoding takes milliseconds, more for large records;
+        each send then takes microseconds.
         """
         self.count = len(values)
         self._records = _records(values)
@@ -47,21 +48,24 @@ class RecordBatch:
         *,
         is_transactional: bool = False,
     ) -> bytes:
-        """Return the batch of this producer and sequence. Sequences go round after MAX_SEQUENCE: see next_sequence."""
+        """Return the batch for this producer and sequence.
+
+        Sequences wrap after MAX_SEQUENCE: see next_sequence.
+        """
         attributes = TRANSACTIONAL if is_transactional else 0
         covered = _covered(attributes, self.count, timestamp_ms, (producer_id, producer_epoch, base_sequence))
         checksum = self._follow.after(crc32c(covered)) ^ self._checksum
         return _whole(checksum, covered, self._records)
 
     def next_sequence(self, base_sequence: int) -> int:
-        """Return the base sequence of the batch that follows this one."""
+        """Return the base sequence of the following batch."""
         return base_sequence + self.count & MAX_SEQUENCE
 
 
 def record_batch(
     values: Sequence[bytes], producer_id: int, producer_epoch: int, base_sequence: int, timestamp_ms: int
 ) -> bytes:
-    """Return a batch that is sent once. Raises ValueError without values."""
+    """Return a batch for a single send. Raises ValueError without values."""
     records = _records(values)
     covered = _covered(0, len(values), timestamp_ms, (producer_id, producer_epoch, base_sequence))
     return _whole(crc32c(covered + records), covered, records)
@@ -73,7 +77,7 @@ def _whole(checksum: int, covered: bytes, records: bytes) -> bytes:
 
 
 def _covered(attributes: int, count: int, timestamp_ms: int, place: tuple[int, int, int]) -> bytes:
-    """`place`: producer id, producer epoch, base sequence."""
+    """Encode the checksummed head. `place` is (producer id, producer epoch, base sequence)."""
     return _COVERED.pack(attributes, count - 1, timestamp_ms, timestamp_ms, *place, count)
 
 
@@ -90,5 +94,5 @@ def _record(delta: int, value: bytes) -> bytes:
 
 
 def zigzag(value: int) -> bytes:
-    """Return a signed varint, as records have them."""
+    """Encode a signed varint as in records."""
     return uvarint(value << 1 if value >= 0 else (-value << 1) - 1)

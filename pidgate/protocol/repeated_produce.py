@@ -1,13 +1,12 @@
-"""Produce requests of one connection that repeat each other, recognised by what does not change. The hot path.
+"""Recogniser for repeated Produce requests of one connection. The hot path.
 
-A producer sends the same kind of request again and again: client id, acks and timeout stay; the correlation id, the
-topics and partitions, the length of the records and the batch headers change. When a request begins like the one that
-was walked before it (`walk` has read those very bytes already), and all its batches are of one id, only the rest is
-looked at, and little is made of it: the partitions of each topic. Anything else goes to `walk`: a property test holds
-the two together.
+A producer repeats one kind of request: client id, acks and timeout stay, while correlation id, topics,
+partitions, record lengths and batch headers change. If a request starts like the previously walked one and
+all its batches have one producer id, only the rest is inspected, and only the partitions of each topic are
+stored. Every other request goes to `walk`. A property test checks that both agree.
 
-Bytes are put together by hand here and not by `struct`: compiled (see setup.py), that is a few instructions,
-and uncompiled it costs no more.
+Integers are assembled by hand instead of with `struct`: compiled (setup.py) that is a few instructions, and
+uncompiled it is no slower.
 """
 
 from __future__ import annotations
@@ -29,12 +28,12 @@ from pidgate.protocol.produce import (
 )
 
 _NO_VIEW: Final = memoryview(b"")
-_NOTHING: Final = b"\xff"  # no request begins like this
-_TAGS_BYTES: Final = 3  # empty ones of the partition, of the topic and of the request
-_LEAST_ENTRY_BYTES: Final = 4 + 1 + BATCH_HEADER_BYTES + 1  # a partition with its own tags
-_LEAST_TOPIC_BYTES: Final = 1 + 1 + _LEAST_ENTRY_BYTES + 1  # without a name, with its own tags
-_MOST_TOPIC_BYTES: Final = 1 + 126 + 1  # a name whose length is one byte, and the number of partitions
-_MOST_BEFORE_RECORDS_BYTES: Final = 4 + 4 + BATCH_HEADER_BYTES  # a partition's index, length and batch header
+_NOTHING: Final = b"\xff"  # no request starts like this
+_TAGS_BYTES: Final = 3  # empty tags of partition, topic and request
+_LEAST_ENTRY_BYTES: Final = 4 + 1 + BATCH_HEADER_BYTES + 1  # a partition with tags
+_LEAST_TOPIC_BYTES: Final = 1 + 1 + _LEAST_ENTRY_BYTES + 1  # empty name, one partition and tags
+_MOST_TOPIC_BYTES: Final = 1 + 126 + 1  # a name with a one byte length, and the partition count
+_MOST_BEFORE_RECORDS_BYTES: Final = 4 + 4 + BATCH_HEADER_BYTES  # partition index, length and batch header
 
 _HEAD_BYTES: Final = 4
 _AFTER_CORRELATION_ID: Final = 8
@@ -47,21 +46,21 @@ _PRODUCER_EPOCH: Final = 51
 _RECORD_COUNT: Final = 57
 
 LONGEST_KEPT: Final = 512
-"""Bytes of a beginning that are kept for a connection: room for a client id and a transactional id of 249 each."""
+"""Longest stored beginning: room for a client id and a transactional id of 249 bytes each."""
 
 BEGINNING_BYTES: Final = (
     _AFTER_CORRELATION_ID + LONGEST_KEPT + 1 + _MOST_TOPIC_BYTES + _MOST_BEFORE_RECORDS_BYTES
 )
-"""Of a request with one batch: all that `begins` looks at."""
+"""Bytes of a request with one batch that `recognise_beginning` inspects."""
 
 MOST_BATCHES: Final = 100
-"""In one request: what has more is walked, which is the smaller part of what it costs."""
+"""Most batches of a recognised request. Larger requests are walked, a small part of their total cost."""
 
 MISSES_PER_KEPT: Final = 16
 
 
 class RepeatedProduce:
-    """Recogniser of repeated Produce requests of one connection."""
+    """Recogniser for the repeated Produce requests of one connection."""
 
     __slots__ = (
         "_forbidden",
@@ -85,49 +84,50 @@ class RepeatedProduce:
     )
 
     def __init__(self, forbidden: Collection[bytes] = NONE_FORBIDDEN) -> None:
-        """`forbidden`: topics in the form of ProducerBatch; a set that grows later is heeded."""
+        """`forbidden`: topics in the form of ProducerBatch. Later additions to the set take effect."""
         self._forbidden = forbidden
         self._head = _NOTHING
-        """Api key and version of the kept beginning."""
+        """API key and version of the stored beginning."""
         self._same = b""
-        """From the client id up to the number of topics, without it."""
+        """From the client id to just before the topic count."""
         self._written_id = b""
-        """Producer id and epoch as they stood in the batch that was recognised last."""
+        """Producer id and epoch bytes of the last recognised batch."""
         self._written_topics: list[bytes] = []
-        """As they stood in that request: what stands there again has been looked at."""
+        """Topic bytes of the last recognised request. Equal bytes need no further check."""
         self._misses = 0
         self.record_counts: list[int] = []
-        """Of the request that was walked last: for each of its batches the number of records, by its header."""
+        """Record count of each batch in the last walked request, from the headers."""
         self.places = 0
-        """Of the same: its topics, partitions and old messages."""
-        # What follows is of the kept beginning.
+        """Topics, partitions and old messages of the last walked request."""
+        # Fields of the stored beginning:
         self.version = 0
         self.acks = 0
         self.transactional = False
-        # And this of the request that was recognised last.
+        # Fields of the last recognised request:
         self.correlation_id = 0
         self.producer_id = -1
         self.epoch = -1
         self.topics: list[bytes] = []
-        """In the form of ProducerBatch, and in the order of the request; changed by the next one."""
+        """In the form of ProducerBatch and in request order; overwritten by the next request."""
         self.partitions: list[list[int]] = []
-        """Of each topic: one for each batch, in their order."""
+        """Per topic, the partition of each batch in request order."""
         self.batches = 0
         self.record_count = 0
-        """Of all batches together, as their headers claim it."""
+        """Sum over all batches, as claimed by their headers."""
 
-    def recognises(  # noqa: C901 - flat for the same reason as produce.walk
+    def recognise_request(  # noqa: C901 - flat for the same reason as produce.walk
         self, frame: bytes | bytearray, start: int, end: int
     ) -> bool:
-        """Return whether frame[start:end] repeats the kept beginning, all its batches being of one producer id: the
-        public numbers are this request's then. False decides nothing: ask `walk`. Never raises.
+        """Return whether frame[start:end] repeats the stored beginning with a single producer id.
+
+        If so, the public fields describe this request. False is inconclusive: call `walk`. Never raises.
         """
         same = self._same
         p = start + _AFTER_CORRELATION_ID + len(same)
-        stop = end - 1  # the request's own tags
+        stop = end - 1  # tags of the request
         if stop - p < 1 + _LEAST_TOPIC_BYTES:
             return False
-        # Of bytes all is read in place. Of a bytearray, whose elements cost a call each, what is looked at is copied:
+        # Bytes are read in place. Elements of a bytearray cost a call each, so the inspected part is copied:
         # frame[at] is part[at - origin] everywhere below.
         is_whole = isinstance(frame, bytes)
         if isinstance(frame, bytes):
@@ -173,13 +173,14 @@ class RepeatedProduce:
         self._forget_beyond(topics)
         return True
 
-    def begins(self, beginning: bytes, request_bytes: int) -> bool:
-        """Return whether a request of so many bytes, with this beginning, repeats the kept one and has one batch: the
-        public numbers are this request's then. What is not looked at is the inside of that batch, and three bytes of
-        tags behind it, in which nothing else could be. False decides nothing. Never raises.
+    def recognise_beginning(self, beginning: bytes, request_bytes: int) -> bool:
+        """Return whether a request of this length with this beginning repeats the stored one with one batch.
+
+        If so, the public fields describe this request. Not inspected: the records and three tag bytes after
+        them, which must be empty. False is inconclusive. Never raises.
         """
         p = _AFTER_CORRELATION_ID + len(self._same)
-        last = len(beginning) - _MOST_BEFORE_RECORDS_BYTES - 1  # where the number of partitions may be
+        last = len(beginning) - _MOST_BEFORE_RECORDS_BYTES - 1  # last place of the partition count
         if p + 1 >= last or not self._recognise_head(beginning, 0) or beginning[p] != 2:
             return False
         self.batches = self.record_count = 0
@@ -194,7 +195,7 @@ class RepeatedProduce:
         return True
 
     def _recognise_head(self, part: bytes, start: int) -> bool:
-        """Return whether the request at `start` begins like the kept one, and take its correlation id."""
+        """Return whether the request at `start` repeats the stored head, and store its correlation id."""
         c = start + _HEAD_BYTES
         p = start + _AFTER_CORRELATION_ID
         same = self._same
@@ -205,8 +206,9 @@ class RepeatedProduce:
         return True
 
     def _recognise_topic(self, part: bytes, at: int, stop: int, number: int) -> int:
-        """Take the topic at `at`, the request's topic of that number, of which one byte at least stands before `stop`.
-        Returns where the number of its partitions is, which is before `stop`; 0: look at it otherwise.
+        """Read the topic at `at`, the request's topic with this number; at least one byte precedes `stop`.
+
+        Returns the position of its partition count, which is before `stop`; 0: not recognised.
         """
         if self.version >= FIRST_TOPIC_ID:
             q = at + 16
@@ -228,20 +230,22 @@ class RepeatedProduce:
         return 0 if self.topics[number] in self._forbidden else q
 
     def _forget_beyond(self, topics: int) -> None:
-        """Of a request before this one, which had more topics."""
+        """Drop leftover topics of an earlier request that had more."""
         if len(self.topics) > topics:
             del self._written_topics[topics:]
             del self.topics[topics:]
             del self.partitions[topics:]
 
     def _recognise_batch(self, frame: bytes, p: int, last: int, partitions: list[int]) -> int:
-        """One partition with its batch, from its index to its tags, which stand at `last` or before; `partitions` are
-        those of its topic before it, and its own is added. Returns where its tags are; 0: look at it otherwise.
+        """Read one partition with its batch, whose tags are at `last` or before; append to `partitions`.
+
+        `partitions` holds the topic's earlier partitions. Returns the position of the tags; 0: not
+        recognised.
         """
         if last - p < _LEAST_ENTRY_BYTES - 1:
             return 0
         partition = frame[p] << 24 | frame[p + 1] << 16 | frame[p + 2] << 8 | frame[p + 3]
-        length = frame[p + 4]  # one more than it is, in seven bits a byte
+        length = frame[p + 4]  # compact length: seven bits per byte, one more than the value
         p += 5
         if length >= 0x80:
             high = frame[p]
@@ -270,11 +274,11 @@ class RepeatedProduce:
         if partition >= 1 << 31 or count >= 1 << 31:
             return 0
         if self.transactional and not frame[p + _ATTRIBUTES] & TRANSACTIONAL:
-            return 0  # the request names a transactional id, and its batch is none of a transaction
+            return 0  # transactional id, but the batch is not transactional
         written_id = frame[p + _PRODUCER_ID : p + _PRODUCER_EPOCH + 2]
         if written_id != self._written_id:
             if written_id[0] >= 0x80 or self.batches:
-                return 0  # -1: no producer id; or not the id of the batch before it
+                return 0  # no producer id (-1), or a different one than the batch before
             self._written_id = written_id
             self.producer_id = int.from_bytes(written_id[:8], "big")
             self.epoch = int.from_bytes(written_id[8:], "big", signed=True)
@@ -284,30 +288,33 @@ class RepeatedProduce:
         return q
 
     def walk(self, buf: bytes | bytearray, head: RequestHead) -> tuple[int, bool, list[ProducerBatch]]:
-        """Return what `produce.walk` says of the request in `buf`. Raises as it does, and ForbiddenTopic."""
+        """Return the result of `produce.walk` for the request in `buf`.
+
+        Raises as it does, and ForbiddenTopic.
+        """
         acks, transactional, batches, self.record_counts, self.places = walk_counting(
             buf, head, self._forbidden
         )
         if 0 < len(batches) <= MOST_BATCHES:
-            # Not every time: a producer that changes between topics would pay for it and gain nothing.
+            # Not after every miss: a producer that alternates between topics would pay for it without a gain.
             if self._misses % MISSES_PER_KEPT == 0:
-                self._keep(buf, head, transactional)
+                self._store_beginning(buf, head, transactional)
             self._misses += 1
         return acks, transactional, batches
 
-    def _keep(self, buf: bytes | bytearray, head: RequestHead, transactional: bool) -> None:
-        """Keep the beginning of a request that was walked."""
+    def _store_beginning(self, buf: bytes | bytearray, head: RequestHead, transactional: bool) -> None:
+        """Store the beginning of a walked request."""
         start, version = head.start, head.api_version
         if version < FIRST_FLEXIBLE:
             return
         request = Reader(buf, head.body, head.end, flexible=True)
         if (request.raw_string() is not None) is not transactional:
-            return  # names a transactional id for batches of no transaction: not how a client repeats itself
+            return  # transactional id with non-transactional batches, which no client repeats
         acks = request.i16()
         request.skip(4)
         same = bytes(buf[start + _AFTER_CORRELATION_ID : request.pos])
         if len(same) > LONGEST_KEPT:
             return
-        self._forget_beyond(0)  # a topic is written otherwise in another version
+        self._forget_beyond(0)  # topics are encoded differently in another version
         self._head, self._same = bytes(buf[start : start + _HEAD_BYTES]), same
         self.version, self.acks, self.transactional = version, acks, transactional

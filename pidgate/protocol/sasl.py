@@ -1,12 +1,13 @@
-"""Identity out of a SASL exchange between a client and a broker, read as it passes. PURE.
+"""Client identity from the SASL exchange with the broker, parsed in passing. PURE.
 
-The broker alone authenticates; nothing here checks a password. A name counts from the moment the broker has accepted
-the very message that belongs to it. Of a token only the name is ever kept, never a secret.
+Only the broker authenticates; the gateway checks no password. A name counts once the broker has accepted the
+message that contained it. Only the name of a token is kept, never a secret.
 
-PLAIN (RFC 4616) and SCRAM-SHA-256/512 (RFC 5802) are read as Kafka's PlainSaslServer and ScramSaslServer do, and
-OAUTHBEARER in oauthbearer.py. Where a broker lets somebody in whose message is not understood, the identity has no
-name: the broker decides what is wrong.
-Must not know frames; messages.py takes mechanism, tokens and answers out of them.
+PLAIN (RFC 4616) and SCRAM-SHA-256/512 (RFC 5802) are parsed as Kafka's PlainSaslServer and ScramSaslServer
+do, OAUTHBEARER in oauthbearer.py. If a broker accepts a message that cannot be parsed, the identity has no
+name.
+
+Must not know frames: messages.py extracts mechanism, tokens and answers.
 """
 
 from __future__ import annotations
@@ -23,21 +24,23 @@ SCRAM_MECHANISMS: Final = frozenset({"SCRAM-SHA-256", "SCRAM-SHA-512"})
 OAUTHBEARER: Final = "OAUTHBEARER"
 
 LONGEST_TOKEN_BYTES: Final = 16 * 1024
-"""Of PLAIN and SCRAM, which carry a name and a password or a proof: 255 bytes each, says RFC 4616. Others bring signed
-tokens (oauthbearer.py has their bounds) and tickets, which are not read."""
+"""Limit for PLAIN and SCRAM, which carry a name and a password or proof of at most 255 bytes (RFC 4616).
+
+Other mechanisms carry signed tokens (limits in oauthbearer.py) or tickets, which are not parsed.
+"""
 
 LONGEST_MECHANISM: Final = 64
-"""Characters of a mechanism's name that are kept; RFC 4422 allows 20."""
+"""Stored characters of a mechanism's name; RFC 4422 allows 20."""
 
 
 class Identity(NamedTuple):
-    """Somebody whom a broker has let in."""
+    """An authenticated client."""
 
     user: str | None
-    """The principal's name, as in User:<name>. None: unidentified."""
+    """The principal's name, as in User:<name>; None if unidentified."""
     mechanism: str
     token_id: str = ""
-    """Of the delegation token that it logged in with; its owner is the principal."""
+    """Delegation token used for the login; its owner is the principal."""
 
 
 class _Kind(Enum):
@@ -49,7 +52,7 @@ class _Kind(Enum):
 
 
 class _Step(NamedTuple):
-    """The kept part of a client's token until the broker has answered it."""
+    """The retained part of a client's token until the broker responds."""
 
     exchange: int
     mechanism: str
@@ -59,20 +62,19 @@ class _Step(NamedTuple):
 
 
 class SaslExchange:
-    """The exchanges of one connection: the first one and each re-authentication (KIP-368).
+    """The SASL exchanges of one connection: the first one and each re-authentication (KIP-368).
 
-    A client sends a token when the broker has answered the one before, as SASL demands and every client does: so a
-    success belongs to one token, and never confirms the name in another one. Until a re-authentication succeeds, the
-    old identity stays.
+    SASL clients send a token only after the response to the previous one, so a success confirms exactly one
+    token. The old identity stays until a re-authentication succeeds.
     """
 
     __slots__ = ("_exchange", "_first", "_mechanism", "_unanswered", "identity", "principal_claim")
 
     def __init__(self) -> None:
         self.identity: Identity | None = None
-        """The latest that a broker has confirmed; None before the first success."""
+        """The last identity confirmed by a broker; None before the first success."""
         self.principal_claim = DEFAULT_CLAIM
-        """Of OAUTHBEARER's tokens: the claim that brokers take the principal's name from."""
+        """The OAUTHBEARER claim that brokers use as the principal's name."""
         self._exchange = 0
         self._mechanism = ""
         self._unanswered: _Step | None = None
@@ -83,28 +85,29 @@ class SaslExchange:
 
     @property
     def is_under_way(self) -> bool:
-        """A login has begun, and none has succeeded yet."""
+        """Whether a login has started and none has succeeded yet."""
         return bool(self._mechanism) and self.identity is None
 
-    def handshake(self, mechanism: str) -> None:
-        """The client has begun an exchange (SaslHandshake request)."""
+    def begin_exchange(self, mechanism: str) -> None:
+        """Start an exchange with this mechanism (SaslHandshake request)."""
         self._exchange += 1
         self._mechanism = mechanism[:LONGEST_MECHANISM]
 
-    def client_token(self, token: bytes) -> None:
-        """The client has sent a token (SaslAuthenticate request).
+    def record_client_token(self, token: bytes) -> None:
+        """Record a token of the client (SaslAuthenticate request).
 
-        Raises MalformedFrame when the one before is not answered yet, or when it is too long for its mechanism.
+        Raises MalformedFrame if the previous token has no response yet, or if this one is too long for its
+        mechanism.
         """
         if self._unanswered is not None:
-            raise MalformedFrame("a second SaslAuthenticate before the first one was answered")
+            raise MalformedFrame("a second SaslAuthenticate before the response to the first one")
         read = _read(self._mechanism, token, self.principal_claim)
         self._unanswered = _Step(self._exchange, self._mechanism, *read)
 
-    def broker_answer(self, error_code: int, token: bytes) -> Identity | None:
-        """The broker has answered the oldest token that it had not answered (SaslAuthenticate response).
+    def record_broker_answer(self, error_code: int, token: bytes) -> Identity | None:
+        """Record the broker's response to the pending token (SaslAuthenticate response).
 
-        Returns the identity when this answer is the success of an exchange, else None.
+        Returns the identity if it completes the exchange, otherwise None.
         """
         step, self._unanswered = self._unanswered, None
         first, self._first = self._first, None
@@ -119,7 +122,7 @@ class SaslExchange:
         return identity
 
     def _confirmed(self, step: _Step, first: _Step | None, answer: bytes) -> Identity | None:
-        """Return the user that this answer without error lets in; None while the exchange goes on."""
+        """Return the user authenticated by this successful response; None while the exchange continues."""
         if step.mechanism == PLAIN:
             return Identity(step.user, PLAIN)
         if step.mechanism in SCRAM_MECHANISMS:
@@ -129,24 +132,24 @@ class SaslExchange:
                 return Identity(None, step.mechanism)
             return Identity(first.user, step.mechanism, first.token_id)
         if step.kind is _Kind.BEARER and answer:
-            # A refusal comes as an answer with JSON and no error code; success is empty (RFC 7628).
+            # A refusal is JSON without an error code; success is empty (RFC 7628).
             return None
         return Identity(step.user, step.mechanism)
 
 
 def _read(mechanism: str, token: bytes, claim: str) -> tuple[_Kind, str | None, str]:
-    """Return the kind of message, the name in it if it holds one that can be trusted after success, and a token's id.
+    """Return the message kind, the name in it and the delegation token id.
 
-    Raises MalformedFrame when the token is too long.
+    The name is None if it cannot be trusted after success.
+
+    Raises MalformedFrame if the token is too long.
     """
     if mechanism == OAUTHBEARER:
         return _Kind.BEARER, _name(principal_in(token, claim)), ""
     if mechanism != PLAIN and mechanism not in SCRAM_MECHANISMS:
         return _Kind.OTHER, None, ""
     if len(token) > LONGEST_TOKEN_BYTES:
-        raise MalformedFrame(
-            f"a {mechanism} token of {len(token)} bytes; {LONGEST_TOKEN_BYTES} hold any name and password"
-        )
+        raise MalformedFrame(f"a {mechanism} token of {len(token)} bytes; the limit is {LONGEST_TOKEN_BYTES}")
     if mechanism == PLAIN:
         return _Kind.ONLY, _plain_user(token), ""
     if token.startswith(b"c="):
@@ -156,9 +159,9 @@ def _read(mechanism: str, token: bytes, claim: str) -> tuple[_Kind, str | None, 
 
 
 def _plain_user(token: bytes) -> str | None:
-    """The name in [authzid] NUL authcid NUL password; Kafka wants authzid empty or equal to authcid.
+    """Return the name in [authzid] NUL authcid NUL password; authzid must be empty or equal to authcid.
 
-    Kafka reads no further than to the third NUL, and lets in who has more behind it.
+    Kafka ignores everything after a third NUL and accepts the login.
     """
     authzid, _, rest = token.partition(b"\0")
     authcid, separator, _ = rest.partition(b"\0")
@@ -168,9 +171,9 @@ def _plain_user(token: bytes) -> str | None:
 
 
 def _scram_name(token: bytes) -> tuple[str | None, bool]:
-    """The name in a client-first message: n,[a=authzid],[m=reserved,]n=name,r=nonce[,extension=value]...
+    """Return the name in a client-first message, and whether it is a delegation token's id (KIP-48).
 
-    And whether it is the id of a delegation token, whose owner becomes the principal (KIP-48).
+    Format: n,[a=authzid],[m=reserved,]n=name,r=nonce[,extension=value]... A token's owner is the principal.
     """
     nobody = None, False
     text = _text(token)
@@ -202,7 +205,7 @@ def _is_nonce(field: str) -> bool:
 
 
 def _extensions(fields: list[str]) -> dict[str, str] | None:
-    """The extensions as Kafka's ScramExtensions has them: by their exact names, the last of one name counts."""
+    """Parse extensions as Kafka's ScramExtensions does: exact names, the last of a repeated name wins."""
     extensions: dict[str, str] = {}
     for field in fields:
         name, _, value = field.partition("=")
@@ -217,7 +220,7 @@ def _name(text: str | None) -> str | None:
 
 
 def _text(raw: bytes) -> str | None:
-    """UTF-8, or None: a name with replacement characters could be somebody else's."""
+    """Decode UTF-8; None if invalid, since replacement characters could form another user's name."""
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError:

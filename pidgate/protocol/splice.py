@@ -1,7 +1,7 @@
-"""Replace parts of a frame and keep every other byte as it came, unknown tagged fields included.
+"""Replace parts of a frame and keep all other bytes, unknown tagged fields included.
 
-The walkers of addresses.py, produce.py and fetch.py say where a broker's address stands; this module knows
-how an address is replaced, and no API.
+The walkers in addresses.py, produce.py and fetch.py find the addresses. This module replaces them and knows
+no API.
 """
 
 from collections.abc import Callable, Iterator
@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator
 from pidgate.protocol.frames import Buffer, Reader, Translate, encode_string, framed, size_prefix, uvarint
 
 NO_NODE = -1
-"""The node id of nobody; its address says nothing and stays as it is."""
+"""Kafka's id for no node; its address is meaningless and stays unchanged."""
 
 
 class Splice:
-    """Replacements in buf[start:end], given from front to back."""
+    """Replacements in buf[start:end], in ascending order."""
 
     __slots__ = ("_buf", "_end", "_kept", "_parts")
 
@@ -24,28 +24,28 @@ class Splice:
         self._parts: list[Buffer] = []
 
     def replace(self, at: int, to: int, new: bytes) -> None:
-        """Put `new` in the place of buf[at:to]."""
+        """Replace buf[at:to] with `new`."""
         self._parts += (self._buf[self._kept : at], new)
         self._kept = to
 
     @property
     def changed(self) -> bool:
-        """True when anything was replaced."""
+        """Whether anything was replaced."""
         return bool(self._parts)
 
     def parts(self) -> list[Buffer]:
-        """The new contents, in pieces of the old buffer and of the replacements."""
+        """Return the new contents as slices of the buffer and replacements."""
         return [*self._parts, self._buf[self._kept : self._end]]
 
     def framed(self) -> bytes:
-        """The new contents as a frame with its size prefix."""
+        """Return the new contents as a frame with its size prefix."""
         return framed(*self.parts())
 
 
 def translate_endpoint(reader: Reader, splice: Splice, translate: Translate) -> None:
-    """Read (node id, host, port) at the reader and put the translated host and port in their place.
+    """Read (node id, host, port) and replace host and port by the translated address.
 
-    An empty host or NO_NODE is nobody's address and stays.
+    An empty host or NO_NODE is not translated.
     """
     node_id = reader.i32()
     at = reader.pos
@@ -58,7 +58,7 @@ def translate_endpoint(reader: Reader, splice: Splice, translate: Translate) -> 
 
 
 def translate_node_endpoints(reader: Reader, splice: Splice, translate: Translate) -> Iterator[None]:
-    """Walk an array of NodeEndpoint (KIP-951): node id, host, port, rack, tags; give way after each."""
+    """Walk an array of NodeEndpoint (KIP-951): node id, host, port, rack, tags; yields after each."""
     for _ in range(reader.count(11)):
         translate_endpoint(reader, splice, translate)
         reader.skip_string()

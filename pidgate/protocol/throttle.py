@@ -1,9 +1,9 @@
-"""Positions of throttle_time_ms in Produce, Fetch and ShareFetch answers, and fetches with lowered max_bytes. PURE.
+"""Position of throttle_time_ms in Produce, Fetch and ShareFetch responses; lower max_bytes of fetches. PURE.
 
-A byte quota (KIP-13, KIP-219) is reported to the client in a field that the broker has already written. In a Produce
-answer (versions 1-13) it is the last field, before the tags; in a Fetch (1-18) or ShareFetch (1-2) answer it is the
-first after the header, so that it can be written while a hundred megabytes of records have not arrived yet. Produce
-and Fetch of version 0 have no such field: there the mute alone holds the client.
+Byte quotas (KIP-13, KIP-219) report a throttle in a field that the broker has already written. In Produce
+responses (1-13) it is the last field before the tags. In Fetch (1-18) and ShareFetch (1-2) responses it is
+the first field after the header, so it can be written before the records have arrived. Produce and Fetch v0
+have no such field: there only the mute slows the client.
 
 Must not know quotas, time or connections.
 """
@@ -25,39 +25,44 @@ THROTTLE_BYTES: Final = 4
 """Bytes of throttle_time_ms, a signed big-endian int32."""
 
 HEAD_BYTES: Final = SIZE_PREFIX + 4 + 1 + THROTTLE_BYTES
-"""So many bytes of a Fetch or ShareFetch answer, its size prefix included, hold throttle_time_ms for certain, unless
-its header has tags: size, correlation id, no tags, throttle_time_ms. Kafka has never defined a tag there."""
+"""Bytes of a Fetch or ShareFetch response that include throttle_time_ms unless the header has tags.
+
+Size, correlation id, no tags, throttle_time_ms. Kafka has never defined a tag in this header.
+"""
 
 MOST_THROTTLE_MS: Final = 0x7FFFFFFF
-"""The longest throttle that the field holds: 24 days. A mute may be longer."""
+"""Maximum of the field: 24 days. A mute may be longer."""
 
 _I32: Final = Struct(">i")
 _CORRELATION_BYTES: Final = 4
-_LEAST_PRODUCE_ANSWER: Final = _CORRELATION_BYTES + 4 + THROTTLE_BYTES  # classic, without topics
+_LEAST_PRODUCE_ANSWER: Final = _CORRELATION_BYTES + 4 + THROTTLE_BYTES  # classic encoding, without topics
 
 _FIRST_WITH_MAX_BYTES: Final = 3
 _FIRST_WITHOUT_REPLICA_ID: Final = 15
 
 
 def read(buf: Buffer, at: int) -> int:
-    """The throttle_time_ms at `at`. Raises MalformedFrame when the buffer ends before it does."""
+    """Return the throttle_time_ms at `at`. Raises MalformedFrame if the buffer ends too early."""
     try:
         value: int = _I32.unpack_from(buf, at)[0]
     except struct_error as error:
-        raise MalformedFrame("an answer that ends before its throttle_time_ms") from error
+        raise MalformedFrame("a response that ends before its throttle_time_ms") from error
     return value
 
 
 def write(buf: bytearray | memoryview, at: int, throttle_time_ms: int) -> None:
-    """Write throttle_time_ms at `at`, at most MOST_THROTTLE_MS. Raises MalformedFrame when it does not fit there."""
+    """Write throttle_time_ms at `at`, at most MOST_THROTTLE_MS.
+
+    Raises MalformedFrame if the buffer ends too early.
+    """
     try:
         _I32.pack_into(buf, at, min(throttle_time_ms, MOST_THROTTLE_MS))
     except struct_error as error:
-        raise MalformedFrame("an answer that ends before its throttle_time_ms") from error
+        raise MalformedFrame("a response that ends before its throttle_time_ms") from error
 
 
 def raise_to(buf: bytearray | memoryview, at: int, throttle_time_ms: int) -> int:
-    """Make the throttle_time_ms at `at` the larger of what the broker says and of this one, and return it."""
+    """Set the throttle_time_ms at `at` to the larger of the broker's value and this one; return it."""
     told_ms = read(buf, at)
     if throttle_time_ms <= told_ms:
         return told_ms
@@ -66,9 +71,9 @@ def raise_to(buf: bytearray | memoryview, at: int, throttle_time_ms: int) -> int
 
 
 def produce_throttle_at(buf: Buffer, start: int, end: int, version: int) -> int | None:
-    """Return the position of throttle_time_ms in the whole Produce answer buf[start:end], its header included.
+    """Return the position of throttle_time_ms in the Produce response buf[start:end] (header included).
 
-    None: version 0 has none. Raises MalformedFrame, and UnsupportedVersion above MAX_VERSION.
+    None for version 0. Raises MalformedFrame, and UnsupportedVersion above MAX_VERSION.
     """
     if may_be_before_tags(buf, start, end, version):
         return _behind_all_topics(buf, start, end, version)
@@ -76,7 +81,7 @@ def produce_throttle_at(buf: Buffer, start: int, end: int, version: int) -> int 
 
 
 def may_be_before_tags(buf: Buffer, start: int, end: int, version: int) -> bool:
-    """Return whether the whole Produce answer buf[start:end] must be walked to its throttle_time_ms; False: it is last.
+    """Return whether the Produce response buf[start:end] may have tags after throttle_time_ms.
 
     Raises UnsupportedVersion above MAX_VERSION.
     """
@@ -86,18 +91,18 @@ def may_be_before_tags(buf: Buffer, start: int, end: int, version: int) -> bool:
 
 
 def last_throttle_at(buf: Buffer, start: int, end: int, version: int) -> int | None:
-    """As `produce_throttle_at`, of an answer in which it is last. Raises MalformedFrame."""
+    """Do the same as `produce_throttle_at` for a response in which it is last. Raises MalformedFrame."""
     if version == 0:
         return None
     if version < FIRST_FLEXIBLE:
         if end - start < _LEAST_PRODUCE_ANSWER or end > len(buf):
-            raise MalformedFrame(f"a Produce answer of {end - start} bytes")
+            raise MalformedFrame(f"a Produce response of {end - start} bytes")
         return end - THROTTLE_BYTES
     return end - THROTTLE_BYTES - 1  # before the empty tag buffer, which is the last byte
 
 
 def _behind_all_topics(buf: Buffer, start: int, end: int, version: int) -> int:
-    """The place in a flexible answer that may have tags (node endpoints, KIP-951) behind it."""
+    """Return the position in a flexible response that may have tags (node endpoints, KIP-951) after it."""
     answer = behind_all_topics(buf, start, end, version)
     at = answer.skip(THROTTLE_BYTES)
     answer.skip_tags()
@@ -106,10 +111,10 @@ def _behind_all_topics(buf: Buffer, start: int, end: int, version: int) -> int:
 
 
 def fetch_throttle_at(start: int, api_key: int, version: int) -> int | None:
-    """Return the position of throttle_time_ms in a Fetch or ShareFetch answer that begins at `start`, header included.
+    """Return the position of throttle_time_ms in a Fetch or ShareFetch response at `start` (header included).
 
-    None: Fetch version 0 has none. The header is taken to be without tags; `fetch_throttle_in` looks. Raises
-    UnsupportedVersion for another API.
+    None for Fetch v0. Assumes a header without tags; `fetch_throttle_in` checks it. Raises UnsupportedVersion
+    for another API.
     """
     if api_key not in (FETCH, SHARE_FETCH):
         raise UnsupportedVersion(api_key, version)
@@ -119,10 +124,10 @@ def fetch_throttle_at(start: int, api_key: int, version: int) -> int | None:
 
 
 def fetch_throttle_in(buf: Buffer, start: int, end: int, api_key: int, version: int) -> int | None:
-    """As `fetch_throttle_at`, with the header's tags skipped; buf[start:end] is what has arrived of the answer.
+    """Do the same as `fetch_throttle_at`, but skip header tags; buf[start:end] is the part received so far.
 
-    None, too, when the field itself has not arrived whole (that takes HEAD_BYTES, or a tagged header): the answer
-    then passes as it came. Raises MalformedFrame for a tag buffer that cannot be one.
+    Also None if the field has not fully arrived (HEAD_BYTES, or a tagged header); the response is then
+    forwarded unchanged. Raises MalformedFrame for an invalid tag buffer.
     """
     at = fetch_throttle_at(start, api_key, version)
     if at is None or at + THROTTLE_BYTES > end:
@@ -136,11 +141,13 @@ def fetch_throttle_in(buf: Buffer, start: int, end: int, api_key: int, version: 
 
 
 def lowered_fetch(buf: Buffer, head: RequestHead, limit_bytes: int) -> bytes | None:
-    """Return the Fetch or ShareFetch request in `buf`, framed, with its max_bytes lowered to `limit_bytes`, at least 1.
+    """Return the Fetch or ShareFetch request in `buf`, framed, with lower max_bytes.
 
-    None: it asks for no more than that, or has no max_bytes (Fetch below version 3). min_bytes stays: brokers take it
-    to be at most max_bytes (Kafka's KafkaApis.handleFetchRequest and handleShareFetchRequest).
-    Raises MalformedFrame, and UnsupportedVersion for another API.
+    `limit_bytes` is the new value, at least 1.
+
+    None if it is already that low or absent (Fetch below version 3). min_bytes stays: brokers cap it at
+    max_bytes (KafkaApis.handleFetchRequest and handleShareFetchRequest). Raises MalformedFrame, and
+    UnsupportedVersion for another API.
     """
     request = Reader(buf, head.body, head.end, flexible=True)
     if head.api_key == FETCH:

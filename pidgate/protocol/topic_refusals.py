@@ -1,13 +1,11 @@
-"""Requests that name a gateway topic, and the answer that refuses all of such a request.
+"""Requests that name a gateway topic, and their refusal as a whole.
 
-Through kafka.protocol, whose schemas mark every field that holds a topic's name: a consumer group, a client or a
-setting of the same name is no topic. Only for requests in which the name or the id was found already
-(gateway_topics.py): none of this is fast.
+Uses kafka.protocol, whose schemas mark topic name fields, so a group, client or setting of the same name is
+not refused. Slow; called only after gateway_topics.py has found the name or id in the request.
 
-The answer repeats what was asked, topic by topic and partition by partition, each with TOPIC_AUTHORIZATION_FAILED
-(29): a request is refused as a whole, other topics in it included, because half of it cannot be done here. Where an
-answer is not made of what was asked, the error stands at its top. Where it has no such place either, there is no
-answer: close the connection.
+The response repeats every requested topic and partition with TOPIC_AUTHORIZATION_FAILED (29), including other
+topics, because half a request cannot be processed here. Responses that do not repeat the request carry the
+error at the top. Without such a field there is no response, and the connection is closed.
 """
 
 from typing import Any, Final
@@ -28,18 +26,20 @@ GUARDED: Final = frozenset(
         *(55, 61, 68, 75, 76, 78, 79, 88, 90, 91, 92, 93),  # descriptions, group protocols, share groups
     }
 )
-"""API keys of all requests with a field for a topic's name or id, Produce excepted. Literal for the same reason as
-versions.SPOKEN; a test holds it to the schemas."""
+"""API keys of all requests with a topic name or id field, except Produce.
+
+A literal for the same reason as versions.SPOKEN; a test checks it against the schemas.
+"""
 
 _CURSOR: Final = "cursor"
-"""The place at which a listing goes on (DescribeTopicPartitions): nothing is asked about its topic."""
+"""The position from which a listing continues (DescribeTopicPartitions). It does not request that topic."""
 
 _TOPIC_RESOURCE: Final = 2  # org.apache.kafka.common.resource.ResourceType.TOPIC; ConfigResource.Type.TOPIC
-_ANY_RESOURCE: Final = 1  # in filters of ACLs
+_ANY_RESOURCE: Final = 1  # for ACL filters
 _REFUSED: Final = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 _ERROR_AT_TOP: Final = frozenset({29, 35, 46, 55, 68, 76, 78, 79, 88, 93})
-"""API keys whose answer lists something else than what was asked, or has a field that cannot be filled here."""
+"""API keys whose response does not repeat the request, or has a field that cannot be filled in here."""
 
 _REPEATED: Final = {
     "responses": ("topics", "topic_names", "resources"),
@@ -55,12 +55,12 @@ _REPEATED: Final = {
     "topic_results": ("topics",),
     "results_by_partition": ("partitions",),
 }
-"""An array of the answer -> the array of the request whose elements it repeats; the first that is there."""
+"""Array of the response -> arrays of the request that it repeats; the first one present counts."""
 
 _TOPIC_NAMES: Final = ("name", "topic", "topic_name")
 _PARTITION_INDEXES: Final = ("partition_index", "partition", "index", "partition_id")
 _KEYS: Final = ("topic_id", "resource_type", "resource_name", "group_id", "transactional_id", "producer_id")
-"""Fields of the request that the answer repeats: by these its reader finds what was asked for."""
+"""Request fields that the response repeats; the client matches entries by them."""
 
 _SAME: Final = {
     **dict.fromkeys(_TOPIC_NAMES, _TOPIC_NAMES),
@@ -70,9 +70,9 @@ _SAME: Final = {
 
 
 def names_gateway_topic(buf: Buffer, head: RequestHead, topics: GatewayTopicSet) -> Any | None:
-    """Return the decoded request in `buf` if a field that is meant for a topic holds one of `topics`, else None.
+    """Return the decoded request in `buf` if a topic field contains one of `topics`, otherwise None.
 
-    Raises as codec.decode_request does; FrameTooLarge for more than it decodes.
+    Raises as codec.decode_request, including FrameTooLarge above its limit.
     """
     message = codec.decode_request(buf, head)
     names = frozenset(name.decode() for name in topics.names)
@@ -103,7 +103,7 @@ def _is_about(node: Any, names: frozenset[str], ids: frozenset[bytes]) -> bool:
 
 
 def _is_topic_resource(node: Any, names: frozenset[str]) -> bool:
-    """A resource of DescribeConfigs and its like, or of an ACL, is a topic by its type."""
+    """Return whether a resource of DescribeConfigs and similar requests, or of an ACL, is a topic."""
     fields = node._struct.fields
     if "resource_type" in fields:
         return node.resource_type == _TOPIC_RESOURCE and node.resource_name in names
@@ -115,8 +115,8 @@ def _is_topic_resource(node: Any, names: frozenset[str]) -> bool:
     return False
 
 
-def refused(head: RequestHead, message: Any) -> bytes | None:
-    """Return the framed answer to the decoded request `message`; None where no answer can say it."""
+def refuse_request(head: RequestHead, message: Any) -> bytes | None:
+    """Return the framed response to the decoded request `message`; None if no response can carry the error."""
     cls = codec.message_class(head.api_key, "response")
     asked = None if head.api_key in _ERROR_AT_TOP else message
     answer, errors = _repeat(cls, head.api_version, asked)
@@ -124,8 +124,10 @@ def refused(head: RequestHead, message: Any) -> bytes | None:
 
 
 def _repeat(cls: Any, version: int, asked: Any) -> tuple[Any, int]:
-    """(a struct of the answer that repeats `asked`, error codes in it). `asked` is a struct of the request, an
-    element of an array of names or partitions, or None: nothing to repeat.
+    """Return (response struct that repeats `asked`, number of error codes in it).
+
+    `asked` is a request struct, an element of an array of names or partitions, or None if there is nothing to
+    repeat.
     """
     values: dict[str, Any] = {}
     errors = 0
@@ -152,7 +154,7 @@ def _repeat(cls: Any, version: int, asked: Any) -> tuple[Any, int]:
 
 def _elements(name: str, asked: Any) -> Any:
     for candidate in _REPEATED.get(name, ()):
-        if _has(asked, candidate):
+        if _has_field(asked, candidate):
             found = getattr(asked, candidate)
             if found:
                 return found
@@ -166,7 +168,7 @@ def _value(field: Any, version: int, asked: Any) -> Any:
     ):
         return asked
     for name in same:
-        if _has(asked, name):
+        if _has_field(asked, name):
             return getattr(asked, name)
     if field.is_array():
         return []
@@ -175,11 +177,11 @@ def _value(field: Any, version: int, asked: Any) -> Any:
     if field.type_str == "string":
         return field.default or ""
     if field.type_str == "int64" and not field.default:
-        return -1  # an offset that nobody knows
+        return -1  # unknown offset
     return field.default
 
 
-def _has(asked: Any, name: str) -> bool:
-    """Return whether the request's struct has this field in its version."""
+def _has_field(asked: Any, name: str) -> bool:
+    """Return whether the request struct has this field in its version."""
     struct = getattr(asked, "_struct", None)
     return struct is not None and name in struct.fields and struct.fields[name].for_version_q(asked.version)

@@ -1,8 +1,9 @@
-"""Requests that add to a transaction without a record: read to their producer id, refused partition by partition. PURE.
+"""Requests that extend a transaction without records: their producer id, and refusal per partition. PURE.
 
-Each makes producer state without a Produce: a TxnOffsetCommit is a transactional batch in __consumer_offsets, and the
-end of a transaction writes a marker into every partition that was added to it, which makes the id known there
-(ProducerStateManager). By hand, like messages.py. AddPartitionsToTxn is of v0-v3: later ones are between brokers.
+Each creates producer state without a Produce. A TxnOffsetCommit is a transactional batch in
+__consumer_offsets. The end of a transaction writes a marker into every added partition, which makes the id
+known there (ProducerStateManager). Parsed by hand like messages.py. AddPartitionsToTxn is v0-v3; later
+versions are between brokers.
 
 Kafka: common/message/{AddPartitionsToTxn,AddOffsetsToTxn,TxnOffsetCommit}*.json; KIP-98, KIP-447, KIP-890.
 """
@@ -25,7 +26,7 @@ TRANSACTION_PARTS: Final = (ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN, TXN_OFFSE
 
 OFFSETS_TOPIC: Final = b"__consumer_offsets"
 
-_FIRST_WITH_MEMBERS: Final = 3  # of TxnOffsetCommit, KIP-447
+_FIRST_WITH_MEMBERS: Final = 3  # TxnOffsetCommit, KIP-447
 _FIRST_WITH_LEADER_EPOCHS: Final = 2
 _FIRST_WITH_TOPIC_IDS: Final = 6  # KIP-1319
 
@@ -36,21 +37,21 @@ _REFUSED: Final = _I16.pack(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
 
 class TransactionPart(NamedTuple):
-    """The producer of a transaction, and what is added to it."""
+    """A transaction's producer and the topic added to it."""
 
     transactional_id: str
     producer_id: int
     producer_epoch: int
     topic: bytes
-    """The first that is added; empty: none, or one with a name that no topic can have."""
+    """The first added topic; empty if there is none or its name is invalid."""
 
 
 def transaction_part(buf: Buffer, head: RequestHead) -> TransactionPart:
-    """Read the head of the request in `buf`. Raises MalformedFrame or UnsupportedVersion."""
+    """Parse the head of the request in `buf`. Raises MalformedFrame or UnsupportedVersion."""
     api_key, reader = head.api_key, _opened(buf, head)
     transactional_id = reader.string()
     if api_key == TXN_OFFSET_COMMIT:
-        reader.skip_string()  # the group
+        reader.skip_string()  # group id
     producer_id, epoch, topic = reader.i64(), reader.i16(), OFFSETS_TOPIC
     if api_key == ADD_PARTITIONS_TO_TXN:
         topic = (reader.raw_string() or b"") if reader.count(1) else b""
@@ -60,14 +61,14 @@ def transaction_part(buf: Buffer, head: RequestHead) -> TransactionPart:
 
 
 def part_refused(buf: Buffer, head: RequestHead) -> bytes:
-    """Return the framed answer to the request in `buf` that has it sent again later: COORDINATOR_LOAD_IN_PROGRESS.
+    """Return the framed COORDINATOR_LOAD_IN_PROGRESS response to the request in `buf`, which clients retry.
 
-    Every client repeats the same request after it, at once: throttle_time_ms is 0, whoever refuses mutes the
-    channel. On a throttled connection kafka-python (3.0.12, Sender._maybe_send_pending_request) drops the request
-    when anything wakes it before the time is over, and commits without the records.
+    Clients retry immediately because throttle_time_ms is 0; the caller mutes the channel instead. On a
+    throttled connection kafka-python (3.0.12, Sender._maybe_send_pending_request) drops the request on any
+    wake-up before the throttle ends, and commits without the records.
 
-    Raises MalformedFrame; FrameTooLarge when it names more than MOST_PARTITIONS topics and partitions: then only the
-    end of the connection can say it.
+    Raises MalformedFrame, and FrameTooLarge above MOST_PARTITIONS topics and partitions; close the connection
+    then.
     """
     api_key, version, reader = head.api_key, head.api_version, _opened(buf, head)
     no_tags = b"\x00" if reader.flexible else b""
@@ -90,11 +91,13 @@ def part_refused(buf: Buffer, head: RequestHead) -> bytes:
             reader.skip(16)
         else:
             reader.skip_string()
-        answer += reader.since(at)  # in the same form in the answer: both became flexible together
+        answer += reader.copy_since(
+            at
+        )  # same encoding in the response: both became flexible in the same version
         partitions = reader.count(4)
         answer += array_count(partitions, flexible=reader.flexible)
         for _ in range(partitions):
-            answer += reader.take(4) + _REFUSED + no_tags
+            answer += reader.read_bytes(4) + _REFUSED + no_tags
             if api_key == TXN_OFFSET_COMMIT:
                 reader.skip(12 if version >= _FIRST_WITH_LEADER_EPOCHS else 8)
                 reader.skip_string()  # metadata

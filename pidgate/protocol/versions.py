@@ -1,13 +1,13 @@
-"""APIs and versions offered to clients: the broker's range, cut to this table. PURE.
+"""APIs and versions offered to clients: the broker's range limited to this table. PURE.
 
-A committed literal: importing it reads no schema and loads no codec, because the header peek of every frame needs it
-and the gateway has to listen within half a second. A unit test compares it with every schema in use (kafka.protocol's,
-protocol/schemas and kio's) and fails when one of them gains an API or a version that is mentioned neither here nor in
+A committed literal, because the header peek of every frame needs it and the gateway must listen within half a
+second; importing it loads no schema and no codec. A unit test compares it with every schema in use
+(kafka.protocol's, protocol/schemas and kio's) and fails on an API or version missing here and in
 WITHHELD_VERSIONS and NOT_OFFERED.
 
-Meaning of a range: a response that shows a broker's address can be rewritten, a body we look into can be decoded, and
-everything else is safe to forward byte for byte. Kafka 3.9 still offers versions that Kafka 4 removed (Produce 0-2,
-Fetch 0-3, ...), so the minimum is 0 wherever that holds, and not the schema's.
+In an offered range, responses with broker addresses can be rewritten, inspected bodies can be decoded, and
+everything else can be forwarded unchanged. Kafka 3.9 still offers versions removed in Kafka 4 (Produce 0-2,
+Fetch 0-3, ...), so the minimum is 0 where possible instead of the schema's minimum.
 
 Source: common/message/*.json of kafka-clients 3.9.1 to 4.4.0 (validVersions, flexibleVersions, listeners).
 """
@@ -21,21 +21,23 @@ BROKER_AND_CONTROLLER: Final = ("broker", "controller")
 
 
 class SpokenApi(NamedTuple):
-    """One API that clients may use through the gateway; both ends of the version range are included."""
+    """An API offered to clients. The version range is inclusive."""
 
     name: str
     """Kafka's name without Request or Response."""
     min_version: int
     max_version: int
     listeners: tuple[str, ...]
-    """Kafka listeners that serve it, in the schema's words."""
+    """Kafka listeners that serve it, as named in the schema."""
     flexible_from: int | None
-    """The first flexible version (KIP-482): from there on request header v2 and, ApiVersions excepted,
-    response header v1.  None: no version is flexible."""
+    """First flexible version (KIP-482), or None.
+
+    From it on, requests have header v2 and responses except ApiVersions header v1.
+    """
 
 
 SPOKEN: Final[dict[int, SpokenApi]] = {
-    # Produce stays at 0: a minimum above 0 makes librdkafka stop compressing (KAFKA-18659).
+    # Minimum 0: above it librdkafka stops compressing (KAFKA-18659).
     0: SpokenApi("Produce", 0, 13, BROKER, 9),
     1: SpokenApi("Fetch", 0, 18, BROKER_AND_CONTROLLER, 12),
     2: SpokenApi("ListOffsets", 0, 11, BROKER, 6),
@@ -94,14 +96,14 @@ SPOKEN: Final[dict[int, SpokenApi]] = {
     69: SpokenApi("ConsumerGroupDescribe", 0, 1, BROKER, 0),
     71: SpokenApi("GetTelemetrySubscriptions", 0, 0, BROKER, 0),
     72: SpokenApi("PushTelemetry", 0, 0, BROKER, 0),
-    # Called ListClientMetricsResources before Kafka 4.1.
+    # Named ListClientMetricsResources before Kafka 4.1.
     74: SpokenApi("ListConfigResources", 0, 1, BROKER, 0),
     75: SpokenApi("DescribeTopicPartitions", 0, 0, BROKER, 0),
     76: SpokenApi("ShareGroupHeartbeat", 1, 1, BROKER, 0),
     77: SpokenApi("ShareGroupDescribe", 1, 1, BROKER, 0),
     78: SpokenApi("ShareFetch", 1, 2, BROKER, 0),
     79: SpokenApi("ShareAcknowledge", 1, 2, BROKER, 0),
-    # The addresses in AddRaftVoter are controllers' own, in the request and given by the operator.
+    # AddRaftVoter's addresses are those of controllers, in the request, given by the operator.
     80: SpokenApi("AddRaftVoter", 0, 1, BROKER_AND_CONTROLLER, 0),
     81: SpokenApi("RemoveRaftVoter", 0, 0, BROKER_AND_CONTROLLER, 0),
     88: SpokenApi("StreamsGroupHeartbeat", 0, 1, BROKER, 0),
@@ -112,7 +114,7 @@ SPOKEN: Final[dict[int, SpokenApi]] = {
     93: SpokenApi("StreamsGroupTopologyDescriptionUpdate", 0, 0, BROKER, 0),
     94: SpokenApi("UnregisterController", 0, 0, BROKER_AND_CONTROLLER, 0),
 }
-"""Every API that is offered to clients, by api_key."""
+"""Every API offered to clients, by api_key."""
 
 _EARLY_ACCESS: Final = "early access of KIP-932 in Kafka 3.9 and 4.0, another layout, removed in Kafka 4.1"
 
@@ -128,13 +130,13 @@ WITHHELD_VERSIONS: Final[dict[tuple[int, int], str]] = {
     (78, 0): _EARLY_ACCESS,
     (79, 0): _EARLY_ACCESS,
 }
-"""(api_key, api_version) that no client may use although the API is offered, and why."""
+"""(api_key, api_version) withheld from clients although the API is offered -> reason."""
 
 OFFERED_FROM: Final[dict[int, int]] = {17: 0}
-"""api_key -> a minimum shown to clients that is below the one they may use.
+"""api_key -> minimum in the ApiVersions response, if lower than the accepted minimum.
 
-SaslHandshake: librdkafka 2.6 takes a broker without v0 for one without handshakes and sends raw tokens, though it
-would use v1 (its check asks for 0..0). Who does send v0 is answered UNSUPPORTED_VERSION by the gateway itself.
+SaslHandshake: librdkafka 2.6 requires v0 (its check asks for 0..0) although it then uses v1. Without v0 it
+sends raw tokens. The gateway responds to v0 with UNSUPPORTED_VERSION.
 """
 
 _BETWEEN_BROKERS: Final = "ZooKeeper controllers to brokers, in Kafka 3.9 only: no client has a use for it"
@@ -149,16 +151,16 @@ NOT_OFFERED: Final[dict[int, str]] = {
     6: _BETWEEN_BROKERS,  # UpdateMetadata
     7: _BETWEEN_BROKERS,  # ControlledShutdown; also the only request header v0
     # WriteTxnMarkers; not only between brokers: an admin client's abortTransaction sends it.
-    27: "makes producer state of any id in any partition: abort a hanging transaction at the brokers",
+    27: "creates producer state of any id in any partition: abort hanging transactions directly at the brokers",
     52: _CONTROLLER_ONLY,  # Vote
     53: _CONTROLLER_ONLY,  # BeginQuorumEpoch
     54: _CONTROLLER_ONLY,  # EndQuorumEpoch
     56: _CONTROLLER_ONLY,  # AlterPartition
-    58: _CONTROLLER_ONLY,  # Envelope: would let a peer speak for another principal
+    58: _CONTROLLER_ONLY,  # Envelope: would let a client act as another principal
     59: _CONTROLLER_ONLY,  # FetchSnapshot
     62: _CONTROLLER_ONLY,  # BrokerRegistration
     63: _CONTROLLER_ONLY,  # BrokerHeartbeat
-    67: _CONTROLLER_ONLY,  # AllocateProducerIds: a client could empty the producer id space with it
+    67: _CONTROLLER_ONLY,  # AllocateProducerIds: a client could exhaust the producer id space
     70: _CONTROLLER_ONLY,  # ControllerRegistration
     73: _CONTROLLER_ONLY,  # AssignReplicasToDirs
     82: _CONTROLLER_ONLY,  # UpdateRaftVoter
@@ -168,14 +170,14 @@ NOT_OFFERED: Final[dict[int, str]] = {
     86: _SHARE_STATE,  # DeleteShareGroupState
     87: _SHARE_STATE,  # ReadShareGroupStateSummary
 }
-"""api_key of every known API that is not offered, and why.  Brokers use these past the gateway."""
+"""api_key of every known API that is not offered -> reason. Brokers use these without the gateway."""
 
 
-def cap(api_key: int, min_version: int, max_version: int) -> tuple[int, int] | None:
-    """The part of a broker's version range that may be offered to clients.
+def cap_range(api_key: int, min_version: int, max_version: int) -> tuple[int, int] | None:
+    """Limit a broker's version range to the offered range; None if nothing is left.
 
-    None: nothing of it, so the API is left out of the ApiVersions answer. See OFFERED_FROM for the one range that
-    is wider than what speaks() allows.
+    An API without versions is omitted from the ApiVersions response. OFFERED_FROM is the only range wider
+    than `speaks` allows.
     """
     spoken = SPOKEN.get(api_key)
     if spoken is None:
@@ -186,6 +188,6 @@ def cap(api_key: int, min_version: int, max_version: int) -> tuple[int, int] | N
 
 
 def speaks(api_key: int, api_version: int) -> bool:
-    """Return whether a client may send this request at all, whatever its broker offers."""
+    """Return whether clients may use this API version, regardless of the broker's range."""
     spoken = SPOKEN.get(api_key)
     return spoken is not None and spoken.min_version <= api_version <= spoken.max_version

@@ -1,17 +1,17 @@
-"""The most work that one frame may cause before others have their turn. PURE.
+"""Limits on the work caused by one frame or one turn of the event loop. PURE.
 
-A callback of the event loop works for 10 ms of its thread's CPU at most: everybody else waits for so long. Three rules
-keep that, and tests count the steps of the dearest frames that are still taken (tests/support/steps.py):
+A callback of the event loop uses at most 10 ms of CPU, because every other connection waits for it. Tests
+count the steps of the most expensive accepted frames (tests/support/steps.py). Three rules keep the bound:
 
-* A request may count so many elements, below; the numbers in a frame are compared with them before anything is made of
-  it. They are above what Kafka's own clients send within their max.request.size of 1 MiB.
-* An answer may be as long as the cluster is large. Where every element of it has to be looked at, or all its bytes are
-  hashed or searched, that is a Walk, which goes on for STEPS_PER_TURN and then lets the others go first.
-* Of what one read brought, or a mute held back, MOST_FRAMES_PER_TURN are handled, fewer where they are read, bring new
-  producer ids or have many elements that are looked at (JUDGED_PER_TURN); the rest waits for the next turn. So do
-  messages between a worker and the state owner (gateway/process/message_reader.py).
+* The number of elements in a request is limited (below) and checked before anything is allocated. The limits
+  are above what Kafka's own clients send within their max.request.size of 1 MiB.
+* A response may be as long as the cluster is large. If every element is inspected, or all bytes are hashed or
+  searched, the work is a Walk, which runs for STEPS_PER_TURN and then yields.
+* At most MOST_FRAMES_PER_TURN frames of one read or one mute are handled per turn; fewer if they contain new
+  producer ids or many inspected elements (JUDGED_PER_TURN). The rest waits for the next turn. The same holds
+  for messages between a worker and the state owner (gateway/process/message_reader.py).
 
-Memory: what is made of a request is at most MEMORY_FACTOR times its size and MEMORY_SLACK_BYTES.
+Memory: a request allocates at most MEMORY_FACTOR times its size plus MEMORY_SLACK_BYTES.
 """
 
 from __future__ import annotations
@@ -20,92 +20,117 @@ from collections.abc import Generator
 from typing import Final, TypeVar
 
 MOST_PARTITIONS: Final = 3_000
-"""Topics and partitions of one Produce, and batches of it. A producer sends a broker one batch at most for each
-partition that it leads, and a broker is advised to hold 4,000 partitions, replicas included."""
+"""Topics and partitions, and batches, of one Produce.
+
+A producer sends a broker at most one batch per partition that it leads, and a broker should hold at most
+4,000 partitions, replicas included.
+"""
 
 TAGS_BYTES_FOR_ONE: Final = 4
-"""Of tagged fields that nobody knows here, for one element of a bound: 32 empty ones have 65 bytes, and take 30 us."""
+"""Bytes of unknown tagged fields that count as one element: 32 empty fields have 65 bytes and take 30 us."""
 
 MOST_OLD_MESSAGES: Final = 20_000
-"""Messages of magic 0 and 1 in one Produce, which has an entry for each: 1 MiB of those with 26 bytes of content, as
-much as their heads have."""
+"""Messages of magic 0 and 1 in one Produce, each with its own entry: 1 MiB of messages with 26 bytes of
+content and 26 of head.
+"""
 
 MOST_MESSAGES: Final = 100
-"""Partitions of a refusal that have its sentence; the others have its code. Else 0.6 MB would be answered with 27."""
+"""Partitions of a refusal with an error message; the others have only the code.
+
+Otherwise 0.6 MB of request would cause 27 MB of response.
+"""
 
 MOST_TOPIC_NAME_BYTES: Final = 249
 """Kafka's own limit: org.apache.kafka.common.internals.Topic.MAX_NAME_LENGTH."""
 
 MOST_ELEMENTS: Final = 1_500
-"""Elements of all arrays in a request that is read field by field: 500 users of an AlterClientQuotas, with an entity
-and a value each. They take some 6 us each."""
+"""Elements of all arrays in a request parsed field by field: 500 users of an AlterClientQuotas with an entity
+and a value each. About 6 us per element.
+"""
 
 MOST_DECODED: Final = 500
-"""The same where the codec makes objects of them, and the refusal repeats them."""
+"""The same limit for requests decoded by the codec and repeated in a refusal."""
 
 MOST_SEARCHED_BYTES: Final = 4 * 1024 * 1024
-"""Of a request that is searched for a gateway topic: twice what an OffsetCommit for 20,000 partitions has."""
+"""Longest request searched for a gateway topic: twice an OffsetCommit for 20,000 partitions."""
 
 MOST_BROKERS: Final = 2_000
-"""Of a Metadata answer: a cluster has some hundred. They stand before the topics, and are passed over at once."""
+"""Brokers in a Metadata response; clusters have some hundred.
+
+They precede the topics and are walked in one turn.
+"""
 
 MOST_ENDPOINTS: Final = 1_000
-"""Brokers at the end of an answer to a Fetch: those that lead now what was asked of another. 4 us each."""
+"""Node endpoints at the end of a Fetch response, the new leaders of requested partitions. 4 us each."""
 
 MOST_API_RANGES: Final = 2_000
-"""Of an ApiVersions answer: Kafka 4.4 has fewer than a hundred."""
+"""Ranges in an ApiVersions response; Kafka 4.4 has fewer than a hundred."""
 
 MOST_FRAMES_PER_TURN: Final = 512
-"""A read of 256 KiB could hold 20,000."""
+"""Frames handled per turn. A read of 256 KiB could hold 20,000."""
 
 JUDGED_PER_TURN: Final = 4_800
-"""Batches of producers judged in a turn: 2 us each. What else is dear in a request counts for as many batches as take
-that long, by the constants below, which are of the dearest request of each kind: requests without a batch end the turn
-as well."""
+"""Batches judged per turn, 2 us each.
+
+Other expensive parts of a request count as the number of batches that take the same time, by the constants
+below, measured for the most expensive request of each kind. Requests without batches therefore end a turn as
+well.
+"""
 
 READ_FOR: Final = 32
-"""A request, unless it is a Produce like the one before it: its head, and the end of its body, may have as many tagged
-fields as are read. Clients have five requests in flight."""
+"""Cost of a request, except a Produce that repeats the previous one.
+
+Its head and the end of its body may have the maximum of tagged fields. Clients have five requests in flight.
+"""
 
 DECIDED_FOR: Final = 32
-"""A decision about an id, and the event that says so, take as long as judging so many batches of known ones."""
+"""Cost of a decision about an id and its event, in batches of known ids."""
 
 JUDGED_FOR_PLACE: Final = 1
-"""Batches judged for each topic, partition and old message of a Produce: some have no batch in them, but tagged fields,
-which are among them (TAGS_BYTES_FOR_ONE) and take as long."""
+"""Cost of each topic, partition and old message of a Produce.
+
+Some hold tagged fields (TAGS_BYTES_FOR_ONE) instead of a batch and take as long.
+"""
 
 ANSWERED_BYTES_FOR_ONE: Final = 32
-"""Of an answer of our own: a refusal of a Produce has 14 to 33 for each partition."""
+"""Bytes of the gateway's own response that count as one batch; a Produce refusal has 14 to 33 per partition.
+"""
 
 QUOTAS_FOR_BYTE: Final = 1
-"""Batches judged for each byte of an AlterClientQuotas or a DescribeClientQuotas: an entry without content has 3."""
+"""Cost of each byte of an AlterClientQuotas or a DescribeClientQuotas; an empty entry has 3 bytes."""
 
 NAMED_FOR_BYTE: Final = 5
-"""The same for a request in which a gateway topic's name stands: it is decoded, and the refusal repeats it, which takes
-8 us for each name of a DeleteTopics, of 2 bytes. More than it takes: one of 1 KiB has a turn of its own."""
+"""Cost of each byte of a request that contains a gateway topic's name.
+
+It is decoded and repeated in the refusal: 8 us for each 2 byte name of a DeleteTopics. Deliberately high: a
+request of 1 KiB takes a turn of its own.
+"""
 
 MEMORY_FACTOR: Final = 6
-"""Bytes that are made of each byte of a request, while it is decided about."""
+"""Bytes allocated per request byte until it is decided."""
 
 MEMORY_SLACK_BYTES: Final = 1024 * 1024
-"""And so many for each request, however small: objects of MOST_ELEMENTS, which have 30 times their bytes and more."""
+"""Bytes allocated per request regardless of size: MOST_ELEMENTS objects have 30 times their wire size and
+more.
+"""
 
 STEPS_PER_TURN: Final = 500
-"""Of a Walk: 20 us each."""
+"""Steps of a Walk per turn, 20 us each."""
 
 BYTES_PER_STEP: Final = 8 * 1024
-"""Of a Walk that searches: 2 us for each name."""
+"""Bytes per step of a Walk that searches: 2 us per name."""
 
 Steps = Generator[None, None, bytes | None]
-"""Work on one answer, which yields after each element. Returns the frame that takes the answer's place, framed; None:
-as it came.
+"""Work on one response, which yields after each element.
+
+Returns the replacement, framed, or None if unchanged.
 """
 
 T = TypeVar("T")
 
 
 def at_once(steps: Generator[None, None, T]) -> T:
-    """Do work in steps without giving way, for those who are in nobody's way; return its result."""
+    """Run steps without yielding, outside the event loop's traffic; return their result."""
     while True:
         try:
             next(steps)
@@ -115,7 +140,7 @@ def at_once(steps: Generator[None, None, T]) -> T:
 
 
 class Walk:
-    """Steps that are taken in turns."""
+    """Steps that run in turns."""
 
     __slots__ = ("_steps", "result")
 
@@ -124,7 +149,7 @@ class Walk:
         self.result: bytes | None = None
 
     def go_on(self) -> bool:
-        """Work for one turn; return whether there is more to do. Raises what the steps raise."""
+        """Work for one turn; return whether more is left. Raises as the steps do."""
         steps = self._steps
         try:
             for _ in range(STEPS_PER_TURN):
@@ -135,6 +160,6 @@ class Walk:
         return True
 
     def finish(self) -> bytes | None:
-        """Do it all at once, for those who are in nobody's way; return the result."""
+        """Run all remaining steps, outside the event loop's traffic; return the result."""
         self.result = at_once(self._steps)
         return self.result

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from pidgate.gateway.config.password_file import CredentialsUnreadable
-from pidgate.gateway.topics.availability import Cause, explained, quieten, stopped
+from pidgate.gateway.topics.availability import Cause, explain_error, quieten_aiokafka, stop_client
 from pidgate.gateway.topics.follower import EventRecord
 from pidgate.gateway.topics.own_client import OwnClient
 from pidgate.who.span import MARGIN_MS, Edge, Span, span_of
@@ -47,7 +47,7 @@ async def read(
     """
     from aiokafka.errors import KafkaError
 
-    quieten()
+    quieten_aiokafka()
     try:
         async with _consumer(kafka) as consumer:
             partitions = await _partitions(consumer, topic)
@@ -55,7 +55,7 @@ async def read(
             on_span(span_of(list(edges.values()), from_ms, now_ms))
             await _read(consumer, edges, on_records)
     except (KafkaError, OSError, TimeoutError, ValueError, CredentialsUnreadable) as error:
-        raise CannotRead(explained(error, "reading", topic)) from error
+        raise CannotRead(explain_error(error, "reading", topic)) from error
 
 
 @asynccontextmanager
@@ -73,7 +73,7 @@ async def _consumer(kafka: OwnClient) -> Any:
         await asyncio.wait_for(consumer.start(), SILENCE_S)
         yield consumer
     finally:
-        await stopped(consumer, STOP_WITHIN_S)
+        await stop_client(consumer, STOP_WITHIN_S)
 
 
 async def _partitions(consumer: Any, topic: str) -> list[Any]:

@@ -121,7 +121,7 @@ def _walked(data: bytes) -> object:
     api_key, version, frame = parts(data, *_STREAMED)
     walker = fetch.EndpointsWalker(api_key, version, len(frame), _gateway)
     throttle_at = throttle.fetch_throttle_in(frame, 0, len(frame), api_key, version)
-    return b"".join(walker.feed(memoryview(frame))), throttle_at
+    return b"".join(walker.feed_chunk(memoryview(frame))), throttle_at
 
 
 def _same_in_chunks(data: bytes, found: object) -> None:
@@ -129,7 +129,7 @@ def _same_in_chunks(data: bytes, found: object) -> None:
     api_key, version, frame = parts(data)
     walker = fetch.EndpointsWalker(api_key, version, len(frame), _gateway)
     out = b"".join(
-        bytes(part) for at in range(len(frame)) for part in walker.feed(memoryview(frame[at : at + 1]))
+        bytes(part) for at in range(len(frame)) for part in walker.feed_chunk(memoryview(frame[at : at + 1]))
     )
     assert out == whole
     if (entity := kios(api_key, version, frame)) is not None:

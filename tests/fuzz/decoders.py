@@ -17,7 +17,6 @@ from tests.support.inputs import ROOT
 FOLDERS: Final = ("protocol", "events")
 OTHERS: Final = (
     "pidgate/gateway/admin/bodies.py",
-    "pidgate/gateway/process/wire.py",
     "pidgate/gateway/quotas/change_log.py",
     "pidgate/gateway/state/decision_scan.py",
     "pidgate/gateway/tls/certificate.py",
@@ -37,7 +36,6 @@ NO_DECODERS: Final = {
     "pidgate/protocol/producer_requests.py:sasl_authenticate_request": _WRITES,
     "pidgate/protocol/record_batch.py:record_batch": _WRITES,
     "pidgate/protocol/splice.py:Splice.replace": _WRITES,
-    "pidgate/gateway/process/wire.py:as_kind": "takes what this process has encoded",
     "pidgate/protocol/throttle.py:raise_to": "writes at a place that another one has found",
     "pidgate/protocol/throttle.py:write": "writes at a place that another one has found",
 }
@@ -93,7 +91,7 @@ def reached(call: Callable[[], object]) -> set[str]:
         sys.setprofile(before)
     root = f"{ROOT}/"
     return {
-        f"{code.co_filename.removeprefix(root).removeprefix('pidgate/')}:{code.co_qualname}"
+        f"{code.co_filename.removeprefix(root)}:{code.co_qualname}"
         for code in found
         if code.co_filename.startswith(root)
     }

@@ -45,12 +45,12 @@ def _user(data: bytes) -> object:
     if not data or data[0] not in _MECHANISMS:
         raise NotTaken
     exchange = SaslExchange()
-    exchange.handshake(_MECHANISMS[data[0]])
-    exchange.client_token(data[1:])
-    identity = exchange.broker_answer(0, b"" if data[0] == 0 else b"r=x,s=x,i=1")
+    exchange.begin_exchange(_MECHANISMS[data[0]])
+    exchange.record_client_token(data[1:])
+    identity = exchange.record_broker_answer(0, b"" if data[0] == 0 else b"r=x,s=x,i=1")
     if data[0]:
-        exchange.client_token(b"c=biws,r=x,p=x")
-        identity = exchange.broker_answer(0, b"v=x")
+        exchange.record_client_token(b"c=biws,r=x,p=x")
+        identity = exchange.record_broker_answer(0, b"v=x")
     return identity.user if identity is not None else None
 
 

@@ -80,9 +80,11 @@ def _produce(data: bytes) -> object:
     acks, transactional, batches = walk(data, head)
     again = RepeatedProduce()
     again.walk(data, head)
-    begins = again.begins(data[:BEGINNING_BYTES], len(data))
-    repeats = again.recognises(data, 0, len(data))
-    assert again.recognises(bytearray(data), 0, len(data)) is repeats, "known in one kind of buffer only"
+    begins = again.recognise_beginning(data[:BEGINNING_BYTES], len(data))
+    repeats = again.recognise_request(data, 0, len(data))
+    assert again.recognise_request(bytearray(data), 0, len(data)) is repeats, (
+        "known in one kind of buffer only"
+    )
     assert begins or not repeats or again.batches != 1, "known as a whole, and not by its beginning"
     refused = refusal(data, head, _THROTTLE_MS, "no")
     return acks, transactional, batches, transactional_id(data, head), repeats, again, refused
@@ -157,7 +159,7 @@ def _own_topics(data: bytes) -> object:
         return False
     if head.api_key not in topics.guarded:
         raise NotTaken
-    return topics.look(data, head) is not None
+    return topics.check_request(data, head) is not None
 
 
 def _refused_if_kafka_sees_it(data: bytes, is_refused: object) -> None:

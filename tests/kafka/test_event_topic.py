@@ -112,8 +112,8 @@ def test_a_missing_topic_is_made_as_the_shared_state_needs_it(
 ) -> None:
     topic = topic_named(topic_name("made"), partitions=5)
     with capture_logs() as lines:
-        run(topic.ensure(client_of(cluster)))
-        run(topic.ensure(client_of(cluster)))
+        run(topic.ensure_topic(client_of(cluster)))
+        run(topic.ensure_topic(client_of(cluster)))
     (made,) = named(lines, "events_topic_created")
     assert (made["partitions"], made["replication_factor"], made["wanted"]) == (5, 1, 3)
     assert named(lines, "events_topic_unsafe") == []
@@ -159,7 +159,7 @@ def test_an_existing_topic_is_taken_as_it_is_and_what_is_unsafe_is_said_once(
     topic = topic_named(name)
     with capture_logs() as lines:
         for _ in range(2):
-            run(topic.ensure(client_of(cluster)))
+            run(topic.ensure_topic(client_of(cluster)))
     found = {line["setting"]: line["value"] for line in named(lines, "events_topic_unsafe")}
     assert found == config
     assert all(name in line["remedy"] for line in named(lines, "events_topic_unsafe"))

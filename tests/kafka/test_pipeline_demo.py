@@ -129,7 +129,7 @@ def test_a_healthy_user_that_was_refused_fails(good: Evidence) -> None:
 
 def test_an_innocent_who_is_accused_fails(good: Evidence) -> None:
     accused = replace(good, findings=[*good.findings, {"user": "alice", "weight": "bad"}])
-    assert failed(accused) == ["it accuses nobody else"]
+    assert failed(accused) == ["it accuses no other user"]
 
 
 def test_a_report_that_begins_with_another_fails(good: Evidence) -> None:

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from pidgate.protocol.versions import SPOKEN, cap
+from pidgate.protocol.versions import SPOKEN, cap_range
 from tests.support.api_bodies import VOLATILE, Scene, bodies
 from tests.support.raw import CORRELATION_ID, Closed, RawClient, decoded, request
 from tools.sandbox.gateway import GatewayProcess
@@ -97,7 +97,7 @@ def answer_or_end(address: str, api_key: int, version: int, scene: Scene) -> dic
 
 def test_the_offer_is_the_brokers_cut_to_the_table(broker: Cluster, gateway: GatewayProcess) -> None:
     direct, through = offered(broker.bootstrap_servers()), offered(gateway.bootstrap_servers)
-    cut = {api_key: cap(api_key, *versions) for api_key, versions in direct.items()}
+    cut = {api_key: cap_range(api_key, *versions) for api_key, versions in direct.items()}
     assert through == {api_key: versions for api_key, versions in cut.items() if versions}
     assert len(through) > 50
     assert through[0][0] == 0

@@ -95,7 +95,7 @@ def passing_although_named(requests: list[tuple[int, int, bytes]]) -> list[Any]:
             body = peek_request(frame, 0, len(frame)).body
             if api_key == PRODUCE:
                 walk_counting(frame, peek_request(frame, 0, len(frame)), topics.produced)
-            elif topics.look(frame, peek_request(frame, 0, len(frame))) is not None:
+            elif topics.check_request(frame, peek_request(frame, 0, len(frame))) is not None:
                 continue
         except (KafkaProtocolError, ForbiddenTopic):
             continue

@@ -36,8 +36,8 @@ def test_the_own_client_learns_the_id_that_the_brokers_gave(
     async def scenario() -> None:
         topic = EventTopic(name, 2, 1, 3_600_000, 1_000, on_id=told.append)
         kafka = OwnClient([sasl_cluster.bootstrap_servers(SASL_PLAINTEXT)], sasl)
-        await topic.ensure(kafka)
-        await topic.ensure(kafka)
+        await topic.ensure_topic(kafka)
+        await topic.ensure_topic(kafka)
 
     asyncio.run(scenario())
     assert told[-1] == id_by_another_client(sasl_cluster, name)
@@ -60,7 +60,7 @@ def test_a_new_topics_id_is_known_once_it_is_made_however_late_brokers_show_it(
 
     monkeypatch.setattr(gateway_topic, "topic_id_of", not_shown_yet)
     topic = EventTopic(name, 2, 1, 3_600_000, 1_000, on_id=told.append)
-    asyncio.run(topic.ensure(OwnClient([cluster.bootstrap_servers()], None)))
+    asyncio.run(topic.ensure_topic(OwnClient([cluster.bootstrap_servers()], None)))
     assert told == [id_by_another_client(cluster, name)]
 
 

@@ -77,7 +77,7 @@ class Stream:
     def take(self, values: Sequence[Event | bytes], offset: int) -> Taken:
         end = offset + len(values)
         batches = self.batches(values, offset, Offsets({0: self.first}, {0: end + 7}))
-        return batches.take({0: range(offset, end)})
+        return batches.take_batch({0: range(offset, end)})
 
     def seqs(self, word: str = "decision") -> list[int]:
         return sorted(row["seq"] for row in self.tables.events(word).select("seq").collect())
@@ -159,7 +159,7 @@ def test_a_partition_of_which_nothing_came_is_passed_only_when_nothing_was_there
     stream.take([decision(1)], 0)
     for first_held, following in ((1, 5), (7, 5)):
         batches = stream.batches([], 0, Offsets({0: first_held}, {0: 9}))
-        batches.take({0: range(stream.log().position.next_offsets[0], following + first_held // 7)})
+        batches.take_batch({0: range(stream.log().position.next_offsets[0], following + first_held // 7)})
         assert stream.log().position.next_offsets == {0: following}
 
 
@@ -215,7 +215,7 @@ def test_what_the_topic_no_longer_holds_is_told_with_partition_and_offsets() -> 
     told = {
         r"partition 1: offsets 20 to 29 \(10 records\)": ("t1", Offsets({0: 0, 1: 30}, {0: 10, 1: 99})),
         "partition 0 ends at offset 3, before 10": ("t1", Offsets({0: 0, 1: 0}, {0: 3, 1: 99})),
-        r"made again, or is another one \(its id is t2, was t1\)": (
+        r"recreated or is a different one \(its id is t2, was t1\)": (
             "t2",
             Offsets({0: 0, 1: 0}, {0: 99, 1: 99}),
         ),
@@ -253,7 +253,7 @@ def test_the_driver_has_the_error_of_a_task_and_not_a_stack_of_sparks(stream: St
 
     batches = replace(stream.batches([], 0, Offsets({0: 0}, {0: 9})), read=never_made)
     with pytest.raises(Exception, match="TopicMissing") as told:
-        batches.take({0: range(9)})
+        batches.take_batch({0: range(9)})
     raised = raised_in_task(told.value)
     assert isinstance(raised, TopicMissing)
     assert str(raised).startswith("topic 'never-made' at broker:9092 cannot be read: no such topic. ")

@@ -99,7 +99,7 @@ def test_a_commit_comes_back_as_it_was(tmp_path: Path) -> None:
 
 def test_a_commit_that_is_none_is_named(tmp_path: Path) -> None:
     put(tmp_path, "ingest/commits/0000000003.json", "{}")
-    with pytest.raises(TableUnreadable, match=r"0000000003\.json is not what ingest wrote"):
+    with pytest.raises(TableUnreadable, match=r"0000000003\.json was not written by ingest"):
         CommitLog(Files(str(tmp_path)))
 
 

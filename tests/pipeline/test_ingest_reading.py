@@ -200,7 +200,7 @@ def test_late_and_early_clocks() -> None:
     assert {wall: None if one is None else one.reason for wall, one in found.items()} == walls
     late = found[NOW_MS - 24 * HOUR_MS - 1]
     assert late is not None
-    assert late.detail == "appended 86400001 ms after it was made"
+    assert late.detail == "appended 86400001 ms after its creation"
     assert late[2:] == ("decision", "gw-1", "a1b2c3", 7, NOW_MS - 24 * HOUR_MS - 1)
 
 

@@ -112,7 +112,7 @@ def test_the_file_says_what_was_judged_and_that_all_days_were_fitted(done: tuple
     text = done[0].text("recommended", "quotas.yaml")
     assert text is not None
     assert "Each rate is fitted to all days from 2026-09-21 to 2026-09-2" in text
-    assert "Judged with ids healthy or not as the history's own labels say." in text
+    assert "Judged with ids healthy by the history's own labels." in text
     rows = _of(done[0]).values()
     came = sum(row["rogue_ids_test"] for row in rows)
     held = came - sum(row["rogue_ids_admitted_test"] for row in rows)

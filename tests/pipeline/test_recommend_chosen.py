@@ -53,25 +53,24 @@ def test_the_least_rate_with_headroom_that_holds() -> None:
     choice = choose(ROGUE_RESTS, ASKED)
     assert (choice.action, choice.rate) == (Action.SET, 20)
     said = reasons(ROGUE_RESTS, choice, ASKED)
-    assert "10 is the least rate tried that refuses none" in said[0]
-    assert any("in all these days 20 lets in 30 of 150 of them" in one for one in said)
+    assert "10 is the lowest rate tried that refuses none" in said[0]
+    assert any("in all these days 20 admits 30 of 150 of them" in one for one in said)
     assert any(
-        "judged on the days kept back: 20 (learnt from the days before) lets in 10 of 50" in one
-        for one in said
+        "judged on the held-out days: 20 (learnt from the days before) admits 10 of 50" in one for one in said
     )
     assert remedies(ROGUE_RESTS, choice, ASKED) == []
 
 
 def test_where_no_rate_tells_them_apart_there_is_none_but_what_would_help() -> None:
-    """80 refuses nobody and lets in 90 %: a quota that holds little is no recommendation."""
+    """80 refuses no id and admits 90 %: a quota that holds little is no recommendation."""
     choice = choose(ROGUE_RUNS, ASKED)
     assert (choice.action, choice.rate) == (Action.NO_RATE, None)
     said, help_ = reasons(ROGUE_RUNS, choice, ASKED), remedies(ROGUE_RUNS, choice, ASKED)
-    assert said[0].startswith("no rate separates the rogue from the healthy: 120, ")
-    assert help_[0].startswith("mend the client: Open one producer when the process starts")
+    assert said[0].startswith("no rate separates the rogue from the healthy ids: 120, ")
+    assert help_[0].startswith("fix the client: Open one producer when the process starts")
     assert help_[1].startswith("give client etl-* at 10.0.0.7 a principal of its own")
     assert help_[2].startswith(
-        "set 5 (--longest-wait 5): it lets in 7 of 150 rogue ids; 12 healthy ids would have waited"
+        "set 5 (--longest-wait 5): it admits 7 of 150 rogue ids; 12 healthy ids would have waited"
     )
     assert "refuse_init_producer_id" in help_[3]
     test = choice.test(ROGUE_RUNS)
@@ -93,7 +92,7 @@ def test_no_rate_is_set_that_held_little_in_the_judged_days() -> None:
     )
     choice = choose(changed, ASKED)
     assert choice.action is Action.NO_RATE
-    assert "lets in 50 of 50 of its ids in the judged days" in reasons(changed, choice, ASKED)[0]
+    assert "admits 50 of 50 of its ids in the judged days" in reasons(changed, choice, ASKED)[0]
 
 
 def test_healthy_ids_may_wait_if_that_is_asked_for() -> None:
@@ -122,7 +121,9 @@ def test_where_refusals_kept_arrivals_away_no_first_and_no_lower_rate_is_recomme
     choice = choose(refused, ASKED)
     if wanted.action is Action.SET:
         assert (choice.action, choice.rate, choice.lacks) == (Action.NONE, None, "arrivals")
-        assert reasons(refused, choice, ASKED)[0].startswith("7 refusals of healthy ids kept producers away")
+        assert reasons(refused, choice, ASKED)[0].startswith(
+            "7 refusals of healthy ids kept an unknown number"
+        )
     else:
         assert choice == wanted
 
@@ -145,11 +146,11 @@ def test_a_quota_that_is_only_observed_is_not_said_to_hold_anything() -> None:
     observed = replace(ROGUE_RESTS, current_rate=10.0)
     said = reasons(observed, choose(observed, ASKED), ASKED)
     assert said[0] == ONLY_OBSERVED
-    assert any("(the rate that is observed, if it were enforced) lets in 5 of 50" in one for one in said)
+    assert any("(the observed rate, if it were enforced) admits 5 of 50" in one for one in said)
     enforced = replace(observed, mode="enforce")
     said = reasons(enforced, choose(enforced, ASKED), ASKED)
     assert ONLY_OBSERVED not in said
-    assert any("(the rate in force) lets in 5 of 50" in one for one in said)
+    assert any("(the rate in force) admits 5 of 50" in one for one in said)
 
 
 @pytest.mark.parametrize(
@@ -187,7 +188,7 @@ def test_a_rogue_of_the_judged_days_is_held_by_the_rate_for_all_days() -> None:
     assert choice.judged is not None
     assert choice.judged.pick.rate == 50
     said = reasons(late, choice, ASKED)
-    assert "the rogue came in the days kept back only: that it is held is not judged" in said
+    assert "the rogue came in the held-out days only, so holding it is not judged" in said
     # Alone, and with nothing before.
     new = replace(late, train=Need(), first_ms=25 * DAY_MS, tried=tried((1, (0, 0, 0), (0, 10, 490))))
     new = replace(new, whole=replace(new.whole, healthy_peak=0, alive=0))

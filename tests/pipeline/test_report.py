@@ -156,7 +156,7 @@ def test_a_table_of_another_version_is_named(tables: Tables) -> None:
 def test_a_table_that_is_half_written_is_told(tables: Tables) -> None:
     (Path(tables.root) / "results" / "detector_accuracy" / "_temporary").mkdir(parents=True)
 
-    with pytest.raises(TableUnreadable, match="half written, or was replaced"):
+    with pytest.raises(TableUnreadable, match="incomplete, or was replaced"):
         read(tables, pages=5, made_ms=0)
 
 
@@ -165,7 +165,7 @@ def test_a_table_that_is_replaced_meanwhile_is_told(known: Tables) -> None:
     source.frame("offenders")
     next(Path(known.path("results", "offenders")).glob("*.parquet")).unlink()
 
-    with pytest.raises(TableUnreadable, match="half written, or was replaced"), source.whole():
+    with pytest.raises(TableUnreadable, match="incomplete, or was replaced"), source.whole():
         source.rows("offenders", PatternFound, at_most=1)
 
 

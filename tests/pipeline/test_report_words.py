@@ -249,7 +249,7 @@ def test_the_innocent_are_not_accused() -> None:
     found = findings(_found([QUIET]))
 
     assert [one.weight for one in found] == [Weight.GOOD]
-    assert found[0].headline == "Nobody burns producer ids"
+    assert found[0].headline == "No user burns producer ids"
     assert "burn" not in summary(_found([QUIET]))
 
 
@@ -270,7 +270,7 @@ def test_a_user_without_a_name_can_be_accused() -> None:
     assert action.endswith("No quota is recommended: 1 h of history are too little.")
 
 
-HELP = ["mend the client: share one producer", "give client etl a principal of its own"]
+HELP = ["fix the client: share one producer", "give client etl a principal of its own"]
 
 
 @pytest.mark.parametrize(("action", "rate"), [("no_rate", None), ("set", 120.0)])
@@ -279,7 +279,7 @@ def test_a_quota_that_holds_little_is_not_said_to_hold(action: str, rate: float 
     said = findings(_found([replace(ROGUE, recommendation=advice)]))[0].action
 
     assert "holds" not in said
-    assert "What helps: (1) mend the client: share one producer. (2) give client etl a principal" in said
+    assert "What helps: (1) fix the client: share one producer. (2) give client etl a principal" in said
     assert ("set producer_ids_rate to 120" in said) == (action == "set")
 
 
@@ -294,11 +294,11 @@ def test_what_holding_a_rogue_costs_is_drawn_for_each_rate() -> None:
 
     (line,) = chart["data"]
     assert (line["x"], line["y"], line["text"]) == ([60, 0], [300, 0], ["10", "40"])
-    assert title == "What holding it costs"
+    assert title == "Cost of holding it"
     assert "400 harmful ids" in caption
     healthy, title, _ = candidates([replace(one, rogue_admitted=0, rogue_refused=0) for one in tried], 40.0)
     assert (healthy["data"][0]["x"], healthy["data"][0]["y"]) == ([10.0, 40.0], [60, 0])
-    assert title == "What other rates would have done"
+    assert title == "Outcomes of other rates"
 
 
 # The page
@@ -338,10 +338,10 @@ def test_where_no_rate_helps_the_page_says_what_would() -> None:
 
     section = text[text.index("Where no rate helps") :]
     assert "<td>no rate separates them.</td>" in section
-    assert "<td>mend the client: share one producer. give client etl a principal of its own. </td>" in section
+    assert "<td>fix the client: share one producer. give client etl a principal of its own. </td>" in section
     assert "No quota should change." in text
-    assert "What holding it costs" in text
-    assert "A point for each rate: of 36 harmful ids" in text
+    assert "Cost of holding it" in text
+    assert "A point per rate: how many of 36 harmful ids" in text
 
 
 def test_names_cannot_leave_their_place_in_the_page() -> None:

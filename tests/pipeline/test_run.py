@@ -168,21 +168,21 @@ def test_the_command_says_cause_remedy_and_job(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fails(*_: object, **__: object) -> None:
-        error = TableUnreadable("results/x is half written. Remove it.")
-        error.add_note("(It was the job rates that failed.)")
+        error = TableUnreadable("results/x is incomplete. Remove it.")
+        error.add_note("(Job rates failed.)")
         raise error
 
     monkeypatch.setattr(cli, "app", fails)
     with pytest.raises(SystemExit, match="2"):
         cli.main()
     assert capsys.readouterr().err == (
-        "pidgate pipeline: results/x is half written. Remove it. (It was the job rates that failed.)\n"
+        "pidgate pipeline: results/x is incomplete. Remove it. (Job rates failed.)\n"
     )
 
 
 # What is shown
 
-STEP = "Arrivals of 500 users, healthy or not as the history's own labels say. Every rate is tried on all of them ..."
+STEP = "Arrivals of 500 users, healthy by the history's own labels. Every rate is tried on all of them ..."
 
 
 def shown(*, terminal: bool) -> list[str]:

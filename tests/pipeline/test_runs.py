@@ -110,7 +110,7 @@ def test_the_runs_of_others_are_left_alone(tmp_path: Path) -> None:
 
 def test_a_commit_that_is_none_is_named(tmp_path: Path) -> None:
     put(tmp_path, "scratch/0000000000001-aa/commit.json", "{}")
-    with pytest.raises(TableUnreadable, match=r"commit\.json is not what a job wrote"):
+    with pytest.raises(TableUnreadable, match=r"commit\.json was not written by a job"):
         Swaps(Files(str(tmp_path))).where("results/x")
 
 

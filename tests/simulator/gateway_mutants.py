@@ -56,7 +56,7 @@ def _as_it_is(_: object, node_id: int, host: str, port: int) -> tuple[str, int]:
 
 
 def _without_looking(self: Conversation, beginning: bytes, request_bytes: int, now_ms: int) -> bool:
-    return self.intake(now_ms) is OPEN and self.repeated.begins(beginning, request_bytes)
+    return self.intake(now_ms) is OPEN and self.repeated.recognise_beginning(beginning, request_bytes)
 
 
 def _known_anywhere(self: Conversation, beginning: bytes, request_bytes: int, now_ms: int) -> bool:

@@ -64,7 +64,7 @@ class Gateway:
     def not_ready_reason(self) -> str:
         return ""
 
-    async def look(self) -> None: ...
+    async def refresh_metrics(self) -> None: ...
 
     def ask(self, producer_id: int, *, user: str = "alice", came_back: bool = False) -> Answer:
         asked = AskedId(producer_id, 0, 0, b"topic", 0, came_back=came_back)

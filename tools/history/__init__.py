@@ -1,1 +1,1 @@
-"""Synthetic history: days of a made-up fleet's events, with labels of what is true."""
+"""Synthetic history: days of events from a simulated fleet, with ground truth labels."""

@@ -1,4 +1,4 @@
-"""`python -m tools.history`: a made-up fleet, to try the pipeline on and to judge it by what is true of the fleet."""
+"""`python -m tools.history`: a simulated fleet to try the pipeline on and to measure its accuracy."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 @app.command()
 def history(
     tables: common.TablesOption = common.DEFAULT_TABLES,
-    users: Annotated[int, typer.Option("--users", min=1, max=100_000, help="How many principals.")] = 500,
-    days: Annotated[int, typer.Option("--days", min=1, max=400, help="How many days.")] = 30,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="The same seed makes the same history.")] = 1,
+    users: Annotated[int, typer.Option("--users", min=1, max=100_000, help="Number of principals.")] = 500,
+    days: Annotated[int, typer.Option("--days", min=1, max=400, help="Number of days.")] = 30,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="The same seed generates the same history.")] = 1,
     end: Annotated[
         str | None,
         typer.Option("--end", help="The day after the last one, as 2026-11-21 (default: today), UTC."),
@@ -38,23 +38,22 @@ def history(
         typer.Option(
             "--events",
             min=1,
-            help="About so many events, by more or fewer processes that behave alike. Fewer users make fewer still.",
+            help="Approximate number of events, reached by scaling the number of processes.",
         ),
     ] = None,
     scale: Annotated[
-        float | None, typer.Option("--scale", help="Instead of --events: times the processes of each fleet.")
+        float | None,
+        typer.Option("--scale", help="Instead of --events: factor on the processes of each fleet."),
     ] = None,
     fleet: Annotated[
         Fleet,
-        typer.Option(
-            "--fleet", help="Users built to show one pattern each, or built after reports of incidents."
-        ),
+        typer.Option("--fleet", help="Users with one pattern each, or modelled on incident reports."),
     ] = Fleet.HABITS,
     as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
     master: common.MasterOption = None,
     memory: common.MemoryOption = common.DEFAULT_MEMORY,
 ) -> None:
-    """Make up the events of a fleet of gateways, with all patterns, and the truth about its users beside them."""
+    """Generate the events of a fleet of gateways with all patterns, and ground truth labels of its users."""
     _check_size(events, scale)
     begin_ms = _midnight_ms(end) - days * DAY_MS
     world = World(seed=seed, users=users, days=days, begin_ms=begin_ms, scale=scale or 1.0, fleet=fleet)
@@ -65,7 +64,7 @@ def history(
     root, console = common.start("history", tables, master, memory)
     _check_is_empty(root)
     console.print(
-        f"Making up {days} days of {users} users ({fleet}), {world.gateways} gateways, seed {seed} "
+        f"Generating {days} days of {users} users ({fleet}), {world.gateways} gateways, seed {seed} "
         f"(about {expected:,} events, {world.days * world.shards} tasks)."
     )
     with replacing(root) as run:
@@ -84,14 +83,14 @@ def history(
     for kind, count in sorted(written.items(), key=lambda one: -one[1]):
         console.print(f"  {count:>12,}  {kind}")
     console.print(
-        f"What is true of each user lies in {root.path('labels')}, of each producer id in {root.path('labels_ids')}. "
+        f"Labels of each user are in {root.path('labels')}, of each producer id in {root.path('labels_ids')}. "
         f"Next: pidgate pipeline run --tables {tables}"
     )
 
 
 def _check_size(events: int | None, scale: float | None) -> None:
     if events is not None and scale is not None:
-        raise BadOption("--events and --scale say the same thing: give one of them")
+        raise BadOption("--events and --scale exclude each other")
     if scale is not None and not 0.05 <= scale <= 1_000:
         raise BadOption("--scale must be from 0.05 to 1000")
 
@@ -100,7 +99,7 @@ def _check_is_empty(root: Tables) -> None:
     for place in PLACES:
         if root.exists(place):
             raise BadOption(
-                f"{root.path(place)} is there already, and a made-up history must not mix with anything: give "
+                f"{root.path(place)} already exists, and a generated history must not mix with other data: use "
                 "another --tables, or remove that folder"
             )
 
@@ -110,7 +109,7 @@ def _midnight_ms(end: str | None) -> int:
     try:
         day = datetime.fromisoformat(end) if end else datetime.now(UTC)
     except ValueError:
-        raise BadOption(f"--end {end!r} is no date: write it as 2026-11-21") from None
+        raise BadOption(f"--end {end!r} is not a date: write it as 2026-11-21") from None
     midnight = datetime(day.year, day.month, day.day, tzinfo=UTC)
     return int((midnight - datetime(1970, 1, 1, tzinfo=UTC)) / timedelta(milliseconds=1))
 

@@ -1,7 +1,7 @@
-"""The users: deployments, clients, addresses, and the habits of each deployment.
+"""The users: their deployments, clients, addresses and habits.
 
-The numbers are drawn from wide distributions that overlap: a slow crash loop starts fewer processes than a busy
-autoscaler, and a CronJob of every five minutes more than a program that makes a producer for each of its few batches.
+Numbers come from wide, overlapping distributions: a slow crash loop starts fewer processes than a busy
+autoscaler, and a five minute CronJob more than a program with a producer per batch and few batches.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pidgate.events.patterns import HARMFUL, Pattern
 from tools.history.world import DAY_MS, World, dice
 
 DAILY = frozenset((Pattern.CRON_JOB, Pattern.RESTART_LOOP, Pattern.PRODUCER_PER_BATCH))
-"""Patterns whose producers live so shortly that each day is made up by itself."""
+"""Patterns with short-lived producers, generated for each day separately."""
 
 STORIES: tuple[tuple[float, tuple[Pattern, ...]], ...] = (
     (30, (Pattern.STEADY,)),
@@ -39,7 +39,7 @@ STORIES: tuple[tuple[float, tuple[Pattern, ...]], ...] = (
     (1, (Pattern.ROLLING_DEPLOYMENT, Pattern.CRON_JOB, Pattern.RESTART_LOOP)),
     (0.5, (Pattern.RESTART_LOOP, Pattern.PRODUCER_PER_BATCH)),
 )
-"""Deployments of one user, with weights. The first users have one each, so that nothing is missing."""
+"""Deployments of one user, with weights. The first users have one each, so that all occur."""
 
 LIBRARIES: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("apache-kafka-java", ("3.4.1", "3.7.0", "3.9.1", "4.1.0"), "producer-{n}"),
@@ -50,7 +50,7 @@ LIBRARIES: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("kgo", ("1.18.0",), "kgo"),
     ("", ("",), "sarama"),
 )
-"""Name, versions, and the default client id: {n} counts the producers of a process. aiokafka sends no name."""
+"""Name, versions, and default client id: {n} counts the producers of a process. aiokafka sends no name."""
 
 _WORDS = (
     "orders",
@@ -71,21 +71,21 @@ _ROLES = ("api", "sync", "etl", "worker", "ingest", "export", "bridge", "sink", 
 
 @dataclass(frozen=True)
 class Deployment:
-    """One thing a user runs. `habit`: the numbers of its pattern (fleets.py, loops.py say which).
+    """A deployment of a user. `habit`: parameters of its pattern (see fleets.py, loops.py).
 
-    `client_id` may hold {pod}, {n} (number of the producer in its process) and {hex} (made up for each).
+    `client_id` may contain {pod}, {n} (number of the producer in its process) and {hex} (random for each).
     """
 
     user: int
     number: int
-    """Of the user's deployments."""
+    """Index among the user's deployments."""
     pattern: Pattern
-    """The one it is built to show; UNKNOWN: it is started by hand, now and then."""
+    """The pattern it demonstrates; UNKNOWN: occasional manual starts."""
     client_id: str
     software: tuple[str, str]
     processes: int
     addresses: int
-    """0: each new pod has a new one; else all processes share so many."""
+    """0: a new one per new pod; otherwise the number of addresses shared by all processes."""
     is_transactional: bool
     begin_day: float
     requests_per_hour: float
@@ -96,7 +96,7 @@ class Deployment:
     """1: nights are as busy as days."""
     habit: dict[str, float] = field(default_factory=dict)
     report: str = ""
-    """The one that it is built after (reports.py); empty: it is built to show its pattern."""
+    """The incident report it is modelled on (reports.py); empty if it demonstrates its pattern."""
 
     def begin_ms(self, world: World) -> int:
         return world.begin_ms + int(self.begin_day * DAY_MS)
@@ -108,7 +108,7 @@ class Deployment:
 
 @dataclass(frozen=True)
 class User:
-    """A principal. `rate_per_hour`: the quota that is enforced for it; None: it is only observed."""
+    """A principal. `rate_per_hour`: its enforced quota; None: observe mode."""
 
     number: int
     name: str
@@ -118,7 +118,7 @@ class User:
 
 
 def cast(world: World, number: int) -> User:
-    """One user of the world."""
+    """Return one user of the world."""
     roll = dice(world.seed, "user", number)
     weights = np.array([weight for weight, _ in STORIES])
     drawn = int(roll.choice(len(STORIES), p=weights / weights.sum()))
@@ -136,7 +136,7 @@ def cast(world: World, number: int) -> User:
 
 
 def _is_too_busy(deployments: Sequence[Deployment]) -> bool:
-    """The quota's own code judges one by one: that is for some thousand arrivals a day."""
+    """Return whether there are more arrivals than the quota's code can judge, some thousand per day."""
     return any(one.habit.get("per_hour", 0.0) * one.processes > 500 for one in deployments)
 
 
@@ -165,7 +165,7 @@ def _deployment(
         client_id = f"{stem}-{{pod}}"
     processes = _scaled(world, roll, pattern, processes)
     if processes > 4 and "{" not in client_id and pattern is not Pattern.SHARED_CLIENT_ID:
-        # Many of one name are a pattern of their own.
+        # Many pods of one name are a pattern of their own.
         client_id = f"{stem}-{{pod}}"
     late = pattern is not Pattern.STEADY and roll.random() < 0.25
     begin_day = float(roll.uniform(0, 0.8) * world.days) if late else 0.0
@@ -196,7 +196,7 @@ def _deployment(
 
 
 def _scaled(world: World, roll: np.random.Generator, pattern: Pattern, processes: int) -> int:
-    """More processes that behave as before; never none, and a NAT or a person does not grow."""
+    """Scale the number of processes; at least one, and NATs and people do not grow."""
     if pattern in (Pattern.SHARED_ADDRESS, Pattern.UNKNOWN):
         return processes
     wanted = processes * world.scale
@@ -267,7 +267,7 @@ def _size_and_habit(roll: np.random.Generator, pattern: Pattern) -> tuple[int, d
                 "starts_per_day": _log_normal(roll, 30, 1.3, 4, 900)
             }
         case _:
-            raise ValueError(f"no deployment is built to show {pattern}")
+            raise ValueError(f"no deployment shows {pattern}")
 
 
 _CRON = (0.1, 0.15, 0.2, 0.15, 0.2, 0.08, 0.06, 0.06)

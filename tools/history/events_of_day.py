@@ -1,6 +1,6 @@
-"""One day of one shard as Arrow tables, one for each type of event, in exactly the tables' columns; and the truth.
+"""One day of one shard as Arrow tables, one per event type with its exact columns, and the labels.
 
-Here rows get what every event carries: whose they are, through which process of which gateway, and their number in it.
+Adds the common columns to rows: user, gateway, process and sequence number.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from tools.history.world import HOUR_MS, World, dice
 CLUSTER = "q8Zt1vXgRZe0history0AA"
 LISTENER = "sasl"
 TYPES = tuple(word for word in EVENT_TYPES if word != TransactionalIdEvent.type)
-"""No user of a made-up month has a rate of transactional ids."""
+"""Generated users have no rate of transactional ids."""
 
 IDS = pa.schema(
     [("user", pa.string()), ("producer_id", pa.int64()), ("healthy", pa.bool_()), ("pattern", pa.string())]
 )
-"""labels_ids: what is true of each id that was brought."""
+"""labels_ids: ground truth of each id."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class DayTables:
 
 
 def tables_of(world: World, shard: int, number: int) -> DayTables:
-    """Everything of day `number`."""
+    """Return all tables of day `number`."""
     day = day_of(world, shard, number)
     processes = incarnations(world, shard, number)
     roll = dice(world.seed, "telling", number, shard)
@@ -94,7 +94,7 @@ def _enforced(
     sights: Columns,
     roll: np.random.Generator,
 ) -> tuple[Columns, Columns]:
-    """Replace first sights of users under enforcement by the quota's decisions; add how refusals ended."""
+    """Replace first sights of enforced users by quota decisions; add the outcomes of refusals."""
     session, refresh = sights["session"], sights["is_refresh"]
     unknown = np.full(len(session), np.nan)
     full: Columns = {
@@ -116,7 +116,7 @@ def _enforced(
         dropped |= first
         decided += decisions
         outcomes += ended
-    # A refresh follows an admission, and a process that has ended writes nothing.
+    # A refresh follows an admission, and a stopped process writes nothing.
     dropped |= refresh & (full["at_ms"] <= seen.first_use_ms[session])
     ends = np.array([process.end_ms for process in processes])
 
@@ -133,7 +133,7 @@ def _enforced(
 
 
 def _truth(day: Day, decisions: Columns, seen: Sessions) -> pa.Table:
-    """Return the labels of each id that was brought on this day, admitted or not."""
+    """Return the labels of each id of this day, admitted or not."""
     life = np.unique(seen.life[decisions["session"][~decisions["is_refresh"]]])
     patterns = [one.pattern.value for one in day.deployments]
     return pa.table(
@@ -149,7 +149,7 @@ def _truth(day: Day, decisions: Columns, seen: Sessions) -> pa.Table:
 
 @dataclass(frozen=True)
 class _Envelope:
-    """Converter of rows into tables: what all events carry, and each type's own columns."""
+    """Converter of rows to tables: the common columns and each type's own."""
 
     day: Day
     seen: Sessions
@@ -159,7 +159,7 @@ class _Envelope:
         schema = to_arrow_schema(table_schema(kind))
         gateway = np.array([process.gateway for process in self.processes])[rows["incarnation"]]
         wall_ms = rows["at_ms"] + self.day.world.skews_ms[gateway]
-        # By hour first, so that each hour's file is one piece.
+        # By hour first, so that each hour's file is one slice.
         order = np.lexsort((rows["seq"], rows["incarnation"], wall_ms // HOUR_MS))
         gateway, size = gateway[order], len(order)
         mine = {name: column[order] for name, column in rows.items()}
@@ -200,12 +200,12 @@ class _Envelope:
 _OF_A_CLIENT = ("listener", "user", "client_id", "software_name", "software_version", "address")
 
 
-# Files: one for each type and hour, named for the task alone, so that a task that runs twice (a cluster does that)
-# leaves the same files. Written by the task itself: one simulation gives nine tables, which no single DataFrame holds.
+# Files: one per type and hour, named for the task only, so that a repeated task writes the same files. The
+# task itself writes them, because its nine tables do not fit one DataFrame.
 
 
 def write(made: DayTables, root: str, shard: int, day: int) -> dict[str, int]:
-    """Write a day's tables; returns the rows by type. `root`: as Files takes it."""
+    """Write a day's tables; returns the rows by type. `root`: as for Files."""
     files = Files(root)
     name = f"history-{day:05d}-{shard:03d}.parquet"
     for kind, table in made.tables.items():
@@ -220,7 +220,7 @@ def write(made: DayTables, root: str, shard: int, day: int) -> dict[str, int]:
 
 
 def _put(files: Files, table: pa.Table, folder: str, name: str) -> None:
-    # What readers list must be whole: they skip names that begin with a dot.
+    # Readers skip names with a leading dot, so they see complete files only.
     partial = f"{folder}/.{name}"
     arrow_tables.write(files, partial, table)
     files.rename(partial, f"{folder}/{name}")

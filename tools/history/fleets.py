@@ -1,6 +1,6 @@
-"""Processes that live for minutes to weeks, planned for the whole history: fleets, and producers made on errors.
+"""Processes that live minutes to weeks, planned for the whole history: fleets, and producers per error.
 
-Each plan is drawn from the user's own dice, so that a task for any one day knows all of it.
+Each plan uses the user's own random numbers, so a task for any single day can recompute it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _PODS_OF_A_ROLLOUT = 10_000
 
 
 def planned(world: World, user: User) -> Lives:
-    """All lives of the user that are not made up day by day, in no order."""
+    """Return all lives of the user that are planned for the whole history, unsorted."""
     plans = [
         _PLANS[deployment.pattern](
             world, deployment, dice(world.seed, "plan", user.number, deployment.number)
@@ -32,7 +32,7 @@ def planned(world: World, user: User) -> Lives:
 
 
 def rollouts(world: World, deployment: Deployment) -> Times:
-    """Return times of roll-outs: mostly in the hours of work, sometimes at night."""
+    """Return roll-out times: mostly in working hours, sometimes at night."""
     roll = dice(world.seed, "rollouts", deployment.user, deployment.number)
     begin_ms, end_ms = deployment.begin_ms(world), world.end_ms
     number = roll.poisson(deployment.habit["per_day"] * (end_ms - begin_ms) / DAY_MS)
@@ -42,7 +42,7 @@ def rollouts(world: World, deployment: Deployment) -> Times:
 
 
 def _began_ms(world: World, deployment: Deployment, roll: np.random.Generator) -> int:
-    """Before the history, unless it came later."""
+    """Return the start: before the history, unless the deployment came later."""
     if deployment.begin_day > 0:
         return deployment.begin_ms(world)
     return world.begin_ms - int(roll.uniform(0.5, 12) * DAY_MS)
@@ -57,7 +57,7 @@ def _chain(
     moves: float,
     pause_s: float,
 ) -> Lives:
-    """Each process ends now and then and is started again after a pause; `moves`: how often in a new pod."""
+    """Return processes that end and restart after a pause; `moves`: share of restarts in a new pod."""
     began_ms, end_ms = _began_ms(world, deployment, roll), world.end_ms
     days = (end_ms - began_ms) / DAY_MS
     parts = []
@@ -94,13 +94,13 @@ def _often_started(world: World, deployment: Deployment, roll: np.random.Generat
 
 
 def _rolling(world: World, deployment: Deployment, roll: np.random.Generator) -> Lives:
-    """Replace pods one after the other; with a surge the new one comes before the old one goes."""
+    """Replace pods one by one; with a surge the new one starts before the old one stops."""
     size, habit = deployment.processes, deployment.habit
     began = np.array([_began_ms(world, deployment, roll)])
     times = np.concatenate([began, rollouts(world, deployment)])
     apart = roll.exponential(1_000 * habit["seconds_apart"], (len(times), size)) + 500
     starts = (times[:, None] + np.cumsum(apart, axis=1)).astype(np.int64)
-    # A version that is rolled out while the last one still is takes its place in turn.
+    # A roll-out that starts during another one waits for its turn.
     starts = np.maximum.accumulate(starts, axis=0)
     overlap = roll.integers(2_000, 40_000, starts.shape) * (1 if habit["surge"] else -1)
     last = np.full((1, size), world.end_ms + DAY_MS)
@@ -119,7 +119,7 @@ def _rolling(world: World, deployment: Deployment, roll: np.random.Generator) ->
 
 
 def _scaling(world: World, deployment: Deployment, roll: np.random.Generator) -> Lives:
-    """A Horizontal Pod Autoscaler: up at once, down when the need was low for five minutes and more."""
+    """Simulate a Horizontal Pod Autoscaler: scale up immediately, down after five minutes of low load."""
     begin_ms = deployment.begin_ms(world)
     times = np.arange(begin_ms, world.end_ms, _STEP_MS)
     if not len(times):
@@ -137,13 +137,13 @@ def _scaling(world: World, deployment: Deployment, roll: np.random.Generator) ->
     _, ends = np.nonzero(edges == -1)
     starts = times[begins] + roll.integers(2_000, 90_000, len(begins))
     stops = np.append(times, times[-1] + _STEP_MS)[ends] + roll.integers(1_000, 45_000, len(ends))
-    # Who runs from the first step on has run before.
+    # Processes of the first step started before the history.
     starts = np.where((begins == 0) & (deployment.begin_day == 0), begin_ms - DAY_MS, starts)
     return lives_of(deployment, starts, stops, np.arange(len(slots)), 1)
 
 
 def _by_hand(world: World, deployment: Deployment, roll: np.random.Generator) -> Lives:
-    """Someone starts something, a few times, within a day or two."""
+    """Simulate a few manual starts within a day or two."""
     number = int(deployment.habit["lives"])
     starts = deployment.begin_ms(world) + np.sort(
         roll.integers(0, int(DAY_MS * roll.uniform(0.05, 1.5)), number)
@@ -153,7 +153,7 @@ def _by_hand(world: World, deployment: Deployment, roll: np.random.Generator) ->
 
 
 def _per_error(world: World, deployment: Deployment, roll: np.random.Generator) -> Lives:
-    """A process that makes a new producer after each error: few in quiet times, one after the other in an incident."""
+    """Simulate a process with a new producer after each error: few normally, many in an incident."""
     habit = deployment.habit
     began_ms, end_ms = _began_ms(world, deployment, roll), world.end_ms
     parts = []
@@ -181,7 +181,7 @@ def _per_error(world: World, deployment: Deployment, roll: np.random.Generator) 
 def _errors(
     world: World, deployment: Deployment, roll: np.random.Generator, begin_ms: int, end_ms: int
 ) -> tuple[Times, NDArray[np.int64]]:
-    """Return times and places: by chance, and close together while the brokers are in trouble."""
+    """Return times and pods of errors: random, and dense during broker incidents."""
     habit = deployment.habit
     number = roll.poisson(habit["errors_per_hour"] * max(0, end_ms - begin_ms) / HOUR_MS)
     times = roll.integers(begin_ms, max(end_ms, begin_ms + 1), number)

@@ -1,4 +1,4 @@
-"""Events of gateways about themselves: lifecycle, the quotas in force, the topology of the cluster."""
+"""Events of gateways about themselves: lifecycle, quotas in force, cluster topology."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ALIVE_EVERY_MS = 30_000
 
 
 def _rows(events: Sequence[tuple[int, int, dict[str, Any]]]) -> Columns:
-    """Return rows of events; each comes as its incarnation, its true time, and its own fields."""
+    """Return event rows from (incarnation, true time, own fields)."""
     incarnations, at_ms, own = zip(*events, strict=True)
     return {"incarnation": np.array(incarnations), "at_ms": np.array(at_ms), "own": np.array(own, object)}
 
@@ -54,7 +54,7 @@ def _phase(phase: str, **more: Any) -> dict[str, Any]:
 
 
 def config(day: Day, processes: Sequence[Incarnation]) -> Columns:
-    """Return a config event at each start."""
+    """Return a config event per start."""
     in_force = quotas(day.users)
     users = [
         {
@@ -96,7 +96,7 @@ def config(day: Day, processes: Sequence[Incarnation]) -> Columns:
 
 
 def topology(day: Day, processes: Sequence[Incarnation]) -> Columns:
-    """Return topology events: brokers in three racks, each topic's partitions round them."""
+    """Return topology events: brokers in three racks, each topic's partitions distributed round robin."""
     nodes = list(brokers_of(day.world))
     brokers = [
         {"node_id": node, "host": f"kafka-{node}.example", "port": 9092, "rack": "abc"[node % 3]}

@@ -1,6 +1,6 @@
-"""The history as a Spark job: one task for each day and shard of users, which writes its own files.
+"""The history as a Spark job: one task per day and shard of users, which writes its own files.
 
-Nothing but counts comes back. What a task writes follows from the world and its own numbers, whoever runs it.
+Only counts are returned. A task's output depends on the world and its own numbers alone.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ WRITTEN = "type string, rows bigint"
 EVENTS_A_TASK = 1_000_000
 _GUESSES = 3
 _EVENTS_A_LIFE = 7
-"""Four of connections, an answer, a decision, an id_usage."""
+"""Four of connections, one response, one decision, one id_usage."""
 
 
 def expected_events(world: World) -> int:
-    """About how many events the world has, from who lives on two of its days."""
+    """Return the approximate number of events, estimated from the lives of two days."""
     days = [world.days // 3, world.days * 3 // 4]
     return round(sum(_events_of_day(world, day) for day in days) / len(days) * world.days)
 
@@ -41,11 +41,11 @@ def _events_of_day(world: World, number: int) -> int:
 
 
 def sized(world: World, events: int) -> World:
-    """The world with about so many events: more processes, or fewer, that behave as before.
+    """Scale the world to about this many events by changing the number of processes.
 
-    Few have a lower bound: each deployment keeps a process.
+    There is a minimum, as each deployment keeps a process.
     """
-    # Events do not grow quite as processes do, so the second guess is made from the first one.
+    # Events are not quite proportional to processes, so each guess starts from the previous one.
     for _ in range(_GUESSES):
         scale = world.scale * events / expected_events(world)
         world = replace(world, scale=min(max(scale, 0.02), 1_000.0))
@@ -53,19 +53,19 @@ def sized(world: World, events: int) -> World:
 
 
 def in_shards(world: World, events: int) -> World:
-    """Return the world with as many tasks a day as keep each of them small."""
+    """Return the world with enough tasks per day to keep each small."""
     return replace(world, shards=max(1, ceil(events / world.days / EVENTS_A_TASK)))
 
 
 def write_events(spark: SparkSession, world: World, root: str, partitions: int | None = None) -> DataFrame:
     """Write everything under `root` and return the rows of each type; lazy, as a DataFrame.
 
-    `partitions`: Spark's tasks, when these are not to be one for each day and shard; the files are the same.
+    `partitions`: number of Spark tasks if not one per day and shard; the files are the same.
     """
     tasks = world.shards * world.days
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        # Only where it runs: a driver need not load what simulates.
+        # Imported in the task only; the driver does not need the simulation.
         from tools.history.events_of_day import tables_of, write
 
         for batch in batches:
@@ -74,13 +74,13 @@ def write_events(spark: SparkSession, world: World, root: str, partitions: int |
                 rows = write(tables_of(world, shard, day), root, shard, day)
                 yield pa.record_batch({"type": list(rows), "rows": list(rows.values())})
 
-    # Tasks of one shard follow each other, so that its plan is mostly made once a process.
+    # Tasks of one shard are adjacent, so that a process computes its plan mostly once.
     written = spark.range(0, tasks, 1, partitions or tasks).mapInArrow(run, WRITTEN)
     return written.groupBy("type").sum("rows").withColumnRenamed("sum(rows)", "rows")
 
 
 def labels(spark: SparkSession, world: World) -> DataFrame:
-    """The truth: what each user's processes do within these days."""
+    """Return the ground truth: the patterns of each user's processes in these days."""
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         maker = MAKERS[world.fleet]

@@ -1,6 +1,6 @@
-"""A producer's life as numbers: one row each of a numpy record array, because there are millions.
+"""Lives of producers as rows of a numpy record array, because there are millions.
 
-Knows what a life is, not how one comes about (fleets.py, loops.py) nor what a gateway sees of it (observed.py).
+Knows what a life is, but neither its origin (fleets.py, loops.py) nor its events (observed.py).
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ _COLUMNS: list[tuple[str, type]] = [
     ("end_ms", np.int64),
     ("user", np.int32),
     ("deployment", np.int16),
-    ("pod", np.int64),  # which pod, and so which address
+    ("pod", np.int64),  # index of the pod, which determines the address
     ("n", np.int64),  # number of the producer in its process
     (
         "identity",
         np.int64,
-    ),  # lives of one number have one producer id (a transactional id that is kept), else -1
+    ),  # lives with the same number share one producer id (a stable transactional id), else -1
     ("epoch", np.int32),
-    ("requests", np.int64),  # all that it sends; -1: it goes on at the pace of its deployment
-    ("error", np.int16),  # the code that ended it
+    ("requests", np.int64),  # total requests; -1: at the pace of its deployment
+    ("error", np.int16),  # the error code that ended it
     ("close", np.int8),
     ("healthy", np.bool_),
-    ("is_lasting", np.bool_),  # planned for the whole history, not made up for one day
-    # Known when brokers have handed out ids (shard.py).
+    ("is_lasting", np.bool_),  # planned for the whole history, not generated for one day
+    # Set after the brokers' assignment (shard.py).
     ("producer_id", np.int64),
     ("node_id", np.int64),
-    ("opens", np.bool_),  # the first life of its id that anyone can see
+    ("opens", np.bool_),  # first visible life of its id
 ]
 
 
 def lives_of(deployment: Deployment, start_ms: Any, end_ms: Any, pod: Any, n: Any = 0, **more: Any) -> Lives:
-    """Return lives of one deployment; defaults are those of a healthy process that ends in peace."""
+    """Return lives of one deployment; defaults are those of a healthy process that ends normally."""
     given: dict[str, Any] = {
         "identity": -1,
         "epoch": 0,
@@ -66,12 +66,12 @@ def lives_of(deployment: Deployment, start_ms: Any, end_ms: Any, pod: Any, n: An
 
 
 def together(parts: Sequence[Lives]) -> Lives:
-    """All these lives."""
+    """Return the concatenated lives."""
     return np.concatenate([_empty(0), *parts]).view(np.recarray)
 
 
 def lasting(world: World, parts: Sequence[Lives]) -> Lives:
-    """All these lives that overlap the world's days, as planned for the whole history."""
+    """Return the lives that overlap the world's days, marked as planned for the whole history."""
     lives = together(parts)
     lives.is_lasting = True
     overlaps = (lives.end_ms > world.begin_ms) & (lives.start_ms < world.end_ms)
@@ -79,13 +79,13 @@ def lasting(world: World, parts: Sequence[Lives]) -> Lives:
 
 
 def chosen(lives: Lives, which: Any) -> Lives:
-    """These of the lives, by a mask or by their places."""
+    """Return the selected lives, by a mask or by indexes."""
     found: Lives = lives[which].view(np.recarray)
     return found
 
 
 def in_order(lives: Lives) -> Lives:
-    """The lives in order of time."""
+    """Return the lives sorted by time."""
     return chosen(lives, np.lexsort((lives.pod, lives.deployment, lives.user, lives.start_ms)))
 
 
@@ -94,7 +94,7 @@ def _empty(size: int) -> Lives:
 
 
 def activity(world: World, busy_hour: Any, evenness: Any, at_ms: Any) -> NDArray[np.float64]:
-    """Return the load at a time, around 1: a curve of the day, and little on weekends and holidays."""
+    """Return the load at a time, around 1: a daily curve, low on weekends and holidays."""
     at = np.asarray(at_ms)
     hour = (at % DAY_MS) / HOUR_MS
     curve = evenness + (1 - evenness) * 2.0 * np.clip(np.cos((hour - busy_hour) / 12 * np.pi), 0, None)

@@ -1,4 +1,4 @@
-"""Producers that live for seconds or minutes, each day by itself: CronJobs, crash loops, a producer for each batch."""
+"""Producers that live seconds or minutes, generated per day: CronJobs, crash loops, a producer per batch."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from tools.history.lives import CLIENT, RESET, Lives, activity, chosen, lives_of
 from tools.history.world import DAY_MS, HOUR_MS, MINUTE_MS, World, dice
 
 _BACKOFF_MS, _LONGEST_BACKOFF_MS, _FORGIVEN_MS = 10_000, 300_000, 600_000
-"""Kubernetes' CrashLoopBackOff: 10 s, doubled to 5 minutes, forgotten after 10 minutes of running."""
+"""Kubernetes' CrashLoopBackOff: 10 s, doubled to 5 minutes, reset after 10 minutes of running."""
 _CUT = 0.1
-"""Of the processes that die, those whose connections are cut: the kernel closes them, unless something was not read."""
+"""Share of dying processes whose connections are reset: the kernel closes them unless data was unread."""
 _MANY = 1_000_000
 
 
 def of_day(world: World, user: User, day: int) -> Lives:
-    """All lives of the user that begin on the day and are made up day by day, in no order."""
+    """Return all lives of the user that begin on the day and are generated per day, unsorted."""
     midnight_ms = world.midnight_ms(day)
     made = [
         _LOOPS[deployment.pattern](
@@ -35,7 +35,7 @@ def of_day(world: World, user: User, day: int) -> Lives:
 
 
 def is_crashing(world: World, deployment: Deployment, day: int) -> bool:
-    """Trouble comes in episodes of some days."""
+    """Return whether the day is in an episode of crashes, which last some days."""
     if deployment.begin_day >= day + 1:
         return False
     episode = (day + deployment.user) // 3
@@ -46,7 +46,7 @@ def is_crashing(world: World, deployment: Deployment, day: int) -> bool:
 def _cron(world: World, deployment: Deployment, day: int, roll: np.random.Generator) -> Lives:
     habit, size = deployment.habit, deployment.processes
     every_ms = int(habit["every_minutes"] * MINUTE_MS)
-    # By the clock: the same minute each time, whatever the day.
+    # By the clock: the same minute every time.
     offset_ms = (
         int(dice(world.seed, "cron", deployment.user, deployment.number).integers(0, every_ms // MINUTE_MS))
         * MINUTE_MS
@@ -100,7 +100,7 @@ def _crashing(world: World, deployment: Deployment, day: int, roll: np.random.Ge
 
 
 def _backoff(lasted_ms: np.ndarray, roll: np.random.Generator) -> np.ndarray:
-    """Before the next start of each life, as kubelet waits."""
+    """Return kubelet's back-off before the next start of each life."""
     place = np.arange(len(lasted_ms))
     forgiven = np.maximum.accumulate(np.where(lasted_ms > _FORGIVEN_MS, place, -20))
     doubled = np.minimum(place - forgiven, 6)
@@ -111,7 +111,7 @@ def _backoff(lasted_ms: np.ndarray, roll: np.random.Generator) -> np.ndarray:
 
 
 def _fixed(pause_s: float, number: int, roll: np.random.Generator) -> np.ndarray:
-    """Return pauses as of systemd or a shell loop: always about the same."""
+    """Return almost constant pauses, as of systemd or a shell loop."""
     return (1_000 * pause_s * roll.uniform(0.9, 1.3, number)).astype(np.int64)
 
 
@@ -120,7 +120,7 @@ def _per_batch(world: World, deployment: Deployment, day: int, roll: np.random.G
     hours = world.midnight_ms(day) + np.arange(24) * HOUR_MS
     busy = activity(world, deployment.busy_hour, deployment.evenness, hours + HOUR_MS // 2)
     for process in range(deployment.processes):
-        # Work comes unevenly even within the day's curve.
+        # Work is uneven even within the daily curve.
         counts = roll.poisson(habit["per_hour"] * busy * np.exp(roll.normal(-0.1, 0.45, 24)))
         starts = np.sort(np.repeat(hours, counts) + roll.integers(0, HOUR_MS, counts.sum()))
         lasted = (habit["lasts_ms"] * np.exp(roll.normal(0, 0.5, len(starts)))).astype(np.int64) + 15

@@ -1,4 +1,4 @@
-"""Makers of the two fleets. One that is made as the detector's author thinks proves little alone."""
+"""The two kinds of fleets. One designed by the detector's author alone would prove little."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tools.history.world import Fleet, World
 
 @dataclass(frozen=True)
 class Maker:
-    """`planned`: the lives that one plan for all days makes; `of_day`: those made up day by day; `patterns`: labels."""
+    """`planned`: lives planned for all days; `of_day`: lives generated per day; `patterns`: labels."""
 
     user: Callable[[World, int], User]
     planned: Callable[[World, User], Lives]

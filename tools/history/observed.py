@@ -1,6 +1,6 @@
-"""Rows of each type of event that the sessions of one day give, still without names and numbers.
+"""Event rows of each type from the sessions of one day, without names and numbers.
 
-Rows are columns of equal length; `session` and `at_ms` (true time) give their session and time.
+Rows are columns of equal length; `session` and `at_ms` (true time) are their session and time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _COORDINATOR_LOAD_IN_PROGRESS = 14
 
 
 def stacked(*parts: dict[str, Any]) -> Columns:
-    """The rows of all parts, one after the other. One value stands for all rows of its part; none: 0."""
+    """Concatenate the rows of all parts. A scalar applies to all rows of its part; a missing column is 0."""
     names = dict.fromkeys(name for part in parts for name in part)
     return {
         name: np.concatenate([np.broadcast_to(part.get(name, 0), len(part["session"])) for part in parts])
@@ -32,7 +32,7 @@ def stacked(*parts: dict[str, Any]) -> Columns:
 
 @dataclass
 class Usage:
-    """Rows of id_usage, and of each session the sums for its connection's close."""
+    """Rows of id_usage, and per session the sums for its connection's close event."""
 
     rows: Columns
     requests: NDArray[np.int64]
@@ -40,7 +40,7 @@ class Usage:
 
 
 def connections(day: Day, seen: Sessions, usage: Usage, roll: np.random.Generator) -> Columns:
-    """One to the broker it writes to; before it, at the beginning of a life, one to a bootstrap address."""
+    """Return a connection to the written broker, after a bootstrap connection when a life begins."""
     begun = np.flatnonzero(seen.is_first)
     node = day.leader_of(seen.life)
     reason = np.where(seen.is_last, day.lives.close[seen.life], DRAIN)
@@ -71,11 +71,11 @@ def connections(day: Day, seen: Sessions, usage: Usage, roll: np.random.Generato
 
 
 CLOSE_WORDS = ("", *CLOSE_REASONS)
-"""`reason` + 1 is a place in here."""
+"""Indexed by `reason` + 1."""
 
 
 def answers(day: Day, seen: Sessions, roll: np.random.Generator) -> Columns:
-    """InitProducerId: one for each life, and now and then a broker that waits for its next block of ids."""
+    """Return InitProducerId responses: one per life, and a few brokers waiting for a block of ids."""
     begun = np.flatnonzero(seen.is_first)
     life = seen.life[begun]
     at = seen.begin_ms[begun] + roll.integers(2, 15, len(begun))
@@ -102,7 +102,7 @@ def answers(day: Day, seen: Sessions, roll: np.random.Generator) -> Columns:
 
 
 def sights(day: Day, seen: Sessions, roll: np.random.Generator) -> Columns:
-    """Return decisions while nothing is refused: each id's first sight, and a refresh in each later slice."""
+    """Return decisions without refusals: each id's first sight, and a refresh in each later slice."""
     used = seen.first_use_ms < NEVER
     new = used & day.lives.opens[seen.life] & seen.is_first
     new |= used & is_installed(day, seen.life, seen.begin_ms)
@@ -123,7 +123,7 @@ def sights(day: Day, seen: Sessions, roll: np.random.Generator) -> Columns:
 def _slices(
     day: Day, seen: Sessions, chosen: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Each begin of a slice within each session. Slices of users begin at different times."""
+    """Return each slice start within each session. Slices of users start at different times."""
     offset = (day.lives.user[seen.life[chosen]].astype(np.int64) * 7_919_000) % SLICE_MS
     first = (seen.begin_ms[chosen] - offset) // SLICE_MS + 1
     count = np.maximum(0, (seen.end_ms[chosen] - offset) // SLICE_MS - first + 1)
@@ -133,7 +133,7 @@ def _slices(
 
 
 def usage(day: Day, seen: Sessions, roll: np.random.Generator) -> Usage:
-    """Return a row for each quarter of an hour with use, at its end or at the connection's close."""
+    """Return a row per quarter of an hour with use, at its end or at the connection's close."""
     used = np.flatnonzero(seen.first_use_ms < NEVER)
     begin, end = seen.first_use_ms[used], seen.end_ms[used]
     first = begin // USAGE_MS
@@ -146,7 +146,7 @@ def usage(day: Day, seen: Sessions, roll: np.random.Generator) -> Usage:
     mean = seen.per_ms[session] * (slice_end - slice_begin)
     requests = np.where(count[place] == 1, np.maximum(seen.exactly[session], -1), -1)
     requests = np.where(requests >= 0, requests, roll.poisson(np.minimum(mean, 1e9)))
-    # The request that failed is one, too.
+    # The failed request counts too.
     failed = (day.lives.error[seen.life[session]] != 0) & seen.is_last[session] & (slice_end == end[place])
     requests = np.maximum(requests, number == 0) + failed
     kept = requests > 0
@@ -178,7 +178,7 @@ def usage(day: Day, seen: Sessions, roll: np.random.Generator) -> Usage:
 
 
 def errors(day: Day, seen: Sessions, roll: np.random.Generator) -> Columns:
-    """Return the errors that end lives, and those of everyone while brokers are in trouble."""
+    """Return the errors that end lives, and the errors of all clients during broker incidents."""
     ended = np.flatnonzero(seen.is_last & (day.lives.error[seen.life] != 0) & (seen.first_use_ms < NEVER))
     parts = [
         {"session": ended, "at_ms": seen.end_ms[ended], "code": day.lives.error[seen.life[ended]], "count": 1}

@@ -1,4 +1,4 @@
-"""Columns of each type of event beside those that all events have, from its rows (observed.py, refusals.py)."""
+"""Columns of each event type besides the common ones, from its rows (observed.py, refusals.py)."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ SHORT_LIST = 2_000
 
 
 def coded(codes: Any, words: Sequence[str]) -> pa.Array:
-    """Return text as places in a list of words: each word is kept once."""
+    """Return text as indexes into a list of words (dictionary encoding)."""
     place, distinct = numbered(words)
     coded = pa.DictionaryArray.from_arrays(place[np.asarray(codes)], pa.array(distinct, pa.string()))
-    # Each hour's file would hold the whole list.
+    # Otherwise each hour's file would contain the whole list.
     return coded if len(distinct) < SHORT_LIST else coded.cast(pa.string())
 
 
 def array_of(values: Any, field: pa.Field, size: int) -> pa.Array:
-    """Return a column for Arrow; one value stands for all rows, None for nothing in any of them."""
+    """Return an Arrow column; a scalar applies to all rows, None leaves them empty."""
     if isinstance(values, pa.Array):
         return values
     if isinstance(values, str):
@@ -70,7 +70,7 @@ def _decision(day: Day, seen: Sessions, rows: Columns) -> dict[str, Any]:
         "queue_position": rows["queue_position"],
         "waited_ms": rows["waited_ms"],
         "quota_version": 1,
-        # A made-up gateway follows no other one.
+        # Simulated gateways follow no other gateway.
         "applied_offsets": (),
         "heard": (),
         "suppressed_count": 0,
@@ -78,7 +78,7 @@ def _decision(day: Day, seen: Sessions, rows: Columns) -> dict[str, Any]:
 
 
 def _hashes(day: Day, life: NDArray[np.int64], transactional: NDArray[np.bool_]) -> list[str | None]:
-    """Return hashes of transactional ids: of the place in the fleet, or made up for each producer."""
+    """Return hashes of transactional ids: per fleet slot, or random per producer."""
     lives = day.lives
     kept = lives.identity[life] >= 0
     own = lives.identity[life].astype(np.uint64) + (day.deployment_place[life] * 1_000_003).astype(np.uint64)
@@ -100,7 +100,7 @@ def _outcome(day: Day, seen: Sessions, rows: Columns) -> dict[str, Any]:
 
 def _usage(day: Day, seen: Sessions, rows: Columns) -> dict[str, Any]:
     life = seen.life[rows["session"]]
-    # By the wall clock of the gateway, as all that it writes.
+    # By the gateway's wall clock, like all its events.
     shift_ms = day.world.skews_ms[seen.gateway[rows["session"]]]
     return {
         "producer_id": day.lives.producer_id[life],

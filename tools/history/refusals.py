@@ -1,4 +1,4 @@
-"""Users under enforcement: their ids are judged by the quota's own code, and their clients come back as clients do."""
+"""Enforced users: the quota's own code judges their ids, and refused clients return as real ones do."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tools.history.shard import Day
 from tools.history.world import DAY_MS, REMEMBER_MS, WINDOW_MS
 
 DELIVERY_TIMEOUT_MS = 120_000
-"""Java's and librdkafka's patience for a batch is 2 to 5 minutes; then the send fails."""
+"""Java's and librdkafka's delivery timeout is 2 to 5 minutes; then the send fails."""
 TOKEN_UNITS = WINDOW_MS * 1_000
 SETTINGS = ProducerIdSettings(window_ms=WINDOW_MS, remember_ms=REMEMBER_MS)
 _TOPIC = b"t"
@@ -28,7 +28,7 @@ Row = dict[str, Any]
 
 
 def quotas(users: tuple[User, ...]) -> Quotas:
-    """Return the quotas of these users: observe, but enforce for those who have a rate."""
+    """Return the quotas of these users: enforce with a rate, otherwise observe."""
     rates = {
         user.name: UserQuota.per_window(user.rate_per_hour, mode=Mode.ENFORCE)
         for user in users
@@ -42,11 +42,10 @@ def judged(
 ) -> tuple[list[Row], list[Row]]:
     """Decide on a user's new ids of one day; return rows of decisions and of refusal outcomes.
 
-    `mine`: its sessions that bring an id; their first use becomes their admission, or never.
-
-    Each day begins with all tokens: the state that the day before left behind is another task's.
+    `mine`: its sessions with an id; their first use becomes the admission time, or never. Each day starts
+    with a full bucket, because the previous day is another task's.
     """
-    # Of the day itself and of nothing else, so that a day is the same whoever computes it.
+    # Depends on the day only, so that any task computes the same.
     seeds = iter(roll.integers(9, 2**31, 64).tolist())
     begin_ms = int(seen.begin_ms.min()) // DAY_MS * DAY_MS
     state = ProducerIdQuota(quotas((user,)), lambda: next(seeds), 0)
@@ -54,7 +53,7 @@ def judged(
     outcomes: list[Row] = []
     lives = day.lives
     producer_id, epoch, is_lasting = lives.producer_id, lives.epoch, lives.is_lasting
-    # When, who, how often before, and of those that were refused: when first, and until when.
+    # When, which session, number of attempts; for refused ones the first refusal and the end.
     due = [(int(seen.first_use_ms[one]), int(one), 0, 0, 0) for one in mine]
     heapq.heapify(due)
     seen.first_use_ms[mine] = NEVER
@@ -95,7 +94,7 @@ def judged(
         if next_ms < min(int(seen.end_ms[session]), first_ms + patience_ms):
             heapq.heappush(due, (next_ms, session, attempts, first_ms, deadline_ms))
         elif attempts > 1:
-            # An id that never comes back never stood in line, and has no refusal_outcome.
+            # An id that never returns was not queued and has no refusal_outcome.
             gone_ms = at_ms + SETTINGS.max_throttle_ms + 30_000
             outcomes.append(row | {"at_ms": gone_ms, "attempts": attempts})
     return decisions, outcomes

@@ -1,4 +1,4 @@
-"""Clients of the reports, a function each: when their producers begin and end. Sources: REPORTS."""
+"""Clients of the reports, one function each: the lives of their producers. Sources: REPORTS."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TOO_LARGE, _NOT_AUTHORIZED, _INVALID_RECORD = 10, 29, 87
 
 @dataclass(frozen=True)
 class Report:
-    """`processes`: least and most. `grows`: more of them in a larger world. `source`: who reports it."""
+    """`processes`: minimum and maximum. `grows`: more in a larger world. `source`: the report."""
 
     pattern: Pattern
     lives: Plan
@@ -33,7 +33,7 @@ class Report:
 
 
 def _work(world: World, deployment: Deployment, roll: Roll, per_hour: float) -> Times:
-    """Return times at which something is to be done, in order: by chance, more of it by day."""
+    """Return sorted times of work: random, more by day."""
     number = roll.poisson(2 * per_hour * (world.end_ms - world.begin_ms) / HOUR_MS)
     at_ms = np.sort(roll.integers(world.begin_ms, world.end_ms, number))
     busy = activity(world, deployment.busy_hour, deployment.evenness, at_ms)
@@ -41,7 +41,7 @@ def _work(world: World, deployment: Deployment, roll: Roll, per_hour: float) -> 
 
 
 def _troubles(world: World, roll: Roll, hours: tuple[float, float]) -> list[tuple[int, int]]:
-    """Return (begin, end) of one to three times of trouble: from a bad release until somebody has mended it."""
+    """Return (begin, end) of one to three incidents, from a bad release to its fix."""
     begins = np.sort(roll.integers(world.begin_ms, world.end_ms - HOUR_MS, roll.integers(1, 4)))
     ends = begins + (roll.uniform(*hours, len(begins)) * HOUR_MS).astype(np.int64)
     until = np.minimum(ends, np.append(begins[1:], world.end_ms))
@@ -49,14 +49,14 @@ def _troubles(world: World, roll: Roll, hours: tuple[float, float]) -> list[tupl
 
 
 def _in_turn(begin_ms: int, end_ms: int, lasts_ms: np.ndarray, pauses_ms: np.ndarray) -> tuple[Times, Times]:
-    """Return starts and ends of lives that follow each other within these times."""
+    """Return starts and ends of consecutive lives within this period."""
     starts = begin_ms + np.concatenate([[0], np.cumsum(lasts_ms + pauses_ms)[:-1]]).astype(np.int64)
     within = starts < end_ms
     return starts[within], (starts + lasts_ms.astype(np.int64))[within]
 
 
 def _http_bridge(world: World, deployment: Deployment, roll: Roll) -> Lives:
-    """A bridge makes a producer for each HTTP connection, and its callers close theirs after each event."""
+    """Simulate a bridge with a producer per HTTP connection and callers that close theirs after each event."""
     parts = []
     for process in range(deployment.processes):
         starts = _work(world, deployment, roll, roll.uniform(8, 120))
@@ -66,7 +66,7 @@ def _http_bridge(world: World, deployment: Deployment, roll: Roll) -> Lives:
 
 
 def _http_bridge_kept_alive(world: World, deployment: Deployment, roll: Roll) -> Lives:
-    """The same bridge, and callers that keep a connection until it was idle for as long as their library allows."""
+    """Simulate the same bridge with callers that keep a connection until their library's idle limit."""
     parts = []
     idle_ms = int(roll.choice((5_000, 15_000, 60_000)))
     for process in range(deployment.processes):
@@ -79,11 +79,11 @@ def _http_bridge_kept_alive(world: World, deployment: Deployment, roll: Roll) ->
 
 
 def _fluentd(world: World, deployment: Deployment, roll: Roll) -> Lives:
-    """A node's log shipper makes a producer for each chunk that it flushes; a flush that failed comes back later."""
+    """Simulate a node's log shipper with a producer per flushed chunk; failed flushes are retried."""
     parts = []
     interval_ms = int(roll.choice((30, 60, 60, 120))) * 1_000
     for process in range(deployment.processes):
-        # The flush itself comes between, so that the times wander.
+        # The flush itself delays the next one, so that the times drift.
         number = (world.end_ms - world.begin_ms) // interval_ms
         ticks = world.begin_ms + np.cumsum(interval_ms + roll.integers(5, 300, number))
         ticks = ticks[(ticks < world.end_ms) & (roll.random(number) < roll.uniform(0.1, 0.7))]
@@ -105,10 +105,10 @@ def _fluentd(world: World, deployment: Deployment, roll: Roll) -> Lives:
 
 
 def _per_invocation(world: World, deployment: Deployment, roll: Roll) -> Lives:
-    """A function that is run for each event, and makes its producer within its handler."""
+    """Simulate a function that runs per event and creates its producer in the handler."""
     starts = _work(world, deployment, roll, roll.uniform(10, 150))
     ends = starts + (1_000 * roll.gamma(3.0, 0.3, len(starts))).astype(np.int64) + 100
-    # The platform keeps a container for an hour or two, and runs several when much is to be done.
+    # The platform keeps a container for an hour or two, and runs several under load.
     pods = (starts - world.begin_ms) // (90 * MINUTE_MS) * 100 + roll.integers(
         0, deployment.processes, len(starts)
     )
@@ -116,7 +116,7 @@ def _per_invocation(world: World, deployment: Deployment, roll: Roll) -> Lives:
 
 
 def _per_task_event(world: World, deployment: Deployment, roll: Roll) -> Lives:
-    """Airflow's lineage listener makes a producer for each event of a task: one as it starts, one as it is done."""
+    """Simulate Airflow's lineage listener: a producer per task event, at its start and at its end."""
     every_ms = int(roll.choice((15, 30, 60))) * MINUTE_MS
     runs = np.arange(
         world.begin_ms + roll.integers(0, every_ms // MINUTE_MS) * MINUTE_MS, world.end_ms, every_ms
@@ -132,7 +132,7 @@ def _per_task_event(world: World, deployment: Deployment, roll: Roll) -> Lives:
 
 
 def _flink_checkpoints(world: World, deployment: Deployment, roll: Roll) -> Lives:
-    """Each subtask of a sink takes a new transactional id at each checkpoint."""
+    """Simulate sink subtasks that take a new transactional id at each checkpoint."""
     every_ms = int(roll.choice((1, 3, 5, 10))) * MINUTE_MS
     begun = np.arange(world.begin_ms + roll.integers(every_ms), world.end_ms, every_ms)
     starts = (begun[:, None] + roll.integers(0, 1_500, (len(begun), deployment.processes))).ravel()
@@ -142,7 +142,7 @@ def _flink_checkpoints(world: World, deployment: Deployment, roll: Roll) -> Live
 
 
 def _random_prefix(world: World, deployment: Deployment, roll: Roll) -> Lives:
-    """A prefix of transactional ids that is drawn at each start, for each of a pod's threads."""
+    """Simulate a transactional id prefix drawn at each start, for each of a pod's threads."""
     parts = []
     threads = int(roll.integers(1, 8))
     for process in range(deployment.processes):
@@ -150,7 +150,7 @@ def _random_prefix(world: World, deployment: Deployment, roll: Roll) -> Lives:
         starts = np.sort(roll.integers(world.begin_ms, world.end_ms, number))
         ends = np.append(starts[1:] - roll.integers(2_000, 40_000, number - 1), world.end_ms + DAY_MS)
         each = np.repeat(np.arange(number), threads)
-        # A thread opens its producer when it has something to send.
+        # A thread opens its producer when it first sends.
         own = starts[each] + roll.integers(0, 60_000, len(each))
         n = np.tile(np.arange(threads), number)
         parts.append(lives_of(deployment, own, np.maximum(ends[each], own + 500), process, n))
@@ -158,7 +158,7 @@ def _random_prefix(world: World, deployment: Deployment, roll: Roll) -> Lives:
 
 
 def _replaced_threads(world: World, deployment: Deployment, roll: Roll) -> Lives:
-    """Kafka Streams with REPLACE_THREAD: a record that cannot be sent kills each thread that comes to it."""
+    """Simulate Kafka Streams with REPLACE_THREAD: a record that cannot be sent kills each thread in turn."""
     quiet_since = world.begin_ms - DAY_MS
     code = int(roll.choice((_TOO_LARGE, _NOT_AUTHORIZED, _INVALID_RECORD)))
     parts, pods = [], np.arange(deployment.processes)
@@ -168,7 +168,7 @@ def _replaced_threads(world: World, deployment: Deployment, roll: Roll) -> Lives
         )
     )
     for begin_ms, end_ms in _troubles(world, roll, (0.5, 20)):
-        # A rebalance, and the way back to the record.
+        # A rebalance, and the time to reach the record again.
         least_ms = roll.uniform(3_000, 40_000)
         number = int((end_ms - begin_ms) / least_ms) + 1
         lasts = least_ms + roll.exponential(0.3 * least_ms, number)
@@ -190,7 +190,7 @@ def _replaced_threads(world: World, deployment: Deployment, roll: Roll) -> Lives
 
 
 def _killed_for_memory(world: World, deployment: Deployment, roll: Roll) -> Lives:
-    """Kubernetes starts a pod again and again, later each time, that fills its memory until it is killed."""
+    """Simulate a pod that is killed at its memory limit and restarted by Kubernetes with back-off."""
     parts = []
     fills_ms = 1_000 * np.exp(roll.uniform(np.log(8), np.log(1_500)))
     for begin_ms, end_ms in _troubles(world, roll, (3, 60)):
@@ -204,7 +204,7 @@ def _killed_for_memory(world: World, deployment: Deployment, roll: Roll) -> Live
 
 
 def _kubelet_ms(lasts_ms: np.ndarray, roll: Roll) -> np.ndarray:
-    """Return the pause after each life: 10 s, doubled up to 5 minutes, and 10 s again after 10 minutes of running."""
+    """Return the pause after each life: 10 s, doubled up to 5 minutes, and reset after 10 minutes of running."""
     waits, wait = np.empty(len(lasts_ms)), 10_000.0
     for place, lasted in enumerate(lasts_ms):
         wait = 10_000.0 if lasted > 600_000 else wait
@@ -214,7 +214,7 @@ def _kubelet_ms(lasts_ms: np.ndarray, roll: Roll) -> np.ndarray:
 
 
 def _supervised(world: World, deployment: Deployment, roll: Roll) -> Lives:
-    """systemd with Restart=on-failure: a fixed pause, and a program that fails when it comes to the same place."""
+    """Simulate systemd with Restart=on-failure: a fixed pause, and a program that fails at the same place."""
     parts = []
     pause_ms, runs_ms = float(roll.choice((5_000, 10_000, 30_000))), roll.uniform(2_000, 60_000)
     for begin_ms, end_ms in _troubles(world, roll, (1, 30)):
@@ -226,7 +226,7 @@ def _supervised(world: World, deployment: Deployment, roll: Roll) -> Lives:
 
 
 def _nightly_export(world: World, deployment: Deployment, roll: Roll) -> Lives:
-    """A Spark job by the clock, whose executors each open a producer."""
+    """Simulate a scheduled Spark job with a producer per executor."""
     every_ms = int(roll.choice((1, 6, 24))) * HOUR_MS
     runs = np.arange(world.begin_ms + roll.integers(0, 60) * MINUTE_MS, world.end_ms, every_ms)
     each = np.repeat(runs, deployment.processes)
@@ -236,7 +236,7 @@ def _nightly_export(world: World, deployment: Deployment, roll: Roll) -> Lives:
 
 
 def _released(world: World, deployment: Deployment, roll: Roll) -> Lives:
-    """A web service that its team releases on working days, a quarter of the pods at a time."""
+    """Simulate a web service released on working days, a quarter of the pods at a time."""
     times = [world.begin_ms - DAY_MS]
     for day in range(world.days):
         if not world.free_days[day]:
@@ -256,7 +256,7 @@ def _released(world: World, deployment: Deployment, roll: Roll) -> Lives:
 
 
 def _scaled(world: World, deployment: Deployment, roll: Roll) -> Lives:
-    """An autoscaler that follows noon and evening; pods go when five minutes have needed fewer."""
+    """Simulate an autoscaler with peaks at noon and in the evening; pods stop after five minutes of low load."""
     times = np.arange(world.begin_ms - HOUR_MS, world.end_ms, MINUTE_MS)
     hour = times % DAY_MS / HOUR_MS
     load = 0.15 + np.exp(-((hour - 12.5) ** 2) / 4) + 1.3 * np.exp(-((hour - 20) ** 2) / 5)
@@ -271,7 +271,7 @@ def _scaled(world: World, deployment: Deployment, roll: Roll) -> Lives:
 
 
 def _let_run(world: World, deployment: Deployment, roll: Roll) -> Lives:
-    """Processes that were started before and run on; now and then a machine is replaced."""
+    """Simulate processes started before the history that keep running; machines are replaced now and then."""
     parts = []
     for process in range(deployment.processes):
         moves = np.sort(roll.integers(world.begin_ms, world.end_ms, roll.poisson(world.days / 40)))
@@ -282,7 +282,7 @@ def _let_run(world: World, deployment: Deployment, roll: Roll) -> Lives:
 
 
 def _office(world: World, deployment: Deployment, roll: Roll) -> Lives:
-    """Machines of people: started in the morning, stopped in the evening, on working days."""
+    """Simulate desktop machines: started in the morning, stopped in the evening, on working days."""
     parts = []
     for day in np.flatnonzero(~world.free_days):
         size = deployment.processes

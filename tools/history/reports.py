@@ -1,7 +1,7 @@
-"""The second fleet: users built after public reports of what burns producer ids, and of what only looks like it.
+"""The second fleet: users modelled on public reports of clients that burn producer ids, or seem to.
 
-The numbers are those of the reports and of the software that they are about; none is taken from the rules that find
-patterns (pipeline/offenders/), which are to be judged by users that nobody had them in mind for.
+The numbers come from the reports and their software, not from the rules of pipeline/offenders/, which are to
+be judged on users not designed for them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tools.history.world import World, dice
 
 _NAMES = tuple(REPORTS)
 _WITH_ANOTHER = 0.3
-"""Of the users, so many run a second thing beside the first: one principal for all that a team has."""
+"""Share of users with a second deployment: one principal for a whole team."""
 _TEAMS = (
     "billing",
     "cart",
@@ -35,7 +35,7 @@ _TEAMS = (
 
 
 def user(world: World, number: int) -> User:
-    """Return one user of the world. The first ones have one report each, so that nothing is missing."""
+    """Return one user of the world. The first ones have one report each, so that all occur."""
     roll = dice(world.seed, "reported user", number)
     drawn = [_NAMES[number]] if number < len(_NAMES) else [_NAMES[roll.integers(len(_NAMES))]]
     if number >= len(_NAMES) and roll.random() < _WITH_ANOTHER:
@@ -75,7 +75,7 @@ def _deployment(
 
 
 def planned(world: World, user: User) -> Lives:
-    """Return all lives of the user, in no order."""
+    """Return all lives of the user, unsorted."""
     made = [
         REPORTS[one.report].lives(world, one, dice(world.seed, "reported lives", user.number, one.number))
         for one in user.deployments
@@ -84,12 +84,12 @@ def planned(world: World, user: User) -> Lives:
 
 
 def of_day(world: World, user: User, day: int) -> Lives:
-    """Return the lives that are made up day by day: none, for the plan has them all."""
+    """Return no lives: the plan has all of them."""
     return together([])
 
 
 def patterns(world: World, user: User) -> set[Pattern]:
-    """Return the patterns that can be seen of the user in these days."""
+    """Return the visible patterns of the user in these days."""
     lives = planned(world, user)
     begun: Sequence[int] = np.unique(lives.deployment[lives.start_ms >= world.begin_ms]).tolist()
     shown = {one.pattern for one in user.deployments if one.number in begun}

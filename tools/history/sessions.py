@@ -1,6 +1,6 @@
-"""A gateway's view of a life: connected from when to when, through which process of which gateway, and first used when.
+"""A gateway's view of a life: connection times, gateway process, and time of first use.
 
-A life that goes on while the gateway's process is replaced is one session before and one after.
+A life that spans a restart of the gateway has one session before and one after.
 """
 
 from __future__ import annotations
@@ -22,8 +22,11 @@ MS = NDArray[np.int64]
 
 @dataclass
 class Sessions:
-    """`life`: into the day's lives. `per_ms`: requests; `exactly`: or so many in all, reported at the end; -1: by pace.
-    `first_use_ms`: NEVER when nothing is sent. `is_first`, `is_last`: of its life.
+    """`life`: index of the day's lives.
+
+    `per_ms`: request rate; `exactly`: total requests reported at the end, or -1.
+
+    `first_use_ms`: NEVER if nothing is sent. `is_first`, `is_last`: of its life.
     """
 
     life: NDArray[np.int64]
@@ -53,7 +56,7 @@ class Incarnation:
 
 
 def incarnations(world: World, shard: int, day: int) -> list[Incarnation]:
-    """All of one day and shard, in order of gateway and time."""
+    """Return the incarnations of one day and shard, by gateway and time."""
     found = []
     for gateway in range(world.gateways):
         for number, (begin_ms, end_ms) in enumerate(world.segments(gateway, day)):
@@ -77,7 +80,7 @@ def sessions(day: Day, processes: list[Incarnation], roll: np.random.Generator) 
     lives = day.lives
     start_ms, stop_ms = lives.start_ms[life], lives.end_ms[life]
     is_first, is_last = start_ms >= from_ms - _LAST_MOMENTS_MS, stop_ms < until_ms
-    # Cut off by the replacement, clients come back within seconds.
+    # Clients reconnect within seconds of the restart.
     back_ms = from_ms + 300 + (day.pod_key[life] % np.uint64(1_500)).astype(np.int64)
     begin_ms = np.where(is_first, np.maximum(start_ms, from_ms + 100), back_ms)
     end_ms = np.maximum(np.where(is_last, stop_ms, until_ms - 5), begin_ms + 2)
@@ -87,10 +90,10 @@ def sessions(day: Day, processes: list[Incarnation], roll: np.random.Generator) 
     length = np.maximum(1, end_ms - begin_ms)
     in_all = lives.requests[life]
     per_ms = np.where(in_all < 0, pace * np.maximum(busy, 0.02) / HOUR_MS, in_all / length)
-    # A client makes a producer when it has something to send; one that is only connected again has to wait for it.
+    # Clients create a producer on first use; a reconnected one may be idle first.
     wait_ms = roll.exponential(1, len(life)) / np.maximum(per_ms, 1e-12)
     wait_ms = np.where(is_first, 20 + roll.exponential(30, len(life)), wait_ms)
-    # Everything that is known from before was used at least once on the first day.
+    # Every earlier id was used at least once on the first day.
     wait_ms = np.where(
         is_installed(day, life, begin_ms),
         np.minimum(wait_ms, length * roll.uniform(0, 0.9, len(life))),
@@ -115,20 +118,20 @@ def sessions(day: Day, processes: list[Incarnation], roll: np.random.Generator) 
 
 
 def is_installed(day: Day, life: NDArray[np.int64], begin_ms: MS) -> NDArray[np.bool_]:
-    """Return whether the producer was there before the gateways: they see it for the first time, in mid-life."""
+    """Return whether the producer is older than the gateways, which then first see it in mid-life."""
     came_before = day.lives.opens[life] & (day.lives.start_ms[life] < day.world.begin_ms)
     return np.asarray(came_before & (begin_ms < day.world.begin_ms + _SETTLED_MS))
 
 
 def _gateways(day: Day) -> NDArray[np.int64]:
-    """Return each life's gateway, by pod; a user under enforcement keeps to one, so that one state sees all of it."""
+    """Return each life's gateway, by pod; enforced users stay on one, whose state sees all their ids."""
     keeps = np.array([user.rate_per_hour is not None for user in day.users])[day.user_place]
     by_pod = (day.pod_key % np.uint64(day.world.gateways)).astype(np.int64)
     return np.where(keeps, day.lives.user % day.world.gateways, by_pod)
 
 
 def _served(day: Day, gateway_of: NDArray[np.int64], process: Incarnation) -> NDArray[np.int64]:
-    """Return the lives that a process serves. Who comes in its last moments is served by the next one."""
+    """Return the lives that a process serves. Arrivals in its last moments go to the next one."""
     lives, from_ms = day.lives, process.begin_ms
     overlaps = (lives.start_ms < process.end_ms - _LAST_MOMENTS_MS) & (lives.end_ms > from_ms + 2_000)
     begins = overlaps & (lives.start_ms >= from_ms - _LAST_MOMENTS_MS)

@@ -1,6 +1,6 @@
-"""All users of one worker on one day: who lives, under which producer id, from which address, under which name.
+"""All users of one shard on one day: lives, producer ids, addresses and names.
 
-What lasts longer than a day is planned once for all days and kept while a process of the cluster works on its days.
+Lives longer than a day are planned once for all days; a worker process caches the plan.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _MOST_DEPLOYMENTS = 8
 _POD_BITS = 44
 
 BLOCK = 1_000
-"""Ids as brokers hand them out (KIP-730): in a row out of blocks, which each broker gets in its turn.
+"""Size of id blocks (KIP-730), which brokers receive in turn and give out in order.
 
-Tasks that know nothing of each other must not give one id twice. So each shard of users has two brokers of its own for
-processes that last and two for those that do not, and takes every so-many-th block of the day.
+Independent tasks must not give out the same id. Each shard of users therefore has two brokers for lasting
+processes and two for short ones, and takes every n-th block of the day.
 """
 BLOCKS_A_DAY = 100_000
 LASTING, SHORT = 0, 1
@@ -39,10 +39,10 @@ def brokers_of(world: World) -> range:
 def allocated(
     world: World, roll: np.random.Generator, day: int, shard: int, sort: int, at_ms: Times
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """An id and the broker that gave it for each arrival of one day; arrivals in order of time. Day -1: before."""
+    """Return an id and its broker for each arrival of one day, sorted by time. Day -1: before the history."""
     broker_of = roll.integers(0, 2, len(at_ms))
     place = np.where(broker_of == 0, np.cumsum(broker_of == 0), np.cumsum(broker_of)) - 1
-    # Whoever finds a broker's block used up has it take its turn.
+    # The arrival that exhausts a broker's block takes the next block in turn.
     begins = np.flatnonzero(place % BLOCK == 0)
     begins = begins[np.lexsort((broker_of[begins], at_ms[begins]))]
     turns = np.zeros((2, len(begins)), dtype=np.int64)
@@ -54,12 +54,12 @@ def allocated(
 
 @lru_cache(maxsize=2)
 def plan(world: World, shard: int) -> tuple[tuple[User, ...], Lives]:
-    """The users of a shard, and their lasting lives in order of time."""
+    """Return the users of a shard, and their lasting lives sorted by time."""
     maker = MAKERS[world.fleet]
     users = tuple(maker.user(world, number) for number in world.users_of(shard))
     lives = in_order(together([maker.planned(world, user) for user in users]))
     key = (lives.user.astype(np.int64) * _MOST_DEPLOYMENTS + lives.deployment) * 100_000 + lives.identity
-    # Lives with an id of their own count each for itself.
+    # Lives with an own id get a key each.
     key = np.where(lives.identity >= 0, key, -1 - np.arange(len(lives)))
     _, first, of = np.unique(key, return_index=True, return_inverse=True)
     lives.opens[first] = True
@@ -78,16 +78,16 @@ def plan(world: World, shard: int) -> tuple[tuple[User, ...], Lives]:
 
 @dataclass(frozen=True)
 class Day:
-    """Everyone who lives on one day: a plan's lives that overlap it, and those made up for it."""
+    """All lives of one day: planned ones that overlap it, and those generated for it."""
 
     world: World
     users: tuple[User, ...]
     deployments: tuple[Deployment, ...]
     lives: Lives
     user_place: NDArray[np.int64]
-    """Into `users`."""
+    """Index of `users`."""
     deployment_place: NDArray[np.int64]
-    """Into `deployments`."""
+    """Index of `deployments`."""
     client_code: NDArray[np.int32]
     client_words: Words
     address_code: NDArray[np.int32]
@@ -95,7 +95,7 @@ class Day:
     pod_key: NDArray[np.uint64]
 
     def of_deployment(self, name: str) -> NDArray[Any]:
-        """Return that attribute of the deployment of each life."""
+        """Return the deployment's attribute for each life."""
         return np.array([getattr(one, name) for one in self.deployments])[self.deployment_place]
 
     def leader_of(self, life: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -112,7 +112,7 @@ def day_of(world: World, shard: int, day: int) -> Day:
     lasting = chosen(lasting, overlaps)
     short = in_order(together([MAKERS[world.fleet].of_day(world, user, day) for user in users]))
     roll = dice(world.seed, "short ids", day, shard)
-    # Who ends before anything is sent has asked for an id all the same.
+    # Producers that end before sending have also requested an id.
     short.producer_id, short.node_id = allocated(world, roll, day, shard, SHORT, short.start_ms)
     short.opens = True
     lives = together([lasting, short])
@@ -125,7 +125,7 @@ def day_of(world: World, shard: int, day: int) -> Day:
 
 
 def mixed(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """SplitMix64's last step: numbers that look like nothing, from numbers in a row."""
+    """Apply SplitMix64's last step: pseudo-random numbers from consecutive ones."""
     mixed = numbers + np.uint64(0x9E3779B97F4A7C15)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -135,7 +135,7 @@ def mixed(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
 def _named(
     world: World, deployments: Sequence[Deployment], deployment_place: NDArray[np.int64], lives: Lives
 ) -> tuple[NDArray[np.int32], Words, NDArray[np.int32], Words, NDArray[np.uint64]]:
-    """Client ids and addresses as clients would have them, and a key of the pod."""
+    """Return realistic client ids and addresses, and a key of the pod."""
     owner = lives.user.astype(np.int64) * _MOST_DEPLOYMENTS + lives.deployment
     salt = mixed(np.array([world.seed], dtype=np.uint64))[0]
     key = mixed(((owner.astype(np.uint64) << np.uint64(_POD_BITS)) + lives.pod.astype(np.uint64)) ^ salt)
@@ -167,7 +167,7 @@ def _named(
 
 
 def numbered(words: Iterable[str]) -> tuple[NDArray[np.int32], Words]:
-    """Number words in the order in which they first appear; return the number of each, and the words."""
+    """Number words by first appearance; return the number of each, and the words."""
     numbers: dict[str, int] = {}
     codes = [numbers.setdefault(word, len(numbers)) for word in words]
     return np.array(codes, np.int32), list(numbers)

@@ -1,4 +1,4 @@
-"""The patterns that each user of a fleet of habits shows within its days: the labels that findings are judged by."""
+"""Ground truth for a fleet of habits: each user's patterns in its days."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tools.history.loops import is_crashing
 from tools.history.world import DAY_MS, World
 
 HABIT_DAYS = 3
-"""A fleet that grew on fewer days has no habit: a few instances that never follow their load are steady ones."""
+"""Fewest days of growth that count: an instance count that rarely follows the load is steady."""
 
 
 def patterns(world: World, user: User) -> set[Pattern]:
-    """Return the patterns that can be seen of the user: a fleet that was never rolled out is a steady one."""
+    """Return the visible patterns of the user; a fleet without a roll-out is steady."""
     lives = planned(world, user)
     begun = lives[lives.start_ms >= world.begin_ms]
     return {
@@ -27,9 +27,9 @@ def patterns(world: World, user: User) -> set[Pattern]:
 
 
 def _pattern(world: World, deployment: Deployment, begun: Lives) -> Pattern | None:
-    """Return what the deployment shows in these days, of its lives that begin in them; None: nothing."""
+    """Return the visible pattern of a deployment from lives that begin in these days, or None."""
     if deployment.pattern is Pattern.ROLLING_DEPLOYMENT:
-        # Who keeps its transactional ids keeps its producer ids: a roll-out brings none.
+        # Stable transactional ids keep their producer ids, so a roll-out brings none.
         shows = len(rollouts(world, deployment)) and not deployment.is_transactional
         return Pattern.ROLLING_DEPLOYMENT if shows else Pattern.STEADY
     if deployment.pattern is Pattern.AUTOSCALING:

@@ -1,7 +1,6 @@
-"""The world that all users share: days, gateways with clocks and restarts, brokers' incidents, holidays.
+"""The world shared by all users: days, gateways with clocks and restarts, broker incidents, holidays.
 
-Everything follows from a few numbers and a seed, so that each task of a cluster knows the same world without asking.
-Knows no users.
+Everything is derived from a few numbers and a seed, so every task computes the same world. Knows no users.
 """
 
 from __future__ import annotations
@@ -21,29 +20,30 @@ HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
 REMEMBER_MS = DAY_MS
 SLICE_MS = 6 * HOUR_MS
-"""remember / layers of a gateway as it comes."""
+"""A gateway's default of remember / layers."""
 USAGE_MS = 15 * MINUTE_MS
 WINDOW_MS = HOUR_MS
 
 
 def dice(seed: int, *what: int | str) -> np.random.Generator:
-    """Return random numbers for one thing of one world: the same wherever and in whatever order they are drawn."""
+    """Return a random generator for one part of one world, independent of call order."""
     words = [crc32(one.encode()) if isinstance(one, str) else one for one in what]
     return np.random.Generator(np.random.SFC64(np.random.SeedSequence([seed, *words])))
 
 
 class Fleet(StrEnum):
-    """The users of a world (makers.py)."""
+    """The kind of users in a world (makers.py)."""
 
     HABITS = "habits"
-    """Each deployment is built to show one pattern, in numbers from wide distributions."""
+    """Each deployment demonstrates one pattern, with numbers from wide distributions."""
     REPORTS = "reports"
-    """Each is built after a public report of clients that burnt producer ids, or that were taken for such."""
+    """Each is modelled on a public report of clients that burnt producer ids, or seemed to."""
 
 
 @dataclass(frozen=True)
 class World:
-    """`begin_ms`: the first day's midnight, UTC. `scale`: how many times the processes of a fleet of normal size.
+    """`begin_ms`: the first day's midnight, UTC. `scale`: factor on the normal number of processes.
+
     `shards`: workers of a gateway; a user belongs to one of them.
     """
 
@@ -68,7 +68,7 @@ class World:
 
     @cached_property
     def skews_ms(self) -> Times:
-        """Distance of each gateway's wall clock from the true time, ms: mostly little, for one of them much."""
+        """Offset of each gateway's wall clock from true time, ms: mostly small, large for one."""
         roll = dice(self.seed, "clocks")
         skews = roll.normal(0, 15, self.gateways)
         skews[roll.integers(self.gateways)] += roll.choice((-1, 1)) * roll.uniform(200, 1_800)
@@ -82,7 +82,7 @@ class World:
     def segments(self, gateway: int, day: int) -> list[tuple[int, int]]:
         """Return begin and end of each of a gateway's processes on that day.
 
-        All are replaced at midnight, and some once more, when someone rolls out a new version of the gateway.
+        All restart at midnight, and some once more for an upgrade.
         """
         begin_ms = self.midnight_ms(day)
         roll = dice(self.seed, "restarts", gateway, day)
@@ -93,7 +93,7 @@ class World:
 
     @cached_property
     def incidents(self) -> list[tuple[int, int, int]]:
-        """(begin, end, error code) of what went wrong at the brokers: elections, full disks, lost replicas."""
+        """Return (begin, end, error code) of broker incidents: elections, full disks, lost replicas."""
         roll = dice(self.seed, "incidents")
         number = 1 + roll.poisson(self.days / 4)
         begins = np.sort(roll.integers(self.begin_ms, self.end_ms, number))
@@ -106,6 +106,6 @@ class World:
 
     @cached_property
     def free_days(self) -> NDArray[np.bool_]:
-        """Of each day whether it is a weekend or a holiday, on which little is done. 1970 began on a Thursday."""
+        """Return per day whether it is a weekend or a holiday. 1970 began on a Thursday."""
         weekday = (self.begin_ms // DAY_MS + np.arange(self.days) + 3) % 7
         return (weekday >= 5) | (dice(self.seed, "holidays").random(self.days) < 0.04)

@@ -1,10 +1,10 @@
-"""Real Kafka clusters for tests, demo and benchmarks, from the package registries alone.
+"""Real Kafka clusters for tests, demos and benchmarks, from package registries only.
 
     from tools.sandbox.kafka import Cluster, ClusterSpec
 
     with Cluster(ClusterSpec(nodes=3, node_ids=(1, 5, 102), sasl=True)) as cluster:
         print(cluster.bootstrap_servers(), cluster.bootstrap_servers("SASL_PLAINTEXT"))
 
-`python -m sandbox` starts one by hand. The sandbox knows nothing of the gateway and its quota: what is
-proved with it is proved from outside.
+`python -m tools.sandbox` starts one manually. The sandbox knows nothing of the gateway and its quota, so its
+results are independent evidence.
 """

@@ -1,4 +1,4 @@
-"""`python -m sandbox`: a cluster to play with, until Ctrl-C."""
+"""`python -m tools.sandbox`: an interactive cluster, until Ctrl-C."""
 
 import argparse
 import signal
@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sasl=options.sasl,
         properties={"auto.create.topics.enable": "true"} if options.auto_create_topics else {},
     )
-    # SIGTERM ends it like Ctrl-C, with everything cleaned up.
+    # SIGTERM ends it like Ctrl-C, including the cleanup.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with Cluster(spec) as cluster:

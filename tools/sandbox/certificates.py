@@ -1,4 +1,4 @@
-"""Certificates for clusters and gateways on this machine: a CA of one's own, and what it issues. Needs `openssl`."""
+"""Certificates for local clusters and gateways: a private CA and the certificates it issues. Needs `openssl`."""
 
 import os
 import shutil
@@ -15,7 +15,7 @@ _EXPIRED_DAYS = -1
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A certificate and its key in files; `both` holds the two, as Kafka's PEM key stores do."""
+    """Files of a certificate and its key; `both` contains the two, as in Kafka's PEM key stores."""
 
     cert_file: Path
     key_file: Path
@@ -23,7 +23,7 @@ class Pair:
 
 
 class Authority:
-    """A CA whose files are in a directory that exists. Keys are readable for their owner alone."""
+    """A CA in an existing directory. Keys are readable by their owner only."""
 
     def __init__(self, directory: Path, name: str = "sandbox CA") -> None:
         self._directory = directory
@@ -46,9 +46,9 @@ class Authority:
         expired: bool = False,
         rsa: bool = False,
     ) -> Pair:
-        """Issue a certificate; again under the same stem it takes the place of the first, in the same files.
+        """Issue a certificate; repeating a stem replaces its files.
 
-        `subject` as openssl writes it (/CN=joe/O=acme); `names`: its subjectAltName. Raises SandboxError.
+        `subject` in openssl's syntax (/CN=joe/O=acme); `names`: its subjectAltName. Raises SandboxError.
         """
         pair = Pair(*(self._directory / f"{stem}.{end}" for end in ("pem", "key", "both.pem")))
         request = self._directory / f"{stem}.csr"
@@ -70,7 +70,7 @@ class Authority:
 
 
 def _make_key(file: Path, *, rsa: bool) -> None:
-    """Make a key in PKCS #8, the one form that Java reads."""
+    """Create a key in PKCS #8, the only format that Java reads."""
     kind = (
         ("RSA", "-pkeyopt", "rsa_keygen_bits:2048") if rsa else ("EC", "-pkeyopt", "ec_paramgen_curve:P-256")
     )

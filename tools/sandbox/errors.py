@@ -2,27 +2,27 @@
 
 SandboxError
 ├── JavaNotFound       no usable Java runtime on this machine
-├── JarsNotResolved    the Kafka jars could not be had
-├── ClusterNotReady    a node died or did not answer in time
-└── ToolFailed         a Kafka command line tool ended with an error
+├── JarsNotResolved    the Kafka jars are not available
+├── ClusterNotReady    a node died or did not respond in time
+└── ToolFailed         a Kafka command line tool failed
 """
 
 
 class SandboxError(Exception):
-    """Root of everything the sandbox raises on purpose; the message says what to do."""
+    """Base class of the sandbox's errors; the message has the remedy."""
 
 
 class JavaNotFound(SandboxError):
-    """No Java runtime that the wanted Kafka version can run on."""
+    """No Java runtime supports the requested Kafka version."""
 
 
 class JarsNotResolved(SandboxError):
-    """Kafka's jars are neither cached nor could they be downloaded."""
+    """Kafka's jars are not cached and cannot be downloaded."""
 
 
 class ClusterNotReady(SandboxError):
-    """A node ended, or did not answer on the wire in time. Carries the end of its log."""
+    """A node ended or did not respond in time. Includes the end of its log."""
 
 
 class ToolFailed(SandboxError):
-    """A Java tool returned another exit code than 0. Carries its output."""
+    """A Java tool returned a non-zero exit code. Includes its output."""

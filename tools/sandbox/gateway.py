@@ -1,4 +1,4 @@
-"""The gateway as its users run it: `pidgate run --config F` in a process of its own."""
+"""The gateway as users run it: `pidgate run --config F` in its own process."""
 
 import json
 import signal
@@ -21,7 +21,7 @@ _HOST = "127.0.0.1"
 
 
 class GatewayNotReady(AssertionError):
-    """The gateway ended or was not ready in time. Carries the end of its output."""
+    """The gateway ended or was not ready in time. Includes the end of its output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Metrics:
         )
 
     def value(self, name: str, **labels: str) -> float:
-        """Return the sum of all samples of that name that carry these labels; 0 without one."""
+        """Return the sum of all samples with this name and these labels; 0 if there are none."""
         wanted = labels.items()
         return sum(
             value
@@ -54,18 +54,20 @@ class Metrics:
 
 
 def _without_grace(quotas: Mapping[str, Any]) -> dict[str, Any]:
-    """A gateway that is started here is always a fresh one: with the default it would refuse nothing for an hour."""
+    """Return the quotas without the grace period.
+
+    A gateway started here is new and would refuse nothing for an hour.
+    """
     producer_ids = {"grace": "0s", **(quotas.get("producer_ids") or {})}
     return {**quotas, "producer_ids": producer_ids}
 
 
 class GatewayProcess(guard.GuardedProcess):
-    """A gateway in front of the given brokers, on free ports, with a generated configuration.
+    """A gateway in front of these brokers, on free ports, with a generated configuration.
 
-    `quotas`, `listener` and `settings` are sections of the configuration file (`settings`: top-level
-    keys; they win). Node ports are reserved up to the highest of `node_ids`.
-    `environment` replaces that of this process; `module` is the command in it; `run_by` begins the command line
-    (valgrind, say).
+    `quotas`, `listener` and `settings` are sections of the configuration file (`settings`: top-level keys,
+    which win). Node ports are reserved up to the highest of `node_ids`. `environment` replaces that of this
+    process; `module` is the command in it; `run_by` prefixes the command line (with valgrind, for example).
     """
 
     def __init__(
@@ -82,7 +84,7 @@ class GatewayProcess(guard.GuardedProcess):
         run_by: Sequence[str] = (),
     ) -> None:
         brokers = bootstrap_servers.split(",") if isinstance(bootstrap_servers, str) else bootstrap_servers
-        # In one block, so that no node id's port can meet one of the other two.
+        # One block, so that node ports do not collide with the other two.
         self._port_count = max(node_ids) + 3
         self.admin_port = free_block(self._port_count)
         self.port = self.admin_port + 1
@@ -99,7 +101,7 @@ class GatewayProcess(guard.GuardedProcess):
             ],
             "quotas": _without_grace(quotas or {"mode": "observe"}),
             "admin": {"bind": f"{_HOST}:{self.admin_port}"},
-            # Off unless asked for: most who start a gateway here look at something else on its brokers.
+            # Off by default, because most tests inspect something else on the brokers.
             "events": {"enabled": False},
             **(settings or {}),
         }
@@ -130,11 +132,11 @@ class GatewayProcess(guard.GuardedProcess):
         return f"http://{_HOST}:{self.admin_port}"
 
     def run_as(self, module: str, environment: Mapping[str, str] | None) -> None:
-        """Have the next start run this command in that environment (None: the one of this process)."""
+        """Set the command and environment (None: this process's) of the next start."""
         self._module, self._environment = module, environment
 
     def start(self, *, wait: bool = True) -> None:
-        """Start (again, on the same ports), by default until /readyz says yes. Raises GatewayNotReady."""
+        """Start or restart on the same ports; by default wait for /readyz. Raises GatewayNotReady."""
         if self.directory is None:
             self.directory = guard.temporary_directory("pidgate-")
         config = self.directory / "pidgate.yaml"
@@ -160,7 +162,7 @@ class GatewayProcess(guard.GuardedProcess):
             time.sleep(0.05)
 
     def stop(self, timeout_s: float = 40.0) -> int:
-        """Send SIGTERM and return the exit code. Raises GatewayNotReady when it does not end in time."""
+        """Send SIGTERM and return the exit code. Raises GatewayNotReady on timeout."""
         self.signal(signal.SIGTERM)
         code = self.wait(timeout_s)
         if code is None:
@@ -169,7 +171,7 @@ class GatewayProcess(guard.GuardedProcess):
         return code
 
     def status(self, path: str) -> int:
-        """Return the HTTP status of a page of the admin site; 0 while nobody answers."""
+        """Return the HTTP status of a page of the admin site; 0 without a response."""
         try:
             with urllib.request.urlopen(f"{self.admin_url}{path}", timeout=5) as answer:
                 return int(answer.status)
@@ -180,7 +182,7 @@ class GatewayProcess(guard.GuardedProcess):
             return 0
 
     def read(self, path: str) -> str:
-        """Return a page of the admin site. Raises OSError (also for a status of 400 and above)."""
+        """Return a page of the admin site. Raises OSError, also for a status of 400 and above."""
         with urllib.request.urlopen(f"{self.admin_url}{path}", timeout=5) as answer:
             return str(answer.read().decode())
 
@@ -188,7 +190,7 @@ class GatewayProcess(guard.GuardedProcess):
         return Metrics.parse(self.read("/metrics"))
 
     def log_text(self) -> str:
-        """Return everything that it wrote to stdout and stderr, over all its starts."""
+        """Return its stdout and stderr over all starts."""
         log = None if self.directory is None else self.directory / "pidgate.log"
         return log.read_text(errors="replace") if log is not None and log.exists() else ""
 
@@ -196,6 +198,6 @@ class GatewayProcess(guard.GuardedProcess):
         return "\n".join(self.log_text().splitlines()[-lines:])
 
     def log_events(self, event: str | None = None) -> list[dict[str, Any]]:
-        """Return the JSON lines of its log; with `event`, those of that name."""
+        """Return the JSON lines of its log, optionally of one event name."""
         events = [json.loads(line) for line in self.log_text().splitlines() if line.startswith("{")]
         return [found for found in events if event is None or found.get("event") == event]

@@ -1,4 +1,4 @@
-"""Heap of a broker over time, read from the JVM's own log (-Xlog:gc), which costs the broker nothing."""
+"""Heap of a broker over time from the JVM's log (-Xlog:gc), without load on the broker."""
 
 import re
 from collections.abc import Iterable
@@ -18,14 +18,14 @@ class HeapSample:
     """Seconds since the JVM's start."""
     before_mb: int
     used_mb: int
-    """Heap that survived."""
+    """Heap in use afterwards."""
     total_mb: int
     full: bool
-    """A collection of the whole heap: what survived is live."""
+    """Whether the whole heap was collected, so that all of it is live."""
 
 
 def heap_samples(lines: Iterable[str]) -> list[HeapSample]:
-    """Return one sample for each collection pause in the log; other lines are passed over."""
+    """Return a sample per collection pause in the log; other lines are skipped."""
     samples = []
     for line in lines:
         if match := _PAUSE.match(line):

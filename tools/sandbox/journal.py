@@ -1,7 +1,7 @@
-"""The outcomes of one producer's records, and the values that records carry.
+"""Outcomes of one producer's records, and the record values.
 
-A journal is filled by the code that drives a client, in its process or in another one that writes it
-to a file as JSON lines; the log checker compares it with what the brokers hold.
+A journal is filled by the code that drives a client, in this process or through a file of JSON lines from
+another. The log checker compares it with the brokers' log.
 """
 
 import json
@@ -24,17 +24,17 @@ class Label:
 
     producer: str
     partition: int | None
-    """None when the value does not say."""
+    """None if the value does not contain it."""
     n: int
 
 
 def record_value(producer: str, partition: int, n: int, size_bytes: int = 0) -> bytes:
-    """Return a value that names its producer, padded to the size. A changed byte makes it unreadable."""
+    """Return a value with its producer's name, padded to the size. A changed byte makes it unreadable."""
     return f"{producer}|{partition}|{n}|".encode().ljust(size_bytes, b".")
 
 
 def read_value(value: bytes) -> Label | None:
-    """Return the label of a value by `record_value` or by Kafka's VerifiableProducer; None for any other."""
+    """Return the label of a value by `record_value` or Kafka's VerifiableProducer, otherwise None."""
     if match := _VALUE.match(value):
         return Label(match[1].decode(errors="replace"), int(match[2]), int(match[3]))
     if match := _VERIFIABLE_VALUE.match(value):
@@ -43,13 +43,13 @@ def read_value(value: bytes) -> Label | None:
 
 
 def verifiable_name(value_prefix: int) -> str:
-    """Return the producer's name for VerifiableProducer's --value-prefix, which can be a number only."""
+    """Return the producer name for VerifiableProducer's numeric --value-prefix."""
     return f"verifiable-{value_prefix}"
 
 
 class Outcome(StrEnum):
     SENT = "sent"
-    """Given to the client; no outcome (yet)."""
+    """Passed to the client; no outcome (yet)."""
     ACKNOWLEDGED = "acknowledged"
     FAILED = "failed"
     """An exception, or an error in the delivery report."""
@@ -57,22 +57,22 @@ class Outcome(StrEnum):
 
 @dataclass(slots=True)
 class Entry:
-    """One record's fate as the application saw it. Times are time.monotonic() in ms, -1 for unknown."""
+    """One record's outcome as seen by the application. Times are time.monotonic() in ms, -1 if unknown."""
 
     outcome: Outcome
     offset: int = -1
-    """Offset as the client reports it; negative when it does not."""
+    """Offset reported by the client, or negative."""
     error: str = ""
     sent_ms: int = -1
     settled_ms: int = -1
 
 
 Key = tuple[int | None, int]
-"""Partition (None: not known) and number. Within a partition, numbers rise in the order of sending."""
+"""Partition (None: unknown) and number. Within a partition, numbers ascend in send order."""
 
 
 class ProducerJournal:
-    """Every record of one producer to one topic."""
+    """All records of one producer to one topic."""
 
     def __init__(
         self, producer: str, topic: str = "", *, knows_sent: bool = True, file: IO[str] | None = None
@@ -80,27 +80,27 @@ class ProducerJournal:
         self.producer = producer
         self.topic = topic
         self.knows_sent = knows_sent
-        """False when the client reports outcomes only: then a record without an entry may have been sent."""
+        """False if the client reports outcomes only; a record without an entry may then have been sent."""
         self.entries: dict[Key, Entry] = {}
         self._file = file
-        # Clients call back from threads of their own.
+        # Clients call back from their own threads.
         self._lock = threading.Lock()
         self._write({"event": "producer", "producer": producer, "topic": topic, "knows_sent": knows_sent})
 
     @classmethod
     def to_file(cls, path: Path, producer: str, topic: str = "", *, knows_sent: bool = True) -> Self:
-        """A journal that also goes to a file, line by line, so that it survives a kill. Close it."""
+        """Return a journal that also writes each line to a file, to survive a kill. Must be closed."""
         return cls(producer, topic, knows_sent=knows_sent, file=path.open("w", buffering=1))
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Read a journal back. A last line that was cut off by a kill is passed over."""
+        """Read a journal from a file. Skips a truncated last line."""
         with path.open() as lines:
             return cls.from_lines(lines)
 
     @classmethod
     def from_lines(cls, lines: Iterable[str]) -> Self:
-        """Read a journal back. Raises ValueError when it does not begin with a producer line."""
+        """Read a journal. Raises ValueError if the first line is not a producer line."""
         journal: Self | None = None
         for event in whole_lines(lines):
             if event["event"] == "producer":
@@ -112,7 +112,7 @@ class ProducerJournal:
         return journal
 
     def sent(self, partition: int | None, n: int, *, at_ms: int | None = None) -> None:
-        """Record a sending. Raises ValueError for a number that is used twice."""
+        """Record a send. Raises ValueError for a repeated number."""
         at_ms = now_ms() if at_ms is None else at_ms
         with self._lock:
             if (partition, n) in self.entries:
@@ -138,11 +138,11 @@ class ProducerJournal:
         self._write({"event": "failed", "partition": partition, "n": n, "error": entry.error, "at_ms": at_ms})
 
     def count(self, outcome: Outcome) -> int:
-        """Count the records that have this outcome now."""
+        """Count the records with this current outcome."""
         return sum(entry.outcome is outcome for entry in self.entries.values())
 
     def errors(self) -> dict[str, int]:
-        """Count the records that failed, by error text."""
+        """Count the failed records by error text."""
         counts: dict[str, int] = {}
         for entry in self.entries.values():
             if entry.outcome is Outcome.FAILED:
@@ -180,12 +180,12 @@ class ProducerJournal:
 
 
 def whole_lines(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """Yield the JSON objects of all lines that were written to their end: a kill cuts the last one off."""
+    """Yield the JSON objects of all complete lines; a kill truncates the last one."""
     for line in lines:
         if line.endswith("\n"):
             yield json.loads(line)
 
 
 def now_ms() -> int:
-    """Return the time of a journal's events: time.monotonic() in ms."""
+    """Return the time for journal events: time.monotonic() in ms."""
     return time.monotonic_ns() // 1_000_000

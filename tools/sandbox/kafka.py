@@ -1,4 +1,4 @@
-"""A real Kafka cluster on this machine, from the package registries alone: no Docker, no system Java."""
+"""A real Kafka cluster on this machine, from package registries only: no Docker, no system Java."""
 
 import sys
 import time
@@ -16,36 +16,36 @@ __all__ = ["Cluster", "ClusterSpec"]
 
 
 class Cluster:
-    """KRaft nodes that start in seconds and leave nothing behind, even when this process is killed.
+    """KRaft nodes that start in seconds and are cleaned up even if this process is killed.
 
-    Use it in a `with` block, or call `start` and `stop`. All calls block. Raises ClusterNotReady with the
-    end of the broker's log when a node does not come up.
+    Use it in a `with` block, or call `start` and `stop`. All calls block. Raises ClusterNotReady with the end
+    of the broker's log if a node fails to start.
     """
 
     def __init__(self, spec: ClusterSpec | None = None) -> None:
         self.spec = spec or ClusterSpec()
         self._nodes: dict[int, Node] = {}
         self.tools = JavaTools(tools_version(self.spec.version))
-        """Kafka's command line tools that administer this version."""
+        """Kafka's command line tools for this version."""
 
     def __enter__(self) -> Self:
         self.start()
         return self
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        # Ctrl-C and skips (pytest's are no Exception) are no failure to look into.
+        # Ctrl-C and skips (pytest's are no Exception) leave no failure to investigate.
         self.stop(keep_logs=isinstance(error, Exception) and self.spec.keep_logs_on_failure)
 
     def __repr__(self) -> str:
         state = {node_id: "up" if node.is_alive else "down" for node_id, node in self._nodes.items()}
         return f"<Cluster Kafka {self.spec.version} {state or 'not started'}>"
 
-    # Life
+    # Life cycle
 
     def start(self) -> None:
-        """Format, start and wait until every node answers clients and hands out producer ids.
+        """Format and start; wait until every node responds and assigns producer ids.
 
-        Raises SandboxError when it was started already, ClusterNotReady.
+        Raises SandboxError if already started, ClusterNotReady.
         """
         if self._nodes:
             raise SandboxError("the cluster was started already")
@@ -68,10 +68,10 @@ class Cluster:
             raise
 
     def stop(self, *, keep_logs: bool = False) -> None:
-        """Kill the nodes and remove their directory; with `keep_logs` its logs stay and the path is printed."""
+        """Kill the nodes and remove their directory; with `keep_logs` keep its logs and print the path."""
         nodes, self._nodes = self._nodes, {}
-        # Killed and not shut down: with the controllers going too, a controlled shutdown takes long
-        # and saves nothing that anybody will read.
+        # Killed instead of shut down: with the controllers stopping too, a controlled shutdown takes long and
+        # saves nothing of use.
         for node in nodes.values():
             node.kill()
         if not hasattr(self, "directory"):
@@ -85,7 +85,7 @@ class Cluster:
             guard.remove_directory(self.directory)
 
     def wait_until_ready(self, node_ids: Sequence[int] | None = None) -> None:
-        """Wait until the given nodes (those alive, when not given) are ready and know each other."""
+        """Wait until the given nodes (default: those alive) are ready and know each other."""
         if node_ids is None:
             node_ids = [node_id for node_id, node in self._nodes.items() if node.is_alive]
         give_up_s = time.monotonic() + self.spec.ready_within_s
@@ -93,7 +93,7 @@ class Cluster:
             self.node(node_id).wait_until_ready(frozenset(node_ids), give_up_s)
 
     def start_node(self, node_id: int, *, new_port: bool = False, wait: bool = True) -> None:
-        """Bring a stopped node back with its data, on its old ports or new ones. Raises SandboxError when it runs."""
+        """Restart a stopped node with its data, on its old ports or new ones. Raises SandboxError if it runs."""
         node = self.node(node_id)
         if node.is_alive:
             raise SandboxError(f"node {node_id} is running")
@@ -105,25 +105,28 @@ class Cluster:
             self.wait_until_ready()
 
     def node(self, node_id: int) -> Node:
-        """Return a node, to look at it or to break it. Raises SandboxError for an unknown one."""
+        """Return a node for inspection or fault injection. Raises SandboxError for an unknown one."""
         try:
             return self._nodes[node_id]
         except KeyError:
             raise SandboxError(f"no node {node_id}: {self!r}") from None
 
     def bootstrap_servers(self, listener: str = PLAINTEXT) -> str:
-        """Return host:port of every node, comma separated."""
+        """Return host:port of every node, comma-separated."""
         return ",".join(f"{host}:{port}" for host, port in self.addresses(listener).values())
 
     def addresses(self, listener: str = PLAINTEXT) -> dict[int, tuple[str, int]]:
-        """Return each node's address of the listener (see Node.address). Raises SandboxError for an unknown one."""
+        """Return each node's address on the listener (see Node.address).
+
+        Raises SandboxError for an unknown one.
+        """
         if listener not in self.spec.client_listeners:
             raise SandboxError(f"no listener {listener}: this cluster has {self.spec.client_listeners}")
         return {node_id: node.address(listener) for node_id, node in self._nodes.items()}
 
     @property
     def nodes(self) -> dict[int, tuple[str, int]]:
-        """Node id to the address on PLAINTEXT."""
+        """Return node id -> PLAINTEXT address."""
         return self.addresses()
 
     def _controller_ports(self) -> dict[int, int]:

@@ -1,8 +1,8 @@
-"""Comparison of the answers that producers got with what the log holds.
+"""Comparison of producer responses with the log.
 
-The checker takes journals (the answers of each producer) and the log as read directly from the brokers,
-never through the gateway. Anything acknowledged that is missing, doubled or out of order makes a bad verdict.
-It reads with librdkafka, which shares no code with the project.
+The checker takes journals (the responses of each producer) and the log as read directly from the brokers,
+never through the gateway. Any acknowledged record that is missing, doubled or out of order fails the verdict.
+The log is read with librdkafka, which shares no code with the project.
 """
 
 import time
@@ -20,7 +20,7 @@ Isolation = Literal["read_uncommitted", "read_committed"]
 
 @dataclass(frozen=True, slots=True)
 class LogRecord:
-    """A record as it lies on the broker."""
+    """A record on the broker."""
 
     partition: int
     offset: int
@@ -29,7 +29,7 @@ class LogRecord:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One record about which journal and log disagree."""
+    """A record whose journal entry and log differ."""
 
     producer: str
     partition: int | None
@@ -45,30 +45,33 @@ class Finding:
 
 @dataclass(slots=True)
 class Verdict:
-    """The comparison's result. Everything up to `raised_but_written` is a fault."""
+    """Result of the comparison. Every field before `raised_but_written` is a fault."""
 
     missing: list[Finding] = field(default_factory=list)
     """Acknowledged, not in the log."""
     doubled: list[Finding] = field(default_factory=list)
-    """In the log more than once, acknowledged or not: each record was sent once."""
+    """In the log more than once, acknowledged or not; each record was sent once."""
     out_of_order: list[Finding] = field(default_factory=list)
-    """Acknowledged, but behind a higher acknowledged number of the same producer and partition."""
+    """Acknowledged, but after a higher acknowledged number of the same producer and partition."""
     misplaced: list[Finding] = field(default_factory=list)
-    """Acknowledged with another offset than it has, or in another partition than it was sent to."""
+    """Acknowledged with a different offset, or in a different partition than sent to."""
     never_sent: list[Finding] = field(default_factory=list)
-    """In the log under the name of a producer that did not send it."""
+    """In the log with the name of a producer that did not send it."""
     damaged: list[LogRecord] = field(default_factory=list)
-    """Values that are none of ours; empty unless the caller says that the topic holds only ours."""
+    """Values of another format; empty unless the caller requires a topic with only valid ones."""
     unexpected: list[Finding] = field(default_factory=list)
-    """In the log though the producer's record failed, where the caller does not allow that."""
+    """In the log although the record failed, if the caller does not allow that."""
 
     raised_but_written: list[Finding] = field(default_factory=list)
-    """The same where it is allowed: a time-out says nothing of what the broker did."""
+    """The same if it is allowed: a timeout does not tell the broker's outcome."""
     unknown: list[Finding] = field(default_factory=list)
-    """Sent, neither acknowledged nor failed: the producer was killed or cut off. In the log or not."""
+    """Sent, but neither acknowledged nor failed, because the producer was killed or disconnected.
+
+    In the log or not.
+    """
     acknowledged: int = 0
     in_log: int = 0
-    """Records of the producers whose journals were given."""
+    """Records of the producers with a journal."""
     others_in_log: int = 0
 
     FAULTS = ("missing", "doubled", "out_of_order", "misplaced", "never_sent", "damaged", "unexpected")
@@ -78,7 +81,7 @@ class Verdict:
         return not any(getattr(self, fault) for fault in self.FAULTS)
 
     def summary(self) -> str:
-        """Return one line with every number."""
+        """Return one line with all counts."""
         faults = ", ".join(f"{len(getattr(self, fault))} {fault.replace('_', ' ')}" for fault in self.FAULTS)
         return (
             f"{self.acknowledged} acknowledged, {self.in_log} in the log: {faults}; "
@@ -96,9 +99,9 @@ def check(
 ) -> Verdict:
     """Compare journals with one topic's log, which must be in offset order within each partition.
 
-    raised_may_be_written: False where a failure means "not written", as for an aborted transaction that is
-    read with read_committed. only_ours: every value in the topic must be readable. same_offsets: False for a
-    copy of the topic that was produced to, where offsets are other ones.
+    raised_may_be_written: False if a failure means "not written", as for an aborted transaction read with
+    read_committed. only_ours: every value in the topic must be readable. same_offsets: False for a copy of
+    the topic, whose offsets differ.
     """
     verdict = Verdict()
     by_producer = _sort_by_producer(log, verdict if only_ours else None)
@@ -184,10 +187,10 @@ def read_log(
     timeout_s: float = 60.0,
     settings: Mapping[str, Any] | None = None,
 ) -> list[LogRecord]:
-    """Read the whole topic up to its end (to the last stable offset with read_committed), by partition.
+    """Read the whole topic to its end (to the last stable offset with read_committed), by partition.
 
-    Ask the brokers themselves and not the gateway. `settings` go to librdkafka, for example for SASL.
-    Raises TimeoutError when the end was not reached, KafkaException for errors.
+    Read from the brokers rather than the gateway. `settings` go to librdkafka, for example for SASL. Raises
+    TimeoutError if the end was not reached, KafkaException for errors.
     """
     consumer = Consumer(
         {

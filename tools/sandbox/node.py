@@ -24,11 +24,11 @@ _PROPERTIES = "server.properties"
 
 _formatting = threading.Lock()
 _formatted: dict[tuple[object, ...], dict[Path, bytes]] = {}
-"""Records that a cluster of one kind begins with, the same on each of its nodes: features and users."""
+"""Initial records of a cluster by kind, equal on each of its nodes: features and users."""
 
 
 def new_uuid() -> str:
-    """A UUID as Kafka writes it. None that begins with a dash: the tools would take it for an option."""
+    """Return a UUID in Kafka's format without a leading dash, which the tools would parse as an option."""
     while True:
         text = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
         if not text.startswith("-"):
@@ -36,7 +36,7 @@ def new_uuid() -> str:
 
 
 class Node(guard.GuardedProcess):
-    """A broker and controller in a process of its own."""
+    """A combined broker and controller in its own process."""
 
     def __init__(self, spec: ClusterSpec, node_id: int, directory: Path) -> None:
         self.spec = spec
@@ -49,11 +49,11 @@ class Node(guard.GuardedProcess):
         directory.mkdir(parents=True)
 
     def take_new_ports(self) -> None:
-        """Take other ports for clients from the next start on; the controller's stays, voters are fixed."""
+        """Use other client ports from the next start; the controller's stays, because voters are fixed."""
         self.ports = {listener: free_port() for listener in self.spec.client_listeners}
 
     def address(self, listener: str = PLAINTEXT) -> tuple[str, int]:
-        """Return the address of the listener; clients are given the same, but for that of PROXIED."""
+        """Return the listener's address, equal to the advertised one except for PROXIED."""
         return self.spec.advertised_host, self.ports[listener]
 
     def write_properties(self, controller_ports: dict[int, int]) -> None:
@@ -67,7 +67,7 @@ class Node(guard.GuardedProcess):
         (self.directory / _PROPERTIES).write_text(render(properties))
 
     def format(self, cluster_id: str) -> None:
-        """Write the metadata directory, SCRAM users included: Kafka's StorageTool does, once for all that are alike."""
+        """Write the metadata directory including SCRAM users; StorageTool runs once per kind of cluster."""
         spec = self.spec
         options = [*scram_arguments(spec)]
         for name, level in spec.features.items():
@@ -78,7 +78,7 @@ class Node(guard.GuardedProcess):
             if alike not in _formatted:
                 tool = ("kafka.tools.StorageTool", "format", "-t", cluster_id)
                 JavaTools(spec.version).run(*tool, "-c", str(self.directory / _PROPERTIES), *options)
-                # Kafka 4.4 writes a snapshot of its metadata log, earlier ones bootstrap.checkpoint.
+                # Kafka 4.4 writes a snapshot of its metadata log, earlier versions bootstrap.checkpoint.
                 written = data.rglob("*.checkpoint")
                 _formatted[alike] = {file.relative_to(data): file.read_bytes() for file in written}
                 return
@@ -110,9 +110,9 @@ class Node(guard.GuardedProcess):
             str(self.directory / _PROPERTIES),
             jvm_options=(
                 "-XX:+ExitOnOutOfMemoryError",
-                # One log per start: its clock begins anew.
+                # One log per start, because its clock restarts.
                 f"-Xlog:gc:file={self._gc_log(self._starts)}:uptime",
-                # Native libraries are unpacked here and not in /tmp, where a killed JVM would leave them.
+                # Directory for native libraries; a killed JVM would leave them in /tmp.
                 f"-Djava.io.tmpdir={temporary}",
             ),
         )
@@ -121,7 +121,7 @@ class Node(guard.GuardedProcess):
         return self.directory / f"{_GC_LOG}.{start}"
 
     def is_ready(self, node_ids: frozenset[int]) -> bool:
-        """Return True if it answers clients, knows all these nodes and hands out producer ids."""
+        """Return whether it responds, knows all these nodes and assigns producer ids."""
         try:
             view = wire.broker_view(self.address())
             return (
@@ -147,7 +147,7 @@ class Node(guard.GuardedProcess):
             time.sleep(0.05)
 
     def stop(self, timeout_s: float = 30.0) -> None:
-        """Controlled shutdown; killed when that takes too long."""
+        """Shut down in a controlled way; kill on timeout."""
         self.signal(signal.SIGTERM)
         if self.wait(timeout_s) is None:
             self.kill()
@@ -168,6 +168,6 @@ class Node(guard.GuardedProcess):
             return []
 
     def remove_data(self) -> None:
-        """Keep logs and properties only."""
+        """Remove everything except logs and properties."""
         shutil.rmtree(self.directory / "data", ignore_errors=True)
         shutil.rmtree(self.directory / "tmp", ignore_errors=True)

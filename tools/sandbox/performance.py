@@ -1,4 +1,4 @@
-"""Kafka's own performance tools, and what they print; the differences between their versions are hidden here."""
+"""Kafka's own performance tools and their output, independent of the Kafka version."""
 
 import re
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ _SUMMARY: Final = re.compile(
 
 
 class Produced(NamedTuple):
-    """Records that ProducerPerformance sent and had acknowledged; latencies in whole milliseconds."""
+    """Records acknowledged to ProducerPerformance; latencies in whole milliseconds."""
 
     records: int
     seconds: float
@@ -24,7 +24,7 @@ class Produced(NamedTuple):
 
 
 class Consumed(NamedTuple):
-    """Records that ConsumerPerformance read, and the time in which it fetched."""
+    """Records read by ConsumerPerformance, and its fetch time."""
 
     records: int
     mebibytes: float
@@ -32,7 +32,7 @@ class Consumed(NamedTuple):
 
 
 def has_command_config(version: str) -> bool:
-    """--command-config took the place of --producer.config and --consumer.config in 4.2."""
+    """Return whether --command-config replaces --producer.config and --consumer.config (4.2 and later)."""
     return tuple(map(int, version.split(".")[:2])) >= (4, 2)
 
 
@@ -47,9 +47,9 @@ def produce_performance(
     properties: Mapping[str, str] | None = None,
     timeout_s: float = 120.0,
 ) -> Produced:
-    """Send so many records with ProducerPerformance, by default as fast as it can.
+    """Send this many records with ProducerPerformance, by default at full speed.
 
-    Raises ToolFailed, also when not all were acknowledged.
+    Raises ToolFailed, also if some were not acknowledged.
     """
     wanted = {"bootstrap.servers": bootstrap_servers, **(properties or {})}
     option = "--command-property" if has_command_config(tools.version) else "--producer-props"
@@ -70,9 +70,9 @@ def produce_performance(
 def consume_performance(
     tools: JavaTools, bootstrap_servers: str, topic: str, records: int, *, timeout_s: float = 120.0
 ) -> Consumed:
-    """Read with ConsumerPerformance in a new group, from the beginning, until it has so many records.
+    """Read this many records with ConsumerPerformance in a new group, from the beginning.
 
-    Raises ToolFailed, also when there were fewer.
+    Raises ToolFailed, also if there were fewer.
     """
     result = tools.run(
         f"{_TOOLS}.ConsumerPerformance",

@@ -1,4 +1,4 @@
-"""Begin and end of the demos: exit codes, the clock of their lines, a directory that stays when something failed."""
+"""Start and end of the demos: exit codes, timestamped lines, a directory kept after a failure."""
 
 import shutil
 import signal
@@ -28,7 +28,7 @@ _MEMORY_DISK = Path("/dev/shm")
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One claim, what was found, and where."""
+    """A claim, its result, and the source."""
 
     name: str
     passed: bool
@@ -37,7 +37,7 @@ class Check:
 
 
 def checks_table(checks: Sequence[Check]) -> Table:
-    """Return a row for each check."""
+    """Return a row per check."""
     table = Table.grid(padding=(0, 2, 0, 0))
     for check in checks:
         mark = Text("ok", style="green") if check.passed else Text("FAIL", style="bold red")
@@ -54,7 +54,7 @@ def console_of_stdout() -> Console:
 
 
 class Clocked:
-    """Printer of lines with the seconds since it was made. Lines are rich's markup."""
+    """Printer of lines with the elapsed seconds. Lines are rich markup."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -65,14 +65,14 @@ class Clocked:
         return time.monotonic() - self._began_s
 
     def say(self, text: str) -> None:
-        """Print that a step begins."""
+        """Print the start of a step."""
         self.console.print(f"[dim]{self.took_s:6.1f} s[/]  {text}", highlight=False, soft_wrap=True)
 
 
 def keep_brokers_in_memory(needed_bytes: int) -> None:
-    """Keep the data of brokers that start from now on in memory, where there is room.
+    """Keep the data of brokers started from now on in memory, if there is room.
 
-    They live for seconds, and a slow disk and its write-back would be measured instead of the broker.
+    They live for seconds, and a slow disk would be measured instead of the broker.
     """
     with suppress(OSError):
         if shutil.disk_usage(_MEMORY_DISK).free >= needed_bytes:
@@ -80,17 +80,17 @@ def keep_brokers_in_memory(needed_bytes: int) -> None:
 
 
 def play(name: str, kafka_version: str, what: str, run: Callable[[Path], bool]) -> int:
-    """Run a demo in a temporary directory and return the exit code; `what` is kept there unless it has passed."""
+    """Run a demo in a temporary directory and return the exit code; on failure `what` is kept there."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     work = guard.temporary_directory(f"{name}-")
     code = NOT_PLAYED
     try:
-        # Asked for first: what is missing shows before anything is started.
+        # Checked first, before anything is started.
         java_for(kafka_version)
         class_path(kafka_version)
         code = PASSED if run(work) else FAILED
     except (SandboxError, GatewayNotReady, KafkaException, OSError) as error:
-        print(f"the demo could not be played: {error}", file=sys.stderr)
+        print(f"the demo could not run: {error}", file=sys.stderr)
     except KeyboardInterrupt:
         print("interrupted; nothing is left running", file=sys.stderr)
         code = INTERRUPTED
@@ -100,6 +100,6 @@ def play(name: str, kafka_version: str, what: str, run: Callable[[Path], bool]) 
 
 
 def copy_files(source: Path | None, target: Path, pattern: str) -> None:
-    """Copy the files of a directory, if there is one, that match the pattern."""
+    """Copy a directory's files that match the pattern, if it exists."""
     for path in source.glob(pattern) if source is not None else ():
         shutil.copy(path, target / path.name)

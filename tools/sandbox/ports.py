@@ -1,9 +1,9 @@
 """Free TCP ports for brokers and gateways.
 
-Ports are taken from below the kernel's ephemeral range (32768-60999 on Linux), so that no
-outgoing connection of a busy test can sit on one when a broker comes back to it. A broker binds its port seconds
-after it was handed out, and test processes run side by side: so each port is claimed until it is given back or the
-process ends, by a lock on one byte of a file that all sandboxes of this user share. Strangers can still take one.
+Ports are below the kernel's ephemeral range (32768-60999 on Linux), so that no outgoing connection occupies
+the port of a restarting broker. A broker binds its port seconds after its allocation, and test processes run
+in parallel. Each port is therefore claimed until it is returned or the process ends, by a lock on one byte of
+a file shared by all sandboxes of this user. Other programs can still take one.
 """
 
 import fcntl
@@ -22,13 +22,13 @@ _handed_out: set[int] = set()
 
 @cache
 def _claims() -> int:
-    """The file whose byte N stands for port N. Open until the process ends: closing it would drop every lock."""
+    """Return the file whose byte N represents port N. It stays open, because closing it would drop all locks."""
     path = Path(tempfile.gettempdir()) / f"pidgate-sandbox-ports.{os.getuid()}"
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
 def _claim(first: int, length: int) -> bool:
-    """Return False when another process has claimed one of these ports."""
+    """Return False if another process has claimed one of these ports."""
     try:
         fcntl.lockf(_claims(), fcntl.LOCK_EX | fcntl.LOCK_NB, length, first)
     except OSError:
@@ -37,9 +37,9 @@ def _claim(first: int, length: int) -> bool:
 
 
 def is_free(port: int) -> bool:
-    """Return True when nobody listens on this port on any IPv4 address of this machine."""
+    """Return whether no process listens on this port on any local IPv4 address."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        # Connections in TIME_WAIT do not hinder a server; one that listens does, even with this option.
+        # With this option only listening sockets conflict, not connections in TIME_WAIT.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("0.0.0.0", port))
@@ -49,10 +49,9 @@ def is_free(port: int) -> bool:
 
 
 def free_block(length: int) -> int:
-    """Return the first of `length` consecutive free ports; none of them is handed out, by this process or by
-    another that still runs.
+    """Return the first of `length` consecutive free ports that no running sandbox has claimed.
 
-    Raises OSError when no such block could be found.
+    Raises OSError if there is no such block.
     """
     dice = random.SystemRandom()
     for _ in range(1_000):
@@ -70,7 +69,7 @@ def free_block(length: int) -> int:
 
 
 def give_back(first: int, length: int) -> None:
-    """Let others have the ports of a block that was handed out: its user has ended, and nobody comes back to it."""
+    """Release a block of ports whose user has ended for good."""
     _handed_out.difference_update(range(first, first + length))
     fcntl.lockf(_claims(), fcntl.LOCK_UN, length, first)
 

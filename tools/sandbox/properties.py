@@ -1,4 +1,4 @@
-"""server.properties of one node: small, quick, and complete for every API that clients may use."""
+"""server.properties of one node: small, fast, and complete for every client API."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,7 +17,7 @@ from tools.sandbox.spec import (
 
 CONTROLLER_HOST = "127.0.0.1"
 
-# Footprint: a broker of this kind starts in about 1.5 s and lives in a heap of 96 MB.
+# Footprint: such a broker starts in about 1.5 s and runs in a heap of 96 MB.
 _SMALL = {
     "num.network.threads": "2",
     "num.io.threads": "4",
@@ -27,14 +27,14 @@ _SMALL = {
     "offsets.topic.num.partitions": "4",
     "transaction.state.log.num.partitions": "4",
     "share.coordinator.state.topic.num.partitions": "2",
-    # Otherwise the controller writes a record every half second: a third of what an idle broker costs.
+    # Otherwise the controller writes a record every half second, a third of an idle broker's load.
     "metadata.max.idle.interval.ms": "0",
 }
 
-# Tests wait for nothing that they do not mean to wait for.
+# No unintended delays in tests.
 _PROMPT = {
     "auto.create.topics.enable": "false",
-    # Frames made by hand carry a fixed time, and half a minute after a broker's start what is old would go.
+    # Handmade frames have a fixed timestamp, and retention would delete them half a minute after the start.
     "log.retention.ms": "-1",
     "group.initial.rebalance.delay.ms": "0",
     "broker.heartbeat.interval.ms": "1000",
@@ -125,7 +125,7 @@ def _tls(tls: Tls) -> dict[str, str]:
 
 
 def scram_arguments(spec: ClusterSpec) -> list[str]:
-    """Return StorageTool's arguments that make the SCRAM users exist from the first moment."""
+    """Return the StorageTool arguments that create the SCRAM users."""
     if not spec.sasl:
         return []
     return [

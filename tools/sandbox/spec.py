@@ -16,14 +16,14 @@ SSL = "SSL"
 SASL_SSL = "SASL_SSL"
 CONTROLLER = "CONTROLLER"
 PROXIED = "PROXIED"
-"""A listener that names the port of a proxy; clients log in where they do with SASL_PLAINTEXT."""
+"""A listener advertised at a proxy's port; its logins are those of SASL_PLAINTEXT."""
 
 SUPER_USER = "admin"
 
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """Certificates that brokers show and trust; `client_auth` in Kafka's words, of the SSL listener."""
+    """Certificates that brokers present and trust; `client_auth` of the SSL listener in Kafka's terms."""
 
     key_store: Path
     """Key and certificate in one PEM file: certificates.Pair.both."""
@@ -33,38 +33,38 @@ class Tls:
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterSpec:
-    """Nodes, version, size and listeners of an embedded cluster. Every node is broker and controller."""
+    """Nodes, version, size and listeners of a cluster. Every node is broker and controller."""
 
     nodes: int = 1
     version: str = NEWEST
     heap_mb: int = 256
     node_ids: Sequence[int] = ()
-    """As many ids as nodes, gaps allowed; empty: 1 to `nodes`. When given, `nodes` may be left out."""
+    """One id per node, gaps allowed; empty: 1 to `nodes`. `nodes` may then be omitted."""
     sasl: bool = False
-    """A SASL_PLAINTEXT listener (PLAIN, SCRAM-SHA-256 and -512) beside PLAINTEXT, and delegation tokens."""
+    """Adds a SASL_PLAINTEXT listener (PLAIN, SCRAM-SHA-256 and -512) and delegation tokens."""
     users: Mapping[str, str] = field(
         default_factory=lambda: {"alice": "alice-secret", "bob": "bob-secret", SUPER_USER: "admin-secret"}
     )
     """Name to password, for all three mechanisms."""
     tls: Tls | None = None
-    """An SSL listener beside PLAINTEXT and, with `sasl`, SASL_SSL."""
+    """Adds an SSL listener and, with `sasl`, SASL_SSL."""
     acl: bool = False
-    """Kafka's StandardAuthorizer. `admin` and, for the brokers, ANONYMOUS may do everything."""
+    """Kafka's StandardAuthorizer. `admin` and, for the brokers, ANONYMOUS are super users."""
     advertised_host: str = "127.0.0.1"
-    """The host that brokers advertise and bind; any name or address that resolves to a loopback address."""
+    """Host that brokers advertise and bind; must resolve to a loopback address."""
     proxied_port: int = 0
-    """Add a listener PROXIED that is advertised at this port: a proxy that rewrites nothing stands there."""
+    """Adds a listener PROXIED, advertised at this port of a proxy that rewrites nothing."""
     properties: Mapping[str, str] = field(default_factory=dict)
-    """Last word on any line of server.properties."""
+    """Overrides for server.properties."""
     features: Mapping[str, int] = field(default_factory=dict)
     """Feature levels at formatting, beside the release's own (share.version, transaction.version ...)."""
     jvm_options: Sequence[str] = QUICK_TO_START
     """Small and quick to start; for measurements use () or other ones."""
     java_modules: Sequence[str] = ()
-    """Modules of the brokers' Java that not every Java has: see java.java_for."""
+    """Modules of the brokers' Java that some lack: see java.java_for."""
     ready_within_s: float = 90.0
     keep_logs_on_failure: bool = True
-    """Leave logs and properties where they are when the `with` block fails, and say where."""
+    """Keep logs and properties if the `with` block fails, and print the path."""
 
     def __post_init__(self) -> None:
         if self.node_ids:
@@ -94,7 +94,7 @@ class ClusterSpec:
         return named.get(listener, listener)
 
     def bind_address(self) -> str:
-        """Return the loopback address behind `advertised_host`. Raises SandboxError for any other kind of host."""
+        """Return the loopback address behind `advertised_host`. Raises SandboxError for other hosts."""
         try:
             address = socket.gethostbyname(self.advertised_host)
         except OSError as error:

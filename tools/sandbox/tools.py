@@ -29,7 +29,7 @@ log4j.appender.stderr.layout.ConversionPattern=%d{{HH:mm:ss.SSS}} [%t] %p %c - %
 
 @cache
 def _log4j_settings(level: str) -> Path:
-    """reload4j, which Kafka 3.9 logs through, takes its settings from a file only."""
+    """Return a settings file for reload4j, the logger of Kafka 3.9, which accepts only files."""
     path = guard.temporary_directory("log4j-") / "log4j.properties"
     path.write_text(_LOG4J.format(level=level.upper()))
     return path
@@ -53,14 +53,14 @@ class JavaTools:
     jvm_options: Sequence[str] = QUICK_TO_START
     log_level: str = "warn"
     java_modules: Sequence[str] = ()
-    """Modules that not every Java has: see java.java_for."""
+    """Modules that some Javas lack: see java.java_for."""
 
     def command(self, main_class: str, *arguments: str, jvm_options: Sequence[str] = ()) -> list[str]:
-        """Return the whole command line of a program, for those who start it themselves."""
+        """Return the whole command line of a program, for callers that start it themselves."""
         return [
             str(self._java),
             f"-Xmx{self.heap_mb}m",
-            # No file in /tmp that a killed JVM would leave there.
+            # Creates no file in /tmp, which a killed JVM would leave there.
             "-XX:-UsePerfData",
             *self._archive_options(),
             *self._log_options(),
@@ -78,7 +78,7 @@ class JavaTools:
 
     @property
     def class_archive(self) -> Path:
-        """The place of the archive of these classes for this build of Java (see tests/support/class_archive.py)."""
+        """Return the path of the class archive for this build of Java (see tests/support/class_archive.py)."""
         fits = (build_of(self._java), class_path(self.version))
         digest = hashlib.sha256(repr(fits).encode()).hexdigest()
         return jars_cache() / f".pidgate-kafka-{self.version}-{digest[:16]}.jsa"
@@ -86,12 +86,12 @@ class JavaTools:
     def _archive_options(self) -> list[str]:
         if not self.class_archive.exists():
             return []
-        # An archive that does not fit is ignored without a word: a tool's stdout is read.
+        # Warnings about a mismatched archive would go to the tool's stdout, which is parsed.
         silent = ("-Xlog:cds*=off", "-Xlog:class+path=off")
         return ["-Xshare:auto", f"-XX:SharedArchiveFile={self.class_archive}", *silent]
 
     def _log_options(self) -> list[str]:
-        """Log to stderr, with time."""
+        """Log to stderr, with timestamps."""
         if logs_through_slf4j_simple(self.version):
             return [
                 f"-Dorg.slf4j.simpleLogger.defaultLogLevel={self.log_level}",
@@ -109,7 +109,7 @@ class JavaTools:
         stderr: int | IO[bytes] | None = subprocess.PIPE,
         jvm_options: Sequence[str] = (),
     ) -> subprocess.Popen[bytes]:
-        """Start a program that does not outlive this process; the caller waits for it (see `guard.ended`)."""
+        """Start a program that is killed with this process; the caller waits for it (see `guard.ended`)."""
         return guard.spawn(
             self.command(main_class, *arguments, jvm_options=jvm_options),
             stdin=stdin,
@@ -126,7 +126,7 @@ class JavaTools:
         check: bool = True,
         jvm_options: Sequence[str] = (),
     ) -> ToolResult:
-        """Run a program to its end. Raises ToolFailed when it fails (if `check`) or takes too long."""
+        """Run a program to its end. Raises ToolFailed on failure (if `check`) or timeout."""
         process = self.start(main_class, *arguments, stdin=subprocess.PIPE, jvm_options=jvm_options)
         too_long = threading.Timer(timeout_s, process.kill)
         too_long.start()

@@ -1,4 +1,4 @@
-"""Make topics directly at the brokers."""
+"""Topic creation directly at the brokers."""
 
 import time
 from collections.abc import Mapping
@@ -16,15 +16,15 @@ def create_topic(
     replication_factor: int = 1,
     config: Mapping[str, str] | None = None,
 ) -> str:
-    """Create a topic anew and wait until every partition's leader serves it; return the name.
+    """Create a topic and wait until every partition's leader serves it; return the name.
 
-    One of that name is deleted first: what runs a second time on a cluster begins with no records.
+    Replaces an existing topic, so that a repeated run starts without records.
 
-    Leaders are asked themselves, since each broker learns of a topic at a time of its own. An idempotent producer
-    that comes before its leader has learnt loses records without any gateway: sequences 0 and 1 are answered with
-    UNKNOWN_TOPIC_OR_PARTITION, 2 is appended (a log that knows nothing of an id takes any sequence), and librdkafka
-    reads the refusal of the second 0 and 1 as "appended before", and reports them delivered (Kafka 3.9, three brokers:
-    5 topics of 250). Raises KafkaException, TimeoutError.
+    Leaders are asked directly, because each broker learns of a topic at its own time. An idempotent producer
+    that is earlier than its leader loses records even without a gateway: sequences 0 and 1 are answered with
+    UNKNOWN_TOPIC_OR_PARTITION, 2 is appended (a log without state for an id accepts any sequence), and
+    librdkafka reads the refusal of the second 0 and 1 as "appended before" and reports them delivered (Kafka
+    3.9, three brokers: 5 topics of 250). Raises KafkaException, TimeoutError.
     """
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     wanted = NewTopic(name, partitions, replication_factor, config=dict(config or {}))
@@ -35,7 +35,7 @@ def create_topic(
             raise
         admin.delete_topics([name], operation_timeout=30)[name].result(timeout=60)
         admin.create_topics([wanted], operation_timeout=30)[name].result(timeout=60)
-    # confluent-kafka's types leave OffsetSpec out of what the module exports, and its methods untyped.
+    # confluent-kafka's types do not export OffsetSpec, and its methods are untyped.
     latest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
     newest = {TopicPartition(name, partition): latest for partition in range(partitions)}
     give_up_s = time.monotonic() + 30

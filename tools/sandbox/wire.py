@@ -1,4 +1,4 @@
-"""Questions to one broker directly, never through a gateway: its view of the cluster, a producer id, its producers."""
+"""Direct requests to one broker, never through a gateway: cluster view, a producer id, its producers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,12 +19,12 @@ class BrokerView:
     """The cluster as one broker sees it."""
 
     brokers: dict[int, Address]
-    """Node id to the address it advertises on the listener that was asked."""
+    """Node id to the address that it advertises on this listener."""
     controller_id: int
 
 
 def broker_view(address: Address) -> BrokerView:
-    """Ask for Metadata without topics. Raises OSError, KafkaProtocolError."""
+    """Request Metadata without topics. Raises OSError, KafkaProtocolError."""
     with BlockingConnection(address, client_id="sandbox", timeout_s=2.0) as connection:
         answer = connection.run(call(messages.METADATA, messages.METADATA_PROBE_VERSION, {"topics": []}))
     brokers = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
@@ -32,7 +32,7 @@ def broker_view(address: Address) -> BrokerView:
 
 
 def init_producer_id_error(address: Address) -> int:
-    """Return InitProducerId's error code; 14 for a moment after a start. Spends a producer id.
+    """Return InitProducerId's error code; 14 briefly after a start. Uses up a producer id.
 
     Raises OSError, KafkaProtocolError.
     """
@@ -41,11 +41,11 @@ def init_producer_id_error(address: Address) -> int:
 
 
 class BrokerSilent(Exception):
-    """The broker did not answer, or not what was asked."""
+    """The broker did not respond, or not to this request."""
 
 
 class ProducerStates:
-    """A connection to a broker that lists the producer ids it keeps (DescribeProducers v0, KIP-664).
+    """A connection to a broker that lists its producer ids (DescribeProducers v0, KIP-664).
 
     Not thread-safe.
     """
@@ -67,7 +67,7 @@ class ProducerStates:
             self._connection = None
 
     def ids(self, topic: str, partitions: Sequence[int]) -> dict[int, list[int]]:
-        """Return the producer ids whose state the leader keeps, by partition. Raises BrokerSilent."""
+        """Return the producer ids with state at the leader, by partition. Raises BrokerSilent."""
         try:
             if self._connection is None:
                 self._connection = BlockingConnection(
@@ -83,7 +83,7 @@ def _describe_producers(topic: str, partitions: Sequence[int]) -> Exchange[dict[
     body = {"topics": [{"name": topic, "partition_indexes": list(partitions)}]}
     message = message_of(codec.message_class(_DESCRIBE_PRODUCERS, "request"), 0, body)
     frame = yield lambda n, client_id: codec.encode_request(n, client_id, message)
-    # By hand: the codec takes no answer as long as this one may be.
+    # By hand, because this response may exceed the codec's limit.
     reader = Reader(frame, 0, len(frame), flexible=True)
     reader.i32()  # correlation id
     reader.skip_tags()

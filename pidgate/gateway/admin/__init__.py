@@ -1,1 +1,1 @@
-"""The admin address: health, metrics, and the quotas over HTTP."""
+"""The admin address: health, metrics, and quotas over HTTP."""

@@ -1,8 +1,8 @@
-"""Authorization of requests for quotas on the admin address.
+"""Authorization of quota requests on the admin address.
 
-Reading needs the token when there is one: answers name who set what and why. Setting needs `admin.writable` as well,
-and always a token: that of `admin.token_file`, or the one that the gateway made for its own user. Browsers are a way in
-for pages of other sites; cross-site requests are refused whatever token they carry.
+Reads need the token if one is configured, because responses include the author and reason of changes. Writes
+need `admin.writable` and always a token: that of `admin.token_file`, or the one the gateway creates for its
+own system user. Cross-site requests are refused with any token, since browsers send them for other sites.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ _SCHEME: Final = "Bearer "
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The HTTP status and text of a refused request."""
+    """HTTP status and text of a refused request."""
 
     status: HTTPStatus
     reason: str
 
 
 class OwnNames:
-    """Names by which an admin address may be called: its own host, the machine's, and those that are configured.
+    """Accepted Host names of an admin address: its own host, the machine's names, and configured ones.
 
-    A page of another site may point its own name at this address (DNS rebinding), and then reads what it shows: the
-    browser takes both for one site. It cannot do so with an address, with localhost, or with a name not its own.
+    Protects against DNS rebinding: a page can point its own name at this address, and the browser then lets
+    it read responses. IP addresses, localhost and the accepted names cannot be rebound.
     """
 
     def __init__(self, bind_host: str, hosts: Iterable[str] = ()) -> None:
         self._names = {name.lower() for name in ("localhost", bind_host, socket.gethostname(), *hosts)}
 
-    def has(self, host: str) -> bool:
-        """Return whether a Host header names this gateway: by an address, or by one of its names."""
+    def includes_host(self, host: str) -> bool:
+        """Return whether a Host header is an IP address or an accepted name."""
         name = host if host.endswith("]") else host.rsplit(":", 1)[0]
         name = name.strip("[]").rstrip(".").lower()
         if name in self._names:
@@ -55,37 +55,37 @@ class OwnNames:
 
 
 class Access:
-    """The rules of one admin address."""
+    """Access rules of one admin address."""
 
     def __init__(self, admin: AdminSettings) -> None:
         self._admin = admin
         self._token_file = Path(admin.token_file) if admin.token_file else None
         self.names = OwnNames(admin.bind.host, admin.hosts)
         self.local = LocalToken() if admin.writable and self._token_file is None else None
-        """The token that setting needs where none is configured; None: one is, or nothing may be set."""
+        """The local token for writes; None if a token is configured or writing is disabled."""
 
     @property
     def is_writable(self) -> bool:
         return self._admin.writable
 
-    def reading(self, headers: Mapping[str, str]) -> Refusal | None:
-        """Check a request that reads; `headers` ignore case. Returns None when it is allowed."""
+    def check_read(self, headers: Mapping[str, str]) -> Refusal | None:
+        """Check a read request; None if it is allowed. `headers` ignore case."""
         return self._across_sites(headers) or self._without_token(headers)
 
-    def writing(self, headers: Mapping[str, str]) -> Refusal | None:
-        """Check a request that changes quotas. Returns None when it is allowed."""
-        refusal = self.reading(headers)
+    def check_write(self, headers: Mapping[str, str]) -> Refusal | None:
+        """Check a request that changes quotas; None if it is allowed."""
+        refusal = self.check_read(headers)
         if refusal is not None:
             return refusal
         if not self._admin.writable:
             return Refusal(
                 HTTPStatus.FORBIDDEN,
-                "quotas cannot be set over this address; write admin.writable: true into the gateway's file "
-                "and start it again, or set them over Kafka's admin API",
+                "quotas cannot be changed over this address; set admin.writable: true in the gateway's file "
+                "and restart it, or use Kafka's admin API",
             )
         if self.local is not None and not _shows(self.local.token, headers):
             return Refusal(HTTPStatus.UNAUTHORIZED, _where(self.local))
-        # A page of another site can send a form or text without asking; JSON it cannot.
+        # Other sites can send forms or text without a preflight, but not JSON.
         kind = headers.get("Content-Type", "").split(";")[0].strip().lower()
         if kind != "application/json":
             return Refusal(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "send Content-Type: application/json")
@@ -94,16 +94,16 @@ class Access:
     def _across_sites(self, headers: Mapping[str, str]) -> Refusal | None:
         host, origin = headers.get("Host", ""), headers.get("Origin")
         if origin is not None and origin.lower() not in (f"http://{host}".lower(), f"https://{host}".lower()):
-            return Refusal(HTTPStatus.FORBIDDEN, f"a page of {origin[:100]} may not ask here")
-        return None if self._token_file is not None else self.misnamed(host)
+            return Refusal(HTTPStatus.FORBIDDEN, f"cross-site requests from {origin[:100]} are refused")
+        return None if self._token_file is not None else self.check_host(host)
 
-    def misnamed(self, host: str) -> Refusal | None:
-        """Check the Host of a request; without a token it is all that keeps pages of other sites out."""
-        if self.names.has(host):
+    def check_host(self, host: str) -> Refusal | None:
+        """Check the Host header. Without a token this is the only protection against pages of other sites."""
+        if self.names.includes_host(host):
             return None
         return Refusal(
             HTTPStatus.FORBIDDEN,
-            f"this gateway is not called {host[:100]!r}; ask for its address, or write the name into admin.hosts",
+            f"{host[:100]!r} is not a name of this gateway; use its address, or add the name to admin.hosts",
         )
 
     def _without_token(self, headers: Mapping[str, str]) -> Refusal | None:
@@ -132,5 +132,5 @@ def _shows(wanted: bytes, headers: Mapping[str, str]) -> bool:
 
 def _where(local: LocalToken) -> str:
     if local.failure:
-        return f"the gateway's own token could not be kept ({local.failure}); write admin.token_file"
+        return f"the gateway's own token could not be written ({local.failure}); write admin.token_file"
     return f"needs the gateway's own token; commands of its user find it in {local.path}"

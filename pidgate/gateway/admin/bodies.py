@@ -1,4 +1,4 @@
-"""Bodies posted to the admin address, strictly checked: changes of quotas, and commands."""
+"""Request bodies of the admin address, strictly validated: quota changes and commands."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _Model = TypeVar("_Model", bound=BaseModel)
 
 
 class BodyInvalid(Exception):
-    """A posted body is invalid; `problems` name each place and its error."""
+    """A body is invalid; `problems` lists each place and error."""
 
     def __init__(self, problems: list[str]) -> None:
         super().__init__("; ".join(problems))
@@ -63,7 +63,7 @@ class _Posted(BaseModel):
 
 
 class _PostedChange(_Posted):
-    """A change. `for`: it is temporary, and lasts so long; `temporary`: the temporary one is to be reset."""
+    """A change. `for` makes it temporary with this duration; `temporary` resets the temporary one."""
 
     user: Name | None
     action: Literal["set", "remove", "reset"]
@@ -78,9 +78,9 @@ class _PostedChange(_Posted):
         if (self.action == "set") != (self.value is not None):
             raise ValueError("set needs a value, remove and reset have none")
         if self.action != "set" and self.for_ms is not None:
-            raise ValueError("only what is set lasts for a time; leave out for")
+            raise ValueError("for is only allowed with set")
         if self.action == "set" and self.temporary and self.for_ms is None:
-            raise ValueError("a temporary change needs for, how long it lasts: 2h")
+            raise ValueError("a temporary change needs for, its duration: 2h")
         if self.action == "remove" and self.temporary:
             raise ValueError("a temporary change is reset, not removed")
         return self
@@ -102,7 +102,7 @@ class RateChange(_PostedChange):
 
 
 class ModeChange(_PostedChange):
-    """`user` null: every user, whatever is set for it elsewhere."""
+    """`user` null: every user, overriding their own modes."""
 
     setting: Literal["mode"]
     value: Literal["observe", "enforce"] | None = None
@@ -119,7 +119,7 @@ class ModeChange(_PostedChange):
 
 
 class PostedChanges(_Posted):
-    """Changes that are made together or not at all; `set_by` is shown to others."""
+    """Changes applied together or not at all; other users see `set_by`."""
 
     changes: Annotated[
         tuple[Annotated[RateChange | ModeChange, Field(discriminator="setting")], ...],
@@ -136,7 +136,7 @@ class PostedChanges(_Posted):
 
 
 class PostedCommand(_Posted):
-    """A command: a release is for one producer id, a refill for the whole user."""
+    """A command: release one producer id, or refill the whole user."""
 
     deed: Literal["refill", "release"]
     user: Name
@@ -151,7 +151,7 @@ class PostedCommand(_Posted):
 
 
 def changes_in(body: bytes, *, through: str, wall_ms: int) -> list[Change]:
-    """Read the changes of a posted JSON; `through` is this gateway. Raises BodyInvalid."""
+    """Parse posted changes; `through` is this gateway. Raises BodyInvalid."""
     posted = _checked(PostedChanges, body)
     return [
         Change(
@@ -169,7 +169,7 @@ def changes_in(body: bytes, *, through: str, wall_ms: int) -> list[Change]:
 
 
 def command_in(body: bytes, *, through: str, wall_ms: int) -> Command:
-    """Read the command of a posted JSON. Raises BodyInvalid."""
+    """Parse a posted command. Raises BodyInvalid."""
     posted = _checked(PostedCommand, body)
     return Command(
         type=CommandType(posted.deed),

@@ -1,7 +1,7 @@
-"""The log of the admin address's HTTP server: what was wrong with a request, and nothing of its text.
+"""Log of the admin HTTP server: the error of a request, never its text.
 
-aiohttp logs each request that it cannot read with a traceback that quotes the line, and that line may be the one with
-the token; whoever reaches the address can have as many as he likes.
+aiohttp logs an unparsable request with a traceback that quotes the line, which may contain the token. Anyone
+with network access could flood the log.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ log = logger()
 
 
 class HttpLog(logging.Filter):
-    """Filter that lets no record of aiohttp's server pass, and logs what is to be known of it."""
+    """Filter that drops all records of aiohttp's server and logs a summary of each."""
 
     def __init__(self) -> None:
         super().__init__()
         self._limit = LogLimit()
 
     def install(self) -> None:
-        """Take all records of aiohttp's server from now on."""
+        """Filter aiohttp's server log from now on."""
         logging.getLogger(_SERVER).addFilter(self)
 
     def remove(self) -> None:
-        """Leave aiohttp's server its records."""
+        """Remove the filter."""
         logging.getLogger(_SERVER).removeFilter(self)
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -38,9 +38,7 @@ class HttpLog(logging.Filter):
             if error is None or _is_of_the_client(error):
                 self._unreadable(_address(record), "no answer" if error is None else type(error).__name__)
             else:
-                log_mistake(
-                    "admin", error, address=_address(record), reason="a request could not be answered"
-                )
+                log_mistake("admin", error, address=_address(record), reason="a request failed")
         return False
 
     def _unreadable(self, address: str, cause: str) -> None:
@@ -52,7 +50,7 @@ class HttpLog(logging.Filter):
 
 
 def _is_of_the_client(error: BaseException) -> bool:
-    """Return whether the request, or its body, was no HTTP."""
+    """Return whether the request or its body was invalid HTTP."""
     from aiohttp import web
     from aiohttp.http_exceptions import HttpProcessingError
 
@@ -60,5 +58,5 @@ def _is_of_the_client(error: BaseException) -> bool:
 
 
 def _address(record: logging.LogRecord) -> str:
-    """Return who has sent it: the only argument of aiohttp's line, where it has one."""
+    """Return the sender's address, the only argument of aiohttp's message if present."""
     return str(record.args[0]) if isinstance(record.args, tuple) and record.args else ""

@@ -1,7 +1,7 @@
-"""Quotas over HTTP, as JSON: what is in force and who set it, changes, commands, and why a user is refused.
+"""Quotas over HTTP as JSON: values in force and their authors, changes, commands, and explained refusals.
 
-    GET  /v1/quotas[?user=alice]                        each user's quotas, and where they come from
-    GET  /v1/explain?user=alice[&producer_id=4711]      the user's state, and the id's
+    GET  /v1/quotas[?user=alice]                        quotas per user and their origin
+    GET  /v1/explain?user=alice[&producer_id=4711]      state of a user and of an id
     POST /v1/quotas/changes                             {"changes": [...], "set_by": "..."}
     POST /v1/commands                                   {"deed": "refill", "user": "alice"}
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _AT_ONCE: Final = 20
 TOKENS: Final = ("tokens", "full_tokens", "transactional_tokens", "full_transactional_tokens")
-"""Balances of a user, and what they are at most."""
+"""Balances of a user and their maxima."""
 
 JsonObject = dict[str, Any]
 
@@ -40,8 +40,8 @@ JsonObject = dict[str, Any]
 class QuotasApi:
     """Handlers of the quota API.
 
-    `state` returns the quota's current state, `now_ms` its clock, `sticky_entries` the number of a user's entries
-    where this process owns the connections.
+    `state` returns the current quota state, `now_ms` its clock, `sticky_entries` the number of a user's
+    entries if this process has the connections.
     """
 
     paths: Final = (
@@ -68,7 +68,7 @@ class QuotasApi:
         self.access = Access(settings.admin)
 
     def add_to(self, app: web.Application) -> None:
-        reading, writing = self.access.reading, self.access.writing
+        reading, writing = self.access.check_read, self.access.check_write
         app.router.add_get("/v1/quotas", _guarded(reading, self.quotas))
         app.router.add_get("/v1/explain", _guarded(reading, self.explain))
         app.router.add_post("/v1/quotas/changes", _guarded(writing, self.change))
@@ -88,7 +88,7 @@ class QuotasApi:
         )
 
     async def quotas(self, request: web.Request) -> web.Response:
-        """Answer with every user that has a setting, or with the one in the query."""
+        """Respond with every user that has a setting, or with the user in the query."""
         in_force, now_wall_ms = self._administration.in_force, wall_ms()
         origins = QuotaOrigins(in_force, now_wall_ms)
         wanted = request.query.get("user")
@@ -104,23 +104,23 @@ class QuotasApi:
         return _answer(json.dumps(self._head(in_force, origins, now_wall_ms))[:-1] + texts + "}")
 
     async def explain(self, request: web.Request) -> web.Response:
-        """Answer with why a user, or one of its ids, is refused, or is not."""
+        """Respond with the reason a user or one of its ids is refused or admitted."""
         user, producer_id = request.query.get("user", ""), request.query.get("producer_id")
         if not user:
-            return _refused(Refusal(HTTPStatus.BAD_REQUEST, "which user? ask for /v1/explain?user=alice"))
+            return _refused(Refusal(HTTPStatus.BAD_REQUEST, "user is missing, as in /v1/explain?user=alice"))
         if producer_id is not None and not _is_producer_id(producer_id):
             return _refused(Refusal(HTTPStatus.BAD_REQUEST, "producer_id is a number, 0 or above"))
         found = self._explanation(user, None if producer_id is None else int(producer_id))
         return _json({"gateway": self._settings.gateway_id, **found})
 
     async def change(self, request: web.Request) -> web.Response:
-        """Put all of the posted changes in force here, or none of them."""
+        """Apply all posted changes or none."""
         changes = changes_in(await request.read(), through=self._settings.gateway_id, wall_ms=wall_ms())
         kept = await self._administration.change(changes)
         return self._done(str(kept), changes=[change_as_json(change) for change in changes])
 
     async def command(self, request: web.Request) -> web.Response:
-        """Execute the posted command here, and publish it to the fleet where that is possible."""
+        """Execute the posted command, and publish it to the fleet if possible."""
         command = command_in(await request.read(), through=self._settings.gateway_id, wall_ms=wall_ms())
         kept = await self._administration.command(command)
         return self._done(str(kept))
@@ -143,7 +143,7 @@ class QuotasApi:
     def _entry(
         self, origins: QuotaOrigins, in_force: InForce, user: str | None, byte_rates: list[JsonObject]
     ) -> JsonObject:
-        """Return one user, or the default user (None), which has no live state."""
+        """Return the quotas of a user, or of the default user (None), which has no live state."""
         provenance = in_force.provenance.get(user or "")
         entry: JsonObject = {
             "user": user,
@@ -174,7 +174,7 @@ Handler = Callable[["web.Request"], Awaitable["web.Response"]]
 
 
 def _guarded(check: Callable[[Mapping[str, str]], Refusal | None], handler: Handler) -> Handler:
-    """Return a handler that answers nothing before the check, and refusals as JSON."""
+    """Return a handler that checks access first and returns refusals as JSON."""
 
     async def answer(request: web.Request) -> web.Response:
         if (refusal := check(request.headers)) is not None:
@@ -190,7 +190,7 @@ def _guarded(check: Callable[[Mapping[str, str]], Refusal | None], handler: Hand
 
 
 def change_as_json(change: Change) -> JsonObject:
-    """Return a change as it is posted, and who made it."""
+    """Return a change in its posted form, with its author."""
     return {
         "setting": str(change.target.setting),
         "user": change.target.user,
@@ -206,7 +206,10 @@ def change_as_json(change: Change) -> JsonObject:
 
 
 def _by_user(quotas: ByteQuotas) -> dict[str | None, list[JsonObject]]:
-    """Return the file's byte rates by user, alone (`client_id` null) and with client ids ("": those not named)."""
+    """Return the file's byte rates by user.
+
+    `client_id` is null for a user's own rate and "" for the default of its client ids.
+    """
     found: dict[str | None, list[JsonObject]] = {}
     for (user, client_id), rates in quotas.rates.items():
         found.setdefault(user, []).append(
@@ -220,7 +223,7 @@ def _by_user(quotas: ByteQuotas) -> dict[str | None, list[JsonObject]]:
 
 
 async def _encoded(entries: Iterable[JsonObject]) -> list[str]:
-    """Encode as JSON; yields to the event loop now and then, since there may be thousands."""
+    """Encode to JSON, yielding to the event loop because there may be thousands of entries."""
     parts = []
     for number, entry in enumerate(entries):
         parts.append(json.dumps(entry))

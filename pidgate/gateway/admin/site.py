@@ -1,7 +1,7 @@
 """The admin address: /livez, /readyz and /metrics over HTTP, and the quotas (quotas_api.py).
 
-Knows the gateway only as GatewayView. aiohttp is imported when the site starts, after the listeners are up:
-it takes as long to load as everything else together.
+Knows the gateway only as GatewayView. aiohttp is imported after the listeners are up, because the import
+takes as long as all others together.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 PATHS: Final = ("/livez", "/readyz", "/metrics")
 NAMED: Final = ("/", "/readyz", "/metrics")
-"""Paths that answer only to a name of the gateway. /livez says nothing that anybody could want."""
+"""Paths that check the Host header. /livez has nothing to protect."""
 TOKEN_KEPT_EVERY_S: Final = 3_600.0
 _CLOSE_TIMEOUT_S: Final = 1.0
 
@@ -40,22 +40,22 @@ class GatewayView(Protocol):
     """The part of the gateway that the admin site reads."""
 
     def is_ready(self) -> bool:
-        """Return whether clients can be served: the listeners are up and the cluster was reached once."""
+        """Return whether the gateway can serve clients: listeners are up and the cluster was reached once."""
         ...
 
     def not_ready_reason(self) -> str:
-        """Return the reason in one sentence; called only when not ready."""
+        """Return the reason in one sentence; called only if not ready."""
         ...
 
     @property
     def registry(self) -> CollectorRegistry: ...
 
-    async def look(self) -> None:
-        """Take what `registry` shows next of users and buckets, in turns with the traffic."""
+    async def refresh_metrics(self) -> None:
+        """Refresh the user and bucket metrics in `registry`, yielding to traffic."""
 
 
 class AdminSite:
-    """A running site; `address` has the port that was chosen for port 0."""
+    """A running site. `address` has the actual port if port 0 was configured."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class AdminSite:
             self._background.append(loop.create_task(begun_anew("tls", partial(follow, [tls]))))
 
     async def close(self) -> None:
-        """Stop listening; cut open connections after a second."""
+        """Stop listening; close open connections after a second."""
         for task in self._background:
             task.cancel()
         await self._runner.cleanup()
@@ -84,7 +84,7 @@ class AdminSite:
             self._access.local.withdraw()
 
     async def _keep_token(self) -> None:
-        """Write the gateway's own token again now and then: systems clean the folder where it is."""
+        """Rewrite the local token file periodically, because systems clean its directory."""
         while self._access.local is not None:
             await asyncio.sleep(TOKEN_KEPT_EVERY_S)
             self._access.local.publish(self.address.port)
@@ -93,14 +93,14 @@ class AdminSite:
 async def start(
     bind: Address, gateway: GatewayView, quotas: QuotasApi | None = None, tls: LiveContext | None = None
 ) -> AdminSite:
-    """Serve on `bind`; without `quotas` there is no quota API, without `tls` it is HTTP. Raises CannotListen."""
+    """Serve on `bind`; without `quotas` there is no quota API, without `tls` plain HTTP. Raises CannotListen."""
     from aiohttp import web
 
     access = Access(AdminSettings.model_validate({"bind": str(bind)})) if quotas is None else quotas.access
 
     @web.middleware
     async def own_names_only(request: web.Request, handler: Handler) -> web.StreamResponse:
-        refusal = access.misnamed(request.headers.get("Host", "")) if request.path in NAMED else None
+        refusal = access.check_host(request.headers.get("Host", "")) if request.path in NAMED else None
         return await handler(request) if refusal is None else _text(f"{refusal.reason}\n", refusal.status)
 
     app = web.Application(middlewares=[own_names_only])
@@ -133,7 +133,7 @@ async def start(
 
 
 class Handlers:
-    """One handler for each path."""
+    """One handler per path."""
 
     def __init__(self, gateway: GatewayView, paths: Sequence[str]) -> None:
         self._gateway = gateway
@@ -144,27 +144,27 @@ class Handlers:
         return _text("pidgate admin\n" + "".join(f"{path}\n" for path in self._paths))
 
     async def livez(self, _request: web.Request) -> web.Response:
-        """Answer 200 while the event loop turns."""
+        """Respond 200 while the event loop runs."""
         return _text("alive\n")
 
     async def readyz(self, _request: web.Request) -> web.Response:
-        """Answer 200, or 503 with the reason."""
+        """Respond 200, or 503 with the reason."""
         if self._gateway.is_ready():
             return _text("ready\n")
         return _text(f"not ready: {self._gateway.not_ready_reason()}\n", status=503)
 
     async def metrics(self, _request: web.Request) -> web.Response:
-        """Answer with Prometheus text: collects values here, formats them in a thread."""
+        """Respond with Prometheus text: collected here, formatted in a thread."""
         from aiohttp import web
         from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
         families = []
-        # One after the other: what was looked at is shown once.
+        # One scrape at a time, so that each refresh is shown once.
         async with self._scraping:
-            await self._gateway.look()
+            await self._gateway.refresh_metrics()
             for family in self._gateway.registry.collect():
                 families.append(family)
-                # A thousand users make 70 ms of families: traffic goes on between any two of them.
+                # 1,000 users make 70 ms of metric families, so traffic is served between two of them.
                 await asyncio.sleep(0)
         body = await asyncio.to_thread(_exposition, families)
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})

@@ -1,1 +1,1 @@
-"""The Kafka cluster behind the gateway: its nodes, its topic ids, whether it can be reached."""
+"""The Kafka cluster behind the gateway: nodes, topic ids, reachability."""

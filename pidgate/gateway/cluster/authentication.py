@@ -1,7 +1,7 @@
-"""The need of a login: whether clients of a listener have to authenticate before anything else. PURE.
+"""Whether clients of a listener must authenticate first. PURE.
 
-As the configuration says, or as a broker shows it when it is asked for a SaslHandshake: where there is no
-authentication it answers ILLEGAL_SASL_STATE (34).
+Configured, or learnt from a broker's response to SaslHandshake: without authentication it is
+ILLEGAL_SASL_STATE (34).
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from typing import Final
 from pidgate.protocol.errors import ErrorCode
 
 READABLE_MECHANISMS: Final = frozenset({"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"})
-"""Mechanisms whose names can be read, as a rule; all others have an entity of their own in the quotas."""
+"""Mechanisms whose user names are readable. Each other mechanism has one shared quota."""
 
 
 class Authentication:
-    """The need of a login on one or more listeners. `required` None: it is unknown."""
+    """The login requirement of one or more listeners. `required` is None if unknown."""
 
     __slots__ = ("on_learnt", "required")
 
     def __init__(self, required: bool | None = None) -> None:
         self.required = required
         self.on_learnt: Callable[[Sequence[str]], None] = _nobody_to_notify
-        """Called with the mechanisms that the brokers offer; none where no login is required."""
+        """Called with the broker's mechanisms; empty if no login is required."""
 
-    def learn(self, error_code: int, mechanisms: Sequence[str]) -> None:
-        """Learn from a broker's answer to SaslHandshake."""
+    def learn_requirement(self, error_code: int, mechanisms: Sequence[str]) -> None:
+        """Update from a broker's response to SaslHandshake."""
         self.required = error_code != ErrorCode.ILLEGAL_SASL_STATE
         self.on_learnt(mechanisms if self.required else ())
 

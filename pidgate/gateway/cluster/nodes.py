@@ -1,8 +1,8 @@
-"""The brokers of the cluster: their real addresses, and the one that each listener advertises for them.
+"""Cluster nodes: their real addresses, and the address that each listener advertises for them.
 
-Real addresses are learnt from the brokers' own answers as they pass; advertised ones are made from the listener's
-`advertise` and a port. No socket is opened here: `on_new_node` is called before the answer that mentions a new node
-leaves, so that a client never connects to a port on which nothing listens.
+Real addresses are learnt from broker responses in passing. Advertised addresses consist of the listener's
+`advertise` and a port. This module opens no sockets: `on_new_node` runs before the response with the new node
+is forwarded, so that a client never connects to a closed port.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ Address = tuple[str, int]
 
 MAX_PORT = 65535
 MOST_NODE_DIGITS = 9
-"""Node ids are positive and 32 bits wide; none has more digits than this."""
+"""Digits of the largest node id, a positive 32 bit integer."""
 
 
 class Advertising(Protocol):
-    """The part of a listener's configuration that is about the addresses it shows."""
+    """The part of a listener's configuration that defines advertised addresses."""
 
     @property
     def name(self) -> str: ...
@@ -46,10 +46,10 @@ class Nodes:
         self._turn = 0
         self.on_new_node: Callable[[int], None] = lambda _node_id: None
         self.on_address: Callable[[int], None] = lambda _node_id: None
-        """Called when a node is learnt, anew or elsewhere than before."""
+        """Called when a node is new or has moved."""
 
-    def learn(self, node_id: int, host: str, port: int) -> None:
-        """Learn from a broker's answer that `node_id` is at host:port."""
+    def learn_node(self, node_id: int, host: str, port: int) -> None:
+        """Record from a broker's response that `node_id` is at host:port."""
         known = self._addresses.get(node_id)
         if known == (host, port):
             return
@@ -58,28 +58,28 @@ class Nodes:
             self.on_new_node(node_id)
         self.on_address(node_id)
 
-    def forget(self, node_id: int, address: Address) -> None:
-        """Forget an address that does not answer; until the node is learnt again a bootstrap server stands in.
+    def forget_address(self, node_id: int, address: Address) -> None:
+        """Drop an address that does not respond; bootstrap servers replace it until the node is learnt again.
 
-        A client that knows this one broker only would otherwise be stranded: the Metadata answer with the broker's
-        new address can reach it (and the gateway) through another broker alone.
+        Otherwise a client that knows only this broker would be stuck: the Metadata response with the new
+        address can arrive only through another broker.
         """
         if self._addresses.get(node_id) == address:
             del self._addresses[node_id]
 
-    def knows(self, node_id: int | None) -> bool:
-        """Return whether the node's address is known; that of no node (None) is not."""
+    def knows_node(self, node_id: int | None) -> bool:
+        """Return whether the node's address is known; False for None."""
         return node_id in self._addresses
 
     @property
-    def known(self) -> dict[int, Address]:
-        """Node id -> real address, as learnt so far (a copy)."""
+    def known_addresses(self) -> dict[int, Address]:
+        """Return a copy of node id -> real address."""
         return dict(self._addresses)
 
-    def candidates(self, node_id: int | None) -> list[Address]:
-        """Return the addresses to connect to for this node's port, first choice first; None is the bootstrap port.
+    def candidate_addresses(self, node_id: int | None) -> list[Address]:
+        """Return the addresses to try for this node's port, best first; None is the bootstrap port.
 
-        Brokers that were learnt come last: they are needed when all bootstrap servers have moved away.
+        Learnt brokers come last, for the case that all bootstrap servers have moved.
         """
         if node_id is not None and node_id in self._addresses:
             return [self._addresses[node_id]]
@@ -90,12 +90,12 @@ class Nodes:
 
 @dataclass(frozen=True, slots=True)
 class NodePorts:
-    """The ports of one listener, each of which stands for a node."""
+    """The node ports of one listener."""
 
     listener: Advertising
 
     def port_of(self, node_id: int) -> int | None:
-        """The port that this listener opens for the node, None where it opens none."""
+        """Return the listener's port for the node, or None."""
         listener = self.listener
         if listener.only_node is not None:
             return listener.bind_port if node_id == listener.only_node else None
@@ -109,7 +109,7 @@ class NodePorts:
         return port if 0 < port <= MAX_PORT else None
 
     def node_named(self, server_name: str) -> int | None:
-        """Return the node whose advertised host a client asked for (SNI); None: it is no node's."""
+        """Return the node whose advertised host equals the requested server name (SNI), or None."""
         before, _, after = self.listener.advertise_host.lower().partition("{node_id}")
         name = server_name.lower()
         number = name[len(before) : len(name) - len(after)]
@@ -118,11 +118,11 @@ class NodePorts:
             return None
         return int(number)
 
-    def advertised(self, node_id: int) -> Address:
-        """Return the address that clients of this listener are shown for the node.
+    def advertised_address(self, node_id: int) -> Address:
+        """Return the address that this listener advertises for the node.
 
-        A node without a port of its own is shown at the bootstrap port: never at its real address.
-        The gateway says so in its log; such a client keeps asking for Metadata, and nothing leaks.
+        A node without a port of its own is advertised at the bootstrap port, never at its real address. This
+        is logged; clients then keep requesting Metadata, but no address leaks.
         """
         listener = self.listener
         host = listener.advertise_host.replace("{node_id}", str(node_id))

@@ -1,4 +1,4 @@
-"""Connections of the gateway's own to brokers, one request at a time: for what aiokafka has no call for."""
+"""The gateway's own broker connections, one request at a time, for requests that aiokafka lacks."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ T = TypeVar("T")
 
 CLIENT_ID: Final = "pidgate"
 NO_BROKER: Final = (OSError, EOFError, ValueError, OverflowError, KafkaProtocolError)
-"""Errors of a broker that does not answer. ValueError and OverflowError: of what is no host name or no port."""
+"""Errors of an unreachable broker. ValueError and OverflowError mean an invalid host name or port."""
 
 _SIZE: Final = Struct(">i")
 _ANSWER_LIMIT_BYTES: Final = 8 * 1024 * 1024
 _SHUTDOWN_S: Final = 1.0
-"""For a broker to answer the end of TLS; half a minute by default."""
+"""Time for the broker's TLS shutdown; asyncio's default is 30 s."""
 
 
 @asynccontextmanager
 async def connection_to(
     host: str, port: int, context: ssl.SSLContext | None, *, sends_proxy_header: bool
 ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    """Connect, with TLS where there is a context, and close however the use ends, by a cancelled task too.
+    """Connect, with TLS if there is a context, and close on exit, also on cancellation.
 
     Raises OSError, ValueError, OverflowError.
     """
@@ -53,12 +53,12 @@ async def _opened(
         return await asyncio.open_connection(host, port, **secured)
     if context is not None:
         secured["server_hostname"] = host
-    # Before TLS: so the socket has to be ours.
+    # The header precedes TLS, so it needs a socket of our own.
     return await asyncio.open_connection(sock=await _with_header(host, port), **secured)
 
 
 async def _with_header(host: str, port: int) -> socket.socket:
-    """Return a socket that is connected, on which the header of a connection of our own was sent."""
+    """Return a connected socket after sending the PROXY header of an own connection."""
     loop = asyncio.get_running_loop()
     problem: OSError = OSError(f"{host} has no address")
     for family, kind, protocol, _, address in await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM):
@@ -81,7 +81,7 @@ async def _with_header(host: str, port: int) -> socket.socket:
 def login_exchange(
     mechanism: str, user: str, password: str, nonce: str, extensions: str = ""
 ) -> Generator[Build, bytes, int]:
-    """Yield the requests that begin a connection of ours, the login among them: see logins.log_in."""
+    """Yield the first requests of an own connection, including the login: see logins.log_in."""
     yield lambda n, client_id: messages.api_versions_request(n, client_id, version())
     return (yield from logins.log_in(mechanism, user, password, nonce, extensions))
 
@@ -89,7 +89,10 @@ def login_exchange(
 async def run(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, exchange: Generator[Build, bytes, T]
 ) -> T:
-    """Send what the exchange yields, and give it the answers. Raises what it raises, OSError, EOFError."""
+    """Send the requests that the exchange yields and feed it the responses.
+
+    Raises its errors, OSError, EOFError.
+    """
     answer, correlation_id = None, 0
     while True:
         try:
@@ -103,8 +106,8 @@ async def run(
 
 
 async def read_frame(reader: asyncio.StreamReader) -> bytes:
-    """Return the next answer without its size prefix. Raises OSError, EOFError, KafkaProtocolError."""
+    """Return the next response without its size prefix. Raises OSError, EOFError, KafkaProtocolError."""
     (size,) = _SIZE.unpack(await reader.readexactly(_SIZE.size))
     if not 0 <= size <= _ANSWER_LIMIT_BYTES:
-        raise KafkaProtocolError(f"an answer of {size} bytes: this is no Kafka broker")
+        raise KafkaProtocolError(f"a response of {size} bytes: not a Kafka broker")
     return await reader.readexactly(size)

@@ -1,4 +1,4 @@
-"""Questions of the gateway's own to brokers, for which it has to be logged in: a connection for each."""
+"""Authenticated requests of the gateway to brokers, each on its own connection."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ T = TypeVar("T")
 
 
 class NotAnswered(Exception):
-    """No broker has answered, or none lets the gateway in; the text says why, and holds no secret."""
+    """No broker responded or accepted the login. The text has the reason and no secret."""
 
 
 class OwnQuestions:
-    """Questions to the first broker that answers, with the credentials of `own_client`."""
+    """Requests to the first broker that responds, with the credentials of `own_client`."""
 
     def __init__(
         self,
@@ -40,13 +40,13 @@ class OwnQuestions:
         self._tls = tls
         self._sends_proxy_header = sends_proxy_header
 
-    async def ask(self, question: Callable[[], Generator[Build, bytes, T]]) -> T:
-        """Return the result of one round of the exchange that `question` makes.
+    async def ask_broker(self, question: Callable[[], Generator[Build, bytes, T]]) -> T:
+        """Run the exchange made by `question` and return its result.
 
         Raises NotAnswered, CredentialsUnreadable.
         """
         problem: Exception = NotAnswered("no broker is known")
-        for host, port in self._nodes.candidates(None):
+        for host, port in self._nodes.candidate_addresses(None):
             try:
                 async with asyncio.timeout(self._timeout_s):
                     return await self._asked_of(host, port, question())

@@ -1,9 +1,9 @@
-"""The first contact with the cluster: asks bootstrap servers until one answers, then once more for its brokers.
+"""First contact with the cluster: tries bootstrap servers until one responds, then learns its brokers.
 
-"Reached" means that a broker answered ApiVersions and SaslHandshake, which it does before any authentication; the
-second answer shows whether there is any. A cluster without authentication has to name its brokers, too (Metadata), so
-that their ports are open before the first client comes, and names the ids of the gateway topics that exist; of one
-with authentication both are learnt from the clients' own answers as they pass.
+"Reached" means that a broker responded to ApiVersions and SaslHandshake, which need no authentication. The
+second response shows whether authentication is on. Without it, a Metadata request learns the brokers, so that
+node ports are open before the first client arrives, and the ids of existing gateway topics. With it, both are
+learnt from client traffic.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ log = logger()
 
 RETRY_S = 0.5
 GATEWAY_TOPICS_RETRY_S = 5.0
-"""Wait between two looks for the gateway's own topic until it exists: the first gateway to come makes it."""
+"""Interval of checks for the gateway topic until it exists; the first gateway creates it."""
 UNANSWERED_RETRY_S = 60.0
-"""The same where nobody answers: very likely because we did not authenticate."""
+"""The same interval without a response, most likely for lack of authentication."""
 
 
 class Probe:
-    """Task that reaches for the cluster until it has answered once."""
+    """Task that contacts the cluster until a broker responds."""
 
     def __init__(
         self,
@@ -51,12 +51,12 @@ class Probe:
         self._gateway_topics = gateway_topics or GatewayTopics()
         self._timeout_s = timeout_ms / 1000
         self.reached = asyncio.Event()
-        self.last_failure = "the cluster has not been asked yet"
+        self.last_failure = "no bootstrap server has been tried yet"
 
     async def run(self) -> None:
-        """Return once a bootstrap server has answered."""
+        """Return after the first response of a bootstrap server."""
         while not self.reached.is_set():
-            for address in self._nodes.candidates(None):
+            for address in self._nodes.candidate_addresses(None):
                 if await self._ask(address):
                     self.reached.set()
                     return
@@ -68,7 +68,7 @@ class Probe:
         wait_s = GATEWAY_TOPICS_RETRY_S
         while self._gateway_topics.names and not self._gateway_topics.ids_known:
             await asyncio.sleep(wait_s)
-            host, port = self._nodes.candidates(None)[0]
+            host, port = self._nodes.candidate_addresses(None)[0]
             with suppress(*NO_BROKER):
                 async with (
                     asyncio.timeout(self._timeout_s),
@@ -89,17 +89,17 @@ class Probe:
         try:
             async with asyncio.timeout(self._timeout_s), self._connection_to(host, port) as (reader, writer):
                 found = await _handshake(reader, writer)
-                self._authentication.learn(found.error_code, found.mechanisms)
+                self._authentication.learn_requirement(found.error_code, found.mechanisms)
                 if not self._authentication.required:
                     await self._learn_from(reader, writer)
         except NO_BROKER as error:
             is_of_tls = isinstance(error, ssl.SSLError | ConnectionResetError) and self._tls is not None
             reason = of_broker(error, host) if is_of_tls else str(error)
             return self._not_reached(address, reason or type(error).__name__)
-        if not self._authentication.required and not self._nodes.known:
-            # A client that was here before the gateway's restart asks at its brokers' ports, and some ask nowhere else.
+        if not self._authentication.required and not self._nodes.known_addresses:
+            # Clients from before a restart reconnect to node ports, some to nothing else.
             return self._not_reached(address, "names no brokers")
-        log.info(Event.CLUSTER_REACHED, server=f"{host}:{port}", node_ids=sorted(self._nodes.known))
+        log.info(Event.CLUSTER_REACHED, server=f"{host}:{port}", node_ids=sorted(self._nodes.known_addresses))
         return True
 
     def _not_reached(self, address: Address, reason: str) -> bool:
@@ -114,7 +114,7 @@ class Probe:
         return False
 
     async def _learn_from(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Learn the brokers and the gateway topics' ids. Raises OSError, EOFError, KafkaProtocolError."""
+        """Learn brokers and gateway topic ids. Raises OSError, EOFError, KafkaProtocolError."""
         writer.write(messages.metadata_request(3, CLIENT_ID, sorted(self._gateway_topics.names)))
         answer = await read_frame(reader)
         version = messages.METADATA_PROBE_VERSION
@@ -124,7 +124,7 @@ class Probe:
                 self._gateway_topics.learn_id(topic_id)
 
     def _learn(self, node_id: int, host: str, port: int) -> Address:
-        self._nodes.learn(node_id, host, port)
+        self._nodes.learn_node(node_id, host, port)
         return host, port
 
 
@@ -135,7 +135,7 @@ async def mechanisms_of(
     *,
     sends_proxy_header: bool = False,
 ) -> Sequence[str] | None:
-    """Return the SASL mechanisms that the first broker that answers offers; None: no broker has answered in time.
+    """Return the SASL mechanisms of the first broker that responds; None if none responds in time.
 
     `context` None: without TLS.
     """
@@ -148,7 +148,7 @@ async def mechanisms_of(
                     opening = connection_to(host, port, context, sends_proxy_header=sends_proxy_header)
                     async with opening as (reader, writer):
                         answer = await _handshake(reader, writer)
-                    authentication.learn(answer.error_code, answer.mechanisms)
+                    authentication.learn_requirement(answer.error_code, answer.mechanisms)
                     return found
     return None
 
@@ -156,10 +156,10 @@ async def mechanisms_of(
 async def _handshake(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> messages.SaslHandshakeAnswer:
-    """Ask a broker for its mechanisms. Raises OSError, EOFError, ValueError, KafkaProtocolError."""
+    """Request a broker's mechanisms. Raises OSError, EOFError, ValueError, KafkaProtocolError."""
     writer.write(messages.api_versions_request(1, CLIENT_ID))
     await read_frame(reader)
-    # PLAIN: a broker without it answers too, and one with it takes nothing amiss.
+    # PLAIN: brokers respond with their mechanisms whether or not they support it.
     writer.write(producer_requests.sasl_handshake_request(2, CLIENT_ID, "PLAIN"))
     answer = await read_frame(reader)
     return messages.sasl_handshake_answer(answer, 0, len(answer), 1)

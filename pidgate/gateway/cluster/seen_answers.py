@@ -1,7 +1,7 @@
-"""Answers of brokers that were read before: clients of one application ask for the same again and again. PURE.
+"""Recently processed responses, since clients of one application request the same again and again. PURE.
 
-They are distinguished by Python's own keyed hash. An answer holds names that a client asked for, so with a hash that
-anyone can compute (CRC-32), one client could make its answer pass for that of another, and that would not be read.
+Compared by Python's keyed hash. Responses contain names chosen by clients: with an unkeyed hash (CRC-32) a
+client could forge a collision that keeps another response from being processed.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from typing import Final
 MOST_ANSWERS: Final = 256
 
 BYTES_PER_STEP: Final = 8 * 1024
-"""5 us, as a step of any Walk may take (protocol/work.py)."""
+"""5 us, within the limit of a Walk step (protocol/work.py)."""
 
 Answer = bytes | memoryview
-"""An answer without its size prefix, in memory that nobody writes to any more: it may be kept."""
+"""A response without its size prefix, in memory that is no longer modified and may be kept."""
 
 _CORRELATION_ID_BYTES: Final = 4
 
 
 def hash_of(answer: Answer) -> Generator[None, None, int]:
-    """Hash an answer, whatever its correlation id, in steps: one of 20 MB takes 15 ms."""
+    """Hash a response except its correlation id, in steps; 20 MB take 15 ms."""
     hashed = 0
     for at in range(_CORRELATION_ID_BYTES, len(answer), BYTES_PER_STEP):
         hashed = hash(hashed.to_bytes(8, "big", signed=True) + answer[at : at + BYTES_PER_STEP])
@@ -31,13 +31,13 @@ def hash_of(answer: Answer) -> Generator[None, None, int]:
 
 
 class SeenAnswers:
-    """The hashes of the latest MOST_ANSWERS answers."""
+    """Hashes of the last MOST_ANSWERS responses."""
 
     def __init__(self) -> None:
         self._hashes: OrderedDict[int, None] = OrderedDict()
 
     def is_new(self, hashed: int) -> bool:
-        """Return whether an answer of this hash was not asked about before."""
+        """Return whether this hash was not seen before."""
         if hashed in self._hashes:
             return False
         self._hashes[hashed] = None

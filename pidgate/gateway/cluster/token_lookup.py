@@ -1,8 +1,8 @@
-"""Owners of delegation tokens that no answer has shown yet, asked of a broker with the gateway's own credentials.
+"""Look up owners of unknown delegation tokens with the gateway's own credentials.
 
-After a start nothing is known of tokens that were made before. One answer to DescribeDelegationToken shows all tokens
-of which the gateway's user may know, so that all who wait are served by it, and a crowd asks once. Who asks has been
-let in by a broker: nobody makes the gateway ask with tokens that do not exist.
+After a start, older tokens are unknown. One DescribeDelegationToken response lists all tokens visible to the
+gateway's user, so one request serves all waiting connections. Only connections that a broker has
+authenticated trigger it, so made-up tokens cause no requests.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from pidgate.protocol.logins import Build
 log = logger()
 
 ASKED_EVERY_MS: Final = 250
-"""Brokers learn of a new token some 50 ms after the one that made it."""
+"""Minimum interval between requests. A new token reaches other brokers after about 50 ms."""
 TRIES: Final = 2
-"""For a token that is not among those that were shown."""
+"""Requests for a token missing from the responses."""
 MISSED_FOR_MS: Final = 30_000
-"""Time for which nobody is asked again about a token that was not shown."""
+"""Time for which a missing token is not requested again."""
 MOST_MISSED: Final = 10_000
 _TOKENS_PER_TURN: Final = 50
 
 
 class TokenLookup:
-    """Asks on behalf of connections; what it learns is in `owners`, for all of them."""
+    """Lookups for waiting connections; results are stored in `owners`."""
 
     def __init__(self, owners: TokenOwners, brokers: OwnQuestions, now_ms: Callable[[], int]) -> None:
         self._owners = owners
@@ -42,15 +42,15 @@ class TokenLookup:
         self._now_ms = now_ms
         self._waiting: dict[str, list[Callable[[], None]]] = {}
         self._missed: dict[str, int] = {}
-        """Tokens that were not shown, with the time."""
+        """Tokens missing from the responses -> time."""
         self._task: asyncio.Task[None] | None = None
         self._asked_ms = self._now_ms() - ASKED_EVERY_MS
         self._log_limit = LogLimit()
 
-    def find(self, token_id: str, done: Callable[[], None]) -> bool:
-        """Have `done` called once brokers have been asked for the token's owner, whether they have shown it or not.
+    def find_owner(self, token_id: str, done: Callable[[], None]) -> bool:
+        """Call `done` after brokers were asked for the token's owner, with or without success.
 
-        False: nobody is asked, because they did not show it a moment ago.
+        Returns False, without a request, if the token was missing a moment ago.
         """
         key = bounded(token_id)
         missed_ms = self._missed.get(key)
@@ -62,18 +62,18 @@ class TokenLookup:
         return True
 
     def stop(self) -> None:
-        """Ask no more; who waits is not called."""
+        """Cancel lookups without calling the waiting callbacks."""
         if self._task is not None:
             self._task.cancel()
 
     async def _serve(self) -> None:
-        """Ask until nobody waits."""
+        """Run lookups until no connection waits."""
         try:
             while self._waiting:
                 waiting, self._waiting = self._waiting, {}
                 problem = ""
                 for _ in range(TRIES):
-                    # An answer to others, who asked before, may have shown them.
+                    # The response to an earlier lookup may have included them.
                     if problem or all(self._owners.owner_of(key) is not None for key in waiting):
                         break
                     problem = await self._learn(waiting)
@@ -90,7 +90,7 @@ class TokenLookup:
                 try:
                     done()
                 except Exception:  # noqa: BLE001 - logged: the others wait, too
-                    log_mistake("token owners", reason="a connection could not go on")
+                    log_mistake("token owners", reason="a connection could not continue")
 
     def _miss(self, key: str, problem: str, now_ms: int) -> None:
         self._missed.pop(key, None)
@@ -102,22 +102,22 @@ class TokenLookup:
             log.warning(
                 Event.TOKEN_OWNER_UNKNOWN,
                 reason=problem or "brokers do not show this token to the gateway's own user",
-                remedy="until brokers can be asked, it is one of quotas.unidentified"
+                remedy="until brokers respond, quotas.unidentified applies"
                 if problem
                 else "allow own_client's user DescribeTokens on resource User:<owner> (KIP-373)",
                 suppressed_count=left_out,
             )
 
     async def _learn(self, waiting: Container[str]) -> str:
-        """Ask for all tokens, of which those that are waited for count first.
+        """Request all tokens and store them, those of waiting connections first.
 
-        Returns why there is no answer, nothing where there is one.
+        Returns the reason for a failure, or an empty string.
         """
-        # Brokers list all tokens for each question: new ones, made one after the other, must not keep them at it.
+        # Each request lists all tokens, so a series of new tokens must not cause a request each.
         await asyncio.sleep(max(0, self._asked_ms + ASKED_EVERY_MS - self._now_ms()) / 1000)
         self._asked_ms = self._now_ms()
         try:
-            frame = await self._brokers.ask(_described)
+            frame = await self._brokers.ask_broker(_described)
             tokens = await _read(frame)
         except (NotAnswered, CredentialsUnreadable, KafkaProtocolError) as error:
             return str(error)
@@ -125,9 +125,9 @@ class TokenLookup:
         for at in range(0, len(tokens), _TOKENS_PER_TURN):
             some = tokens[at : at + _TOKENS_PER_TURN]
             asked_for += (token for token in some if bounded(token[0]) in waiting)
-            self._owners.fill(some)
+            self._owners.add_unused_tokens(some)
             await asyncio.sleep(0)
-        self._owners.learn(asked_for)
+        self._owners.learn_tokens(asked_for)
         return ""
 
 
@@ -136,7 +136,7 @@ def _described() -> Generator[Build, bytes, bytes]:
 
 
 async def _read(frame: bytes) -> list[TokenOwner]:
-    """Read an answer in turns. Raises KafkaProtocolError."""
+    """Parse a response in turns. Raises KafkaProtocolError."""
     steps = delegation_tokens.described_tokens(frame, 0, len(frame), delegation_tokens.NEWEST_DESCRIBED)
     count = 0
     while True:

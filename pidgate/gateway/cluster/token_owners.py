@@ -1,7 +1,7 @@
-"""Owners of delegation tokens, learnt from brokers' answers as they pass. PURE.
+"""Owners of delegation tokens, learnt from broker responses in passing. PURE.
 
-With a token a client logs in by its id, and is its owner (KIP-48), whom only brokers know: they show it in their
-answers to CreateDelegationToken and DescribeDelegationToken. A token's owner never changes.
+A client logs in with a token's id and acts as its owner (KIP-48). Only brokers know the owner, and send it in
+CreateDelegationToken and DescribeDelegationToken responses. A token's owner never changes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pidgate.protocol.delegation_tokens import TokenOwner
 from pidgate.quota.entities import User
 
 MOST_TOKENS: Final = 20_000
-"""The latest ones that were learnt or used; some 300 bytes each."""
+"""Limit for recently learnt or used tokens, about 300 bytes each."""
 
 
 def _nobody_to_notify(_learnt: Sequence[TokenOwner]) -> None:
@@ -23,26 +23,26 @@ def _nobody_to_notify(_learnt: Sequence[TokenOwner]) -> None:
 
 
 class TokenOwners:
-    """Owner by token id. `on_learnt` is called with what was not known yet."""
+    """Owner by token id. `on_learnt` is called with new tokens."""
 
     def __init__(self, most: int = MOST_TOKENS) -> None:
         self._most = most
         self._owners: dict[str, User] = {}
         self.on_learnt: Callable[[Sequence[TokenOwner]], None] = _nobody_to_notify
 
-    def learn(self, tokens: Iterable[TokenOwner]) -> None:
-        """Take owners out of a broker's answer."""
-        learnt = self.take(tokens)
+    def learn_tokens(self, tokens: Iterable[TokenOwner]) -> None:
+        """Store owners from a broker's response."""
+        learnt = self.take_shared(tokens)
         if learnt:
             self.on_learnt(learnt)
 
-    def fill(self, tokens: Sequence[TokenOwner]) -> None:
-        """Take owners for whom nobody has asked, as far as there is room: nobody who was asked for goes for them."""
+    def add_unused_tokens(self, tokens: Sequence[TokenOwner]) -> None:
+        """Store owners that no connection needs yet, as far as there is room without evicting others."""
         unknown = (token for token in tokens if bounded(token[0]) not in self._owners)
-        self.learn(islice(unknown, max(0, self._most - len(self._owners))))
+        self.learn_tokens(islice(unknown, max(0, self._most - len(self._owners))))
 
-    def take(self, tokens: Iterable[TokenOwner]) -> list[TokenOwner]:
-        """Take owners that another process has learnt; return those that were not known."""
+    def take_shared(self, tokens: Iterable[TokenOwner]) -> list[TokenOwner]:
+        """Store owners learnt by another process; return the new ones."""
         learnt = []
         for token_id, owner in tokens:
             key, user = bounded(token_id), bounded(owner)
@@ -54,16 +54,16 @@ class TokenOwners:
         return learnt
 
     def owner_of(self, token_id: str) -> User | None:
-        """Return the owner; None: nobody saw it yet."""
+        """Return the owner, or None if unknown."""
         owner = self._owners.pop(token_id, None)
         if owner is not None:
             self._owners[token_id] = owner
         return owner
 
-    def known(self) -> list[TokenOwner]:
-        """Return all, the one that was used the longest ago first."""
+    def known_tokens(self) -> list[TokenOwner]:
+        """Return all tokens, least recently used first."""
         return list(self._owners.items())
 
 
 NOTHING_KNOWN: Final = TokenOwners(0)
-"""Of those who look at no answers."""
+"""For users that learn nothing."""

@@ -1,8 +1,8 @@
-"""Topic names and topic ids that stand for the same topic, learnt from Metadata answers as they pass.
+"""Topic names and their topic ids, learnt from Metadata responses in passing.
 
-Produce v13 names a topic by id, older versions by name. A refusal must hold for both, so the quota learns which
-belong together. A large answer takes milliseconds to walk: it is kept and walked a slice at a time, between
-other turns of the event loop, and an answer that was walked before is not walked again.
+Produce v13 identifies a topic by id, older versions by name. A refusal must hold for both, so the quota
+learns the pairs. Walking a large response takes milliseconds: it is queued and walked in slices between turns
+of the event loop. A repeated response is skipped.
 """
 
 from __future__ import annotations
@@ -20,28 +20,30 @@ from pidgate.protocol.errors import KafkaProtocolError
 
 SLICE_S: Final = 0.001
 WAITING_LIMIT: Final = 64
-"""Answers that wait to be walked; beyond that one is left out. The pair is learnt from a later one, and until
-then the rule for a first sight above sequence 0 covers it."""
+"""Limit for queued responses; more are dropped.
+
+The pair is learnt from a later response, and until then the rule for first sights above sequence 0 applies.
+"""
 MOST_WAITING_BYTES: Final = 16 * 1024 * 1024
-"""Of answers behind the first, which may be as long as it is."""
+"""Limit for queued responses after the first, which may be this long itself."""
 
 
 class TopicNames:
-    """Background walk of Metadata answers, which calls `learn(name, topic_id)` for each topic.
+    """Background walk of Metadata responses; calls `learn(name, topic_id)` for each topic.
 
-    Both in the form they have in a Produce batch: the id is a zero byte and its 16 bytes.
+    Both are in the form of a Produce batch: the id is a zero byte and its 16 bytes.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, learn: Callable[[bytes, bytes], None]) -> None:
         self._loop = loop
         self._learn = learn
         self._waiting: deque[tuple[Iterator[tuple[str, bytes]], int]] = deque()
-        """With the bytes of the answer that is walked."""
+        """Each with the size of its response."""
         self._waiting_bytes = 0
         self._seen = SeenAnswers()
 
-    def offer(self, answer: Answer, version: int, hashed: int) -> None:
-        """Take a Metadata answer with its hash_of; it is kept when there is something to learn."""
+    def queue_answer(self, answer: Answer, version: int, hashed: int) -> None:
+        """Queue a Metadata response with its hash_of if it may contain new pairs."""
         if version < metadata.FIRST_WITH_TOPIC_IDS or not self._has_room(len(answer)):
             return
         if not self._seen.is_new(hashed):
@@ -61,14 +63,14 @@ class TopicNames:
         pairs, answer_bytes = self._waiting[0]
         is_over = True
         try:
-            while monotonic_s() < until:  # after each topic: it may have ten thousand partitions
+            while monotonic_s() < until:  # after each topic: one may have ten thousand partitions
                 name, topic_id = next(pairs)
                 self._learn(name.encode(), b"\x00" + topic_id)
             is_over = False
         except (StopIteration, KafkaProtocolError):
-            pass  # walked, or damaged: the client will say so to its own user
+            pass  # finished, or malformed: the client reports it to its user
         except Exception:  # noqa: BLE001 - logged
-            # It is over all the same, or no answer after this one would ever be walked.
+            # Continue regardless, or later responses would never be walked.
             log_mistake("topic names", reason="a Metadata answer's topics could not be learnt")
         if is_over:
             self._waiting.popleft()

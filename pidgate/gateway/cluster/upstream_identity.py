@@ -1,9 +1,9 @@
-"""As whom the brokers see a client whose connection the gateway has authenticated itself, by its certificate.
+"""Upstream identity: how brokers see clients whose TLS ends at the gateway.
 
-Where TLS ends at the gateway no broker sees the client's certificate. A delegation token for the client's user
-(KIP-48, made for another owner as KIP-373 allows) lets the gateway log in as that user, so that ACLs, quotas and audit
-hold as if it were there. One token of each user is kept in each process, and replaced in the last quarter of its life;
-the old one expires by itself. What is secret of it appears in no `repr`.
+Brokers do not see such a client's certificate. A delegation token for the client's user (KIP-48, created for
+another owner as KIP-373 allows) lets the gateway log in as that user, so that ACLs, quotas and audit apply to
+it. Each process keeps one token per user and replaces it in the last quarter of its life; the old one
+expires. No `repr` shows secrets.
 """
 
 from __future__ import annotations
@@ -26,63 +26,63 @@ from pidgate.protocol.logins import TOKEN_EXTENSION, Build
 from pidgate.quota.entities import User
 
 MOST_TOKENS: Final = 10_000
-"""Of users; the one that was used the longest ago goes first, and is made again when it is asked for."""
+"""Limit for users with a token. The least recently used token is dropped and created again on demand."""
 DEFAULT_MECHANISM: Final = "SCRAM-SHA-256"
-"""Of logins with tokens, where the gateway's own is none of SCRAM."""
+"""Mechanism for token logins if the gateway's own login does not use SCRAM."""
 
 _REFUSALS: Final = {
     61: "the brokers have no delegation tokens: set delegation.token.secret.key",
-    64: "brokers give tokens only to who is logged in by SASL or by a certificate, and not by a token",
+    64: "brokers issue tokens only for logins by SASL or certificate, not by token",
     65: "the gateway's own user may not make tokens for it: allow CreateTokens on resource User:<name> (KIP-373)",
-    67: "the name is no user's",
+    67: "the name is not a user's",
 }
-"""Of CreateDelegationToken, by error code."""
+"""CreateDelegationToken errors by code."""
 
 
 class NoIdentity(Exception):
-    """Nobody can be logged in at the brokers for this client; the text names the remedy, and no secret."""
+    """The gateway cannot log in at the brokers for this client. The text has the remedy and no secret."""
 
 
 @dataclass(frozen=True, slots=True)
 class UpstreamLogin:
-    """Credentials of one login at a broker."""
+    """Credentials for one broker login."""
 
     user: str
     mechanism: str
     password: str = field(repr=False)
     extensions: str = ""
     is_of_client: bool = False
-    """It is the client's own, by a token; else the gateway's."""
+    """Whether they are the client's, by a token, or the gateway's own."""
 
     def exchange(self, nonce: str) -> Generator[Build, bytes, int]:
-        """Return the login as requests, before the client's first one: see own_connections.login_exchange."""
+        """Return the requests of the login: see own_connections.login_exchange."""
         return login_exchange(self.mechanism, self.user, self.password, nonce, self.extensions)
 
 
 class UpstreamIdentity(ABC):
-    """Choice of the login of a client's connection."""
+    """Selects the login for a client's connection."""
 
     is_of_everybody: bool = False
-    """Nobody logs in by himself, so that no client is asked to."""
+    """Whether all clients use it, so that none is asked to log in."""
 
     def __init__(self, nonce: Callable[[], str]) -> None:
         self.nonce = nonce
-        """Source of values that nobody can guess, another one each time."""
+        """Source of unpredictable, unique values."""
 
     @abstractmethod
     async def login_of(self, user: User, *, is_certified: bool) -> UpstreamLogin | None:
-        """Return the login for a client; None: it logs in by itself, if at all.
+        """Return the login for a client; None if the client logs in by itself.
 
-        `user` of who is certified is the whole name. Raises NoIdentity, CredentialsUnreadable.
+        For a certified client `user` is the full name. Raises NoIdentity, CredentialsUnreadable.
         """
 
     @abstractmethod
-    def refused(self, user: User, login: UpstreamLogin) -> None:
-        """Note that brokers refuse this login."""
+    def record_refusal(self, user: User, login: UpstreamLogin) -> None:
+        """Record that brokers reject this login."""
 
 
 class OwnIdentity(UpstreamIdentity):
-    """Every client is the gateway's own client."""
+    """Every client uses the gateway's own login."""
 
     is_of_everybody = True
 
@@ -94,13 +94,13 @@ class OwnIdentity(UpstreamIdentity):
         """Return the configured login. Raises CredentialsUnreadable."""
         return UpstreamLogin(self._sasl.username, self._sasl.mechanism, password_in(self._sasl.password_file))
 
-    def refused(self, user: User, login: UpstreamLogin) -> None:
-        """Note nothing: the password is read anew for each login."""
+    def record_refusal(self, user: User, login: UpstreamLogin) -> None:
+        """Do nothing: the password is read again for each login."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Token:
-    """A user's token: when a new one is asked for, and until when brokers take this one."""
+    """A user's token, its renewal time and its expiry."""
 
     login: UpstreamLogin
     renewed_from_ms: int
@@ -108,7 +108,7 @@ class _Token:
 
 
 class TokenIdentity(UpstreamIdentity):
-    """Every client that has shown a certificate is its user, by a delegation token."""
+    """A client with a certificate uses a delegation token of its user."""
 
     def __init__(
         self,
@@ -125,13 +125,13 @@ class TokenIdentity(UpstreamIdentity):
         self._asked: dict[User, asyncio.Task[UpstreamLogin]] = {}
 
     async def login_of(self, user: User, *, is_certified: bool) -> UpstreamLogin | None:
-        """Return the login by the user's token. Raises NoIdentity, also from whoever takes the token."""
+        """Return the login with the user's token. Raises NoIdentity, also for a failed token request."""
         if not is_certified:
             return None
-        if "\0" in user:  # an entity that is no principal: see quota/entities.py
-            raise NoIdentity("its certificate names nobody that can be read for sure")
+        if "\0" in user:  # a shared quota entity, not a principal: see quota/entities.py
+            raise NoIdentity("its certificate does not identify a user reliably")
         if bounded(user) != user:
-            # Quotas know it by its beginning and a hash, and what would be asked for is in logs and tables, too.
+            # Long names are shortened with a hash for quotas; the full name would also enter logs and tables.
             raise NoIdentity(
                 f"the name in its certificate, {bounded(user)}, has {len(user)} characters, and users with more than "
                 f"{LONGEST_NAME} get no token; shorten it with tls.ssl_principal_mapping_rules"
@@ -143,7 +143,7 @@ class TokenIdentity(UpstreamIdentity):
                 return kept.login
         task = self._asked.get(user)
         if task is None:
-            task = self._asked[user] = asyncio.get_running_loop().create_task(self._take(user))
+            task = self._asked[user] = asyncio.get_running_loop().create_task(self._request_token(user))
             task.add_done_callback(partial(self._asked_for, user))
         try:
             return await asyncio.shield(task)
@@ -151,22 +151,22 @@ class TokenIdentity(UpstreamIdentity):
             kept = self._tokens.get(user)
             if kept is None or self._now_ms() >= kept.expires_ms:
                 raise
-            return kept.login  # it is good for a while, and brokers may give another one by then
+            return kept.login  # still valid; a retry may succeed before it expires
 
     def _asked_for(self, user: User, task: asyncio.Task[UpstreamLogin]) -> None:
         del self._asked[user]
         if not task.cancelled():
-            task.exception()  # whoever waited has it, or has given up
+            task.exception()  # the waiting connections have the error or are gone
 
-    def refused(self, user: User, login: UpstreamLogin) -> None:
+    def record_refusal(self, user: User, login: UpstreamLogin) -> None:
         kept = self._tokens.get(user)
         if kept is not None and kept.login is login:
             del self._tokens[user]
 
-    async def _take(self, user: User) -> UpstreamLogin:
-        """Take a token for a user. Raises NoIdentity."""
+    async def _request_token(self, user: User) -> UpstreamLogin:
+        """Request a token for a user. Raises NoIdentity."""
         try:
-            token = await self._brokers.ask(partial(_created, user))
+            token = await self._brokers.ask_broker(partial(_created, user))
         except NotAnswered as error:
             raise NoIdentity(f"no broker gave a token for {user}: {error}") from error
         if token.error_code:
@@ -183,7 +183,7 @@ class TokenIdentity(UpstreamIdentity):
 def identity_of(
     settings: Settings, nonce: Callable[[], str], brokers: OwnQuestions | None, now_ms: Callable[[], int]
 ) -> UpstreamIdentity | None:
-    """Return what the configuration says; None: clients log in by themselves."""
+    """Return the configured identity; None if clients log in by themselves."""
     cluster, sasl = settings.cluster, settings.own_client
     if cluster.upstream_identity == "pass" or sasl is None or brokers is None:
         return None

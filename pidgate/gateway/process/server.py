@@ -178,7 +178,7 @@ class Gateway:
 
         return build_registry(self._collectors)
 
-    async def look(self) -> None:
+    async def refresh_metrics(self) -> None:
         """Take what `registry` shows next of users and buckets, in turns with the traffic."""
         for collector in self._collectors:
             if isinstance(collector, SeesManyRows):

@@ -226,14 +226,14 @@ class Traffic:
     # ---- inside ----------------------------------------------------------------------------------------
 
     def _node_learnt(self, node_id: int) -> None:
-        host, port = self.nodes.known[node_id]
+        host, port = self.nodes.known_addresses[node_id]
         log.info(Event.NODE_LEARNT, node_id=node_id, server=f"{host}:{port}")
         for listener in self._listeners:
             listener.node_learnt(node_id)
 
     def _node_found(self, node_id: int) -> None:
         if self._recorder is not None:
-            self._recorder.broker_learnt(node_id, *self.nodes.known[node_id])
+            self._recorder.broker_learnt(node_id, *self.nodes.known_addresses[node_id])
         # Not at once: the answer that holds the address has to leave first.
         self.shared.loop.call_soon(self._close_misled, node_id)
 
@@ -243,7 +243,7 @@ class Traffic:
         That broker does not lead this node's partitions, and no client would leave it for that: by its Metadata
         this connection is the right one.
         """
-        address = self.nodes.known.get(node_id)
+        address = self.nodes.known_addresses.get(node_id)
         for channel in list(self.shared.channels):
             if channel.context.node_id == node_id and channel.server not in (None, address):
                 channel.close("moved", "its broker is elsewhere")

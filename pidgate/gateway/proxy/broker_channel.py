@@ -320,7 +320,7 @@ class BrokerChannel(Reader):
     def _walk(self, walker: EndpointsWalker, buf: bytearray, pos: int, end: int) -> int:
         stop = min(end, pos + self._walking_bytes)
         view = memoryview(buf)
-        parts = walker.feed(view[pos:stop], STEPS_PER_TURN)
+        parts = walker.feed_chunk(view[pos:stop], STEPS_PER_TURN)
         stop -= walker.unfed_bytes
         self._walking_bytes -= stop - pos
         for part in parts:

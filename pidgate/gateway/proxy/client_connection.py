@@ -56,7 +56,7 @@ class ClientConnection(Reader):
         self.conversation.login_over = self._keep_place
         self.conversation.translate = context.translate
         self.conversation.may_mean_node = self._may_mean_node
-        self.conversation.learn_topics = context.topic_names.offer
+        self.conversation.learn_topics = context.topic_names.queue_answer
         self.conversation.token_owners = context.shared.token_owners
         self.conversation.find_owner = self._find_owner
         self.conversation.sasl.principal_claim = context.principal_claim
@@ -144,7 +144,7 @@ class ClientConnection(Reader):
 
     def _find_owner(self, token_id: str) -> bool:
         lookup = self.context.shared.token_lookup
-        return lookup is not None and lookup.find(token_id, self.owner_found)
+        return lookup is not None and lookup.find_owner(token_id, self.owner_found)
 
     def owner_found(self) -> None:
         """Go on with what waited until a broker was asked for the owner of its token."""

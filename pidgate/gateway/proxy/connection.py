@@ -197,12 +197,12 @@ class ConnectionContext:
 
     def node_is_known(self) -> bool:
         """Return whether this port stands for a node, and no other broker stands in for it."""
-        return self.shared.nodes.knows(self.node_id)
+        return self.shared.nodes.knows_node(self.node_id)
 
     def translate(self, node_id: int, host: str, port: int) -> Address:
         """Learn a broker's real address; return the one that this listener's clients are shown."""
-        self.shared.nodes.learn(node_id, host, port)
-        return self._ports.advertised(node_id)
+        self.shared.nodes.learn_node(node_id, host, port)
+        return self._ports.advertised_address(node_id)
 
     def recorder_of(self, session: Session, sasl: SaslExchange) -> ConnectionRecorder | None:
         """Return the recorder of a connection on this port; None: no events are written."""

@@ -311,7 +311,7 @@ class Conversation(ApiContext):
         if self.byte_quota.is_on:
             return False
         repeated, recorder = self.repeated, self.recorder
-        if not repeated.recognises(frame, start, end) or not self.admission.knows(
+        if not repeated.recognise_request(frame, start, end) or not self.admission.knows(
             self.session,
             repeated.producer_id,
             repeated.epoch,

@@ -201,5 +201,7 @@ class Listener:
             bind=address,
             tls=tls is not None,
             node_id=node_id,
-            advertised=None if node_id is None else ":".join(map(str, self._ports.advertised(node_id))),
+            advertised=None
+            if node_id is None
+            else ":".join(map(str, self._ports.advertised_address(node_id))),
         )

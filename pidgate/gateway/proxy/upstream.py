@@ -60,7 +60,7 @@ class Upstream:
     async def _connect(self, channel: ClientChannel) -> None:
         nodes = self._shared.nodes
         failure = "its address is not known any more"
-        targets = nodes.candidates(self._context.node_id)
+        targets = nodes.candidate_addresses(self._context.node_id)
         tried: set[Address] = set()
         # Another broker answers a NodeId that is not its own with REBOOTSTRAP_REQUIRED (KIP-1242).
         while targets and not channel.is_gone and (self._context.node_is_known() or not channel.means_node):
@@ -87,7 +87,9 @@ class Upstream:
             if not targets and cause != "timeout":
                 # A node that has gone is forgotten by now, and the others stand in for it.
                 targets = [
-                    target for target in nodes.candidates(self._context.node_id) if target not in tried
+                    target
+                    for target in nodes.candidate_addresses(self._context.node_id)
+                    if target not in tried
                 ]
         channel.close("unreachable", f"no broker could be reached: {failure}")
 
@@ -113,7 +115,7 @@ class Upstream:
                 if not login.is_of_client or refused == MOST_REFUSED_LOGINS:
                     raise NoIdentity(str(error)) from error
                 if refused == REFUSED_BEFORE_ANEW:
-                    identity.refused(user, login)
+                    identity.record_refusal(user, login)
                 await asyncio.sleep(NOT_KNOWN_YET_S)
             else:
                 channel.logged_in(session_lifetime_ms)
@@ -164,7 +166,7 @@ class Upstream:
     def _connect_failed(self, channel: ClientChannel, address: Address, cause: str, failure: str) -> None:
         self._shared.counters.upstream_failures[cause] += 1
         if self._context.node_id is not None and cause not in _NOT_THE_BROKERS:
-            self._shared.nodes.forget(self._context.node_id, address)
+            self._shared.nodes.forget_address(self._context.node_id, address)
         # A client that is refused comes back at once: one line a second is enough, the counter has them all.
         server, limit = f"{address[0]}:{address[1]}", self._shared.upstream_log
         if (left_out := limit.take(None, self._shared.now_ms())) is not None:

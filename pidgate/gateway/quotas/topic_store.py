@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 from pidgate.gateway.clock import monotonic_s
 from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.logs import Event
-from pidgate.gateway.topics.availability import Availability, explained, load, stopped
+from pidgate.gateway.topics.availability import Availability, explain_error, load, stop_client
 from pidgate.gateway.topics.follower import EventFollower, OnRecords, StartAt
 from pidgate.gateway.topics.gateway_topic import GatewayTopic, TopicLines
 from pidgate.gateway.topics.own_client import OwnClient
@@ -132,12 +132,12 @@ class TopicStore:
             try:
                 await self._session()
             except Exception as error:  # noqa: BLE001 - whatever ends a session, the next one tries again
-                cause = explained(error, "writing", self.topic.name)
-                await asyncio.sleep(self._availability.failed(cause, buffered=self.unwritten))
+                cause = explain_error(error, "writing", self.topic.name)
+                await asyncio.sleep(self._availability.record_failure(cause, buffered=self.unwritten))
 
     async def _session(self) -> None:
         """Connect and write until something fails; raises that."""
-        await self.topic.ensure(self._kafka)
+        await self.topic.ensure_topic(self._kafka)
         producer = self._kafka.producer(
             acks="all",
             enable_idempotence=False,
@@ -156,7 +156,7 @@ class TopicStore:
             wait_s = REQUEST_TIMEOUT_MS / 1000 + 2
             raise
         finally:
-            await stopped(producer, wait_s)
+            await stop_client(producer, wait_s)
 
     async def _write_waiting(self, producer: Any) -> None:
         """Write all that is queued, in order. Raises when a record was not acknowledged."""
@@ -179,7 +179,7 @@ class TopicStore:
                     failure = error
             if failure is not None:
                 raise failure
-            self._availability.works(buffered=self.unwritten)
+            self._availability.record_success(buffered=self.unwritten)
 
     def _end(self, one: Outgoing, problem: str | None) -> None:
         self.withdraw(one)

@@ -15,7 +15,7 @@ from pidgate.gateway.clock import monotonic_s
 from pidgate.gateway.logs import Event, logger
 from pidgate.gateway.state.events_topic import EventTopic
 from pidgate.gateway.state.record_accumulator import PartitionQueue, RecordAccumulator, Waiting
-from pidgate.gateway.topics.availability import Availability, explained, load, stopped
+from pidgate.gateway.topics.availability import Availability, explain_error, load, stop_client
 from pidgate.gateway.topics.own_client import OwnClient
 
 log = logger()
@@ -107,12 +107,12 @@ class EventPublisher:
         self.is_connected = False
         while isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
-        cause = explained(error, "writing", self._topic.name)
-        return self._availability.failed(cause, buffered=self.buffered, dropped=self.dropped)
+        cause = explain_error(error, "writing", self._topic.name)
+        return self._availability.record_failure(cause, buffered=self.buffered, dropped=self.dropped)
 
     async def _session(self) -> None:
         """Connect and write until a failure that does not pass. Raises what ended it."""
-        await self._topic.ensure(self._kafka)
+        await self._topic.ensure_topic(self._kafka)
         producer = self._kafka.producer(
             acks="all",
             enable_idempotence=False,
@@ -135,7 +135,7 @@ class EventPublisher:
             raise
         finally:
             self.is_connected = False
-            await stopped(producer, wait_s)
+            await stop_client(producer, wait_s)
 
     async def _write(self, producer: Any) -> None:
         sent_at_s = 0.0
@@ -172,7 +172,7 @@ class EventPublisher:
             self.published += events
             self._answered_at_s = monotonic_s()
             self.is_connected = True
-            self._availability.works(buffered=self.buffered, dropped=self.dropped)
+            self._availability.record_success(buffered=self.buffered, dropped=self.dropped)
         queue.is_busy = False
 
     def _split(self, queue: PartitionQueue, events: int, error: Exception) -> None:

@@ -1,1 +1,1 @@
-"""TLS: certificates and keys as they are in files, and the one place that makes SSL contexts of them."""
+"""TLS: certificates and keys from files, and the creation of SSL contexts."""

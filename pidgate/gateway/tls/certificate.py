@@ -1,6 +1,6 @@
-"""Certificates of X.509, read as far as their validity and their subject (RFC 5280, 4.1).
+"""X.509 certificates, parsed for their validity and subject (RFC 5280, 4.1).
 
-Python's ssl module shows the validity of a peer's certificate only, and a subject without the types of its values.
+Python's ssl module gives the validity of a peer's certificate only, and a subject without its value types.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ _VERSION: Final = 0xA0
 _UTC_TIME: Final = 0x17
 _GENERALIZED_TIME: Final = 0x18
 
-# Fields of what is signed, behind the version, which may be missing: serial number, signature, issuer, ...
+# Fields of the signed part after the optional version: serial number, signature, issuer, ...
 _VALIDITY: Final = 4
 _SUBJECT: Final = 5
 
 
 class NotACertificate(ValueError):
-    """There is no certificate in it that can be read."""
+    """The input contains no readable certificate."""
 
 
 class Validity(NamedTuple):
-    """The first and the last second in which a certificate is valid."""
+    """First and last second of a certificate's validity."""
 
     begins: datetime
     ends: datetime
 
 
 def validities(pem: str) -> list[Validity]:
-    """Return the validity of each certificate in the text, in its order. Raises NotACertificate."""
+    """Return the validity of each certificate in the text, in order. Raises NotACertificate."""
     found = []
     for block in pem.split(BEGIN)[1:]:
         body, end, _ = block.partition(END)
@@ -45,12 +45,12 @@ def validities(pem: str) -> list[Validity]:
         except (ValueError, IndexError) as error:
             raise NotACertificate(f"its certificate {len(found) + 1} cannot be read") from error
     if not found:
-        raise NotACertificate(f"there is no {BEGIN} in it")
+        raise NotACertificate(f"it has no {BEGIN}")
     return found
 
 
 def subject(certificate: bytes) -> bytes:
-    """Return the subject of a certificate in DER: the content of its Name. Raises NotACertificate."""
+    """Return the content of a DER certificate's subject Name. Raises NotACertificate."""
     try:
         return _field(certificate, _SUBJECT)
     except (ValueError, IndexError) as error:
@@ -58,13 +58,13 @@ def subject(certificate: bytes) -> bytes:
 
 
 def _validity(certificate: bytes) -> Validity:
-    """Read the period. Raises ValueError, IndexError."""
+    """Read the validity period. Raises ValueError, IndexError."""
     begins, ends = der.elements(_field(certificate, _VALIDITY))
     return Validity(_time(begins), _time(ends))
 
 
 def _field(certificate: bytes, number: int) -> bytes:
-    """Return the content of that field of the signed part. Raises ValueError, IndexError."""
+    """Return the content of the field with this number in the signed part. Raises ValueError, IndexError."""
     signed = der.content(der.content(certificate, 0, der.SEQUENCE), 0, der.SEQUENCE)
     fields = list(islice(der.elements(signed), number + 1))
     has_version = fields[0].tag == _VERSION
@@ -74,8 +74,8 @@ def _field(certificate: bytes, number: int) -> bytes:
 def _time(found: der.Element) -> datetime:
     text = found.content.decode("ascii")
     if found.tag == _UTC_TIME:
-        # Two digits of the year: 50 to 99 are of the last century.
+        # UTCTime has a two digit year: 50 to 99 belong to the 20th century.
         text = ("19" if text[:2] >= "50" else "20") + text
     elif found.tag != _GENERALIZED_TIME:
-        raise ValueError(f"a tag {found.tag:#x} where a time has to be")
+        raise ValueError(f"tag {found.tag:#x} instead of a time")
     return datetime.strptime(text, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC)

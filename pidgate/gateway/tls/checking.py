@@ -1,4 +1,4 @@
-"""Faults of the TLS files that a configuration names: those that keep the gateway from starting, and those to come."""
+"""Checks of the configured TLS files: errors that prevent the start, and upcoming expiry."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from pidgate.gateway.tls.certificate import NotACertificate, Validity, validitie
 from pidgate.gateway.tls.contexts import TlsUnusable, client_context, server_context, text_of
 
 SOON: Final = timedelta(days=14)
-"""Warned so long before a certificate ends: those of 90 days are renewed when 30 are left."""
+"""Warning period before expiry. 90 day certificates are renewed 30 days before they expire."""
 
 Finding = tuple[KeyPath, str]
 TlsSection = ServerTlsSettings | ClusterTlsSettings
 
 
 def sections(settings: Settings) -> Iterator[tuple[KeyPath, TlsSection]]:
-    """Yield every section of TLS that is written, with the way to it."""
+    """Yield every configured TLS section with its path."""
     if settings.cluster.tls is not None:
         yield ("cluster", "tls"), settings.cluster.tls
     for index, listener in enumerate(settings.listeners):
@@ -31,7 +31,7 @@ def sections(settings: Settings) -> Iterator[tuple[KeyPath, TlsSection]]:
 
 
 def unusable(settings: Settings) -> Iterator[TlsUnusable]:
-    """Yield why the gateway cannot start with the files as they are, at most one reason for each section."""
+    """Yield the reasons that prevent the start with the current files, at most one per section."""
     for path, section in sections(settings):
         try:
             if isinstance(section, ClusterTlsSettings):
@@ -43,7 +43,7 @@ def unusable(settings: Settings) -> Iterator[TlsUnusable]:
 
 
 def warnings(settings: Settings) -> Iterator[Finding]:
-    """Yield warnings about certificates that are not valid, or soon will not be; missing files are left out."""
+    """Yield warnings about certificates that are invalid now or soon. Missing files are skipped."""
     now = datetime.now(UTC)
     for path, section in sections(settings):
         names = ["cert_file", "ca_file", "client_ca_file"]
@@ -55,7 +55,7 @@ def warnings(settings: Settings) -> Iterator[Finding]:
                 found = validities(text_of(file, (*path, name)))
             except (TlsUnusable, NotACertificate):
                 continue
-            # A bundle of CAs may hold old ones: as long as one is good, it is of use.
+            # A CA bundle may contain expired certificates; it is usable while one is valid.
             validity = found[0] if name == "cert_file" else max(found, key=lambda one: one.ends)
             text = _text(validity, now)
             if text:
@@ -63,14 +63,12 @@ def warnings(settings: Settings) -> Iterator[Finding]:
 
 
 def _text(validity: Validity, now: datetime) -> str:
-    """Return what is to be known about a certificate; empty when it is fine."""
+    """Return the warning about a certificate, or an empty string."""
     if now > validity.ends:
-        return f"has expired on {validity.ends:%Y-%m-%d %H:%M} UTC, and peers refuse it; renew it"
+        return f"expired on {validity.ends:%Y-%m-%d %H:%M} UTC, and peers reject it; renew it"
     if now < validity.begins:
-        return (
-            f"is valid from {validity.begins:%Y-%m-%d %H:%M} UTC on, not yet; check the clock of this machine"
-        )
+        return f"is not valid before {validity.begins:%Y-%m-%d %H:%M} UTC; check the clock of this machine"
     if validity.ends - now < SOON:
         days = (validity.ends - now).days
-        return f"expires on {validity.ends:%Y-%m-%d %H:%M} UTC, in {days} days; renew it, without a restart"
+        return f"expires on {validity.ends:%Y-%m-%d %H:%M} UTC, in {days} days; renew it (no restart needed)"
     return ""

@@ -1,7 +1,7 @@
-"""SSL contexts, made in this place alone: TLS 1.2 at least, brokers verified, keys that nobody else can read.
+"""Creation of SSL contexts: TLS 1.2 or later, brokers verified, private keys not world-readable.
 
-A context is made whole or not at all, and is not changed afterwards: what its files hold later takes another one
-(live.py). Raises TlsUnusable, which names the key of the configuration, the cause and the remedy, and no content.
+All contexts are created here and never modified. Changed files lead to a new context (live.py). TlsUnusable
+names the configuration key, the cause and the remedy, and never file contents.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _VERSIONS: Final = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3
 
 
 class TlsUnusable(CannotStart):
-    """A certificate, a key or a CA cannot be used."""
+    """A certificate, key or CA is unusable."""
 
     def __init__(self, path: KeyPath, text: str) -> None:
         super().__init__(f"{dotted(path)}: {text}")
@@ -35,11 +35,11 @@ class TlsUnusable(CannotStart):
 
 
 class FileMissing(TlsUnusable):
-    """A file is not there, or may not be read: where a configuration is only checked, that need not be wrong."""
+    """A file is missing or unreadable, which is not an error when a configuration is only checked."""
 
 
 def server_context(tls: ServerTlsSettings, path: KeyPath) -> ssl.SSLContext:
-    """Return a context for those who connect here; `path` leads to the section. Raises TlsUnusable."""
+    """Return the context for client connections; `path` leads to the section. Raises TlsUnusable."""
     context = _context(ssl.PROTOCOL_TLS_SERVER, tls, path)
     _load_pair(context, tls.cert_file, tls.key_file, path)
     note_names(context)
@@ -51,7 +51,7 @@ def server_context(tls: ServerTlsSettings, path: KeyPath) -> ssl.SSLContext:
 
 
 def client_context(tls: ClusterTlsSettings, path: KeyPath) -> ssl.SSLContext:
-    """Return a context for connections to brokers, or to a gateway. Raises TlsUnusable."""
+    """Return the context for connections to brokers or to a gateway. Raises TlsUnusable."""
     context = _context(ssl.PROTOCOL_TLS_CLIENT, tls, path)
     context.check_hostname = tls.verify_hostname
     if tls.ca_file:
@@ -64,9 +64,10 @@ def client_context(tls: ClusterTlsSettings, path: KeyPath) -> ssl.SSLContext:
 
 
 def pinned_context(cert_file: str, path: KeyPath, own: ClusterTlsSettings | None = None) -> ssl.SSLContext:
-    """Return a context that trusts this one certificate, whatever name it has: of a gateway whose file is at hand.
+    """Return a context that trusts exactly this certificate, whatever its name.
 
-    `own`: what is shown to it. Raises TlsUnusable.
+    For a gateway whose certificate file is available locally. `own` is the client certificate. Raises
+    TlsUnusable.
     """
     context = _context(ssl.PROTOCOL_TLS_CLIENT, own or TlsSettings(), path)
     context.check_hostname = False
@@ -80,7 +81,7 @@ def pinned_context(cert_file: str, path: KeyPath, own: ClusterTlsSettings | None
 def _context(protocol: ssl._SSLMethod, tls: TlsSettings, path: KeyPath) -> ssl.SSLContext:
     context = ssl.SSLContext(protocol)
     context.minimum_version = _VERSIONS[tls.min_version]
-    # A peer could ask for one handshake after the other on the same connection.
+    # Otherwise a peer could request endless handshakes on one connection.
     context.options |= ssl.OP_NO_RENEGOTIATION
     return context
 
@@ -91,7 +92,7 @@ def _load_pair(context: ssl.SSLContext, cert_file: str, key_file: str, path: Key
     key = text_of(key_file, key_path)
     refuse_if_readable_by_all(key_file, key_path)
     if "PRIVATE KEY-----" not in key:
-        raise TlsUnusable(key_path, f"{key_file} holds no private key in PEM (BEGIN PRIVATE KEY)")
+        raise TlsUnusable(key_path, f"{key_file} contains no private key in PEM (BEGIN PRIVATE KEY)")
 
     def encrypted() -> NoReturn:
         raise TlsUnusable(
@@ -104,11 +105,11 @@ def _load_pair(context: ssl.SSLContext, cert_file: str, key_file: str, path: Key
         context.load_cert_chain(cert_file, key_file, encrypted)
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":
-            text = f"the key in {key_file} is not that of the certificate in {cert_file}; write two that fit"
+            text = f"the key in {key_file} does not match the certificate in {cert_file}; use a matching pair"
             raise TlsUnusable(key_path, text) from error
         raise TlsUnusable(
             (*path, "cert_file"),
-            f"{cert_file} with the key in {key_file} cannot be used ({_reason(error)}); both have to be PEM",
+            f"{cert_file} with the key in {key_file} cannot be used ({_reason(error)}); both must be PEM",
         ) from error
     except OSError as error:
         raise _vanished(f"{cert_file} with the key in {key_file}", (*path, "cert_file"), error) from error
@@ -119,23 +120,23 @@ def _load_ca(context: ssl.SSLContext, ca_file: str, path: KeyPath) -> None:
     try:
         context.load_verify_locations(ca_file)
     except ssl.SSLError as error:
-        text = f"{ca_file} holds no certificate that can be read ({_reason(error)}); it has to be PEM"
+        text = f"{ca_file} contains no readable certificate ({_reason(error)}); it must be PEM"
         raise TlsUnusable(path, text) from error
     except OSError as error:
         raise _vanished(ca_file, path, error) from error
 
 
 def text_of(file: str, path: KeyPath) -> str:
-    """Return what a file holds. Raises FileMissing."""
+    """Return the contents of a file. Raises FileMissing."""
     try:
-        # PEM is ASCII; what stands between its blocks may be anything.
+        # PEM is ASCII, but any bytes may stand between its blocks.
         return Path(file).read_text("latin-1")
     except OSError as error:
         raise _vanished(file, path, error) from error
 
 
 def refuse_if_readable_by_all(key_file: str, path: KeyPath) -> None:
-    """Raise TlsUnusable where every user of this machine can read the key, and FileMissing."""
+    """Raise TlsUnusable if the key is world-readable, and FileMissing."""
     try:
         mode = Path(key_file).stat().st_mode
     except OSError as error:
@@ -143,15 +144,15 @@ def refuse_if_readable_by_all(key_file: str, path: KeyPath) -> None:
     if mode & READABLE_BY_ALL:
         raise TlsUnusable(
             path,
-            f"the key in {key_file} can be read by every user of this machine, and may be known by now; chmod 640 "
-            f"{key_file} (in Kubernetes: defaultMode: 0440 of the secret's volume), or make a new one",
+            f"the key in {key_file} is readable by every user of this machine and may be compromised; chmod 640 "
+            f"{key_file} (in Kubernetes: defaultMode: 0440 of the secret's volume), or create a new one",
         )
 
 
 def _vanished(files: str, path: KeyPath, error: OSError) -> FileMissing:
-    """Return the error for files that cannot be read; whoever renews them may move them at any moment."""
+    """Return the error for unreadable files, which may be in the middle of a renewal."""
     reason = error.strerror or type(error).__name__
-    return FileMissing(path, f"{files} cannot be read ({reason}); without it there is no TLS")
+    return FileMissing(path, f"{files} cannot be read ({reason}); TLS needs it")
 
 
 def _reason(error: ssl.SSLError) -> str:

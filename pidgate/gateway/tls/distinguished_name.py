@@ -1,7 +1,7 @@
-"""A distinguished name as Java's X500Principal.getName() prints it (RFC 2253): the last attribute first. PURE.
+"""Distinguished names as printed by Java's X500Principal.getName() (RFC 2253), last attribute first. PURE.
 
-Kafka's rules are matched against this very text, so it is Java's to the letter: which types have a keyword, which
-characters are escaped, and that all else is written in hexadecimal.
+Kafka's mapping rules match this text, so it equals Java's exactly: the types with a keyword, the escaped
+characters, and hexadecimal for everything else.
 """
 
 from __future__ import annotations
@@ -11,7 +11,10 @@ from typing import Final
 from pidgate.gateway.tls import der
 
 MOST_ATTRIBUTES: Final = 32
-"""A certificate has five. A pattern with many groups tries all ways to part them, so more are not named."""
+"""Limit for attributes; a certificate has about five.
+
+More are rejected because patterns with many groups backtrack.
+"""
 LONGEST_SUBJECT_BYTES: Final = 2_048
 
 _KEYWORDS: Final = {
@@ -29,20 +32,20 @@ _KEYWORDS: Final = {
     )
 }
 _TEXTS: Final = frozenset({0x0C, 0x13, 0x14, 0x16, 0x1B, 0x1E})
-"""UTF8String, PrintableString, T61String, IA5String, GeneralString, BMPString. Java reads all of them as UTF-8."""
+"""UTF8String, PrintableString, T61String, IA5String, GeneralString, BMPString. Java reads all as UTF-8."""
 _OID: Final = 0x06
 _ESCAPED: Final = {**{ord(char): f"\\{char}" for char in ',=+<>#;"\\'}, 0: "\\00"}
 _SPACES: Final = " \r"
 
 
 class NoName(ValueError):
-    """The subject names nobody for sure."""
+    """The subject does not identify a user reliably."""
 
 
 def distinguished_name(subject: bytes) -> str:
-    """Return the text of a subject, the content of its Name in DER; empty for one without attributes.
+    """Return a subject (the content of its DER Name) as text; empty without attributes.
 
-    Raises NoName for one that is too long, or whose text is no UTF-8: it would be read as that of another.
+    Raises NoName if it is too long or not UTF-8, since it could be read as another user's name.
     """
     if len(subject) > LONGEST_SUBJECT_BYTES:
         raise NoName(f"its subject has {len(subject)} bytes, above {LONGEST_SUBJECT_BYTES}")

@@ -1,7 +1,7 @@
-"""Contexts that follow their files: what connects from then on gets what they hold now, what is open stays as it is.
+"""SSL contexts that follow their files: new connections use the new files, open ones are unaffected.
 
-A new context takes the place of the old one. Loading into the living one would, between certificate and key, leave it
-with two that do not belong together, and a bad file with neither.
+Each change creates a new context. Loading files into the existing one could leave it with a mismatched
+certificate and key, or with neither.
 """
 
 from __future__ import annotations
@@ -22,40 +22,44 @@ from pidgate.gateway.tls.contexts import FileMissing, TlsUnusable, client_contex
 log = logger()
 
 MOST_TRIES: Final = 3
-"""A file that is moved away and back again looks as it did: what could not be read is read again in the next looks."""
+"""Retries after a failed read.
+
+A file that is moved away and back looks unchanged, so failed reads are repeated at the next checks.
+"""
 
 _FILES: Final = ("cert_file", "key_file", "ca_file", "client_ca_file")
 
 
 class LiveContext:
-    """The context of one section of the configuration. Raises TlsUnusable when it is made."""
+    """The context of one TLS section. The constructor raises TlsUnusable."""
 
     def __init__(self, make: Callable[[], ssl.SSLContext], path: KeyPath, files: Iterable[str]) -> None:
         self.path = path
         self._make = make
         self._watches = [FileWatch(Path(file)) for file in dict.fromkeys(files) if file]
         self._tries = 0
-        """Since files were missing, while they changed; 0: they were not, or are for good."""
+        """Reads since files went missing during a change; 0 if none are missing or the retries are used up.
+        """
         self._mark()
         self.context = make()
 
     @classmethod
     def of_server(cls, tls: ServerTlsSettings, path: KeyPath) -> LiveContext:
-        """Return the context for those who connect here. Raises TlsUnusable."""
+        """Return the context for client connections. Raises TlsUnusable."""
         return cls(lambda: server_context(tls, path), path, _files(tls))
 
     @classmethod
     def of_cluster(cls, tls: ClusterTlsSettings) -> LiveContext:
-        """Return the context for connections to brokers. Raises TlsUnusable."""
+        """Return the context for broker connections. Raises TlsUnusable."""
         path = ("cluster", "tls")
         return cls(lambda: client_context(tls, path), path, _files(tls))
 
     def renew_if_changed(self) -> bool:
-        """Read the files again if they have changed and nobody is writing to them; return whether they had.
+        """Reload changed files once their writer has finished; return whether they had changed.
 
-        Raises TlsUnusable, once for each change; what was in force stays.
+        Raises TlsUnusable, once per change; the previous context stays in force.
         """
-        # All of them, whatever the first one shows: each has to be looked at twice.
+        # No short circuit: each watch needs two checks.
         if not any([watch.has_changed() for watch in self._watches]) and not self._tries:
             return False
         self._mark()
@@ -73,7 +77,7 @@ class LiveContext:
         return True
 
     def for_a_server_of_others(self) -> ssl.SSLContext:
-        """Return a context that may be handed away once: each handshake gets the one that is in force by then."""
+        """Return a context to hand to a server once; each handshake uses the files in force at that time."""
         handed = self._make()
 
         def take_newest(tls: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
@@ -92,7 +96,7 @@ def _files(tls: ServerTlsSettings | ClusterTlsSettings) -> list[str]:
 
 
 async def follow(contexts: Sequence[LiveContext]) -> None:
-    """Renew contexts whose files change, for ever."""
+    """Reload contexts when their files change, until cancelled."""
     while contexts:
         await asyncio.sleep(LOOK_EVERY_S)
         for one in contexts:
@@ -104,8 +108,9 @@ async def follow(contexts: Sequence[LiveContext]) -> None:
                     Event.TLS_NOT_RENEWED,
                     key=dotted(error.path),
                     reason=error.text,
-                    remedy="correct the file: until then new connections get what was in force before",
+                    remedy="correct the file; until then new connections use the previous one",
                 )
             except Exception:  # noqa: BLE001 - logged with its traceback
-                # The next second tries again: without this task no certificate is renewed any more.
+                # Keep the task alive: without it no certificate would be renewed. The next second tries
+                # again.
                 log_mistake("tls", reason=f"renewing {dotted(one.path)}")

@@ -1,6 +1,6 @@
-"""The user whom a client's certificate shows: its subject through the listener's mapping rules, as in Kafka's brokers.
+"""Users from client certificates: the subject mapped by the listener's rules, as in Kafka's brokers.
 
-Whoever is let in by a certificate has a quota: where its subject names nobody for sure, all such share one entity.
+Certificates whose subject identifies no user reliably share one quota.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from pidgate.quota.entities import BY_CERTIFICATE, User, unidentified
 
 _REMEMBERED: Final = 1_024
 _UNSAFE: Final = re.compile("[\0\n\r\x85\u2028\u2029]")
-"""Java's patterns treat ends of lines unlike Python's, and a NUL begins no user's name."""
+"""Java's patterns treat line ends differently from Python's, and no user name starts with NUL."""
 
 
 class CertificateUsers:
-    """The users of one listener, by certificate. Patterns are asked once for each name that was seen lately."""
+    """The users of one listener, by certificate. Mapping results are cached for recent names."""
 
     def __init__(self, mapping_rules: str) -> None:
         """Compile the rules. Raises NotARule."""
         self._principal = lru_cache(_REMEMBERED)(PrincipalRules(mapping_rules).principal)
 
     def user(self, certificate: bytes) -> User:
-        """Return whom a certificate in DER shows. Raises NoRuleApplies, with the name."""
+        """Return the user of a DER certificate. Raises NoRuleApplies with the name."""
         nobody = unidentified(BY_CERTIFICATE)
         try:
             name = distinguished_name(subject(certificate))

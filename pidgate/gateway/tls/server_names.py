@@ -1,4 +1,4 @@
-"""The name that a client asked for when it set up TLS (SNI, RFC 6066), noted at its own side of the connection."""
+"""Server names requested by clients (SNI, RFC 6066), recorded per connection."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _ATTRIBUTE: Final = "name_asked_for"
 
 
 def note_names(context: ssl.SSLContext) -> None:
-    """Note the names that clients of this context ask for."""
+    """Record the server names that clients of this context request."""
     context.sni_callback = _note
 
 
@@ -18,6 +18,6 @@ def _note(tls: ssl.SSLObject, name: str | None, _context: ssl.SSLContext) -> Non
 
 
 def name_asked_for(tls: ssl.SSLObject) -> str:
-    """Return the name; empty: the client asked for none, as those do that connect to an address."""
+    """Return the requested server name; empty if the client connected to an address and sent none."""
     name: str | None = getattr(tls, _ATTRIBUTE, None)
     return name or ""

@@ -1,4 +1,4 @@
-"""A failed handshake in words: what the other side did not like, or we of it, and what helps. PURE."""
+"""Failed TLS handshakes explained: the cause on either side, and the remedy. PURE."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ _OF_CLIENTS: Final = {
     "HTTP_REQUEST": "it spoke HTTP",
     "WRONG_VERSION_NUMBER": "it did not speak TLS; is security.protocol of the client SSL or SASL_SSL?",
     "UNSUPPORTED_PROTOCOL": "its TLS is older than tls.min_version",
-    "NO_SHARED_CIPHER": "it has none of the ciphers of the gateway's OpenSSL",
-    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "it showed no certificate, and tls.client_auth is required",
+    "NO_SHARED_CIPHER": "it supports none of the ciphers of the gateway's OpenSSL",
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "it sent no certificate, and tls.client_auth is required",
     "TLSV1_ALERT_UNKNOWN_CA": "it does not trust the CA of tls.cert_file",
-    "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "it refused the certificate of tls.cert_file: its CA, its names or its time",
+    "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "it refused the certificate of tls.cert_file: check its CA, names and validity",
     "SSLV3_ALERT_BAD_CERTIFICATE": "it refused the certificate of tls.cert_file",
-    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "it finds the certificate of tls.cert_file expired",
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "the certificate of tls.cert_file has expired",
 }
-"""By OpenSSL's reason, the ones that are met."""
+"""By OpenSSL's reason, for the reasons seen in practice."""
 _NO_TLS: Final = frozenset({"WRONG_VERSION_NUMBER", "UNEXPECTED_EOF_WHILE_READING", "RECORD_LAYER_FAILURE"})
 _WANTS_CERTIFICATE: Final = frozenset({
     "TLSV13_ALERT_CERTIFICATE_REQUIRED", "SSLV3_ALERT_BAD_CERTIFICATE", "SSLV3_ALERT_CERTIFICATE_UNKNOWN",
@@ -24,7 +24,7 @@ _WANTS_CERTIFICATE: Final = frozenset({
 
 
 def of_client(error: Exception) -> str:
-    """Return why a client's handshake failed."""
+    """Return the reason a client's handshake failed."""
     if verify := _verify_message(error):
         return f"its certificate was refused: {verify}"
     reason = str(getattr(error, "reason", None) or "")
@@ -32,15 +32,15 @@ def of_client(error: Exception) -> str:
 
 
 def of_broker(error: Exception, host: str) -> str:
-    """Return why the handshake with a broker failed, and the remedy."""
+    """Return the reason a handshake with a broker failed, and the remedy."""
     if verify := _verify_message(error):
         return f"the broker's certificate was refused: {verify}; {_remedy(verify, host)}"
     reason = str(getattr(error, "reason", None) or "")
     if reason in _NO_TLS or not reason:
         text = _plain(reason or str(error) or "it closed the connection")
-        return f"{text}; does a listener of the brokers with TLS have this port?"
+        return f"{text}; is this the port of a TLS listener?"
     if reason in _WANTS_CERTIFICATE:
-        return f"the broker refused the gateway ({_plain(reason)}): cluster.tls.cert_file has to be of its CA"
+        return f"the broker refused the gateway ({_plain(reason)}): cluster.tls.cert_file must be issued by its CA"
     return _plain(reason)
 
 
@@ -51,12 +51,12 @@ def _verify_message(error: Exception) -> str:
 def _remedy(verify: str, host: str) -> str:
     if "mismatch" in verify:
         return (
-            f"it has to name {host}, which the cluster advertises, in its subjectAltName; verify_hostname: false in "
-            "cluster.tls looks at the CA alone"
+            f"its subjectAltName must contain {host}, the advertised host; verify_hostname: false in "
+            "cluster.tls checks the CA only"
         )
     if "expired" in verify or "not yet valid" in verify:
         return "renew it on the broker, or correct the clock of this machine"
-    return "write the CA that it is of as cluster.tls.ca_file"
+    return "set cluster.tls.ca_file to its CA"
 
 
 def _plain(reason: str) -> str:

@@ -1,1 +1,1 @@
-"""The gateway's own Kafka topics: created, followed, and why they cannot be used. The only home of aiokafka."""
+"""The gateway's own Kafka topics: creation, consumption, and availability. The only user of aiokafka."""

@@ -1,8 +1,8 @@
-"""Availability of a gateway topic, logged once per change, with the cause in words and what helps.
+"""Availability of a gateway topic, logged once per change with cause and remedy.
 
-aiokafka repeats itself in its own log at every retry, several times a second while a broker is away; it is kept out of
-ours. But only its log has the reason why nothing connects: the exception says that no bootstrap server would do. So its
-last complaint is remembered.
+aiokafka logs at every retry, several times per second while a broker is down, so its log is suppressed. Its
+exceptions say only that no bootstrap server worked; the reason is in the log. The last message is therefore
+kept.
 """
 
 from __future__ import annotations
@@ -41,29 +41,29 @@ _SAYING_LITTLE: Final = frozenset((
     "KafkaConnectionError", "KafkaTimeoutError", "TimeoutError", "RequestTimedOutError", "NodeNotReadyError",
     "UnknownTopicOrPartitionError", "LeaderNotAvailableError", "NotLeaderForPartitionError"
 ))  # fmt: skip
-"""Errors that only say that nothing worked: the reason is in the library's log."""
+"""Errors without a cause; the cause is in the library's log."""
 
 
 _TLS: Final = ("CERTIFICATE_VERIFY_FAILED", "[SSL", "certificate verify failed")
-"""In the messages of Python's ssl module."""
+"""Substrings in the messages of Python's ssl module."""
 _CHECK_TLS: Final = (
-    "check cluster.tls (ca_file, cert_file); the ports of bootstrap_servers have to be of TLS listeners"
+    "check cluster.tls (ca_file, cert_file); the ports of bootstrap_servers must be TLS listeners"
 )
 
 
 class Cause(NamedTuple):
-    """Cause of a failure and its remedy, in words."""
+    """Cause of a failure and its remedy, as text."""
 
     cause: str
     remedy: str
 
 
-def explained(error: BaseException, doing: Doing, topic: str) -> Cause:
-    """Return the cause of an error that aiokafka raised; with its last complaint when the error itself says little."""
+def explain_error(error: BaseException, doing: Doing, topic: str) -> Cause:
+    """Return the cause of an aiokafka error, using its last log message if the error has no details."""
     text = _text(error)
     name = type(error).__name__
     if isinstance(error, CredentialsUnreadable):
-        return Cause(text, "make the file readable for the gateway; it is read again with the next attempt")
+        return Cause(text, "make the file readable by the gateway; the next attempt reads it again")
     if any(sign in text for sign in _TLS):
         return Cause(text, _CHECK_TLS)
     if name == "TopicAuthorizationFailedError" or "not authorized" in text:
@@ -90,7 +90,7 @@ def _text(error: BaseException) -> str:
 
 
 class Availability:
-    """State of one direction (writing, reading) of a topic, and how long to wait before the next attempt."""
+    """State of one direction (write or read) of a topic, and the delay before the next attempt."""
 
     def __init__(
         self,
@@ -110,11 +110,11 @@ class Availability:
 
     @property
     def last_failure(self) -> str:
-        """The cause in words; empty while the topic works."""
+        """The cause as text; empty while the topic works."""
         return self._logged.cause if self._logged is not None else ""
 
-    def failed(self, cause: Cause, *, buffered: int = 0, dropped: int = 0) -> float:
-        """Log the cause when it is new, and once a minute; return the seconds to wait before trying again."""
+    def record_failure(self, cause: Cause, *, buffered: int = 0, dropped: int = 0) -> float:
+        """Log a new cause, and a persistent one every minute; return the seconds until the next attempt."""
         now_s = monotonic_s()
         retry_s, self._retry_s = self._retry_s, min(self._retry_s * 2, LONGEST_RETRY_S)
         if self._failed_at_s is None:
@@ -135,8 +135,8 @@ class Availability:
             )
         return retry_s
 
-    def works(self, *, buffered: int = 0, dropped: int = 0) -> None:
-        """Note that something was written or read."""
+    def record_success(self, *, buffered: int = 0, dropped: int = 0) -> None:
+        """Record a successful write or read."""
         if self._failed_at_s is None:
             return
         waited_ms = round((monotonic_s() - self._failed_at_s) * 1000)
@@ -151,8 +151,8 @@ class Availability:
         )
 
 
-async def stopped(client: Any, within_s: float) -> None:
-    """Stop an aiokafka producer or consumer, waiting no longer than that."""
+async def stop_client(client: Any, within_s: float) -> None:
+    """Stop an aiokafka producer or consumer, with a time limit."""
     stopping = asyncio.ensure_future(client.stop())
     try:
         done, _ = await asyncio.wait([stopping], timeout=within_s)
@@ -162,12 +162,15 @@ async def stopped(client: Any, within_s: float) -> None:
     if not done:
         stopping.cancel()
     elif not stopping.cancelled():
-        # Looked at, so that nothing complains later: a client that failed to stop has stopped.
+        # Retrieved so that asyncio does not log it; a client whose stop failed has stopped.
         stopping.exception()
 
 
 class _LastComplaint(logging.Handler):
-    """Handler that keeps the last message. One with a traceback is a fault in the library: passed on, now and then."""
+    """Handler that keeps the last message.
+
+    A message with a traceback is a bug in the library and logged, rate-limited.
+    """
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -190,8 +193,8 @@ class _LastComplaint(logging.Handler):
 _last_complaint = _LastComplaint()
 
 
-def quieten() -> None:
-    """Keep aiokafka's log out of ours. May be called again."""
+def quieten_aiokafka() -> None:
+    """Suppress aiokafka's log. May be called again."""
     library = logging.getLogger("aiokafka")
     library.propagate = False
     library.setLevel(logging.WARNING)
@@ -199,12 +202,12 @@ def quieten() -> None:
 
 
 async def load() -> None:
-    """Import aiokafka, quietened, in a thread: it takes a quarter of a second."""
-    quieten()
+    """Import aiokafka in a thread, with its log suppressed; it takes a quarter of a second."""
+    quieten_aiokafka()
     for module in ("aiokafka", "aiokafka.admin", "aiokafka.partitioner"):
         await asyncio.to_thread(import_module, module)
 
 
 def last_complaint() -> str:
-    """Return what aiokafka complained of last, if that was in the last minute; otherwise empty."""
+    """Return aiokafka's last message if it is at most a minute old, otherwise an empty string."""
     return _last_complaint.recent()

@@ -1,6 +1,7 @@
-"""Follower of a gateway topic: every record from a start on, once and in its partition's order, for ever.
+"""Follower of a gateway topic: delivers every record once, in partition order, until cancelled.
 
-Reconnects by itself and goes on behind the last record it handed over. Hands over bytes; must not know their meaning.
+Reconnects by itself and continues after the last delivered record. Delivers bytes; must not know their
+meaning.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any, Final
 
 from pidgate.gateway.clock import monotonic_s
 from pidgate.gateway.logs import Event, logger
-from pidgate.gateway.topics.availability import Availability, explained, load, stopped
+from pidgate.gateway.topics.availability import Availability, explain_error, load, stop_client
 from pidgate.gateway.topics.gateway_topic import GatewayTopic
 from pidgate.gateway.topics.own_client import OwnClient
 from pidgate.gateway.topics.records import EventRecord
@@ -24,15 +25,18 @@ __all__ = ["EventFollower", "EventRecord", "OnRecords", "StartAt"]
 log = logger()
 
 CHUNK_RECORDS: Final = 200
-"""Handed over at once; between two chunks the event loop serves everybody else."""
+"""Records delivered per callback; between two callbacks the event loop serves connections."""
 REQUEST_TIMEOUT_MS: Final = 10_000
 POLL_MS: Final = 500
-"""Wait for records while some are missing: they may be none that a consumer is given."""
+"""Poll timeout during catch-up. The missing offsets may be control records, which a consumer never receives.
+"""
 LONG_POLL_MS: Final = 2_000
-"""Time a broker keeps a fetch that has nothing to bring; a round costs the loop half a millisecond. CHECK_WITHIN_S has
-to be longer, as a broker answers one request of a connection after the other."""
+"""Time a broker holds an empty fetch. Each round costs the loop half a millisecond.
+
+CHECK_WITHIN_S must be longer, because a broker answers the requests of a connection in order.
+"""
 CHECK_EVERY_S: Final = 5.0
-"""Interval of asking a broker for the topic: aiokafka does not report its troubles."""
+"""Interval of requests for the topic; aiokafka does not report connection trouble."""
 CHECK_WITHIN_S: Final = 4.0
 CHECKED_PARTITIONS: Final = 3
 PARTITION_FETCH_BYTES: Final = 1024 * 1024
@@ -43,9 +47,10 @@ _CREATE_TIME: Final = 0
 
 @dataclass(frozen=True, slots=True)
 class StartAt:
-    """Start of reading: these offsets; for a partition without one this wall clock time; else its beginning.
+    """Start position: these offsets, then this wall clock time, then the beginning.
 
-    An offset that is no longer there (deleted by retention, or the topic is another one) means the beginning.
+    Partitions without an offset start at the time if there is one. A missing offset (deleted by retention, or
+    the topic was recreated) means the beginning.
     """
 
     offsets: Mapping[int, int] = field(default_factory=dict)
@@ -56,7 +61,7 @@ OnRecords = Callable[[list[EventRecord]], None]
 
 
 class _MorePartitions(Exception):
-    """Somebody added partitions to the topic."""
+    """The topic has new partitions."""
 
 
 class _CallbackFailed(Exception):
@@ -68,40 +73,40 @@ class _CallbackFailed(Exception):
 
 
 class EventFollower:
-    """Follower of one topic; `run` in a task, once."""
+    """Follower of one topic; `run` is called once, in a task."""
 
     def __init__(self, kafka: OwnClient, topic: GatewayTopic) -> None:
         self._kafka = kafka
         self._topic = topic
         lines = topic.lines
         self._availability = Availability(topic.name, "reading", lines.unavailable, lines.available)
-        # The library has no types: everything of it is Any here.
+        # The library has no types, so its objects are Any here.
         self._consumer: Any = None
         self._partition: Callable[[int], Any] = int
         self._start = StartAt()
         self._next: dict[int, int] = {}
         self._lagging: dict[int, int] = {}
-        """Of this session: the end that a partition had, until it is reached."""
+        """partition -> end offset at session start, until it is reached."""
         self.is_caught_up = False
-        """All that lay in the topic when it was first reached has been handed over."""
+        """Whether all records present at the first connection have been delivered."""
         self.followed = 0
-        """Count of records handed over."""
+        """Number of delivered records."""
         self.is_connected = False
 
     @property
     def applied_offsets(self) -> list[int]:
-        """By partition: the offset of the next record that has not been handed over; 0 before it is known."""
+        """Per partition, the offset of the next record to deliver; 0 if unknown."""
         return [self._next.get(partition, 0) for partition in range(max(self._next, default=-1) + 1)]
 
     @property
     def last_failure(self) -> str:
-        """The reason why the topic cannot be read; empty while it can."""
+        """The reason the topic cannot be read; empty while it can."""
         return self._availability.last_failure
 
     async def run(self, start: StartAt, on_records: OnRecords, on_caught_up: Callable[[], None]) -> None:
-        """Read for ever, until cancelled. Raises what a callback raises.
+        """Read until cancelled. Raises exceptions of the callbacks.
 
-        `on_caught_up` is called once, when every partition has reached the end it had at the start.
+        `on_caught_up` is called once, when every partition has reached its end offset at the start.
         """
         await load()
         from aiokafka import TopicPartition
@@ -116,47 +121,47 @@ class EventFollower:
             except _MorePartitions:
                 continue
             except Exception as error:  # noqa: BLE001 - whatever ends a session, the next one tries again
-                cause = explained(error, "reading", self._topic.name)
+                cause = explain_error(error, "reading", self._topic.name)
                 self.is_connected = False
-                await asyncio.sleep(self._availability.failed(cause))
+                await asyncio.sleep(self._availability.record_failure(cause))
 
     def _works(self) -> None:
         self.is_connected = True
-        self._availability.works()
+        self._availability.record_success()
 
     async def _session(self) -> None:
-        """Read with one consumer until something fails. Raises what ended it."""
+        """Read with one consumer until it fails. Raises the failure."""
         self._lagging.clear()
-        await self._topic.ensure(self._kafka)
+        await self._topic.ensure_topic(self._kafka)
         self._consumer = self._kafka.consumer(
             group_id=None,
             enable_auto_commit=False,
             auto_offset_reset="earliest",
             isolation_level="read_uncommitted",
-            # The brokers checked each batch when they took it, and TCP since; a million events cost 0.3 s.
+            # Brokers verified the CRC on append; checking a million events again would cost 0.3 s.
             check_crcs=False,
             fetch_max_bytes=FETCH_BYTES,
             fetch_max_wait_ms=LONG_POLL_MS,
-            # How often its fetcher wakes up although nothing has happened; 200 ms by default.
+            # Idle wake-up interval of the fetcher; 200 ms by default.
             consumer_timeout_ms=LONG_POLL_MS,
             max_partition_fetch_bytes=PARTITION_FETCH_BYTES,
             request_timeout_ms=REQUEST_TIMEOUT_MS,
             metadata_max_age_ms=60_000,
         )
         try:
-            # Assigned before the start, so that the start waits until the topic is known.
+            # Assign before start, so that start waits for the topic's metadata.
             self._consumer.assign([self._partition(0)])
             await self._consumer.start()
             await self._take_places()
             await self._read()
         finally:
             self.is_connected = False
-            await stopped(self._consumer, STOP_WITHIN_S)
+            await stop_client(self._consumer, STOP_WITHIN_S)
 
-    # Where to begin
+    # Start positions
 
     async def _take_places(self) -> None:
-        """Assign all partitions and seek each to where it is to be read from."""
+        """Assign all partitions and seek each to its start position."""
         known = self._next
         numbers = sorted(self._consumer.partitions_for_topic(self._topic.name))
         partitions = [self._partition(number) for number in numbers]
@@ -177,7 +182,7 @@ class EventFollower:
         for number, partition in zip(numbers, partitions, strict=True):
             wanted = known.get(number, self._start.offsets.get(number))
             if wanted is None and partition in by_time:
-                # Nothing that new: begin at the end.
+                # No record that recent: start at the end.
                 wanted = by_time[partition].offset if by_time[partition] else end[partition]
             known[number] = self._there_or_earliest(number, wanted, first[partition], end[partition])
             if known[number] < end[partition]:
@@ -195,8 +200,8 @@ class EventFollower:
     # Reading
 
     async def _read(self) -> None:
-        # Beside the reading: a broker answers one request of a connection after the other, so that the question waits
-        # for as long as that broker keeps a fetch which has nothing to bring, while others bring something.
+        # Runs in parallel with reading. A broker answers a connection's requests in order, so the check waits
+        # for an empty fetch on that broker while others deliver records.
         checking: asyncio.Task[None] | None = None
         checked_at_s = monotonic_s()
         try:
@@ -217,7 +222,7 @@ class EventFollower:
                     checking = asyncio.ensure_future(self._check())
         finally:
             if checking is not None and not checking.cancel() and not checking.cancelled():
-                checking.exception()  # looked at, or asyncio logs it: following ends for another reason
+                checking.exception()  # retrieved so that asyncio does not log it
 
     def _hand_over(self, fetched: Mapping[Any, list[Any]]) -> None:
         make = _keyed_record if self._topic.is_compacted else _record
@@ -241,7 +246,7 @@ class EventFollower:
                 self._topic.timestamps_are_of_gateways()
 
     async def _catch_up_without_records(self) -> None:
-        """A partition's last record may be a control record: the client's position passes over those."""
+        """Detect the end by the consumer's position, which passes over control records."""
         for number, end in list(self._lagging.items()):
             position = await self._consumer.position(self._partition(number))
             if position >= end:
@@ -258,7 +263,10 @@ class EventFollower:
             raise _CallbackFailed(error) from error
 
     async def _check(self) -> None:
-        """Ask for the ends of a few partitions. Raises when none is answered; one dead partition is no failure."""
+        """Request the end offsets of a few partitions.
+
+        Raises if none is answered; one failed partition is tolerated.
+        """
         numbers = sorted(self._consumer.partitions_for_topic(self._topic.name) or ())
         if len(numbers) > len(self._next):
             raise _MorePartitions

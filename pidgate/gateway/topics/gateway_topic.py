@@ -1,7 +1,7 @@
-"""A gateway topic: made when it is missing, checked when it is there.
+"""A gateway topic: created if missing, checked if present.
 
-An existing topic is taken as it is; settings that endanger its purpose are logged once. What a topic has to be like,
-its subclass says: state/events_topic.py, quotas/topic_store.py.
+An existing topic is used as it is; unsafe settings are logged once. Subclasses define the required settings:
+state/events_topic.py, quotas/topic_store.py.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ log = logger()
 REQUEST_TIMEOUT_MS: Final = 10_000
 ID_TRIES: Final = 50
 ID_PAUSE_S: Final = 0.1
-"""A new topic's id is asked for so often, with such pauses. Nothing could be written to it earlier."""
+"""Pause between requests for a new topic's id, before the first write."""
 _TOPIC_ALREADY_EXISTS: Final = 36
 _INVALID_REPLICATION_FACTOR: Final = 38
 _NOT_ALLOWED: Final = frozenset({29, 31})
@@ -31,9 +31,10 @@ _NOT_ALLOWED: Final = frozenset({29, 31})
 _READABLE_COMPRESSION: Final = frozenset({"producer", "uncompressed", "gzip"})
 _VERSION: Final = messages.METADATA_PROBE_VERSION
 _HEADER_BYTES: Final = 4 + 8 + 2 + 1
-"""Of a framed request without a client id: size, key, version and correlation id, an empty string, no tags."""
+"""Header of a framed request without a client id: size, key, version, correlation id, empty string, no tags.
+"""
 _ANSWER_HEADER: Final = bytes(5)
-"""A correlation id and no tags, which the library has taken off the answer."""
+"""Correlation id and empty tags, which the library strips from responses."""
 _NO_ID: Final = bytes(16)
 
 
@@ -42,7 +43,7 @@ class TopicNotMade(Exception):
 
 
 class TopicLines(NamedTuple):
-    """The log events about a topic."""
+    """Log events of a topic."""
 
     created: Event
     unsafe: Event
@@ -56,13 +57,13 @@ class GatewayTopic(ABC):
 
     lines: ClassVar[TopicLines]
     is_compacted: ClassVar[bool] = False
-    """True when keys matter, and records without a value (tombstones)."""
+    """Whether keys and records without a value (tombstones) have meaning."""
 
     name: str
     partitions: int
     replication_factor: int
     on_id: Callable[[bytes], None] = field(default=lambda _topic_id: None, repr=False, kw_only=True)
-    """Called with the topic's id (16 bytes) whenever it was asked for."""
+    """Called with the topic's 16 byte id after each request for it."""
     _is_checked: bool = field(default=False, repr=False, kw_only=True)
     _logged: set[str] = field(default_factory=set, repr=False, kw_only=True)
 
@@ -72,23 +73,26 @@ class GatewayTopic(ABC):
 
     @abstractmethod
     def _unsafe(self, settings: Mapping[str, str]) -> Iterator[dict[str, str]]:
-        """Yield what is dangerous about an existing topic; see `_finding`."""
+        """Yield unsafe settings of an existing topic; see `_finding`."""
 
     @abstractmethod
     def timestamps_are_of_gateways(self) -> None:
-        """Called by the reader of a record with its creation's time: checking may not have been allowed."""
+        """Warn that producers set the record timestamps.
+
+        Called by readers, because the check of the topic may be unauthorized.
+        """
 
     def _unreadable_compression(self, settings: Mapping[str, str]) -> Iterator[dict[str, str]]:
         if settings.get("compression.type", "producer") not in _READABLE_COMPRESSION:
             reason = "the gateway reads only gzip and uncompressed"
             yield self._finding(settings, "compression.type", reason, "producer")
 
-    async def ensure(self, kafka: OwnClient) -> None:
-        """Make the topic if it is missing; the first time, check an existing one.
+    async def ensure_topic(self, kafka: OwnClient) -> None:
+        """Create the topic if it is missing; check an existing one the first time.
 
-        Creation comes first: where brokers create topics by themselves, any other request that names it would make
-        one with their defaults. Not being allowed to create is no error (the topic may be there). Raises TopicNotMade
-        when the brokers refuse for another reason, and aiokafka's errors.
+        Creation comes first: with auto-creation, any other request for the topic would create it with broker
+        defaults. Missing permission to create is no error, as the topic may exist. Raises TopicNotMade if
+        brokers refuse for another reason, and aiokafka's errors.
         """
         admin = kafka.admin(request_timeout_ms=REQUEST_TIMEOUT_MS)
         try:
@@ -105,9 +109,11 @@ class GatewayTopic(ABC):
             await admin.close()
 
     async def _ask_id(self, admin: Any, tries: int) -> None:
-        """Best effort: with an older broker, or without permission, the id is learnt from clients' answers.
+        """Request the topic id, best effort.
 
-        A broker may show a topic some time after it was created only. Until its id is known it is not refused by it.
+        Without permission or on old brokers it is learnt from client traffic.
+
+        A broker may list a new topic with a delay. Requests by id are not refused until the id is known.
         """
         with contextlib.suppress(Exception):
             topic_id = await topic_id_of(admin, self.name)
@@ -129,7 +135,7 @@ class GatewayTopic(ABC):
         return {"setting": setting, "value": settings[setting], "reason": reason, "remedy": remedy}
 
     async def _create(self, admin: Any) -> bool:
-        """Return whether it was made now; with fewer brokers than wanted replicas, as many as there are brokers."""
+        """Return whether the topic was created. Uses fewer replicas if the cluster has fewer brokers."""
         from aiokafka.admin import NewTopic
 
         for replicas in range(self.replication_factor, 0, -1):
@@ -152,7 +158,7 @@ class GatewayTopic(ABC):
         return False
 
     async def _settings_of(self, admin: Any) -> dict[str, str] | None:
-        """Return name to value; None when DescribeConfigs is not allowed or nothing is known yet."""
+        """Return name to value; None if DescribeConfigs is not permitted or returns nothing yet."""
         from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
         asked = ConfigResource(ConfigResourceType.TOPIC, self.name)
@@ -165,10 +171,10 @@ class GatewayTopic(ABC):
 
 
 async def topic_id_of(admin: Any, name: str) -> bytes | None:
-    """Ask for the topic's id (16 bytes) with a started AIOKafkaAdminClient; None while the topic is not there.
+    """Return the topic's 16 byte id through a started AIOKafkaAdminClient; None if the topic does not exist.
 
-    aiokafka's own Metadata requests are too old to show ids, so one in our own bytes is wrapped in what the library
-    takes for a request. Raises aiokafka's errors and MalformedFrame.
+    aiokafka's Metadata versions have no ids, so a request of our own is wrapped in the library's request
+    class. Raises aiokafka's errors and MalformedFrame.
     """
     answer = await admin._send_request(_request(name))
     whole = _ANSWER_HEADER + answer.body
@@ -183,7 +189,7 @@ def _request(name: str) -> Any:
     from aiokafka.protocol.types import AbstractType, Schema
 
     class Rest(AbstractType[bytes]):  # type: ignore[misc]  # the library has no types
-        """All that is left, as it is."""
+        """The remaining bytes, unparsed."""
 
         @classmethod
         def encode(cls, value: bytes) -> bytes:

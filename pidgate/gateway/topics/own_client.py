@@ -1,7 +1,8 @@
-"""The gateway's own Kafka client: makes aiokafka's producers, consumers and admin clients, straight to the brokers.
+"""The gateway's own Kafka client: creates aiokafka producers, consumers and admin clients.
 
-Its credentials are for gateway topics only; what clients send never comes here. aiokafka is imported when one is made:
-it must not slow the start. Nothing else makes one, so that a simulation can give its own.
+They connect directly to the brokers. The credentials are for gateway topics only and never used for client
+traffic. aiokafka is imported on first use to keep the start fast. Everything else gets its clients here, so a
+simulation can replace them.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ CLIENT_ID = "pidgate"
 
 @dataclass(frozen=True, slots=True)
 class OwnClient:
-    """The brokers' addresses and the gateway's credentials.
+    """The broker addresses and the gateway's credentials.
 
-    What it makes is aiokafka's, and not started; the library has no types. `settings` are those of the library's class,
-    beside the connection's. Each raises CredentialsUnreadable.
+    Creates aiokafka objects, which are not started; the library has no types. `settings` are arguments of the
+    library's class besides the connection's.
     """
 
     bootstrap_servers: Sequence[str]
@@ -57,7 +58,7 @@ class OwnClient:
     def arguments(self, client_id: str = CLIENT_ID) -> dict[str, Any]:
         """Return arguments for AIOKafkaProducer, AIOKafkaConsumer and AIOKafkaAdminClient.
 
-        Files are read each time, so that changed ones are used by the next client that is made. Raises
+        Files are read at each call, so the next client uses changed credentials. Raises
         CredentialsUnreadable.
         """
         arguments: dict[str, Any] = {

@@ -1,12 +1,12 @@
-"""A record of a gateway topic; apart, so that pure modules need not import the client that read it."""
+"""A record of a gateway topic, separate so that pure modules need not import the Kafka client."""
 
 from typing import NamedTuple
 
 
 class EventRecord(NamedTuple):
-    """`append_ms`: the broker's clock when it was written, since 1970.
+    """A record; `append_ms` is the broker's clock at the append, in ms since 1970.
 
-    Only records of a compacted topic have their key; there a tombstone has an empty value.
+    Keys are kept only for compacted topics, where a tombstone has an empty value.
     """
 
     partition: int

@@ -1,1 +1,1 @@
-"""One module per job: its options, what it reads, writes and says. The work itself is in the transforms."""
+"""One module per job: its options, input, output and messages. The transforms do the work."""

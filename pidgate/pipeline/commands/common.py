@@ -1,4 +1,4 @@
-"""The options and first steps that jobs have in common."""
+"""Options and first steps shared by all jobs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MasterOption = Annotated[
     str | None,
     typer.Option(
         "--master",
-        help="Spark master, or sc://host of Spark Connect (default: local[*], or what spark-submit says).",
+        help="Spark master, or sc://host of Spark Connect (default: local[*], or spark-submit's).",
     ),
 ]
 MemoryOption = Annotated[str, typer.Option("--memory", help="Heap of the JVM when embedded: 2g, 900m.")]
@@ -40,18 +40,18 @@ DEFAULT_MEMORY = "2g"
 
 
 def start(job: str, tables: str, master: str | None, memory: str) -> tuple[Tables, Console]:
-    """Return the tables on a Spark session of the job, and a console on stderr. Raises JavaUnfit."""
+    """Return the tables on the job's Spark session, and a console on stderr. Raises JavaUnfit."""
     return Tables(session.spark_session(job, master=master, memory=memory), tables), Console(stderr=True)
 
 
 def print_json(frame: DataFrame) -> None:
-    """Print each row as a line of JSON on stdout."""
+    """Print each row as a JSON line on stdout."""
     for row in frame.select(f.to_json(f.struct("*"))).toLocalIterator():
         print(row[0])
 
 
 def duration_ms(text: str, option: str) -> int:
-    """Read a duration such as 30s, 15m, 24h or 7d as milliseconds. Raises BadOption, which names the option."""
+    """Parse a duration such as 30s, 15m, 24h or 7d as milliseconds. Raises BadOption with the option's name."""
     try:
         return units.duration_ms(text)
     except ValueError as error:

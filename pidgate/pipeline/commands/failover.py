@@ -1,4 +1,4 @@
-"""`pidgate pipeline failover`: reads events, writes results/failover_..., says what an operator needs to know."""
+"""`pidgate pipeline failover`: reads events, writes results/failover_..., prints the operator's summary."""
 
 from __future__ import annotations
 
@@ -52,25 +52,29 @@ def failover(
         float | None, typer.Option(help="Heap of one (id, partition), bytes (default: as measured).")
     ] = None,
     usable_share: Annotated[
-        float, typer.Option(min=0.1, max=1, help="Of the heap, what may be live; the rest is for requests.")
+        float, typer.Option(min=0.1, max=1, help="Share of the heap for live data; the rest is for requests.")
     ] = USABLE_SHARE,
-    lose: Annotated[int | None, typer.Option(help="Which broker is lost (default: the fullest one).")] = None,
+    lose: Annotated[int | None, typer.Option(help="Broker to lose (default: the fullest one).")] = None,
     reassign: Annotated[
-        bool, typer.Option("--reassign", help="A dead broker's replicas are given to the living.")
+        bool, typer.Option("--reassign", help="Move a dead broker's replicas to the others.")
     ] = False,
     reopens: Annotated[
-        float, typer.Option(min=0, help="New producers that each id in use becomes when a broker dies.")
+        float, typer.Option(min=0, help="New producers per active id when a broker dies.")
     ] = REOPENS,
     quota: Annotated[
-        list[float] | None, typer.Option(help="A rate for every user to look at, ids per window; repeatable.")
+        list[float] | None, typer.Option(help="A rate to try for all users, ids per window; repeatable.")
     ] = None,
-    brokers: Annotated[int, typer.Option(min=1, help="How many, when no topology event says so.")] = BROKERS,
-    replication_factor: Annotated[int, typer.Option(min=1, help="Likewise.")] = BROKERS,
-    as_json: Annotated[bool, typer.Option("--json", help="The summary as JSON on stdout.")] = False,
+    brokers: Annotated[
+        int, typer.Option(min=1, help="Number of brokers without a topology event.")
+    ] = BROKERS,
+    replication_factor: Annotated[
+        int, typer.Option(min=1, help="The same without a topology event.")
+    ] = BROKERS,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON on stdout.")] = False,
     master: common.MasterOption = None,
     memory: common.MemoryOption = common.DEFAULT_MEMORY,
 ) -> None:
-    """Find which broker dies when, with and without quotas, and the quota that keeps a heap."""
+    """Simulate broker deaths with and without quotas, and find the quota that protects a heap."""
     heap, days = _heap(heap_mb, base_heap_mb, bytes_per_state, usable_share), Days.parsed(since, until)
     at, console = common.start("failover", tables, master, memory)
     console.print(words.kip_table())
@@ -90,7 +94,7 @@ def failover(
 
 
 def write_failover(run: Run, say: common.Say, days: Days = EVER) -> None:
-    """All tables of the job, for brokers as the command takes them by default. Raises HistoryEmpty."""
+    """Write all tables of the job for the command's default brokers. Raises HistoryEmpty."""
     heap = _heap(HEAP_MB, None, None, USABLE_SHARE)
     answer = answer_from(run, Options(heap), [], REOPENS, (BROKERS, BROKERS), days)
     for sentence in words.sentences(answer, heap):
@@ -104,7 +108,7 @@ def _heap(
     heap = Heap(heap_mb * MEBIBYTE, base_bytes, bytes_per_state or BYTES_PER_STATE, usable_share)
     if heap.states_that_fit <= 0:
         raise BadOption(
-            f"a heap of {heap_mb} MiB has no room for a state beside {base_bytes / MEBIBYTE:.0f} MiB without any: "
+            f"a heap of {heap_mb} MiB has no room for states besides {base_bytes / MEBIBYTE:.0f} MiB of base heap: "
             "raise --heap-mb, or lower --base-heap-mb."
         )
     return heap
@@ -118,8 +122,9 @@ def answer_from(
     size: tuple[int, int],
     days: Days = EVER,
 ) -> Answer:
-    """Read the events of these days, run the model, write the three results. `size`: brokers and replication factor,
-    without a topology event.
+    """Read the events of these days, run the model, write the three results.
+
+    `size`: brokers and replication factor if there is no topology event.
     """
     tables = run.tables
     _write_kip(run)
@@ -148,14 +153,14 @@ def _past(tables: Tables, days: Days, reopens: float, brokers: int, replication_
 
 
 def _reopening(tables: Tables, holding: DataFrame, reopens: float) -> DataFrame:
-    """Those whom `offenders` calls harmful; before it ran, everybody: the worst that can be."""
+    """Return the users that `offenders` reports as harmful; without its results all users, the worst case."""
     found = tables.result("offenders")
     who = holding if found is None else found.where("harmful")
     return who.select("user").distinct().withColumn("reopens", f.lit(float(reopens)))
 
 
 def _plans(tables: Tables, past: Past, rates: Sequence[float]) -> DataFrame:
-    """No quota, what is in force, what `recommend` says, and the given rates."""
+    """Return the plans: no quota, the quotas in force, those of `recommend`, and the given rates."""
     plans = uniform_plans(past.users, {NO_QUOTA: None, **{f"{rate:g} each": rate for rate in rates}})
     in_force = enforced(tables.events("config"))
     if in_force is not None:
@@ -173,7 +178,7 @@ def _write_kip(run: Run) -> None:
         for rule in kip.RULES
         for one in kip.run(rule)
     ]
-    # In one part from the beginning: the report shows the steps as they lie.
+    # One partition, because the report shows the steps in file order.
     run.write("failover_kip", run.tables.spark.createDataFrame(rows, KIP_ROWS).coalesce(1))
 
 

@@ -1,4 +1,4 @@
-"""`pidgate pipeline ids`: writes the tables of `ids`, shows who handed out how many and what went past."""
+"""`pidgate pipeline ids`: writes its tables, shows ids per broker and ids that bypassed the gateways."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def ids(
     master: common.MasterOption = None,
     memory: common.MemoryOption = common.DEFAULT_MEMORY,
 ) -> None:
-    """Find which broker handed out which blocks of ids, how many never passed a gateway, how far epochs rose."""
+    """Find the id blocks of each broker, the share of ids that bypassed the gateways, and epoch growth."""
     days = Days.parsed(since, until)
     found, console = common.start("ids", tables, master, memory)
     with replacing(found) as run:
@@ -31,7 +31,7 @@ def ids(
 
 
 def write_ids(run: Run, days: Days, say: common.Say) -> None:
-    """All tables of the job. Raises HistoryEmpty."""
+    """Write all tables of the job. Raises HistoryEmpty."""
     tables = run.tables
     inits = tables.needed_events("init_producer_id", days)
     decisions, usages = days.of(tables.events("decision")), days.of(tables.events("id_usage"))

@@ -1,4 +1,4 @@
-"""`pidgate pipeline ingest`: from the topic of events to tables."""
+"""`pidgate pipeline ingest`: copies the events topic to tables."""
 
 from __future__ import annotations
 
@@ -44,33 +44,33 @@ def ingest(
     topic: TopicOption = EVENTS_TOPIC,
     kafka_config: KafkaConfigOption = None,
     available_now: Annotated[
-        bool, typer.Option("--available-now", help="Take what is there, and end.")
+        bool, typer.Option("--available-now", help="Ingest the present records, and exit.")
     ] = False,
     every: Annotated[
-        str, typer.Option(help="Without --available-now: a batch so often, until SIGTERM.")
+        str, typer.Option(help="Without --available-now: interval of batches, until SIGTERM.")
     ] = "30s",
     compact: Annotated[
-        bool, typer.Option("--compact", help="Only make one file of the many of each closed hour, and end.")
+        bool, typer.Option("--compact", help="Only merge the files of each closed hour, and exit.")
     ] = False,
     late_after: Annotated[
-        str, typer.Option(help="Events appended so long after they were made are dead letters.")
+        str, typer.Option(help="Events appended this long after their creation are dead letters.")
     ] = "24h",
-    gap_after: Annotated[str, typer.Option(help="Numbers that are missing so long are in gaps/.")] = "15m",
-    forget_after: Annotated[str, typer.Option(help="A process that is silent so long is over.")] = "7d",
+    gap_after: Annotated[str, typer.Option(help="Numbers missing for this long are in gaps/.")] = "15m",
+    forget_after: Annotated[str, typer.Option(help="A process silent for this long counts as ended.")] = "7d",
     on_data_loss: Annotated[
-        OnDataLoss, typer.Option(help="When the topic no longer holds what comes next.")
+        OnDataLoss, typer.Option(help="Reaction if the topic no longer has the next offsets.")
     ] = OnDataLoss.STOP,
     max_events_per_batch: Annotated[
-        int, typer.Option(min=1, help="Bounds a batch, and so the memory.")
+        int, typer.Option(min=1, help="Limits a batch and its memory.")
     ] = 200_000,
-    as_json: Annotated[bool, typer.Option("--json", help="What was done, on stdout, for a program.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")] = False,
     master: common.MasterOption = None,
     memory: common.MemoryOption = common.DEFAULT_MEMORY,
 ) -> None:
-    """Take the events from their topic into tables, each exactly once.
+    """Copy events from their topic to tables, each exactly once.
 
-    May be killed at any time and started again: it goes on where it was. What is no event, or comes too late, is in
-    dead_letters/ with the reason; numbers that never came are in gaps/.
+    Safe to kill and restart at any time; it resumes where it stopped. Invalid and late events go to
+    dead_letters/ with a reason, missing sequence numbers to gaps/.
     """
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     how = How(
@@ -92,10 +92,10 @@ def ingest(
                 folders = compact_all(
                     at, lambda folder, count: console.print(f"{folder}: 1 file for {count}")
                 )
-                console.print(f"{folders} folders were made compact.")
+                console.print(f"{folders} folders were compacted.")
                 return
             source = Topic(kafka, topic, settings)
-            total = take(at, source, how, console.print, ended_by=(signal.SIGTERM, signal.SIGINT))
+            total = take_events(at, source, how, console.print, ended_by=(signal.SIGTERM, signal.SIGINT))
             console.print("Next: pidgate pipeline run.")
             if as_json:
                 print(json.dumps(total.as_dict()))
@@ -108,10 +108,13 @@ def settings_of(kafka_config: Path | None) -> Mapping[str, str]:
     return {} if kafka_config is None else read_client_settings(str(kafka_config))
 
 
-def take(
+def take_events(
     tables: Tables, source: Topic, how: How, say: common.Say, *, ended_by: Sequence[signal.Signals] = ()
 ) -> Total:
-    """Take events until there are no more, or one of these signals comes. Raises TopicMissing, TopicLostData."""
+    """Ingest until the topic is exhausted or one of these signals arrives.
+
+    Raises TopicMissing, TopicLostData.
+    """
     total = Total(say)
     run = Ingest(tables, source, how, total.add)
     for number in ended_by:
@@ -122,14 +125,14 @@ def take(
 
 
 class Total:
-    """Sums over all batches of this run, shown batch by batch and at the end."""
+    """Sums over all batches of this run, shown per batch and at the end."""
 
     def __init__(self, say: common.Say) -> None:
         self._say = say
         self._account: Account | None = None
         self.batches = self.events = self.dead = self.duplicates = 0
         self.warm_records = self.warm_ms = 0
-        """Of all batches but the first, in which Spark's workers start."""
+        """Without the first batch, in which Spark's workers start."""
 
     def add(self, taken: Taken) -> None:
         events, dead = sum(taken.events.values()), sum(taken.dead.values())
@@ -151,7 +154,7 @@ class Total:
         )
         for loss in taken.losses:
             self._say(
-                f"  partition {loss.kafka_partition}: the topic had removed offsets {loss.first_offset} to "
+                f"  partition {loss.kafka_partition}: the topic had deleted offsets {loss.first_offset} to "
                 f"{loss.last_offset} before they were read"
             )
 
@@ -163,21 +166,21 @@ class Total:
     def end(self, account: Account, tables: str) -> None:
         self._account = account
         self._say(
-            f"{self.events:,} events in {self.batches} batches were taken into {tables}/events; {self.dead:,} "
-            f"records are in dead_letters/; {self.duplicates:,} were there twice and taken once."
+            f"{self.events:,} events in {self.batches} batches were ingested into {tables}/events; {self.dead:,} "
+            f"records are in dead_letters/; {self.duplicates:,} were duplicates."
         )
         if account.missing:
             self._say(
-                f"{account.missing:,} events never came, in {account.gaps:,} gaps (gaps/); retention may explain "
+                f"{account.missing:,} events are missing, in {account.gaps:,} gaps (gaps/); retention may explain "
                 f"{account.missing_by_retention:,} of them."
             )
         if account.lost_offsets:
-            self._say(f"{account.lost_offsets:,} records were removed before they were read (losses/).")
+            self._say(f"{account.lost_offsets:,} records were deleted before they were read (losses/).")
 
 
 def _beginning(source: Topic, tables: str, how: How) -> str:
     until = (
-        "what is there now"
+        "the present records"
         if how.every_ms is None
         else f"a batch every {how.every_ms / 1000:g} s, until SIGTERM"
     )

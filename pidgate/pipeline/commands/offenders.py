@@ -19,7 +19,7 @@ from pidgate.pipeline.runs import FILES_OF_MANY, Run, replacing
 from pidgate.pipeline.tables import Tables
 
 SHOWN = 20
-"""Findings and kinds of mistakes that are shown; all of them are in the result."""
+"""Findings and kinds of mistakes on the screen; the result has all of them."""
 
 STAGES = {
     "producers": "producer ids",
@@ -41,7 +41,7 @@ def offenders(
         bool, typer.Option("--json", help="Print the harmful findings as JSON lines.")
     ] = False,
 ) -> None:
-    """Find who burns producer ids and how: restart loops, a producer per error or batch, and what is healthy."""
+    """Find the users that burn producer ids and the pattern: restart loops, a producer per error or batch."""
     days = Days.parsed(since, until)
     at, console = common.start("offenders", tables, master, memory)
     with replacing(at) as run:
@@ -54,7 +54,7 @@ def offenders(
 
 
 def write_offenders(run: Run, say: common.Say, days: Days = EVER) -> None:
-    """The tables offenders and offenders_places; with labels also detector_accuracy and detector_confusion.
+    """Write offenders and offenders_places; with labels also detector_accuracy and detector_confusion.
 
     Raises HistoryEmpty.
     """
@@ -92,13 +92,13 @@ def _show(at: Tables, console: Console, as_json: bool) -> None:
     for row in worst:
         print(row["sentence"])
     if not worst:
-        console.print("Nobody burns producer ids.")
+        console.print("No user burns producer ids.")
     elif (more := harmful.count() - len(worst)) > 0:
         console.print(escape(f"... and {more:,} more."))
 
 
 def _show_accuracy(at: Tables, console: Console) -> None:
-    """Precision and recall, where users have labels."""
+    """Show precision and recall if users have labels."""
     if not at.exists("labels"):
         return
     shown = Table(

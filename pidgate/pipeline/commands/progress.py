@@ -1,4 +1,4 @@
-"""The course of several jobs, one after the other: lines with times; on a terminal also what runs now, below them."""
+"""Progress of several jobs in sequence: timestamped lines, and on a terminal a status line below them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rich.text import Text
 
 
 class Progress:
-    """Printer of lines. `jobs`: all that will run, in their order."""
+    """Printer of progress lines. `jobs`: all jobs to run, in order."""
 
     def __init__(self, console: Console, jobs: Sequence[str]) -> None:
         self._console = console
@@ -22,7 +22,7 @@ class Progress:
 
     @contextmanager
     def of(self, job: str) -> Iterator[None]:
-        """Show that this job runs, until the block ends, and how it ended."""
+        """Show this job as running until the block ends, then its outcome."""
         self._job, began_s = job, time.monotonic()
         number = f"{self._jobs.index(job) + 1} of {len(self._jobs)}"
         running = self._console.status(f"{job}, {number}") if self._console.is_terminal else nullcontext()
@@ -35,10 +35,10 @@ class Progress:
         self.say(f"done ({number}) in {time.monotonic() - began_s:.0f} s", style="green")
 
     def say(self, step: str, style: str = "") -> None:
-        """Print a step of the job that runs."""
+        """Print a step of the running job."""
         took = f"{time.monotonic() - self._began_s:4.0f} s"
         if not self._console.is_terminal:
-            # A log breaks no lines: whoever reads or searches it does.
+            # Log lines are not wrapped.
             self._console.print(Text(f"{took}  {self._job:<9}  {step}"), soft_wrap=True)
             return
         line = Table.grid(padding=(0, 2, 0, 0))

@@ -1,4 +1,4 @@
-"""`pidgate pipeline rates`: reads the events, writes the tables of pidgate.pipeline.rates, shows the busiest users."""
+"""`pidgate pipeline rates`: reads events, writes the tables of pidgate.pipeline.rates, shows top users."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ ExpiryOption = Annotated[
     typer.Option(
         "--expiry-hours",
         min=0.01,
-        help="The brokers' producer.id.expiration.ms, in hours (default: what the events say, else 24).",
+        help="The brokers' producer.id.expiration.ms, in hours (default: from the events, else 24).",
     ),
 ]
 RememberOption = Annotated[
     float | None,
     typer.Option(
-        "--remember-hours", min=0.01, help="An id that rested longer is new again (default: likewise)."
+        "--remember-hours", min=0.01, help="An id idle for longer is new again (default: likewise)."
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the users shown as JSON lines instead.")]
@@ -52,7 +52,7 @@ def rates(
     master: common.MasterOption = None,
     memory: common.MemoryOption = common.DEFAULT_MEMORY,
 ) -> None:
-    """Count each user's producer ids: how fast new ones come, what brokers hold of them, who waited."""
+    """Count each user's producer ids: arrival rates, ids held by brokers, and waiting clients."""
     days = Days.parsed(since, until)
     found, console = common.start("rates", tables, master, memory)
     with replacing(found) as run:
@@ -68,7 +68,7 @@ def write_rates(
     expiry_ms: int | None = None,
     remember_ms: int | None = None,
 ) -> None:
-    """All tables of the job; None: what the events say. Raises HistoryEmpty."""
+    """Write all tables of the job. None takes the value from the events. Raises HistoryEmpty."""
     tables = run.tables
     decisions = tables.needed_events("decision", days)
     usages = days.of(tables.events("id_usage"))
@@ -93,7 +93,7 @@ def write_rates(
 
 @contextmanager
 def _many_users(tables: Tables) -> Iterator[None]:
-    """Sum sketches and percentiles of many groups in a hash table; beyond 128 Spark would sort."""
+    """Aggregate sketches and percentiles in a hash table; above 128 groups Spark would sort."""
     setting = "spark.sql.objectHashAggregate.sortBased.fallbackThreshold"
     before = tables.spark.conf.get(setting)
     tables.spark.conf.set(setting, "20000")

@@ -1,4 +1,4 @@
-"""`pidgate pipeline recommend`: replays history at candidate rates, writes the tables, the quotas file and its diff."""
+"""`pidgate pipeline recommend`: replays history at candidate rates, writes tables and the quotas file."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from pidgate.units import about_duration, counted
 DAY_MS = 86_400_000
 JUDGED_SHARE = 7 / 30
 JUDGED_MOST_MS = 7 * DAY_MS
-"""Of any history the last week judges at most: what came before is what there is to learn from."""
+"""At most the last week judges the rates; the days before it are for learning."""
 SHOWN = 12
 DEFAULTS = Asked()
 LEAST_HISTORY = "7d"
@@ -59,7 +59,7 @@ EnforceOption = Annotated[
 ]
 ServersOption = Annotated[
     str,
-    typer.Option("--bootstrap-servers", help="For the file's `cluster` (default: brokers that events name)."),
+    typer.Option("--bootstrap-servers", help="For the file's `cluster` (default: the brokers in events)."),
 ]
 
 
@@ -69,22 +69,22 @@ def recommend(
     until: common.UntilOption = None,
     candidates: Annotated[
         str,
-        typer.Option(help="Rates to try for everybody: 10,50,100 (default: steps around each need)."),
+        typer.Option(help="Rates to try for all users: 10,50,100 (default: steps around each need)."),
     ] = "",
     headroom: Annotated[
-        float, typer.Option(min=1.0, help="Times the least rate that refuses no healthy id.")
+        float, typer.Option(min=1.0, help="Factor on the lowest rate that refuses no healthy id.")
     ] = DEFAULTS.headroom,
     longest_wait: Annotated[
         float,
         typer.Option(
             min=0.0,
             max=120.0,
-            help="Seconds that healthy ids may wait where a rogue cannot be held otherwise (0: refuse none).",
+            help="Seconds that healthy ids may wait if a rogue cannot be held otherwise (0: none may wait).",
         ),
     ] = 0.0,
     least_history: LeastHistoryOption = LEAST_HISTORY,
     least_ids: Annotated[
-        int, typer.Option(min=1, help="A user with fewer new ids than this is recommended none.")
+        int, typer.Option(min=1, help="Users with fewer new ids get no recommendation.")
     ] = DEFAULTS.least_ids,
     enforce: EnforceOption = False,
     bootstrap_servers: ServersOption = "",
@@ -94,7 +94,7 @@ def recommend(
     master: common.MasterOption = None,
     memory: common.MemoryOption = common.DEFAULT_MEMORY,
 ) -> None:
-    """Find each user's quota: tried on its own history, judged on days that were not learnt from."""
+    """Find each user's quota: replayed on its own history, judged on days held out from learning."""
     tried, days = rates_of(candidates), Days.parsed(since, until)
     asked = Asked(
         headroom=headroom,
@@ -110,19 +110,19 @@ def recommend(
 
 
 def rates_of(text: str) -> list[float]:
-    """`10,50,100`. Raises BadOption."""
+    """Parse `10,50,100`. Raises BadOption."""
     try:
         rates = [float(rate) for rate in text.split(",") if rate.strip()]
     except ValueError as error:
         raise BadOption(f"--candidates takes numbers, as in 10,50,100, not {text!r}") from error
     if any(not 0.001 <= rate <= 1e9 for rate in rates):
-        raise BadOption("--candidates: a rate lies between 0.001 and 1,000,000,000 ids per window")
+        raise BadOption("--candidates: rates must be between 0.001 and 1,000,000,000 ids per window")
     return rates
 
 
 @dataclass(frozen=True, slots=True)
 class Advised:
-    """Outcome of the run: the result `recommendations`, the course of its trials, and in words who was healthy."""
+    """Outcome of a run: the recommendations, the days of the trials, and the source of `healthy` in words."""
 
     course: Course
     rows: DataFrame
@@ -137,7 +137,7 @@ def write_recommendations(
     tried: Sequence[float] = (),
     asked: Asked = DEFAULTS,
 ) -> Advised:
-    """The tables recommendations, recommend_candidates and filter_accuracy. Raises HistoryEmpty."""
+    """Write recommendations, recommend_candidates and filter_accuracy. Raises HistoryEmpty."""
     tables = run.tables
     decisions = tables.needed_events("decision", days)
     config = newest_event(tables.events("config"))
@@ -151,7 +151,7 @@ def write_recommendations(
     )
     if long_ms < asked.least_history_ms:
         say(
-            f"That is too little to recommend a rate: {about_duration(asked.least_history_ms)} are the least "
+            f"That is too little to recommend a rate: the minimum is {about_duration(asked.least_history_ms)} "
             "(--least-history)."
         )
     judged, by = _judged(tables, arrived(decisions, shape.remember_ms))
@@ -172,7 +172,7 @@ def write_recommendations(
 
 
 def course_of(decisions: DataFrame, shape: ProducerIdSettings) -> Course:
-    """Return the days of a history, and from when on they judge."""
+    """Return the days of a history and the start of the judged ones."""
     begin_ms, last_ms = decisions.agg(f.min("wall_time_ms"), f.max("wall_time_ms")).collect()[0]
     end_ms = last_ms + 1
     judged_ms = min(JUDGED_MOST_MS, int((end_ms - begin_ms) * JUDGED_SHARE))
@@ -180,23 +180,24 @@ def course_of(decisions: DataFrame, shape: ProducerIdSettings) -> Course:
 
 
 def _judged(tables: Tables, arriving: DataFrame) -> tuple[DataFrame, str]:
-    """The arrivals with `healthy`, and in words who says so."""
+    """Return the arrivals with `healthy`, and the source of that column in words."""
     if tables.exists("labels_ids"):
         labels = tables.read("labels_ids", schema=LABELS_OF_IDS)
-        return judged_by_labels(arriving, labels), "healthy or not as the history's own labels say"
+        return judged_by_labels(arriving, labels), "healthy by the history's own labels"
     places = tables.result("offenders_places")
     if places is not None:
         return judged_by_findings(arriving, places), "healthy unless `offenders` found harm"
     return (
         arriving.withColumn("healthy", f.lit(True)),
-        "all taken for healthy: run `pidgate pipeline offenders` first, or no rogue is held",
+        "all assumed healthy: run `pidgate pipeline offenders` first to hold rogues",
     )
 
 
 def _history_of(tables: Tables, decisions: DataFrame, judged: DataFrame) -> DataFrame:
-    """Per user: first_ms, healthy_refusals; of the harmful findings `patterns`, and `rogues`: their clients.
+    """Return first_ms, healthy_refusals, `patterns` and `rogues` per user.
 
-    Who was refused before it had an id may have been healthy.
+    The last two are the patterns and clients of harmful findings. A client refused before it had an id may
+    have been healthy.
     """
     unnamed = f.expr("sum(if(decision = 'refuse' and producer_id < 0, 1 + suppressed_count, 0))")
     met = decisions.where("user != ''").groupBy("user")
@@ -224,7 +225,7 @@ def _history_of(tables: Tables, decisions: DataFrame, judged: DataFrame) -> Data
 def write_files(
     run: Run, say: common.Say, advised: Advised, *, enforce: bool = False, servers: str = ""
 ) -> None:
-    """recommended/quotas.yaml and recommended/changes.diff. `servers`: separated by commas, as typed."""
+    """Write recommended/quotas.yaml and recommended/changes.diff. `servers`: as typed, comma-separated."""
     tables, course = run.tables, advised.course
     config = newest_event(tables.events("config"))
     changes = [
@@ -247,27 +248,25 @@ def write_files(
         f"the days before {days[1]}, was judged on those from then on. Rates are ids per window.",
         f"Judged with ids {advised.healthy}.",
         *_verdict(advised.rows),
-        f"Take the section `quotas` into the gateway's own file: events do not tell {NOT_TOLD}. Check it with `pidgate "
-        "check --config`.",
+        f"Take the section `quotas` into the gateway's own file: events do not contain {NOT_TOLD}. "
+        "Check it with `pidgate check --config`.",
     ]
     cluster = config["cluster"] if config else ""
     reached = [server.strip() for server in servers.split(",") if server.strip()] or _brokers(tables)
     text = quotas_yaml(config, changes, head=head, cluster=cluster, bootstrap_servers=reached)
     run.write_text("recommended", "quotas.yaml", text)
     run.write_text("recommended", "changes.diff", changes_diff(config, changes))
-    say(
-        f"{len(changes)} new rates: {tables.path('recommended', 'quotas.yaml')}; what they change: changes.diff."
-    )
+    say(f"{len(changes)} new rates: {tables.path('recommended', 'quotas.yaml')}; their diff: changes.diff.")
 
 
 def _brokers(tables: Tables) -> list[str]:
-    """Return the brokers' addresses of the newest topology event."""
+    """Return the broker addresses of the newest topology event."""
     told = newest_event(tables.events("topology").where("size(brokers) > 0"))
     return [f"{one['host']}:{one['port']}" for one in told["brokers"]] if told else []
 
 
 def _verdict(rows: DataFrame) -> list[str]:
-    """The judged days of all users together, in a sentence; and how many no rate helps."""
+    """Return the outcome of the judged days over all users, and the number of users without a fitting rate."""
     names = ("rogue_ids_test", "rogue_ids_admitted_test", "healthy_refused_test")
     sums = rows.agg(
         *(f.coalesce(f.sum(name), f.lit(0)) for name in names),
@@ -281,7 +280,7 @@ def _verdict(rows: DataFrame) -> list[str]:
     ]
     if late:
         told.append(
-            f"{counted(late, 'user')} with a rogue came in those days only: nothing judges the rates for them."
+            f"{counted(late, 'user')} with a rogue came in those days only, so their rates are not judged."
         )
     if without:
         told.append(
@@ -304,7 +303,7 @@ def _show(tables: Tables, console: Console, *, as_json: bool) -> None:
     for row in rows:
         came, refused = row["rogue_ids_test"], row["healthy_refused_test"]
         held = f"{came - row['rogue_ids_admitted_test']:,} of {came:,}" if came else "-"
-        why = " What would help: ".join([*row["reasons"][:1], *row["remedies"][:1]])
+        why = " Remedies: ".join([*row["reasons"][:1], *row["remedies"][:1]])
         rates = (
             "-" if rate is None else f"{rate:g}" for rate in (row["current_rate"], row["recommended_rate"])
         )
@@ -314,5 +313,5 @@ def _show(tables: Tables, console: Console, *, as_json: bool) -> None:
         )
     console.print(table)
     console.print(
-        "Load it with `mode: observe` first, look, then `pidgate promote` user by user: enforcing is yours to type."
+        "Load it with `mode: observe` first, check the result, then `pidgate promote` user by user."
     )

@@ -1,4 +1,4 @@
-"""`pidgate pipeline report`: writes the report, prints its findings in short, for a person or a program."""
+"""`pidgate pipeline report`: writes the report, prints a summary of its findings as text or JSON."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from pidgate.units import about_size
 
 _LOOKS = {"bad": "bold red", "warn": "yellow", "good": "green"}
 _NOT_ALWAYS = frozenset(("detector_accuracy", "detector_confusion"))
-"""Only where users have labels."""
+"""Written only if users have labels."""
 
 OutputOption = Annotated[
     Path | None,
@@ -37,7 +37,7 @@ USERS = 50
 
 
 class Made(NamedTuple):
-    """A report that was written, and where it lies."""
+    """A written report and its path."""
 
     found: Found
     path: str
@@ -48,28 +48,28 @@ def report(
     tables: common.TablesOption = common.DEFAULT_TABLES,
     output: OutputOption = None,
     users: Annotated[
-        int, typer.Option("--users", min=0, max=500, help="How many users get a page, the worst first.")
+        int, typer.Option("--users", min=0, max=500, help="Number of users with a page, worst first.")
     ] = USERS,
-    as_json: Annotated[bool, typer.Option("--json", help="The findings on stdout, for a program.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON on stdout.")] = False,
     master: common.MasterOption = None,
     memory: common.MemoryOption = common.DEFAULT_MEMORY,
 ) -> None:
-    """One HTML file with everything the jobs found: who burns ids and why, charts, the recommended quotas."""
+    """Write the results of all jobs to one HTML file: findings, charts, and the recommended quotas."""
     root, console = common.start("report", tables, master, memory)
     show(console, write_report(root, output, users=users), as_json=as_json)
 
 
 def write_report(tables: Tables, output: Path | None = None, *, users: int = USERS) -> Made:
-    """Put what the jobs found on a page. Raises HistoryEmpty, TableUnreadable, BadOption."""
+    """Write the report. Raises HistoryEmpty, TableUnreadable, BadOption."""
     found = read(tables, pages=users, made_ms=time.time_ns() // 1_000_000)
     text = page(found)
     return Made(found, publish(tables, text, output), len(text.encode()))
 
 
 def publish(tables: Tables, text: str, output: Path | None) -> str:
-    """Write to the file `output`, or else to report.html under the tables; says where. Raises BadOption.
+    """Write to the file `output`, or to report.html under the tables; return the path. Raises BadOption.
 
-    At once: whoever opens the file sees the old text or the new one, never half of one.
+    Atomic: readers see the old or the new text.
     """
     root, name, files = urlsplit(tables.root), "report.html", tables.files
     if output is not None or root.scheme in ("", "file"):
@@ -91,7 +91,7 @@ def _local(path: Path, text: str) -> str:
                 file.write(text)
                 file.flush()
                 os.fsync(file.fileno())
-                # A temporary file is its owner's alone; it names people, so it stays so.
+                # The file contains personal data, so it keeps a temporary file's owner-only mode.
                 os.replace(file.name, path)
             except BaseException:
                 os.unlink(file.name)
@@ -104,19 +104,19 @@ def _local(path: Path, text: str) -> str:
 
 
 def show(console: Console, made: Made, *, as_json: bool) -> None:
-    """Print to stderr for a person; with `as_json` an object on stdout instead."""
+    """Print a summary to stderr, or with `as_json` an object to stdout."""
     found, path, in_bytes = made
     missing = sorted({JOB_OF[name] for name in JOB_OF.keys() - found.has - _NOT_ALWAYS})
     if as_json:
         shown = [asdict(one) for one in findings(found)]
         print(json.dumps({"report": path, "summary": summary(found), "findings": shown, "not_run": missing}))
         return
-    # Text, not markup: names may hold brackets.
+    # Text, not markup: names may contain brackets.
     console.print(Text(summary(found)))
     for one in findings(found):
         console.print(Text.assemble("  ", (one.headline, _LOOKS[one.weight])))
     if missing:
-        console.print(Text(f"Not in it, since they were not run: {', '.join(missing)}.", style="dim"))
+        console.print(Text(f"Missing, because not run: {', '.join(missing)}.", style="dim"))
     console.print(
         Text(f"{about_size(in_bytes)} written to {path}: open it in a browser; it needs no network.")
     )

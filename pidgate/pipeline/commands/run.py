@@ -1,4 +1,4 @@
-"""`pidgate pipeline run`: every job, each after those whose results it reads, in one Spark session."""
+"""`pidgate pipeline run`: all jobs in dependency order, in one Spark session."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pidgate.pipeline.commands.ingest import (
     KafkaConfigOption,
     TopicOption,
     settings_of,
-    take,
+    take_events,
 )
 from pidgate.pipeline.commands.offenders import write_offenders
 from pidgate.pipeline.commands.progress import Progress
@@ -50,7 +50,7 @@ REPORT: Final = "report"
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job whose results become the tables' as a whole when `write` returns."""
+    """A job. Its results replace the previous ones together after `write` returns."""
 
     name: str
     write: Callable[[Run, common.Say], object]
@@ -60,11 +60,11 @@ def run(
     tables: common.TablesOption = common.DEFAULT_TABLES,
     kafka: Annotated[
         str | None,
-        typer.Option("--kafka", help="Bootstrap servers: take first what the topic of events has."),
+        typer.Option("--kafka", help="Bootstrap servers: ingest the events topic first."),
     ] = None,
     only: Annotated[
         list[str] | None,
-        typer.Option("--only", help="Run this job and no other (rates, ..., report); may be given again."),
+        typer.Option("--only", help="Run only this job (rates, ..., report); repeatable."),
     ] = None,
     topic: TopicOption = EVENTS_TOPIC,
     kafka_config: KafkaConfigOption = None,
@@ -74,11 +74,11 @@ def run(
     enforce: EnforceOption = False,
     bootstrap_servers: ServersOption = "",
     output: OutputOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="The findings on stdout, for a program.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON on stdout.")] = False,
     master: common.MasterOption = None,
     memory: common.MemoryOption = common.DEFAULT_MEMORY,
 ) -> None:
-    """Run all jobs, from the topic to the report, in one Spark session. An error names the job that failed."""
+    """Run all jobs, from the topic to the report, in one Spark session. An error names the failed job."""
     days, settings = Days.parsed(since, until), settings_of(kafka_config)
     asked = Asked(least_history_ms=common.duration_ms(least_history, "--least-history"))
     todo = chosen(jobs(days, asked, enforce=enforce, servers=bootstrap_servers), only)
@@ -93,7 +93,7 @@ def run(
     progress = Progress(console, names)
     if kafka is not None:
         with _named(progress, "ingest"), only_writer(root):
-            take(root, Topic(kafka, topic, settings), How(), progress.say)
+            take_events(root, Topic(kafka, topic, settings), How(), progress.say)
     run_jobs(root, todo, days, progress)
     if with_report:
         with _named(progress, REPORT):
@@ -102,7 +102,7 @@ def run(
 
 
 def chosen(every: Sequence[Job], only: Sequence[str] | None) -> Sequence[Job]:
-    """Return the jobs that `--only` names, in their order; all without it. Raises BadOption."""
+    """Return the jobs selected by `--only` in order, or all jobs. Raises BadOption."""
     if not only:
         return every
     names = [*(job.name for job in every), REPORT]
@@ -114,7 +114,7 @@ def chosen(every: Sequence[Job], only: Sequence[str] | None) -> Sequence[Job]:
 def jobs(
     days: Days = EVER, asked: Asked = DEFAULTS, *, enforce: bool = False, servers: str = ""
 ) -> Sequence[Job]:
-    """Return all that write results, in an order in which each reads those of this run."""
+    """Return all jobs that write results, in dependency order."""
 
     def recommend(run: Run, say: common.Say) -> None:
         advised = write_recommendations(run, say, days=days, asked=asked)
@@ -124,7 +124,7 @@ def jobs(
         try:
             write_ids(run, days, say)
         except HistoryEmpty as nothing:
-            # All other jobs do without InitProducerId, and clients of old may send none.
+            # The other jobs work without InitProducerId, and old clients may send none.
             say(f"left out: {nothing}")
 
     return (
@@ -137,7 +137,7 @@ def jobs(
 
 
 def run_jobs(tables: Tables, todo: Sequence[Job], days: Days, progress: Progress) -> None:
-    """Run jobs, each in a run of its own: when one fails, those before it are done. Raises as they do."""
+    """Run jobs one by one; a failure keeps the results of those before it. Raises the job's error."""
     with _arrivals_once(tables, days) if todo else nullcontext():
         for job in todo:
             with _named(progress, job.name), replacing(tables) as run:
@@ -146,9 +146,9 @@ def run_jobs(tables: Tables, todo: Sequence[Job], days: Days, progress: Progress
 
 @contextmanager
 def _arrivals_once(tables: Tables, days: Days) -> Iterator[None]:
-    """Compute arrivals once, for all jobs that build on them. Raises HistoryEmpty.
+    """Compute arrivals once, for all jobs that use them. Raises HistoryEmpty.
 
-    Rates and quotas take an id for new after the gateways' own `remember`, offenders and failover after its default.
+    Rates and quotas use the gateways' own `remember` for new ids, offenders and failover its default.
     """
     decisions = tables.needed_events("decision", days)
     in_force_ms = newest_value(tables.events("config"), "remember_ms")
@@ -160,12 +160,10 @@ def _arrivals_once(tables: Tables, days: Days) -> Iterator[None]:
 
 @contextmanager
 def _named(progress: Progress, job: str) -> Iterator[None]:
-    """Show the job's progress; an error that comes out of it names it."""
+    """Show the job's progress and add its name to an error."""
     try:
         with progress.of(job):
             yield
     except Exception as error:
-        error.add_note(
-            f"(It was the job {job} that failed: its last results, if any, are as they were. Jobs before it are done.)"
-        )
+        error.add_note(f"(Job {job} failed: its previous results are unchanged. Earlier jobs are done.)")
         raise

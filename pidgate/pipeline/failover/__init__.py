@@ -1,9 +1,9 @@
-"""Model of the other brokers' heaps when one dies of producer ids.
+"""Model of broker heaps after one broker has died of producer ids.
 
-kip        the example of KIP-936 under its own rule: ids move with leadership, a broker dies above 200
-held       which ids, and so which states, each user's past makes the brokers hold in each hour
-placement  which broker holds which share of a topic's states; quotas in force
-loads      states by broker and hour under quotas: what each bucket can have let in, at most
-cascade    a heap, and who dies when: hours, deaths, storms of reopening clients, reassignment
-study      one question put to the model; the quota that keeps a heap
+kip        KIP-936's example under its own rule: ids move with leadership, a broker dies above 200
+held       ids and states that each user makes brokers hold, per hour
+placement  each broker's share of a topic's states; quotas in force
+loads      states per broker and hour under quotas: an upper bound of admissions per bucket
+cascade    a heap and the deaths: hours, storms of reopening clients, reassignment
+study      one question to the model; the quota that protects a heap
 """

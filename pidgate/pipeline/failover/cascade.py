@@ -1,11 +1,11 @@
-"""Deaths of brokers hour by hour, as real ones would die.
+"""Broker deaths hour by hour, modelled on real brokers.
 
-Replicas hold the states already, so a leader's move adds nothing (KIP-847; measured in docs/pipeline/failover.md). What
-does: clients that open new producers when a broker dies; partitions reassigned to brokers that had no replica of them;
-and restarts: a broker that died of its heap reads the same states again from its snapshots and dies again, with another
-storm of clients each time, until enough of them have expired.
+Replicas already hold the states, so a leader change adds none (KIP-847; measured in
+docs/pipeline/failover.md). States are added by clients that open new producers after a death, by partitions
+reassigned to brokers without a replica, and by restarts. A broker that died of its heap loads the same states
+from its snapshots and dies again, each time with another storm of clients, until enough states have expired.
 
-Knows neither Spark nor users: a few arrays of hours x brokers, summed up before.
+Knows neither Spark nor users: only arrays of hours x brokers.
 """
 
 from __future__ import annotations
@@ -21,23 +21,27 @@ Array = NDArray[np.float64]
 MEBIBYTE = 2**20
 
 BYTES_PER_STATE = 300
-"""As measured (docs/pipeline/failover.md): one (id, partition) after one batch. Up to 460 after five, since a
-broker keeps the places of the last five batches; after a restart it is back at one."""
+"""Measured (docs/pipeline/failover.md): one (id, partition) after one batch.
+
+Up to 460 after five batches, because a broker keeps the offsets of the last five; one again after a restart.
+"""
 
 BASE_BYTES = 34_000_000
-"""As measured: live in a small broker (256 partitions, few clients) without any state. A real one's: its heap after a
-full collection, less its states."""
+"""Measured: live heap of a small broker (256 partitions, few clients) without states.
+
+For a real broker: its heap after a full collection, minus its states.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Heap:
-    """A broker's heap, and what a producer state takes of it."""
+    """A broker's heap and the size of a producer state."""
 
     heap_bytes: float
     base_bytes: float = BASE_BYTES
     bytes_per_state: float = BYTES_PER_STATE
     usable_share: float = 1.0
-    """Of the heap, what may be live; the rest is for requests and the collector."""
+    """Share of the heap for live data; the rest is for requests and the collector."""
 
     @property
     def limit_bytes(self) -> float:
@@ -53,7 +57,7 @@ class Heap:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Load:
-    """Load of each broker by the past and one quota; arrays are hours x brokers."""
+    """Load of each broker from the past and one quota; arrays are hours x brokers."""
 
     quota: str
     hours_ms: Sequence[int]
@@ -61,9 +65,9 @@ class Load:
     ids: Array
     states: Array
     storm_states: Array
-    """States that one death in the hour adds, by clients that reopen."""
+    """States that one death in this hour adds through reopening clients."""
     allowance_states: Array
-    """States that all deaths can add before the buckets are empty."""
+    """States that all deaths can add until the buckets are empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,17 +76,17 @@ class Scenario:
 
     name: str = "as it was"
     lost_broker: int | None = None
-    """Gone for one hour, for whatever reason."""
+    """Lost for one hour, for any reason."""
     lost_at_ms: int = 0
     reassign: bool = False
-    """A dead broker's replicas are given to the living, evenly and for good."""
+    """Whether a dead broker's replicas move permanently and evenly to the others."""
     expiry_hours: int = 24
-    """Hours for which a storm's states stay."""
+    """Lifetime of a storm's states."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerHour:
-    """One broker at the end of one hour; of a dead one what it would have to hold to come back."""
+    """A broker at the end of an hour; for a dead one the load it would need to hold to restart."""
 
     broker: int
     hour_ms: int
@@ -93,12 +97,12 @@ class BrokerHour:
 
 @dataclass(slots=True)
 class _Cluster:
-    """The state of the run."""
+    """State of the simulation."""
 
     load: Load
     scenario: Scenario
     carries: Array
-    """Row: broker; column: whose replicas it carries, 1 for its own."""
+    """Row: broker; column: broker whose replicas it holds, 1 for its own."""
     dead: set[int] = field(default_factory=set)
     storms: list[int] = field(default_factory=list)
     """The hour of each death and failed restart."""
@@ -106,7 +110,7 @@ class _Cluster:
     def states(self, hour: int) -> Array:
         recent = [at for at in self.storms if hour - at <= self.scenario.expiry_hours]
         came = self.load.storm_states[recent].sum(axis=0)
-        # No more than the buckets let in, however many deaths there are.
+        # At most the bucket's admissions, regardless of the number of deaths.
         added = np.minimum(came, self.load.allowance_states[hour])
         return np.asarray(self.carries @ (self.load.states[hour] + added))
 
@@ -120,7 +124,7 @@ class _Cluster:
 
 
 def run(load: Load, heap: Heap, scenario: Scenario) -> list[BrokerHour]:
-    """Every broker in every hour. Of several that are too full the fullest dies first."""
+    """Return every broker in every hour. Of several overloaded brokers, the fullest dies first."""
     cluster = _Cluster(load, scenario, np.eye(len(load.brokers)))
     return [row for hour in range(len(load.hours_ms)) for row in _one_hour(cluster, heap, hour)]
 
@@ -144,7 +148,7 @@ def _one_hour(cluster: _Cluster, heap: Heap, hour: int) -> Iterator[BrokerHour]:
 
 
 def _restart(cluster: _Cluster, fits: float, hour: int) -> None:
-    """The dead try: those whose states fit are back; each of the others fails once more, and clients notice."""
+    """Restart dead brokers: those whose states fit return, each other one fails and causes another storm."""
     if cluster.scenario.reassign:
         return
     states = cluster.states(hour)
@@ -155,14 +159,14 @@ def _restart(cluster: _Cluster, fits: float, hour: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """One run in one line, and the run."""
+    """Summary of a run, and the run."""
 
     quota: str
     scenario: str
     deaths: tuple[tuple[int, int], ...]
-    """(hour_ms, broker) of each death of a full heap, in order of time."""
+    """(hour_ms, broker) of each death of a full heap, in time order."""
     peak_heap_bytes: float
-    """The fullest heap that any broker has or, dead, would need."""
+    """The largest heap that a broker has, or would need if dead."""
     peak_broker: int
     peak_hour_ms: int
     rows: Sequence[BrokerHour]
@@ -173,9 +177,9 @@ class Verdict:
 
 
 def verdict(load: Load, heap: Heap, scenario: Scenario, rows: Sequence[BrokerHour]) -> Verdict:
-    """Brokers that died of their heap, and the fullest moment.
+    """Return the brokers that died of their heap, and the largest heap.
 
-    A broker that was lost for another reason counts only when it cannot come back.
+    A broker lost for another reason counts only if it cannot restart.
     """
     fullest = max(rows, key=lambda row: row.states)
     deaths: list[tuple[int, int]] = []
@@ -201,7 +205,7 @@ def verdict(load: Load, heap: Heap, scenario: Scenario, rows: Sequence[BrokerHou
 
 
 def worst_loss(load: Load, broker: int | None, reassign: bool, expiry_hours: int) -> Scenario:
-    """A broker, or the fullest one, is lost in its fullest hour."""
+    """Return the loss of a broker (default: the fullest one) in its fullest hour."""
     if broker is None:
         broker = load.brokers[int(np.argmax(load.states.max(axis=0)))]
     hour = int(np.argmax(load.states[:, load.brokers.index(broker)]))

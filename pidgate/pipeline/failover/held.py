@@ -1,11 +1,11 @@
-"""States that each user's past makes the brokers hold in each hour, and the ids in use then.
+"""States and active ids per user and hour.
 
-A state is one (producer id, partition). A broker keeps it from the id's first batch until nothing of the id was written
-for producer.id.expiration.ms. Every id that was wanted counts, refused ones too: that is the past without quotas.
-Knows neither brokers nor quotas.
+A state is one (producer id, partition). A broker keeps it from the id's first batch until
+producer.id.expiration.ms after its last write. Refused ids count too, as in a past without quotas. Knows
+neither brokers nor quotas.
 
-Ids that were used for longer than an hour are kept apart (`long_...`): they are a deployment's own producers, and no
-quota that is worth its name would have refused them.
+Ids used for longer than an hour are counted separately (`long_...`): they are a deployment's regular
+producers, and a sensible quota would not have refused them.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ UNKNOWN_TOPIC = ""
 
 
 def lives(arrived: DataFrame, usage: DataFrame) -> DataFrame:
-    """user, topic, producer_id, first_ms, last_ms, partitions, admitted: one row per id that anybody wanted.
+    """Return user, topic, producer_id, first_ms, last_ms, partitions, admitted: one row per requested id.
 
-    From arrivals (topic, first sight) and id_usage (life, partitions). What was never forwarded has no usage: it
-    would have written to as many partitions as the user's other ids do, once. An id without a decision in the
-    history has an unknown topic.
+    From arrivals (topic, first sight) and id_usage (life, partitions). Ids never forwarded have no usage:
+    they are assumed to write once, to as many partitions as the user's other ids. The topic of an id without
+    a decision in the history is unknown.
     """
     used = usage.groupBy("user", "producer_id").agg(
         f.min("first_ms").alias("first_ms"),
@@ -54,12 +54,12 @@ def lives(arrived: DataFrame, usage: DataFrame) -> DataFrame:
 
 
 def held(lived: DataFrame, expiry_ms: int) -> DataFrame:
-    """user, topic, hour_ms, long_ids, long_states, short_ids, short_states, active_ids, active_states, user_short_ids,
-    user_active_ids, user_ids.
+    """Return user, topic, hour_ms, the counts below, and user_short_ids, user_active_ids, user_ids.
 
-    ..._ids and ..._states: held at any time of the hour; active: used in it; user_...: over all topics of the user.
-    Ids are counted into (first hour, last hour) groups before anything is spread over hours, so that the work grows
-    with users and hours and not with ids.
+    Counts: long_ids, long_states, short_ids, short_states, active_ids, active_states. ..._ids and ..._states:
+    held at any time of the hour; active: used in it; user_...: over all topics of the user. Ids are grouped
+    by (first hour, last hour) before they are spread over hours, so that the cost grows with users and hours
+    instead of ids.
     """
     gone_ms = f.col("last_ms") + f.lit(expiry_ms + CHECK_INTERVAL_MS)
     groups = (

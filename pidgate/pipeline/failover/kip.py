@@ -1,10 +1,10 @@
-"""The failover example of KIP-936 under the text's own rule, exact to the last fraction.
+"""KIP-936's failover example under its own rule, in exact fractions.
 
-Six brokers, each dead when it holds more than 200 producer ids. Broker 1 dies for whatever reason; its ids go to
-others, 60 of 100 to broker 2. The text says neither where the other 40 go nor how later loads spread, and asserts the
-end: so the spread is an argument here, and each has its answer. Plain Python: six brokers need no Spark.
+Six brokers, each dead above 200 producer ids. Broker 1 dies for any reason and its ids move, 60 of 100 to
+broker 2. The KIP specifies neither the other 40 nor later moves, and only states the end. The spread is
+therefore an argument here, with a result for each. Plain Python: six brokers need no Spark.
 
-Real brokers do not behave so: see cascade.py. Source: KIP-936, Rejected Alternatives 4.
+Real brokers behave differently: see cascade.py. Source: KIP-936, Rejected Alternatives 4.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fractions import Fraction
 from itertools import chain, repeat
 
 Spread = Callable[[Fraction, Sequence[int]], list[Fraction]]
-"""Rule by which a dead broker's load falls on the living ones, in the order in which they come after it."""
+"""Rule that spreads a dead broker's load over the living ones, given in ring order after it."""
 
 LOADS: Mapping[int, int] = {1: 100, 2: 150, 3: 100, 4: 120, 5: 100, 6: 90}
 LIMIT = 200
@@ -24,12 +24,12 @@ _TO_NEXT = Fraction(60, 100)
 
 
 def evenly(load: Fraction, living: Sequence[int]) -> list[Fraction]:
-    """Spread to all living brokers alike."""
+    """Spread evenly over all living brokers."""
     return [load / len(living)] * len(living)
 
 
 def mostly_to_next(load: Fraction, living: Sequence[int]) -> list[Fraction]:
-    """60 % to the next broker, the rest evenly over the others; all of it to the last one."""
+    """Move 60 % to the next broker and the rest evenly to the others; all of it to the last one."""
     if len(living) == 1:
         return [load]
     return [load * _TO_NEXT, *evenly(load * (1 - _TO_NEXT), living[1:])]
@@ -37,12 +37,12 @@ def mostly_to_next(load: Fraction, living: Sequence[int]) -> list[Fraction]:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A name, and the spread of loads at the first death and at each one after it."""
+    """A name, and the spreads for the first and for later deaths."""
 
     name: str
     first: Spread
     later: Spread | None
-    """None: the text says no more, so nothing after the first death is looked at."""
+    """None: unspecified in the KIP, so the model stops after the first death."""
 
     def spreads(self) -> chain[Spread]:
         return chain([self.first], repeat(self.later) if self.later else [])
@@ -58,21 +58,21 @@ RULES = (
 
 @dataclass(frozen=True, slots=True)
 class BrokerLoad:
-    """One broker after one step: step 0 is the first death, each later one what the death before it brought."""
+    """A broker after a step; step 0 is the first death, each later step the effect of the previous death."""
 
     rule: str
     step: int
     broker: int
     load: Fraction
-    """Ids it holds; of a dead broker: those it held when it died."""
+    """Ids it holds; for a dead broker those at its death."""
     dead: bool
-    """It died in this step of this load, or before."""
+    """Whether this step's load or an earlier one killed it."""
 
 
 def run(rule: Rule, loads: Mapping[int, int] = LOADS, first_dead: int = FIRST_DEAD) -> list[BrokerLoad]:
-    """Every broker after every step, until nobody living is above the limit or nobody lives.
+    """Return every broker after every step, until no living broker is above the limit.
 
-    Of several above the limit the one that comes next after the last dead dies first.
+    Of several above the limit, the next one in the ring after the last death dies first.
     """
     held = {broker: Fraction(load) for broker, load in loads.items()}
     dead = [first_dead]
@@ -92,7 +92,7 @@ def run(rule: Rule, loads: Mapping[int, int] = LOADS, first_dead: int = FIRST_DE
 
 
 def _after(last_dead: int, living: Set[int]) -> list[int]:
-    """The living, beginning with the one that comes next in the ring."""
+    """Return the living brokers in ring order after the last death."""
     return sorted(living, key=lambda broker: (broker < last_dead, broker))
 
 
@@ -101,7 +101,7 @@ def _step(rule: Rule, step: int, held: Mapping[int, Fraction], dead: Sequence[in
 
 
 def fatal_loads(broker_loads: Sequence[BrokerLoad]) -> dict[int, Fraction]:
-    """Return the load of each broker when it died, in the order of their deaths."""
+    """Return the load of each broker at its death, in order of death."""
     deaths: dict[int, Fraction] = {}
     for one in broker_loads:
         if one.dead:
@@ -110,6 +110,6 @@ def fatal_loads(broker_loads: Sequence[BrokerLoad]) -> dict[int, Fraction]:
 
 
 def most_deaths_survivable(loads: Mapping[int, int] = LOADS) -> int:
-    """Return how many brokers may be gone before no spread fits all ids onto the others."""
+    """Return the number of deaths after which no spread fits all ids onto the living brokers."""
     needed = -(-sum(loads.values()) // LIMIT)
     return len(loads) - needed

@@ -1,9 +1,10 @@
-"""States by broker and hour under quotas: never less than what would have been there.
+"""States per broker and hour under quotas, as an upper bound.
 
-A quota holds a user's *new* ids. Of the ids that a broker holds in one hour, those that lived an hour at most were all
-new within (expiration + the broker's check interval + 2 hours): the bucket let in no more of them than
-`Bucket.most_admitted` of that time, and the filter's false positives. So held = long-lived + least(wanted, that).
-It is a bound and needs no replay: what an operator can rely on. Which single id is refused, the replay says.
+A quota limits a user's *new* ids. Of the ids held by a broker in an hour, those that lived at most an hour
+were all new within (expiration + the broker's check interval + 2 hours). The bucket admitted at most
+`Bucket.most_admitted` of them in that time, plus the filter's false positives. So held = long-lived +
+least(wanted, that). The bound needs no replay and is reliable for an operator. The replay shows the refusal
+of single ids.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from pidgate.pipeline.failover.placement import Bucket
 
 
 def uniform_plans(users: DataFrame, rates: Mapping[str, float | None]) -> DataFrame:
-    """quota, user, rate: the same rate for every user, one plan for each name; None: no limit."""
+    """Return quota, user, rate: one plan per name with the same rate for every user; None: no limit."""
     rows = [(quota, None if rate is None else float(rate)) for quota, rate in rates.items()]
     named = users.sparkSession.createDataFrame(rows, "quota string, rate double")
     return users.select("user").crossJoin(named).select("quota", "user", "rate")
 
 
 def named_plan(users: DataFrame, quota: str, rates: DataFrame, default_rate: float | None) -> DataFrame:
-    """quota, user, rate: a rate of their own for some users (null: no limit), the default's for all others."""
+    """Return quota, user, rate: individual rates for some users (null: no limit), the default for the others."""
     own = rates.select("user", "rate", f.lit(True).alias("is_named"))
     rate = f.when(f.col("is_named"), f.col("rate")).otherwise(f.lit(default_rate).cast("double"))
     return (
@@ -39,11 +40,11 @@ def named_plan(users: DataFrame, quota: str, rates: DataFrame, default_rate: flo
 def under_quotas(
     held: DataFrame, plans: DataFrame, reopening: DataFrame, bucket: Bucket, expiry_ms: int
 ) -> DataFrame:
-    """quota, topic, hour_ms, ids, states, storm_states, allowance_states.
+    """Return quota, topic, hour_ms, ids, states, storm_states, allowance_states.
 
-    reopening (user, reopens): new producers that each id in use becomes when a broker dies. storm_states: what one
-    death adds so. allowance_states: what all deaths together can add before the buckets are empty (infinite where a
-    user who reopens has no limit).
+    reopening (user, reopens): new producers per active id when a broker dies. storm_states: states added by
+    one death. allowance_states: states added by all deaths until the buckets are empty (infinite if a
+    reopening user has no limit).
     """
     reopens = f.coalesce("reopens", f.lit(0.0))
     wanted, requested = f.col("user_short_ids"), f.col("user_active_ids") * f.col("reopens")
@@ -71,7 +72,10 @@ def _share_of(granted: str, requested: Column) -> Column:
 
 
 def _most_admitted(bucket: Bucket, expiry_ms: int) -> Column:
-    """See the head of this file. A rate of 0 blocks before any bucket; a false positive passes nevertheless."""
+    """Return the bound described in the module docstring.
+
+    Rate 0 blocks without a bucket; false positives still pass.
+    """
     during_ms = expiry_ms + CHECK_INTERVAL_MS + 2 * HOUR_MS
     rate = f.col("rate")
     paid = f.when(rate == 0, 0.0).otherwise(rate * bucket.most_admitted(1, during_ms) - rate + 1)
@@ -80,10 +84,10 @@ def _most_admitted(bucket: Bucket, expiry_ms: int) -> Column:
 
 
 def by_broker(loads: DataFrame, shares: DataFrame) -> DataFrame:
-    """quota, hour_ms, broker, ids, states, storm_states, allowance_states: each topic's by the shares of its brokers.
+    """Return quota, hour_ms, broker, ids, states, storm_states, allowance_states, by broker shares.
 
-    ids: those with at least one state there, when the partitions of a topic's ids lie as the topic's do. A topic
-    without shares counts by the unknown topic's.
+    ids: those with at least one state on the broker, if an id's partitions are distributed like the topic's.
+    A topic without shares uses those of the unknown topic.
     """
     known = shares.select("topic", f.col("topic").alias("known_topic")).distinct()
     placed = loads.join(f.broadcast(known), "topic", "left").withColumn(

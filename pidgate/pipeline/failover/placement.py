@@ -1,7 +1,7 @@
-"""Shares of a topic's states by broker, and settings in force of brokers and gateways.
+"""Shares of a topic's states by broker, and settings of brokers and gateways in force.
 
-Real brokers keep producer state on every replica of a partition, not only on its leader (KIP-847): so replicas count
-here, and leaders do not.
+Brokers keep producer state on every replica of a partition, not only on the leader (KIP-847), so replicas are
+counted.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from pidgate.quota.settings import Mode
 
 
 def shares(topology: DataFrame) -> DataFrame:
-    """topic, broker, share: of a topic's partitions, how many have a replica there (all shares sum up to the
-    replication factor). The row of the unknown topic ("") is the mean over all partitions.
+    """Return topic, broker, share: the share of the topic's partitions with a replica on the broker.
 
-    Each topic's newest event counts: later ones hold only changes.
+    Shares sum up to the replication factor. The unknown topic ("") has the mean over all partitions. Only
+    each topic's newest event counts, because later ones contain only changes.
     """
     topics = topology.select("wall_time_ms", f.explode("topics").alias("place"))
     newest = topics.groupBy(f.col("place.topic").alias("topic")).agg(
@@ -41,7 +41,7 @@ def shares(topology: DataFrame) -> DataFrame:
 
 
 def even_shares(spark: SparkSession, brokers: int, replication_factor: int) -> DataFrame:
-    """The same for a cluster of which only the size is known: everything evenly on brokers 1 to n."""
+    """Return the same for a cluster of known size only: everything evenly on brokers 1 to n."""
     share = min(replication_factor, brokers) / brokers
     rows = [(UNKNOWN_TOPIC, broker, share) for broker in range(1, brokers + 1)]
     return spark.createDataFrame(rows, "topic string, broker bigint, share double")
@@ -49,21 +49,21 @@ def even_shares(spark: SparkSession, brokers: int, replication_factor: int) -> D
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """Settings that all users' quotas share."""
+    """Settings shared by all users' quotas."""
 
     window_ms: int = HOUR_MS
     burst: float = 1.0
     false_positive_rate: float = 0.001
     default_rate: float | None = None
-    """Ids per window of users that are not named; None: no limit."""
+    """Ids per window of users without their own rate; None: no limit."""
 
     def most_admitted(self, rate: float, during_ms: int) -> float:
-        """New ids that a bucket lets in at most during any such time: (burst + time in windows) x rate + 1."""
+        """Return the most new ids admitted within this time: (burst + time in windows) x rate + 1."""
         return rate * (self.burst + during_ms / self.window_ms) + 1
 
 
 def bucket_in_force(config: DataFrame) -> Bucket:
-    """The newest config event's; the gateway's defaults without one."""
+    """Return the bucket of the newest config event, or the gateway's defaults."""
     row = newest_event(config)
     if row is None:
         return Bucket()
@@ -77,10 +77,9 @@ def bucket_in_force(config: DataFrame) -> Bucket:
 
 
 def enforced(config: DataFrame) -> tuple[DataFrame, float | None] | None:
-    """(user, rate) of single users, and the rate of all others, as the newest config event enforces them; None: nobody
-    is held to anything.
+    """Return (user, rate) of single users and the default rate, as enforced by the newest config event.
 
-    A rate is null where nothing is refused: for the exempt, the observed, and those without a limit.
+    None if nothing is enforced. A rate is null for users that are exempt, in observe mode or without a limit.
     """
     row = newest_event(config)
     if row is None:

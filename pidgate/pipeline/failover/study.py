@@ -1,6 +1,6 @@
-"""One study put to the model: under which quotas, with which broker lost, who dies, and what rate would keep all alive.
+"""A study with the model: broker deaths per quota and scenario, and the rate that prevents them.
 
-The transforms run on Spark; of their outcome only the sums by hour and broker come to this process.
+The transforms run on Spark; only sums by hour and broker reach this process.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NO_QUOTA = "none"
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """The past, made by the transforms of this package. Every question reads `held` and `shares` again."""
+    """The past from this package's transforms. Every question reads `held` and `shares` again."""
 
     held: DataFrame
     shares: DataFrame
@@ -40,29 +40,27 @@ class Past:
     bucket: Bucket
     expiry_ms: int
     last_used_ms: int
-    """The last hour in which an id was used; what is held after it is only waiting to expire."""
+    """Last hour in which an id was used; later states only wait to expire."""
     most_wanted: int
-    """The most short-lived ids of one user that are held at once: no greater quota changes anything."""
+    """Most short-lived ids of one user held at the same time; a larger quota has no effect."""
 
     @classmethod
     def of(
         cls, held: DataFrame, shares: DataFrame, reopening: DataFrame, bucket: Bucket, expiry_ms: int
     ) -> Past:
-        """Build it with one pass over `held`. Raises HistoryEmpty when nothing was held."""
+        """Build it in one pass over `held`. Raises HistoryEmpty if nothing was held."""
         last_used_ms, most_wanted = held.agg(
             f.max(f.when(f.col("active_ids") > 0, f.col("hour_ms"))), f.max("user_short_ids")
         ).collect()[0]
         if last_used_ms is None:
-            raise HistoryEmpty(
-                "the decision and id_usage events name no producer id: there is nothing to hold."
-            )
+            raise HistoryEmpty("the decision and id_usage events contain no producer id.")
         users = held.select("user").distinct()
         return cls(held, shares, users, reopening, bucket, expiry_ms, last_used_ms, int(most_wanted))
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Parameters that an operator gives."""
+    """Parameters given by the operator."""
 
     heap: Heap
     lost_broker: int | None = None
@@ -89,16 +87,16 @@ def loads_of(past: Past, plans: DataFrame) -> dict[str, Load]:
 
 
 def verdicts(load: Load, options: Options, loss: Scenario) -> list[Verdict]:
-    """Return the outcome as it was, and with a broker lost."""
+    """Return the outcomes of the unchanged past and of the loss."""
     as_it_was = Scenario(reassign=options.reassign, expiry_hours=loss.expiry_hours)
     heap = options.heap
     return [verdict(load, heap, one, run(load, heap, one)) for one in (as_it_was, loss)]
 
 
 def loss_to_study(unlimited: Load, options: Options, expiry_ms: int) -> Scenario:
-    """The same loss for every quota: the given broker, or the fullest, in its fullest hour without quotas.
+    """Return the loss used for every quota: the given or fullest broker, in its fullest hour without quotas.
 
-    Raises BadOption when there is no such broker.
+    Raises BadOption if the broker does not exist.
     """
     if options.lost_broker is not None and options.lost_broker not in unlimited.brokers:
         raise BadOption(
@@ -108,7 +106,7 @@ def loss_to_study(unlimited: Load, options: Options, expiry_ms: int) -> Scenario
 
 
 def quota_that_holds(past: Past, options: Options, loss: Scenario) -> int | None:
-    """The greatest rate for every user with which nobody dies in either scenario; None: none does."""
+    """Return the highest rate for all users without a death in either scenario; None if there is none."""
 
     def holds(rates: Sequence[int]) -> Mapping[int, bool]:
         plans = uniform_plans(past.users, {str(rate): float(rate) for rate in rates})
@@ -124,25 +122,25 @@ def all_hold(found: Iterable[Verdict]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """All verdicts, those of the quota that was solved for last."""
+    """All verdicts, those of the solved quota last."""
 
     verdicts: Sequence[Verdict]
     is_needed: bool
-    """Return whether a broker dies without quotas."""
+    """Whether a broker dies without quotas."""
     rate: int | None
-    """The greatest rate for every user with which nobody dies; None: not needed, or none does."""
+    """Highest rate for all users without a death; None if not needed or impossible."""
 
     def of(self, quota: str) -> list[Verdict]:
         return [one for one in self.verdicts if one.quota == quota]
 
 
 def solved(rate: int) -> str:
-    """Return the name of the quota that was solved for."""
+    """Return the name of the solved quota."""
     return f"solved: {rate} each"
 
 
 def study(past: Past, plans: DataFrame, options: Options) -> Answer:
-    """Every plan (one of them NO_QUOTA) as it was and with a broker lost; and the rate that keeps all alive."""
+    """Run every plan (one is NO_QUOTA) unchanged and with the loss; solve for the rate without deaths."""
     loads = loads_of(past, plans)
     loss = loss_to_study(loads[NO_QUOTA], options, past.expiry_ms)
     found = {quota: verdicts(load, options, loss) for quota, load in loads.items()}
@@ -156,17 +154,17 @@ def study(past: Past, plans: DataFrame, options: Options) -> Answer:
 
 
 Holds = Callable[[Sequence[int]], Mapping[int, bool]]
-"""Function: does every broker live under each of these rates (ids per window, for every user)?"""
+"""Function from rates (ids per window, for all users) to whether every broker survives."""
 
 CANDIDATES = 8
-"""Rates that are looked at in one pass over the data."""
+"""Rates tested in one pass over the data."""
 
 
 def greatest_rate(holds: Holds, most: int, candidates: int = CANDIDATES) -> int | None:
-    """The greatest rate from 1 to `most` that holds, to within 1 % below it; None: not even 1 does.
+    """Return the highest rate from 1 to `most` that holds, within 1 % below it; None if 1 does not.
 
-    A lower rate never lays more on a broker, so whatever is below a rate that holds does, too. Each pass runs the
-    model for a few rates and leaves the gap between the last that holds and the first that does not.
+    A lower rate never increases a broker's load, so every rate below one that holds also holds. Each pass
+    tests a few rates and narrows the gap between the last that holds and the first that does not.
     """
     low, high = 0, most + 1
     while high - low > 1 + low // 100:
@@ -178,7 +176,7 @@ def greatest_rate(holds: Holds, most: int, candidates: int = CANDIDATES) -> int 
 
 
 def _between(low: int, high: int, candidates: int) -> list[int]:
-    """Whole rates strictly between the two: by factors, as quotas are thought of, closing in evenly."""
+    """Return whole rates strictly between the two, in geometric steps."""
     gap = high - low
     if gap - 1 <= candidates:
         return list(range(low + 1, high))

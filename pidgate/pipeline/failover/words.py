@@ -1,4 +1,4 @@
-"""Two tables and a few sentences for the operator. Makes them, prints nothing."""
+"""Two tables and a few sentences for the operator. Prints nothing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pidgate.units import moment
 
 
 def kip_table() -> Table:
-    """KIP-936's example: who dies under each rule of spreading, and what the living hold at the end."""
+    """Return KIP-936's example: deaths under each rule, and the final load of the living."""
     table = Table(title="KIP-936's example: six brokers, each dead above 200 ids; broker 1 dies")
     for column in ("spread", "died holding", "the others hold"):
         table.add_column(column)
@@ -24,7 +24,7 @@ def kip_table() -> Table:
         deaths = ", ".join(f"{broker}: {float(load):g}" for broker, load in kip.fatal_loads(steps).items())
         last = max(one.step for one in steps)
         living = [f"{one.broker}: {float(one.load):g}" for one in steps if one.step == last and not one.dead]
-        table.add_row(rule.name, deaths, ", ".join(living) or "nobody is left")
+        table.add_row(rule.name, deaths, ", ".join(living) or "no broker is left")
     total, deaths_borne = sum(kip.LOADS.values()), kip.most_deaths_survivable()
     fits = (len(kip.LOADS) - deaths_borne) * kip.LIMIT
     table.caption = (
@@ -35,7 +35,7 @@ def kip_table() -> Table:
 
 
 def kafka_table(answer: Answer, heap: Heap) -> Table:
-    """One line for each quota and scenario."""
+    """Return one row per quota and scenario."""
     table = Table(title=f"Real brokers, {heap.limit_bytes / MEBIBYTE:.0f} MiB of heap usable on each")
     for column in ("quota", "scenario", "fullest heap MiB", "when (UTC)", "dead brokers, first death"):
         table.add_column(column)
@@ -51,7 +51,7 @@ def kafka_table(answer: Answer, heap: Heap) -> Table:
 
 
 def sentences(answer: Answer, heap: Heap) -> Iterator[str]:
-    """Yield the outcome and the advice, sentence by sentence."""
+    """Yield the outcome and the advice as sentences."""
     for found in answer.of(NO_QUOTA):
         yield f"Without quotas, {_fate(found)}."
     limit = f"{heap.limit_bytes / MEBIBYTE:.0f} MiB"
@@ -73,7 +73,7 @@ def sentences(answer: Answer, heap: Heap) -> Iterator[str]:
 
 
 def as_json(answer: Answer, heap: Heap) -> str:
-    """The summary for a program."""
+    """Return the summary as JSON."""
     verdicts = [
         {
             "quota": found.quota,
@@ -97,7 +97,7 @@ def as_json(answer: Answer, heap: Heap) -> str:
 def _fate(found: Verdict) -> str:
     scenario = "as it was" if found.scenario == "as it was" else f"with {found.scenario}"
     if found.holds:
-        return f"{scenario}, nobody dies; the fullest heap is {found.peak_heap_bytes / MEBIBYTE:.0f} MiB"
+        return f"{scenario}, no broker dies; the fullest heap is {found.peak_heap_bytes / MEBIBYTE:.0f} MiB"
     hour_ms, broker = found.deaths[0]
     others = len({b for _, b in found.deaths} - {broker})
     rest = f" and {others} more after it" if others else ""

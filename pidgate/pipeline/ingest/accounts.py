@@ -1,6 +1,6 @@
-"""gaps/ and losses/: events that never came, written as a whole each time, so that a late arrival closes its gap.
+"""gaps/ and losses/: missing events, rewritten completely each time so that a late arrival closes its gap.
 
-Also forgets incarnations that have long been silent: their gaps stay in the table as they are.
+Also drops incarnations silent for long; their gaps stay in the table.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Account:
 
 
 def settle(files: Files, log: CommitLog, rules: Rules, now_ms: int) -> Account:
-    """Replace both tables. The records' own time says who is silent, the clock which gaps are old enough."""
+    """Replace both tables. Record times decide on silence, the clock on the age of gaps."""
     position = log.position
     seen = numbers_seen(files, position)
     staging, state = log.staging(), log.new_state()

@@ -1,7 +1,7 @@
-"""One batch of the topic: its offsets shared out to tasks, duplicates taken out, and committed as a whole.
+"""One batch of the topic: offsets distributed to tasks, duplicates removed, committed as a whole.
 
-The commit says which offsets come next, and nothing else does: what was committed is not read again, and what was not
-is, whatever options it is run with.
+Only the commit defines the next offsets. Committed records are never read again and all others are, whatever
+the options.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from pidgate.pipeline.tables import Tables
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """Limits of what is taken for an event, and the reaction when the topic lost data.
+    """Limits for accepted events, and the reaction to lost topic data.
 
-    `gap_after_ms`: time that numbers may take to come; `forget_after_ms`: time for which an incarnation is known after
-    its last event.
+    `gap_after_ms`: time that missing numbers may take to arrive; `forget_after_ms`: time that an incarnation
+    is kept after its last event.
     """
 
     late_after_ms: int = 24 * 3_600_000
@@ -53,7 +53,7 @@ class Taken:
     duplicates: int = 0
     losses: tuple[seqs.Loss, ...] = ()
     behind: int = 0
-    """Offsets that the topic holds beyond this batch."""
+    """Offsets in the topic after this batch."""
     topic_ms: int = 0
     took_ms: int = 0
 
@@ -69,7 +69,7 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Batches:
-    """Ingest of the batches of one topic, one after the other."""
+    """Ingests the batches of one topic, one after the other."""
 
     tables: Tables
     log: CommitLog
@@ -77,10 +77,10 @@ class Batches:
     topic_id: str
     offsets_now: Callable[[], Offsets]
     read: Callable[[Sequence[Span]], Iterable[Record]]
-    """Reader of the offsets of one task; sent to the tasks."""
+    """Reader of one task's offsets; sent to the tasks."""
 
-    def take(self, wanted: Mapping[int, range]) -> Taken:
-        """Commit the records of these offsets. Raises TopicLostData, and what `read` does."""
+    def take_batch(self, wanted: Mapping[int, range]) -> Taken:
+        """Commit the records of these offsets. Raises TopicLostData and the errors of `read`."""
         began_s = time.monotonic()
         position, files = self.log.position, self.tables.files
         staging = self.log.staging()
@@ -89,7 +89,7 @@ class Batches:
         offsets = self.offsets_now()
         expected = position.expected(self.topic_id)
         losses = losses_between(expected, slices, offsets.first, self.topic_id)
-        # What was removed before the first run was promised to nobody.
+        # Records removed before the first run are not a loss.
         if (
             promised := [one for one in losses if one.kafka_partition in expected]
         ) and self.rules.stop_at_loss:
@@ -104,7 +104,7 @@ class Batches:
         if twice.any():
             take_out(files, staging, arrived["file"], twice)
         fresh = arrived.filter(pa.array(~twice))
-        # No record, and none removed: a hole, to be passed. Where some were removed, the next batch has the loss.
+        # A hole without retention is skipped. After retention the next batch reports the loss.
         ends = {
             p: one.stop for p, one in wanted.items() if p in slices or offsets.first.get(p, 0) <= one.start
         }
@@ -136,7 +136,7 @@ class Batches:
         )
 
     def _staged(self, tasks: Sequence[Sequence[Span]], folder: str) -> pa.Table:
-        """Have tasks read these offsets and write their files into a folder; return ARRIVALS."""
+        """Run tasks that read these offsets and write files into a folder; return ARRIVALS."""
         place = self.tables.files.full(folder)
         staging = Staging(place, self.rules.late_after_ms, self.rules.ahead_ms)
         read = self.read
@@ -159,7 +159,7 @@ def numbers_seen(files: Files, position: Position) -> pa.Table:
 
 
 def slices_of(arrived: pa.Table) -> dict[int, Slice]:
-    """Return where the records of a batch lay. Pure."""
+    """Return the offset range of a batch in each partition. Pure."""
     found = {}
     for partition in unique(arrived["kafka_partition"]):
         of_partition = arrived.filter(pc.equal(arrived["kafka_partition"], partition))
@@ -173,7 +173,10 @@ def slices_of(arrived: pa.Table) -> dict[int, Slice]:
 def losses_between(
     expected: Mapping[int, int], slices: Mapping[int, Slice], first_held: Mapping[int, int], topic_id: str
 ) -> tuple[seqs.Loss, ...]:
-    """Return the offsets between those expected and those that came; holes not made by retention are none. Pure."""
+    """Return the offsets between the expected and the received ones, without holes not made by retention.
+
+    Pure.
+    """
     found = []
     for partition, one in sorted(slices.items()):
         following = expected.get(partition, 0)
@@ -192,7 +195,7 @@ def losses_between(
 
 
 def take_out(files: Files, folder: str, file_of: pa.ChunkedArray, twice: seqs.Flags) -> None:
-    """Write the staged files that hold records twice again, without those. ARRIVALS have a file's rows in its order."""
+    """Rewrite the staged files that contain duplicates. ARRIVALS are in the order of each file's rows."""
     for path in unique(file_of.filter(pa.array(twice))):
         place = f"{folder}/{path}"
         with files.input(place) as stream:

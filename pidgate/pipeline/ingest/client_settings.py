@@ -1,7 +1,7 @@
-"""Client settings for a secured cluster: a file of properties, in librdkafka's words or in Java's.
+"""Client settings for a secured cluster: a properties file with librdkafka's or Java's names.
 
-Values are secrets: they go to the client and into no message. Only settings of security and of connections are
-taken; what is read, and from where, is for ingest to say.
+Values are secrets and appear in no message. Only security and connection settings are accepted; ingest itself
+defines the topic and offsets.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ _CERTIFICATES = {
     "ssl.certificate": "ssl.keystore.certificate.chain",
     "ssl.key": "ssl.keystore.key",
 }
-"""In librdkafka's words with `.location` (of a file) or `.pem` (the content) behind them, and in Java's."""
+"""librdkafka's name, followed by `.location` (file) or `.pem` (content) -> Java's name."""
 _PEM = {java: f"{name}.pem" for name, java in _CERTIFICATES.items()}
 _FILES = {f"{name}.location": f"{name}.pem" for name in _CERTIFICATES}
 _KEY = "ssl.key.location"
 _OF_JAVA_ALONE = ("default.api.timeout.ms", "request.timeout.ms", "socket.connection.setup.timeout.max.ms")
-"""Left out: they change nothing of what is read."""
+"""Ignored: they do not change the result."""
 _LOGIN = re.compile(r'\b(username|password)="((?:[^"\\]|\\.)*)"')
 _READABLE_BY_ALL = 0o004
 
 
 def read_client_settings(path: str) -> dict[str, str]:
-    """Return librdkafka's settings out of a file of `name=value` lines. Raises BadOption, which names no value."""
+    """Return librdkafka settings from a file of `name=value` lines. Raises BadOption without values."""
     given = {}
     for number, line in enumerate(_content(path, f"--kafka-config {path}").splitlines(), 1):
         name, equals, value = (part.strip() for part in line.partition("="))
@@ -61,7 +61,10 @@ def read_client_settings(path: str) -> dict[str, str]:
 
 
 def in_words_of_librdkafka(given: Mapping[str, str], path: str) -> dict[str, str]:
-    """Translate settings of Java; librdkafka's stay, with files read: tasks may run elsewhere. Raises BadOption."""
+    """Translate Java settings. Raises BadOption.
+
+    librdkafka settings stay, but files are replaced by their contents because tasks may run elsewhere.
+    """
     made: dict[str, str] = {}
     for name, value in given.items():
         if name == "sasl.jaas.config":
@@ -94,8 +97,8 @@ def in_words_of_librdkafka(given: Mapping[str, str], path: str) -> dict[str, str
 
 
 def _refuse_if_readable_by_all(file: str, path: str) -> None:
-    """Raise BadOption where every user of this machine can read the key."""
-    with suppress(OSError):  # reading it names the reason
+    """Raise BadOption if the key is world-readable."""
+    with suppress(OSError):  # reading it reports the reason
         if Path(file).stat().st_mode & _READABLE_BY_ALL:
             raise BadOption(
                 f"--kafka-config {path} names {file}, a key that every user of this machine can read; chmod 640 {file}"

@@ -1,4 +1,4 @@
-"""The tables of ingest that hold no events. Times are milliseconds since 1970."""
+"""Tables of ingest besides events. Times are milliseconds since 1970."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pyspark.sql.types import StructType
 
 
 def _columns(text: str) -> StructType:
-    """Return the columns of `name type, name type`; Spark's own reader of that needs a running Spark."""
+    """Parse `name type, name type`; Spark's own parser needs a running Spark."""
     columns = StructType()
     for column in text.split(", "):
         name, kind = column.split()
@@ -19,24 +19,24 @@ def _columns(text: str) -> StructType:
 
 
 class Reason(StrEnum):
-    """Reason why a record is in dead_letters/ and not among the events."""
+    """Reason for a record in dead_letters/."""
 
-    MALFORMED = "malformed"  # no JSON, a field missing or of the wrong type
-    OLD_VERSION = "old_version"  # a schema_version that is not read any more
-    UNKNOWN_TYPE = "unknown_type"  # a type that a newer gateway writes
-    LATE = "late"  # appended long after it was made
-    FROM_THE_FUTURE = "from_the_future"  # made, by its own clock, after it was appended
+    MALFORMED = "malformed"  # no JSON, or a field missing or of the wrong type
+    OLD_VERSION = "old_version"  # a schema_version that is no longer supported
+    UNKNOWN_TYPE = "unknown_type"  # a type from a newer gateway
+    LATE = "late"  # appended long after its creation
+    FROM_THE_FUTURE = "from_the_future"  # created, by its own clock, after it was appended
 
 
 class Cause(StrEnum):
     """Cause of missing numbers."""
 
-    LOST = "lost"  # dropped by the gateway, or in its buffer when it was killed
-    RETENTION = "retention"  # the topic may have removed them before they were read
+    LOST = "lost"  # dropped by the gateway, or buffered when it was killed
+    RETENTION = "retention"  # the topic may have deleted them before they were read
 
 
 class Place(NamedTuple):
-    """Place of a record, and the time of its append; schemas.ORIGIN."""
+    """Position of a record and its append time; schemas.ORIGIN."""
 
     kafka_partition: int
     kafka_offset: int
@@ -44,18 +44,18 @@ class Place(NamedTuple):
 
 
 Record = tuple[bytes | None, Place]
-"""Value of a record of the topic."""
+"""Value and place of a topic record."""
 
 
 class Good(NamedTuple):
-    """An event: an object with the fields of its type (events.definitions), and the version that wrote it."""
+    """An event: an object with the fields of its type (events.definitions), and its writer's version."""
 
     event: Any
     schema_version: int
 
 
 class DeadLetter(NamedTuple):
-    """A record that is no event of a table: a Reason, a sentence, and as much of its identity as can be read."""
+    """A rejected record: a Reason, a sentence, and its identity as far as readable."""
 
     reason: str
     detail: str
@@ -75,25 +75,25 @@ ARRIVALS = pa.schema(
         *((name, pa.int64()) for name in ("kafka_offset", "append_time_ms")),
     ]
 )
-"""Report of a task: a row for each of its records. `reason`: null for an event; `file`: the one that has it."""
+"""Result of a task, one row per record. `reason`: null for an event; `file`: the file that has it."""
 
 DEAD_LETTERS = _columns(
     "reason string, detail string, value binary, type string, gateway_id string, incarnation string, seq long, "
     "wall_time_ms long, kafka_partition integer, kafka_offset long, append_time_ms long"
 )
-"""Records that are no event of a table: Reason, a sentence, the bytes, and what could be read of them."""
+"""Rejected records: Reason, a sentence, the bytes, and the fields that were readable."""
 
 INTERVALS = _columns(
     "gateway_id string, incarnation string, first_seq long, last_seq long, first_ms long, last_ms long"
 )
-"""Numbers that were seen: a row for each run without a gap, and when its events were appended, first and last."""
+"""Observed numbers: one row per run without a gap, with the first and last append time."""
 
 GAPS = _columns(
     "gateway_id string, incarnation string, first_seq long, last_seq long, missing long, noticed_ms long, cause string"
 )
-"""Numbers that never came. `noticed_ms`: when the first event behind them was appended."""
+"""Missing numbers. `noticed_ms`: append time of the first event after them."""
 
 LOSSES = _columns(
     "kafka_partition integer, first_offset long, last_offset long, missing long, resumed_ms long, topic_id string"
 )
-"""Offsets that the topic had removed before they were read. `resumed_ms`: when what was read next was appended."""
+"""Offsets deleted before they were read. `resumed_ms`: append time of the next record read."""

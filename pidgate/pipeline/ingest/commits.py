@@ -1,17 +1,17 @@
-"""Commits: one small file each, which lists the files that go and the renames that make written ones visible.
+"""Commits: each is a small file that lists files to remove and renames that make new files visible.
 
-Everything is written where no reader looks (ingest/staging), then a commit is written, then it is finished. Killed
-before the commit: nothing happened, and what was staged is rubbish. Killed after it: the next start does what is left.
-All of it is done file by file, each is done or not, and doing it again is harmless, also where a rename is a copy and
-a deletion. There is only ever one unfinished commit: the latest.
+Files are first written to ingest/staging, which readers ignore. Then the commit is written, then executed. A
+kill before the commit changes nothing and leaves garbage in staging. After a kill behind it, the next start
+executes the rest. Each step affects one file and is idempotent, even if a rename is a copy and a deletion. At
+most one commit, the latest, is unfinished.
 
-    removes  files that others replace; first, so that readers see the old rows, for an instant fewer, then the new
-             ones, and none twice
-    moves    a new file takes its place; its name carries the commit's version, so no two commits share one
+    removes  replaced files; first, so that readers see the old rows, briefly fewer, then the new ones,
+             and none twice
+    moves    a new file to its place; its name has the commit's version, so commits never share one
 
     ingest/commits/0000000007.json
-    ingest/state/0000000007-.../  the numbers seen (columns.INTERVALS), as of that commit
-    ingest/staging/               rubbish, unless the latest commit names it
+    ingest/state/0000000007-.../  observed numbers (columns.INTERVALS) as of that commit
+    ingest/staging/               garbage unless the latest commit names it
 """
 
 from __future__ import annotations
@@ -30,31 +30,31 @@ from pidgate.pipeline.ingest.seqs import Loss
 WORK: Final = "ingest"
 _COMMITS, _STATE, _STAGING = (f"{WORK}/{name}" for name in ("commits", "state", "staging"))
 _KEPT = 5
-"""Older commits are of no use but to whoever looks into what happened."""
+"""Older commits are kept for debugging only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    """Progress of ingest. Every commit carries it on."""
+    """Progress of ingest, carried on by every commit."""
 
     batch: int = -1
     """Number of the last batch."""
     topic_id: str = ""
     next_offsets: dict[int, int] = field(default_factory=dict)
     topic_ms: int = 0
-    """The highest time of append that was seen."""
+    """Highest observed append time."""
     state: str = ""
-    """Folder of the intervals; empty: none yet."""
+    """Folder of the intervals; empty if there is none yet."""
     losses: tuple[Loss, ...] = ()
 
     def expected(self, topic_id: str) -> dict[int, int]:
-        """Return the next offset of each partition; a topic that was made anew begins anew."""
+        """Return the next offset of each partition; none for a recreated topic."""
         return self.next_offsets if self.topic_id == topic_id else {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """A position, and what makes it visible."""
+    """A position and the file operations that make it visible."""
 
     version: int
     position: Position
@@ -66,7 +66,7 @@ class Commit:
 
     @classmethod
     def from_json(cls, text: str) -> Commit:
-        """Read a commit. Raises ValidationError."""
+        """Parse a commit. Raises ValidationError."""
         return _COMMIT.validate_json(text)
 
 
@@ -74,7 +74,7 @@ _COMMIT = TypeAdapter(Commit)
 
 
 class CommitLog:
-    """The commits below one root. One process writes it at a time."""
+    """The commits below one root. Only one process may write it at a time."""
 
     def __init__(self, files: Files) -> None:
         self._files = files
@@ -89,15 +89,15 @@ class CommitLog:
         return self.latest.version + 1 if self.latest else 1
 
     def staging(self) -> str:
-        """Return a new folder for what the next commit names; not yet made. No two attempts share one."""
+        """Return the path of a new folder for the next commit's files, unique per attempt."""
         return f"{_STAGING}/{self.next_version:010d}-{uuid.uuid4().hex[:8]}"
 
     def new_state(self) -> str:
-        """Return a new folder for the intervals, likewise."""
+        """Return the path of a new folder for the intervals, unique per attempt."""
         return f"{_STATE}/{self.next_version:010d}-{uuid.uuid4().hex[:8]}"
 
     def moves(self, paths: Iterable[str], staged: str, name: str, place: str = "") -> list[tuple[str, str]]:
-        """Return the renames of staged files to their folders below `place`, by names only the next commit has."""
+        """Return the renames of staged files to folders below `place`, with names unique to the next commit."""
         found = []
         for number, path in enumerate(sorted(paths)):
             folder = f"{place}/{path.removeprefix(f'{staged}/')}".rpartition("/")[0].strip("/")
@@ -111,7 +111,7 @@ class CommitLog:
         moves: Iterable[tuple[str, str]] = (),
         removes: Iterable[str] = (),
     ) -> Commit:
-        """Write the commit, from when on it holds, and finish it."""
+        """Write the commit, which takes effect with its file, and execute it."""
         made = Commit(
             version=self.next_version, position=position, moves=tuple(moves), removes=tuple(removes)
         )
@@ -121,7 +121,7 @@ class CommitLog:
         return made
 
     def finish(self) -> None:
-        """Do what is left of the latest commit, and remove what nobody needs."""
+        """Execute the rest of the latest commit, and remove garbage."""
         if (latest := self.latest) is not None:
             for path in latest.removes:
                 self._files.remove(path)
@@ -155,6 +155,6 @@ class CommitLog:
         except ValidationError as problem:
             reason = problem.errors()[0]["msg"]
             raise TableUnreadable(
-                f"{self._files.full(path)} is not what ingest wrote ({reason}). Restore the folder {WORK}/ together "
+                f"{self._files.full(path)} was not written by ingest ({reason}). Restore the folder {WORK}/ together "
                 "with the tables from one backup, or ingest into new --tables."
             ) from problem

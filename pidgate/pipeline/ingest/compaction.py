@@ -1,8 +1,8 @@
-"""The many small files of an hour become one, sorted as things happened.
+"""Merges the many small files of an hour into one, sorted by time.
 
-A folder at a time: the new file is written where no reader looks, its rows are counted, and a commit replaces the old
-ones. A reader that lists finds the old files, for an instant fewer, then the new one: never an event twice. One that
-listed before and opens after fails, as it does wherever files are replaced, and starts again.
+One folder at a time: the new file is staged, its rows are counted, and a commit replaces the old ones. A
+reader that lists the folder sees the old files, briefly fewer, then the new one: never an event twice. A
+reader that listed it before may fail to open a removed file and must start again.
 """
 
 from __future__ import annotations
@@ -20,14 +20,17 @@ from pidgate.pipeline.schemas import table_schema
 from pidgate.pipeline.tables import Tables, in_order
 
 CLOSED_AFTER = timedelta(minutes=30)
-"""After its end a folder is closed. Later events still find their place in it; it is then done again."""
+"""Delay after the hour before its folder is closed.
+
+Later events are still added, and the folder is compacted again.
+"""
 
 ROWS_PER_FILE = 2_000_000
-"""Some 100 MB."""
+"""About 100 MB."""
 
 
 def closed_folders(files: Files, now_ms: int, at_least: int = 2, days: int | None = None) -> list[str]:
-    """Return folders of hours (dead letters: days) that are over, with so many files; of the latest `days`."""
+    """Return closed folders (hours; dead letters: days) with `at_least` files, of the latest `days`."""
     now = datetime.fromtimestamp(now_ms / 1000, UTC)
     oldest = "" if days is None else f"day={now - timedelta(days=days):%Y-%m-%d}"
     found = []
@@ -55,7 +58,7 @@ def _folders(files: Files, oldest: str) -> list[str]:
 
 
 def compact(tables: Tables, log: CommitLog, folder: str) -> int:
-    """Make one file of a folder's files; returns how many there were. Raises TableUnreadable."""
+    """Merge a folder's files; return their number. Raises TableUnreadable."""
     spark, files = tables.spark, tables.files
     before = list(files.data_files(folder))
     rows = spark.read.schema(_schema(folder)).parquet(*(files.full(path) for path in before))
@@ -64,9 +67,7 @@ def compact(tables: Tables, log: CommitLog, folder: str) -> int:
     _sorted(rows, 1 + expected // ROWS_PER_FILE).write.parquet(files.full(staging))
     written = spark.read.parquet(files.full(staging)).count()
     if written != expected:
-        raise TableUnreadable(
-            f"{files.full(folder)} has {expected} rows, of which {written} were written again"
-        )
+        raise TableUnreadable(f"{files.full(folder)} has {expected} rows, but {written} were rewritten")
     log.commit(
         log.position, moves=log.moves(files.data_files(staging), staging, "compacted", folder), removes=before
     )

@@ -1,6 +1,6 @@
-"""Records that msgspec did not take at once (reading.py), read by the gateways' own reader.
+"""Records rejected by the fast msgspec reader (reading.py), read by the gateways' own reader.
 
-Few: other versions, and what is no event. Pure.
+There are few: other versions and invalid records. Pure.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1
 
 
 def answer_to(value: bytes | None) -> Good | DeadLetter:
-    """Read one record as gateways do. Its bytes come from outside: never raises."""
+    """Read one record as gateways do. Never raises, whatever the bytes."""
     if value is None:
         return DeadLetter(Reason.MALFORMED.value, "a record without a value")
     given: dict[str, Any] = {}
@@ -38,7 +38,7 @@ def answer_to(value: bytes | None) -> Good | DeadLetter:
 
 
 def _identity(given: dict[str, Any]) -> dict[str, Any]:
-    """Return the identity, as far as it is readable: the event arrived, even if it cannot be read."""
+    """Return the identity as far as readable: an unreadable event still counts as arrived."""
     found: dict[str, Any] = {}
     for name in ("type", "gateway_id", "incarnation"):
         if type(given.get(name)) is str:

@@ -1,6 +1,7 @@
-"""The loop of ingest: look at the topic, take a batch of what comes next, until everything is taken or it is ended.
+"""The ingest loop: checks the topic and ingests batches until it is exhausted or stopped.
 
-Batches are read by their offsets, which the commits know: no streaming query, whose checkpoint would be a second truth.
+Batches are defined by the offsets in commits. A streaming query would add its checkpoint as a second source
+of truth.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from pidgate.pipeline.tables import Tables
 SETTLE_EVERY_S = 60
 COMPACT_EVERY_S = 600
 COMPACT_FROM_FILES = 8
-"""A late event does not have a whole hour written again."""
+"""A late event alone does not cause a rewrite of a whole hour."""
 COMPACT_DAYS = 3
-"""So far back the loop looks by itself; `--compact` looks everywhere."""
+"""Days that the loop compacts by itself; `--compact` covers all."""
 _LOCK_PATIENCE_S = 20
 _LOOK_EVERY_S = 0.5
 _LOCK = f"{WORK}/lock"
@@ -35,7 +36,7 @@ _ABOUT = f"{WORK}/about.txt"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class How:
-    """`every_ms` None: take what is there, and end."""
+    """Options of a run. `every_ms` None: ingest the present records, and stop."""
 
     every_ms: int | None = None
     max_events_per_batch: int = 200_000
@@ -43,7 +44,7 @@ class How:
 
 
 class Ingest:
-    """One run. Nobody else may write into the same tables meanwhile (see `only_writer`)."""
+    """One run. No other process may write the same tables at the same time (see `only_writer`)."""
 
     def __init__(self, tables: Tables, topic: Topic, how: How, tell: Callable[[Taken], None]) -> None:
         self._tables = tables
@@ -55,17 +56,17 @@ class Ingest:
         self._ending = threading.Event()
 
     def end(self) -> None:
-        """End after the batch that runs. May be called by a signal handler."""
+        """Stop after the current batch. Safe in a signal handler."""
         self._ending.set()
 
     def run(self) -> Account:
-        """Run until everything is taken, or `end`. Raises TopicMissing, TopicLostData."""
+        """Run until the topic is exhausted or `end` is called. Raises TopicMissing, TopicLostData."""
         self._log.finish()
         every_ms, most = self._how.every_ms, self._how.max_events_per_batch
         until: Mapping[int, int] | None = None
         settled = compacted = time.monotonic()
         while not self._ending.is_set():
-            topic_id, offsets = self._look()
+            topic_id, offsets = self._request_offsets()
             if every_ms is None and until is None:
                 until = offsets.end
             wanted = next_offsets(self._log.position, topic_id, offsets, most, until)
@@ -86,8 +87,8 @@ class Ingest:
             self._compact()
         return account
 
-    def _look(self) -> tuple[str, Offsets]:
-        """Return the topic's id and offsets. Raises TopicLostData where that ends ingest."""
+    def _request_offsets(self) -> tuple[str, Offsets]:
+        """Return the topic's id and offsets. Raises TopicLostData if that ends ingest."""
         topic_id, partitions = self._topic.identity()
         offsets = self._topic.offsets(partitions)
         problem = lost_data(self._topic.name, self._log.position, topic_id, offsets)
@@ -111,12 +112,12 @@ class Ingest:
             source.records,
         )
         try:
-            taken = batches.take(wanted)
+            taken = batches.take_batch(wanted)
         except Exception as error:
-            # A task has raised it. If the topic lost data, the offsets say more of that.
+            # Raised in a task. If the topic lost data, its offsets give a better reason.
             if (raised := raised_in_task(error)) is None:
                 raise
-            self._look()
+            self._request_offsets()
             raise raised from error
         self._tell(taken)
 
@@ -133,10 +134,10 @@ class Ingest:
 def next_offsets(
     position: Position, topic_id: str, offsets: Offsets, most: int, until: Mapping[int, int] | None = None
 ) -> dict[int, range]:
-    """Return the offsets of the next batch, of each partition its share of `most`, not beyond `until`. Pure.
+    """Return the next batch's offsets, each partition's share of `most`, up to `until`. Pure.
 
-    A partition that ends before what comes next was shortened, and new events may have taken the offsets of old ones:
-    it is read again from its first, and what was read before is known by its numbers (seqs.py).
+    A partition that ends before the next offset was truncated, and new events may have reused offsets. It is
+    read again from its first offset, and sequence numbers identify duplicates (seqs.py).
     """
     expected = position.expected(topic_id)
     waiting = {}
@@ -154,7 +155,7 @@ def next_offsets(
 
 
 def compact_all(tables: Tables, tell: Callable[[str, int], None]) -> int:
-    """Every closed folder that has more than one file; how many folders."""
+    """Compact every closed folder with more than one file; return their number."""
     log = CommitLog(tables.files)
     log.finish()
     folders = closed_folders(tables.files, now_ms())
@@ -165,25 +166,23 @@ def compact_all(tables: Tables, tell: Callable[[str, int], None]) -> int:
 
 @contextmanager
 def only_writer(tables: Tables) -> Iterator[None]:
-    """Keep a second ingest away. Raises BadOption.
+    """Lock out a second ingest. Raises BadOption.
 
-    The lock is this process's, which alone commits: what a killed one's Spark still writes, nobody will name. Elsewhere
-    than on a local disk it is for the operator to start one only.
+    Only this process commits, so the lock is enough: a killed run's Spark may still write, but no commit
+    names its files. On other file systems than a local disk the operator must start only one.
     """
     files = tables.files
     if not files.is_local:
         yield
         return
-    # The lock's folder must be there; and whoever finds it should know what it is.
+    # The lock needs its folder, and the folder explains itself.
     if not files.exists(_ABOUT):
-        files.write(_ABOUT, "What `pidgate pipeline ingest` must remember. Back it up with the tables.\n")
+        files.write(_ABOUT, "State of `pidgate pipeline ingest`. Back it up with the tables.\n")
     with files.local_path(_LOCK).open("w") as opened:
         give_up_s = time.monotonic() + _LOCK_PATIENCE_S
         while not _locked(opened.fileno()):
             if time.monotonic() > give_up_s:
-                raise BadOption(
-                    f"another ingest writes into {tables.root}. End it first; there can be one only."
-                )
+                raise BadOption(f"another ingest is running on {tables.root}. Stop it first.")
             time.sleep(_LOOK_EVERY_S)
         yield
 

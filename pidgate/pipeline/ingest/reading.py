@@ -1,9 +1,9 @@
-"""Records of the topic -> events, each checked as the gateways' own reader (events/reading.py) checks it.
+"""Topic records -> events, checked like in the gateways' own reader (events/reading.py).
 
-Two readers, one verdict. msgspec reads what looks exactly as a gateway of this version writes it, every field of the
-right type and none besides; every record that it refuses goes to the gateways' reader itself (doubtful.py), which knows
-all versions and says why it refuses. So the first may doubt too much, but must never take what the other would refuse,
-or take it differently; a test compares the two over made-up damage. Pure.
+msgspec reads records in exactly this version's form, with all fields of the right type and no others. Every
+record that it rejects goes to the gateways' reader (doubtful.py), which knows all versions and gives the
+reason. The fast reader may reject too much, but must never accept a record that the other rejects or reads
+differently; a test compares both on generated corruption. Pure.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pidgate.pipeline.ingest.columns import DeadLetter, Good, Reason
 from pidgate.pipeline.ingest.doubtful import answer_to
 
 LAST_MS: Final = 253_402_300_799_999
-"""The end of the year 9999: later there is no name for a day."""
+"""End of the year 9999; later days have no name."""
 
 
 def read(value: bytes | None) -> Good | DeadLetter:
@@ -31,20 +31,20 @@ def read(value: bytes | None) -> Good | DeadLetter:
 
 
 def surely(value: bytes | None) -> Good | None:
-    """Return the event in these bytes; None: that is in doubt."""
+    """Return the event in these bytes; None if the slow reader must decide."""
     if value is None:
         return None
     try:
         return Good(_READER.decode(value), SCHEMA_VERSION)
-    # UnicodeDecodeError is a ValueError, as msgspec's own errors are.
+    # UnicodeDecodeError and msgspec's errors are ValueErrors.
     except (ValueError, RecursionError):
         return None
 
 
 def misplaced(found: Good, append_time_ms: int, late_after_ms: int, ahead_ms: int) -> DeadLetter | None:
-    """Return why an event has no place in the folder of its hour: it came too late, or from the future."""
+    """Return the reason to reject an event from its hour's folder: too late, or from the future."""
     event = found.event
-    # Clocks may say anything, up to the ends of 64 bits.
+    # Timestamps may have any 64 bit value.
     age_ms = append_time_ms - event.wall_time_ms
     if age_ms > late_after_ms or event.wall_time_ms < 0:
         reason = Reason.LATE
@@ -52,7 +52,7 @@ def misplaced(found: Good, append_time_ms: int, late_after_ms: int, ahead_ms: in
         reason = Reason.FROM_THE_FUTURE
     else:
         return None
-    detail = f"appended {age_ms} ms after it was made"
+    detail = f"appended {age_ms} ms after its creation"
     identity = event.type, event.gateway_id, event.incarnation, event.seq, event.wall_time_ms
     return DeadLetter(reason.value, detail, *identity)
 
@@ -68,7 +68,7 @@ def columns_of(found: Sequence[Good], schema: pa.Schema) -> Mapping[str, pa.Arra
     return columns
 
 
-# What msgspec reads: a class for each type of event and each record in one, made of the events' definitions.
+# msgspec classes for each event type and nested record, generated from the event definitions.
 
 _SIMPLE: Mapping[object, object] = {
     int: Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)],
@@ -105,7 +105,7 @@ def _class_of(made: Any, **more: Any) -> type[msgspec.Struct]:
 
 
 def _event_class(word: str, made: Any) -> type[msgspec.Struct]:
-    """Return the class of a type of event, whose objects have their `type`, as the dataclasses' do."""
+    """Return the class of an event type, with a `type` attribute like the dataclass."""
     of_this_version = msgspec.defstruct("Version", [("schema_version", Literal[SCHEMA_VERSION])])
     return _class_of(made, bases=(of_this_version,), tag_field="type", tag=word, namespace={"type": word})
 

@@ -1,6 +1,6 @@
-"""Records of the topic by their offsets, read by librdkafka where the tasks run.
+"""Topic records by offset, read with librdkafka in the tasks.
 
-Not by Spark's own connector: its Java client, rows, and their way into Python cost five times as much for each record.
+Spark's own connector costs five times as much per record: Java client, rows, and the transfer to Python.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from pidgate.pipeline.errors import TO_GO_ON, PipelineError, TopicLostData, Topi
 from pidgate.pipeline.ingest.columns import Place, Record
 
 GROUP: Final = "pidgate-ingest"
-"""librdkafka wants one. Nothing is committed to it."""
+"""Required by librdkafka. No offsets are committed to it."""
 RECORDS_PER_TASK: Final = 50_000
 PATIENCE_S: Final = 60.0
-"""Nothing came for so long: given up. A new leader may end before the offset that is wanted, for an instant."""
+"""Time without records after which reading fails. A new leader may briefly end before the requested offset.
+"""
 _AT_ONCE: Final = 5_000
 _LOOK_EVERY_S: Final = 0.5
 _QUEUE_KB: Final = 16_384
@@ -29,7 +30,7 @@ _FINAL: Final = (
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
     KafkaError.GROUP_AUTHORIZATION_FAILED,
 )
-"""Errors that librdkafka gives beside the records, and that waiting does not mend."""
+"""Errors from librdkafka that do not resolve by waiting."""
 
 
 class Span(NamedTuple):
@@ -40,7 +41,7 @@ class Span(NamedTuple):
 
 
 def spans(wanted: Mapping[int, range], most: int = RECORDS_PER_TASK) -> list[list[Span]]:
-    """Share offsets out to tasks: as few as have no more than `most` each, and each as much as the others."""
+    """Distribute offsets evenly over the fewest tasks with at most `most` each."""
     total = sum(map(len, wanted.values()))
     tasks = -(-total // most)
     each = -(-total // max(1, tasks))
@@ -58,7 +59,7 @@ def spans(wanted: Mapping[int, range], most: int = RECORDS_PER_TASK) -> list[lis
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The topic, as a task reaches it. `settings` are librdkafka's. Sent to the tasks."""
+    """The topic as seen by a task. `settings` are librdkafka's. Sent to the tasks."""
 
     bootstrap_servers: str
     topic: str
@@ -67,7 +68,10 @@ class Source:
     patience_s: float = PATIENCE_S
 
     def records(self, wanted: Sequence[Span]) -> Iterator[Record]:
-        """Yield what these offsets have; some may have none. Raises TopicLostData, TopicMissing, TopicSilent."""
+        """Yield the records at these offsets; some may be empty.
+
+        Raises TopicLostData, TopicMissing, TopicSilent.
+        """
         told: list[KafkaError] = []
         consumer = Consumer(
             {
@@ -80,7 +84,7 @@ class Source:
                 "auto.offset.reset": "error" if self.stop_at_loss else "earliest",
                 "allow.auto.create.topics": False,
                 "queued.max.messages.kbytes": _QUEUE_KB,
-                # Else a queue that was full is filled again a second later.
+                # By default a full queue is refilled only after a second.
                 "fetch.queue.backoff.ms": 5,
                 "log_level": 0,
                 "error_cb": told.append,
@@ -103,12 +107,12 @@ class Source:
                 offset, error = message.offset(), message.error()
                 if error is not None and error.code() != KafkaError._PARTITION_EOF:
                     raise self._ended_by(error)
-                # Of the span before some may still be there.
+                # Records of the previous span may remain in the queue.
                 if message.partition() != partition:
                     continue
                 if error is None and offset in offsets:
                     yield message.value(), Place(partition, offset, message.timestamp()[1])
-                # At the end of the log offsets may have no records: transactions leave such ones.
+                # Offsets at the end of the log may have no records, for example transaction markers.
                 following = max(following, offset if error is not None else offset + 1)
             for error in told:
                 if error.code() in _FINAL:
@@ -116,11 +120,11 @@ class Source:
             if following > before:
                 heard_s = time.monotonic()
             elif time.monotonic() - heard_s > self.patience_s:
-                why = told[-1].str() if told else "brokers said nothing"
+                why = told[-1].str() if told else "no error from the brokers"
                 raise TopicSilent(
-                    f"partition {partition} of topic {self.topic!r} at {self.bootstrap_servers} gave nothing for "
-                    f"{self.patience_s:g} s, neither offset {following} nor an end behind it ({why}). The batch "
-                    "was not taken. Start ingest again when the brokers answer."
+                    f"partition {partition} of topic {self.topic!r} at {self.bootstrap_servers} returned nothing for "
+                    f"{self.patience_s:g} s, neither offset {following} nor a later end ({why}). The batch "
+                    "was not ingested. Restart ingest when the brokers respond."
                 )
 
     def _ended_by(self, error: KafkaError) -> PipelineError:
@@ -132,8 +136,8 @@ class Source:
 
 
 def unreadable(topic: str, bootstrap_servers: str, reason: str) -> TopicMissing:
-    """librdkafka's messages name settings, and no secrets."""
+    """Return the error. librdkafka's messages contain setting names, but no secrets."""
     return TopicMissing(
-        f"topic {topic!r} at {bootstrap_servers} cannot be read: {reason}. Look at --kafka, --kafka-config and the "
-        f"user's rights: Describe and Read on the topic, Read on the group {GROUP}."
+        f"topic {topic!r} at {bootstrap_servers} cannot be read: {reason}. Check --kafka, --kafka-config and the "
+        f"user's permissions: Describe and Read on the topic, Read on the group {GROUP}."
     )

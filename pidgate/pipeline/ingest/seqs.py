@@ -1,7 +1,7 @@
-"""Event numbers seen of each incarnation: duplicates and gaps.
+"""Observed event numbers of each incarnation: duplicates and gaps.
 
-A gateway numbers its events without gaps, so all that must be remembered of an incarnation are the runs of numbers
-that were seen (columns.INTERVALS): one run where nothing was lost, however long it lives. Pure.
+Gateways number their events consecutively, so the state of an incarnation is its runs of observed numbers
+(columns.INTERVALS): a single run if nothing was lost. Pure.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pidgate.pipeline.ingest.columns import GAPS, INTERVALS, Cause
 
 _OF = ["gateway_id", "incarnation"]
 _SETTLED_MS = 60_000
-"""Gateways write `alive` every 30 s; a minute after the topic's beginning all of them have."""
+"""Gateways write `alive` every 30 s, so within a minute of the topic's start all have written."""
 _LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
 Flags = np.ndarray[Any, np.dtype[np.bool_]]
@@ -27,7 +27,7 @@ OF_INTERVALS, OF_GAPS = to_arrow_schema(INTERVALS), to_arrow_schema(GAPS)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loss:
-    """Offsets that were removed from a partition before they were read; a row of losses/."""
+    """Offsets deleted from a partition before they were read; a row of losses/."""
 
     kafka_partition: int
     first_offset: int
@@ -41,17 +41,17 @@ class Loss:
 
 
 class Seen(NamedTuple):
-    """After a batch: the intervals, and of each of its records whether it is there twice."""
+    """Result of a batch: the intervals, and for each record whether it is a duplicate."""
 
     intervals: pa.Table
     twice: Flags
 
 
 def seen(known: pa.Table, arrived: pa.Table) -> Seen:
-    """Add the numbers of records (columns.ARRIVALS) to the intervals. One that cannot be read, but has a number, came.
+    """Add record numbers (columns.ARRIVALS) to the intervals; unreadable records with a number count.
 
-    Twice is a number that was seen in an earlier batch, or is of several in this one: there the first in the topic is
-    taken, and a readable one before others.
+    A record is a duplicate if its number was in an earlier batch, or repeats in this one: the first in the
+    topic is kept, readable ones preferred.
     """
     numbered = np.logical_and.reduce([np.asarray(arrived[name].is_valid()) for name in (*_OF, "seq")])
     rows = np.flatnonzero(numbered)
@@ -76,7 +76,7 @@ def seen(known: pa.Table, arrived: pa.Table) -> Seen:
     )
     reached = _highest_above(incarnation, last)
     begins = np.diff(incarnation, prepend=-1) > 0
-    # Whoever wrote the lowest number of 64 bits must not stop the stream.
+    # Guards against the lowest 64 bit number.
     previous = np.where(first == _LOWEST, first, first - 1)
     at = np.flatnonzero(begins | (previous > reached))
     twice = np.zeros(arrived.num_rows, bool)
@@ -92,7 +92,7 @@ def seen(known: pa.Table, arrived: pa.Table) -> Seen:
 
 
 def _codes(names: pa.Table) -> Numbers:
-    """Return one number for each incarnation of each gateway."""
+    """Return a number for each incarnation of each gateway."""
     gateway, incarnation = (column.combine_chunks().dictionary_encode() for column in names.columns)
     code = np.asarray(gateway.indices, np.int64) * len(incarnation.dictionary) + np.asarray(
         incarnation.indices
@@ -101,31 +101,31 @@ def _codes(names: pa.Table) -> Numbers:
 
 
 def _highest_above(group: Numbers, values: Numbers) -> Numbers:
-    """Return the highest value in the rows above, of the same group; anything in a group's first row."""
+    """Return the highest value in the previous rows of the same group; undefined in a group's first row."""
     held, rank = np.unique(values, return_inverse=True)
-    # Ranks of a group are above those of all groups before it, so that one running maximum serves all.
+    # Ranks of a group are above those of earlier groups, so one running maximum is enough.
     base = group * len(held)
     reached = held[np.maximum.accumulate(base + rank) - base]
     return np.roll(reached, 1)
 
 
 def _over(function: np.ufunc, values: Numbers, begins: Numbers) -> Numbers:
-    """Return the function over each stretch of values; none without stretches."""
+    """Return the function over each stretch of values; empty without stretches."""
     return function.reduceat(values, begins) if len(begins) else values[:0]
 
 
 def remembered(intervals: pa.Table, since_ms: int) -> pa.Table:
-    """Drop incarnations that were silent since then."""
+    """Drop incarnations silent since then."""
     rows = intervals.to_pylist()
     heard = {_of(row) for row in rows if row["last_ms"] >= since_ms}
     return intervals.filter(pa.array([_of(row) in heard for row in rows], pa.bool_()))
 
 
 def gaps(intervals: pa.Table, noticed_before_ms: int, losses: Sequence[Loss] = ()) -> pa.Table:
-    """Return numbers before, and between, those that were seen (columns.GAPS), if noticed early enough.
+    """Return the missing numbers before and between observed ones (columns.GAPS), if noticed early enough.
 
-    The first number of an incarnation is 1. What was behind the last one is not known here.
-    `cause` is `retention` where the topic had removed records (`losses`) at that time, else `lost`.
+    The first number of an incarnation is 1. Numbers after the last one are unknown here. `cause` is
+    `retention` if the topic deleted records (`losses`) at that time, otherwise `lost`.
     """
     found: list[dict[str, Any]] = []
     above: dict[str, Any] = {}
@@ -163,7 +163,7 @@ def _explained(before_ms: int | None, first_ms: int, losses: Sequence[Loss]) -> 
 
 
 def with_final(current: pa.Table, before: pa.Table, intervals: pa.Table) -> pa.Table:
-    """The gaps table: what is missing now, and for good what was missing of incarnations that are forgotten."""
+    """Return the gaps table: current gaps, plus final gaps of dropped incarnations."""
     known = {_of(row) for row in intervals.select(_OF).to_pylist()}
     rows = before.select(_OF).to_pylist()
     return pa.concat_tables(

@@ -1,7 +1,7 @@
-"""One task of Spark: its records are written to files, where no reader looks, and it answers with what arrived.
+"""A Spark task: writes its records to staged files and returns the arrivals.
 
-A file for each type of event and hour, and one of dead letters for each day. Their names are this attempt's: of a task
-that was run twice only one answer is taken, and it names its own files.
+One file per event type and hour, and one per day for dead letters. File names are unique per attempt: if a
+task ran twice, only one result is used, with its own files.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from pidgate.pipeline.ingest.reading import LAST_MS, columns_of, misplaced, read
 from pidgate.pipeline.schemas import table_schema
 
 STAGED = "arrivals binary"
-"""Answer of a task: one row, ARRIVALS as a stream of Arrow."""
+"""Result of a task: one row, ARRIVALS as an Arrow stream."""
 _HOUR_MS, _DAY_MS = 3_600_000, 86_400_000
 
 
 @dataclass(frozen=True, slots=True)
 class Staging:
-    """The folder that tasks write to, and their limits for late and early events. Sent to the tasks.
+    """Target folder of the tasks and their limits for late and early events. Sent to the tasks.
 
-    `folder` says where it is on any machine: their working directories are others.
+    `folder` is an absolute path, since tasks have other working directories.
     """
 
     folder: str
@@ -42,7 +42,7 @@ class Staging:
     def of(self, records: Iterable[Record]) -> pa.RecordBatch:
         """Write all records of a task; return STAGED."""
         task = _Task(self)
-        # There are no cycles in what this makes, and looking for them takes a third of the time.
+        # The loop creates no cycles, and collection takes a third of the time.
         gc.disable()
         try:
             for value, place in records:
@@ -79,7 +79,7 @@ class _Task:
                 events.append(found)
                 places.append(place)
                 return
-        # Whoever appended it chose its time.
+        # The append time may come from the producer.
         day = min(max(place.append_time_ms, 0), LAST_MS) // _DAY_MS
         self._dead.setdefault(day, []).append((value, dead, place))
 
@@ -107,7 +107,7 @@ class _Task:
         return bytes(sink.getvalue())
 
     def _written(self, folder: str, table: pa.Table, **same: str | None) -> pa.Table:
-        """Write a file; return ARRIVALS of its rows, which have `same` in common."""
+        """Write a file; return ARRIVALS of its rows, with `same` in every row."""
         path = f"{folder}/{self._name}"
         arrow_tables.write(self._files, path, table)
         common = {"file": path, **same}

@@ -1,6 +1,6 @@
 """The topic's partitions, identity, first and last offsets, by librdkafka's admin client.
 
-Asked for before each batch: a topic that was made anew would be read on in its midst.
+Requested before each batch, so that a recreated topic is not read from the middle.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pidgate.pipeline.ingest.commits import Position
 from pidgate.pipeline.ingest.records import unreadable
 
 PATIENCE_S = 10.0
-_NEWLY_MADE = "the topic was deleted and made again, or is another one"
+_NEWLY_MADE = "the topic was recreated or is a different one"
 _MISSING = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
 _SILENT = (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE)
 _SILENCE = logging.getLogger(f"{__name__}.librdkafka")
@@ -30,14 +30,14 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True, slots=True)
 class Offsets:
-    """Of each partition the first that it still holds, and the next that it will give."""
+    """Per partition, the first available offset and the next one to be written."""
 
     first: Mapping[int, int]
     end: Mapping[int, int]
 
 
 class Topic:
-    """One topic, and librdkafka's settings by which it is read."""
+    """One topic, and the librdkafka settings to read it."""
 
     def __init__(
         self, bootstrap_servers: str, name: str, settings: Mapping[str, str], patience_s: float = PATIENCE_S
@@ -53,16 +53,16 @@ class Topic:
             "error_cb": self._note,
         }
         try:
-            # What it has to say stands in the exceptions.
+            # Exceptions have the same messages.
             self._admin = AdminClient({**settings, **ours}, logger=_SILENCE)
         except (KafkaException, ValueError) as error:
             raise unreadable(name, bootstrap_servers, str(error)) from None
 
     def identity(self) -> tuple[str, list[int]]:
-        """The topic's id, which a topic made anew does not have again, and its partitions. Raises TopicMissing."""
+        """Return the topic's id, unique across recreation, and its partitions. Raises TopicMissing."""
         asked = self._admin.describe_topics(TopicCollection([self.name]), request_timeout=self._patience_s)
         found = self._answer(asked[self.name])
-        # In the letters of Java, as in commits of old.
+        # In Java's alphabet, as in existing commits.
         topic_id = str(found.topic_id).translate(str.maketrans("+/", "-_"))
         return topic_id, sorted(partition.id for partition in found.partitions)
 
@@ -85,24 +85,24 @@ class Topic:
         self._admin.poll(0)
         if problem.code() in _MISSING:
             raise TopicMissing(
-                f"there is no topic {self.name!r} at {self.bootstrap_servers}. Gateways make it while `events.enabled` "
-                "is true; another name is given by --topic."
+                f"there is no topic {self.name!r} at {self.bootstrap_servers}. Gateways create it if `events.enabled` "
+                "is true; --topic selects another name."
             )
         if problem.code() in _SILENT:
             raise TopicMissing(
-                f"nobody answers at {self.bootstrap_servers} within {self._patience_s:g} s "
-                f"({self._last_error or problem.str()}). Are these the brokers' addresses (--kafka), and does their "
-                "listener ask for security (--kafka-config)?"
+                f"no response from {self.bootstrap_servers} within {self._patience_s:g} s "
+                f"({self._last_error or problem.str()}). Check the brokers' addresses (--kafka) and their "
+                "listener's security settings (--kafka-config)."
             )
         raise unreadable(self.name, self.bootstrap_servers, f"{problem.name()}: {problem.str()}")
 
     def _note(self, error: KafkaError) -> None:
-        """Keep why nobody answers: a request that waits for a login only times out."""
+        """Store the reason for missing responses: a request that waits for a login only times out."""
         self._last_error = error.str()
 
 
 def lost_data(name: str, position: Position, topic_id: str, offsets: Offsets) -> TopicLostData | None:
-    """Return the error if the topic no longer holds all that comes next; None when it does. Pure."""
+    """Return the error if the topic no longer holds the next offsets, otherwise None. Pure."""
     problem = None
     if position.topic_id and topic_id != position.topic_id:
         problem = f"{_NEWLY_MADE} (its id is {topic_id}, was {position.topic_id})"
@@ -114,7 +114,7 @@ def lost_data(name: str, position: Position, topic_id: str, offsets: Offsets) ->
     elif gone := {p for p in position.next_offsets if position.next_offsets[p] < offsets.first.get(p, 0)}:
         problem = "; ".join(
             f"partition {p}: offsets {position.next_offsets[p]} to {offsets.first[p] - 1} "
-            f"({offsets.first[p] - position.next_offsets[p]} records) were removed before they were read"
+            f"({offsets.first[p] - position.next_offsets[p]} records) were deleted before they were read"
             for p in sorted(gone)
         )
     if problem is None:

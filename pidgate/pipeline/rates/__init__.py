@@ -1,8 +1,8 @@
-"""Rates: how many producer ids each user has in use, how fast new ones come, and what the brokers hold of them.
+"""Rates: each user's producer ids in use, arrivals of new ones, and ids held by brokers.
 
-From events to results in three steps, so that each table is read once and nothing large is sorted by user:
+Three steps from events to results, so that each table is read once and nothing large is sorted by user:
 
-    id_hours   decisions + id_usage   -> one row per user, client, id and hour in which the id was used
+    id_hours   decisions + id_usage   -> one row per user, client, id and hour of use
     arriving   arrivals + refusals    -> counts per user, client and minute
-    by_time, held, users: the result tables, from these two alone
+    by_time, held, users: the result tables, from these two
 """

@@ -1,4 +1,4 @@
-"""New ids, refused ids and refusals minute by minute; ids in use besides, of each user per minute, hour and day."""
+"""New ids, refused ids and refusals per minute; also ids in use, per user and minute, hour and day."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ COUNTS = ("new_ids", "refused_ids", "refusals")
 
 
 def arriving(arrived: DataFrame, decisions: DataFrame) -> DataFrame:
-    """One row per (user, client_id, minute_ms) in which there was any of COUNTS; first_ms, last_ms: in that minute.
+    """Return one row per (user, client_id, minute_ms) with any of COUNTS, and its first_ms and last_ms.
 
-    A new id counts when it was admitted first, a refused id when it was first seen.
+    A new id counts at its first admission, a refused id at its first sight.
     """
     came_ms = f.coalesce("first_admitted_ms", "at_ms")
     let_in = f.col("first_admitted_ms").isNotNull().cast("bigint")
@@ -50,11 +50,11 @@ def _counted(rows: DataFrame, at_ms: Column, **counts: Column) -> DataFrame:
 
 
 def by_hour(hours: DataFrame, arriving: DataFrame) -> DataFrame:
-    """One row per user and hour in which it did anything, from id_hours and arriving.
+    """Return one row per user and hour of activity, from id_hours and arriving.
 
-    ids: distinct ids in use. day_ids: those that were not in use in an earlier hour of the day. COUNTS; first_ms,
-    last_ms: of the decisions among them, null where there were none. minutes (minute_ms, ids, new_ids, refusals): those
-    in which an id was new or refused; null where there were none.
+    ids: distinct ids in use. day_ids: those not in use in an earlier hour of the day. COUNTS; first_ms,
+    last_ms: of their decisions, null without any. minutes (minute_ms, ids, new_ids, refusals): minutes with a
+    new id or refusal, null without any.
     """
     in_minute = [f.sum(f.getbit("minutes", f.lit(n)).cast("bigint")) for n in range(_MINUTES)]
     used = hours.groupBy("user", "hour_ms").agg(
@@ -88,16 +88,16 @@ def by_hour(hours: DataFrame, arriving: DataFrame) -> DataFrame:
 
 
 def summed() -> list[Column]:
-    """Return the sums of COUNTS, and first_ms and last_ms of them all."""
+    """Return the sums of COUNTS, and the overall first_ms and last_ms."""
     sums = [f.sum(name).alias(name) for name in COUNTS]
     return [f.min("first_ms").alias("first_ms"), f.max("last_ms").alias("last_ms"), *sums]
 
 
 def by_time(by_hour: DataFrame) -> DataFrame:
-    """rates_by_time: user, unit (minute, hour, day), start_ms, ids, new_ids, refusals. From by_hour.
+    """Return rates_by_time: user, unit (minute, hour, day), start_ms, ids, new_ids, refusals.
 
-    ids: distinct ids in use. Hours and days: all in which a user did anything. Minutes: those in which an id was
-    new or refused; a user's other minutes would be most of the table and say nothing that the hour does not.
+    ids: distinct ids in use. Hours and days: all with activity. Minutes: those with a new id or refusal; the
+    others would be most of the table and add nothing to the hour.
     """
     minutes = by_hour.select("user", f.inline("minutes"))
     days = by_hour.groupBy("user", floored("hour_ms", DAY_MS).alias("day_ms")).agg(
@@ -121,9 +121,9 @@ def by_time(by_hour: DataFrame) -> DataFrame:
 
 
 def rates_clients(hours: DataFrame, arriving: DataFrame) -> DataFrame:
-    """user, client_id, ids, new_ids, peak_new_ids_per_hour, requests, refusals. From id_hours and arriving.
+    """Return user, client_id, ids, new_ids, peak_new_ids_per_hour, requests, refusals.
 
-    An id that several client ids used counts with each of them; a new id with the one that brought it.
+    An id of several client ids counts for each of them; a new id for the one that brought it.
     """
     used = (
         hours.groupBy("user", "client_id", "producer_id")
@@ -143,7 +143,7 @@ def rates_clients(hours: DataFrame, arriving: DataFrame) -> DataFrame:
     )
     counts = ("ids", "new_ids", "peak_new_ids_per_hour", "requests", "refusals")
     rows = used.unionByName(came, allowMissingColumns=True)
-    # Each of the two has at most one row per client: max takes the one that knows.
+    # Each side has at most one row per client, so max selects the non-null value.
     return rows.groupBy("user", "client_id").agg(
         *(f.coalesce(f.max(name), f.lit(0).cast("bigint")).alias(name) for name in counts)
     )

@@ -1,8 +1,8 @@
-"""States that brokers must hold: one for each partition that an id wrote to, until it has expired.
+"""States held by brokers: one per partition that an id wrote to, until it expires.
 
-A broker keeps a producer's state for producer.id.expiration.ms after its last write and looks for expired ones
-every producer.id.expiration.check.interval.ms. So time is counted in steps of that interval: an id is held from the
-step of its first use up to the step in which its last use expires.
+A broker keeps a producer's state for producer.id.expiration.ms after its last write and looks for expired
+ones every producer.id.expiration.check.interval.ms. Time is counted in steps of that interval: an id is held
+from the step of its first use to the step in which its last use expires.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pidgate.pipeline.rates.times import HOUR_MS, floored
 
 
 def id_stays(hours: DataFrame) -> DataFrame:
-    """Return one row per (user, producer_id) and stay, from id_hours: first_ms, last_ms, requests, partitions."""
+    """Return first_ms, last_ms, requests, partitions per (user, producer_id) and stay, from id_hours."""
     return hours.groupBy("user", "producer_id", "stay").agg(
         f.min("first_ms").alias("first_ms"),
         f.max("last_ms").alias("last_ms"),
@@ -25,17 +25,17 @@ def id_stays(hours: DataFrame) -> DataFrame:
 
 
 def held_by_hour(stays: DataFrame, expiry_ms: int) -> DataFrame:
-    """user, hour_ms, ids_held, states_held: the most at once in each hour, from a user's first to the last held.
+    """Return user, hour_ms, ids_held, states_held: the maxima per hour, from first to last held.
 
-    ids_held is never too small, and too large by at most the ids that come in one check interval, which brokers do
-    hold until they look. states_held: ids times the partitions each wrote to (one where they are not known), on one
-    replica; a lower bound, as id_usage's partitions are. (user, producer id) counts: ids are not shared by users.
+    ids_held is never too small, and too large by at most the ids that arrive in one check interval, which
+    brokers do hold until they check. states_held: ids times their partitions (one if unknown), on one
+    replica; a lower bound, like id_usage's partitions. An id counts per user, since users share none.
     """
     return _most_in_hours(_held_at(_changes(stays, expiry_ms)))
 
 
 def _changes(stays: DataFrame, expiry_ms: int) -> DataFrame:
-    """Return the change of what a user holds at each step."""
+    """Return the changes of a user's held ids and states per step."""
     states = f.coalesce("partitions", f.lit(1).cast("bigint"))
     comes = floored("first_ms", CHECK_INTERVAL_MS)
     goes = floored(f.col("last_ms") + expiry_ms, CHECK_INTERVAL_MS) + CHECK_INTERVAL_MS
@@ -52,7 +52,7 @@ def _changes(stays: DataFrame, expiry_ms: int) -> DataFrame:
 
 
 def _held_at(changes: DataFrame) -> DataFrame:
-    """user, step_ms, ids, states: what is held from this step until next_ms. A few thousand rows of a user."""
+    """Return user, step_ms, ids, states: held from this step until next_ms. A few thousand rows per user."""
     steps = Window.partitionBy("user").orderBy("step_ms")
     up_to_here = steps.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     return changes.select(

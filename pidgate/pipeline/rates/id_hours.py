@@ -1,7 +1,7 @@
-"""In which hours an id was used, by whom, in which of their minutes, and in which of its stays at the brokers.
+"""Hours of use per id: its user, the minutes, and the stay at the brokers.
 
-All of an id's rows are sent to one task, once, and sorted there, once: what counts an id once is marked in that order,
-so that whatever is counted later is a sum.
+All rows of an id are sent to one task and sorted once. Rows that count an id once are marked in that order,
+so all later counts are sums.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ _NEVER_WROTE = ("inherited",)
 
 
 PARTS = 4
-"""Times Spark's usual number of tasks: the ids of one fit into memory."""
+"""Multiple of Spark's default number of tasks, so that the ids of one fit into memory."""
 
 
 def id_hours(decisions: DataFrame, usages: DataFrame, expiry_ms: int) -> DataFrame:
-    """One row per (user, client_id, producer_id, hour_ms) in which something of the id was forwarded.
+    """Return one row per (user, client_id, producer_id, hour_ms) with forwarded requests of the id.
 
-    first_ms, last_ms: of its use in that hour. requests: counted in the hour in which their id_usage event's stretch
-    begins. partitions: the most that one id_usage event counted, a lower bound; null when there was none (the event was
-    lost, or is still to come). stay (1, 2, ...): uses no further apart than the expiry.
+    first_ms, last_ms: of its use in that hour. requests: counted in the hour in which the id_usage interval
+    begins. partitions: the maximum in an id_usage event, a lower bound; null without an event (lost or still
+    to come). stay (1, 2, ...): uses no further apart than the expiry.
 
-    minutes: bit n is set when the id was in use in minute n: between the first and the last request of an id_usage
-    event (15 minutes at most), or admitted. in_hour, in_day: 1. Where several clients used an id, each minute, hour and
-    day of it is in the row of the first one alone (the others have no bit, and 0).
+    minutes: bit n is set if the id was in use in minute n: between the first and the last request of an
+    id_usage event (15 minutes at most), or admitted. in_hour, in_day: 1. If several clients used an id, each
+    minute, hour and day counts in the first client's row only (the others have no bit, and 0).
 
     A refused request was not forwarded and is no use.
     """
@@ -49,11 +49,11 @@ def id_hours(decisions: DataFrame, usages: DataFrame, expiry_ms: int) -> DataFra
 
 
 _ID = ("producer_id", "user")
-"""In this order, since Spark compares the first by number and only then the other, as text."""
+"""Number first: Spark compares it first, and the text only if it is equal."""
 
 
 def _each_once(hours: DataFrame, expiry_ms: int) -> DataFrame:
-    """Add stay, in_hour and in_day, and take from `minutes` what an earlier row of the id has."""
+    """Add stay, in_hour and in_day, and clear the `minutes` of earlier rows of the id."""
     order = ("first_ms", "last_ms", "client_id")
     by_id = Window.partitionBy(*_ID).orderBy("hour_ms", *order)
     before = by_id.rowsBetween(Window.unboundedPreceding, -1)
@@ -101,7 +101,7 @@ def _admissions(decisions: DataFrame) -> DataFrame:
 
 
 def _stretches(usages: DataFrame) -> DataFrame:
-    """Cut at the full hour; hardly any is."""
+    """Split at full hours; few rows need it."""
     first, last, hour = f.col("first_ms"), f.greatest("first_ms", "last_ms"), f.col("hour_ms")
     hours = f.sequence(floored(first, HOUR_MS), floored(last, HOUR_MS), f.lit(HOUR_MS))
     cut = usages.where("producer_id >= 0").withColumn("hour_ms", f.explode(hours))
@@ -120,7 +120,7 @@ def _stretches(usages: DataFrame) -> DataFrame:
 
 
 def _minutes(begin: Column, end: Column) -> Column:
-    """Return the bits of the minutes from begin to end, which lie in one hour."""
+    """Return the bits of the minutes from begin to end, both in one hour."""
     return _bit(_minute(end) + 1) - _bit(_minute(begin))
 
 

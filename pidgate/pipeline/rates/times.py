@@ -12,6 +12,6 @@ UNITS_MS = {"minute": MINUTE_MS, "hour": HOUR_MS, "day": DAY_MS}
 
 
 def floored(time_ms: Column | str, unit_ms: int) -> Column:
-    """The beginning of the minute, hour or day."""
+    """Return the start of the minute, hour or day."""
     time = f.col(time_ms) if isinstance(time_ms, str) else time_ms
     return time - time % unit_ms

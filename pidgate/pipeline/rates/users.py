@@ -1,4 +1,4 @@
-"""One row per user: everything about its ids at a glance."""
+"""One row per user with all figures about its ids."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ COLUMNS = (
 def rates_users(
     stays: DataFrame, by_hour: DataFrame, held: DataFrame, sketches: DataFrame, outcomes: DataFrame
 ) -> DataFrame:
-    """rates_users, from id_stays, by_hour, held_by_hour, daily_sketches and refusal_outcome events.
+    """Return rates_users, from id_stays, by_hour, held_by_hour, daily_sketches and refusal_outcome events.
 
-    Percentiles of new ids per hour count every hour from the user's first to its last, those without any as 0.
-    Life is from an id's first to its last use. ids_hll_error is what the estimate missed the exact count by.
+    Percentiles of new ids per hour include every hour from the user's first to its last, empty ones as 0.
+    Life is from an id's first to its last use. ids_hll_error is the estimate's error against the exact count.
     """
     parts = [
         _of_ids(stays),
@@ -54,7 +54,7 @@ def rates_users(
         waiting(outcomes),
     ]
     rows = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), parts)
-    # Each part has at most one row per user and columns of its own: max takes the one that knows.
+    # Each part has at most one row per user and its own columns, so max selects the non-null value.
     known = rows.groupBy("user").agg(*(f.max(name).alias(name) for name in rows.columns if name != "user"))
     return _completed(known).select(*COLUMNS)
 
@@ -79,7 +79,7 @@ def _of_ids(stays: DataFrame) -> DataFrame:
 
 
 def _of_arrivals(by_hour: DataFrame) -> DataFrame:
-    """Return sums and peaks, each unit from the next smaller one; new_ids_in_hours: of hours that had any, in order."""
+    """Return sums and peaks, each unit from the next smaller one; new_ids_in_hours: sorted non-zero hours."""
     some = f.when(f.col("new_ids") > 0, f.col("new_ids"))
     per_day = by_hour.groupBy("user", floored("hour_ms", DAY_MS)).agg(
         *summed(),
@@ -103,7 +103,7 @@ def _of_held(held: DataFrame) -> DataFrame:
 
 
 def _completed(counted: DataFrame) -> DataFrame:
-    """Derive figures from the parts; counts of what a user has none of are 0, other figures null."""
+    """Derive figures from the parts; missing counts are 0, other missing figures null."""
     zero = f.lit(0).cast("bigint")
     known = counted.withColumns(
         {name: f.coalesce(name, zero) for name in (*_SUMS, *_PEAKS)}
@@ -123,7 +123,7 @@ def _completed(counted: DataFrame) -> DataFrame:
 
 
 def _per_hour(share: float) -> Column:
-    """That percentile of new ids per hour, between two hours by their distance (as numpy does)."""
+    """Return the percentile of new ids per hour, interpolated linearly like numpy's."""
     hours = (floored("last_ms", HOUR_MS) - floored("first_ms", HOUR_MS)) / HOUR_MS + 1
     rank = (hours - 1) * share
     below, above = _in_hour(hours, f.floor(rank)), _in_hour(hours, f.ceil(rank))
@@ -131,18 +131,21 @@ def _per_hour(share: float) -> Column:
 
 
 def _in_hour(hours: Column, rank: Column) -> Column:
-    """New ids of the hour at that rank (0: the fewest); hours that are not listed come first, with 0."""
+    """Return the new ids of the hour at that rank (0: the fewest); unlisted hours come first, with 0."""
     listed = f.coalesce("new_ids_in_hours", f.array().cast("array<bigint>"))
     place = (rank - (hours - f.size(listed))).cast("int")
     return f.when(place < 0, f.lit(0.0)).otherwise(f.get(listed, place).cast("double"))
 
 
 ACCURACY = 10_000
-"""Of percentiles over many values: the rank is right to one in so many."""
+"""Accuracy of percentiles over many values: the relative rank error is 1 / ACCURACY."""
 
 
 def waiting(outcomes: DataFrame) -> DataFrame:
-    """user, waited_ms_p50, waited_ms_p95 (of the ids admitted after all), gave_up. From refusal_outcome events."""
+    """Return user, waited_ms_p50, waited_ms_p95, gave_up, from refusal_outcome events.
+
+    Waits are of ids admitted later.
+    """
     waited = f.when(f.col("outcome") == "admitted", f.col("waited_ms"))
     quantiles = f.percentile_approx(waited, [0.5, 0.95], ACCURACY)
     summed = outcomes.groupBy("user").agg(
@@ -157,19 +160,21 @@ def waiting(outcomes: DataFrame) -> DataFrame:
 
 
 LG_REGISTERS = 12
-"""Of a HyperLogLog sketch (Apache DataSketches, as Spark has it): with 2^12 registers the standard error of a united
-sketch is 1.04 / sqrt(4096) = 1.6 %; the estimate lies within three of them (4.9 %) in 99.7 of 100 cases, and is exact
-or nearly so for a few hundred ids."""
+"""Size of a HyperLogLog sketch (Apache DataSketches, as in Spark): 2^12 registers.
+
+The standard error of a united sketch is 1.04 / sqrt(4096) = 1.6 %. 99.7 % of estimates lie within three of
+them (4.9 %), and estimates of a few hundred ids are nearly exact.
+"""
 
 
 def daily_sketches(hours: DataFrame) -> DataFrame:
-    """user, day_ms, ids_sketch (binary): from id_hours. Sketches of a day each can be united over any days."""
+    """Return user, day_ms, ids_sketch (binary), from id_hours. Daily sketches can be united over any days."""
     return hours.groupBy("user", floored("hour_ms", DAY_MS).alias("day_ms")).agg(
         f.hll_sketch_agg("producer_id", LG_REGISTERS).alias("ids_sketch")
     )
 
 
 def estimated_ids(sketches: DataFrame) -> DataFrame:
-    """user, ids_hll: the distinct ids of all these days together."""
+    """Return user, ids_hll: distinct ids over all these days."""
     united = f.hll_sketch_estimate(f.hll_union_agg("ids_sketch"))
     return sketches.groupBy("user").agg(united.alias("ids_hll"))

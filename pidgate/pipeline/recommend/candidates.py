@@ -1,6 +1,6 @@
-"""Rates to try for each user: around what its healthy producers brought in an hour, up to all there was.
+"""Rates to try for each user: from fractions of its healthy hourly arrivals up to all arrivals.
 
-In ids per window. Tried are the same few steps for everybody, so that no user's numbers are fitted too closely.
+In ids per window. All users get the same few steps, which avoids overfitting.
 """
 
 from __future__ import annotations
@@ -13,16 +13,21 @@ from pyspark.sql import functions as f
 from pidgate.pipeline.recommend.evidence import LONGEST_WAIT_MS
 
 HALVES = (0.125, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0)
-"""Of the healthy ids of the fullest hour: a bucket lets in up to twice its rate in one hour, so half may be enough."""
+"""Multiples of the healthy ids in the fullest hour.
+
+A bucket admits up to twice its rate in one hour, so half may be enough.
+"""
 
 DAYS = ("train", "whole")
-"""Days that a need is of: those before the judged ones, and all. The columns of either begin with its word."""
+"""Days of a need: those before the judged ones, and all. The columns of each begin with its word."""
 
 
 def needs(judged: DataFrame, window_ms: int, split_ms: int) -> DataFrame:
-    """Per user: ids; and of the days before `split_ms` (train_...) and of all (whole_...): ids, rogue_ids,
-    rogue_transactional_ids, naive (the most in one window), healthy_peak, healthy_p99 (of windows in which there were
-    any). Windows are cut at the same times for all.
+    """Return ids per user, and for the train_... and whole_... days the columns below.
+
+    train: days before `split_ms`; whole: all. Columns: ids, rogue_ids, rogue_transactional_ids, naive (the
+    maximum in one window), healthy_peak, healthy_p99 (of non-empty windows). Windows are aligned for all
+    users.
     """
     of_days = {"train": f.col("at_ms") < split_ms, "whole": f.lit(True)}
     counted: list[Column] = []
@@ -48,10 +53,10 @@ def needs(judged: DataFrame, window_ms: int, split_ms: int) -> DataFrame:
 
 
 def alive(refreshed: DataFrame, slice_ms: int, split_ms: int) -> DataFrame:
-    """Per user: train_alive and whole_alive, the most ids that were in use beyond one slice at the same time, about.
+    """Return train_alive and whole_alive per user: about the most ids in use in parallel beyond one slice.
 
-    Whoever restarts all of its producers at once brings as many, whether or not that was seen. What harms lives for a
-    moment, and is not among them.
+    A restart of all producers brings as many, whether or not one was observed. Harmful ids are short-lived
+    and not included.
     """
     learnt = f.when(f.col("at_ms") < split_ms, f.col("producer_id"))
     slices = refreshed.groupBy("user", f.floor(f.col("at_ms") / slice_ms).alias("slice")).agg(
@@ -62,10 +67,10 @@ def alive(refreshed: DataFrame, slice_ms: int, split_ms: int) -> DataFrame:
 
 
 def candidates(need: DataFrame, window_ms: int, given: Sequence[float] = ()) -> DataFrame:
-    """Return needs() with `rates`: what is tried, ascending, in ids per window. `given`: these, instead of the steps.
+    """Return needs() with `rates` to try, ascending, in ids per window. `given` replaces the steps.
 
-    What is in force (`current_rate`, null: nothing), the naive rate and `alive` are always among them; beside a rogue
-    also the rates at which whoever comes back waits for about a minute, and half of that.
+    Always included are the rate in force (`current_rate`, null: none), the naive rate and `alive`. With a
+    rogue, also the rates at which a returning client waits for about a minute, and half of them.
     """
     in_force = f.when(f.col("current_rate") > 0, f.col("current_rate"))
     tried: list[Column] = [f.lit(float(rate)) for rate in given] or [f.lit(1.0)]
@@ -87,6 +92,6 @@ def candidates(need: DataFrame, window_ms: int, given: Sequence[float] = ()) -> 
 
 
 def _round(rate: Column) -> Column:
-    """Up to two digits, as people write rates: 7, 43, 130, 2600."""
+    """Round up to two digits, as in handwritten rates: 7, 43, 130, 2600."""
     digit = f.pow(f.lit(10.0), f.greatest(f.floor(f.log10(rate)) - 1, f.lit(0)))
     return f.greatest(f.ceil(rate / digit) * digit, f.lit(1.0))

@@ -1,13 +1,13 @@
-"""From what each rate would have done to the rate that is recommended. Pure; the reasons are in reasons.py.
+"""Choice of the recommended rate from the outcomes of all tried rates. Pure; reasons.py explains it.
 
-The rule: of the rates that refuse no healthy id, the least one that leaves headroom and lets all producers that live
-restart at once; only headroom, when a rogue would slip through otherwise. It is applied twice: to the days learnt from,
-so that the days kept back judge it, and then to all days, which is what is recommended.
+The rule takes the lowest rate that refuses no healthy id, leaves headroom and lets all live producers restart
+at the same time. If a rogue would pass at that rate, headroom alone counts. It is applied twice: to the days
+learnt from, so that the held-out days judge it, and to all days for the recommendation.
 
-A rate is recommended where it does something: it holds the rogue, in all days and in the judged ones, or healthy ids
-no longer wait. Where a rogue runs beside healthy producers all the time no rate does; then there is none, but what
-would help. Where there is too little to go by there is none either; and where refusals have kept arrivals away, a rate
-is raised, but no lower one and no first one is recommended.
+A rate is recommended only if it has an effect: it holds the rogue, in all days and in the judged ones, or
+healthy ids stop waiting. If a rogue runs beside healthy producers all the time, no rate helps, and remedies
+are given instead. None is recommended on too little data. If refusals have prevented arrivals, a rate may be
+raised, but not lowered or set for the first time.
 """
 
 from __future__ import annotations
@@ -20,50 +20,51 @@ from pidgate.pipeline.recommend.evidence import LONGEST_WAIT_MS, Asked, Counts, 
 
 A_DAY_MS = 86_400_000
 FEWEST_JUDGED = 20
-"""Ids of a rogue in the judged days that say something about a rate: of one that was mended a few are left."""
+"""Fewest rogue ids in the judged days that count; a fixed client still leaves a few."""
 
 
 class Action(StrEnum):
-    """The recommendation in one word."""
+    """The recommendation as one word."""
 
     SET = "set"
     KEEP = "keep"
     NONE = "none"
-    """There is nothing to go by, or too little of it; or the user is exempt."""
+    """Too little data, or an exempt user."""
     NO_RATE = "no_rate"
-    """There is a rogue, and no rate separates it from the healthy."""
+    """There is a rogue that no rate separates from the healthy ids."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """The rule, applied to some days."""
+    """The rule applied to some days."""
 
     pick: Tried
     least: Tried
-    """The least that refuses no healthy id."""
+    """The lowest that refuses no healthy id."""
     holding: Tried | None
-    """The least under which healthy ids only wait, while the rogue is held."""
+    """The lowest at which healthy ids only wait and the rogue is held."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The outcome for a user. `fit`: over all days; `judged`: the rate that the days learnt from would have chosen."""
+    """The outcome for a user. `fit`: over all days; `judged`: the rate chosen from the days learnt from."""
 
     action: Action
     rate: float | None = None
-    """Of SET and KEEP."""
+    """Set for SET and KEEP."""
     lacks: str = ""
-    """For NONE: what there is too little of: history, time, ids; or arrivals, where refusals have kept some away."""
+    """Missing evidence for NONE: history, time or ids; or arrivals, if refusals have prevented some."""
     fit: Fit | None = None
     judged: Fit | None = None
 
     def followed(self, user: Evidence) -> Tried:
-        """Return what is in force when the recommendation is followed."""
+        """Return the outcome of following the recommendation."""
         return self.fit.pick if self.action is Action.SET and self.fit else user.now
 
     def test(self, user: Evidence) -> Counts | None:
-        """Return the judged days under it: of a new rate, by the one that did not know them; None: there is none, since
-        nothing came before those days.
+        """Return the counts of the judged days under it; None without days before them.
+
+        A new rate is judged by the rate that was chosen without those days.
         """
         if self.action is not Action.SET:
             return user.now.test
@@ -96,21 +97,23 @@ def choose(user: Evidence, asked: Asked) -> Choice:
         return is_(Action.NO_RATE)
     if fit.pick.rate == user.current_rate:
         return is_(Action.KEEP)
-    # What came shows too small a need: that is enough to raise a rate, and not to lower one or to set the first.
+    # Refusals hide arrivals, so the need is underestimated: enough to raise a rate, but not to lower one or
+    # set the first.
     is_hidden = user.healthy_refusals > 0 and fit.pick.rate < now.rate
     return is_(Action.NONE, "arrivals") if is_hidden else is_(Action.SET)
 
 
 def separates(fit: Fit, judged: Fit | None) -> bool:
-    """Return whether the rogue is held: in all days and, where it was there to be learnt from and has gone on, in the
-    judged ones.
+    """Return whether the rogue is held in all days and in the judged ones.
+
+    The judged days count only if the rogue was present both before and during them.
     """
     is_judged = judged and judged.pick.train.rogue_ids and judged.pick.test.rogue_ids >= FEWEST_JUDGED
     return bool(fit.pick.whole.holds) and not (is_judged and judged and not judged.pick.test.holds)
 
 
 def too_little(user: Evidence, asked: Asked) -> str:
-    """Return what is missing of the least evidence: history, time, ids; empty: nothing is."""
+    """Return the missing kind of evidence (history, time, ids), or an empty string."""
     if asked.end_ms - asked.begin_ms < asked.least_history_ms:
         return "history"
     if asked.end_ms - user.first_ms < min(A_DAY_MS, asked.least_history_ms):
@@ -119,18 +122,18 @@ def too_little(user: Evidence, asked: Asked) -> str:
 
 
 def _is_fine(now: Tried, fit: Fit, need: Need) -> bool:
-    """Nothing is touched without a reason."""
+    """Return whether the current rate can stay, since changes need a reason."""
     fits_a_restart = now.rate >= min(need.alive, fit.pick.rate)
     return now.whole.healthy_refused == 0 and now.whole.holds is not False and fits_a_restart
 
 
 def fitted(need: Need, tried: Sequence[Tried], counts: Callable[[Tried], Counts], asked: Asked) -> Fit | None:
-    """Apply the rule to some days; None: every rate tried refuses a healthy id."""
+    """Apply the rule to some days; None if every tried rate refuses a healthy id."""
     safe = [one for one in tried if counts(one).healthy_refused == 0]
     if not safe:
         return None
     least = safe[0]
-    # Who has no healthy producer needs no room for more of them.
+    # Without healthy producers no headroom is needed.
     times = asked.headroom if need.healthy_peak else 1.0
     ample = [one for one in safe if one.rate >= times * least.rate]
     restarts = [one for one in ample if one.rate >= need.alive and counts(one).holds is not False]

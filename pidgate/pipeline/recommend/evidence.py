@@ -1,4 +1,4 @@
-"""Everything that is known of one user when its rate is chosen: as much of it as a row of Spark's holds. Pure."""
+"""All evidence about one user for the choice of its rate, as far as a Spark row holds it. Pure."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any, Self
 from pidgate.quota.settings import Mode
 
 HELD_SHARE = 0.5
-"""A rogue is held when no more of its ids get in."""
+"""A rogue is held if at most this share of its ids is admitted."""
 LONGEST_WAIT_MS = 60_000
-"""The gateway's own alarm: who waits longer is about to lose what it sends."""
+"""The gateway's own alarm: a client that waits longer is about to lose records."""
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Counts of some days, as one rate would have made them. `longest_wait_ms`: of a healthy id."""
+    """Counts of some days under one rate. `longest_wait_ms`: of a healthy id."""
 
     healthy_refused: int = 0
     rogue_admitted: int = 0
@@ -25,7 +25,7 @@ class Counts:
     longest_wait_ms: int = 0
 
     def __add__(self, other: Counts) -> Counts:
-        """The bucket went on from the one days to the others, so their counts add up."""
+        """Add the counts of consecutive days; the bucket is continued between them."""
         return Counts(
             self.healthy_refused + other.healthy_refused,
             self.rogue_admitted + other.rogue_admitted,
@@ -39,7 +39,7 @@ class Counts:
 
     @property
     def holds(self) -> bool | None:
-        """Return whether most of a rogue's ids are kept out; None: there was no rogue."""
+        """Return whether most rogue ids are kept out; None without a rogue."""
         return self.rogue_admitted <= HELD_SHARE * self.rogue_ids if self.rogue_ids else None
 
 
@@ -58,7 +58,7 @@ class Tried:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Ids that came in some days. `naive`: the most in one window; `alive`: the most in use at the same time."""
+    """Arrivals in some days. `naive`: the maximum in one window; `alive`: the maximum in use in parallel."""
 
     ids: int = 0
     rogue_ids: int = 0
@@ -77,13 +77,13 @@ class Evidence:
     train: Need = Need()
     whole: Need = Need()
     first_ms: int = 0
-    """Of its first decision in these days."""
+    """Time of its first decision in these days."""
     healthy_refusals: int = 0
-    """Of ids that are no rogue's, and of those who had none yet, while these days were enforced."""
+    """Refusals of non-rogue ids, and of clients without an id, while enforced."""
     patterns: Sequence[str] = ()
-    """The harmful ones that are found."""
+    """The harmful patterns found."""
     rogues: Sequence[str] = ()
-    """Their clients, in words."""
+    """Their clients, as text."""
     current_rate: float | None = None
     mode: str = "observe"
     exempt: bool = False
@@ -93,7 +93,7 @@ class Evidence:
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> Self:
-        """Read a row of candidates(), with `outcomes`: the rows of recommend_candidates that are the user's."""
+        """Read a row of candidates(), with `outcomes`: the user's rows of recommend_candidates."""
         plain = {
             one.name: row[one.name] for one in fields(cls) if one.name not in ("tried", "train", "whole")
         }
@@ -109,12 +109,12 @@ class Evidence:
         return self.mode == Mode.ENFORCE and not self.exempt
 
     def at(self, rate: float | None) -> Tried | None:
-        """Return what was tried of a rate; None: it was not."""
+        """Return the outcome of a tried rate, or None."""
         return next((one for one in self.tried if one.rate == rate), None)
 
     @property
     def now(self) -> Tried:
-        """Return what is in force: a rate, a block (0), or (infinite) no limit, as for who is exempt."""
+        """Return the outcome in force: a rate, a block (0), or (infinite) no limit, as for exempt users."""
         found = None if self.exempt else self.at(self.current_rate)
         if found is not None:
             return found
@@ -140,11 +140,11 @@ def _tried(outcomes: Sequence[Mapping[str, Any]]) -> list[Tried]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """Parameters that an operator gives, and the days that there are."""
+    """Parameters given by the operator, and the available days."""
 
     headroom: float = 1.5
     longest_wait_ms: int = 0
-    """That healthy ids may wait where a rogue cannot be held otherwise; 0: none is refused."""
+    """Longest wait of healthy ids if a rogue cannot be held otherwise; 0: no healthy id may wait."""
     least_history_ms: int = 7 * 86_400_000
     least_ids: int = 20
     begin_ms: int = 0

@@ -1,4 +1,4 @@
-"""The quotas in force, from the newest config event: what a user has now, and who answers for it."""
+"""The quotas in force, from the newest config event: each user's rate and owner."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ InForce = dict[str, Any]
 
 
 def settings(config: Mapping[str, Any] | None) -> ProducerIdSettings:
-    """Return the quota's shape, the same for all users; the gateway's defaults without a config event."""
+    """Return the quota settings shared by all users; the gateway's defaults without a config event."""
     if config is None:
         return ProducerIdSettings()
     return ProducerIdSettings(
         window_ms=config["window_ms"],
-        # By way of its decimal digits, as the gateway reads its file.
+        # Through its decimal digits, as the gateway reads its file.
         burst=Fraction(str(config["burst"])),
         remember_ms=config["remember_ms"],
         layers=config["layers"],
@@ -32,7 +32,7 @@ def settings(config: Mapping[str, Any] | None) -> ProducerIdSettings:
         max_live_ids=config["max_live_ids"],
         queue=config["queue"],
         sticky_entries=config["sticky_entries"],
-        # Gateways of earlier versions did not record it.
+        # Absent in events of earlier gateways.
         refuse_init=bool(config.get("refuse_init_producer_id")),
     )
 
@@ -55,8 +55,9 @@ def users_in_force(configs: DataFrame) -> DataFrame:
 
 
 def with_current(need: DataFrame, named: DataFrame, config: InForce | None) -> DataFrame:
-    """need with what is in force for each user: current_rate (null: no limit, as for the exempt), mode, exempt, owner,
-    source, set_by.
+    """Return need with the user's quota in force.
+
+    Columns: current_rate (null: no limit, as for exempt users), mode, exempt, owner, source, set_by.
     """
     default = None if config is None else config["default_rate_milli"]
     mode = "observe" if config is None else config["mode"]

@@ -1,4 +1,4 @@
-"""The arrivals that a quota is tried on, and which of them are healthy."""
+"""The arrivals for quota trials, and their health."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from pyspark.sql import functions as f
 from pidgate.pipeline.arrivals import KNOWN, arrivals
 
 LABELS_OF_IDS = "user string, producer_id bigint, healthy boolean, pattern string"
-"""labels_ids/: what history knows of each id that it made up."""
+"""labels_ids/: ground truth for each generated id."""
 
 
 def arrived(decisions: DataFrame, remember_ms: int) -> DataFrame:
-    """The arrivals of users that are known by name: user, producer_id, at_ms, client_id, address, transactional,
-    refusals, and `is_first`: the id was never seen before, not even long ago.
+    """Return the arrivals of named users.
+
+    Columns: user, producer_id, at_ms, client_id, address, transactional, refusals, and `is_first`: the id was
+    never seen before.
     """
     before = Window.partitionBy("user", "producer_id").orderBy("at_ms")
     return (
@@ -27,7 +29,7 @@ def arrived(decisions: DataFrame, remember_ms: int) -> DataFrame:
 
 
 def refreshed(decisions: DataFrame) -> DataFrame:
-    """Return uses of ids that are remembered, as events have them (once per slice): user, producer_id, at_ms."""
+    """Return uses of remembered ids, once per slice as in events: user, producer_id, at_ms."""
     known = (f.col("decision") == "admit") & f.col("reason").isin(*KNOWN) & (f.col("producer_id") >= 0)
     return decisions.where(known & (f.col("user") != "")).select(
         "user", "producer_id", f.col("wall_time_ms").alias("at_ms")
@@ -42,7 +44,7 @@ def judged_by_labels(arriving: DataFrame, labels_of_ids: DataFrame) -> DataFrame
 
 
 def judged_by_findings(arriving: DataFrame, places: DataFrame) -> DataFrame:
-    """Add `healthy`: false for what arrives from one of `places` (offenders_places), where a pattern harms."""
+    """Add `healthy`: false for arrivals from one of `places` (offenders_places) with a harmful pattern."""
     harmful = places.select("user", "client_id", "address", f.lit(False).alias("healthy")).distinct()
     both = arriving.join(harmful, ["user", "client_id", "address"], "left")
     return both.withColumn("healthy", f.coalesce("healthy", f.lit(True)))

@@ -1,7 +1,7 @@
-"""The quotas as a file that the gateway loads as it is, with the reasons beside what was changed, and the difference.
+"""The quotas as a gateway configuration file, with reasons for each change, and its diff.
 
-Everything in force that events record is in it; only users with a new rate differ. What they do not record (NOT_TOLD)
-is left out. Text out; no files.
+It contains all recorded settings; only users with a new rate differ. Unrecorded settings (NOT_TOLD) are
+omitted. Returns text and writes no files.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from pidgate.quota.entities import OTHER_USERS, is_unidentified, mechanism_of
 from pidgate.units import show_duration
 
 COMMENT_WIDTH = 100
-NOT_TOLD: Final = "byte rates, grace, help_url, runtime_changes, or how the cluster is reached"
-"""Settings that whoever takes the file over has to keep."""
+NOT_TOLD: Final = "byte rates, grace, help_url, runtime_changes, or the cluster connection"
+"""Settings that the operator must keep when using the file."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewRate:
-    """A user's new rate. `mode`: None leaves the user's own as it is."""
+    """A user's new rate. `mode`: None leaves the user's mode unchanged."""
 
     user: str
     rate: float
@@ -36,9 +36,9 @@ class NewRate:
 
 
 def mode_of(in_force: str, current_rate: float | None, *, enforce: bool) -> str | None:
-    """The mode to write beside a new rate. Enforcing begins only where somebody has typed it: now, or before.
+    """Return the mode for a new rate. Enforcement starts only if an operator requests it, now or earlier.
 
-    A user without a limit is not refused anything yet, whatever its mode; with one it would be.
+    A user without a limit is not refused yet in any mode, but would be with one.
     """
     if enforce:
         return "enforce"
@@ -53,7 +53,7 @@ def quotas_yaml(
     cluster: str = "",
     bootstrap_servers: Sequence[str] = (),
 ) -> str:
-    """The whole file. `head`: comments at its top; without servers it is only the section `quotas`."""
+    """Return the whole file. `head`: comments at its top; without servers only the section `quotas`."""
     lines = [*_comment(head, ""), *_cluster(cluster, bootstrap_servers)]
     return "\n".join([*lines, *_quotas(config, {one.user: one for one in changes})]) + "\n"
 
@@ -115,7 +115,7 @@ def _user(user: str, now: Mapping[str, Any], change: NewRate | None) -> Iterator
     if change is not None:
         yield from _comment(change.reasons, "    ")
         if change.headroom is not None:
-            yield f"    # headroom: {change.headroom:.2g} times the least rate tried that refuses nobody healthy"
+            yield f"    # headroom: {change.headroom:.2g} times the lowest rate tried that refuses no healthy id"
         rate_milli, mode = change.rate * 1000, change.mode or mode
     keys = {
         "mode": mode,
@@ -130,7 +130,7 @@ def _user(user: str, now: Mapping[str, Any], change: NewRate | None) -> Iterator
 
 
 def _rates(rate_milli: float | None, of_transactional_ids_milli: int | None) -> dict[str, str]:
-    """Return the rates that are set, by key; nothing is recommended for that of transactional ids."""
+    """Return the configured rates by key. The rate of transactional ids gets no recommendation."""
     rates = {"producer_ids_rate": rate_milli, "transactional_ids_rate": of_transactional_ids_milli}
     return {key: _rate(milli / 1000) for key, milli in rates.items() if milli is not None}
 
@@ -140,14 +140,14 @@ def _rate(rate: float) -> str:
 
 
 def _scalar(text: str) -> str:
-    """Write a YAML scalar on one line, quoted where it would be read as something else."""
+    """Return a YAML scalar on one line, quoted if it would be parsed differently."""
     style = None if text.isprintable() else '"'
     written: str = yaml.safe_dump(text, default_style=style, allow_unicode=style is None, width=2**20)
     return written.removesuffix("\n").removesuffix("\n...")
 
 
 def _comment(sentences: Iterable[str], indent: str) -> Iterator[str]:
-    """Wrapped; what is not printable (a principal may be any text) must not end the comment."""
+    """Wrap a comment. Unprintable characters (a principal may be any text) must not end it."""
     for sentence in sentences:
         clean = "".join(letter if letter.isprintable() else " " for letter in sentence)
         for line in textwrap.wrap(clean, COMMENT_WIDTH, initial_indent="", subsequent_indent="  "):

@@ -1,4 +1,4 @@
-"""Reasons for a rate, and what would help where none does, for the person who has to answer for it. Pure."""
+"""Reasons for a rate, or remedies if no rate helps, for the responsible person. Pure."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pidgate.pipeline.recommend.evidence import Asked, Counts, Evidence, Tried
 from pidgate.units import about_duration, counted, listed, number
 
 _AT_THE_SOURCE = frozenset((Pattern.RESTART_LOOP, Pattern.PRODUCER_PER_ERROR, Pattern.PRODUCER_PER_BATCH))
-"""Patterns that open producers without a transactional id: InitProducerId can be refused to them."""
+"""Patterns that open producers without a transactional id; their InitProducerId can be refused."""
 _MOST_POINTS = 8
 ONLY_OBSERVED: Final = "only observed: it refuses nothing until it is enforced (pidgate promote)"
 
 
 def reasons(user: Evidence, choice: Choice, asked: Asked) -> list[str]:
-    """Return the sentences, the weightiest first."""
+    """Return the sentences, most important first."""
     return [
         *_of_action(user, choice, asked),
         *_of_rogue(user, choice),
@@ -46,12 +46,12 @@ def _nothing(user: Evidence, choice: Choice, asked: Asked) -> str:
     return {
         "history": f"{whole} of history are too little to recommend a rate: take "
         f"{about_duration(asked.least_history_ms)} or more (--least-history)",
-        "time": f"seen for {seen} only: a day of a user is the least to recommend a rate from",
+        "time": f"seen for {seen} only: a recommendation needs at least a day",
         "ids": f"{counted(user.whole.ids, 'new id')} in {seen} are too few for a rate of its own; "
-        f"{asked.least_ids} are the least (--least-ids)",
-        "arrivals": f"{counted(user.healthy_refusals, 'refusal')} of healthy ids kept producers away, nobody knows "
-        "how many: too little to lower a rate or to set the first one; observe it for a week (mode: observe), then "
-        "ask again with --since",
+        f"the minimum is {asked.least_ids} (--least-ids)",
+        "arrivals": f"{counted(user.healthy_refusals, 'refusal')} of healthy ids kept an unknown number of "
+        "producers away: not enough to lower a rate or to set the first one; observe it for a week (mode: observe), "
+        "then run again with --since",
     }.get(choice.lacks, "no new ids in these days")
 
 
@@ -61,17 +61,17 @@ def _not_separated(user: Evidence, choice: Choice) -> str:
     whole, rate = choice.fit.pick.whole, number(choice.fit.pick.rate)
     if not user.whole.healthy_peak:
         return (
-            f"the rogue is so slow that no rate tried holds it: {rate} lets in {_of(whole)} of its ids. Look for its "
-            "cause, not for a quota"
+            f"the rogue is too slow for every tried rate: {rate} admits {_of(whole)} of its ids. Fix its "
+            "cause instead of setting a quota"
         )
     if whole.holds and choice.judged:
         return (
             "no rate holds the rogue reliably: what held it in the days learnt from "
-            f"({number(choice.judged.pick.rate)}) lets in {_of(choice.judged.pick.test)} of its ids in the judged days"
+            f"({number(choice.judged.pick.rate)}) admits {_of(choice.judged.pick.test)} of its ids in the judged days"
         )
     return (
-        f"no rate separates the rogue from the healthy: {rate}, the least with headroom that refuses no healthy id, "
-        f"lets in {_of(whole)} of its ids"
+        f"no rate separates the rogue from the healthy ids: {rate}, the lowest with headroom that refuses none, "
+        f"admits {_of(whole)} of its ids"
     )
 
 
@@ -84,13 +84,13 @@ def _of_new_rate(user: Evidence, fit: Fit) -> Iterator[str]:
     if user.whole.healthy_peak:
         yield (
             f"healthy producers brought at most {counted(user.whole.healthy_peak, 'new id')} in a window; "
-            f"{number(fit.least.rate)} is the least rate tried that refuses none"
+            f"{number(fit.least.rate)} is the lowest rate tried that refuses none"
         )
     else:
-        yield f"no healthy producer was seen: {number(pick.rate)} is the least rate tried"
+        yield f"no healthy producer was seen: {number(pick.rate)} is the lowest rate tried"
     if user.whole.alive > max(user.whole.healthy_peak, 1):
         fits = "fits" if pick.rate >= user.whole.alive else "would have to wait"
-        yield f"{number(user.whole.alive)} ids were in use at the same time: a restart of all of them at once {fits}"
+        yield f"{number(user.whole.alive)} ids were in use at the same time: a simultaneous restart {fits}"
     if whole.healthy_refused:
         yield (
             f"{counted(whole.healthy_refused, 'healthy id')} would have had to wait, the longest for "
@@ -102,9 +102,9 @@ def _of_new_rate(user: Evidence, fit: Fit) -> Iterator[str]:
         refused = counted(now.whole.healthy_refused, "healthy id")
         yield f"the rate in force ({number(now.rate)}) would have refused {refused}"
     elif now.whole.rogue_admitted:
-        yield f"the rate in force ({number(now.rate)}) lets in {_of(now.whole)} ids of rogue producers"
+        yield f"the rate in force ({number(now.rate)}) admits {_of(now.whole)} ids of rogue producers"
     elif now.rate < pick.rate:
-        yield f"the rate in force ({number(now.rate)}) is less"
+        yield f"the rate in force ({number(now.rate)}) is lower"
 
 
 def _of_rogue(user: Evidence, choice: Choice) -> Iterator[str]:
@@ -114,15 +114,15 @@ def _of_rogue(user: Evidence, choice: Choice) -> Iterator[str]:
     clients = f" ({listed(list(user.rogues), 3)})" if user.rogues else ""
     yield f"{found}{clients}: {number(user.whole.rogue_ids)} of {counted(user.whole.ids, 'new id')} are its own"
     if choice.action is Action.SET and choice.fit:
-        yield f"in all these days {number(choice.fit.pick.rate)} lets in {_of(choice.fit.pick.whole)} of them"
+        yield f"in all these days {number(choice.fit.pick.rate)} admits {_of(choice.fit.pick.whole)} of them"
         if not separates(choice.fit, choice.judged):
-            yield "that does not hold the rogue: the rate is for the healthy; for the rogue see what would help"
+            yield "that does not hold the rogue: the rate is for the healthy ids, the remedies are for the rogue"
     if choice.action in (Action.SET, Action.NO_RATE):
         yield f"rates tried: {curve(user.tried)}"
 
 
 def curve(tried: Sequence[Tried]) -> str:
-    """Return, for some of the rates, how much of a rogue each holds and how many healthy ids wait for that."""
+    """Return, for some rates, the share of the rogue held and the healthy ids that wait."""
     step = max(1, -(-len(tried) // _MOST_POINTS))
     shown = [*tried[:-1:step], tried[-1]] if tried else []
     points = (
@@ -138,7 +138,7 @@ def _per_cent(counts: Counts) -> str:
 
 
 def _of_judged_days(user: Evidence, choice: Choice) -> Iterator[str]:
-    """Yield what the days say that were kept back, of the rate that did not know them."""
+    """Yield the outcome of the held-out days for the rate chosen without them."""
     if choice.action not in (Action.SET, Action.KEEP):
         return
     test = choice.test(user)
@@ -146,17 +146,17 @@ def _of_judged_days(user: Evidence, choice: Choice) -> Iterator[str]:
         yield "not judged: it brought no id in the days learnt from"
         return
     rate = choice.judged.pick.rate if choice.action is Action.SET else user.current_rate
-    in_force = "the rate in force" if user.is_enforced else "the rate that is observed, if it were enforced"
+    in_force = "the rate in force" if user.is_enforced else "the observed rate, if it were enforced"
     learnt = in_force if choice.action is Action.KEEP else "learnt from the days before"
-    rogue = f"lets in {_of(test)} rogue ids and " if test.rogue_ids else ""
+    rogue = f"admits {_of(test)} rogue ids and " if test.rogue_ids else ""
     yield (
-        f"judged on the days kept back: {number(rate or 0)} ({learnt}) {rogue}makes "
+        f"judged on the held-out days: {number(rate or 0)} ({learnt}) {rogue}makes "
         f"{counted(test.healthy_refused, 'healthy id')} wait"
     )
     if choice.action is Action.SET and test.rogue_ids and not user.train.rogue_ids:
-        yield "the rogue came in the days kept back only: that it is held is not judged"
+        yield "the rogue came in the held-out days only, so holding it is not judged"
     if test.rogue_ids and (plain := user.at(max(user.train.naive, 1))):
-        yield f"the maximum of history ({number(plain.rate)}) lets in {_of(plain.test)} there"
+        yield f"the maximum of history ({number(plain.rate)}) admits {_of(plain.test)} there"
 
 
 def _cautions(user: Evidence, choice: Choice) -> Iterator[str]:
@@ -164,27 +164,27 @@ def _cautions(user: Evidence, choice: Choice) -> Iterator[str]:
         return
     if user.whole.rogue_transactional_ids:
         yield (
-            f"{number(user.whole.rogue_transactional_ids)} of its rogue ids are of transactions, refused only with "
+            f"{number(user.whole.rogue_transactional_ids)} of its rogue ids are transactional, refused only with "
             "quotas.producer_ids.transactional: enforce"
         )
     if user.healthy_refusals:
         yield (
-            f"censored: {counted(user.healthy_refusals, 'refusal')} of healthy ids; what would have come without them "
-            "is not known, the need may be larger: take the rate for the least that helps"
+            f"censored: {counted(user.healthy_refusals, 'refusal')} of healthy ids; "
+            "the need may be larger, so the rate is a minimum"
         )
     if choice.action is Action.SET and user.source == "run_time":
         yield (
-            f"set at run time by {user.set_by}: that stands above the file until it is reset (pidgate quotas)"
+            f"set at run time by {user.set_by}, which overrides the file until it is reset (pidgate quotas)"
         )
 
 
 def remedies(user: Evidence, choice: Choice, asked: Asked) -> list[str]:
-    """Return what would help where no rate holds the rogue, what costs least first; empty where one does."""
+    """Return remedies if no rate holds the rogue, cheapest first; otherwise none."""
     is_set = choice.action is Action.SET and choice.fit and separates(choice.fit, choice.judged)
     if not user.whole.rogue_ids or is_set or choice.action not in (Action.SET, Action.NO_RATE):
         return []
     return [
-        *(f"mend the client: {pattern_words(pattern).remedy}" for pattern in user.patterns),
+        *(f"fix the client: {pattern_words(pattern).remedy}" for pattern in user.patterns),
         *_own_principal(user),
         *_waiting_rate(choice, asked),
         *_other_limits(user),
@@ -194,7 +194,7 @@ def remedies(user: Evidence, choice: Choice, asked: Asked) -> list[str]:
 def _own_principal(user: Evidence) -> Iterator[str]:
     if user.whole.healthy_peak:
         whom = listed(list(user.rogues), 3) or "the rogue"
-        yield f"give {whom} a principal of its own: a quota of that one makes nobody else wait"
+        yield f"give {whom} a principal of its own: its quota then affects no other user"
 
 
 def _waiting_rate(choice: Choice, asked: Asked) -> Iterator[str]:
@@ -203,7 +203,7 @@ def _waiting_rate(choice: Choice, asked: Asked) -> Iterator[str]:
         whole = holding.whole
         seconds = max(1, -(-whole.longest_wait_ms // 1000))
         yield (
-            f"set {number(holding.rate)} (--longest-wait {seconds}): it lets in {_of(whole)} rogue ids; "
+            f"set {number(holding.rate)} (--longest-wait {seconds}): it admits {_of(whole)} rogue ids; "
             f"{counted(whole.healthy_refused, 'healthy id')} would have waited, the longest for "
             f"{_seconds(whole.longest_wait_ms)}, and lost nothing"
         )
@@ -212,13 +212,13 @@ def _waiting_rate(choice: Choice, asked: Asked) -> Iterator[str]:
 def _other_limits(user: Evidence) -> Iterator[str]:
     if user.whole.rogue_transactional_ids or Pattern.RANDOM_TRANSACTIONAL_IDS in user.patterns:
         yield (
-            "transactional_ids_rate limits new transactional ids at InitProducerId, before anything is sent: kept ones "
-            "are free, made up ones are not"
+            "transactional_ids_rate limits new transactional ids at InitProducerId, before anything is sent: "
+            "reused ids are free, generated ones are not"
         )
     if _AT_THE_SOURCE & set(user.patterns):
         yield (
-            "quotas.producer_ids.refuse_init_producer_id: true gives a user without tokens no id: what has to wait "
-            "burns none meanwhile, at whatever rate"
+            "quotas.producer_ids.refuse_init_producer_id: true gives no id to a user without tokens, so "
+            "waiting clients burn none at any rate"
         )
 
 

@@ -1,4 +1,4 @@
-"""The result tables of `recommend`. Each user is a row, whose rate is chosen in plain Python (chosen.py)."""
+"""The result tables of `recommend`. Each user's rate is chosen in plain Python (chosen.py)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Row = dict[str, Any]
 
 
 def recommend_candidates(outcomes: DataFrame) -> DataFrame:
-    """The result table of that name, from trials()."""
+    """Return the result table of that name, from trials()."""
     return outcomes.where("rate_milli is not null").select(
         "user",
         (f.col("rate_milli") / 1000).alias("candidate_rate"),
@@ -34,7 +34,7 @@ def recommend_candidates(outcomes: DataFrame) -> DataFrame:
 
 
 def filter_accuracy(outcomes: DataFrame, expected_rate: float) -> DataFrame:
-    """The result table of that name: `expected_rate` is the configured p, which the filters have to keep below."""
+    """Return the result table of that name. `expected_rate` is the configured p, the limit of the filters."""
     return outcomes.where("rate_milli is null").select(
         "user",
         f.col("filter_ids").alias("ids"),
@@ -45,8 +45,9 @@ def filter_accuracy(outcomes: DataFrame, expected_rate: float) -> DataFrame:
 
 
 def recommendations(candidates: DataFrame, need: DataFrame, asked: Asked) -> DataFrame:
-    """The result table of that name, from recommend_candidates() and candidates() of candidates.py, with what is in
-    force and what is known of the user's history (evidence.Evidence).
+    """Return the result table of that name, from recommend_candidates() and candidates().
+
+    `need` also has the quotas in force and the user's history (evidence.Evidence).
     """
     measured = f.struct(*(name for name in candidates.columns if name != "user"))
     of_user = candidates.groupBy("user").agg(f.collect_list(measured).alias("outcomes"))
@@ -67,7 +68,7 @@ def recommended(user: Evidence, asked: Asked) -> Row:
     choice = choose(user, asked)
     fit, test = choice.fit, choice.test(user)
     whole = choice.followed(user).whole
-    # Of the same days as `test`, or they could not be compared.
+    # For the same days as `test`, so that both are comparable.
     plain = user.at(max(user.train.naive, 1)) if test else None
     holding = fit.holding if fit and user.whole.rogue_ids else None
     return {
@@ -102,7 +103,7 @@ def recommended(user: Evidence, asked: Asked) -> Row:
 
 
 LATE_ROGUE: Final = "rogue_ids > 0 and rogue_ids_test is null"
-"""Of a recommendation's row: the user's rogue came in the judged days only, so that nothing judges its rate."""
+"""Condition on a recommendation: the rogue arrived only in the judged days, so no days judge its rate."""
 
 _TEXTS = pa.list_(pa.string())
 _ARROW = pa.schema(

@@ -1,10 +1,10 @@
-"""The report: what the jobs found, as one HTML file that needs nothing else.
+"""The report: the jobs' results as one self-contained HTML file.
 
-    reading   result tables -> rows, bounded: what does not fit a page is left in the tables, and counted
-    findings  rows -> who burns ids, why, what to do; in words
-    charts    rows -> what plotly draws
-    page      all of it -> the file, from templates/, with plotly.js, its charts and its style inside
+    reading   result tables -> bounded rows; the rest stays in the tables and is counted
+    findings  rows -> findings, causes and remedies as text
+    charts    rows -> plotly figures
+    page      everything -> the file, from templates/, with plotly.js, charts and style
 
-Names of users, client ids and addresses come from clients: personal data, and hostile. `markup` makes the templates
-escape all of it.
+Names of users, client ids and addresses come from clients: personal and hostile data. `markup` makes the
+templates escape all of it.
 """

@@ -1,7 +1,8 @@
-"""Charts as plotly takes them: plain dictionaries, small. Colours are names (`--series-1`) that the page's style
-gives values, so that a chart is readable by day and by night.
+"""Charts as plotly dictionaries.
 
-Knows rows; nothing of HTML.
+Colours are names (`--series-1`) defined by the page's light and dark styles.
+
+Knows rows, but no HTML.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pidgate.pipeline.report.words import count, duration, size
 
 Chart = dict[str, Any]
 Intervals = Sequence[tuple[float | None, float | None, float | None]]
-"""A value, its least and its greatest."""
+"""A value, its lower and its upper bound."""
 _COLOURS = 6
 _LONG_NAME = 28
 _FEW_STEPS = 12
@@ -25,7 +26,7 @@ _FEW = 8
 
 
 def stacked(span: Span, lines: Sequence[Series], unit: str) -> Chart:
-    """Draw bars of each step, one upon the other: the sum matters, and who makes it."""
+    """Draw stacked bars per step, for the sum and each part."""
     bars = [
         {
             "type": "bar",
@@ -44,7 +45,7 @@ def stacked(span: Span, lines: Sequence[Series], unit: str) -> Chart:
 
 
 def within_window(times: Times, user: UserRow, window_ms: int) -> tuple[Chart, str, str]:
-    """Draw a user's new ids, counted as the quota counts them where the steps allow it; with title and caption."""
+    """Draw a user's new ids as the quota counts them, if the steps allow it; with title and caption."""
     span, line, advice = times.span, times.within_window[user.user], user.recommendation
     is_busiest_hour = not times.is_running and span.step_ms > HOUR_MS
     unit, caption = f"new ids per {span.unit}", f"One value for each {span.step_words}, UTC."
@@ -57,14 +58,14 @@ def within_window(times: Times, user: UserRow, window_ms: int) -> tuple[Chart, s
     limit = advice.recommended_rate if advice and compares else None
     if limit is not None:
         caption += (
-            " The dashed line is the recommended rate; a user that was quiet may bring a burst of one more window's "
-            "worth at once."
+            " The dashed line is the recommended rate; a quiet user may bring a burst of one more "
+            "window's ids."
         )
     return line_with_limit(span, line, unit, limit), unit.capitalize(), caption
 
 
 def line_with_limit(span: Span, line: Series, unit: str, limit: float | None) -> Chart:
-    """One user's counts, and the rate that is recommended as a line across."""
+    """Draw one user's counts and the recommended rate as a horizontal line."""
     layout = _time_layout(unit)
     if limit is not None:
         _draw_limit(layout, limit, f"recommended: {count(limit)}")
@@ -82,7 +83,7 @@ def line_with_limit(span: Span, line: Series, unit: str, limit: float | None) ->
 
 
 def _line_at(axis: str, at: float, dash: str = "dash", width: int = 2) -> list[Chart]:
-    """A line at one place of an axis, all along the other."""
+    """Return a line across the plot at one value of an axis."""
     other = "x" if axis == "y" else "y"
     place = {f"{axis}0": at, f"{axis}1": at, f"{other}ref": "paper", f"{other}0": 0, f"{other}1": 1}
     return [{"type": "line", **place, "line": {"color": "--limit", "width": width, "dash": dash}}]
@@ -95,12 +96,12 @@ def _draw_limit(layout: Chart, at: float, text: str) -> None:
 
 
 def _mode(span: Span) -> str:
-    """A line through a single point would not be seen."""
+    """Return markers for a single point, which a line would not show."""
     return "lines+markers" if span.steps <= _FEW_STEPS else "lines"
 
 
 def heaps(found: Heaps) -> Chart:
-    """A line for each broker; where it dies there is a cross."""
+    """Draw a line per broker, with a cross at its death."""
     lines = [
         _scatter(
             f"broker {line.name}",
@@ -115,7 +116,7 @@ def heaps(found: Heaps) -> Chart:
         lines.append(_deaths(found))
     layout = _time_layout("MB of heap")
     limit = found.study.heap_limit_bytes
-    # A limit that is far away would press everything else to the ground; the caption has it.
+    # A distant limit would flatten the lines; the caption mentions it.
     if found.study.peak_heap_bytes * 3 > limit:
         _draw_limit(layout, limit / (1 << 20), f"limit: {size(limit)}")
     return {"data": lines, "layout": layout}
@@ -140,7 +141,7 @@ def _deaths(found: Heaps) -> Chart:
 def candidates(tried: Sequence[Candidate], recommended: float | None) -> tuple[Chart, str, str]:
     """Draw the outcome of each rate over all days, with title and caption.
 
-    Beside a rogue what holding it costs: a point for each rate, harmful ids held over healthy ids that wait.
+    With a rogue, a point per rate: harmful ids held over healthy ids that wait.
     """
     by_rate: dict[float, list[Candidate]] = {}
     for one in tried:
@@ -152,7 +153,7 @@ def candidates(tried: Sequence[Candidate], recommended: float | None) -> tuple[C
         (sum(one.rogue_admitted + one.rogue_refused for one in of) for of in by_rate.values()), default=0
     )
     if not came:
-        return _over_rates(rates, waited, recommended), "What other rates would have done", _REPLAYED
+        return _over_rates(rates, waited, recommended), "Outcomes of other rates", _REPLAYED
     longest_ms = [max(one.longest_wait_ms for one in by_rate[rate]) for rate in rates]
     line = _scatter(
         "rates tried",
@@ -170,10 +171,10 @@ def candidates(tried: Sequence[Candidate], recommended: float | None) -> tuple[C
     layout["yaxis"]["range"] = [-0.05 * came, 1.15 * came]
     layout["xaxis"] = {"title": {"text": "healthy ids that have to wait"}, "tickformat": ",", **_AXIS}
     caption = (
-        f"{_REPLAYED} A point for each rate: of {count(came)} harmful ids so many are held, and so many healthy ids "
-        "have to wait for that. A rate that separates them lies at the top left."
+        f"{_REPLAYED} A point per rate: how many of {count(came)} harmful ids it holds, and how many healthy ids "
+        "have to wait. A rate that separates them lies at the top left."
     )
-    return {"data": [line], "layout": layout}, "What holding it costs", caption
+    return {"data": [line], "layout": layout}, "Cost of holding it", caption
 
 
 _REPLAYED = "Replayed through the gateway's own quota code, over all days."
@@ -191,7 +192,7 @@ def _over_rates(rates: Sequence[float], waited: Sequence[int], recommended: floa
     )
     layout = _layout("healthy ids that have to wait")
     layout["xaxis"] = {"title": {"text": "rate tried, new ids per window"}, "tickformat": ",", **_AXIS}
-    # From under 1 to thousands: a log axis, unless a rate is 0.
+    # Rates from below 1 to thousands get a log axis, unless one is 0.
     if min(rates, default=0) > 0 and max(rates) > 20 * min(rates):
         layout["xaxis"] |= {"type": "log", "dtick": 1}
     if recommended:
@@ -200,7 +201,7 @@ def _over_rates(rates: Sequence[float], waited: Sequence[int], recommended: floa
 
 
 def accuracy(found: Sequence[PatternAccuracy]) -> Chart:
-    """Precision and recall of each pattern with their 95 % intervals."""
+    """Draw precision and recall of each pattern with their 95 % intervals."""
     precision = [(one.precision, one.precision_low, one.precision_high) for one in found]
     recall = [(one.recall, one.recall_low, one.recall_high) for one in found]
     layout = _layout("")
@@ -222,7 +223,7 @@ def accuracy(found: Sequence[PatternAccuracy]) -> Chart:
 
 
 def _least(*values: Intervals) -> float:
-    """Return the axis' begin: a little below the lowest interval, and the aim is always on it."""
+    """Return the start of the axis, a little below the lowest interval and the target."""
     lowest = min((low for interval in values for _, low, _ in interval if low is not None), default=0.0)
     return max(0.0, lowest - 0.05) if lowest < 0.9 else 0.85
 
@@ -276,7 +277,7 @@ def _name(name: str | None) -> str:
 
 
 def _text(text: str) -> str:
-    """A name in a chart: plotly reads labels as a little HTML of its own, with links."""
+    """Escape a name: plotly parses labels as a subset of HTML, with links."""
     return escape(text, quote=False)
 
 

@@ -1,6 +1,6 @@
-"""The report's findings, in plain words and in order: who burns producer ids, why, and what to do.
+"""Findings of the report in plain words and in order: users, causes and remedies.
 
-Pure: rows in, sentences out. Everybody may read them, so Kafka's words are explained where they stand.
+Pure: rows in, sentences out. Readers may not know Kafka, so its terms are explained.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Weight(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing to know. `user`: whose page says more."""
+    """One finding. `user`: the user whose page has details."""
 
     weight: Weight
     headline: str
@@ -41,15 +41,15 @@ class Finding:
 
 
 def findings(found: Found) -> list[Finding]:
-    """Return all findings: offenders, then what makes the numbers doubtful, then what is well."""
+    """Return all findings: offenders, then doubts about the data, then healthy facts."""
     return [*_offenders(found), *_doubts(found), *_well(found)]
 
 
 def summary(found: Found) -> str:
-    """One sentence above all."""
+    """Return the headline sentence."""
     totals = found.totals
     if totals is None:
-        return "How many producer ids there were is not known yet: run pidgate pipeline rates."
+        return "The number of producer ids is unknown: run pidgate pipeline rates."
     text = (
         f"{counted(totals.users, 'user')} opened {counted(totals.new_ids, 'new producer id')} from "
         f"{moment(totals.first_ms)} to {moment(totals.last_ms)} ({duration(totals.last_ms - totals.first_ms)})."
@@ -60,12 +60,12 @@ def summary(found: Found) -> str:
     burnt = sum(user.burnt_ids for user in guilty)
     return (
         f"{text} {count(len(guilty))} of them burn{'s' if len(guilty) == 1 else ''} ids: "
-        f"{share(min(1.0, burnt / totals.new_ids))} of all new ids come by patterns that harm."
+        f"{share(min(1.0, burnt / totals.new_ids))} of all new ids come from harmful patterns."
     )
 
 
 def name_of(user: str) -> str:
-    """Return a user's name; everybody unidentified had none once."""
+    """Return a user's display name; unidentified users have an empty name in old events."""
     return shown(user) or "(no user name)"
 
 
@@ -106,7 +106,7 @@ def _headline(user: UserRow) -> str:
 
 
 def _action(remedy: str, recommendation: Recommendation | None) -> str:
-    """The remedy for the client, then the quota; where no quota does it, mending the client is among what would."""
+    """Return the fix for the client, then the quota. If no quota helps, the fix is among the remedies."""
     advice = advice_sentence(recommendation)
     return advice if recommendation and recommendation.remedies else f"{remedy} {advice}".strip()
 
@@ -136,7 +136,7 @@ def advice_sentence(recommendation: Recommendation | None) -> str:
 
 
 def _held(recommendation: Recommendation) -> str:
-    """The replay's verdict on a rate that holds: over all days, and over those that did not choose it."""
+    """Return the replay's outcome of a rate that holds, over all days and over the held-out ones."""
     if not recommendation.rogue_ids:
         return ""
     held = recommendation.rogue_ids - (recommendation.rogue_ids_admitted or 0)
@@ -153,7 +153,7 @@ def _held(recommendation: Recommendation) -> str:
 
 
 def facts(found: PatternFound) -> list[tuple[str, str]]:
-    """Return what is known of a pattern's greatest source, by name."""
+    """Return the facts about a pattern's largest source, by name."""
     origin = [("client id", found.client_id or ""), ("address", found.address or "")]
     features = [evidence(name, value) for name, value in sorted((found.evidence or {}).items()) if value]
     return [(name, value) for name, value in (*origin, *features) if value]
@@ -165,24 +165,23 @@ def _doubts(found: Found) -> Iterator[Finding]:
         yield Finding(
             Weight.WARN,
             headline=f"{counted(lost, 'event')} never arrived",
-            why=f"Gateways numbered them, the topic does not have them ({listed(list(found.lost or {}))}). "
+            why=f"Gateways numbered them, but they are missing from the topic ({listed(list(found.lost or {}))}). "
             "Counts in this report are lower bounds.",
-            action="Look at the gateways' own metrics for events dropped, and at the topic's retention.",
+            action="Check the gateways' metrics for dropped events, and the topic's retention.",
         )
     dead = sum((found.dead_letters or {}).values())
     if dead:
         yield Finding(
             Weight.WARN,
             headline=f"{counted(dead, 'event')} could not be read",
-            why=f"They lie in dead_letters with their reason: {listed(list(found.dead_letters or {}))}.",
+            why=f"They are in dead_letters with their reason: {listed(list(found.dead_letters or {}))}.",
         )
     if found.advice and found.advice.censored:
         yield Finding(
             Weight.WARN,
             headline=f"The history of {counted(found.advice.censored, 'user')} is cut short by enforcement",
-            why="While a quota was enforced, producers that were refused may have given up or never come: what they "
-            "would have opened is not in the history. So a rate of theirs may be raised, and no lower one is "
-            "recommended.",
+            why="While a quota was enforced, refused producers may have given up or never returned, so their ids are "
+            "missing from the history. Their rates may be raised, but no lower one is recommended.",
             action="Observe such a user for a week, then run recommend with --since.",
         )
     exhausted = found.blocks.exhausted if found.blocks else 0
@@ -191,8 +190,8 @@ def _doubts(found: Found) -> Iterator[Finding]:
             Weight.WARN,
             headline=f"{counted(exhausted, 'producer id')} used up all epochs",
             why="A producer raises its epoch after an error, and at each new session of a transactional id (KIP-360). "
-            "Epochs have 16 bits: at the end of them the producer gets a new id.",
-            action="Its user meets very many errors: look at its page and its broker's errors.",
+            "Epochs have 16 bits; after the last one the producer gets a new id.",
+            action="Its user gets very many errors: see its page and its broker's errors.",
         )
     weak = [
         pattern_words(one.pattern).name.lower()
@@ -203,12 +202,12 @@ def _doubts(found: Found) -> Iterator[Finding]:
         yield Finding(
             Weight.WARN,
             headline=f"The detector is below {share(_ACCURATE)} on {listed(weak)}",
-            why="So it was on users whose patterns are known. See the section on accuracy.",
+            why="Measured on users with known patterns. See the section on accuracy.",
         )
 
 
 def _by_pattern(users: Sequence[UserRow]) -> str:
-    """Count users by pattern, the most first."""
+    """Count users by pattern, most frequent first."""
     counts = Counter(one.pattern for user in users for one in user.patterns)
     shown = [f"{pattern_words(pattern).name.lower()}: {count(n)}" for pattern, n in counts.most_common()]
     return listed(shown, 8).capitalize()
@@ -218,17 +217,17 @@ def _well(found: Found) -> Iterator[Finding]:
     if "offenders" not in found.has:
         yield Finding(
             Weight.WARN,
-            "Nobody was judged yet",
-            "Why users open ids is not known before: pidgate pipeline offenders.",
+            "No user was judged yet",
+            "Run pidgate pipeline offenders to find the causes.",
         )
         return
     others = [user for user in found.users if user.patterns and not user.harmful]
     healthy = len(others)
     if not _guilty(found):
-        yield Finding(Weight.GOOD, "Nobody burns producer ids", "No user shows a pattern that harms.")
+        yield Finding(Weight.GOOD, "No user burns producer ids", "No user shows a harmful pattern.")
     elif healthy:
         yield Finding(
             Weight.GOOD,
-            f"{counted(healthy, 'other user')} show{'s' if healthy == 1 else ''} no pattern that harms",
+            f"{counted(healthy, 'other user')} show{'s' if healthy == 1 else ''} no harmful pattern",
             f"{_by_pattern(others)}.",
         )

@@ -1,4 +1,4 @@
-"""Templates that cannot forget to escape: what is not `Markup` is text, and shows characters that deceive.
+"""Templates that always escape: all but `Markup` is text, and deceptive characters are made visible.
 
 Knows nothing of the report.
 """
@@ -12,11 +12,11 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 _DECEIVES = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-"""Characters that HTML forbids, or that turn the direction of writing to pass for another name."""
+"""Characters forbidden in HTML, or that change the writing direction to imitate another name."""
 
 
 def environment(folder: Path) -> Environment:
-    """Return the templates of a folder; a name that they do not know is an error, None is nothing."""
+    """Return the templates of a folder; undefined names raise an error and None prints nothing."""
     made = Environment(
         loader=FileSystemLoader(folder),
         autoescape=True,

@@ -1,4 +1,4 @@
-"""Counts over time, laid on equal steps: at most some hundred numbers a line, however long the history."""
+"""Counts over time in equal steps: at most some hundred numbers per line, for any history length."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pidgate.pipeline.report.series import HOUR_MS, Span, running, span_between
 from pidgate.pipeline.report.source import Source, collected
 
 GREATEST = 6
-"""Users with a line of their own in charts of everybody; more colours look alike."""
+"""Users with their own line in charts of all users; more colours are hard to tell apart."""
 _BUMPS = 10
 _STUDIES = 40
 
 
 def times(source: Source, totals: Totals | None, pages: Sequence[str], window_ms: int) -> Times | None:
-    """New ids and refusals of everybody, and of each user with a page within a window."""
+    """Return new ids and refusals of all users, and the windowed new ids of each user with a page."""
     frame = source.frame("rates_by_time", "user", "unit", "start_ms", "new_ids", "refusals")
     if frame is None or totals is None:
         return None
@@ -39,8 +39,8 @@ def times(source: Source, totals: Totals | None, pages: Sequence[str], window_ms
 def _within_window(
     frame: DataFrame, span: Span, users: Sequence[str], window_ms: int
 ) -> Mapping[str | None, Series]:
-    """For each step the new ids of the window that ends with it; of steps longer than an hour, their busiest hour."""
-    # Only steps that divide the window sum up to it.
+    """Return per step the new ids of the window ending with it; above an hour, of its busiest hour."""
+    # Only steps that divide the window add up to it.
     runs = window_ms % span.step_ms == 0
     unit = span.unit if runs else min(span.unit, "hour", key=("minute", "hour", "day").index)
     mine = frame.where((f.col("unit") == unit) & f.col("user").isin(list(users)))
@@ -53,7 +53,7 @@ def _within_window(
 
 
 def held(source: Source) -> Held | None:
-    """Return ids and states held, all users together; of steps longer than an hour, their fullest hour."""
+    """Return ids and states held over all users; for steps above an hour their fullest hour."""
     frame = source.frame("held_by_hour", "user", "hour_ms", "ids_held", "states_held")
     if frame is None:
         return None
@@ -156,13 +156,13 @@ def _heaps_of(study: Study, span: Span, rows: Sequence[Row]) -> Heaps:
 
 
 def _step(span: Span, column: str) -> Column:
-    """The start of the step of `span` in which a time lies. Steps of several days count from the span's start."""
+    """Return the start of a time's step in `span`. Steps of several days count from the span's start."""
     since = f.col(column) - f.lit(span.start_ms)
     return (f.col(column) - f.pmod(since, f.lit(span.step_ms))).alias("step")
 
 
 def _greatest_first(frame: DataFrame, span: Span, at: str, amount: Column) -> list[Series]:
-    """A line for each of the greatest users, and one without a name for all others together."""
+    """Return a line for each of the largest users, and one without a name for the rest."""
     totals = frame.groupBy("user").agg(amount.alias("n"))
     greatest = [row["user"] for row in totals.orderBy(f.desc("n"), "user").limit(GREATEST).collect()]
     name = f.when(f.col("user").isin(greatest), f.col("user")).alias("name")
@@ -180,6 +180,6 @@ def _dense(span: Span, rows: Iterable[Row], name: str) -> dict[str | None, Serie
 
 
 def _by_broker(span: Span, rows: Iterable[Row]) -> list[Series]:
-    """A line for each broker, in the order of their ids; None, where it is not known, before them."""
+    """Return a line per broker in id order; the unknown broker (None) comes first."""
     lines = _dense(span, rows, "name")
     return [lines[name] for name in sorted(lines, key=lambda name: -1 if name is None else int(name))]

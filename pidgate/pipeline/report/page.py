@@ -1,4 +1,4 @@
-"""The whole file: the templates filled, with style, script, plotly.js and charts inside."""
+"""The HTML file: templates filled in, with style, script, plotly.js and charts embedded."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _TEMPLATES.filters |= {
 
 
 def page(found: Found) -> str:
-    """The file's text. Its size is bounded: users, lines and steps were, when they were read."""
+    """Return the file's text. Its size is bounded, because `reading` bounds users, lines and steps."""
     drawn: list[charts.Chart] = []
 
     def numbered(chart: charts.Chart) -> int:
@@ -66,7 +66,7 @@ def _allowed(script: str) -> Markup:
 def _plotly() -> Markup:
     from plotly.offline import get_plotlyjs
 
-    # What would end the element early must not stand in it, not even in a string.
+    # The closing tag must not occur in the script, even in a string.
     return Markup(get_plotlyjs().replace("</script", "<\\/script"))
 
 

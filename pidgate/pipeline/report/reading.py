@@ -1,4 +1,4 @@
-"""Everything the report shows, read from the result tables: as many users as fit a page, the worst first."""
+"""Everything in the report, read from the result tables: as many users as fit a page, worst first."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Owned = TypeVar(
 )
 
 USERS_IN_TABLE = 5_000
-"""Users beyond those with a page that the searchable table shows; the file must stay one that a phone opens."""
+"""Further users in the searchable table, limited so that a phone can open the file."""
 CLIENTS_PER_USER = 10
 _CANDIDATES_PER_USER = 200
 _PATTERNS_PER_USER = 20
@@ -30,17 +30,20 @@ _STEPS_OF_TEXT = 1_000
 
 
 def found(tables: Tables, *, pages: int, made_ms: int) -> rows.Found:
-    """`pages`: users that get one. Raises HistoryEmpty when no job has left a result, TableUnreadable."""
+    """Read the report's data. `pages`: number of users with a page.
+
+    Raises HistoryEmpty without any results, TableUnreadable.
+    """
     source = Source(tables)
     has = source.names()
     if not has:
         raise HistoryEmpty(
             f"no results under {tables.path('results')}. Run `pidgate pipeline rates`, `offenders` and `recommend` "
-            "with this --tables first; the report shows what they found."
+            "with this --tables first; the report shows their results."
         )
     some_users = f.expr("users > 0 or found > 0")
     with source.whole():
-        # Rates are counted over the window of the newest quotas in force.
+        # Rates are per window of the newest quotas in force.
         window_ms = (newest_event(tables.events("config")) or {}).get("window_ms") or HOUR_MS
         names, left_out = _worst_users(source, max(pages, USERS_IN_TABLE))
         totals, lost = sums.totals(source), sums.lost(tables)
@@ -68,7 +71,7 @@ def found(tables: Tables, *, pages: int, made_ms: int) -> rows.Found:
 
 
 def _worst_users(source: Source, at_most: int) -> tuple[list[str], int]:
-    """Those with most ids of harmful patterns, then with most new ids; and how many more there are."""
+    """Return users by ids of harmful patterns, then by new ids; and the number of further users."""
     names = ("offenders", "rates_users", "recommendations")
     parts = [part for part in (_ranked(source, name) for name in names) if part is not None]
     if not parts:
@@ -95,7 +98,7 @@ def _ranked(source: Source, name: str) -> DataFrame | None:
 
 
 def _users(source: Source, names: Sequence[str], pages: int, *, everybody: bool) -> list[rows.UserRow]:
-    """`everybody`: the names are all there are, and need not be looked for."""
+    """Return the rows of these users. `everybody`: the names are complete, so no lookup is needed."""
     if not names:
         return []
     spark = source.tables.spark
@@ -124,7 +127,7 @@ def _users(source: Source, names: Sequence[str], pages: int, *, everybody: bool)
 
 
 def _clients(source: Source, mine: Column) -> list[rows.ClientRates] | None:
-    """The client ids with most new ids of each user."""
+    """Return the client ids with the most new ids, per user."""
     frame = source.frame("rates_clients", *columns_of(rows.ClientRates))
     if frame is None:
         return None

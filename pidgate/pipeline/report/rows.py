@@ -1,4 +1,4 @@
-"""Rows of result tables that the report is made of. Field names are the tables' columns."""
+"""Rows of result tables used by the report. Field names are the tables' columns."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ class PatternFound:
     pattern: str
     harmful: bool
     new_ids: int
-    """That came by this pattern."""
+    """New ids of this pattern."""
     share: float
-    """Of all new ids of the user."""
+    """Share of the user's new ids."""
     client_id: str | None
     address: str | None
     evidence: Mapping[str, str] | None
@@ -76,9 +76,9 @@ class Recommendation:
     headroom: float | None
     reasons: Sequence[str] | None
     remedies: Sequence[str] | None
-    """Other help, where no rate holds the rogue."""
+    """Other remedies if no rate holds the rogue."""
     judged_rate: float | None
-    """The rate that the days learnt from would have chosen, which the ..._test are of."""
+    """The rate chosen from the days learnt from; the ..._test columns are its."""
     healthy_refused_test: int | None
     rogue_ids_admitted_test: int | None
     rogue_ids_test: int | None
@@ -88,7 +88,7 @@ class Recommendation:
     naive_rogue_ids_admitted_test: int | None
     censored: bool | None
     mode: str | None
-    """`enforce`: its rate of today refuses; else it only counts."""
+    """`enforce`: its current rate refuses; otherwise it only counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,10 +142,10 @@ class FilterAccuracy:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Counts over time of one name, dense: one value for each unit of the span."""
+    """Counts over time of one name, dense: a value for each step of the span."""
 
     name: str | None
-    """None: all that have no line of their own."""
+    """None: the rest, without a line of their own."""
     values: Sequence[float]
 
 
@@ -165,20 +165,20 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """rates_by_time: everybody's new ids and refusals, and new ids within an hour of the users with a page."""
+    """rates_by_time: total new ids and refusals, and hourly new ids of the users with a page."""
 
     span: Span
     by_user: Sequence[Series]
-    """The users with most new ids, then all others together."""
+    """The users with the most new ids, then the rest."""
     refusals: Series
     within_window: Mapping[str | None, Series]
     is_running: bool
-    """True for sums over a whole window of the quota, else counts of a step or of its busiest hour."""
+    """Whether values are sums over a whole window, or else counts of a step or of its busiest hour."""
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """held_by_hour: ids whose state brokers hold, the greatest users and then all others."""
+    """held_by_hour: ids with state at brokers, of the largest users and then the rest."""
 
     span: Span
     by_user: Sequence[Series]
@@ -189,7 +189,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """recommendations, counted over all users by action, and the diff."""
+    """recommendations counted by action, and the diff."""
 
     by_action: Mapping[str, int]
     healthy_refused_test: int
@@ -198,7 +198,7 @@ class Advice:
     naive_rogue_ids_admitted_test: int
     naive_healthy_refused_test: int
     late_rogues: int
-    """Users whose harmful ids all came in the time kept back, so that nothing judges the rate for them."""
+    """Users whose harmful ids all came in the held-out days, so that no days judge their rate."""
     censored: int
     diff: Sequence[str]
     diff_left_out: int
@@ -206,13 +206,13 @@ class Advice:
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """filter_accuracy: the sum, and the users with most false positives."""
+    """filter_accuracy: the sum, and the users with the most false positives."""
 
     users: int
     ids: int
     false_positives: int
     expected: float
-    """Ids that the filters' settings expect to pass unpaid."""
+    """Expected ids that pass without a token, by the filters' settings."""
     worst: Sequence[FilterAccuracy]
 
 
@@ -262,7 +262,7 @@ class Study:
     quota: str
     scenario: str
     brokers_dead: Sequence[int]
-    """Of their heap; a broker that the scenario loses is none of them."""
+    """Brokers that die of their heap, without the one lost by the scenario."""
     first_death_ms: int | None
     peak_heap_bytes: int
     peak_broker: int
@@ -271,7 +271,7 @@ class Study:
 
 @dataclass(frozen=True, slots=True)
 class Heaps:
-    """failover_kafka for one study: each broker's live heap over time, and when those died that did."""
+    """failover_kafka for one study: each broker's live heap over time, and the deaths."""
 
     study: Study
     span: Span
@@ -282,7 +282,7 @@ class Heaps:
 
 @dataclass(frozen=True, slots=True)
 class UserRow:
-    """All that is known of one user. Without a page only what the table of users shows."""
+    """All data of one user. Users without a page have only the table's columns."""
 
     user: str
     rates: UserRates | None = None
@@ -293,50 +293,50 @@ class UserRow:
 
     @property
     def worst_first(self) -> Sequence[PatternFound]:
-        """Return the patterns: what harms first, then by new ids."""
+        """Return the patterns, harmful ones first, then by new ids."""
         return sorted(self.patterns, key=lambda one: (not one.harmful, -one.new_ids))
 
     @property
     def harmful(self) -> Sequence[PatternFound]:
-        """Return the harmful patterns, the most ids first."""
+        """Return the harmful patterns, most ids first."""
         return [one for one in self.worst_first if one.harmful]
 
     @property
     def is_to_change(self) -> bool:
-        """Return whether another quota is recommended."""
+        """Return whether a different quota is recommended."""
         return self.recommendation is not None and self.recommendation.action == "set"
 
     @property
     def is_not_separated(self) -> bool:
-        """Return whether there is a rogue that no rate separates from the healthy."""
+        """Return whether there is a rogue that no rate separates from the healthy ids."""
         return self.recommendation is not None and self.recommendation.action == "no_rate"
 
     @property
     def burnt_ids(self) -> int:
-        """New ids that came by harmful patterns; each came by one."""
+        """New ids of harmful patterns. Each id belongs to one pattern."""
         return sum(one.new_ids for one in self.harmful)
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Everything the report shows. None: the job that finds it was not run."""
+    """Everything in the report. None: the job was not run."""
 
     tables: str
     made_ms: int
     window_ms: int
     users: Sequence[UserRow] = ()
-    """The worst first: those with a page, then those in the table alone."""
+    """Worst first: those with a page, then those in the table only."""
     pages: int = 0
     users_left_out: int = 0
     has: frozenset[str] = field(default_factory=frozenset)
-    """Result tables that are there."""
+    """Existing result tables."""
     totals: Totals | None = None
     times: Times | None = None
     held: Held | None = None
     dead_letters: Mapping[str, int] | None = None
-    """Events that ingest could not take, by reason."""
+    """Events rejected by ingest, by reason."""
     lost: Mapping[str, int] | None = None
-    """Events that never came, by gateway."""
+    """Missing events, by gateway."""
     advice: Advice | None = None
     accuracy: Sequence[PatternAccuracy] | None = None
     confusion: Sequence[Confused] | None = None

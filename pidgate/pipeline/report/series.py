@@ -1,4 +1,4 @@
-"""Time cut into equal steps, few enough to draw, and counts laid upon them. Pure."""
+"""Time in equal steps, few enough to draw, and counts per step. Pure."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _BY_MINUTE_UP_TO_MS = 6 * HOUR_MS
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """From start_ms on, `steps` of step_ms each."""
+    """`steps` of step_ms each from start_ms."""
 
     start_ms: int
     step_ms: int
     steps: int
 
     def dense(self, counts: Mapping[int, float]) -> list[float]:
-        """A value for each step, by the time it starts; 0 where there is none."""
+        """Return a value per step by its start time; 0 if missing."""
         return [counts.get(self.start_ms + n * self.step_ms, 0) for n in range(self.steps)]
 
     @property
@@ -30,13 +30,13 @@ class Span:
 
     @property
     def step_words(self) -> str:
-        """Return the step in words: minute, hour, day, 3 days."""
+        """Return the step as text: minute, hour, day, 3 days."""
         days = self.step_ms // DAY_MS
         return f"{days} days" if days > 1 else self.unit
 
 
 def span_between(first_ms: int, last_ms: int, *, finest_ms: int = MINUTE_MS) -> Span:
-    """Return steps of minutes for some hours, of hours for two months, else of days, or more days; steps of UTC."""
+    """Return steps in UTC: minutes for some hours, hours for two months, otherwise one or more days."""
     long_ms = last_ms - first_ms
     if finest_ms <= MINUTE_MS and long_ms <= _BY_MINUTE_UP_TO_MS:
         step_ms = MINUTE_MS
@@ -49,6 +49,6 @@ def span_between(first_ms: int, last_ms: int, *, finest_ms: int = MINUTE_MS) -> 
 
 
 def running(values: Sequence[float], steps: int) -> list[float]:
-    """The sum of each value and those before it, `steps` in all."""
+    """Return the sum of each value and those before it, `steps` in total."""
     sums = [0, *accumulate(values)]
     return [sums[n] - sums[max(0, n - steps)] for n in range(1, len(sums))]

@@ -1,4 +1,4 @@
-"""Result tables as lists of dataclasses, never more rows than asked for."""
+"""Result tables as lists of dataclasses, with a limit on rows."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _RESULTS = {
     "failover": ("failover_kip", "failover_kafka", "failover_summary"),
 }
 JOB_OF = {name: job for job, names in _RESULTS.items() for name in names}
-"""Result tables the report knows, and the job that writes each."""
+"""Result tables of the report -> the job that writes each."""
 
 _NOT_WHOLE = ("FAILED_READ_FILE", "UNABLE_TO_INFER_SCHEMA", "PATH_NOT_FOUND")
-"""Parts of Spark's errors about a folder whose files come or go."""
+"""Parts of Spark's errors about a folder that is being replaced."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,28 +36,31 @@ class Source:
 
     tables: Tables
     _found: dict[str, DataFrame | None] = field(default_factory=dict)
-    """By name: finding out a table's columns is a job of its own."""
+    """By name, because reading a table's columns starts a Spark job."""
 
     def names(self) -> frozenset[str]:
-        """Return names of the tables that are there."""
+        """Return the names of existing tables."""
         return frozenset(name for name in JOB_OF if self.tables.exists("results", name))
 
     @contextmanager
     def whole(self) -> Iterator[None]:
-        """While tables are read. Raises TableUnreadable where one is half written, or was replaced meanwhile."""
+        """Read tables in this block.
+
+        Raises TableUnreadable if one is incomplete or was replaced during the block.
+        """
         try:
             yield
         except (Py4JError, PySparkException) as error:
             if not any(sign in str(error) for sign in _NOT_WHOLE):
                 raise
             raise TableUnreadable(
-                f"a table under {self.tables.path('results')} is half written, or was replaced while it was read. "
-                "If a job is running there, wait for its end; else run the job that was interrupted again. Then "
-                "make the report again."
+                f"a table under {self.tables.path('results')} is incomplete, or was replaced while it was read. "
+                "If a job is running there, wait for it; otherwise rerun the interrupted job. Then "
+                "rerun the report."
             ) from error
 
     def frame(self, name: str, *columns: str) -> DataFrame | None:
-        """A table with these columns; None when its job was not run. Raises TableUnreadable."""
+        """Return a table with these columns; None if its job was not run. Raises TableUnreadable."""
         if name not in self._found:
             self._found[name] = self.tables.result(name)
         found = self._found[name]
@@ -80,7 +83,7 @@ class Source:
         users: DataFrame | None = None,
         where: Column | None = None,
     ) -> list[Row] | None:
-        """Return rows of a table, of these users only when given (a frame with the one column `user`)."""
+        """Return rows of a table; `users` (a frame with the column `user`) limits them to these users."""
         frame = self.frame(name, *columns_of(row))
         if frame is None:
             return None
@@ -96,6 +99,6 @@ def columns_of(row: type[Any]) -> list[str]:
 
 
 def collected(frame: DataFrame, row: type[Row]) -> list[Row]:
-    """All rows of a frame that is known to be small, by the names of their columns."""
+    """Return all rows of a small frame by column name."""
     wanted = columns_of(row)
     return [row(**{name: found[name] for name in wanted}) for found in frame.collect()]

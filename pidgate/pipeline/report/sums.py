@@ -1,4 +1,4 @@
-"""Sums over whole result tables, made by Spark: a few rows each, however many users there are."""
+"""Sums over whole result tables by Spark: a few rows each, for any number of users."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def totals(source: Source) -> Totals | None:
 
 
 def lost(tables: Tables) -> dict[str, int] | None:
-    """Return events that never came, by gateway; None where events were not taken from a topic."""
+    """Return missing events by gateway; None if events were not ingested from a topic."""
     if not tables.exists("gaps"):
         return None
     gaps = tables.read("gaps", schema="gateway_id string, missing bigint")
@@ -38,7 +38,7 @@ def lost(tables: Tables) -> dict[str, int] | None:
 
 
 def dead_letters(tables: Tables) -> dict[str, int]:
-    """Return events that could not be taken, by reason."""
+    """Return rejected events by reason."""
     return _counts(tables.read("dead_letters", schema="reason string"), "reason", f.count("*"))
 
 
@@ -61,7 +61,7 @@ def advice(source: Source) -> Advice | None:
 
 
 def _diff(tables: Tables) -> tuple[list[str], int]:
-    """recommended/changes.diff, line by line, and how many lines more it has."""
+    """Return the lines of recommended/changes.diff, and the number of further lines."""
     lines = (tables.text("recommended", "changes.diff") or "").splitlines()
     return lines[:_DIFF_LINES], max(0, len(lines) - _DIFF_LINES)
 
@@ -85,7 +85,7 @@ def _sum(column: str) -> Column:
 
 
 def _counts(frame: DataFrame, column: str, amount: Column) -> dict[str, int]:
-    """The greatest first; what is beyond them is summed up as "other"."""
+    """Return the largest counts first; the rest is summed up as "other"."""
     name = f.coalesce(f.col(column), f.lit("")).alias("name")
     counted = frame.groupBy(name).agg(amount.cast("long").alias("amount"))
     rows = counted.orderBy(f.desc("amount"), "name").limit(_REASONS + 1).collect()

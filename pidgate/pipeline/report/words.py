@@ -1,4 +1,4 @@
-"""Numbers and times of the report: units.py, with a sign for what is not known, in UTC. Pure; knows no HTML."""
+"""Numbers and times in the report: units.py, with a sign for unknown values, in UTC. Pure; knows no HTML."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ size = _if_known(units.about_size)
 
 
 def rate(per_window: float | None) -> str:
-    """Write a quota: None is no limit, 0 lets no new id in."""
+    """Format a quota: None is no limit, 0 admits no new id."""
     return "none" if per_window is None else count(per_window)
 
 
 def share(part: float | None) -> str:
-    """Write a share of 1 as per cent; never rounded up to all, small ones with two digits."""
+    """Format a share of 1 as per cent; never rounded up to 100, small ones with two digits."""
     if part is None:
         return NOTHING
     percent = 100 * part
@@ -39,12 +39,12 @@ def share(part: float | None) -> str:
 
 
 def moment(time_ms: int | None) -> str:
-    """Write a time as 2026-11-21 07:00 UTC, "-" for None."""
+    """Format a time as 2026-11-21 07:00 UTC, "-" for None."""
     return NOTHING if time_ms is None else f"{units.moment(time_ms, UTC)} UTC"
 
 
 def no(number: float, one: str, many: str = "") -> str:
-    """Write a number in a sentence that denies: "no user", "1 user", "2,000 users"."""
+    """Format a count in a negative sentence: "no user", "1 user", "2,000 users"."""
     return counted(number, one, many) if number else f"no {one}"
 
 
@@ -54,13 +54,13 @@ def listed(words: Sequence[str], at_most: int = 5) -> str:
 
 
 def sentence(text: str) -> str:
-    """End a sentence that has no end."""
+    """Add a full stop to a sentence without one."""
     text = text.strip()
     return text if not text or text.endswith((".", "!", "?")) else f"{text}."
 
 
 def evidence(name: str, value: str) -> tuple[str, str]:
-    """Write a feature of the detector: "interval_ms", "58000" is "interval", "58 s"."""
+    """Format a feature of the detector: "interval_ms", "58000" is "interval", "58 s"."""
     try:
         number = float(value)
     except ValueError:

@@ -56,12 +56,12 @@ def read_produce(frame: bytes, head: RequestHead) -> ProduceRequest:
     acks, timeout_ms = reader.i16(), reader.i32()
     topics = []
     for _ in range(reader.count(3)):
-        key = reader.take(16) if version >= FIRST_TOPIC_ID else reader.raw_string() or b""
+        key = reader.read_bytes(16) if version >= FIRST_TOPIC_ID else reader.raw_string() or b""
         partitions: list[tuple[int, bytes | None]] = []
         for _ in range(reader.count(5)):
             index = reader.i32()
             length = reader.length(wide=True)
-            partitions.append((index, None if length < 0 else reader.take(length)))
+            partitions.append((index, None if length < 0 else reader.read_bytes(length)))
             reader.skip_tags()
         reader.skip_tags()
         topics.append((key, partitions))

@@ -186,7 +186,7 @@ def read_metadata(frame: bytes, version: int) -> Leaders:
     for _ in range(reader.count(10)):
         error_code = reader.i16()
         reader.skip_string()
-        topic_id = reader.take(16) if version >= 10 else b""
+        topic_id = reader.read_bytes(16) if version >= 10 else b""
         reader.skip(1)
         for _ in range(reader.count(10)):
             partition_error, partition, leader, leader_epoch = (

@@ -46,7 +46,7 @@ def walk(api_key: int, version: int, frame: bytes, cuts: Iterable[int], translat
         chunk = bytearray(frame[begin:end])
         left = memoryview(chunk)
         while True:  # in turns of three units
-            out += b"".join(walker.feed(left, 3))
+            out += b"".join(walker.feed_chunk(left, 3))
             if not walker.unfed_bytes:
                 break
             left = left[-walker.unfed_bytes :]
@@ -198,10 +198,10 @@ def test_records_are_passed_on_in_the_very_chunks_they_came_in() -> None:
     walker = EndpointsWalker(1, 17, len(frame), shorter)
     for begin in range(0, 990_000, 10_000):
         chunk = memoryview(frame)[begin : begin + 10_000]
-        (out,) = walker.feed(chunk)
+        (out,) = walker.feed_chunk(chunk)
         assert out is chunk
     assert not walker.done
-    rest = b"".join(walker.feed(memoryview(frame)[990_000:]))
+    rest = b"".join(walker.feed_chunk(memoryview(frame)[990_000:]))
     assert walker.done
     assert len(rest) == len(frame) - 990_000
     assert b"broker" not in rest
@@ -211,38 +211,38 @@ def test_a_walker_takes_no_byte_beyond_its_frame() -> None:
     frame = fetch_frame(17, [])
     walker = EndpointsWalker(1, 17, len(frame), shorter)
     with pytest.raises(MalformedFrame, match="left of the frame"):
-        walker.feed(memoryview(frame + b"x"))
+        walker.feed_chunk(memoryview(frame + b"x"))
 
 
 def test_an_empty_chunk_gives_nothing() -> None:
     frame = fetch_frame(17, [])
     walker = EndpointsWalker(1, 17, len(frame), shorter)
-    assert walker.feed(memoryview(b"")) == []
-    assert b"".join(walker.feed(memoryview(frame))) == frame
-    assert walker.feed(memoryview(b"")) == []
+    assert walker.feed_chunk(memoryview(b"")) == []
+    assert b"".join(walker.feed_chunk(memoryview(frame))) == frame
+    assert walker.feed_chunk(memoryview(b"")) == []
 
 
 def test_memory_is_bounded_between_records() -> None:
     head = struct.pack(">i", 1) + b"\x01\x05" + uvarint(MAX_UNIT * 2)
     walker = EndpointsWalker(1, 17, 10_000_000, shorter)
     for chunk in (head, *[bytes(10_000)] * 6):
-        walker.feed(memoryview(chunk))
+        walker.feed_chunk(memoryview(chunk))
     with pytest.raises(FrameTooLarge):
-        walker.feed(memoryview(bytes(10_000)))
+        walker.feed_chunk(memoryview(bytes(10_000)))
 
 
 def test_memory_is_bounded_after_the_records() -> None:
     frame = fetch_frame(17, [])
     walker = EndpointsWalker(1, 17, len(frame) + MAX_TAIL, shorter)
     with pytest.raises(FrameTooLarge):
-        walker.feed(memoryview(frame))
+        walker.feed_chunk(memoryview(frame))
 
 
 def test_counts_never_exceed_the_bytes_left() -> None:
     head = struct.pack(">i", 1) + b"\x00" + bytes(10) + uvarint(1_000)
     walker = EndpointsWalker(1, 17, len(head) + 500, shorter)
     with pytest.raises(MalformedFrame, match="999 elements in 500 bytes"):
-        walker.feed(memoryview(head))
+        walker.feed_chunk(memoryview(head))
 
 
 @pytest.mark.parametrize(("api_key", "version"), [(1, 15), (1, 19), (78, 0), (78, 3), (0, 17)])

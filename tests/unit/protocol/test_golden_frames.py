@@ -15,7 +15,7 @@ import pytest
 from pidgate.protocol import messages
 from pidgate.protocol.headers import peek_request
 from pidgate.protocol.sasl import Identity, SaslExchange
-from pidgate.protocol.versions import NOT_OFFERED, SPOKEN, WITHHELD_VERSIONS, cap
+from pidgate.protocol.versions import NOT_OFFERED, SPOKEN, WITHHELD_VERSIONS, cap_range
 from tests.support.api_versions import api_versions_answer
 
 GOLDEN: dict[str, Any] = json.loads(Path(__file__).with_name("golden_frames.json").read_text("utf-8"))
@@ -33,7 +33,7 @@ def test_every_range_that_a_broker_shows_is_accounted_for(kafka: str, version: i
     assert answer.error_code == 0
     for api_key, (low, high) in answer.ranges.items():
         assert (api_key in SPOKEN) != (api_key in NOT_OFFERED)
-        offered = cap(api_key, low, high) or (0, -1)
+        offered = cap_range(api_key, low, high) or (0, -1)
         for missing in set(range(low, high + 1)) - set(range(offered[0], offered[1] + 1)):
             assert api_key in NOT_OFFERED or (api_key, missing) in WITHHELD_VERSIONS, kafka
 
@@ -43,7 +43,7 @@ def test_the_cut_answer_is_offered_as_a_whole(kafka: str, version: int, frame: b
     before = api_versions_answer(frame, 0, len(frame), version).ranges
     cut = messages.cap_api_versions(frame, 0, len(frame), version)
     after = api_versions_answer(cut, 4, len(cut), version).ranges
-    assert after == {key: cap(key, *both) for key, both in before.items() if cap(key, *both)}
+    assert after == {key: cap_range(key, *both) for key, both in before.items() if cap_range(key, *both)}
     # What is cut in Kafka 4.3.1 and 3.9.1 today; everything else passes as the broker offers it.
     changed = {key for key in before if after.get(key) != before[key]}
     always = {24, 27}
@@ -71,9 +71,9 @@ def test_real_clients_are_recognised_at_the_brokers_last_word(login: str) -> Non
             whole = (frame, peek_request(frame, 0, len(frame)))
             sent.append(struct.unpack_from(">hh", frame))
             if sent[-1][0] == messages.SASL_HANDSHAKE:
-                exchange.handshake(messages.sasl_mechanism(*whole))
+                exchange.begin_exchange(messages.sasl_mechanism(*whole))
             elif sent[-1][0] == messages.SASL_AUTHENTICATE:
-                exchange.client_token(messages.sasl_token(*whole))
+                exchange.record_client_token(messages.sasl_token(*whole))
             elif sent[-1][1] >= 3:
                 software = messages.client_software(*whole)
                 assert software is not None
@@ -84,7 +84,7 @@ def test_real_clients_are_recognised_at_the_brokers_last_word(login: str) -> Non
                 assert messages.sasl_handshake_answer(frame, 0, len(frame), api_version).error_code == 0
             elif api_key == messages.SASL_AUTHENTICATE:
                 answer = messages.sasl_answer(frame, 0, len(frame), api_version)
-                confirmed.append(exchange.broker_answer(*answer))
+                confirmed.append(exchange.record_broker_answer(*answer))
     identity = Identity("alice", mechanism)
     assert confirmed == ([identity] if mechanism == "PLAIN" else [None, identity])
     assert exchange.identity == identity

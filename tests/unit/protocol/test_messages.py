@@ -15,7 +15,7 @@ from pidgate.protocol import codec, messages
 from pidgate.protocol.errors import FrameTooLarge, KafkaProtocolError, MalformedFrame, UnsupportedVersion
 from pidgate.protocol.frames import framed, uvarint
 from pidgate.protocol.headers import RequestHead, peek_request
-from pidgate.protocol.versions import SPOKEN, cap, speaks
+from pidgate.protocol.versions import SPOKEN, cap_range, speaks
 from tests.support.api_versions import api_versions_answer
 
 NAMES = st.text(max_size=40)
@@ -187,7 +187,7 @@ def api_versions(version: int, ranges: dict[int, list[int]], error_code: int = 0
 @given(st.integers(0, 4), RANGES)
 def test_ranges_are_cut_and_all_else_is_kept(version: int, ranges: dict[int, list[int]]) -> None:
     """Cutting what the broker said gives what a broker of the cut ranges would have said, byte for byte."""
-    wanted = {key: cap(key, *both) for key, both in ranges.items()}
+    wanted = {key: cap_range(key, *both) for key, both in ranges.items()}
     cut = {key: list(both) for key, both in wanted.items() if both is not None}
     result = messages.cap_api_versions(*inside(api_versions(version, ranges)), version)
     assert result == api_versions(version, cut)

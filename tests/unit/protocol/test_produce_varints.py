@@ -79,10 +79,14 @@ def general(buf: bytes, head: RequestHead) -> Walked:
     reader.i32()
     batches = []
     for _ in range(reader.count(3)):
-        topic = b"\0" + reader.take(16) if head.api_version >= FIRST_TOPIC_ID else reader.raw_string() or b""
+        topic = (
+            b"\0" + reader.read_bytes(16)
+            if head.api_version >= FIRST_TOPIC_ID
+            else reader.raw_string() or b""
+        )
         for _ in range(reader.count(6)):
             index, length = reader.i32(), reader.length(wide=True)
-            records = reader.take(max(length, 0))
+            records = reader.read_bytes(max(length, 0))
             reader.skip_tags()
             if len(records) >= BATCH_HEADER_BYTES:
                 _, _, attributes, producer_id, epoch, sequence, _ = unpack_batch(records, 0)
@@ -113,12 +117,12 @@ def misread_repeats(make: Callable[[], RepeatedProduce]) -> tuple[int, list[byte
         repeated = make()
         repeated.walk(plain, peek_request(plain, 0, len(plain)))
         read = outcome(general, frame)
-        if repeated.recognises(frame, 0, len(frame)):
+        if repeated.recognise_request(frame, 0, len(frame)):
             known += 1
             wrong += [] if read == seen(repeated, read) else [frame]
         # Three bytes of tags behind the batch are all that a beginning does not show.
         whole = frame[:-3] + bytes(3)
-        if repeated.begins(frame[:BEGINNING_BYTES], len(frame)):
+        if repeated.recognise_beginning(frame[:BEGINNING_BYTES], len(frame)):
             known += 1
             read = outcome(general, whole)
             wrong += [] if read == seen(repeated, read) else [frame]

@@ -112,8 +112,8 @@ def test_a_checksum_is_checked(is_right: bool) -> None:
         (header(family=0x12), "kind 0x12"),
         (header(family=0x99), "kind 0x99"),
         (header(command=0x22), "unknown command 2"),
-        (header(command=0x11), "of version 1"),
-        (header(command=0x31), "of version 3"),
+        (header(command=0x11), "version 1"),
+        (header(command=0x31), "version 3"),
         (header(bytes(MOST_BYTES_BEHIND_HEAD + 1)), "4097 bytes"),
         (header(bytes(0xFFFF)), "65535 bytes"),
     ],
@@ -126,8 +126,8 @@ def test_what_is_refused_and_why(whole: bytes, why: str) -> None:
 @pytest.mark.parametrize(
     ("beginning", "why"),
     [
-        (b"PROXY TCP4 10.0.0.7 10.0.0.1 4711 9292\r\n", "of version 1, and only version 2"),
-        (b"P", "of version 1"),
+        (b"PROXY TCP4 10.0.0.7 10.0.0.1 4711 9292\r\n", "version 1, only version 2"),
+        (b"P", "version 1"),
         (b"\x16\x03\x01\x02\x00", "begins with TLS"),
         (b"\x00\x00\x00\x14", "begins otherwise"),
         (SIGNATURE[:-1] + b"\r", "begins otherwise"),

@@ -64,9 +64,9 @@ def test_repetition_changes_nothing(sent: list[bytes]) -> None:
         for before, behind in ((b"abcd", sent[0]), (b"", b"")):
             read = before + frame + behind
             start, end = len(before), len(before) + len(frame)
-            known = repeated.recognises(read, start, end)
+            known = repeated.recognise_request(read, start, end)
             for buffer in (read, bytearray(read)):
-                assert repeated.recognises(buffer, start, end) is known
+                assert repeated.recognise_request(buffer, start, end) is known
                 if not known:
                     continue
                 assert not isinstance(expected, type)
@@ -78,12 +78,12 @@ def test_repetition_changes_nothing(sent: list[bytes]) -> None:
                 assert repeated.correlation_id == head.correlation_id
                 assert repeated.version == head.api_version
         whole = frame[:-3] + bytes(3)
-        if repeated.begins(frame[:BEGINNING_BYTES], len(frame)):
+        if repeated.recognise_beginning(frame[:BEGINNING_BYTES], len(frame)):
             acks, transactional, batches = walk(whole, peek_request(whole, 0, len(whole)))
             assert (repeated.acks, recognised(repeated)) == (acks, known_of(batches))
             assert transactional or not repeated.transactional
             assert repeated.correlation_id == peek_request(whole, 0, len(whole)).correlation_id
-        elif repeated.recognises(frame, 0, len(frame)):
+        elif repeated.recognise_request(frame, 0, len(frame)):
             assert repeated.batches > 1, "known as a whole, and not by its beginning"
         assert outcome(repeated.walk, frame, 0, len(frame)) == expected
         if not isinstance(expected, type):
@@ -110,10 +110,10 @@ def test_the_second_request_of_a_kind_is_recognised(version: int) -> None:
         batch = record_batch(4711, base_sequence=sequence, records=bytes(sequence * 1000))
         frame = produce_request(version, [(topic, [(sequence % 3, batch)])], correlation_id=sequence - 10)
         if sequence == 0:
-            assert not repeated.recognises(frame, 0, len(frame))
+            assert not repeated.recognise_request(frame, 0, len(frame))
             repeated.walk(frame, peek_request(frame, 0, len(frame)))
         else:
-            assert repeated.recognises(frame, 0, len(frame))
+            assert repeated.recognise_request(frame, 0, len(frame))
             assert repeated.partitions == [[sequence % 3]]
             assert (repeated.producer_id, repeated.correlation_id) == (4711, sequence - 10)
 
@@ -127,12 +127,12 @@ def test_a_large_one_is_recognised_by_its_beginning(records_bytes: int) -> None:
     repeated = RepeatedProduce()
     repeated.walk(small, peek_request(small, 0, len(small)))
     beginning = large[:BEGINNING_BYTES]
-    assert repeated.begins(beginning, len(large))
+    assert repeated.recognise_beginning(beginning, len(large))
     assert (repeated.producer_id, repeated.partitions) == (4711, [[3]])
     for other_bytes in (len(large) - 1, len(large) + 1, 200, 1 << 30):
-        assert not repeated.begins(beginning, other_bytes)
+        assert not repeated.recognise_beginning(beginning, other_bytes)
     for shorter in range(len(large) - records_bytes - 3):
-        assert not repeated.begins(large[:shorter], len(large))
+        assert not repeated.recognise_beginning(large[:shorter], len(large))
 
 
 def test_several_partitions_of_one_id_are_recognised_and_of_two_ids_are_not() -> None:
@@ -146,16 +146,16 @@ def test_several_partitions_of_one_id_are_recognised_and_of_two_ids_are_not() ->
     frame = request([4711] * 30, 0)
     repeated.walk(frame, peek_request(frame, 0, len(frame)))
     frame = request([4712] * 30, 7)
-    assert repeated.recognises(frame, 0, len(frame))
+    assert repeated.recognise_request(frame, 0, len(frame))
     assert repeated.partitions == [list(range(7, 37))]
     assert (repeated.producer_id, repeated.record_count) == (4712, sum(range(30)))
     for of_another in ([4712] * 15 + [4711] * 15, [4711] + [4712] * 29, [4712] * 29 + [4711]):
         frame = request(of_another, 7)
-        assert not repeated.recognises(frame, 0, len(frame))
+        assert not repeated.recognise_request(frame, 0, len(frame))
     frame = request([4712] * MOST_BATCHES, 7)
-    assert repeated.recognises(frame, 0, len(frame))
+    assert repeated.recognise_request(frame, 0, len(frame))
     frame = request([4712] * (MOST_BATCHES + 1), 7)
-    assert not repeated.recognises(frame, 0, len(frame))
+    assert not repeated.recognise_request(frame, 0, len(frame))
 
 
 @pytest.mark.parametrize("version", [9, 13])
@@ -174,7 +174,7 @@ def test_other_topics_each_time_are_recognised(version: int) -> None:
         frame = produce_request(version, data)
         if sequence:
             for read in (frame, bytearray(frame)):
-                assert repeated.recognises(read, 0, len(frame))
+                assert repeated.recognise_request(read, 0, len(frame))
                 assert recognised(repeated) == known_of(walk(frame, peek_request(frame, 0, len(frame)))[2])
                 assert (repeated.batches, repeated.record_count) == (len(data), 3 * len(data))
         else:
@@ -194,7 +194,7 @@ def misread(make: Callable[[frozenset[bytes]], RepeatedProduce]) -> list[bytes]:
     plain = produce_request(9, data)
     repeated = make(FORBIDDEN)
     repeated.walk(plain, peek_request(plain, 0, len(plain)))
-    assert repeated.recognises(plain, 0, len(plain))
+    assert repeated.recognise_request(plain, 0, len(plain))
     found = []
     for at in range(8, len(plain)):
         for other in (plain[at] ^ 1, plain[at] ^ 2, plain[at] ^ 0x80, (plain[at] + 1) & 0xFF):
@@ -204,7 +204,9 @@ def misread(make: Callable[[frozenset[bytes]], RepeatedProduce]) -> list[bytes]:
             except (KafkaProtocolError, ForbiddenTopic):
                 batches = []
             for read in (frame, bytearray(frame)):
-                if repeated.recognises(read, 0, len(frame)) and recognised(repeated) != known_of(batches):
+                if repeated.recognise_request(read, 0, len(frame)) and recognised(repeated) != known_of(
+                    batches
+                ):
                     found.append(frame)
     return found
 
@@ -233,9 +235,9 @@ def test_what_is_forbidden_meanwhile_is_not_recognised() -> None:
     repeated = RepeatedProduce(forbidden)
     frame = produce_request(9, [("orders", [(0, record_batch(4711))])])
     repeated.walk(frame, peek_request(frame, 0, len(frame)))
-    assert repeated.recognises(frame, 0, len(frame))
+    assert repeated.recognise_request(frame, 0, len(frame))
     forbidden.add(b"orders")
-    assert not repeated.recognises(frame, 0, len(frame))
+    assert not repeated.recognise_request(frame, 0, len(frame))
 
 
 def test_a_batch_of_no_transaction_does_not_repeat_one_of_a_transaction() -> None:
@@ -246,9 +248,9 @@ def test_a_batch_of_no_transaction_does_not_repeat_one_of_a_transaction() -> Non
     marked, unmarked = frame(transactional=True), frame(transactional=False)
     repeated = RepeatedProduce()
     repeated.walk(marked, peek_request(marked, 0, len(marked)))
-    assert repeated.recognises(marked, 0, len(marked))
+    assert repeated.recognise_request(marked, 0, len(marked))
     assert repeated.transactional
-    assert not repeated.recognises(unmarked, 0, len(unmarked))
+    assert not repeated.recognise_request(unmarked, 0, len(unmarked))
     repeated = RepeatedProduce()
     repeated.walk(unmarked, peek_request(unmarked, 0, len(unmarked)))
-    assert not repeated.recognises(unmarked, 0, len(unmarked)), "not how a client repeats itself"
+    assert not repeated.recognise_request(unmarked, 0, len(unmarked)), "not how a client repeats itself"

@@ -30,17 +30,17 @@ MECHANISMS = ["PLAIN", "SCRAM-SHA-256", SCRAM, "GSSAPI", "OAUTHBEARER", "", "pla
 
 def begun(mechanism: str) -> SaslExchange:
     exchange = SaslExchange()
-    exchange.handshake(mechanism)
+    exchange.begin_exchange(mechanism)
     return exchange
 
 
 def scram(exchange: SaslExchange, client_first: bytes, mechanism: str = SCRAM) -> Identity | None:
     """A whole successful SCRAM exchange."""
-    exchange.handshake(mechanism)
-    exchange.client_token(client_first)
-    assert exchange.broker_answer(0, FIRST_ANSWER) is None
-    exchange.client_token(CLIENT_FINAL)
-    return exchange.broker_answer(0, FINAL_ANSWER)
+    exchange.begin_exchange(mechanism)
+    exchange.record_client_token(client_first)
+    assert exchange.record_broker_answer(0, FIRST_ANSWER) is None
+    exchange.record_client_token(CLIENT_FINAL)
+    return exchange.record_broker_answer(0, FINAL_ANSWER)
 
 
 @pytest.mark.parametrize(
@@ -55,9 +55,9 @@ def scram(exchange: SaslExchange, client_first: bytes, mechanism: str = SCRAM) -
 )
 def test_plain(token: bytes) -> None:
     exchange = begun("PLAIN")
-    exchange.client_token(token)
+    exchange.record_client_token(token)
     assert exchange.identity is None
-    assert exchange.broker_answer(0, b"") == Identity("alice", "PLAIN")
+    assert exchange.record_broker_answer(0, b"") == Identity("alice", "PLAIN")
     assert exchange.identity == Identity("alice", "PLAIN")
 
 
@@ -75,8 +75,8 @@ def test_plain(token: bytes) -> None:
 )
 def test_a_plain_token_that_is_not_understood_is_nobody(token: bytes) -> None:
     exchange = begun("PLAIN")
-    exchange.client_token(token)
-    assert exchange.broker_answer(0, b"") == Identity(None, "PLAIN")
+    exchange.record_client_token(token)
+    assert exchange.record_broker_answer(0, b"") == Identity(None, "PLAIN")
 
 
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
@@ -169,39 +169,39 @@ def test_every_name_survives_scrams_escapes(name: str) -> None:
 @pytest.mark.parametrize("final", [(REFUSED, b""), (REFUSED, FINAL_ANSWER), (0, b""), (0, b"e=other-error")])
 def test_scram_without_the_brokers_proof_is_no_success(final: tuple[int, bytes]) -> None:
     exchange = begun(SCRAM)
-    exchange.client_token(b"n,,n=alice,r=abc")
-    exchange.broker_answer(0, FIRST_ANSWER)
-    exchange.client_token(CLIENT_FINAL)
-    assert exchange.broker_answer(*final) is None
+    exchange.record_client_token(b"n,,n=alice,r=abc")
+    exchange.record_broker_answer(0, FIRST_ANSWER)
+    exchange.record_client_token(CLIENT_FINAL)
+    assert exchange.record_broker_answer(*final) is None
     assert exchange.identity is None
 
 
 def test_a_refusal_is_no_success() -> None:
     exchange = begun("PLAIN")
-    exchange.client_token(b"\0alice\0wrong")
-    assert exchange.broker_answer(REFUSED, b"") is None
+    exchange.record_client_token(b"\0alice\0wrong")
+    assert exchange.record_broker_answer(REFUSED, b"") is None
     assert exchange.identity is None
 
 
 def test_after_a_refused_first_message_no_name_is_left() -> None:
     exchange = begun(SCRAM)
-    exchange.client_token(b"n,,n=alice,r=abc")
-    exchange.broker_answer(REFUSED, b"")
-    exchange.client_token(CLIENT_FINAL)
-    assert exchange.broker_answer(0, FINAL_ANSWER) == Identity(None, SCRAM)
+    exchange.record_client_token(b"n,,n=alice,r=abc")
+    exchange.record_broker_answer(REFUSED, b"")
+    exchange.record_client_token(CLIENT_FINAL)
+    assert exchange.record_broker_answer(0, FINAL_ANSWER) == Identity(None, SCRAM)
 
 
 def test_an_answer_to_nothing_is_no_success() -> None:
-    assert begun("PLAIN").broker_answer(0, b"") is None
-    assert begun(SCRAM).broker_answer(0, FINAL_ANSWER) is None
+    assert begun("PLAIN").record_broker_answer(0, b"") is None
+    assert begun(SCRAM).record_broker_answer(0, FINAL_ANSWER) is None
 
 
 def test_a_second_token_before_the_answer_ends_the_connection() -> None:
     """No client sends one, and whose success the next answer is could be guessed only."""
     exchange = begun(SCRAM)
-    exchange.client_token(b"n,,n=mallory,r=abc")
+    exchange.record_client_token(b"n,,n=mallory,r=abc")
     with pytest.raises(MalformedFrame, match="second SaslAuthenticate"):
-        exchange.client_token(CLIENT_FINAL)
+        exchange.record_client_token(CLIENT_FINAL)
 
 
 def no_token_takes_the_success_of_another() -> bool:
@@ -209,8 +209,8 @@ def no_token_takes_the_success_of_another() -> bool:
     exchange = begun("PLAIN")
     with suppress(MalformedFrame):  # it ends the connection: no answer comes any more
         for user in (b"mallory", b"alice"):
-            exchange.client_token(b"\0" + user + b"\0pw")
-        exchange.broker_answer(0, b"")
+            exchange.record_client_token(b"\0" + user + b"\0pw")
+        exchange.record_broker_answer(0, b"")
     return exchange.identity is None
 
 
@@ -219,24 +219,24 @@ def test_no_token_takes_the_success_of_another() -> None:
 
 
 def test_a_mutant_that_takes_a_second_token_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    token = SaslExchange.client_token
+    token = SaslExchange.record_client_token
 
     def takes_any(exchange: SaslExchange, sent: bytes) -> None:
         exchange._unanswered = None
         token(exchange, sent)
 
-    monkeypatch.setattr(SaslExchange, "client_token", takes_any)
+    monkeypatch.setattr(SaslExchange, "record_client_token", takes_any)
     assert not no_token_takes_the_success_of_another()
 
 
 def test_whoever_is_let_in_again_and_again_stays_who_he_is() -> None:
     """Brokers answer further tokens with an error, and keep the connection."""
     exchange = begun("PLAIN")
-    exchange.client_token(b"\0alice\0pw")
-    exchange.broker_answer(0, b"")
+    exchange.record_client_token(b"\0alice\0pw")
+    exchange.record_broker_answer(0, b"")
     for _ in range(100):
-        exchange.client_token(b"\0alice\0pw")
-        assert exchange.broker_answer(34, b"") is None
+        exchange.record_client_token(b"\0alice\0pw")
+        assert exchange.record_broker_answer(34, b"") is None
         assert exchange.identity == Identity("alice", "PLAIN")
 
 
@@ -244,57 +244,57 @@ def test_whoever_is_let_in_again_and_again_stays_who_he_is() -> None:
 @pytest.mark.parametrize("kind", [b"\0", b"n,,n=", b"n,,n=a,r=a", b",a=b", b"c="])
 def test_a_token_that_is_too_long_ends_the_connection(mechanism: str, kind: bytes) -> None:
     token = (kind * (LONGEST_TOKEN_BYTES + 1))[: LONGEST_TOKEN_BYTES + 1]
-    begun(mechanism).client_token(token[:-1])
+    begun(mechanism).record_client_token(token[:-1])
     with pytest.raises(MalformedFrame, match="16384"):
-        begun(mechanism).client_token(token)
+        begun(mechanism).record_client_token(token)
 
 
 @pytest.mark.parametrize("mechanism", ["GSSAPI", "OAUTHBEARER"])
 def test_tickets_and_signed_tokens_may_be_longer(mechanism: str) -> None:
-    begun(mechanism).client_token(bytes(20 * LONGEST_TOKEN_BYTES))
+    begun(mechanism).record_client_token(bytes(20 * LONGEST_TOKEN_BYTES))
 
 
 @pytest.mark.parametrize("name", ["a" * (LONGEST_NAME + 1), "ü" * 5_000])
 def test_a_name_is_kept_in_part_only(name: str) -> None:
     exchange = begun("PLAIN")
-    exchange.client_token(f"\0{name}\0pw".encode())
-    assert exchange.broker_answer(0, b"") == Identity(bounded(name), "PLAIN")
+    exchange.record_client_token(f"\0{name}\0pw".encode())
+    assert exchange.record_broker_answer(0, b"") == Identity(bounded(name), "PLAIN")
     assert scram(SaslExchange(), f"n,,n={name},r=abc".encode()) == Identity(bounded(name), SCRAM)
 
 
 def test_a_mechanism_is_kept_in_part_only() -> None:
     exchange = begun("X" * 10_000)
-    exchange.client_token(b"")
-    assert exchange.broker_answer(0, b"") == Identity(None, "X" * LONGEST_MECHANISM)
+    exchange.record_client_token(b"")
+    assert exchange.record_broker_answer(0, b"") == Identity(None, "X" * LONGEST_MECHANISM)
 
 
 def test_the_name_of_one_exchange_is_not_confirmed_by_another() -> None:
     exchange = begun(SCRAM)
-    exchange.client_token(b"n,,n=alice,r=abc")
-    exchange.broker_answer(0, FIRST_ANSWER)
-    exchange.handshake("SCRAM-SHA-256")
-    exchange.client_token(CLIENT_FINAL)
-    assert exchange.broker_answer(0, FINAL_ANSWER) == Identity(None, "SCRAM-SHA-256")
+    exchange.record_client_token(b"n,,n=alice,r=abc")
+    exchange.record_broker_answer(0, FIRST_ANSWER)
+    exchange.begin_exchange("SCRAM-SHA-256")
+    exchange.record_client_token(CLIENT_FINAL)
+    assert exchange.record_broker_answer(0, FINAL_ANSWER) == Identity(None, "SCRAM-SHA-256")
 
 
 def test_the_old_identity_stays_until_the_new_one_is_confirmed() -> None:
     exchange = SaslExchange()
     scram(exchange, b"n,,n=alice,r=abc")
-    exchange.handshake(SCRAM)
-    exchange.client_token(b"n,,n=bob,r=abc")
-    exchange.broker_answer(0, FIRST_ANSWER)
-    exchange.client_token(CLIENT_FINAL)
+    exchange.begin_exchange(SCRAM)
+    exchange.record_client_token(b"n,,n=bob,r=abc")
+    exchange.record_broker_answer(0, FIRST_ANSWER)
+    exchange.record_client_token(CLIENT_FINAL)
     assert exchange.identity == Identity("alice", SCRAM)
-    assert exchange.broker_answer(0, FINAL_ANSWER) == Identity("bob", SCRAM)
+    assert exchange.record_broker_answer(0, FINAL_ANSWER) == Identity("bob", SCRAM)
     assert exchange.identity == Identity("bob", SCRAM)
 
 
 def test_the_old_identity_outlives_a_failed_re_authentication() -> None:
     exchange = SaslExchange()
     scram(exchange, b"n,,n=alice,r=abc")
-    exchange.handshake("PLAIN")
-    exchange.client_token(b"\0bob\0wrong")
-    assert exchange.broker_answer(REFUSED, b"") is None
+    exchange.begin_exchange("PLAIN")
+    exchange.record_client_token(b"\0bob\0wrong")
+    assert exchange.record_broker_answer(REFUSED, b"") is None
     assert exchange.identity == Identity("alice", SCRAM)
 
 
@@ -302,26 +302,26 @@ def test_the_old_identity_outlives_a_failed_re_authentication() -> None:
 def test_a_bearer_token_names_the_user_once_the_broker_has_taken_it(claim: str) -> None:
     exchange = begun("OAUTHBEARER")
     exchange.principal_claim = claim
-    exchange.client_token(bearer(jwt(sub="mallory", email="mallory")))
-    assert exchange.broker_answer(0, b'{"status":"invalid_token"}') is None
+    exchange.record_client_token(bearer(jwt(sub="mallory", email="mallory")))
+    assert exchange.record_broker_answer(0, b'{"status":"invalid_token"}') is None
     assert exchange.identity is None
-    exchange.client_token(bearer(jwt(**{claim: "alice"})))
-    assert exchange.broker_answer(0, b"") == Identity("alice", "OAUTHBEARER")
+    exchange.record_client_token(bearer(jwt(**{claim: "alice"})))
+    assert exchange.record_broker_answer(0, b"") == Identity("alice", "OAUTHBEARER")
 
 
 @pytest.mark.parametrize("mechanism", ["GSSAPI", "OAUTHBEARER", "SCRAM-SHA-1", "plain"])
 def test_other_mechanisms_are_unidentified(mechanism: str) -> None:
     exchange = begun(mechanism)
-    exchange.client_token(b"\0alice\0pw")
-    assert exchange.broker_answer(0, b"") == Identity(None, mechanism)
+    exchange.record_client_token(b"\0alice\0pw")
+    assert exchange.record_broker_answer(0, b"") == Identity(None, mechanism)
 
 
 def test_oauthbearers_refusal_without_an_error_code_is_no_success() -> None:
     exchange = begun("OAUTHBEARER")
-    exchange.client_token(b"n,,\x01auth=Bearer x\x01\x01")
-    assert exchange.broker_answer(0, b'{"status":"invalid_token"}') is None
-    exchange.client_token(b"\x01")
-    assert exchange.broker_answer(REFUSED, b"") is None
+    exchange.record_client_token(b"n,,\x01auth=Bearer x\x01\x01")
+    assert exchange.record_broker_answer(0, b'{"status":"invalid_token"}') is None
+    exchange.record_client_token(b"\x01")
+    assert exchange.record_broker_answer(REFUSED, b"") is None
 
 
 @given(
@@ -343,13 +343,13 @@ def test_garbage_confirms_nobody(script: list[tuple[str, Any]]) -> None:
     exchange = SaslExchange()
     for what, argument in script:
         if what == "handshake":
-            exchange.handshake(argument)
+            exchange.begin_exchange(argument)
         elif what == "token":
             with suppress(MalformedFrame):
-                exchange.client_token(argument)
+                exchange.record_client_token(argument)
         else:
             before = exchange.identity
-            identity = exchange.broker_answer(*argument)
+            identity = exchange.record_broker_answer(*argument)
             assert exchange.identity == (before if identity is None else identity)
             assert argument[0] == 0 or identity is None
 
@@ -385,14 +385,14 @@ def test_no_secret_is_kept_or_shown(mechanism: str, answers: int) -> None:
     replies = (b"", b"r=" + secret.encode(), b"v=" + secret.encode())
     for number, (token, reply) in enumerate(zip(tokens, replies, strict=True)):
         if number <= answers:
-            exchange.client_token(token)
+            exchange.record_client_token(token)
         if number < answers:
-            exchange.broker_answer(0, reply)
+            exchange.record_broker_answer(0, reply)
     assert leaks(exchange, secret) == []
     assert secret not in repr(exchange)
 
 
 def test_the_search_for_secrets_would_find_one() -> None:
     exchange = begun("PLAIN")
-    exchange.client_token(b"\0hunter2\0pw")
+    exchange.record_client_token(b"\0hunter2\0pw")
     assert leaks(exchange, "hunter2") == ["hunter2"]  # the name is kept, and found below a deque and a tuple

@@ -11,7 +11,7 @@ from pidgate.protocol.splice import Splice, splice_tag, translate_endpoint
 
 def upper(reader: Reader, splice: Splice) -> Iterator[None]:
     at = reader.pos
-    splice.replace(at, reader.end, reader.take(reader.end - at).upper() + b"!")
+    splice.replace(at, reader.end, reader.read_bytes(reader.end - at).upper() + b"!")
     yield
 
 

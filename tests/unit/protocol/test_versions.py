@@ -18,7 +18,7 @@ from pidgate.protocol.versions import (
     SPOKEN,
     WITHHELD_VERSIONS,
     SpokenApi,
-    cap,
+    cap_range,
     speaks,
 )
 
@@ -141,19 +141,19 @@ def test_every_api_up_to_the_newest_is_accounted_for() -> None:
 
 
 def test_brokers_ranges_are_cut_to_ours() -> None:
-    assert cap(0, 0, 11) == (0, 11)  # Kafka 3.9, and Produce stays at 0
-    assert cap(0, 3, 20) == (3, 13)
-    assert cap(24, 0, 5) == (0, 3)
-    assert cap(32, 0, 4) == (0, 4)
-    assert cap(76, 0, 0) is None
-    assert cap(78, 0, 0) is None
-    assert cap(67, 0, 0) is None
-    assert cap(1000, 0, 5) is None
+    assert cap_range(0, 0, 11) == (0, 11)  # Kafka 3.9, and Produce stays at 0
+    assert cap_range(0, 3, 20) == (3, 13)
+    assert cap_range(24, 0, 5) == (0, 3)
+    assert cap_range(32, 0, 4) == (0, 4)
+    assert cap_range(76, 0, 0) is None
+    assert cap_range(78, 0, 0) is None
+    assert cap_range(67, 0, 0) is None
+    assert cap_range(1000, 0, 5) is None
 
 
 def test_sasl_handshake_v0_is_shown_but_not_spoken() -> None:
     """Without it in the answer librdkafka 2.6 sends no handshake at all, and cannot log in."""
-    assert cap(17, 0, 1) == (0, 1)
+    assert cap_range(17, 0, 1) == (0, 1)
     assert not speaks(17, 0)
     assert OFFERED_FROM.keys() == {17}
 
@@ -163,4 +163,4 @@ def test_sasl_handshake_v0_is_shown_but_not_spoken() -> None:
 )
 def test_the_cut_holds_just_what_both_sides_speak(api_key: int, low: int, high: int) -> None:
     both = [version for version in range(low, high + 1) if speaks(api_key, version)]
-    assert cap(api_key, low, high) == ((both[0], both[-1]) if both else None)
+    assert cap_range(api_key, low, high) == ((both[0], both[-1]) if both else None)

@@ -60,9 +60,9 @@ def test_nobody_is_named_as_those_who_cannot_be_identified() -> None:
     entity = unidentified("OAUTHBEARER")
     for mechanism, token in (("PLAIN", f"\0{entity}\0pw"), ("SCRAM-SHA-256", f"n,,n={entity},r=abc")):
         exchange = SaslExchange()
-        exchange.handshake(mechanism)
-        exchange.client_token(token.encode())
-        identity = exchange.broker_answer(0, b"")
+        exchange.begin_exchange(mechanism)
+        exchange.record_client_token(token.encode())
+        identity = exchange.record_broker_answer(0, b"")
         assert identity is None or identity.user is None
     assert (shown(entity), shown("alice")) == ("(unidentified OAUTHBEARER)", "alice")
     assert is_unidentified(entity)

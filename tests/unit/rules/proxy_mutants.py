@@ -54,11 +54,11 @@ def _each_his_own() -> Callable[[str], str]:
 
 
 def _token_after_token(before: Any) -> Any:
-    def client_token(self: SaslExchange, token: bytes) -> None:
+    def record_client_token(self: SaslExchange, token: bytes) -> None:
         self._unanswered = None
         before(self, token)
 
-    return client_token
+    return record_client_token
 
 
 def _nobody_waits(self: Conversation, request: Any) -> None:
@@ -179,7 +179,7 @@ PROXY_MUTANTS: Final[dict[str, UnitMutant]] = {
     ),
     "tokens in a row": UnitMutant(
         "Identity first: A second SaslAuthenticate before the answer to the first",
-        around(SaslExchange, "client_token", _token_after_token),
+        around(SaslExchange, "record_client_token", _token_after_token),
         "tests/unit/protocol/test_sasl.py::test_a_second_token_before_the_answer_ends_the_connection",
         'with pytest.raises(MalformedFrame, match="second SaslAuthenticate"):',
     ),

@@ -79,7 +79,7 @@ def test_a_failed_check_is_marked_and_the_next_command_shows_the_logs() -> None:
 def test_without_a_quota_it_says_so() -> None:
     text = shown(Plan(quota=None), good_evidence())
 
-    assert "a gateway that limits nobody" in text
+    assert "a gateway without limits" in text
     assert "there is no quota" in text
 
 

@@ -158,9 +158,9 @@ MALLORY_REFUSED = refused_event("mallory", "mallory-etl-1", "127.0.0.66")
 ALICE_REFUSED = refused_event("alice", "alice-orders", "127.0.0.1")
 DOES_NOT_SERVE = {"and still serves"}
 CLICKS_TRUE = "mallory's acknowledged batches are in the log once, refused ones never"
-TOLD_WHY = "mallory was refused, and told why and for how long"
-NAMES = "it names who was refused, and nobody else"
-STAYED_UP = "the gateway stayed up and ended when asked"
+TOLD_WHY = "mallory was refused with a reason and a throttle time"
+NAMES = "it names the refused users, and no others"
+STAYED_UP = "the gateway stayed up and stopped on SIGTERM"
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ STAYED_UP = "the gateway stayed up and ended when asked"
         (hangs, DOES_NOT_SERVE | {CLICKS_TRUE}),
         (one_id_too_many, {"mallory's new ids stay within the quota"}),
         (too_many_starts, {"carol's new ids stay within the quota"}),
-        (keeps_an_id_that_nobody_wrote, {"the broker keeps just the ids that its log holds"}),
+        (keeps_an_id_that_nobody_wrote, {"the broker keeps exactly the ids in its log"}),
         (loses_a_batch, {CLICKS_TRUE}),
         (writes_a_batch_twice, {CLICKS_TRUE}),
         (writes_what_was_refused, {CLICKS_TRUE}),

@@ -1,6 +1,6 @@
 """`python -m tools.sandbox.demo`: play both halves, verify, show; the exit code is the result.
 
-0: every check passed. 1: a check failed. 2: the demo could not be played. 130: Ctrl-C.
+0: every check passed. 1: a check failed. 2: the demo could not run. 130: Ctrl-C.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from tools.sandbox.demo.verifier import verify
 from tools.sandbox.jars import NEWEST
 from tools.sandbox.play import console_of_stdout, keep_brokers_in_memory, play
 
-# Two brokers' logs and indexes, with room to spare.
+# Two brokers' logs and indexes, with a margin.
 _ROOM_BYTES = 1 << 30
 
 
@@ -33,7 +33,7 @@ def _quota(text: str) -> Fraction | None:
         quota = Fraction(text)
     except (ValueError, ZeroDivisionError) as error:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is neither a number of producer ids an hour nor 'off'"
+            f"{text!r} is neither a number of producer ids per hour nor 'off'"
         ) from error
     if quota < 0:
         raise argparse.ArgumentTypeError("a quota cannot be below 0; 0 lets no new producer id in")
@@ -92,7 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     console = console_of_stdout()
 
     def run(work: Path) -> bool:
-        # The work directory is made already: logs and journals stay on the disk.
+        # The work directory exists already, so logs and journals stay on disk.
         keep_brokers_in_memory(_ROOM_BYTES)
         return _run(plan, console, work, given.summary)
 

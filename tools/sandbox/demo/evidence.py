@@ -1,4 +1,4 @@
-"""Raw findings of one half of the demo: the verifier and the screens read them, nothing changes them."""
+"""Raw results of one half of the demo; the verifier and the screens only read them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,20 +14,20 @@ from tools.sandbox.producers.batch_journal import BatchJournal
 
 @dataclass(kw_only=True)
 class BrokerEvidence:
-    """The broker after the rogues' time was up."""
+    """The broker after the rogues' time."""
 
     exit_code: int | None
-    """None: it lives."""
+    """None: running."""
     out_of_memory: str
-    """The line of its log that says so; empty when there is none."""
+    """The log line that reports it, or an empty string."""
     answers: bool
-    """True: it gave a client metadata and a producer id after the attack."""
+    """Whether it responded with metadata and a producer id after the attack."""
     states: Mapping[str, Mapping[int, Sequence[int]]] | None
-    """Topic -> partition -> producer ids kept, by DescribeProducers; None when it does not answer."""
+    """Topic -> partition -> producer ids kept, by DescribeProducers; None without a response."""
     segments: Mapping[str, TopicIds]
     """Producer ids in the segment files on its disk, by topic."""
     log: Mapping[str, Sequence[LogRecord]] = field(default_factory=dict)
-    """The topics of alice, bob and carol as librdkafka reads them back from the broker; empty for a dead one."""
+    """Topics of alice, bob and carol, read back from the broker with librdkafka; empty for a dead one."""
 
 
 @dataclass(kw_only=True)
@@ -44,10 +44,10 @@ class GatewayEvidence:
 
 @dataclass(kw_only=True)
 class Half:
-    """One half: directly, or through the gateway."""
+    """One half: direct, or through the gateway."""
 
     attack_s: float
-    """Time that the rogues had: the plan's, or until the broker died."""
+    """Duration of the rogues: the plan's, or until the broker died."""
     points: Sequence[Point]
     broker: BrokerEvidence
     mallory: Sequence[BatchJournal]
@@ -64,7 +64,7 @@ class Half:
 
 @dataclass(kw_only=True)
 class Evidence:
-    """Everything the demo found."""
+    """All results of the demo."""
 
     baseline: Sequence[Mapping[str, ProducerJournal]]
     """alice's and bob's journals of each direct run without rogues."""

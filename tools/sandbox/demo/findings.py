@@ -1,4 +1,4 @@
-"""Numbers from the evidence, user by user; the verifier judges them."""
+"""Figures computed from the evidence per user, for the verifier."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ REFUSED_EVENT = "producer_id_refused"
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """From sent to acknowledged, as a client's journal has it, once it is connected."""
+    """Time from send to acknowledgement in a client's journal, after it has connected."""
 
     p50_ms: int
     p99_ms: int
@@ -25,26 +25,26 @@ class Latency:
 
 @dataclass(frozen=True, kw_only=True)
 class MallorySaw:
-    """The fate of the ids mallory brought, by her own journals; named as in the summary."""
+    """Outcomes of mallory's ids by her own journals; names as in the summary."""
 
     brought: int
     admitted: int
     refused: int
-    """Ids that were refused at least once."""
+    """Ids refused at least once."""
     refusals: int
     came_back: int
-    """Ids that were refused, waited for their throttle time, and tried again."""
+    """Refused ids that waited for the throttle time and retried."""
     admitted_after_waiting: int
     gave_up: int
     waiting_at_the_end: int
-    """Refused and neither admitted nor given up when the time was up."""
+    """Refused, and neither admitted nor given up at the end."""
     connection_lost: int
-    """Their connection ended without an answer."""
+    """Their connection ended without a response."""
     longest_wait_ms: int
     throttle_times_ms: tuple[int, int]
-    """Least and greatest of her answers; (0, 0) without a refusal."""
+    """Minimum and maximum of her responses; (0, 0) without a refusal."""
     message: str
-    """A sentence in her log: her first refusal."""
+    """Her first refusal as logged."""
     error_codes: Mapping[int, int]
     client_ids: Sequence[str]
     hosts: Sequence[str]
@@ -62,10 +62,10 @@ class BystanderSaw:
     failed: int
     unknown: int
     refused: int | None
-    """None when the client was killed before it wrote its notes."""
+    """None if the client was killed before it wrote its notes."""
     latency: Latency | None
     verdict: Verdict | None
-    """The journal against the log; None when the log could not be read back."""
+    """The journal compared with the log; None if the log could not be read."""
 
     @classmethod
     def of(
@@ -91,7 +91,7 @@ class BystanderSaw:
 
 @dataclass(frozen=True, kw_only=True)
 class Refused:
-    """A user that the gateway's own log names as refused."""
+    """A user refused according to the gateway's log."""
 
     user: str
     client_ids: frozenset[str]
@@ -99,9 +99,9 @@ class Refused:
 
 
 def latency(journal: ProducerJournal) -> Latency | None:
-    """Of the records sent after the first acknowledgement: before it, a client connects and logs in.
+    """Return the latency of records sent after the first acknowledgement, or None without any.
 
-    None without such a record.
+    Earlier records include the connection and login.
     """
     told = [entry for entry in journal.entries.values() if entry.outcome is Outcome.ACKNOWLEDGED]
     first_ms = min((entry.settled_ms for entry in told), default=0)
@@ -112,12 +112,12 @@ def latency(journal: ProducerJournal) -> Latency | None:
 
 
 def _percentile(ordered: Sequence[int], percent: int) -> int:
-    """Nearest rank."""
+    """Return the nearest-rank percentile."""
     return ordered[max(0, -(-len(ordered) * percent // 100) - 1)]
 
 
 def mallory_lives(half: Half) -> dict[int, IdLife]:
-    """Producer id to its life, over all of her processes."""
+    """Return the life of each producer id, over all of her processes."""
     return {producer_id: life for journal in half.mallory for producer_id, life in journal.lives.items()}
 
 
@@ -150,14 +150,14 @@ def bystander_saw(half: Half, user: str) -> BystanderSaw:
 
 
 def nightly_verdict(half: Half) -> Verdict | None:
-    """carol's journal against the log; None when the log could not be read back."""
+    """Return carol's journal compared with the log; None if the log could not be read."""
     if NIGHTLY not in half.broker.log:
         return None
     return check([half.carol], half.broker.log[NIGHTLY])
 
 
 def ids_in_log(half: Half) -> dict[str, int]:
-    """User to the producer ids of that user in the broker's segments: each topic has its writers."""
+    """Return the number of producer ids per user in the broker's segments; each topic has known writers."""
     segments = half.broker.segments
     return {
         MALLORY: len(segments[CLICKS].ids),
@@ -167,12 +167,12 @@ def ids_in_log(half: Half) -> dict[str, int]:
 
 
 def states_in_log(half: Half) -> int:
-    """Pairs of producer id and partition."""
+    """Return the number of (producer id, partition) pairs."""
     return sum(topic.states for topic in half.broker.segments.values())
 
 
 def refused_by_gateway(half: Half) -> list[Refused]:
-    """By user, from the gateway's log lines."""
+    """Return the refused users from the gateway's log."""
     if half.gateway is None:
         return []
     by_user: dict[str, list[Mapping[str, Any]]] = {}
@@ -190,5 +190,5 @@ def refused_by_gateway(half: Half) -> list[Refused]:
 
 
 def host(address: str) -> str:
-    """Without the port."""
+    """Return the address without the port."""
     return address.rpartition(":")[0] or address

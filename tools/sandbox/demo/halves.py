@@ -1,4 +1,4 @@
-"""The two halves of the demo as they are played: directly, and through the gateway."""
+"""The two halves of the demo: direct, and through the gateway."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -34,7 +34,7 @@ Baseline = list[Mapping[str, ProducerJournal]]
 
 
 def play_direct(plan: Plan, stage: Stage, directory: Path) -> tuple[Baseline, Half]:
-    """Play the good alone, three times; then with the rogues, until the broker dies or the time is up."""
+    """Run the healthy clients alone, three times; then with the rogues until the broker dies or time is up."""
     directory.mkdir()
     with _broker(plan, stage, directory) as cluster:
         server = cluster.bootstrap_servers(SASL_PLAINTEXT)
@@ -47,7 +47,7 @@ def play_direct(plan: Plan, stage: Stage, directory: Path) -> tuple[Baseline, Ha
 
 
 def play_through_gateway(plan: Plan, stage: Stage, directory: Path, direct_s: float) -> Half:
-    """Play the same rogues against a fresh broker of the same size, with the gateway between."""
+    """Run the same rogues through the gateway against a fresh broker of the same size."""
     at_most_s = plan.through_s(direct_s)
     directory.mkdir()
     with (
@@ -67,7 +67,7 @@ def play_through_gateway(plan: Plan, stage: Stage, directory: Path, direct_s: fl
 
 def _quota_text(plan: Plan) -> str:
     if plan.quota is None:
-        return "it observes and limits nobody (QUOTA=off)"
+        return "observe mode without limits (QUOTA=off)"
     return f"mallory may bring {float(plan.quota):g} new producer ids an hour"
 
 
@@ -86,12 +86,12 @@ def _broker(plan: Plan, stage: Stage, directory: Path) -> Iterator[Cluster]:
 
 
 def _write_first_records(cluster: Cluster) -> None:
-    """One record without a producer id to each partition of clicks.
+    """Write one record without a producer id to each partition of clicks.
 
-    The first record of each partition costs a broker several flushes to disk. They are no part of what is
-    shown, and on a slow disk they would take longer than the rest.
+    A partition's first record costs several flushes to disk, which are not part of the demo and dominate on a
+    slow disk.
     """
-    # New leaders take a moment to be known; librdkafka says so on stderr, and sends again.
+    # Metadata takes a moment to include new leaders; librdkafka logs this to stderr and retries.
     settings = {"bootstrap.servers": cluster.bootstrap_servers(PLAINTEXT), "linger.ms": 0, "log_level": 0}
     producer = Producer(settings)
     for partition in range(PARTITIONS[CLICKS]):
@@ -119,7 +119,7 @@ def _baseline_run(
 
 @dataclass(frozen=True, slots=True)
 class _Scenery:
-    """The cluster and directory of an attack, and the time it may take."""
+    """The cluster, directory and time limit of an attack."""
 
     plan: Plan
     stage: Stage
@@ -128,11 +128,11 @@ class _Scenery:
     title: str
     at_most_s: float
     reads_back: bool
-    """True: the log is read back from the broker afterwards, if it lives."""
+    """Whether the log is read back from the broker afterwards, if it is alive."""
 
 
 def _attack(scenery: _Scenery, server: str) -> Half:
-    """Let alice and bob send to the bootstrap server, then mallory and carol, too."""
+    """Run alice and bob against the bootstrap server, then also mallory and carol."""
     plan, place = scenery.plan, Place(server, scenery.directory)
     bystanders = _bystanders(plan, place)
     try:
@@ -167,10 +167,10 @@ def _bystanders(plan: Plan, place: Place) -> Bystanders:
 def _follow(
     scenery: _Scenery, watch: BrokerWatch, bystanders: Bystanders, mallory: Mallory, carol: Carol
 ) -> float:
-    """Look on until the time is up or the broker dead; return the seconds it took."""
+    """Watch until the time is up or the broker is dead; return the duration in seconds."""
     watch.begin()
     while True:
-        point = watch.look()
+        point = watch.observe_broker()
         for group in (bystanders, mallory, carol):
             group.follow()
         scenery.stage.show(
@@ -208,7 +208,7 @@ def _broker_evidence(stage: Stage, cluster: Cluster, reads_back: bool) -> Broker
 
 
 def _log(server: str) -> dict[str, list[LogRecord]]:
-    """Read back from the broker; empty when it dies while it is read."""
+    """Read the log back from the broker; empty if it dies meanwhile."""
     quiet = {"log_level": 0}
     try:
         return {

@@ -1,4 +1,4 @@
-"""The numbers of the demo: its users, times and quotas."""
+"""Parameters of the demo: users, times and quotas."""
 
 from dataclasses import dataclass
 from fractions import Fraction
@@ -18,22 +18,22 @@ USERS: Final = {name: password_of(name) for name in (ALICE, BOB, CAROL, MALLORY)
 
 ORDERS, NIGHTLY, CLICKS = "orders", "nightly", "clicks"
 PARTITIONS: Final = {ORDERS: 4, NIGHTLY: 1, CLICKS: 200}
-"""alice and bob write orders, carol nightly, and mallory all of clicks with each of her producers."""
+"""alice and bob write orders, carol nightly, and each of mallory's producers all of clicks."""
 
 WINDOW_S: Final = 3600
 BYSTANDER_RATE: Final = 20
 CRASH_LOOP_RATE: Final = 10
-"""New producer ids an hour: one start of a service needs one."""
+"""New producer ids per hour: one start of a service needs one."""
 
 NODE_ID: Final = 1
 
-# With 16 the end takes twice as long: what the producers have under way takes memory, too.
+# With 16 the death takes twice as long, because in-flight data also uses memory.
 _PRODUCERS_AT_A_TIME: Final = 32
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """Everything that can be chosen. `quota` is mallory's, in new producer ids an hour; None: no quota."""
+    """All parameters. `quota` is mallory's, in new producer ids per hour; None: no quota."""
 
     quota: Fraction | None = Fraction(100)
     rogues: int = 4
@@ -42,26 +42,26 @@ class Plan:
     heap_mb: int = 80
     """A broker of this kind needs about 45 MB for itself."""
     direct_at_most_s: float = 60.0
-    """The rogues' time directly; a dead broker ends it, after some 10 s on two idle cores."""
+    """Duration of the direct rogues; a dead broker ends it, after about 10 s on two idle cores."""
     through_at_least_s: float = 18.0
     through_longer_by_s: float = 5.0
     baseline_runs: int = 3
     baseline_s: float = 2.5
     bystander_per_s: float = 100.0
     rogue_delivery_timeout_s: float = 12.0
-    """Patience of a rogue's producer; Java's would be 120 s, more than the demo has."""
+    """Delivery timeout of a rogue's producer; Java's 120 s are longer than the demo."""
 
     @property
     def threads(self) -> int:
-        """Producers that one rogue process has at a time: 8, or what makes 32 in all."""
+        """Concurrent producers of a rogue process: 8, or a share of 32 in total."""
         return max(8, -(-_PRODUCERS_AT_A_TIME // self.rogues))
 
     def through_s(self, direct_s: float) -> float:
-        """The rogues' time through the gateway: more than the broker had directly."""
+        """Duration of the rogues through the gateway: longer than the direct one."""
         return max(self.through_at_least_s, direct_s + self.through_longer_by_s)
 
     def cluster(self) -> ClusterSpec:
-        """One broker with a small heap. G1, because it is what brokers run with."""
+        """One broker with a small heap. G1, as in production."""
         return ClusterSpec(
             version=self.version,
             heap_mb=self.heap_mb,
@@ -73,13 +73,13 @@ class Plan:
         )
 
     def rate_of(self, user: str) -> Fraction | None:
-        """The user's quota; None without one."""
+        """Return the user's quota, or None."""
         if self.quota is None:
             return None
         return {MALLORY: self.quota, CAROL: Fraction(CRASH_LOOP_RATE)}.get(user, Fraction(BYSTANDER_RATE))
 
     def admitted_at_most(self, user: str, elapsed_s: float) -> int | None:
-        """Return the new ids that the quota lets in from a full bucket: a window's burst, one, and the refill."""
+        """Return the new ids that a full bucket admits: a window's burst, one, and the refill."""
         rate = self.rate_of(user)
         if rate is None:
             return None
@@ -88,7 +88,7 @@ class Plan:
         return int(rate + 1 + rate * Fraction(elapsed_s) / WINDOW_S)
 
     def quotas(self) -> dict[str, Any]:
-        """The quotas section of the gateway's file."""
+        """Return the quotas section of the gateway's file."""
         if self.quota is None:
             return {"mode": "observe"}
         rates = {user: self.rate_of(user) or Fraction(0) for user in USERS}
@@ -100,5 +100,5 @@ class Plan:
 
 
 def plain(rate: Fraction) -> int | float:
-    """As people write it: 100 and not 100.0."""
+    """Return a number in its usual form: 100 instead of 100.0."""
     return rate.numerator if rate.denominator == 1 else float(rate)

@@ -1,4 +1,4 @@
-"""The last screen: verdict, who and why, bystanders, what mallory saw, over time, checks, next command."""
+"""The last screen: verdict, causes, bystanders, mallory's outcomes, time line, checks, next command."""
 
 from collections.abc import Sequence
 

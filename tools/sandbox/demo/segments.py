@@ -1,6 +1,6 @@
-"""Producer ids in a broker's log, read from its segment files: works on a dead broker, too.
+"""Producer ids in a broker's log, read from its segment files, also of a dead broker.
 
-Only batch headers are read (record batch v2, org.apache.kafka.common.record.DefaultRecordBatch).
+Reads batch headers only (record batch v2, org.apache.kafka.common.record.DefaultRecordBatch).
 """
 
 import struct
@@ -23,7 +23,7 @@ class TopicIds:
 
     topic: str
     batches: Counter[tuple[int, int]] = field(default_factory=Counter)
-    """(partition, producer id) to the number of its batches there."""
+    """(partition, producer id) -> number of its batches."""
 
     @property
     def ids(self) -> frozenset[int]:
@@ -31,20 +31,20 @@ class TopicIds:
 
     @property
     def states(self) -> int:
-        """Pairs of partition and producer id: for each a broker keeps an object on its heap."""
+        """Return the number of (partition, producer id) pairs; a broker keeps a heap object for each."""
         return len(self.batches)
 
     def partitions_of(self) -> Counter[int]:
-        """Producer id to the number of partitions that hold a batch of it."""
+        """Return producer id -> number of partitions with a batch of it."""
         return Counter(producer_id for _, producer_id in self.batches)
 
     def doubled(self) -> list[tuple[int, int]]:
-        """Pairs with more than one batch."""
+        """Return the pairs with more than one batch."""
         return [pair for pair, count in self.batches.items() if count > 1]
 
 
 def read_topic(log_directory: Path, topic: str) -> TopicIds:
-    """Read all partitions of the topic under one of a broker's log.dirs."""
+    """Read all partitions of the topic in one of a broker's log.dirs."""
     found = TopicIds(topic)
     for directory in log_directory.glob(f"{topic}-*"):
         name, _, partition = directory.name.rpartition("-")
@@ -57,7 +57,7 @@ def read_topic(log_directory: Path, topic: str) -> TopicIds:
 
 
 def producer_ids(segment: bytes) -> Iterator[int]:
-    """Yield the producer id of each idempotent data batch; a batch that was cut off by a crash is passed over."""
+    """Yield the producer id of each idempotent data batch; skips a truncated batch at the end."""
     at = 0
     while at + _HEADER.size <= len(segment):
         _, length, _, magic, _, attributes, _, _, _, producer_id, _, _, _ = _HEADER.unpack_from(segment, at)

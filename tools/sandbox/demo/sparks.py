@@ -1,4 +1,4 @@
-"""Numbers over time in one line of text."""
+"""A sparkline: values over time as one line of text."""
 
 from collections.abc import Sequence
 
@@ -15,9 +15,9 @@ def spark(
     top: int,
     ascii_only: bool = False,
 ) -> str:
-    """The latest value known in each of `cells` equal spans of 0 to `until`; blank after the last one.
+    """Return the latest value in each of `cells` equal spans of 0 to `until`; blank after the last one.
 
-    `times` rise; a value of `top` and above fills its cell.
+    `times` ascend; values from `top` on fill their cell.
     """
     marks = _ASCII if ascii_only else _BLOCKS
     line = ""

@@ -1,4 +1,4 @@
-"""Progress while the demo runs: a live picture on a terminal, one line every two seconds elsewhere."""
+"""Progress of the demo: a live picture on a terminal, otherwise a line every two seconds."""
 
 import time
 from collections import Counter
@@ -45,7 +45,7 @@ class Scene:
 
 
 class Stage(Clocked):
-    """Display of the demo: on a terminal lines above a live picture, elsewhere whole lines, not too many."""
+    """Display of the demo: lines above a live picture on a terminal, otherwise a limited number of lines."""
 
     def __init__(self, console: Console) -> None:
         super().__init__(console)
@@ -64,13 +64,13 @@ class Stage(Clocked):
             self._live.stop()
 
     def say(self, text: str) -> None:
-        """Print that a step begins."""
+        """Print the start of a step."""
         if self._live is not None:
             self._live.update(Text(""), refresh=True)
         super().say(text)
 
     def show(self, scene: Scene) -> None:
-        """Show a moment of a step that goes on."""
+        """Show a moment of the current step."""
         if self._live is not None:
             self._live.update(_picture(scene, ascii_only=self.console.options.ascii_only), refresh=True)
             return

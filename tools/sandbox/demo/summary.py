@@ -1,4 +1,4 @@
-"""demo-summary.json: what the last screen says, each number with its source. The schema is in docs/demo.md."""
+"""demo-summary.json: the facts of the last screen, each with its source. Schema: docs/demo.md."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ def write(path: Path, summary: Mapping[str, Any]) -> None:
 
 
 def summarize(plan: Plan, evidence: Evidence, checks: Sequence[Check], outcome: Outcome) -> dict[str, Any]:
-    """As plain JSON values."""
+    """Return the summary as plain JSON values."""
     return {
         "schema_version": SCHEMA_VERSION,
         "passed": outcome.passed,
@@ -149,7 +149,7 @@ def _mallory(through: Half) -> dict[str, Any]:
 
 
 def _gateway_says(through: Half) -> dict[str, Any]:
-    """Beside what was found. Nothing is concluded from it."""
+    """Return the gateway's own figures, which no check uses."""
     metrics = through.gateway.metrics if through.gateway else None
     if metrics is None:
         return {}

@@ -1,4 +1,4 @@
-"""The verdict in two sentences, and what to do next."""
+"""The verdict in two sentences, and the next steps."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,11 +26,11 @@ class Outcome:
 
 
 def conclude(plan: Plan, evidence: Evidence, checks: Sequence[Check], logs: Path) -> Outcome:
-    """`logs`: where the logs stay when a check failed."""
+    """Return the outcome. `logs`: directory of the logs if a check failed."""
     passed = all(check.passed for check in checks)
     if passed:
         next_command = f"make demo QUOTA=off ROGUES={plan.rogues} SEED={plan.seed}"
-        next_shows = "the same with a gateway that limits nobody: the checks fail, and the exit code says so"
+        next_shows = "the same with a gateway without limits: the checks and the exit code fail"
     elif plan.quota is None:
         next_command = f"make demo ROGUES={plan.rogues} SEED={plan.seed}"
         next_shows = "the same with a quota of 100 new producer ids an hour for mallory"
@@ -50,8 +50,8 @@ def _directly(plan: Plan, direct: Half) -> str:
 
 def _through(plan: Plan, through: Half) -> str:
     if through.gateway is None:
-        return "The gateway was not there."
-    way = "a gateway that limits nobody" if plan.quota is None else "the gateway"
+        return "There was no gateway."
+    way = "a gateway without limits" if plan.quota is None else "the gateway"
     if through.died:
         return (
             f"Through {way} it died, too, after {through.attack_s:.1f} s and "

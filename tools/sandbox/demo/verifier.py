@@ -1,7 +1,7 @@
-"""Checks: computed from the brokers, the log read back and the clients' own journals.
+"""Checks computed from the brokers, the log read back and the clients' own journals.
 
-The gateway's own word counts in its own checks only (does it live, whom does it name); claims about brokers and
-clients never rest on its counters. Without a quota most of this has to fail.
+Only the gateway's own checks use its logs (is it alive, which users does it name). Claims about brokers and
+clients never rely on its counters. Without a quota most checks must fail.
 """
 
 from collections.abc import Iterator
@@ -22,19 +22,19 @@ from tools.sandbox.play import Check
 PROCESS = "the broker's process"
 BROKER_LOG = "the broker's own log file"
 GC_LOG = "the broker's garbage collection log"
-DESCRIBE = "DescribeProducers, asked of the broker directly"
+DESCRIBE = "DescribeProducers, directly from the broker"
 SEGMENTS = "batch headers in the segment files on the broker's disk"
 READ_BACK = "the log read back from the broker by librdkafka, against the client's journal"
 JOURNAL = "the client's journal"
 LIBRARY = "the client library's own report"
 GATEWAY_PROCESS = "the gateway's process and log"
 
-# What the gateway logs when something is wrong with itself.
+# Log events of the gateway about its own errors.
 _GATEWAY_TROUBLE = frozenset({"unexpected_error", "quota_failed_open"})
 
 
 def verify(plan: Plan, evidence: Evidence) -> list[Check]:
-    """All checks, in the order in which they are shown."""
+    """Return all checks in display order."""
     direct, through = evidence.direct, evidence.through_gateway
     return [
         _direct_died(direct),
@@ -96,10 +96,10 @@ def _ids_within_quota(plan: Plan, through: Half, user: str, topic: str) -> Check
 
 
 def _broker_keeps_what_its_log_holds(through: Half) -> Check:
-    name = "the broker keeps just the ids that its log holds"
+    name = "the broker keeps exactly the ids in its log"
     states = through.broker.states
     if states is None:
-        return Check(name, False, "the broker does not answer", DESCRIBE)
+        return Check(name, False, "the broker does not respond", DESCRIBE)
     kept = {
         (topic, partition, producer_id)
         for topic, partitions in states.items()
@@ -155,7 +155,7 @@ def _mallory_was_told_why(through: Half) -> Check:
         f"{saw.refused:,} ids refused with code {', '.join(map(str, saw.error_codes)) or '-'}, "
         f"throttle_time_ms {least_ms:,} to {greatest_ms:,}"
     )
-    return Check("mallory was refused, and told why and for how long", passed, found, JOURNAL)
+    return Check("mallory was refused with a reason and a throttle time", passed, found, JOURNAL)
 
 
 def _nightly_is_true(through: Half) -> Check:
@@ -203,11 +203,11 @@ def _summary(verdict: Verdict | None) -> str:
 def _gateway(through: Half) -> Iterator[Check]:
     gateway = through.gateway
     if gateway is None:
-        yield Check("the gateway stayed up", False, "it was not there", GATEWAY_PROCESS)
+        yield Check("the gateway stayed up", False, "not running", GATEWAY_PROCESS)
         return
     trouble = sorted({str(event.get("event")) for event in gateway.log_events} & _GATEWAY_TROUBLE)
     yield Check(
-        "the gateway stayed up and ended when asked",
+        "the gateway stayed up and stopped on SIGTERM",
         gateway.alive_after_attack and gateway.exit_code == 0 and not trouble,
         f"exit code {gateway.exit_code}; trouble logged: {', '.join(trouble) or 'none'}",
         GATEWAY_PROCESS,
@@ -216,7 +216,7 @@ def _gateway(through: Half) -> Iterator[Check]:
     named = {refused.user: refused for refused in refused_by_gateway(through)}
     mallory = named.get(MALLORY)
     yield Check(
-        "it names who was refused, and nobody else",
+        "it names the refused users, and no others",
         set(named) <= {MALLORY, CAROL}
         and mallory is not None
         and mallory.client_ids <= set(saw.client_ids)

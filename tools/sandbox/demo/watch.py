@@ -1,4 +1,4 @@
-"""The broker under watch, from outside: its heap, the producer ids it keeps, and whether it lives."""
+"""Observation of the broker from outside: heap, kept producer ids, and liveness."""
 
 import time
 from dataclasses import dataclass
@@ -7,26 +7,25 @@ from tools.sandbox.demo.plan import CLICKS, NODE_ID
 from tools.sandbox.kafka import Cluster
 from tools.sandbox.wire import BrokerSilent, ProducerStates
 
-# Each of mallory's ids is written to every partition, so that one of them shows them all. Asking for one
-# costs the broker next to nothing; asking for all 200 of a broker that is short of memory might kill it.
+# Each of mallory's ids is written to every partition, so one partition shows all. Querying one is cheap;
+# querying all 200 might kill a broker that is short of memory.
 _WATCHED_PARTITION = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One look at the broker, `at_s` after the rogues began."""
+    """An observation of the broker, `at_s` after the rogues began."""
 
     at_s: float
     heap_used_mb: int
     """Heap in use after the latest garbage collection."""
     ids: int
-    """Producer ids whose state the broker keeps for one partition of clicks; the latest known while it is
-    silent."""
+    """Ids with state in one partition of clicks; the last known value if the broker does not respond."""
     alive: bool
 
 
 class BrokerWatch:
-    """Recorder of points, taken whenever asked."""
+    """Recorder of observations on demand."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -35,7 +34,7 @@ class BrokerWatch:
         self.points: list[Point] = []
 
     def begin(self) -> None:
-        """The rogues begin now."""
+        """Start the rogues' time."""
         self._began_s = time.monotonic()
         self.points.clear()
 
@@ -43,7 +42,7 @@ class BrokerWatch:
     def elapsed_s(self) -> float:
         return time.monotonic() - self._began_s
 
-    def look(self) -> Point:
+    def observe_broker(self) -> Point:
         alive = self._cluster.node(NODE_ID).is_alive
         ids = self.points[-1].ids if self.points else 0
         if alive:

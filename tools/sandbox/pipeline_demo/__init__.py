@@ -1,5 +1,5 @@
-"""The pipeline demo: a rogue among healthy producers is watched, found by the pipeline, and held by what it recommends.
+"""The pipeline demo: a rogue is observed, detected, and held by the recommended quota.
 
-Everything is real: the broker, the gateway, the clients, the jobs (processes, as people type them). What is claimed
-at the end rests on the clients' journals, the broker's disk and the files that the jobs wrote.
+Broker, gateway, clients and jobs are real processes. The results rely on the clients' journals, the broker's
+disk and the files written by the jobs.
 """

@@ -1,6 +1,6 @@
-"""`python -m tools.sandbox.pipeline_demo`: watch, find, recommend, hold; the exit code is the result.
+"""`python -m tools.sandbox.pipeline_demo`: observe, detect, recommend, enforce; the exit code is the result.
 
-0: every check passed. 1: a check failed. 2: the demo could not be played. 130: Ctrl-C.
+0: every check passed. 1: a check failed. 2: the demo could not run. 130: Ctrl-C.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ _JOBS_WITHIN_S = 900.0
 
 
 class _JobFailed(Exception):
-    """The jobs ended with an error, which they have shown."""
+    """The jobs failed and have printed the error."""
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m tools.sandbox.pipeline_demo",
-        description="A rogue among healthy producers is watched, found by the pipeline, and held by its quotas.",
+        description="A rogue is observed, detected by the pipeline, and held by its quotas.",
     )
-    parser.add_argument("--seconds", type=float, default=40.0, help="how long the producers send, each time")
+    parser.add_argument("--seconds", type=float, default=40.0, help="duration of each act")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--kafka", default=NEWEST, help="Kafka version")
     parser.add_argument("--memory", default="1g", help="heap of Spark")
@@ -56,7 +56,7 @@ def _play(plan: Plan, clock: Clocked, work: Path, report: Path) -> Evidence:
     with Cluster(plan.cluster()) as cluster:
         first = Act("observed", work / "observed")
         clock.say(
-            "[bold]First act: the gateway observes and refuses nobody. "
+            "[bold]First act: the gateway observes and refuses no ids. "
             "alice and bob send, mallory opens producers[/]"
         )
         observed = play_act(plan, first, cluster, {"mode": "observe"}, clock.say)
@@ -83,23 +83,23 @@ def _play(plan: Plan, clock: Clocked, work: Path, report: Path) -> Evidence:
 
 
 def _study(plan: Plan, cluster: Cluster, tables: Path) -> Sequence[Mapping[str, Any]]:
-    """Run every job, as people type it; return the report's findings. Raises _JobFailed."""
+    """Run all jobs through the command line; return the report's findings. Raises _JobFailed."""
     servers = cluster.bootstrap_servers()
-    # Enforcing is never decided by a job: whoever runs the demo types it, as an operator would.
-    # Seconds of history: for a demo enough, for a quota that people live with it takes a week.
+    # Enforcement is never a job's decision, so the demo passes the option as an operator would. Seconds of
+    # history are enough for a demo; a real quota needs a week.
     quotas = ["--enforce", "--least-history", "10s", "--bootstrap-servers", servers]
     taken = ["--kafka", servers, "--topic", EVENTS_TOPIC]
     typed = ["pipeline", "run", "--tables", str(tables), *taken, *quotas, "--json", "--memory", plan.memory]
-    # What it says of its course is for whoever watches.
+    # Its progress is shown to the user.
     code, printed = _pidgate(typed, tables.parent / "run.json", stderr=None)
     if code != 0:
-        raise _JobFailed(f"pidgate pipeline run ended with {code}; why, it says above.")
+        raise _JobFailed(f"pidgate pipeline run failed with exit code {code}; see its output above.")
     findings: Sequence[Mapping[str, Any]] = json.loads(printed)["findings"]
     return findings
 
 
 def _pidgate(words: Sequence[str], log: Path, stderr: int | None) -> tuple[int, str]:
-    """The command line in a process of its own: exit code, and what it wrote to `log`."""
+    """Run the command line in its own process; return its exit code and its output in `log`."""
     with log.open("wb") as out:
         environment = os.environ | {"PYSPARK_SUBMIT_ARGS": BRIEF_SPARK}
         process = guard.spawn(python_module("pidgate", *words), stdout=out, stderr=stderr, env=environment)

@@ -1,4 +1,4 @@
-"""An act: alice and bob send steadily, mallory opens a producer for each batch; then the log is read back."""
+"""An act: alice and bob send steadily, mallory opens a producer per batch; then the log is read back."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, kw_only=True)
 class ActEvidence:
-    """The findings of one act."""
+    """Results of one act."""
 
     ran_s: float
     healthy: Mapping[str, BystanderSaw]
     mallory: BatchJournal
     mallory_ids_in_log: int
-    """Producer ids in the segment files of her topic, on the broker's disk."""
+    """Producer ids in her topic's segment files on the broker's disk."""
     gateway_exit_code: int
     gateway_trouble: frozenset[str]
 
 
 def gateway_for(cluster: Cluster, directory: Path, quotas: Mapping[str, Any]) -> GatewayProcess:
-    """Return a gateway with these quotas. It writes events, and so remembers over acts what it let in."""
+    """Return a gateway with these quotas. Its events preserve admitted ids across acts."""
     password = directory / "own-password"
     password.write_text(password_of(OWN))
     own = {"mechanism": "SCRAM-SHA-256", "username": OWN, "password_file": str(password)}
@@ -66,7 +66,7 @@ def gateway_for(cluster: Cluster, directory: Path, quotas: Mapping[str, Any]) ->
 
 
 def play(plan: Plan, act: Act, cluster: Cluster, quotas: Mapping[str, Any], say: Say) -> ActEvidence:
-    """Play an act from an empty topic to the log read back. Raises SandboxError, GatewayNotReady."""
+    """Run an act from an empty topic to the log read back. Raises SandboxError, GatewayNotReady."""
     act.directory.mkdir()
     create_topic(cluster.bootstrap_servers(), act.orders, ORDERS_PARTITIONS)
     create_topic(cluster.bootstrap_servers(), act.clicks, CLICKS_PARTITIONS)
@@ -92,7 +92,7 @@ def play(plan: Plan, act: Act, cluster: Cluster, quotas: Mapping[str, Any], say:
 
 
 def _send(plan: Plan, act: Act, gateway: GatewayProcess, say: Say) -> tuple[Bystanders, Mallory]:
-    """Let the healthy send, then the rogue, too; end all when the time is up."""
+    """Run the healthy clients, then also the rogue, until the time is up."""
     place = Place(gateway.bootstrap_servers, act.directory)
     mallory = Mallory(place, act.clicks, ["mallory-etl"])
     bystanders = Bystanders(place, act.orders, ORDERS_PARTITIONS, plan.per_s)

@@ -1,4 +1,4 @@
-"""Checks: from the clients' journals, the broker's disk and log, and the files that the jobs wrote."""
+"""Checks based on the clients' journals, the broker's disk and log, and the files written by the jobs."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ FILE = "recommended/quotas.yaml"
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """Everything that was found."""
+    """All results."""
 
     observed: ActEvidence
     enforced: ActEvidence
     findings: Sequence[Mapping[str, Any]]
-    """As `report --json` prints them."""
+    """As printed by `report --json`."""
     page: str
     """The report's text."""
     quotas: Mapping[str, Any]
     """The section of the recommended file."""
     checked: str | None
-    """Errors of `pidgate check` in the file; None: none."""
+    """Errors of `pidgate check` in the file, or None."""
 
 
 def verify(evidence: Evidence) -> list[Check]:
-    """All of them, in the order in which they are shown."""
+    """Return all checks in display order."""
     return [
         _rogue_went_free(evidence.observed),
         *_report(evidence),
@@ -55,7 +55,7 @@ def verify(evidence: Evidence) -> list[Check]:
 
 
 def first_finding(page: str) -> str:
-    """The first finding of the report as its reader sees it, without markup; empty when there is none."""
+    """Return the report's first finding without markup, or an empty string."""
     found = re.search(r'<ol class="findings">\s*<li[^>]*>(.*?)</li>', page, re.DOTALL)
     return " ".join(unescape(re.sub(r"<[^>]+>", " ", found[1])).split()) if found else ""
 
@@ -66,14 +66,14 @@ def rate_of(quotas: Mapping[str, Any], user: str) -> float | None:
 
 
 def at_most(rate: float) -> int:
-    """New ids that a rate lets in within moments, from a full bucket: rate x burst, and one more on credit."""
+    """Return the new ids that a full bucket admits immediately: rate x burst, and one more on credit."""
     return int(rate * BURST) + 1
 
 
 def _rogue_went_free(observed: ActEvidence) -> Check:
     brought, refused = observed.mallory_ids_in_log, len(observed.mallory.refused)
     return Check(
-        "observed, mallory burns producer ids and nobody is refused",
+        "observed, mallory burns producer ids and no user is refused",
         brought >= 50 and refused == 0,
         f"{brought:,} ids of hers in the log, {refused:,} refused",
         f"{SEGMENTS}; {JOURNAL}",
@@ -90,7 +90,7 @@ def _report(evidence: Evidence) -> Iterator[Check]:
     )
     accused = {str(one["user"]) for one in evidence.findings if one["weight"] == "bad"}
     yield Check(
-        "it accuses nobody else", accused == {MALLORY}, ", ".join(sorted(accused)) or "nobody", REPORT
+        "it accuses no other user", accused == {MALLORY}, ", ".join(sorted(accused)) or "nobody", REPORT
     )
     rate = rate_of(evidence.quotas, MALLORY)
     yield Check(
@@ -106,7 +106,7 @@ def _held(evidence: Evidence) -> Check:
     rate, ids = rate_of(evidence.quotas, MALLORY), evidence.enforced.mallory_ids_in_log
     if rate is None:
         return Check(name, False, f"{ids:,} ids, and there is no rate", SEGMENTS)
-    # What comes back in the course of the act, of a window of an hour.
+    # The refill during the act, for a window of an hour.
     bound = at_most(rate) + int(rate * evidence.enforced.ran_s / 3600)
     found = (
         f"{ids:,} ids in the log, at most {bound:,} allowed ({evidence.observed.mallory_ids_in_log:,} before)"
@@ -118,7 +118,7 @@ def _told_why(enforced: ActEvidence) -> Check:
     refused = enforced.mallory.refused
     messages = {refusal.message for life in refused for refusal in life.refusals}
     return Check(
-        "she is refused, and told why",
+        "she is refused with a reason",
         bool(refused) and all(MALLORY in message and "producer id" in message for message in messages),
         f"{len(refused):,} ids refused; {next(iter(sorted(messages)), '-')[:70]}",
         JOURNAL,
@@ -147,7 +147,7 @@ def _healthy(when: str, act: ActEvidence) -> Iterator[Check]:
 
 def _gateway(when: str, act: ActEvidence) -> Check:
     return Check(
-        f"{when}, the gateway ended when asked, without trouble",
+        f"{when}, the gateway stopped on SIGTERM, without trouble",
         act.gateway_exit_code == 0 and not act.gateway_trouble,
         f"exit code {act.gateway_exit_code}; trouble logged: {', '.join(sorted(act.gateway_trouble)) or 'none'}",
         GATEWAY_PROCESS,

@@ -1,4 +1,4 @@
-"""The numbers and names of the pipeline demo."""
+"""Parameters and names of the pipeline demo."""
 
 from __future__ import annotations
 
@@ -20,28 +20,30 @@ BRIEF_SPARK: Final = (
     "--conf spark.driver.defaultJavaOptions=-XX:TieredStopAtLevel=1 --conf spark.sql.codegen.wholeStage=false "
     "--conf spark.sql.codegen.factoryMode=NO_CODEGEN --conf spark.sql.adaptive.enabled=false pyspark-shell"
 )
-"""For a JVM that lives for minutes, on a few thousand events: compiling code, and planning anew, would be most of its
-work. What is computed stays the same. Tests run with it, too."""
+"""Options for a JVM that lives for minutes on a few thousand events.
+
+Compilation and adaptive planning would be most of its work. Results stay the same. Tests use it too.
+"""
 BURST: Final = 1.0
-"""The gateway's default: a quiet user may bring one more window's worth at once."""
+"""The gateway's default: a quiet user may bring one more window's ids immediately."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """Everything that can be chosen."""
+    """All parameters."""
 
     seconds: float = 40.0
-    """Time that the producers send in each act."""
+    """Duration of each act."""
     threads: int = 4
-    """Of mallory's process; each makes producer after producer."""
+    """Threads of mallory's process; each opens producer after producer."""
     per_s: float = 50.0
     """Records of each healthy producer."""
     seed: int = 1
     version: str = NEWEST
     memory: str = "1g"
-    """Heap of the JVM that runs the jobs."""
+    """Heap of the jobs' JVM."""
     rogue_patience_s: float = 12.0
-    """After which mallory's producers give a refused batch up."""
+    """Time after which mallory's producers give up a refused batch."""
 
     def cluster(self) -> ClusterSpec:
         users = {name: password_of(name) for name in (*HEALTHY, MALLORY, OWN)}
@@ -50,7 +52,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """One time that all producers send: its topics are its own, so that each log holds one act."""
+    """A period of sending with its own topics, so that each log holds one act."""
 
     name: str
     directory: Path

@@ -67,7 +67,7 @@ class SaslHandshakeApi(Api):
         self.authenticates = True
 
     def request(self, context: ApiContext, request: Request, now_ms: int) -> Step:
-        context.sasl.handshake(messages.sasl_mechanism(request.buf, request.head))
+        context.sasl.begin_exchange(messages.sasl_mechanism(request.buf, request.head))
         return context.forward(request)
 
 
@@ -75,7 +75,7 @@ class SaslAuthenticateApi(SaslHandshakeApi):
     """SaslAuthenticate: brings the user's name; the broker's answer says whether it is true."""
 
     def request(self, context: ApiContext, request: Request, now_ms: int) -> Step:
-        context.sasl.client_token(messages.sasl_token(request.buf, request.head))
+        context.sasl.record_client_token(messages.sasl_token(request.buf, request.head))
         return context.forward(request)
 
     def response(self, context: ApiContext, request: InFlightRequest, response: Response) -> bytes | None:
@@ -83,7 +83,7 @@ class SaslAuthenticateApi(SaslHandshakeApi):
         error_code, token = messages.sasl_answer(buf, start, end, request.api_version)
         # One that comes while the owner is asked for is a first one, too: nobody has been named yet.
         is_first = context.sasl.identity is None or context.awaits_owner
-        identity = context.sasl.broker_answer(error_code, token)
+        identity = context.sasl.record_broker_answer(error_code, token)
         if identity is not None:
             was_missing, waits = context.login_missing, _owner_is_sought(context, identity) and is_first
             context.login_missing = context.awaits_owner = waits

@@ -20,7 +20,7 @@ def may_pass(context: ApiContext, beginning: bytes, request_bytes: int, now_ms: 
     repeated = context.repeated
     return (
         (context.recorder is None or context.recorder.is_introduced)
-        and repeated.begins(beginning, request_bytes)
+        and repeated.recognise_beginning(beginning, request_bytes)
         and context.admission.knows(
             context.session,
             repeated.producer_id,

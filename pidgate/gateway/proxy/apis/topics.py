@@ -28,7 +28,7 @@ def refused(context: ApiContext, request: Request) -> Step | None:
     if not topics.may_name(buf, request.start, request.end):
         return None
     context.judged += NAMED_FOR_BYTE * (request.end - request.start)
-    named = topics.look(buf, request.head)
+    named = topics.check_request(buf, request.head)
     if named is None:
         return None
     if named.instead is None:

@@ -35,7 +35,7 @@ class View:
     def not_ready_reason(self) -> str:
         return self.reason
 
-    async def look(self) -> None:
+    async def refresh_metrics(self) -> None:
         """There are no users."""
 
 
@@ -107,16 +107,16 @@ def test_a_name_of_another_site_is_not(host: str, path: str) -> None:
 
 
 def test_a_mutant_that_answers_to_every_name_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(OwnNames, "has", lambda _names, _host: True)
+    monkeypatch.setattr(OwnNames, "includes_host", lambda _names, _host: True)
     with pytest.raises(AssertionError):
         test_a_name_of_another_site_is_not("evil.example", "/metrics")
 
 
 def test_names_that_are_configured_are_own_ones() -> None:
     names = OwnNames("0.0.0.0", ["gw.example"])
-    assert names.has("gw.example:9290")
-    assert names.has("GW.example.")
-    assert not names.has("other.example")
+    assert names.includes_host("gw.example:9290")
+    assert names.includes_host("GW.example.")
+    assert not names.includes_host("other.example")
 
 
 def test_metrics_are_prometheus_text_and_taken_at_each_scrape() -> None:

@@ -372,7 +372,7 @@ def test_pages_of_other_sites_are_refused(headers: dict[str, str], status: int |
     access = Access(AdminSettings.model_validate({"bind": "127.0.0.1:9290", "writable": True}))
     assert access.local is not None
     bearer = {"Authorization": f"Bearer {access.local.token.decode()}"}
-    refusal = access.writing({"Host": "127.0.0.1:9290", **JSON, **bearer, **headers})
+    refusal = access.check_write({"Host": "127.0.0.1:9290", **JSON, **bearer, **headers})
     assert (None if refusal is None else refusal.status) == status
 
 
@@ -429,8 +429,8 @@ def test_a_page_of_another_site_is_refused_whatever_its_token(tmp_path: Path) ->
     file.write_text("secret")
     access = Access(AdminSettings.model_validate({"bind": "0.0.0.0:9290", "token_file": str(file)}))
     with_token = {"Host": "gw.example:9290", "Authorization": "Bearer secret"}
-    assert access.reading(with_token) is None
-    refusal = access.reading({**with_token, **ELSEWHERE})
+    assert access.check_read(with_token) is None
+    refusal = access.check_read({**with_token, **ELSEWHERE})
     assert refusal is not None
     assert refusal.status == 403
 

@@ -39,7 +39,7 @@ class Broken:
     def not_ready_reason(self) -> str:
         return ""
 
-    async def look(self) -> None: ...
+    async def refresh_metrics(self) -> None: ...
 
     @property
     def registry(self) -> CollectorRegistry:

@@ -41,7 +41,7 @@ def test_only_illegal_sasl_state_means_none(error_code: int, required: bool) -> 
     authentication = Authentication()
     authentication.on_learnt = lambda mechanisms: noted.append(list(mechanisms))
     assert authentication.required is None
-    authentication.learn(error_code, ["GSSAPI"])
+    authentication.learn_requirement(error_code, ["GSSAPI"])
     assert authentication.required is required
     assert noted == [["GSSAPI"] if required else []]
 

@@ -34,7 +34,7 @@ def test_a_node_is_known_by_the_name_that_is_shown_for_it(name: str, node_id: in
         listener("{bind: '0.0.0.0:9292', sni: 'broker-{node_id}.kafka.example:9093', tls: {cert_file: c}}")
     )
     assert ports.node_named(name) == node_id
-    assert ports.advertised(7) == ("broker-7.kafka.example", 9093)
+    assert ports.advertised_address(7) == ("broker-7.kafka.example", 9093)
     assert ports.port_of(7) is None
 
 
@@ -42,30 +42,30 @@ def test_a_new_node_is_announced_once_and_a_moved_one_is_followed() -> None:
     nodes = Nodes(BOOTSTRAP)
     announced: list[int] = []
     nodes.on_new_node = announced.append
-    nodes.learn(5, "k5", 9092)
-    nodes.learn(5, "k5", 9092)
-    nodes.learn(5, "elsewhere", 9192)
+    nodes.learn_node(5, "k5", 9092)
+    nodes.learn_node(5, "k5", 9092)
+    nodes.learn_node(5, "elsewhere", 9192)
     assert announced == [5]
-    assert nodes.candidates(5) == [("elsewhere", 9192)]
+    assert nodes.candidate_addresses(5) == [("elsewhere", 9192)]
 
 
 def test_an_unknown_node_leads_to_the_bootstrap_servers_in_turn() -> None:
     nodes = Nodes(BOOTSTRAP)
-    firsts = [nodes.candidates(7)[0] for _ in range(3)]
+    firsts = [nodes.candidate_addresses(7)[0] for _ in range(3)]
     assert sorted(firsts) == sorted(BOOTSTRAP)
-    assert sorted(nodes.candidates(None)) == sorted(BOOTSTRAP)
+    assert sorted(nodes.candidate_addresses(None)) == sorted(BOOTSTRAP)
 
 
 def test_a_node_that_refuses_is_forgotten_until_it_is_learnt_again() -> None:
     nodes = Nodes(BOOTSTRAP)
-    nodes.learn(5, "k5", 9092)
-    nodes.forget(5, ("k5", 9092))
-    assert len(nodes.candidates(5)) == 3
+    nodes.learn_node(5, "k5", 9092)
+    nodes.forget_address(5, ("k5", 9092))
+    assert len(nodes.candidate_addresses(5)) == 3
     announced: list[int] = []
     nodes.on_new_node = announced.append
-    nodes.learn(5, "k5", 9095)
+    nodes.learn_node(5, "k5", 9095)
     assert announced == [5]
-    assert nodes.candidates(5) == [("k5", 9095)]
+    assert nodes.candidate_addresses(5) == [("k5", 9095)]
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_a_node_that_refuses_is_forgotten_until_it_is_learnt_again() -> None:
     ],
 )
 def test_what_clients_are_shown(text: str, node_id: int, expected: tuple[str, int]) -> None:
-    assert NodePorts(listener(text)).advertised(node_id) == expected
+    assert NodePorts(listener(text)).advertised_address(node_id) == expected
 
 
 def test_a_node_without_a_port_is_shown_at_the_bootstrap_port_never_at_its_own_address() -> None:
@@ -98,7 +98,7 @@ def test_a_node_without_a_port_is_shown_at_the_bootstrap_port_never_at_its_own_a
         listener('{bind: 0.0.0.0:9292, advertise: gw, node_ports: {first: 9300, node_ids: ["0-2"]}}')
     )
     assert ports.port_of(55) is None
-    assert ports.advertised(55) == ("gw", 9292)
+    assert ports.advertised_address(55) == ("gw", 9292)
 
 
 def test_a_sidecar_opens_no_port_but_its_own() -> None:

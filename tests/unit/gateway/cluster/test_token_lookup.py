@@ -171,7 +171,7 @@ def test_with_more_tokens_than_are_kept_who_waits_gets_his_owner(
             await logged_in(gateway)
             await until(lambda: users(gateway) == ["alice"])
             assert brokers.asked == 1
-            assert len(announced) == len(owners.known()) + 1 == MANY + 1
+            assert len(announced) == len(owners.known_tokens()) + 1 == MANY + 1
             assert announced[-1] == "id-1"
             lookup = gateway.gateway.traffic.shared.token_lookup
             assert lookup is not None

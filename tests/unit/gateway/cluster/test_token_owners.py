@@ -8,9 +8,9 @@ def test_what_was_learnt_is_known_and_others_hear_of_what_is_new() -> None:
     noted: list[list[tuple[str, str]]] = []
     owners = TokenOwners()
     owners.on_learnt = lambda learnt: noted.append(list(learnt))
-    owners.learn([("id-1", "alice"), ("id-2", "bob")])
-    owners.learn([("id-2", "bob")])
-    owners.learn([("id-3", "bob"), ("id-1", "alice")])
+    owners.learn_tokens([("id-1", "alice"), ("id-2", "bob")])
+    owners.learn_tokens([("id-2", "bob")])
+    owners.learn_tokens([("id-3", "bob"), ("id-1", "alice")])
     assert noted == [[("id-1", "alice"), ("id-2", "bob")], [("id-3", "bob")]]
     assert [owners.owner_of(token_id) for token_id in ("id-1", "id-2", "id-4")] == ["alice", "bob", None]
 
@@ -19,28 +19,28 @@ def test_what_another_process_has_learnt_is_not_sent_back() -> None:
     noted: list[object] = []
     owners = TokenOwners()
     owners.on_learnt = noted.append
-    assert owners.take([("id-1", "alice")]) == [("id-1", "alice")]
-    assert owners.take([("id-1", "alice")]) == []
-    assert owners.known() == [("id-1", "alice")]
+    assert owners.take_shared([("id-1", "alice")]) == [("id-1", "alice")]
+    assert owners.take_shared([("id-1", "alice")]) == []
+    assert owners.known_tokens() == [("id-1", "alice")]
     assert noted == []
 
 
 def test_those_that_were_used_the_longest_ago_give_way() -> None:
     owners = TokenOwners(3)
-    owners.learn((f"id-{number}", "alice") for number in range(3))
+    owners.learn_tokens((f"id-{number}", "alice") for number in range(3))
     owners.owner_of("id-0")
-    owners.learn([("id-3", "alice")])
-    assert [token_id for token_id, _ in owners.known()] == ["id-2", "id-0", "id-3"]
+    owners.learn_tokens([("id-3", "alice")])
+    assert [token_id for token_id, _ in owners.known_tokens()] == ["id-2", "id-0", "id-3"]
 
 
 def test_names_are_bounded_as_they_are_everywhere() -> None:
     owners = TokenOwners()
     long = (LONGEST_NAME + 1) * "a"
-    owners.learn([(long, long)])
+    owners.learn_tokens([(long, long)])
     assert owners.owner_of(bounded(long)) == bounded(long)
 
 
 def test_who_looks_at_no_answers_keeps_nothing() -> None:
-    NOTHING_KNOWN.learn([("id-1", "alice")])
+    NOTHING_KNOWN.learn_tokens([("id-1", "alice")])
     assert NOTHING_KNOWN.owner_of("id-1") is None
-    assert NOTHING_KNOWN.known() == []
+    assert NOTHING_KNOWN.known_tokens() == []

@@ -45,7 +45,7 @@ def learner() -> tuple[Turns, TopicNames, dict[bytes, bytes]]:
 
 
 def offer(names: TopicNames, answer: memoryview, version: int) -> None:
-    names.offer(answer, version, at_once(hash_of(answer)))
+    names.queue_answer(answer, version, at_once(hash_of(answer)))
 
 
 def test_a_topic_is_learnt_in_the_form_it_has_in_a_batch() -> None:

@@ -374,8 +374,8 @@ def test_node_ids_with_gaps_take_ports_in_their_order() -> None:
     listeners = "[{advertise: 'gw-{node_id}.example', node_ports: {first: 9300, node_ids: [0-5, 101-105]}}]"
     ports = NodePorts(loading.parse(f"{CLUSTER}listeners: {listeners}").listeners[0])
 
-    assert ports.advertised(5) == ("gw-5.example", 9305)
-    assert ports.advertised(101) == ("gw-101.example", 9306)
+    assert ports.advertised_address(5) == ("gw-5.example", 9305)
+    assert ports.advertised_address(101) == ("gw-101.example", 9306)
     assert ports.port_of(6) is None
 
 
@@ -384,7 +384,7 @@ def test_a_sidecar_listens_for_its_node_and_shows_the_others() -> None:
     ports = NodePorts(loading.parse(f"{CLUSTER}listeners: {listeners}").listeners[0])
 
     assert (ports.port_of(3), ports.port_of(4)) == (9092, None)
-    assert ports.advertised(4) == ("gw-4.example", 9092)
+    assert ports.advertised_address(4) == ("gw-4.example", 9092)
 
 
 @pytest.mark.parametrize(

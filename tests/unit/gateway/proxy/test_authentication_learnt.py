@@ -20,15 +20,15 @@ def test_nobody_is_closed_for_want_of_a_login_that_nobody_requires(learnt: str) 
     context = ConnectionContext(scene.shared, NodePorts(LISTENER), None)
     scene.shared.authentication.on_learnt = lambda _: scene.shared.authentication_learnt()
     if learnt == "before it is accepted":
-        scene.shared.authentication.learn(NONE, ())
+        scene.shared.authentication.learn_requirement(NONE, ())
     channel = ClientChannel(context, lambda _: None)
     if learnt == "before its socket is its own":
-        scene.shared.authentication.learn(NONE, ())
+        scene.shared.authentication.learn_requirement(NONE, ())
     client = PaperTransport(channel)
     client.receive(heartbeat(1))
     assert channel.conversation.held or learnt != "later"
     if learnt == "later":
-        scene.shared.authentication.learn(NONE, ())
+        scene.shared.authentication.learn_requirement(NONE, ())
     assert not channel.is_gone
     assert not channel.conversation.held
     assert channel.conversation.in_flight_count == 1

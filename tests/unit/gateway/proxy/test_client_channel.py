@@ -229,7 +229,7 @@ def test_addresses_are_rewritten_between_answers_that_pass(scene: Scene) -> None
     shown = [{"node_id": 4, "host": "127.0.0.1", "port": 9304}]
     expected = raw.response(METADATA, 1, {**body, "brokers": shown}, correlation_id=2)
     assert pair.client.sent() == answer(1) + expected + answer(3)
-    assert scene.shared.nodes.candidates(4) == [("real-host", 1234)]
+    assert scene.shared.nodes.candidate_addresses(4) == [("real-host", 1234)]
 
 
 def test_a_large_answer_that_streams_is_never_held(scene: Scene) -> None:

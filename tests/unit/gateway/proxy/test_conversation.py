@@ -238,7 +238,7 @@ def handshake(correlation_id: int, mechanism: str = "PLAIN") -> bytes:
 
 def confirm(script: Script, correlation_id: int, error_code: int = 0) -> None:
     """The broker answers SaslAuthenticate: what SaslAuthenticateApi does with it."""
-    identity = script.talk.sasl.broker_answer(error_code, b"")
+    identity = script.talk.sasl.record_broker_answer(error_code, b"")
     if identity is not None:
         script.talk.login_missing = False
         script.session.identify(identity.user or unidentified(identity.mechanism))
@@ -353,7 +353,7 @@ def test_until_it_is_known_requests_wait() -> None:
     assert script.send(metadata(1)) is TAKEN
     assert script.talk.awaits_answer
     assert script.talk.release(0) == ([], False)
-    authentication.learn(34, [])
+    authentication.learn_requirement(34, [])
     assert script.talk.authentication_learnt()
     assert script.talk.release(0) == ([metadata(1)], False)
     assert script.send(metadata(2)) is FORWARD
@@ -362,7 +362,7 @@ def test_until_it_is_known_requests_wait() -> None:
 def test_whoever_waited_and_should_have_logged_in_is_closed() -> None:
     script, authentication = before_login(None)
     assert script.send(metadata(1)) is TAKEN
-    authentication.learn(0, ["PLAIN"])
+    authentication.learn_requirement(0, ["PLAIN"])
     assert script.talk.authentication_learnt()
     assert script.talk.release(0) == ([], True)
 
@@ -378,7 +378,7 @@ def nobody_acts_before_a_login() -> bool:
     ended = [at_once.send(metadata(1)) is CLOSE]
     waited, authentication = before_login(None)
     waited.send(metadata(1))
-    authentication.learn(0, ["PLAIN"])
+    authentication.learn_requirement(0, ["PLAIN"])
     waited.talk.authentication_learnt()
     ended.append(waited.talk.release(0) == ([], True))
     refused, _ = before_login(True)

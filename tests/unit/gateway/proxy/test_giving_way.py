@@ -137,7 +137,7 @@ def test_who_waits_to_learn_whether_he_has_to_log_in_has_a_place_once_he_need_no
         client.asks(API_VERSIONS, 3)
         client.is_answered(API_VERSIONS, 3, {})
     for client in (asked, silent):
-        client.channel.conversation.authentication.learn(34, [])
+        client.channel.conversation.authentication.learn_requirement(34, [])
         client.channel.authentication_learnt()
     assert still_open(scene, *clients) == [False, True, False]
 

@@ -50,7 +50,7 @@ def highest_of_request(frame: bytes, handshake: str | None = None) -> int:
     session = Session("alice", "", "10.0.0.1", 1)
     talk = Conversation(Admission(quotas, lambda: 1, 0), session, gateway_topics=GatewayTopics([OWN]))
     if handshake is not None:
-        talk.sasl.handshake(handshake)
+        talk.sasl.begin_exchange(handshake)
 
     def call() -> None:
         try:

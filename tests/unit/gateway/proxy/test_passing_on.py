@@ -280,7 +280,7 @@ def test_a_mutant_to_which_it_happens_at_its_beginning_is_noticed(
 
 
 def _unknown_ids_too(self: Conversation, beginning: bytes, request_bytes: int, now_ms: int) -> bool:
-    return self.intake(now_ms) is OPEN and self.repeated.begins(beginning, request_bytes)
+    return self.intake(now_ms) is OPEN and self.repeated.recognise_beginning(beginning, request_bytes)
 
 
 def _muted_or_not(self: Conversation, beginning: bytes, request_bytes: int, now_ms: int) -> bool:

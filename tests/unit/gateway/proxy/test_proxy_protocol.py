@@ -151,12 +151,12 @@ def test_from_an_unlisted_address_no_header_is_believed(listener: dict[str, Any]
 @pytest.mark.parametrize(
     ("first", "why"),
     [
-        (METADATA, "it begins otherwise, and not with a PROXY header"),
+        (METADATA, "it begins otherwise instead of a PROXY header"),
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(40), "it begins with TLS"),
-        (b"PROXY TCP4 10.0.0.7 10.0.0.1 1 2\r\n", "of version 1, and only version 2 is read"),
-        (SIGNATURE + b"\x21\x11\xff\xff" + bytes(200), "65535 bytes behind its head"),
+        (b"PROXY TCP4 10.0.0.7 10.0.0.1 1 2\r\n", "version 1, only version 2 is supported"),
+        (SIGNATURE + b"\x21\x11\xff\xff" + bytes(200), "65535 bytes after its head"),
         (SIGNATURE + b"\x21\x11\x00\x10" + bytes(12) + b"\x04\x00\x09x", "longer than its PROXY header"),
-        (SIGNATURE + b"\x31\x11\x00\x0c" + bytes(12), "of version 3"),
+        (SIGNATURE + b"\x31\x11\x00\x0c" + bytes(12), "version 3"),
     ],
 )
 @pytest.mark.parametrize("has_tls", [False, True], ids=["plain", "tls"])

@@ -187,7 +187,7 @@ def test_a_client_that_does_not_wait_for_its_authentication_does_not_get_around_
     assert script.talk.release(0) == ([], False)
     script.talk.answered()
     assert script.talk.release(0) == ([], False)
-    identity = script.talk.sasl.broker_answer(0, b"")
+    identity = script.talk.sasl.record_broker_answer(0, b"")
     assert identity is not None
     assert identity.user is not None
     script.session.identify(identity.user)

@@ -50,9 +50,9 @@ def seen(talk: Conversation, api_key: int, version: int, body: raw.Body) -> None
 def login(script: Script, mechanism: str, *tokens: bytes, answer: bytes = b"", error_code: int = 0) -> str:
     """A whole login; the user that the connection is of then."""
     talk = script.talk
-    talk.sasl.handshake(mechanism)
+    talk.sasl.begin_exchange(mechanism)
     for number, token in enumerate(tokens, 1):
-        talk.sasl.client_token(token)
+        talk.sasl.record_client_token(token)
         is_last = number == len(tokens)
         body = {"auth_bytes": answer if is_last else b"r=abc", "error_code": error_code if is_last else 0}
         seen(talk, SASL_AUTHENTICATE, 2, body)
@@ -127,7 +127,7 @@ def test_while_the_owner_is_asked_for_nothing_is_charged_to_anybody() -> None:
     # Who authenticates anew is not stopped for it, and is named once it is known.
     assert by_token(script) == unidentified("SCRAM-SHA-256")
     assert not talk.awaits_owner
-    talk.token_owners.learn([("id-1", "alice")])
+    talk.token_owners.learn_tokens([("id-1", "alice")])
     talk.owner_found()
     assert script.session.user == "alice"
 
@@ -313,6 +313,6 @@ def test_what_passes_one_connection_is_known_to_all_of_the_process() -> None:
             answer = await client.ask(CREATE_DELEGATION_TOKEN, 3, {"renewers": []})
             assert answer["token_id"] == "id-1"
             owners = gateway.gateway.traffic.shared.token_owners
-            assert owners.known() == [("id-1", "alice")]
+            assert owners.known_tokens() == [("id-1", "alice")]
 
     run(scenario())

@@ -96,7 +96,7 @@ def test_who_has_to_show_a_certificate_and_shows_none_is_closed_with_the_reason(
                 assert await ends(nobody)
             (line,) = lines(logged, "connection_closed")
             assert line["cause"] == "tls"
-            assert line["reason"].endswith("it showed no certificate, and tls.client_auth is required")
+            assert line["reason"].endswith("it sent no certificate, and tls.client_auth is required")
             assert line["address"] == HOST
             joe = await gateway.connect(tls=client_of(authority, authority.issue("joe")))
             assert await nodes_by(joe) == [1]
@@ -156,8 +156,8 @@ def test_a_broker_that_cannot_be_trusted_gets_nothing_and_the_log_names_the_reme
     }
     remedies = {
         "expired": "certificate has expired; renew it on the broker",
-        "another name": "it has to name 127.0.0.1",
-        "another CA": "write the CA that it is of as cluster.tls.ca_file",
+        "another name": "its subjectAltName must contain 127.0.0.1",
+        "another CA": "set cluster.tls.ca_file to its CA",
     }
     tls = broker_of(certificates[fault]())
 

@@ -36,9 +36,9 @@ def test_each_error_has_its_cause(error: Exception, cause: str) -> None:
 def test_a_broker_is_forgotten_for_its_own_failures_only(cause: str, is_known: bool) -> None:
     """Our want of descriptors says nothing of it: its port would lead to a stand-in afterwards."""
     scene = Scene()
-    scene.shared.nodes.learn(2, *ADDRESS)
+    scene.shared.nodes.learn_node(2, *ADDRESS)
     upstream = Upstream(ConnectionContext(scene.shared, NodePorts(LISTENER), 2, requires_login=False))
     upstream._connect_failed(scene.connect().channel, ADDRESS, cause, "why")
-    assert (2 in scene.shared.nodes.known) is is_known
+    assert (2 in scene.shared.nodes.known_addresses) is is_known
     assert scene.counters.upstream_failures[cause] == 1
     scene.loop.close()

@@ -155,9 +155,9 @@ def no_broker_is_forgotten_for_a_slow_token(folder: Path) -> bool:
         bounds = Bounds(connect_timeout_ms=200)
         async with gateway_of_joe(folder, never, bounds=bounds) as (gateway, broker, client_tls):
             nodes_known = gateway.gateway.traffic.shared.nodes
-            nodes_known.learn(NODE_ID, "127.0.0.1", broker.port)
+            nodes_known.learn_node(NODE_ID, "127.0.0.1", broker.port)
             line = await closed_as(gateway, client_tls, gateway.first_node_port + NODE_ID)
-            nodes["is known"] = NODE_ID in nodes_known.known
+            nodes["is known"] = NODE_ID in nodes_known.known_addresses
             nodes["login"] = line["cause"] == "login" and "no broker gave a token" in line["reason"]
 
     run(scenario())
@@ -208,7 +208,7 @@ def test_a_token_is_used_until_it_expires_where_brokers_give_no_other(tmp_path: 
             (tmp_path / "password").rename(tmp_path / "moved")
             assert await identity.login_of("joe", is_certified=True) is login
             (tmp_path / "moved").rename(tmp_path / "password")
-            identity.refused("joe", login)
+            identity.record_refusal("joe", login)
             with pytest.raises(NoIdentity):
                 await identity.login_of("joe", is_certified=True)
             gives[0] = True

@@ -20,9 +20,9 @@ from pidgate.gateway.topics.availability import (
     SAY_AGAIN_S,
     Availability,
     Cause,
-    explained,
+    explain_error,
     last_complaint,
-    quieten,
+    quieten_aiokafka,
 )
 from pidgate.gateway.topics.own_client import OwnClient
 
@@ -69,7 +69,7 @@ class TestLibraryLog:
     def test_complaints_are_remembered_for_a_minute_and_not_passed_on(
         self, clock: Clock, root_log: io.StringIO
     ) -> None:
-        quieten()
+        quieten_aiokafka()
         for _ in range(100):
             logging.getLogger("aiokafka.conn").warning("cannot reach %s", "there")
         logging.getLogger("aiokafka.consumer.fetcher").info("not worth a word")
@@ -80,7 +80,7 @@ class TestLibraryLog:
     def test_a_fault_in_the_library_is_passed_on_now_and_then(
         self, clock: Clock, root_log: io.StringIO
     ) -> None:
-        quieten()
+        quieten_aiokafka()
         for _ in range(3):
             try:
                 raise ZeroDivisionError
@@ -97,13 +97,13 @@ class TestAvailability:
         state = Availability("events", "writing")
         with capture_logs() as lines:
             for _ in range(50):
-                state.failed(Cause("refused 1", "start it"), buffered=3)
+                state.record_failure(Cause("refused 1", "start it"), buffered=3)
                 clock.now_s += 1
-            state.failed(Cause("not allowed", "allow it"))
+            state.record_failure(Cause("not allowed", "allow it"))
             clock.now_s += SAY_AGAIN_S
-            state.failed(Cause("not allowed", "allow it"))
-            state.works(buffered=7)
-            state.works()
+            state.record_failure(Cause("not allowed", "allow it"))
+            state.record_success(buffered=7)
+            state.record_success()
         told = [(line["event"], line.get("remedy")) for line in lines]
         assert told == [
             ("events_topic_unavailable", "start it"),
@@ -118,11 +118,11 @@ class TestAvailability:
     def test_attempts_come_less_and_less_often_until_one_succeeds(self, clock: Clock) -> None:
         state = Availability("events", "reading")
         with capture_logs():
-            waits = [state.failed(Cause("", "")) for _ in range(10)]
+            waits = [state.record_failure(Cause("", "")) for _ in range(10)]
             assert waits[:3] == [FIRST_RETRY_S, 2 * FIRST_RETRY_S, 4 * FIRST_RETRY_S]
             assert waits[-1] == LONGEST_RETRY_S
-            state.works()
-            assert state.failed(Cause("", "")) == FIRST_RETRY_S
+            state.record_success()
+            assert state.record_failure(Cause("", "")) == FIRST_RETRY_S
 
 
 class TestCauses:
@@ -141,17 +141,17 @@ class TestCauses:
     def test_each_has_its_remedy(self, clock: Clock, name: str, text: str, remedy: str) -> None:
         clock.now_s += 1_000_000
         error = type(name, (RuntimeError,), {})(text)
-        found = explained(error, "writing", "events")
+        found = explain_error(error, "writing", "events")
         assert remedy in found.remedy
         assert found.cause == (text or name)
 
     def test_an_error_that_says_little_is_told_with_the_librarys_last_complaint(
         self, clock: Clock, root_log: io.StringIO
     ) -> None:
-        quieten()
+        quieten_aiokafka()
         logging.getLogger("aiokafka").error("Unable connect: [Error 58] SaslAuthenticationFailed")
         error = type("KafkaConnectionError", (RuntimeError,), {})("Unable to bootstrap")
-        found = explained(error, "reading", "events")
+        found = explain_error(error, "reading", "events")
         assert found.cause == "Unable to bootstrap; Unable connect: [Error 58] SaslAuthenticationFailed"
         assert "own_client" in found.remedy
 
