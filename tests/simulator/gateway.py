@@ -282,4 +282,6 @@ def _close_files(serving: Gateway | Worker) -> None:
     if isinstance(serving.traffic, Workers) and hasattr(serving.traffic, "_progress"):
         serving.traffic._progress._map.close()
     if serving._manager.events.state_dir is not None:
-        serving._manager.events.state_dir._journal._writer.close()
+        file = serving._manager.events.state_dir._file
+        if file is not None:
+            file.close()

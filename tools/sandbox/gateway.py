@@ -129,10 +129,6 @@ class GatewayProcess(guard.GuardedProcess):
     def admin_url(self) -> str:
         return f"http://{_HOST}:{self.admin_port}"
 
-    def run_as(self, module: str, environment: Mapping[str, str] | None) -> None:
-        """Have the next start run this command in that environment (None: the one of this process)."""
-        self._module, self._environment = module, environment
-
     def start(self, *, wait: bool = True) -> None:
         """Start (again, on the same ports), by default until /readyz says yes. Raises GatewayNotReady."""
         if self.directory is None:

@@ -19,7 +19,7 @@ def admitted_in(value: bytes, user_of: Callable[[str], User]) -> PassedId | None
     try:
         decision = scan(value)
         if decision is not None:
-            _, _, _, _, name, producer_id, transactional, admitted, *_ = decision
+            _, _, _, name, producer_id, transactional, admitted, *_ = decision
             return PassedId(user_of(name), producer_id, transactional) if admitted else None
         event = from_json(value) if type_of(value) == TransactionalIdEvent.type else None
     except EventUnreadable:

@@ -22,7 +22,6 @@ class Reason(StrEnum):
     """Reason why a record is in dead_letters/ and not among the events."""
 
     MALFORMED = "malformed"  # no JSON, a field missing or of the wrong type
-    OLD_VERSION = "old_version"  # a schema_version that is not read any more
     UNKNOWN_TYPE = "unknown_type"  # a type that a newer gateway writes
     LATE = "late"  # appended long after it was made
     FROM_THE_FUTURE = "from_the_future"  # made, by its own clock, after it was appended
