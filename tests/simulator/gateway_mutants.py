@@ -240,7 +240,7 @@ GATEWAY_MUTANTS: Final[dict[str, Mutant]] = {
         "One state: A worker never decides about an id that it does not know as admitted",
         replaced(StateOwnerLink, "ask", _decided_alone),
         Theme.OUTAGES,
-        7,
+        9,
     ),
     "enforced at once": Mutant(
         "Restored, then enforced: Until the state is whole nothing is refused",
