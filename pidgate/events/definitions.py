@@ -15,8 +15,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Literal
 
-SCHEMA_VERSION = 2
-"""Written into every event. Readers take this version and the one before it, and newer ones leniently."""
+SCHEMA_VERSION = 1
+"""Written into every event. Readers take this version, and newer ones leniently (reading.py)."""
 
 DecisionWord = Literal["admit", "refuse"]
 ReasonWord = Literal[
@@ -125,7 +125,7 @@ class DecisionEvent(Event):
     token_units: Annotated[
         int | None,
         "What one token is in tokens_before and tokens_after: window_ms x 1000 of the window then in force; null: no "
-        "bucket was asked, or version 1 wrote it (readers then assume their own window)",
+        "bucket was asked",
     ] = None
     throttle_time_ms: Annotated[int, "Throttle told to the client; 0: none"] = 0
     queue_position: Annotated[int | None, "Place in the user's queue, 0 = next; null: not in line"] = None

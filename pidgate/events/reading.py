@@ -1,15 +1,15 @@
-"""From JSON bytes back to an event, whatever version wrote them.
+"""Reader of events: from JSON bytes back to an event. PURE.
 
 The rules, in a rolling upgrade as in an archive:
 
-- This version and the one before it are read; the older one goes through UPGRADES, step by step.
-- A newer version is read leniently: fields that are not known here are ignored, and so are words that are
-  not known (a new reason is handed on as it stands). A new version may add fields and types; it renames and
-  removes nothing, and the fields of this version keep their types.
-- Unknown fields are ignored in any version; a missing field without a default, or one of another type, makes
-  the event unreadable, and the error says which.
+- A newer version is read leniently. Unknown fields are ignored, and an unknown word (a new reason) is returned as it
+  stands. A new version may add fields and types; it renames and removes nothing, and the fields of this version keep
+  their types.
+- An unknown type is an error of its own: the event is skipped, or goes to the dead letters.
+- A missing field without a default, or one of another type, makes the event unreadable, in any version. The error says
+  which.
 
-An event that was read is always of this version. Pure.
+An event that was read is always of this version.
 """
 
 from __future__ import annotations
@@ -18,28 +18,12 @@ import json
 from collections.abc import Callable
 from dataclasses import MISSING, fields, is_dataclass
 from functools import partial
-from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from pidgate.events.definitions import EVENT_TYPES, SCHEMA_VERSION, Event
 
 Fields = dict[str, Any]
 """An event as the JSON object it is, before anything about its fields was checked."""
-
-
-def upgrade_1_to_2(event: Fields) -> Fields:
-    """Version 2 adds the size of a token to a balance (`token_units`). None: not recorded, and a reader takes the
-    window that it knows.
-    """
-    event["schema_version"] = 2
-    if event.get("type") == "decision":
-        event["token_units"] = None
-    return event
-
-
-UPGRADES: Final[dict[int, Callable[[Fields], Fields]]] = {1: upgrade_1_to_2}
-"""For each older version that is still read: how its fields become those of the next version."""
-
-OLDEST_READ: Final = min(UPGRADES, default=SCHEMA_VERSION)
 
 _LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1
 
@@ -52,15 +36,8 @@ class UnknownEventType(EventUnreadable):
     """An event of a type that this version does not know: written by a newer gateway. To be skipped."""
 
 
-class UnsupportedSchemaVersion(EventUnreadable):
-    """Written by a version so old that it is not read any more."""
-
-
 def fields_of(value: bytes) -> Fields:
-    """Return the fields of an event of any readable version, brought to this version but not checked one by one.
-
-    For readers in a hurry that look at a few fields. Raises EventUnreadable, UnsupportedSchemaVersion.
-    """
+    """Return the fields of an event, not checked one by one, for a reader that needs a few. Raises EventUnreadable."""
     try:
         found: Any = _DECODER.decode(value.decode("utf-8"))
         if b"\\u" in value:
@@ -73,13 +50,7 @@ def fields_of(value: bytes) -> Fields:
     version = found.get("schema_version")
     if type(version) is not int or not 1 <= version <= _HIGHEST:
         raise EventUnreadable(f"schema_version is {_shown(version)}")
-    if version < OLDEST_READ:
-        raise UnsupportedSchemaVersion(
-            f"schema_version {version} is too old: versions {OLDEST_READ} to {SCHEMA_VERSION} are read"
-        )
     event: Fields = found
-    for step in range(version, SCHEMA_VERSION):
-        event = UPGRADES[step](event)
     return event
 
 

@@ -35,9 +35,9 @@ def _plain(value: object) -> object:
 _any = json.JSONEncoder(separators=(",", ":"), allow_nan=False, default=_plain).encode
 
 
-def prefix_of(event_type: type[Event], schema_version: int = SCHEMA_VERSION) -> bytes:
-    """Return the beginning of the JSON of every event of this type and version, so that a reader can skip by it."""
-    return f'{{"schema_version":{schema_version},"type":"{event_type.type}",'.encode()
+def prefix_of(event_type: type[Event]) -> bytes:
+    """Return the beginning of the JSON of every event of this type, so that a reader can skip by it."""
+    return f'{{"schema_version":{SCHEMA_VERSION},"type":"{event_type.type}",'.encode()
 
 
 def _writer(event_type: type[Event]) -> Callable[[Any], str]:

@@ -48,7 +48,9 @@ class BloomLayer:
         self.count = 0
 
     @classmethod
-    def restored(cls, design_count: int, bits: int, hashes: int, count: int, data: bytes) -> Self:
+    def restored(
+        cls, design_count: int, bits: int, hashes: int, count: int, data: bytes | memoryview
+    ) -> Self:
         """Make a layer as it was exported. Raises ValueError when the parts do not fit."""
         if design_count < 1 or bits < 1 or hashes < 1 or count < 0 or len(data) != (bits + 7) // 8:
             raise ValueError(f"no layer has {bits} bits, {hashes} hashes, {count} ids in {len(data)} bytes")
@@ -68,9 +70,9 @@ class BloomLayer:
         return len(self._turns)
 
     @property
-    def data(self) -> bytes:
-        """The bits; bit i is bit i % 8 of byte i // 8."""
-        return bytes(self._bits)
+    def data(self) -> memoryview:
+        """The bits as they are at the moment of reading; bit i is bit i % 8 of byte i // 8."""
+        return memoryview(self._bits).toreadonly()
 
     @property
     def size_bytes(self) -> int:

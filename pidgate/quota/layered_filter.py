@@ -110,6 +110,7 @@ class LayeredFilter:
         "_settings",
         "_silence_ms",
         "_slice_ms",
+        "is_changed",
     )
 
     def __init__(self, settings: ProducerIdSettings, budget: FilterBudget, seed: int) -> None:
@@ -120,6 +121,8 @@ class LayeredFilter:
         self._layers: list[_Layer] = []
         self._held = 0
         self._next_expiry_ms = 0
+        self.is_changed = True
+        """An id was put in, or its time prolonged, since a snapshot last held the filter."""
         self._take(settings)
 
     def _take(self, settings: ProducerIdSettings) -> None:
@@ -161,16 +164,18 @@ class LayeredFilter:
         return self._put(pair, slice_end_ms, used_until_ms, now_ms, floor)
 
     def _put(self, pair: HashPair, slice_end_ms: int, used_until_ms: int, now_ms: int, floor: int) -> bool:
-        state_owner = layer = self._newest_holding(pair, now_ms)
+        known = layer = self._newest_holding(pair, now_ms)
         if layer is None or layer.slice_end_ms < slice_end_ms:
-            if state_owner is not None:
-                state_owner.newest_of -= 1
+            if known is not None:
+                known.newest_of -= 1
             layer = self._target(slice_end_ms, floor)
             layer.add(pair)
             layer.newest_of += 1
+            self.is_changed = True
         if used_until_ms > layer.used_until_ms:
             layer.used_until_ms = used_until_ms
-        return state_owner is None
+            self.is_changed = True
+        return known is None
 
     def expire(self, now_ms: int) -> None:
         """Drop the layers of which nothing was used for `remember_ms`."""

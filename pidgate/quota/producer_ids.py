@@ -150,6 +150,7 @@ class ProducerIdQuota:
         live = self.table.find(command.user)
         if live is not None and live.bucket is not None:
             live.bucket.fill(now_ms)
+            live.is_changed = True
 
     def insert_uncharged(
         self, user: User, producer_id: int, now_ms: int, *, transactional: bool = False

@@ -103,15 +103,13 @@ class Restorer:
         for user in self._table.users():
             live = self._table.kept_under(user)
             if live is not None:
-                yield UserState(
-                    user,
-                    live.filter.seed,
-                    live.filter.export_layers(now_ms)
-                    + live.transactional_filter.export_layers(now_ms, transactional=True),
-                    _exported(live.bucket, live.rehearsed, now_ms),
-                    live.grace_admitted,
-                    _exported_names(live.transactional_ids, now_ms),
-                )
+                yield _exported_user(user, live, now_ms)
+
+    def export_changed(self, now_ms: int) -> Iterator[UserState | None]:
+        """Yield the users that have changed since they were last exported, and None for each of the others."""
+        for user in self._table.users():
+            live = self._table.kept_under(user)
+            yield None if live is None or not live.needs_saving() else _exported_user(user, live, now_ms)
 
     def import_user(self, state: UserState, now_ms: int) -> None:
         """Put the user in, in place of what is known of it.
@@ -121,9 +119,8 @@ class Restorer:
         """
         live = self._table.new(state.user, state.seed)
         bucket, rehearsed = self._imported(state.bucket, now_ms)
-        # A layer that does not say what its ids were used for knows them for either.
-        plain = [layer for layer in state.layers if layer.transactional is not True]
-        in_transactions = [layer for layer in state.layers if layer.transactional is not False]
+        plain = [layer for layer in state.layers if not layer.transactional]
+        in_transactions = [layer for layer in state.layers if layer.transactional]
         live.filter.restore_layers(plain, now_ms)
         try:
             live.transactional_filter.restore_layers(in_transactions, now_ms)
@@ -172,6 +169,19 @@ class Restorer:
                 bucket.restore(units, state.token_units, now_ms)
             buckets.append(bucket)
         return buckets[0], buckets[1]
+
+
+def _exported_user(user: User, live: LiveUser, now_ms: int) -> UserState:
+    live.mark_saved()
+    return UserState(
+        user,
+        live.filter.seed,
+        live.filter.export_layers(now_ms)
+        + live.transactional_filter.export_layers(now_ms, transactional=True),
+        _exported(live.bucket, live.rehearsed, now_ms),
+        live.grace_admitted,
+        _exported_names(live.transactional_ids, now_ms),
+    )
 
 
 def _exported_names(names: TransactionalIds | None, now_ms: int) -> TransactionalIdsState | None:

@@ -21,8 +21,9 @@ class LayerState:
     newest_of     of them those that are in no newer layer
     slice_age_ms  since its slice ended
     used_age_ms   since the latest moment at which an id in it may have been used
-    data          ceil(bits / 8) bytes; bit i is bit i % 8 of byte i // 8
-    transactional whether its ids were used in transactions; None: of either use, as earlier versions wrote it
+    data          ceil(bits / 8) bytes; bit i is bit i % 8 of byte i // 8. A view of the filter's own bits: an id
+                  that is put in later shows in it, in part or whole
+    transactional whether its ids were used in transactions
     """
 
     design_count: int
@@ -32,8 +33,8 @@ class LayerState:
     newest_of: int
     slice_age_ms: int
     used_age_ms: int
-    data: bytes
-    transactional: bool | None = None
+    data: bytes | memoryview
+    transactional: bool = False
 
 
 @dataclass(frozen=True, slots=True)

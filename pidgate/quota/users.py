@@ -68,6 +68,7 @@ class LiveUser:
         "floor",
         "given",
         "grace_admitted",
+        "is_changed",
         "queue",
         "quota",
         "rehearsed",
@@ -93,10 +94,13 @@ class LiveUser:
         self.given: deque[int] = deque()
         self.grace_admitted = 0
         self.restored_ms: int | None = None
+        self.is_changed = True
+        """The balance was changed otherwise than by an id that a filter took in."""
         self.set_quota(quota, settings)
 
     def set_quota(self, quota: EffectiveQuota, settings: ProducerIdSettings) -> None:
         """Set the quota in force. `UserTable.shape_bucket` does the same for the bucket."""
+        self.is_changed = True
         self.quota = quota
         self.queue.limit = settings.queue
         self.floor = layer_floor(quota.rate_milli, settings)
@@ -133,6 +137,22 @@ class LiveUser:
         yield from self.filters
         if self.transactional_ids is not None:
             yield self.transactional_ids.filter
+
+    def needs_saving(self) -> bool:
+        """Return whether anything that a snapshot holds has changed since `mark_saved`."""
+        names = self.transactional_ids
+        return (
+            self.is_changed
+            or self.filter.is_changed
+            or self.transactional_filter.is_changed
+            or (names is not None and names.filter.is_changed)
+        )
+
+    def mark_saved(self) -> None:
+        """Note that a snapshot holds the user as it is now."""
+        self.is_changed = False
+        for ids in self.all_filters():
+            ids.is_changed = False
 
     def clear(self) -> None:
         """Forget all ids."""

@@ -107,7 +107,6 @@ def test_a_full_state_directory_is_in_nobodys_way_and_written_when_there_is_room
         assert gateway.metrics().value("pidgate_state_saves_total") == 0
         resource.prlimit(gateway.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
         until(lambda: gateway.metrics().value("pidgate_state_saves_total") > 0, 30)
-        assert gateway.metrics().value("pidgate_state_dropped_total") == 0
         assert gateway.stop() == 0
         gateway.start()
         assert [line["restored_from"] for line in gateway.log_events("state_restored")] == [

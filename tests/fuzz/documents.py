@@ -22,7 +22,7 @@ from pidgate.quota.changes import Target as ChangeTarget
 from pidgate.quota.settings import Mode
 from tests.fuzz.requests import NotTaken
 from tests.fuzz.target import Target
-from tests.support.inputs import ROOT
+from tests.support.recordings import load
 
 
 @cache
@@ -60,8 +60,7 @@ def _event_again(data: bytes, found: object) -> None:
     assert from_json(to_json(event)) == event
     if scanned is not None and not _is_given_twice(data, *(field.name for field in fields(DecisionEvent))):
         assert isinstance(event, DecisionEvent)
-        envelope = (event.seq, event.wall_time_ms, event.decision_time_ms)
-        assert scanned[1:6] == (*envelope, event.user, event.producer_id)
+        assert scanned[1:5] == (event.seq, event.decision_time_ms, event.user, event.producer_id)
     if _is_given_twice(data, "type"):
         return
     assert _texts(data, "$.type") == (kind,)
@@ -69,11 +68,11 @@ def _event_again(data: bytes, found: object) -> None:
 
 def _event_seeds() -> Iterator[bytes]:
     seen: set[Any] = set()
-    for line in (ROOT / "tests/data/events-v1.jsonl").read_bytes().splitlines():
-        kind = json.loads(line)["type"]
+    for record in load("patterns").records:
+        kind = json.loads(record.value)["type"]
         if kind not in seen:
             seen.add(kind)
-            yield line
+            yield record.value
 
 
 # ---- records of the quotas topic ------------------------------------------------------------------------

@@ -328,7 +328,7 @@ def test_a_million_decisions_are_restored_in_time_while_the_event_loop_goes_on(t
         loop = asyncio.get_running_loop()
         quotas = Quotas(mode=Mode.ENFORCE, default=UserQuota.per_window(2_000))
         state = ProducerIdQuota(quotas, lambda: random.getrandbits(32), 0)
-        applier, follower = EventApplier("me", 3_600_000_000), EventFollower(kafka, topic)
+        applier, follower = EventApplier("me"), EventFollower(kafka, topic)
 
         def absorb(records: list[EventRecord]) -> None:
             wall_ms = time.time_ns() // 1_000_000

@@ -46,7 +46,7 @@ def write_events(root: str, event_type: str, rows: Iterable[Row]) -> None:
 
 def events_of(spark: SparkSession, events: Iterable[Event]) -> Events:
     """What `offenders` reads of events, without folders."""
-    rows = [{"schema_version": 2, "type": event.type, **asdict(event)} for event in events]
+    rows = [{"schema_version": 1, "type": event.type, **asdict(event)} for event in events]
     assert {row["type"] for row in rows} <= set(EVENT_TYPES)
     tables = []
     for word in ("decision", "id_usage", "produce_error", "connection"):

@@ -124,7 +124,7 @@ def write_history(root: str, events: list[Event]) -> None:
     assert any(isinstance(event, ConfigEvent) for event in events)
     by_type = sorted(events, key=lambda event: event.type)
     for event_type, mine in groupby(by_type, key=lambda event: event.type):
-        write_events(root, event_type, ({"schema_version": 2, **asdict(event)} for event in mine))
+        write_events(root, event_type, ({"schema_version": 1, **asdict(event)} for event in mine))
 
 
 def study(spark: SparkSession, root: Path) -> tuple[Tables, list[Event]]:

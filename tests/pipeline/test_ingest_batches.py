@@ -106,7 +106,7 @@ def test_a_batch_becomes_tables_and_the_next_one_leaves_out_what_is_known(stream
     assert [row["seq"] for row in rows] == [1, 3, 5, 9]
     told = rows[0].asDict(recursive=True)
     assert told == asdict(decision(1)) | {
-        "schema_version": 2,
+        "schema_version": 1,
         "kafka_partition": 0,
         "kafka_offset": 100,
         "append_time_ms": NOW_MS,

@@ -174,4 +174,6 @@ class SimulatedGateway:
 def _close_files(serving: Gateway) -> None:
     """Close what a process had open: of a real one the kernel does it."""
     if serving._manager.events.state_dir is not None:
-        serving._manager.events.state_dir._journal._writer.close()
+        file = serving._manager.events.state_dir._file
+        if file is not None:
+            file.close()

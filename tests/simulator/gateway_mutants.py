@@ -13,13 +13,14 @@ from pidgate.gateway.proxy.connection import ConnectionContext
 from pidgate.gateway.proxy.connection_state import OPEN
 from pidgate.gateway.proxy.conversation import Conversation
 from pidgate.gateway.proxy.in_flight_requests import InFlightRequests
-from pidgate.gateway.state import publisher
+from pidgate.gateway.state import manager, publisher
+from pidgate.gateway.state.event_log import EventLog
 from pidgate.gateway.state.manager import QuotaStateManager
-from pidgate.gateway.state.state_dir.journal import BufferedJournal
 from pidgate.quota.admission import Admission
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.state import Answer, Question
 from pidgate.quota.token_bucket import TokenBucket
+from pidgate.quota.users import LiveUser
 from pidgate.quota.verdicts import Session
 from tests.simulator.breaking import (
     Breach,
@@ -114,11 +115,8 @@ def _one_more(before: Any) -> Any:
     return wait_ms
 
 
-def _much_later(before: Any) -> Any:
-    def plan(self: BufferedJournal, after_ms: int) -> None:
-        before(self, 100 * after_ms)
-
-    return plan
+def _has_no_topic(self: EventLog) -> bool:
+    return self.publisher is None
 
 
 def _enforced_at_once(before: Any) -> Any:
@@ -195,11 +193,23 @@ GATEWAY_MUTANTS: Final[dict[str, Mutant]] = {
     "nothing is restored": _quota(
         "Restarts and fleets: A restored state remembers and owes what it did", _unrestored, Theme.OUTAGES, 4
     ),
-    "an admission is in the journal a while later": _quota(
-        "Events are in nobody's way: Every decision that admits is an event before its effect is needed",
-        around(BufferedJournal, "_plan", _much_later),
-        Theme.OUTAGES,
-        18,
+    "an admission is in a snapshot a while later": _quota(
+        "Snapshots: What the topic lacks is in a snapshot within 5 s",
+        lambda patch: patch.setattr(manager, "SAVE_UNSENT_EVERY_S", 60.0),
+        Theme.SNAPSHOTS,
+        17,
+    ),
+    "a topic that is cut off makes no snapshot": _quota(
+        "Snapshots: What the topic lacks is in a snapshot within 5 s",
+        replaced(EventLog, "lacks_events", _has_no_topic),
+        Theme.SNAPSHOTS,
+        29,
+    ),
+    "a snapshot leaves out users that have changed": _quota(
+        "Snapshots: of users that have changed",
+        replaced(LiveUser, "needs_saving", never),
+        Theme.SNAPSHOTS,
+        17,
     ),
     "an admission is in the topic a while later": _quota(
         "Events are in nobody's way: Every decision that admits is an event before its effect is needed",

@@ -10,8 +10,10 @@ for that of transactional ids. While a user is observed, or exempt, nothing is c
 is shared by a fleet whose topic works, comes what the documents allow for failures, and no more:
 
 - ids that pass while a gateway restores its state pass uncharged (architecture.md, Restored, then enforced);
-- a process that was killed has lost what it admitted in its last moments (Events are in nobody's way: 200 ms), and one
-  that keeps its state nowhere, or whose topic was out of reach, or whose clock was set, begins with a full bucket;
+- a killed process has lost what it admitted in its last moments: 200 ms while the topic works, 5 s while only the
+  state directory has it;
+- a process begins with a full bucket if it keeps its state nowhere, if its clock was set, or if it cannot read the
+  topic that has what its snapshot lacks;
 - in a fleet two gateways may admit within one propagation delay what one of them would have refused; while the topic
   is out of reach each has a bucket of its own (docs/fleet.md).
 """
@@ -33,7 +35,9 @@ if TYPE_CHECKING:
     from tests.simulator.world import World
 
 LAST_MOMENTS_S: Final = 0.35
-"""What is admitted is in journal and topic after 200 ms, and what the disk or the topic takes."""
+"""What is admitted is in the topic after 200 ms, and what the topic takes."""
+SNAPSHOT_S: Final = 5.35
+"""What is admitted is in a snapshot after 5 s, and what the disk takes, while the topic does not have it."""
 SLOW_DISK_S: Final = 3.0
 """Until a slow disk has written what was given to it."""
 PROPAGATION_S: Final = 0.35
@@ -144,19 +148,36 @@ def bound_of(world: World, rates: list[int]) -> Bound:
     bound = Bound(max(rates, default=0), setup.quotas.window_ms / 1_000, Fraction(str(setup.quotas.burst)))
     topic_troubles = [(at_s, at_s + for_s) for at_s, what, _, for_s in history if what == "topic"]
     clock_was_set = any(what == "clock" for _, what, _, _ in history)
-    is_kept = setup.has_state_dir or (setup.has_events and not topic_troubles)
     started: set[str] = set()
-    lost_s = LAST_MOMENTS_S
+    is_kept = setup.has_state_dir or (setup.has_events and not topic_troubles)
+    killed_s: dict[str, float] = {}
+    snapshot_s = SNAPSHOT_S
     if any(what == "disk" for _, what, *_ in history):
-        lost_s += SLOW_DISK_S
+        snapshot_s += SLOW_DISK_S
+
+    def has_topic(since_s: float, until_s: float) -> bool:
+        spans = ((began_s, ended_s + NOTICED_S) for began_s, ended_s in topic_troubles)
+        return setup.has_events and not any(_touch(span, (since_s, until_s)) for span in spans)
+
+    def forgets(gateway: str, at_s: float) -> bool:
+        """Return whether a start finds less than was there at the last kill, or the stop, before it."""
+        if not is_kept or clock_was_set:
+            return True
+        # While the topic has all, the snapshot is old.
+        last_s = killed_s.get(gateway, at_s)
+        is_old = setup.has_events and has_topic(last_s - snapshot_s - NOTICED_S, last_s - snapshot_s)
+        return gateway in killed_s and is_old and not has_topic(at_s, _restored_s(world, gateway, at_s))
+
     for at_s, what, gateway, for_s in history:
         if what == "start":
             bound.free.append((gateway, (at_s, _restored_s(world, gateway, at_s))))
-            if gateway in started and (not is_kept or clock_was_set):
+            if gateway in started and forgets(gateway, at_s):
                 bound.resets.append(at_s)
             started.add(gateway)
         elif what == "kill":
+            lost_s = LAST_MOMENTS_S if has_topic(at_s - snapshot_s, at_s) else snapshot_s
             bound.free.append((gateway, (at_s - lost_s, at_s)))
+            killed_s[gateway] = at_s
         if setup.shape.is_fleet and what == "start":
             bound.apart.append((at_s - LAST_MOMENTS_S, _restored_s(world, gateway, at_s) + PROPAGATION_S))
         if setup.shape.is_fleet and what in ("kill", "freeze", "topic", "clock"):

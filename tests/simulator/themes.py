@@ -30,6 +30,8 @@ class Theme(StrEnum):
     """A beginning, mostly of an id known for long, that a mute holds while its leader moves."""
     OUTAGES = "outages"
     """Gateways and topics that are gone for a while, and many new ids."""
+    SNAPSHOTS = "snapshots"
+    """A gateway that is killed a few seconds after new ids, of which only its state directory knows."""
     FLEET = "a fleet"
     """Two gateways in good health, and new ids through both."""
     HOSTILE = "hostile"
@@ -44,6 +46,7 @@ AIMED: Final = {
     Theme.REFUSALS: 14,
     Theme.HELD: 9,
     Theme.OUTAGES: 1,
+    Theme.SNAPSHOTS: 1,
     Theme.FLEET: 1,
     Theme.HOSTILE: 1,
     Theme.PASSING: 6,
@@ -168,6 +171,34 @@ def _outage(random: Random, shape: Shape, for_ms: int) -> Step:
     return random.choice((("kill", whom, for_ms), ("drain", number, for_ms), ("cut topic", number, for_ms)))
 
 
+# ---- snapshots -----------------------------------------------------------------------------------------
+
+
+def _snapshots(seed: int) -> Schedule:
+    """New ids come after the first snapshot, and pass 6 s or more before the kill. A topic is cut off before them."""
+    random = Random(f"{seed}/snapshots")
+    setup = Setup(
+        Shape.ONE,
+        has_events=random.random() < 0.5,
+        has_state_dir=True,
+        quotas=QuotaSetup(rate=1, window_ms=random.choice((10_000, 30_000)), max_throttle_ms=1_000),
+        clients=_clients(random),
+    )
+    steps: list[Step] = [(random.randrange(3_000), "send", random.choice(setup.clients).name, 0, 1)]
+    at_ms = random.choice((2_500, 4_000))
+    for _ in range(random.choice((1, 2))):
+        killed_ms = at_ms + random.choice((6_000, 7_500, 9_000))
+        if setup.has_events:
+            cut_ms = at_ms - random.choice((500, 2_000))
+            steps.append((cut_ms, "cut topic", 0, killed_ms + 10 - cut_ms))
+        steps.append((at_ms, "rogues", "alice", random.choice((1, 2, 3))))
+        steps.append((killed_ms, "kill", "gateway-1", random.choice((20, 400))))
+        at_ms = killed_ms + random.choice((1_000, 2_000, 3_000))
+        steps.append((at_ms, "rogues", "alice", random.choice((1, 2, 3))))
+        at_ms += 2_500
+    return Schedule(seed, setup, tuple(sorted(steps, key=lambda step: step[0])))
+
+
 # ---- fleets --------------------------------------------------------------------------------------------
 
 
@@ -254,6 +285,7 @@ _DRAWN: Final[dict[Theme, Callable[[int], Schedule]]] = {
     Theme.REFUSALS: _refusals,
     Theme.HELD: _held,
     Theme.OUTAGES: _outages,
+    Theme.SNAPSHOTS: _snapshots,
     Theme.FLEET: _fleet,
     Theme.HOSTILE: _hostile,
     Theme.PASSING: _passing,

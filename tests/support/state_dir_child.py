@@ -1,68 +1,51 @@
-"""A process that keeps a state directory as fast as a gateway would, until it is killed.
+"""A process that saves a state directory as fast as it can, until it is killed.
 
-It appends numbered lines, some in every turn of its loop, and takes snapshots at the given pace; a snapshot says
-how many lines are in it (the seed of its one user). Beside that it writes into shared memory, which outlives it,
-when each line was appended: so whoever killed it knows what it may have lost.
+Its one user has a seed that grows all the time. Beside each save it writes the seed and the time into shared memory,
+which outlives it: its killer knows which saves were complete.
 
-    python -m tests.support.state_dir_child DIRECTORY TIMES_FILE SECONDS_BETWEEN_SNAPSHOTS
+    python -m tests.support.state_dir_child DIRECTORY SAVED_FILE SECONDS_BETWEEN_SAVES
 """
 
 import asyncio
-import json
 import mmap
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from struct import Struct
 from typing import Final
 
-from pidgate.gateway.state.state_dir import Loaded, StateDir
+from pidgate.gateway.state.state_dir import About, StateDir
 from pidgate.quota.user_state import UserState
+from tests.support.state_dirs import layer
 
-STAMP: Final = Struct("<qq")
-"""Number of a line, and when it was appended (monotonic ns)."""
-
-MOST_LINES: Final = 400_000
-TIMES_BYTES: Final = MOST_LINES * STAMP.size
-LINES_PER_TURN: Final = 20
-_FILLER: Final = "f" * 500
+SAVED: Final = Struct("<qq")
+"""The seed of the last complete save, and that of the save that was begun last."""
 
 
-def lines_in(loaded: Loaded) -> tuple[int, list[int]]:
-    """Up to which number the snapshot holds everything (0: no snapshot), and the numbers in the journals."""
-    covered = loaded.users[0].seed if loaded.users else 0
-    return covered, [int(json.loads(value)["n"]) for value in loaded.journal]
+def users(seed: int) -> Iterator[UserState]:
+    """Of two megabytes, so that a kill hits the writing."""
+    for number in range(8):
+        yield UserState(f"user-{number}", seed, (layer(seed % 200, 2_000_000),))
 
 
-async def keep(directory: Path, times: mmap.mmap, pause_s: float) -> None:
+async def keep(directory: Path, saved: mmap.mmap, pause_s: float) -> None:
     state_dir = StateDir(directory)
-    covered, numbers = lines_in(await asyncio.to_thread(state_dir.load))
-    first = max([covered, *numbers]) + 1
-    appended = first - 1
-
-    def everything() -> Iterator[UserState]:
-        yield UserState("all lines up to the seed", appended)
-
-    async def save_for_ever() -> None:
-        while True:
-            await asyncio.sleep(pause_s)
-            await state_dir.save(everything(), written_wall_ms=1)
-
-    saving = asyncio.get_running_loop().create_task(save_for_ever())
+    loaded = await asyncio.to_thread(state_dir.load)
+    seed = loaded.users[0].state.seed if loaded.users else 0
     print("ready", flush=True)
-    while not saving.done() and appended - first < MOST_LINES - LINES_PER_TURN:
-        for _ in range(LINES_PER_TURN):
-            appended += 1
-            state_dir.append(b'{"n":%d,"filler":"%s"}' % (appended, _FILLER.encode()))
-            STAMP.pack_into(times, (appended - first) * STAMP.size, appended, time.monotonic_ns())
-        await asyncio.sleep(0.0002)
-    raise SystemExit("nobody killed it")
+    while True:
+        seed += 1
+        before, _ = SAVED.unpack_from(saved)
+        SAVED.pack_into(saved, 0, before, seed)
+        if not await state_dir.save(lambda changed_only, seed=seed: users(seed), About(1, {})):  # type: ignore[misc]
+            raise SystemExit("could not be saved")
+        SAVED.pack_into(saved, 0, seed, seed)
+        await asyncio.sleep(pause_s)
 
 
 def main() -> None:
     with open(sys.argv[2], "r+b") as file:
-        asyncio.run(keep(Path(sys.argv[1]), mmap.mmap(file.fileno(), TIMES_BYTES), float(sys.argv[3])))
+        asyncio.run(keep(Path(sys.argv[1]), mmap.mmap(file.fileno(), SAVED.size), float(sys.argv[3])))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""For the tests of state_dir: users as a snapshot holds them, and a directory with two generations."""
+"""Users as a snapshot holds them, and a state directory with two generations."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pidgate.gateway.state.state_dir import Loaded, StateDir
+from pidgate.gateway.state.state_dir import About, Loaded, StateDir
 from pidgate.quota.entities import unidentified
-from pidgate.quota.user_state import BucketState, LayerState, UserState
+from pidgate.quota.user_state import BucketState, LayerState, TransactionalIdsState, UserState
 
 
-def layer(fill: int, bits: int = 203) -> LayerState:
+def layer(fill: int, bits: int = 203, *, transactional: bool = False) -> LayerState:
     """A layer whose bits are all `fill`; `bits` is no multiple of 8 unless asked for."""
     return LayerState(
         design_count=100,
@@ -23,21 +23,19 @@ def layer(fill: int, bits: int = 203) -> LayerState:
         slice_age_ms=-3_600_000,
         used_age_ms=fill,
         data=bytes([fill]) * ((bits + 7) // 8),
+        transactional=transactional,
     )
 
 
-def users(generation: int) -> list[UserState]:
-    """Different for each generation; one unidentified, one with an odd one, one without layers."""
+def users(number: int) -> list[UserState]:
+    """Different for each number; one unidentified, one with an odd name, one without layers."""
+    names = TransactionalIdsState((layer(4, 80),), BucketState(number, 1_000, 5), 3)
+    layers = (layer(1), layer(2, transactional=True))
     return [
-        UserState("alice", generation, (layer(1), layer(2)), BucketState(-5, 3_600_000, 100_000), 7),
+        UserState("alice", number, layers, BucketState(-5, 3_600_000, 100_000, number), 7, names),
         UserState(unidentified("GSSAPI"), 2**32 - 1, (layer(3),)),
         UserState('Zoë "\n\ud800 x', 5, (), BucketState(10**18, 1, 1)),
     ]
-
-
-def values(name: str, count: int = 5) -> list[bytes]:
-    """Lines as a gateway would append them."""
-    return [b'{"line":"%s-%d","filler":"abc"}' % (name.encode(), number) for number in range(count)]
 
 
 async def opened(path: Path) -> tuple[StateDir, Loaded]:
@@ -45,45 +43,60 @@ async def opened(path: Path) -> tuple[StateDir, Loaded]:
     return state_dir, await asyncio.to_thread(state_dir.load)
 
 
-async def append_all(state_dir: StateDir, lines: Iterable[bytes]) -> None:
-    for line in lines:
-        state_dir.append(line)
-    await state_dir.flush()
+async def save(
+    state_dir: StateDir, all_users: Iterable[UserState], about: About, changed: Sequence[UserState] = ()
+) -> bool:
+    """Save all users, or, into a file that has them, the changed ones."""
+    return await state_dir.save(lambda changed_only: iter(changed if changed_only else all_users), about)
 
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """What a start makes of a directory."""
+    """What a start makes of a directory: its users, each with the time at which it was written."""
 
-    written_wall_ms: int | None
-    users: Sequence[UserState]
-    journal: Sequence[bytes]
+    about: About | None
+    users: Sequence[tuple[UserState, int]]
+
+
+NOTHING = Meaning(None, [])
 
 
 def meaning(path: Path) -> Meaning:
-    """Loads the directory and lets go of it again. Nothing may be raised."""
+    """Load the directory and let go of it again. Nothing may be raised."""
 
-    async def look() -> Meaning:
+    async def load() -> Meaning:
         state_dir, loaded = await opened(path)
-        found = Meaning(loaded.written_wall_ms, loaded.users, list(loaded.journal))
         await state_dir.close()
-        return found
+        return Meaning(loaded.about, loaded.users)
 
-    return asyncio.run(look())
+    return asyncio.run(load())
+
+
+ABOUTS = [
+    About(1, {}),
+    About(2, {0: 7, 11: 9}, 99),
+    About(3, {0: 8}, None, BucketState(1, 2, 3)),
+    About(4, {0: 9}),
+]
+
+
+def written(number: int) -> Meaning:
+    """Return what the first `number` saves of `two_generations` mean."""
+    about = ABOUTS[number - 1]
+    if number % 2:
+        return Meaning(about, [(user, about.written_wall_ms) for user in users(number)])
+    _, *others = users(number - 1)
+    return Meaning(about, [(users(number)[0], number), *((user, number - 1) for user in others)])
 
 
 def two_generations(path: Path) -> None:
-    """Leaves snapshot-2 (wall time 2) with journal-2 (b) and snapshot-3 (wall time 3) with journal-3 (c)."""
+    """Leave snapshot-1 and snapshot-2. Each has a save of all users, and one of alice alone."""
 
-    async def run() -> None:
+    async def run(first: int) -> None:
         state_dir, _ = await opened(path)
-        await append_all(state_dir, values("a"))
-        assert await state_dir.save(
-            users(2), written_wall_ms=2, offsets={0: 7, 11: 9}, grace_until_wall_ms=99
-        )
-        await append_all(state_dir, values("b"))
-        assert await state_dir.save(users(3), written_wall_ms=3, cluster_bucket=BucketState(1, 2, 3))
-        await append_all(state_dir, values("c"))
+        assert await save(state_dir, users(first), ABOUTS[first - 1])
+        assert await save(state_dir, [], ABOUTS[first], users(first + 1)[:1])
         await state_dir.close()
 
-    asyncio.run(run())
+    asyncio.run(run(1))
+    asyncio.run(run(3))

@@ -131,10 +131,6 @@ class GatewayProcess(guard.GuardedProcess):
     def admin_url(self) -> str:
         return f"http://{_HOST}:{self.admin_port}"
 
-    def run_as(self, module: str, environment: Mapping[str, str] | None) -> None:
-        """Set the command and environment (None: this process's) of the next start."""
-        self._module, self._environment = module, environment
-
     def start(self, *, wait: bool = True) -> None:
         """Start or restart on the same ports; by default wait for /readyz. Raises GatewayNotReady."""
         if self.directory is None:

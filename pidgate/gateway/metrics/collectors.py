@@ -57,11 +57,7 @@ class StateCollector(Collector):
             return
         yield counter("state_saves", "Snapshots taken.", directory.saves)
         yield counter("state_save_failures", "Snapshots that could not be written.", directory.save_failures)
-        yield counter("state_dropped", "Decisions that went into no journal.", directory.dropped)
-        yield gauge(
-            "state_journal_bytes", "What a restart reads beside the snapshot.", directory.journal_bytes
-        )
-        yield gauge("state_snapshot_bytes", "Size of the newest snapshot.", directory.snapshot_bytes)
+        yield gauge("state_snapshot_bytes", "Size of the newest snapshot file.", directory.snapshot_bytes)
 
 
 class QuotaStoreCollector(Collector):

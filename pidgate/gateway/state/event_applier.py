@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from itertools import repeat
 from typing import Final
 
 from pidgate.events.definitions import ConfigEvent, Event, LifecycleEvent, TransactionalIdEvent
@@ -51,7 +50,7 @@ class _Balance:
 
 
 class EventApplier:
-    """`run`: what this gateway's incarnations begin with. `token_units`: of one token under today's window.
+    """`run`: what this gateway's incarnations begin with.
 
     `user_of`: the user of a name in an event (events.UserNames, where users are redacted). `began_ms`: when this
     process began, by the clock of decisions, which the processes of a run share and nobody sets: what it lets pass
@@ -63,7 +62,6 @@ class EventApplier:
     def __init__(
         self,
         run: str,
-        token_units: int,
         *,
         began_ms: int | None = None,
         remember_ms: int = 1 << 62,
@@ -74,7 +72,6 @@ class EventApplier:
     ) -> None:
         self._run = run.encode()
         self._run_worker = self._run + b"."
-        self._token_units = token_units
         self._began_ms = 1 << 62 if began_ms is None else began_ms
         self._user_of = user_of or _same_name
         self._on_gateway = on_gateway
@@ -84,7 +81,7 @@ class EventApplier:
         self.decisions = 0
         """Decisions applied, restored and followed."""
         self.history = History(remember_ms)
-        """Earlier states, by the topic; the journal shows nothing of them."""
+        """Earlier states."""
         self.unreadable = 0
         self.last_unreadable = ""
 
@@ -103,41 +100,23 @@ class EventApplier:
         `wall_ms` is the same moment as `now_ms`. Balances wait for `finish_restore`. `watch` is called with ids that
         were refused a short while ago.
         """
-        past_ms = ((record.value, min(now_ms, now_ms - wall_ms + record.append_ms)) for record in records)
-        self._restore(past_ms, state, now_ms, watch)
-
-    def restore_journal(
-        self, values: Iterable[bytes], state: Restorer, now_ms: int, wall_ms: int, watch: Watch | None = None
-    ) -> None:
-        """Apply a file of this gateway's own events, whose age is by its own wall clock."""
-        self._restore(zip(values, repeat(None)), state, now_ms, watch, wall_ms)
-
-    def _restore(
-        self,
-        past: Iterable[tuple[bytes, int | None]],
-        state: Restorer,
-        now_ms: int,
-        watch: Watch | None,
-        wall_ms: int = 0,
-    ) -> None:
         restore_id, user_of, balances = state.restore_id, self._user_of, self._balances
         charged_ms = self._charged_ms
-        own_units, began_ms = self._token_units, self._began_ms
+        began_ms = self._began_ms
         decided, oldest_ms = self.history.decided, now_ms - self.history.remember_ms
-        for value, at_ms in past:
+        for record in records:
             try:
-                decision = scan(value)
+                at_ms = min(now_ms, now_ms - wall_ms + record.append_ms)
+                decision = scan(record.value)
                 if decision is None:
-                    self._restore_other(value, state, at_ms, now_ms, wall_ms)
+                    self._restore_other(record.value, state, at_ms, now_ms)
                     continue
-                incarnation, seq, written_wall_ms, decided_ms, name, producer_id, transactional = decision[:7]
-                admitted, reason, units, token_units = decision[7:]
+                incarnation, seq, decided_ms, name, producer_id, transactional, admitted = decision[:7]
+                reason, units, token_units = decision[7:]
                 if decided_ms >= began_ms and self._is_own(incarnation):
                     # The interim state holds it, and hands it over.
                     continue
-                if at_ms is None:
-                    at_ms = min(now_ms, now_ms - wall_ms + written_wall_ms)
-                elif reason in _OF_A_STATE and at_ms > oldest_ms:
+                if reason in _OF_A_STATE and at_ms > oldest_ms:
                     decided.add(incarnation)
                 user = user_of(name)
                 self.decisions += 1
@@ -146,21 +125,21 @@ class EventApplier:
                     state.restore_grace(user, producer_id, at_ms, now_ms, transactional=transactional)
                 elif admitted:
                     unseen = restore_id(user, producer_id, at_ms, now_ms, transactional=transactional)
-                    # Two gateways may have let it in at the same time, and the journal has what the topic has.
+                    # Two gateways may have let it in at the same time.
                     if unseen and charged_ms is not None and reason in _CHARGED:
                         charged_ms.append(at_ms)
                 elif watch is not None and now_ms - at_ms < WATCH_MS:
                     watch(user, producer_id, now_ms)
-                if units is None:
+                if units is None or token_units is None:
                     continue
                 user = kept_as(user, balances)
                 known = balances.get(user)
                 if known is None:
-                    balances[user] = _Balance(incarnation, seq, units, token_units or own_units, at_ms)
+                    balances[user] = _Balance(incarnation, seq, units, token_units, at_ms)
                 # An event that was written twice is older than it looks the second time.
                 elif at_ms >= known.at_ms and (seq > known.seq or incarnation != known.incarnation):
                     known.incarnation, known.seq, known.at_ms = incarnation, seq, at_ms
-                    known.units, known.token_units = units, token_units or own_units
+                    known.units, known.token_units = units, token_units
             except Exception as error:  # noqa: BLE001 - no one event ends the reading of all others
                 self._skip(error)
 
@@ -193,7 +172,7 @@ class EventApplier:
 
     def _follow(self, decision: Scanned, state: ProducerIdQuota, watch: Watch, now_ms: int) -> None:
         self.decisions += 1
-        _, _, _, _, name, producer_id, transactional, admitted, reason, _, _ = decision
+        _, _, _, name, producer_id, transactional, admitted, reason, _, _ = decision
         if admitted:
             user = self._user_of(name)
             state.admitted_elsewhere(user, producer_id, now_ms, reason, transactional=transactional)
@@ -213,17 +192,14 @@ class EventApplier:
         """Return an event that is no decision; None when it is of no use here. Raises EventUnreadable."""
         return from_json(value) if type_of(value) in _READ_WHOLE else None
 
-    def _restore_other(
-        self, value: bytes, state: Restorer, at_ms: int | None, now_ms: int, wall_ms: int
-    ) -> None:
-        """Take in what is no decision. `at_ms` None: its age is by the wall clock that wrote it, as of `wall_ms`."""
+    def _restore_other(self, value: bytes, state: Restorer, at_ms: int, now_ms: int) -> None:
+        """Take in what is no decision."""
         event = self._read_whole(value)
         if event is None:
             return
-        if isinstance(event, LifecycleEvent) and at_ms is not None and not self._is_of_this_process(event):
+        if isinstance(event, LifecycleEvent) and not self._is_of_this_process(event):
             self.history.lifecycle(event, now_ms - at_ms)
-        past_ms = now_ms - wall_ms + event.wall_time_ms if at_ms is None else at_ms
-        self._take(event, state, min(now_ms, past_ms), now_ms)
+        self._take(event, state, at_ms, now_ms)
 
     def _take(self, event: Event, state: Restorer, at_ms: int, now_ms: int) -> None:
         is_own = self._is_own(event.incarnation.encode())

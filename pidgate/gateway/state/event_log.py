@@ -1,16 +1,10 @@
-"""The gateway's events: where they are written, and how far those of others are applied.
-
-Written to the events topic and, if they say what is remembered, to the journal of the state directory; either may be
-missing.
-"""
+"""The gateway's events: written to the events topic, and how far those of other gateways are applied."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
 
-from pidgate.events.definitions import DecisionEvent, Heard, TransactionalIdEvent
-from pidgate.events.writing import prefix_of
+from pidgate.events.definitions import Heard
 from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.state.applied_ranges import AppliedRanges
 from pidgate.gateway.state.events_topic import EventTopic
@@ -18,8 +12,6 @@ from pidgate.gateway.state.publisher import EventPublisher
 from pidgate.gateway.state.state_dir import StateDir
 from pidgate.gateway.topics.follower import EventFollower
 from pidgate.gateway.topics.own_client import OwnClient
-
-_IN_JOURNAL: Final = (prefix_of(DecisionEvent), prefix_of(TransactionalIdEvent))
 
 
 class EventLog:
@@ -35,6 +27,8 @@ class EventLog:
             self.publisher = EventPublisher(kafka, topic)
             self.follower = EventFollower(kafka, topic)
         self.applied = AppliedRanges()
+        self._taken = 0
+        self._dropped = 0
 
     @property
     def applied_offsets(self) -> list[int]:
@@ -47,7 +41,16 @@ class EventLog:
 
     def publish(self, key: str, value: bytes) -> None:
         """Write an event. Neither waits nor raises."""
-        if self.state_dir is not None and value.startswith(_IN_JOURNAL):
-            self.state_dir.append(value)
         if self.publisher is not None:
             self.publisher.publish(key, value)
+
+    def lacks_events(self) -> bool:
+        """Return whether the topic lacks an event published before the last call, or one dropped since then.
+
+        Always true without a topic.
+        """
+        if self.publisher is None:
+            return True
+        lacks = self.publisher.oldest_unsent < self._taken or self.publisher.dropped > self._dropped
+        self._taken, self._dropped = self.publisher.taken, self.publisher.dropped
+        return lacks

@@ -1,9 +1,12 @@
 """The quota's one state: restored at the start, kept over restarts and in step with other gateways.
 
-`state` answers from the first moment on: while what is remembered is being read, an interim state lets everything pass
-and notes it. Then the restored state takes over, and enforcing begins. What is remembered comes from the state
-directory, then from the events topic, from where the directory left off; without either, or when both are empty, the
-start is a cold one: every running producer looks new, and `grace` says how long new ids are free then.
+`state` answers from the first moment on. While the state is being restored, an interim state lets everything pass and
+notes it. Then the restored state takes over, and enforcing begins. The state comes from the snapshot of the state
+directory and the events published since. Without either the start is a cold one: every running producer looks new, and
+`grace` says how long new ids are free then.
+
+The events topic is the memory. A snapshot saves reading it from far back, and holds what the topic does not: it is
+taken every few seconds while there is no topic, or the topic lacks events.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
-from itertools import islice
+from functools import partial
 from typing import Any, Final, Protocol
 
 from pidgate.events.definitions import ConfigEvent, LifecycleEvent, LifecyclePhase, RestoredFrom
@@ -27,7 +30,7 @@ from pidgate.gateway.state.event_log import EventLog
 from pidgate.gateway.state.fleet import Fleet, FleetChange, OwnSettings
 from pidgate.gateway.state.handing_over import hand_over
 from pidgate.gateway.state.redacted_users import RedactedUsersQuota, under_their_names
-from pidgate.gateway.state.state_dir import Loaded, StateDir
+from pidgate.gateway.state.state_dir import About, Loaded, StateDir
 from pidgate.gateway.topics.follower import StartAt
 from pidgate.gateway.topics.records import EventRecord
 from pidgate.quota.changes import Command
@@ -36,6 +39,7 @@ from pidgate.quota.interim import InterimState
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Quotas
 from pidgate.quota.state import QuotaState
+from pidgate.quota.user_state import UserState
 
 log = logger()
 
@@ -44,7 +48,12 @@ TOPIC_PATIENCE_S: Final = 20.0
 PORTION: Final = 200
 """Records, or users, between two turns of the event loop."""
 ALIVE_EVERY_S: Final = 30.0
-SAVE_EVERY_S: Final = 60.0
+SAVE_EVERY_S: Final = 300.0
+"""While the topic has all events: what a restart reads of them takes a few seconds."""
+SAVE_UNSENT_EVERY_S: Final = 4.0
+"""From one beginning to the next, while the topic lacks events: with the tick and the writing, 5 s are promised."""
+SAVE_AGAIN_AFTER_S: Final = 10.0
+"""After a failure."""
 QUOTAS_EVERY_S: Final = 1800.0
 """Published so often, so that the events of the last hour contain the quotas in force."""
 TICK_S: Final = 1.0
@@ -108,7 +117,6 @@ class QuotaStateManager:
         """
         self._applier = EventApplier(
             run,
-            self._ids.window_ms * 1000,
             began_ms=self._now_ms(),
             remember_ms=self._ids.remember_ms,
             counts_charges=settings.quotas.cluster_producer_ids_rate_milli is not None,
@@ -133,7 +141,7 @@ class QuotaStateManager:
     def open(self) -> None:
         """Take the state directory, before anything is served. Raises StateDirInUse."""
         if self.events.state_dir is not None:
-            self.events.state_dir.take()
+            self.events.state_dir.lock()
 
     def start(self) -> None:
         """Restore, then keep, in the background. Without topic and directory the state is there at once."""
@@ -151,6 +159,9 @@ class QuotaStateManager:
                 self._loop.create_task(guarded("events topic", self.events.publisher.run()))
             )
         self._background.append(self._loop.create_task(begun_anew("state", self._keep)))
+        if self.events.state_dir is not None:
+            keep = partial(self._keep_snapshot, self.events.state_dir)
+            self._background.append(self._loop.create_task(begun_anew("snapshot", keep)))
 
     def set_quotas(self, quotas: Quotas, provenance: Mapping[str, Provenance]) -> None:
         """Put these in force: for the state, also while it is being restored, and in events."""
@@ -191,7 +202,7 @@ class QuotaStateManager:
         with self._going_on():
             self._applier.finish_restore(self._quota.restorer)
         with self._going_on():
-            snapshot_until_ms = (loaded and loaded.grace_until_wall_ms) or 0
+            snapshot_until_ms = loaded.grace_until_wall_ms if loaded is not None else 0
             for until_wall_ms in (snapshot_until_ms, self._applier.history.grace_until_wall_ms):
                 reason = "a grace that had begun before the restart goes on"
                 self._cold_start.share(until_wall_ms, reason, is_restored=False)
@@ -217,7 +228,7 @@ class QuotaStateManager:
         return "state_dir" if self._is_fresh(loaded) else "nothing"
 
     def _is_fresh(self, loaded: Loaded | None) -> bool:
-        """Return whether there is a snapshot that remembers. Without one a journal holds some ids only."""
+        """Return whether there is a snapshot that is not too old to remember any id."""
         written_wall_ms = loaded.written_wall_ms if loaded is not None else None
         return written_wall_ms is not None and wall_ms() - written_wall_ms < self._ids.remember_ms
 
@@ -226,22 +237,25 @@ class QuotaStateManager:
         if directory is None:
             return None
         loaded = await directory.in_thread(directory.load)
-        written_ms = self._now_ms() - max(0, wall_ms() - (loaded.written_wall_ms or 0))
         restorer = self._quota.restorer
         with loaded.passing_over():
-            restorer.import_cluster_bucket(loaded.cluster_bucket, written_ms)
-        grace_goes_on = (loaded.grace_until_wall_ms or 0) > wall_ms()
-        for number, user in enumerate(under_their_names(self.names, loaded.users)):
+            restorer.import_cluster_bucket(
+                loaded.cluster_bucket, self._written_ms(loaded.written_wall_ms or 0)
+            )
+        grace_goes_on = loaded.grace_until_wall_ms > wall_ms()
+        for number, (user, written_wall_ms) in enumerate(under_their_names(self.names, loaded.users)):
             with loaded.passing_over():
-                restorer.import_user(user if grace_goes_on else user.without_grace(), written_ms)
+                restorer.import_user(
+                    user if grace_goes_on else user.without_grace(), self._written_ms(written_wall_ms)
+                )
             if number % PORTION == 0:
                 await asyncio.sleep(0)
         loaded.users.clear()
-        while portion := await directory.in_thread(lambda: list(islice(loaded.journal, PORTION))):
-            now_ms = self._now_ms()
-            by_wall_ms = now_ms - self._clock_ahead_ms
-            self._applier.restore_journal(portion, restorer, now_ms, by_wall_ms, self._watch)
         return loaded
+
+    def _written_ms(self, written_wall_ms: int) -> int:
+        """Return the time, on the clock of decisions, at which a part of the snapshot was written."""
+        return self._now_ms() - max(0, wall_ms() - written_wall_ms)
 
     async def _restore_from_topic(self, loaded: Loaded | None) -> None:
         follower = self.events.follower
@@ -249,7 +263,8 @@ class QuotaStateManager:
             return
         self.progress = "the events topic is being read"
         # Further back than `remember`: an id published then may have been used since without an event.
-        start = StartAt(dict(loaded.offsets) if loaded else {}, wall_ms() - self._quota.table.history_ms)
+        offsets = dict(loaded.offsets) if loaded is not None else {}
+        start = StartAt(offsets, wall_ms() - self._quota.table.history_ms)
         following = follower.run(start, self._records_arrived, self._topic_caught_up)
         self._background.append(self._loop.create_task(guarded("events topic", following)))
         seen = -1
@@ -316,8 +331,8 @@ class QuotaStateManager:
     # ---- keeping ---------------------------------------------------------------------------------------
 
     async def _keep(self) -> None:
-        """Once a second: silent gateways, the "alive" event, the quotas, the snapshot."""
-        alive_at_s = saved_at_s = quotas_at_s = self._loop.time()
+        """Once a second: silent gateways, the "alive" event, the quotas."""
+        alive_at_s = quotas_at_s = self._loop.time()
         while True:
             await asyncio.sleep(TICK_S)
             now_s = self._loop.time()
@@ -330,22 +345,36 @@ class QuotaStateManager:
                 if now_s - quotas_at_s >= QUOTAS_EVERY_S and self._recorder is not None:
                     quotas_at_s = now_s
                     self._recorder.publish_quotas(self._now_ms())
-                directory = self.events.state_dir if self.is_restored else None
-                if directory and (now_s - saved_at_s >= SAVE_EVERY_S or directory.needs_save):
-                    await self._save(directory)
-                    saved_at_s = self._loop.time()
             except Exception as error:
                 log.exception(Event.UNEXPECTED_ERROR, reason=f"keeping the quota's state: {error}")
 
-    async def _save(self, directory: StateDir) -> None:
-        now_ms = self._now_ms()
-        await directory.save(
-            self._quota.restorer.export_users(now_ms),
-            written_wall_ms=wall_ms(),
-            cluster_bucket=self._quota.restorer.export_cluster_bucket(now_ms),
-            offsets=dict(enumerate(self.events.applied_offsets)),
-            grace_until_wall_ms=self._cold_start.grace_until_wall_ms,
+    async def _keep_snapshot(self, directory: StateDir) -> None:
+        """Take a snapshot as soon as the state is restored, then as often as the topic makes it necessary."""
+        due_at_s, is_needed = 0.0, True
+        saved_at_s = -SAVE_EVERY_S
+        while True:
+            await asyncio.sleep(TICK_S)
+            is_needed |= self.events.lacks_events()
+            now_s = self._loop.time()
+            every_s = SAVE_UNSENT_EVERY_S if is_needed else SAVE_EVERY_S
+            if self.is_restored and now_s >= max(due_at_s, saved_at_s + every_s):
+                saved_at_s = now_s
+                is_needed = not await self._save(directory)
+                due_at_s = self._loop.time() + SAVE_AGAIN_AFTER_S if is_needed else 0.0
+
+    async def _save(self, directory: StateDir) -> bool:
+        now_ms, restorer = self._now_ms(), self._quota.restorer
+
+        def export(changed_only: bool) -> Iterator[UserState | None]:
+            return restorer.export_changed(now_ms) if changed_only else restorer.export_users(now_ms)
+
+        about = About(
+            wall_ms(),
+            dict(enumerate(self.events.applied_offsets)),
+            self._cold_start.grace_until_wall_ms,
+            restorer.export_cluster_bucket(now_ms),
         )
+        return await directory.save(export, about)
 
     def _fleet_changed(self, change: FleetChange) -> None:
         """Log the change, and publish it."""

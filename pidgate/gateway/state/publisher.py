@@ -67,6 +67,16 @@ class EventPublisher:
         return self._waiting.dropped
 
     @property
+    def taken(self) -> int:
+        """Events that were not dropped at once: acknowledged, given up later, or waiting."""
+        return self._waiting.numbered
+
+    @property
+    def oldest_unsent(self) -> int:
+        """How many events were taken before the oldest that is not acknowledged yet; `taken` when all are."""
+        return self._waiting.oldest
+
+    @property
     def buffered(self) -> int:
         """Events not acknowledged yet."""
         return self._waiting.events

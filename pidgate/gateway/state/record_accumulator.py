@@ -18,8 +18,9 @@ _REMEMBERED_KEYS: Final = 20_000
 
 
 class Waiting(NamedTuple):
-    """An event waiting for its acknowledgement."""
+    """An event waiting for its acknowledgement. `number`: how many came before it."""
 
+    number: int
     key: bytes
     value: bytes
 
@@ -46,11 +47,13 @@ class RecordAccumulator:
 
     def __init__(self, partition_of: Callable[[bytes, int], int]) -> None:
         self._partition_of = partition_of
-        self._arrived: deque[tuple[str, bytes]] = deque()
+        self._arrived: deque[tuple[str, bytes, int]] = deque()
         self._queues: list[PartitionQueue] = []
         self._queue_of: dict[str, tuple[PartitionQueue, bytes]] = {}
         self.events = 0
         self.size_bytes = 0
+        self.numbered = 0
+        """Events kept so far. Each has its number, from 0 on."""
         self.dropped = 0
         self.last_drop = ""
 
@@ -62,7 +65,14 @@ class RecordAccumulator:
             return
         self.events += 1
         self.size_bytes += size
-        self._arrived.append((key, value))
+        self._arrived.append((key, value, self.numbered))
+        self.numbered += 1
+
+    @property
+    def oldest(self) -> int:
+        """Number of the oldest event that is waiting; that of the next event when none is."""
+        oldest = self._arrived[0][2] if self._arrived else self.numbered
+        return min([oldest, *(queue.events[0].number for queue in self._queues if queue.events)])
 
     def drop(self, reason: str, events: int = 1) -> None:
         """Count events that are given up."""
@@ -76,12 +86,11 @@ class RecordAccumulator:
             queue.most = MOST_EVENTS
         if len(self._queues) == partitions:
             return
-        waiting = [
-            (event.key.decode("utf-8", "surrogatepass"), event.value)
-            for queue in self._queues
-            for event in queue.events
-        ]
-        self._arrived.extendleft(reversed(waiting))
+        waiting = sorted(event for queue in self._queues for event in queue.events)
+        self._arrived.extendleft(
+            (event.key.decode("utf-8", "surrogatepass"), event.value, event.number)
+            for event in reversed(waiting)
+        )
         self._queues = [PartitionQueue(partition) for partition in range(partitions)]
         self._queue_of.clear()
 
@@ -89,12 +98,12 @@ class RecordAccumulator:
         """Return the queues that have events and no batch under way."""
         arrived, queue_of = self._arrived, self._queue_of
         while arrived:
-            key, value = arrived.popleft()
+            key, value, number = arrived.popleft()
             found = queue_of.get(key)
             if found is None:
                 found = self._remember(key)
             queue, key_bytes = found
-            queue.events.append(Waiting(key_bytes, value))
+            queue.events.append(Waiting(number, key_bytes, value))
         return [queue for queue in self._queues if queue.events and not queue.is_busy]
 
     def leave(self, queue: PartitionQueue, events: int) -> None:

@@ -10,30 +10,31 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from pidgate.events.redaction import UserNames
+from pidgate.gateway.state.state_dir.snapshot import SavedUser
 from pidgate.quota.changes import Command
 from pidgate.quota.entities import User
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Quotas
 from pidgate.quota.state import Answer, Question
-from pidgate.quota.user_state import UserState
 from pidgate.quota.users import GaveUp, UserStatus
 from pidgate.quota.verdicts import Reason
 
 
-def under_their_names(names: UserNames, users: Sequence[UserState]) -> Iterator[UserState]:
-    """Yield a snapshot's users, and meet each, so that what journal and topic say of its hash is added to its state.
+def under_their_names(names: UserNames, users: Sequence[SavedUser]) -> Iterator[SavedUser]:
+    """Yield a snapshot's users under their names where those are known.
 
-    Met later, its state would be there already, and what was restored under the hash would be dropped. Who had only a
-    hash when the snapshot was taken and is known now gets that state, unless it has one.
+    A user is met before the topic is read: events name it by its hash, and count for it from then on. A state kept
+    under a hash whose user is known by now becomes the state of that user, unless the snapshot has one.
     """
-    there = {user.user for user in users}
-    for user in users:
-        name = names.user_of(user.user)
-        if name == user.user:
+    there = {saved.state.user for saved in users}
+    for saved in users:
+        user = saved.state.user
+        name = names.user_of(user)
+        if name == user:
             names.meet(name)
-            yield user
+            yield saved
         elif name not in there:
-            yield replace(user, user=name)
+            yield saved._replace(state=replace(saved.state, user=name))
 
 
 class RedactedUsersQuota:

@@ -22,7 +22,6 @@ class Reason(StrEnum):
     """Reason for a record in dead_letters/."""
 
     MALFORMED = "malformed"  # no JSON, or a field missing or of the wrong type
-    OLD_VERSION = "old_version"  # a schema_version that is no longer supported
     UNKNOWN_TYPE = "unknown_type"  # a type from a newer gateway
     LATE = "late"  # appended long after its creation
     FROM_THE_FUTURE = "from_the_future"  # created, by its own clock, after it was appended

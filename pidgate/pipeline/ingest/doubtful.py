@@ -1,6 +1,6 @@
 """Records rejected by the fast msgspec reader (reading.py), read by the gateways' own reader.
 
-There are few: other versions and invalid records. Pure.
+There are few: events of a newer version, and invalid records. Pure.
 """
 
 from __future__ import annotations
@@ -8,19 +8,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from pidgate.events.reading import (
-    EventUnreadable,
-    UnknownEventType,
-    UnsupportedSchemaVersion,
-    fields_of,
-    from_json,
-)
+from pidgate.events.reading import EventUnreadable, UnknownEventType, fields_of, from_json
 from pidgate.pipeline.ingest.columns import DeadLetter, Good, Reason
 
-_REASONS: dict[type[EventUnreadable], Reason] = {
-    UnknownEventType: Reason.UNKNOWN_TYPE,
-    UnsupportedSchemaVersion: Reason.OLD_VERSION,
-}
 _LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1
 
 
@@ -33,7 +23,7 @@ def answer_to(value: bytes | None) -> Good | DeadLetter:
         given = fields_of(value)
         return Good(from_json(value), json.loads(value)["schema_version"])
     except EventUnreadable as problem:
-        reason = _REASONS.get(type(problem), Reason.MALFORMED)
+        reason = Reason.UNKNOWN_TYPE if isinstance(problem, UnknownEventType) else Reason.MALFORMED
         return DeadLetter(reason.value, str(problem), **_identity(given))
 
 

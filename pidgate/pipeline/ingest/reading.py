@@ -59,8 +59,8 @@ def misplaced(found: Good, append_time_ms: int, late_after_ms: int, ahead_ms: in
 
 def columns_of(found: Sequence[Good], schema: pa.Schema) -> Mapping[str, pa.Array]:
     """Return the columns (schemas.event_schema) of events of one type."""
-    events, versions = zip(*found, strict=True)
-    columns = {"schema_version": pa.array(versions, pa.int64())}
+    events = [one.event for one in found]
+    columns = {"schema_version": pa.array([one.schema_version for one in found], pa.int64())}
     for name in (one.name for one in fields(EVENT_TYPES[events[0].type])):
         kind = schema.field(name).type
         values = list(map(attrgetter(name), events))

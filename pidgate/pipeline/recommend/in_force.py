@@ -32,8 +32,7 @@ def settings(config: Mapping[str, Any] | None) -> ProducerIdSettings:
         max_live_ids=config["max_live_ids"],
         queue=config["queue"],
         sticky_entries=config["sticky_entries"],
-        # Absent in events of earlier gateways.
-        refuse_init=bool(config.get("refuse_init_producer_id")),
+        refuse_init=config["refuse_init_producer_id"],
     )
 
 

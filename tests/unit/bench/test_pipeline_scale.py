@@ -124,7 +124,7 @@ def test_the_topic_holds_the_events_as_their_gateways_wrote_them(tmp_path: Path)
     stream.config(START_MS, None)
     made = stream.events()
     for kind in {event.type for event in made}:
-        rows = ({"schema_version": 2, **asdict(event)} for event in made if event.type == kind)
+        rows = ({"schema_version": 1, **asdict(event)} for event in made if event.type == kind)
         write_events(str(tmp_path), kind, rows)
     found = list(records(tmp_path))
     by_number = sorted(made, key=lambda event: (event.gateway_id, event.incarnation, event.seq))

@@ -8,15 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pidgate.events.definitions import SCHEMA_VERSION, ConfigEvent, Event, QuotaInForce
-from pidgate.events.reading import (
-    OLDEST_READ,
-    UPGRADES,
-    EventUnreadable,
-    UnknownEventType,
-    UnsupportedSchemaVersion,
-    fields_of,
-    from_json,
-)
+from pidgate.events.reading import EventUnreadable, UnknownEventType, fields_of, from_json
 from pidgate.events.writing import to_json
 from tests.unit.events.made_up import a_decision, any_event, events_of
 
@@ -132,17 +124,9 @@ def test_fields_with_defaults_may_be_missing() -> None:
     assert from_json(without(a_decision(), "would_refuse", "worker")) == a_decision()
 
 
-def test_versions_before_the_last_one_are_refused_by_name() -> None:
+def test_there_is_no_version_before_the_first() -> None:
     with pytest.raises(EventUnreadable, match="schema_version is 0"):
         from_json(changed(a_decision(), schema_version=0))
-    for version in range(1, OLDEST_READ):
-        with pytest.raises(UnsupportedSchemaVersion, match=f"schema_version {version} is too old"):
-            from_json(changed(a_decision(), schema_version=version))
-
-
-def test_there_is_an_upgrade_from_every_version_that_is_still_read() -> None:
-    assert list(UPGRADES) == list(range(OLDEST_READ, SCHEMA_VERSION))
-    assert OLDEST_READ in (SCHEMA_VERSION, SCHEMA_VERSION - 1)
 
 
 def test_readers_in_a_hurry_get_the_fields_unchecked() -> None:

@@ -42,7 +42,7 @@ def test_a_reader_can_skip_by_the_first_bytes(event: Event) -> None:
 
 
 def test_the_prefix_is_the_one_that_is_documented() -> None:
-    assert prefix_of(DecisionEvent, 1) == b'{"schema_version":1,"type":"decision",'
+    assert prefix_of(DecisionEvent) == b'{"schema_version":1,"type":"decision",'
 
 
 def test_the_key_is_the_user_or_else_the_gateway() -> None:

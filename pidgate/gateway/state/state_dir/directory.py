@@ -1,15 +1,14 @@
-"""A gateway's state directory: a snapshot and the journals since it are the whole state.
+"""The state directory of a gateway: its latest snapshot, and the one before.
 
-The previous snapshot and its journals are kept beside the newest, so that a damaged snapshot costs nothing. A full,
-read-only or hanging disk is logged and counted, and is never in the way of traffic. Knows the files and when they are
-written; the contents of a snapshot are in snapshot.py.
+A save writes all users into a new file, or appends the changed ones to the newest file. Whether one is due is not
+decided here. A full, read-only or hanging disk is logged and counted, and never delays traffic.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeVar
@@ -18,47 +17,57 @@ from pidgate.gateway.clock import monotonic_s
 from pidgate.gateway.disk_thread import DiskThread
 from pidgate.gateway.logs import Event, guarded, logger
 from pidgate.gateway.state.state_dir import files, snapshot
-from pidgate.gateway.state.state_dir.frames import SnapshotUnreadable
-from pidgate.gateway.state.state_dir.journal import BufferedJournal, JournalReader
+from pidgate.gateway.state.state_dir.frames import Encoded
 from pidgate.gateway.state.state_dir.lock import DirectoryLock
-from pidgate.gateway.state.state_dir.snapshot import About, Contents, SnapshotWriter
+from pidgate.gateway.state.state_dir.snapshot import About, SavedUser, SnapshotFile, SnapshotUnreadable
 from pidgate.quota.user_state import BucketState, UserState
 
 log = logger()
 
 _T = TypeVar("_T")
 
-JOURNAL_LIMIT_BYTES: Final = 64 * 2**20
-"""About 100,000 decisions, which a restart reads in seconds."""
+Export = Callable[[bool], Iterator[UserState | None]]
+"""Yields all users, or, called with True, the users changed since the last call, and None for each of the others."""
 
-STEP_BYTES: Final = 2**20
-STEP_USERS: Final = 64
-STEP_S: Final = 0.002
-"""A step of saving takes users from the event loop until one of the three is reached."""
+STEP_S: Final = 0.001
+"""Of encoding in the event loop, before others have a turn. 2 ms are promised: one user may take long."""
+SMALLEST_REWRITE_BYTES: Final = 16 * 2**20
+"""A file is written anew when more than this, and more than its first save, has been appended to it."""
 
-RETRY_AFTER_S: Final = 10.0
 CLOSING_S: Final = 10.0
-"""Time for the last snapshot and the end of the journal, at a stop; beyond it the disk hangs."""
+"""Time for the last snapshot, at a stop; beyond it the disk hangs."""
 _REMEDY: Final = "make room on the disk, or make the directory writable for the gateway's user"
 
 
 @dataclass(slots=True)
 class Loaded:
-    """Contents of the directory at a start. Without a snapshot (`written_wall_ms` None) the start is a cold one.
+    """Contents of the directory at a start. Without a snapshot (`about` None) the start is a cold one.
 
-    `journal` iterates over events newer than the snapshot, oldest first, and blocks: use it `in_thread`.
-    `is_whole`: all of the snapshot could be taken over. `set_aside`: (file, reason); damage to journals is in
-    `journal.damaged` once it is read.
+    `is_whole`: all of the snapshot could be taken over. `set_aside`: (file, reason).
     """
 
-    journal: JournalReader
-    users: list[UserState] = field(default_factory=list)
-    cluster_bucket: BucketState | None = None
-    offsets: dict[int, int] = field(default_factory=dict)
-    written_wall_ms: int | None = None
-    grace_until_wall_ms: int | None = None
+    about: About | None = None
+    users: list[SavedUser] = field(default_factory=list)
     set_aside: list[tuple[str, str]] = field(default_factory=list)
     is_whole: bool = True
+
+    @property
+    def written_wall_ms(self) -> int | None:
+        return None if self.about is None else self.about.written_wall_ms
+
+    @property
+    def grace_until_wall_ms(self) -> int:
+        """End of the grace in which the snapshot was taken; 0 without one."""
+        return (self.about and self.about.grace_until_wall_ms) or 0
+
+    @property
+    def offsets(self) -> dict[int, int]:
+        """Where to go on in the events topic: at its beginning if a part of the snapshot was impossible."""
+        return self.about.offsets if self.about is not None and self.is_whole else {}
+
+    @property
+    def cluster_bucket(self) -> BucketState | None:
+        return None if self.about is None else self.about.cluster_bucket
 
     @contextlib.contextmanager
     def passing_over(self) -> Iterator[None]:
@@ -71,23 +80,22 @@ class Loaded:
                     Event.STATE_NOT_RESTORED, reason=f"of the snapshot: {error}", remedy="report it"
                 )
             self.is_whole = False
-            self.offsets.clear()
 
 
 class StateDir:
-    """`load` once, then `append` and `save` from one event loop, then `close`."""
+    """`load` once, then `save` from one event loop, then `close`."""
 
-    def __init__(self, path: str | Path, journal_limit_bytes: int = JOURNAL_LIMIT_BYTES) -> None:
+    def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self._lock = DirectoryLock(self.path)
-        self._journal = BufferedJournal(self.path, journal_limit_bytes)
         self._thread = DiskThread("pidgate-state")
         self._is_usable = False
         self._is_saving = False
         self._generation = 0
         self._complete: int | None = None
-        self._last_save_failed = False
-        self._not_before_s = 0.0
+        self._file: SnapshotFile | None = None
+        """The newest file; None before the first save, and after a failure: then all users are written."""
+        self._first_save_bytes = 0
         self.saves = 0
         self.save_failures = 0
         self.last_failure: OSError | None = None
@@ -97,17 +105,17 @@ class StateDir:
     # Starting
 
     def in_thread(self, work: Callable[[], _T]) -> asyncio.Future[_T]:
-        """Do what blocks in the directory's own thread, which holds up no end of the process."""
+        """Do blocking work in the directory's own thread. The end of the process does not wait for it."""
         return self._thread.do(work)
 
-    def take(self) -> None:
-        """Make the directory if need be, and lock it. Raises StateDirInUse; other failures are logged by `load`."""
+    def lock(self) -> None:
+        """Make the directory if need be, and lock it. Raises StateDirInUse; `load` logs other failures."""
         with contextlib.suppress(OSError):
             files.make_directory(self.path)
             self._lock.take()
 
     def load(self) -> Loaded:
-        """Read the directory, taking it first if need be. Blocks: call `in_thread`. Raises only StateDirInUse."""
+        """Read the directory, and lock it if `lock` did not. Blocks: call `in_thread`. Raises only StateDirInUse."""
         started_s = monotonic_s()
         try:
             files.make_directory(self.path)
@@ -117,16 +125,12 @@ class StateDir:
         except OSError as error:
             cause, remedy = str(error), "let the gateway's user make and write the directory state_dir"
             log.error(Event.STATE_DIR_UNUSABLE, path=str(self.path), cause=cause, remedy=remedy)
-            self._journal.refuse()
-            return Loaded(JournalReader(self.path, []))
+            return Loaded()
         for name in found.partial:
             with contextlib.suppress(OSError):
                 (self.path / name).unlink()
-        loaded = self._newest_state(found)
-        journals = [number for number in found.journals if number >= (self._complete or 0)]
-        loaded.journal = JournalReader(self.path, journals)
-        self._generation = found.newest_generation + 1
-        self._journal.open(self._generation, self._total_bytes(journals))
+        loaded, torn_bytes = self._load_newest(found)
+        self._generation = found.newest_generation
         self._is_usable = True
         log.info(
             Event.STATE_LOADED,
@@ -134,13 +138,14 @@ class StateDir:
             snapshot=None if self._complete is None else files.snapshot_name(self._complete),
             users=len(loaded.users),
             written_wall_ms=loaded.written_wall_ms,
+            torn_bytes=torn_bytes,
             seconds=round(monotonic_s() - started_s, 3),
         )
         return loaded
 
-    def _newest_state(self, found: files.Listing) -> Loaded:
-        """Return the newest snapshot that can be read; set newer ones aside."""
-        loaded = Loaded(JournalReader(self.path, []))
+    def _load_newest(self, found: files.Listing) -> tuple[Loaded, int]:
+        """Return the newest snapshot that can be read, and the bytes of its torn save. Set damaged ones aside."""
+        loaded = Loaded()
         for generation in reversed(found.snapshots):
             name = files.snapshot_name(generation)
             try:
@@ -149,137 +154,93 @@ class StateDir:
                 loaded.set_aside.append((name, str(error)))
                 self._set_aside(name, str(error))
                 continue
+            if contents.damage:
+                loaded.set_aside.append((name, contents.damage))
+                self._set_aside(name, f"{contents.damage}; what stands before it is used")
             self._complete = generation
-            self._take(loaded, contents)
-            break
-        return loaded
-
-    @staticmethod
-    def _take(loaded: Loaded, contents: Contents) -> None:
-        loaded.users = contents.users
-        loaded.cluster_bucket = contents.cluster_bucket
-        loaded.offsets = contents.about.offsets
-        loaded.written_wall_ms = contents.about.written_wall_ms
-        loaded.grace_until_wall_ms = contents.about.grace_until_wall_ms
+            loaded.about, loaded.users = contents.about, contents.users
+            return loaded, contents.torn_bytes
+        return loaded, 0
 
     def _set_aside(self, name: str, reason: str) -> None:
         kept_as: str | None = None
-        # A read-only directory: it stays where it is, and the next start logs the same.
+        # In a read-only directory it stays where it is, and the next start logs the same.
         with contextlib.suppress(OSError):
             kept_as = files.set_aside(self.path, name)
         path = str(self.path / name)
         log.error(Event.STATE_FILE_SET_ASIDE, path=path, reason=reason, kept_as=kept_as)
 
-    def _total_bytes(self, journals: list[int]) -> int:
-        total = 0
-        for generation in journals:
-            with contextlib.suppress(OSError):
-                total += (self.path / files.journal_name(generation)).stat().st_size
-        return total
+    # Saving
 
-    # Keeping
+    async def save(self, export: Export, about: About) -> bool:
+        """Save the changed users, or all; False when it failed (logged, counted) or another save is under way.
 
-    @property
-    def dropped(self) -> int:
-        """Events in no journal: the disk was full or hung for long, or the directory is unusable."""
-        return self._journal.dropped
-
-    @property
-    def journal_bytes(self) -> int:
-        """Bytes that a restart would read beside the newest snapshot."""
-        return self._journal.size_bytes
-
-    @property
-    def needs_save(self) -> bool:
-        """True when a save is due before the usual interval: none since the start, or the journal is long.
-
-        False for a while after a failure.
-        """
-        if not self._is_usable or self._is_saving or monotonic_s() < self._not_before_s:
-            return False
-        return self.saves == 0 or self._journal.is_over_limit
-
-    def append(self, value: bytes) -> None:
-        """Add a decision event; on disk within 100 ms on a machine that keeps up, after `load` has ended.
-
-        Never blocks, never raises.
-        """
-        self._journal.append(value)
-
-    async def flush(self) -> bool:
-        """Write what was appended before this call; False when that failed."""
-        return await self._journal.flush()
-
-    async def save(
-        self,
-        users: Iterable[UserState],
-        *,
-        written_wall_ms: int,
-        cluster_bucket: BucketState | None = None,
-        offsets: Mapping[int, int] | None = None,
-        grace_until_wall_ms: int | None = None,
-    ) -> bool:
-        """Take a snapshot; False when it could not be written (logged, counted) or one is under way.
-
-        `users` is iterated in short steps with the event loop free between them, after a new journal was begun: what
-        happens meanwhile is in the snapshot, in the journal, or in both, and reading both is harmless.
-        `written_wall_ms`: the wall time to which the users' ages refer. Raises what `users` raises; the snapshot
-        before stays.
+        The users are encoded in short steps with the event loop free between them. A change made in the meantime is in
+        this save or in the next one. Raises what `export` raises; what was saved before stays.
         """
         if not self._is_usable or self._is_saving:
             return False
         self._is_saving = True
+        file, self._file = self._file, None
+        started_s = monotonic_s()
         try:
-            about = About(written_wall_ms, dict(offsets or {}), grace_until_wall_ms)
-            return await self._save(iter(users), about, cluster_bucket)
+            file, users = await self._write(file, export, about)
+        except OSError as error:
+            self._log_failure(error)
+            return False
         finally:
             self._is_saving = False
-
-    async def _save(self, users: Iterator[UserState], about: About, cluster: BucketState | None) -> bool:
-        started_s = monotonic_s()
-        # After a failure the journal goes on: a snapshot may hold more than was there when its journal began.
-        if not self._last_save_failed:
-            self._generation += 1
-            try:
-                await self._journal.begin(self._generation)
-            except OSError as error:
-                self._note_failure(error)
-                return False
-        generation = self._generation
-        self._last_save_failed = True
-        writer = SnapshotWriter(self.path, generation)
-        count = 0
-        try:
-            await self._thread.do(writer.begin, about, cluster)
-            while step := _next_step(users):
-                count += len(step)
-                await self._thread.do(writer.add, step)
-            size = await self._thread.do(writer.finish, self._complete or generation)
-        except OSError as error:
-            await self._thread.do(writer.abandon)
-            self._note_failure(error)
-            return False
-        except BaseException:
-            # The thread may still be writing: what clears up comes after it.
-            self._thread.do(writer.abandon)
-            raise
-        self._note_success(generation, count, size, monotonic_s() - started_s)
-        return True
-
-    def _note_success(self, generation: int, users: int, size_bytes: int, seconds: float) -> None:
-        self._complete = generation
-        self._last_save_failed = False
-        self._journal.covered()
+        self._file = file
         self.saves += 1
         self.last_failure = None
-        self.snapshot_bytes = size_bytes
-        path = str(self.path / files.snapshot_name(generation))
-        log.debug(Event.STATE_SAVED, path=path, users=users, size_bytes=size_bytes, seconds=round(seconds, 3))
+        self.snapshot_bytes = file.size_bytes
+        path = str(self.path / files.snapshot_name(self._generation))
+        seconds = round(monotonic_s() - started_s, 3)
+        log.debug(Event.STATE_SAVED, path=path, users=users, size_bytes=file.size_bytes, seconds=seconds)
+        return True
 
-    def _note_failure(self, error: OSError) -> None:
+    async def _write(
+        self, file: SnapshotFile | None, export: Export, about: About
+    ) -> tuple[SnapshotFile, int]:
+        """Write a save to the file, or to a new one; return the file and the number of users written."""
+        do = self._thread.do
+        if file is not None and file.size_bytes - self._first_save_bytes > self._appended_limit_bytes:
+            self._close_later(file)
+            file = None
+        is_new = file is None
+        if file is None:
+            self._generation += 1
+            file = SnapshotFile(self.path, self._generation)
+        count = 0
+        try:
+            if is_new:
+                await do(file.create)
+            await do(file.begin_save, about)
+            users = export(not is_new)
+            while (step := _next_step(users)) is not None:
+                count += len(step)
+                await do(file.add_users, step)
+            await do(file.end_save)
+            if is_new:
+                await do(file.put_in_place, self._complete or self._generation)
+                self._complete = self._generation
+                self._first_save_bytes = file.size_bytes
+        except BaseException:
+            self._close_later(file)
+            raise
+        return file, count
+
+    @property
+    def _appended_limit_bytes(self) -> int:
+        return max(self._first_save_bytes, SMALLEST_REWRITE_BYTES)
+
+    def _close_later(self, file: SnapshotFile) -> None:
+        """Close the file behind what the thread is doing with it."""
+        self._thread.submit(file.close)
+
+    def _log_failure(self, error: OSError) -> None:
         self.save_failures += 1
         self.last_failure = error
-        self._not_before_s = monotonic_s() + RETRY_AFTER_S
         log.error(
             Event.STATE_NOT_SAVED,
             path=str(self.path),
@@ -289,21 +250,21 @@ class StateDir:
         )
 
     async def close(self, last_save: Awaitable[object] | None = None) -> None:
-        """Wait for the last snapshot, if one is to be taken, write what was appended, and unlock the directory.
+        """Wait for the last snapshot, if one is to be taken, and unlock the directory.
 
-        A disk that hangs is left alone after CLOSING_S, and the directory locked until the process ends, which does not
-        wait for its threads.
+        A hanging disk is abandoned after CLOSING_S. The directory stays locked until the process ends, and the process
+        does not wait for its threads.
         """
         try:
             async with asyncio.timeout(CLOSING_S):
                 if last_save is not None:
                     await guarded("last snapshot", last_save)
                 self._is_usable = False
-                await self._journal.close()
-                await self._thread.do(int)  # what was cancelled is still under way, or being cleared up
+                if self._file is not None:
+                    self._close_later(self._file)
+                await self._thread.do(int)  # a cancelled save is still under way, or being cleared up
         except TimeoutError:
             self._is_usable = False
-            self._journal.abandon()
             log.error(
                 Event.STATE_NOT_SAVED,
                 path=str(self.path),
@@ -316,14 +277,13 @@ class StateDir:
         self._lock.release()
 
 
-def _next_step(users: Iterator[UserState]) -> list[UserState]:
-    """Return the next users, few enough not to hold up the event loop; none at the end."""
-    step: list[UserState] = []
-    size_bytes = 0
+def _next_step(users: Iterator[UserState | None]) -> list[Encoded] | None:
+    """Encode users for STEP_S; return None at the end."""
+    step: list[Encoded] = []
     until_s = monotonic_s() + STEP_S
     for user in users:
-        step.append(user)
-        size_bytes += sum(len(layer.data) for layer in user.layers)
-        if size_bytes >= STEP_BYTES or len(step) >= STEP_USERS or monotonic_s() >= until_s:
-            break
-    return step
+        if user is not None:
+            step.append(snapshot.encode_user(user))
+        if monotonic_s() >= until_s:
+            return step
+    return step or None

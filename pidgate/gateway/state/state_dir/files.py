@@ -1,13 +1,11 @@
-"""The files of a state directory: names, listing, creation, removal, setting aside.
+"""Names, listing, creation and removal of the files in a state directory.
 
     lock                       held while a gateway lives (lock.py)
-    snapshot-<generation>      everything up to the moment when journal-<generation> was begun (snapshot.py)
-    journal-<generation>       events since then (journal.py)
-    *.partial                  a snapshot that is being written, or that never came to its end
-    *.damaged-<n>              set aside because it could not be read; the newest three are kept
+    snapshot-<generation>      the state (snapshot.py); a generation is a number that only grows
+    snapshot-<...>.partial     a snapshot that is being written, or was left by a kill
+    snapshot-<...>.damaged-<n> set aside because it could not be read; the newest three are kept
 
-A generation is a number that only grows. To start, the newest readable snapshot is needed and every journal
-of its generation or a later one. Must not know their contents. Everything here blocks.
+A start needs the newest snapshot that can be read. Must not know their contents. Everything here blocks.
 """
 
 from __future__ import annotations
@@ -23,20 +21,15 @@ DAMAGED_FILES_KEPT: Final = 3
 
 DIRECTORY_MODE: Final = 0o700
 FILE_MODE: Final = 0o600
-"""Events hold personal data (user, client id, address)."""
+"""User names are personal data."""
 
 _SNAPSHOT: Final = re.compile(r"snapshot-(\d{8,18})")
-_JOURNAL: Final = re.compile(r"journal-(\d{8,18})")
 _PARTIAL: Final = re.compile(r"snapshot-\d{8,18}\.partial")
-_DAMAGED: Final = re.compile(r"(?:snapshot|journal)-(\d{8,18})\.damaged-(\d{1,9})")
+_DAMAGED: Final = re.compile(r"snapshot-(\d{8,18})\.damaged-(\d{1,9})")
 
 
 def snapshot_name(generation: int) -> str:
     return f"snapshot-{generation:08d}"
-
-
-def journal_name(generation: int) -> str:
-    return f"journal-{generation:08d}"
 
 
 def partial_name(generation: int) -> str:
@@ -48,7 +41,6 @@ class Listing:
     """Files of a directory: generations in rising order, damaged files by their number, oldest first."""
 
     snapshots: list[int]
-    journals: list[int]
     partial: list[str]
     damaged: list[tuple[int, str]]
     newest_generation: int
@@ -57,19 +49,17 @@ class Listing:
 
 def listing(directory: Path) -> Listing:
     """Return the directory's files; those with other names are ignored. Raises OSError."""
-    snapshots, journals, partial, damaged, newest = [], [], [], [], 0
+    snapshots, partial, damaged, newest = [], [], [], 0
     for name in os.listdir(directory):
         if match := _SNAPSHOT.fullmatch(name):
             snapshots.append(int(match[1]))
-        elif match := _JOURNAL.fullmatch(name):
-            journals.append(int(match[1]))
         elif _PARTIAL.fullmatch(name):
             partial.append(name)
         elif match := _DAMAGED.fullmatch(name):
             damaged.append((int(match[2]), name))
             newest = max(newest, int(match[1]))
-    newest = max([newest, *snapshots, *journals])
-    return Listing(sorted(snapshots), sorted(journals), partial, sorted(damaged), newest)
+    newest = max([newest, *snapshots])
+    return Listing(sorted(snapshots), partial, sorted(damaged), newest)
 
 
 def make_directory(directory: Path) -> None:
@@ -83,7 +73,7 @@ def create(path: Path) -> int:
     return os.open(path, flags, FILE_MODE)
 
 
-def write_all(fd: int, data: bytes | memoryview) -> None:
+def write_all(fd: int, data: bytes | bytearray) -> None:
     """Write all of `data`. Raises OSError; then a part may have been written."""
     left = memoryview(data)
     while left:
@@ -107,28 +97,11 @@ def set_aside(directory: Path, name: str) -> str:
     return new_name
 
 
-def keep_copy_aside(directory: Path, name: str) -> str:
-    """Give a damaged file whose good part is still needed a second name, once; return it.
-
-    Raises OSError, also where the file system has no hard links.
-    """
-    inode = os.stat(directory / name).st_ino
-    for _, damaged in listing(directory).damaged:
-        if os.stat(directory / damaged).st_ino == inode:
-            return damaged
-    new_name = _next_damaged_name(directory, name)
-    os.link(directory / name, directory / new_name)
-    _keep_newest_damaged(directory)
-    return new_name
-
-
 def retire(directory: Path, before_generation: int) -> None:
-    """Delete snapshots and journals of earlier generations, and partial files. Raises OSError."""
-    found = listing(directory)
-    names = [snapshot_name(generation) for generation in found.snapshots if generation < before_generation]
-    names += [journal_name(generation) for generation in found.journals if generation < before_generation]
-    for name in [*names, *found.partial]:
-        (directory / name).unlink(missing_ok=True)
+    """Delete snapshots of earlier generations. Raises OSError."""
+    for generation in listing(directory).snapshots:
+        if generation < before_generation:
+            (directory / snapshot_name(generation)).unlink(missing_ok=True)
 
 
 def _next_damaged_name(directory: Path, name: str) -> str:

@@ -1,127 +1,115 @@
-"""The container of a snapshot: a prelude and checksummed frames, so that no byte of it can change unnoticed.
+"""Checksummed frames, of which a snapshot file consists.
 
-All numbers little-endian.
+All numbers are little-endian.
 
-    prelude  magic "pidgate\\n" (8), version (u16), readable_since (u16), CRC-32 of those 12 bytes (u32)
-    frame    kind (u8), head length (u32), body length (u32), CRC-32 of all that and of head and body (u32),
-             head (a JSON object), body (plain bytes)
-    end      a frame of kind 255 whose head is {"frames": how many came before it}; nothing follows
+    frame  kind (u8), length of the head (u32), length of the body (u64),
+           head (a JSON object), body (plain bytes), CRC-32 of all before it (u32)
 
-Versions: `version` is what wrote the file, `readable_since` the oldest version that
-understands it. A version that only adds keys to heads, or frames of a new kind, leaves `readable_since` where it
-is: unknown keys and kinds are passed over. Must not know what the frames mean. Everything here blocks.
+The checksum is last, so that a body is copied, summed and written piece by piece. Must not know what a frame means.
+Everything here blocks, except `encode`.
 """
 
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Sequence
 from struct import Struct
-from typing import IO, Any, Final
+from typing import IO, Any, Final, NamedTuple
 from zlib import crc32
 
-MAGIC: Final = b"pidgate\n"
-END_KIND: Final = 255
+from pidgate.gateway.state.state_dir import files
 
-_PRELUDE: Final = Struct("<8sHH")
+_START: Final = Struct("<BIQ")
 _CRC: Final = Struct("<I")
-_FRAME: Final = Struct("<BII")
+_LEAST_BYTES: Final = _START.size + _CRC.size
 
-PRELUDE_BYTES: Final = _PRELUDE.size + _CRC.size
-_FRAME_START_BYTES: Final = _FRAME.size + _CRC.size
-
-
-class SnapshotUnreadable(Exception):
-    """A snapshot cannot be used; says why, for the log."""
+PIECE_BYTES: Final = 256 * 1024
+"""Copied with the interpreter locked, in some 50 us; summing and writing let other threads run."""
+WRITE_BYTES: Final = 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class FrameDamaged(Exception):
+    """A frame is not as it was written. The text is the reason."""
+
+
+class FrameTorn(Exception):
+    """The file ends within a frame, as it does when its writer was killed."""
+
+
+class Frame(NamedTuple):
+    """A frame that was read. `end`: its end in the file."""
+
     kind: int
     head: dict[str, Any]
     body: bytes
+    end: int
 
 
-def prelude(version: int, readable_since: int) -> bytes:
-    start = _PRELUDE.pack(MAGIC, version, readable_since)
-    return start + _CRC.pack(crc32(start))
+class Encoded(NamedTuple):
+    """A frame to be written: its start with its head, and the parts of its body."""
+
+    start: bytes
+    body: Sequence[bytes | memoryview]
 
 
-def frame(kind: int, head: dict[str, Any], parts: Sequence[bytes] = ()) -> list[bytes]:
-    """Return one frame in pieces: bodies are large, and joining them would copy them."""
+def encode(kind: int, head: dict[str, Any], body: Sequence[bytes | memoryview] = ()) -> Encoded:
+    """Encode a head. The body is neither read nor copied."""
     text = json.dumps(head, separators=(",", ":")).encode()
-    lengths = _FRAME.pack(kind, len(text), sum(map(len, parts)))
-    crc = crc32(text, crc32(lengths))
-    for part in parts:
-        crc = crc32(part, crc)
-    return [lengths, _CRC.pack(crc), text, *parts]
+    return Encoded(_START.pack(kind, len(text), sum(map(len, body))) + text, body)
 
 
-def end(frames_before: int) -> list[bytes]:
-    return frame(END_KIND, {"frames": frames_before})
+def write(fd: int, encoded: Iterable[Encoded]) -> int:
+    """Write frames; return their size in bytes. Raises OSError."""
+    waiting, size = bytearray(), 0
+    for piece in _pieces(encoded):
+        size += len(piece)
+        waiting += piece
+        if len(waiting) >= WRITE_BYTES:
+            files.write_all(fd, waiting)
+            waiting.clear()
+    files.write_all(fd, waiting)
+    return size
 
 
-def read(path: Path, reader_version: int) -> Iterator[Frame]:
-    """Yield all frames but the end. Raises SnapshotUnreadable, OSError.
+def _pieces(encoded: Iterable[Encoded]) -> Iterator[bytes]:
+    for start, body in encoded:
+        crc = crc32(start)
+        yield start
+        for part in body:
+            for at in range(0, len(part), PIECE_BYTES):
+                # A copy: other bits of a filter may be set before it is written.
+                piece = bytes(part[at : at + PIECE_BYTES])
+                crc = crc32(piece, crc)
+                yield piece
+        yield _CRC.pack(crc)
 
-    It may raise at the very end, so nothing may be used before all of it is read.
+
+def read(file: IO[bytes], size: int) -> Iterator[Frame]:
+    """Yield the frames from the file's position on. Raises FrameDamaged, FrameTorn, OSError.
+
+    `size`: of the whole file. A damaged length must not ask for gigabytes of memory.
     """
-    with path.open("rb") as file:
-        left = os.fstat(file.fileno()).st_size
-        left -= _read_prelude(file, reader_version)
-        count = 0
-        while True:
-            found, size = _read_frame(file, left)
-            left -= size
-            if found.kind == END_KIND:
-                break
-            count += 1
-            yield found
-        if found.head.get("frames") != count:
-            raise SnapshotUnreadable(f"has {count} frames where {found.head.get('frames')} were written")
-        if left:
-            raise SnapshotUnreadable(f"goes on for {left} bytes after its end")
-
-
-def _read_prelude(file: IO[bytes], reader_version: int) -> int:
-    data = file.read(PRELUDE_BYTES)
-    if len(data) < PRELUDE_BYTES or not data.startswith(MAGIC):
-        raise SnapshotUnreadable("does not begin as a snapshot of pidgate")
-    _, version, readable_since = _PRELUDE.unpack_from(data)
-    if _CRC.unpack_from(data, _PRELUDE.size)[0] != crc32(data[: _PRELUDE.size]):
-        raise SnapshotUnreadable("the checksum of its first bytes is wrong")
-    if readable_since > reader_version:
-        raise SnapshotUnreadable(
-            f"was written by a newer version (format {version}, for readers of {readable_since} and later; "
-            f"this one reads up to {reader_version})"
-        )
-    return PRELUDE_BYTES
-
-
-def _read_frame(file: IO[bytes], left: int) -> tuple[Frame, int]:
-    start = file.read(_FRAME_START_BYTES)
-    if len(start) < _FRAME_START_BYTES:
-        raise SnapshotUnreadable("ends too early")
-    kind, head_bytes, body_bytes = _FRAME.unpack_from(start)
-    size = _FRAME_START_BYTES + head_bytes + body_bytes
-    # Before anything is read: damaged lengths must not ask for gigabytes of memory.
-    if size > left:
-        raise SnapshotUnreadable("ends too early, or the length of a frame is damaged")
-    head, body = file.read(head_bytes), file.read(body_bytes)
-    crc = crc32(body, crc32(head, crc32(start[: _FRAME.size])))
-    if _CRC.unpack_from(start, _FRAME.size)[0] != crc:
-        raise SnapshotUnreadable("the checksum of a frame is wrong")
-    return Frame(kind, _object(head), body), size
+    at = file.tell()
+    while at < size:
+        if size - at < _LEAST_BYTES:
+            raise FrameTorn
+        start = file.read(_START.size)
+        kind, head_bytes, body_bytes = _START.unpack(start)
+        at += _LEAST_BYTES + head_bytes + body_bytes
+        if at > size:
+            raise FrameTorn
+        head, body = file.read(head_bytes), file.read(body_bytes)
+        (crc,) = _CRC.unpack(file.read(_CRC.size))
+        if crc != crc32(body, crc32(head, crc32(start))):
+            raise FrameDamaged("the checksum of a frame is wrong")
+        yield Frame(kind, _object(head), body, at)
 
 
 def _object(text: bytes) -> dict[str, Any]:
     try:
         found = json.loads(text)
     except ValueError as error:
-        raise SnapshotUnreadable(f"the head of a frame is no JSON ({error})") from error
+        raise FrameDamaged(f"the head of a frame is no JSON ({error})") from error
     if not isinstance(found, dict):
-        raise SnapshotUnreadable("the head of a frame is no JSON object")
+        raise FrameDamaged("the head of a frame is no JSON object")
     return found

@@ -1,201 +1,260 @@
-"""A snapshot: all users at one moment, in one file. Format version 2, in the container of frames.py.
+"""A snapshot file: all users, and after them the users that have changed since, save by save.
 
-    kind  head                                                                   body
-    1     written_wall_ms, offsets {partition: next offset},                     -
-          grace_until_wall_ms (or null)                 exactly one, first
-    2     cluster: bucket [units, token_units, rate_milli,       at most one     -
-          rehearsed_units]
-    3     user (or null), seed, bucket (or null), grace_admitted,                bits of all layers, one
-          layers [[design_count, bits, hashes, count, newest_of,                 after another, each
-          slice_age_ms, used_age_ms, transactional],     one for each user       ceil(bits / 8) bytes
-          ...], transactional_ids {bucket, grace_admitted,                       (those of transactional_ids
-          layers}, if a rate limits them                                         behind the user's own)
+    file   the line "pidgate snapshot 1", then saves: the first one of all users, each further one of the changed users
+    save   about, user, user, ..., end
 
-`transactional` is 1 for ids used in transactions and 0 for others; a layer without it holds both, and so a reader
-that does not know it takes them. Ages count from `written_wall_ms`. A key that is missing has its default, one that is
-not known is passed over:
-so version 2 may add keys, and a reader of version 1 goes on reading it. What version 2 must read of version 1 is
-recorded in tests/data/state-v1. A change that version 1 would misunderstand raises READABLE_SINCE, and `read`
-then branches on the version of the file; version 1 sets such a file aside as newer.
+    kind  head                                                                      body
+    1     about  written_wall_ms, offsets {partition: next offset},                 -
+                 grace_until_wall_ms (or null), cluster_bucket (or null)
+    2     user   user, seed, bucket (or null), grace_admitted, layers,              bits of all layers, one after
+                 transactional_ids (or null) {bucket, grace_admitted, layers}       another, ceil(bits / 8) bytes each
+    3     end    users (how many the save holds)                                    -
 
-Everything here blocks.
+    bucket  [units, token_units, rate_milli, rehearsed_units (or null)]
+    layer   [design_count, bits, hashes, count, newest_of, slice_age_ms, used_age_ms, transactional (0 or 1)]
+
+The first save is put in place by a rename, so it is whole or absent. A further save counts from its end frame on: one
+that a kill has torn is as if it had not begun. Of a user the latest state counts. Ages refer to `written_wall_ms` of
+the save. A file whose first line is another one is not read: nothing is lost that the events topic does not hold.
+
+Everything here blocks, except `encode_user`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final, NamedTuple
 
 from pidgate.gateway.state.state_dir import files, frames
-from pidgate.gateway.state.state_dir.frames import Frame, SnapshotUnreadable
+from pidgate.gateway.state.state_dir.frames import Encoded, Frame, FrameDamaged, FrameTorn
 from pidgate.quota.user_state import BucketState, LayerState, TransactionalIdsState, UserState
 
-SNAPSHOT_VERSION: Final = 2
-READABLE_SINCE: Final = 1
+FIRST_LINE: Final = b"pidgate snapshot 1\n"
 
 _ABOUT: Final = 1
-_CLUSTER: Final = 2
-_USER: Final = 3
-_LAYER: Final = ("design_count", "bits", "hashes", "count", "newest_of", "slice_age_ms", "used_age_ms")
+_USER: Final = 2
+_END: Final = 3
+_LAYER: Final = (
+    "design_count",
+    "bits",
+    "hashes",
+    "count",
+    "newest_of",
+    "slice_age_ms",
+    "used_age_ms",
+    "transactional",
+)
+
+
+class SnapshotUnreadable(Exception):
+    """No save of the file can be used. The text is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """Of all users: when the snapshot was taken, and the next offsets of the events topic to apply."""
+    """What a save holds beside users. `offsets`: the next offsets of the events topic to apply, by partition."""
 
     written_wall_ms: int
     offsets: dict[int, int]
-    grace_until_wall_ms: int | None
+    grace_until_wall_ms: int | None = None
+    cluster_bucket: BucketState | None = None
+
+
+class SavedUser(NamedTuple):
+    """A user's state, and when it was written."""
+
+    state: UserState
+    written_wall_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """A snapshot, read to its end and whole."""
+    """All that the whole saves of a file hold.
+
+    `damage`: why what follows them cannot be read; empty where nothing follows, or a torn save.
+    """
 
     about: About
-    cluster_bucket: BucketState | None
-    users: list[UserState]
+    users: list[SavedUser]
+    torn_bytes: int
+    damage: str
 
 
-class SnapshotWriter:
-    """Writer of a snapshot beside the others, which then puts it in place. All raise OSError; then call `abandon`."""
+class SnapshotFile:
+    """The file of one generation, open for writing.
+
+    All methods raise OSError. After an error the file may end with a torn save, and must not be written to again.
+    """
 
     def __init__(self, directory: Path, generation: int) -> None:
         self._directory = directory
         self._partial = directory / files.partial_name(generation)
         self._path = directory / files.snapshot_name(generation)
-        self._file: IO[bytes] | None = None
-        self._frames = 0
+        self._fd: int | None = None
+        self._users = 0
+        self.size_bytes = 0
 
-    def begin(self, about: About, cluster_bucket: BucketState | None) -> None:
-        self._file = os.fdopen(files.create(self._partial), "wb")
-        self._file.write(frames.prelude(SNAPSHOT_VERSION, READABLE_SINCE))
-        self._frame(_ABOUT, asdict(about))
-        if cluster_bucket is not None:
-            self._frame(_CLUSTER, {"bucket": _bucket(cluster_bucket)})
+    def create(self) -> None:
+        """Create the file under its partial name."""
+        self._fd = files.create(self._partial)
+        files.write_all(self._fd, FIRST_LINE)
+        self.size_bytes = len(FIRST_LINE)
 
-    def add(self, users: Sequence[UserState]) -> None:
-        for user in users:
-            names = () if user.transactional_ids is None else user.transactional_ids.layers
-            self._frame(_USER, _user_head(user), [layer.data for layer in (*user.layers, *names)])
+    def begin_save(self, about: About) -> None:
+        self._users = 0
+        self._write([frames.encode(_ABOUT, _about_head(about))])
 
-    def finish(self, keep_from_generation: int) -> int:
-        """Sync it, put it in place, delete older files; return the size in bytes. Raises OSError."""
-        file = self._opened()
-        file.writelines(frames.end(self._frames))
-        file.flush()
-        os.fsync(file.fileno())
-        size_bytes = file.tell()
-        file.close()
+    def add_users(self, users: Sequence[Encoded]) -> None:
+        self._users += len(users)
+        self._write(users)
+
+    def end_save(self) -> None:
+        """End the save, and wait until it is on the disk."""
+        self._write([frames.encode(_END, {"users": self._users})])
+        os.fsync(self._opened())
+
+    def put_in_place(self, keep_from_generation: int) -> None:
+        """Give the file its name, and delete older ones."""
         os.rename(self._partial, self._path)
         files.sync_directory(self._directory)
         # What cannot be deleted now is deleted next time; the snapshot is in place.
         with contextlib.suppress(OSError):
             files.retire(self._directory, keep_from_generation)
-        return size_bytes
 
-    def abandon(self) -> None:
-        """Remove the partial file. Never raises."""
+    def close(self) -> None:
+        """Close the file, and remove it if it was not put in place. Never raises."""
+        fd, self._fd = self._fd, None
         with contextlib.suppress(OSError):
-            if self._file is not None:
-                self._file.close()
+            if fd is not None:
+                os.close(fd)
         with contextlib.suppress(OSError):
             self._partial.unlink(missing_ok=True)
 
-    def _frame(self, kind: int, head: dict[str, Any], parts: Sequence[bytes] = ()) -> None:
-        self._opened().writelines(frames.frame(kind, head, parts))
-        self._frames += 1
+    def _write(self, encoded: Iterable[Encoded]) -> None:
+        self.size_bytes += frames.write(self._opened(), encoded)
 
-    def _opened(self) -> IO[bytes]:
-        if self._file is None:
-            raise OSError("the snapshot was not begun")
-        return self._file
-
-
-def read(path: Path) -> Contents:
-    """Return the whole snapshot. Raises SnapshotUnreadable when any of it is damaged, OSError."""
-    about: About | None = None
-    cluster: BucketState | None = None
-    users: list[UserState] = []
-    try:
-        for frame in frames.read(path, SNAPSHOT_VERSION):
-            if frame.kind == _ABOUT:
-                about = _read_about(frame.head)
-            elif frame.kind == _CLUSTER:
-                cluster = _read_bucket(frame.head["bucket"])
-            elif frame.kind == _USER:
-                users.append(_read_user(frame))
-    except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
-        raise SnapshotUnreadable(f"holds what no snapshot holds ({error!r})") from error
-    if about is None:
-        raise SnapshotUnreadable("does not say when it was written")
-    return Contents(about, cluster, users)
+    def _opened(self) -> int:
+        if self._fd is None:
+            raise OSError("the snapshot file is not open")
+        return self._fd
 
 
-def _read_about(head: dict[str, Any]) -> About:
-    grace = head.get("grace_until_wall_ms")
-    offsets = {int(partition): int(offset) for partition, offset in head.get("offsets", {}).items()}
-    return About(int(head["written_wall_ms"]), offsets, None if grace is None else int(grace))
-
-
-def _bucket(bucket: BucketState | None) -> list[int] | None:
-    if bucket is None:
-        return None
-    values = [bucket.units, bucket.token_units, bucket.rate_milli]
-    return values if bucket.rehearsed_units is None else [*values, bucket.rehearsed_units]
-
-
-def _read_bucket(values: list[int] | None) -> BucketState | None:
-    return None if values is None else BucketState(*map(int, values[:4]))
-
-
-def _user_head(user: UserState) -> dict[str, Any]:
-    head: dict[str, Any] = {
+def encode_user(user: UserState) -> Encoded:
+    """Encode a user. The bits of its layers are copied when they are written."""
+    names = user.transactional_ids
+    head = {
         "user": user.user,
         "seed": user.seed,
         "bucket": _bucket(user.bucket),
         "grace_admitted": user.grace_admitted,
-        "layers": [_layer_head(layer) for layer in user.layers],
-    }
-    names = user.transactional_ids
-    if names is not None:
-        head["transactional_ids"] = {
+        "layers": _layer_heads(user.layers),
+        "transactional_ids": None
+        if names is None
+        else {
             "bucket": _bucket(names.bucket),
             "grace_admitted": names.grace_admitted,
-            "layers": [_layer_head(layer) for layer in names.layers],
-        }
-    return head
+            "layers": _layer_heads(names.layers),
+        },
+    }
+    layers = user.layers if names is None else (*user.layers, *names.layers)
+    return frames.encode(_USER, head, [layer.data for layer in layers])
 
 
-def _layer_head(layer: LayerState) -> list[int]:
-    values: list[int] = [getattr(layer, name) for name in _LAYER]
-    return values if layer.transactional is None else [*values, int(layer.transactional)]
+def read(path: Path) -> Contents:
+    """Read the file up to what is torn or damaged. Raises SnapshotUnreadable, OSError."""
+    about: About | None = None
+    users: dict[str, SavedUser] = {}
+    damage, used_bytes = "", 0
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if file.readline(len(FIRST_LINE)) != FIRST_LINE:
+            raise SnapshotUnreadable(f"does not begin with {FIRST_LINE.decode().strip()!r}")
+        save: list[Frame] = []
+        try:
+            for frame in frames.read(file, size):
+                save.append(frame)
+                if frame.kind == _END:
+                    about, states = _read_save(save)
+                    for state in states:
+                        users[state.user] = SavedUser(state, about.written_wall_ms)
+                    used_bytes = frame.end
+                    save.clear()
+        except FrameTorn:
+            pass
+        except FrameDamaged as error:
+            damage = str(error)
+    if about is None:
+        raise SnapshotUnreadable(damage or "ends too early")
+    return Contents(about, list(users.values()), 0 if damage else size - used_bytes, damage)
+
+
+def _read_save(save: list[Frame]) -> tuple[About, list[UserState]]:
+    first, *between, end = save
+    try:
+        if first.kind != _ABOUT or end.head["users"] != len(between):
+            raise ValueError("not all frames of the save are there")
+        about = _read_about(first.head)
+        return about, [_read_user(frame) for frame in between]
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
+        raise FrameDamaged(f"holds what no snapshot holds ({error!r})") from error
+
+
+def _about_head(about: About) -> dict[str, Any]:
+    return {
+        "written_wall_ms": about.written_wall_ms,
+        "offsets": about.offsets,
+        "grace_until_wall_ms": about.grace_until_wall_ms,
+        "cluster_bucket": _bucket(about.cluster_bucket),
+    }
+
+
+def _read_about(head: dict[str, Any]) -> About:
+    grace = head["grace_until_wall_ms"]
+    offsets = {int(partition): int(offset) for partition, offset in head["offsets"].items()}
+    return About(
+        int(head["written_wall_ms"]),
+        offsets,
+        None if grace is None else int(grace),
+        _read_bucket(head["cluster_bucket"]),
+    )
+
+
+def _bucket(bucket: BucketState | None) -> list[int | None] | None:
+    if bucket is None:
+        return None
+    return [bucket.units, bucket.token_units, bucket.rate_milli, bucket.rehearsed_units]
+
+
+def _read_bucket(values: list[int | None] | None) -> BucketState | None:
+    if values is None:
+        return None
+    *plain, rehearsed = values
+    units, token_units, rate_milli = map(int, plain)  # type: ignore[arg-type]
+    return BucketState(units, token_units, rate_milli, None if rehearsed is None else int(rehearsed))
+
+
+def _layer_heads(layers: Iterable[LayerState]) -> list[list[int]]:
+    return [[int(getattr(layer, name)) for name in _LAYER] for layer in layers]
 
 
 def _read_user(frame: Frame) -> UserState:
+    if frame.kind != _USER:
+        raise ValueError(f"a frame of kind {frame.kind} among users")
     head = frame.head
-    layers, at = _read_layers(head["layers"], frame.body, 0)
-    names: TransactionalIdsState | None = None
-    if found := head.get("transactional_ids"):
-        of_names, _ = _read_layers(found["layers"], frame.body, at)
-        bucket, grace = _read_bucket(found.get("bucket")), int(found.get("grace_admitted", 0))
-        names = TransactionalIdsState(of_names, bucket, grace)
     user = head["user"]
-    if user is None:
-        user = ""  # the name of everybody unidentified, once
     if not isinstance(user, str):
         raise ValueError(f"a user is called {user!r}")
+    layers, at = _read_layers(head["layers"], frame.body, 0)
+    names: TransactionalIdsState | None = None
+    if found := head["transactional_ids"]:
+        of_names, _ = _read_layers(found["layers"], frame.body, at)
+        names = TransactionalIdsState(of_names, _read_bucket(found["bucket"]), int(found["grace_admitted"]))
     return UserState(
-        user=user,
-        seed=int(head["seed"]),
-        layers=layers,
-        bucket=_read_bucket(head.get("bucket")),
-        grace_admitted=int(head.get("grace_admitted", 0)),
-        transactional_ids=names,
+        user, int(head["seed"]), layers, _read_bucket(head["bucket"]), int(head["grace_admitted"]), names
     )
 
 
@@ -203,12 +262,12 @@ def _read_layers(heads: list[list[int]], body: bytes, at: int) -> tuple[tuple[La
     """Return the layers whose bits begin at `at`, and where they end."""
     layers = []
     for values in heads:
-        fields = dict(zip(_LAYER, map(int, values), strict=False))
+        *numbers, transactional = map(int, values)
+        fields = dict(zip(_LAYER[:-1], numbers, strict=True))
         size = (fields["bits"] + 7) // 8
         data = body[at : at + size]
         if fields["bits"] < 1 or fields["hashes"] < 1 or len(data) < size:
             raise ValueError(f"a layer of {fields['bits']} bits has {len(data)} bytes")
         at += size
-        transactional = None if len(values) <= len(_LAYER) else bool(values[len(_LAYER)])
-        layers.append(LayerState(**fields, data=data, transactional=transactional))
+        layers.append(LayerState(**fields, data=data, transactional=bool(transactional)))
     return tuple(layers), at

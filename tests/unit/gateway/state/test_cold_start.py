@@ -11,12 +11,13 @@ from pidgate.gateway.config.settings import ProducerIdsSettings
 from pidgate.gateway.state import cold_start
 from pidgate.gateway.state.cold_start import ColdStart
 from pidgate.gateway.state.manager import QuotaStateManager
-from pidgate.gateway.state.state_dir import StateDir
+from pidgate.gateway.state.state_dir import About, StateDir
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas
 from pidgate.quota.user_state import UserState
 from tests.simulator.machine import Machine
 from tests.simulator.topics import ModelTopics
+from tests.support.state_dirs import save
 from tests.unit.gateway.state.started import (
     DAY_MS,
     HOUR_MS,
@@ -151,15 +152,11 @@ def test_a_grace_counts_what_it_let_in_itself_not_what_an_earlier_one_did(
 
     async def snapshot() -> None:
         state_dir = StateDir(str(tmp_path))
-        state_dir.take()
         state_dir.load()
         with Machine(1) as machine:
             wall_ms = machine.loop.wall_ns() // 1_000_000 - age_ms
-        await state_dir.save(
-            [UserState("alice", 7, grace_admitted=10 * RATE)],
-            written_wall_ms=wall_ms,
-            grace_until_wall_ms=wall_ms + HOUR_MS // 2,
-        )
+        alice = UserState("alice", 7, grace_admitted=10 * RATE)
+        await save(state_dir, [alice], About(wall_ms, {}, wall_ms + HOUR_MS // 2))
         await state_dir.close()
 
     asyncio.run(snapshot())

@@ -42,7 +42,7 @@ class Watched:
 
 
 def restored(*records: EventRecord, run: str = "me") -> tuple[EventApplier, ProducerIdQuota]:
-    state, applier = quota(), EventApplier(run, TOKEN)
+    state, applier = quota(), EventApplier(run)
     applier.restore(records, state.restorer, NOW_MS, WALL_MS)
     applier.finish_restore(state.restorer)
     return applier, state
@@ -106,23 +106,21 @@ class TestHistory:
         )
         assert state.status("alice", NOW_MS).tokens == 10
 
-    def test_a_balance_of_another_window_is_scaled_and_one_of_version_1_is_of_ours(self) -> None:
+    def test_a_balance_of_another_window_is_scaled(self) -> None:
         _, state = restored(record(0, tokens_after=30 * TOKEN * 2, token_units=TOKEN * 2))
-        assert state.status("alice", NOW_MS).tokens == 30
-        _, state = restored(record(0, tokens_after=30 * TOKEN, token_units=None))
         assert state.status("alice", NOW_MS).tokens == 30
 
     def test_pieces_of_a_history_are_one_history(self) -> None:
-        state, applier = quota(), EventApplier("me", TOKEN)
+        state, applier = quota(), EventApplier("me")
         for seq, age_ms in enumerate((5_000, 4_000, 3_000), 1):
-            piece = [record(age_ms, seq=seq, producer_id=seq, tokens_after=seq * TOKEN)]
+            piece = [record(age_ms, seq=seq, producer_id=seq, tokens_after=seq * TOKEN, token_units=TOKEN)]
             applier.restore(piece, state.restorer, NOW_MS, WALL_MS)
         applier.finish_restore(state.restorer)
         assert state.status("alice", NOW_MS).tokens == pytest.approx(3 + 3 / 36, abs=0.001)
         assert all(state.table.remembers("alice", seq, NOW_MS) for seq in (1, 2, 3))
 
     def test_what_was_let_in_as_grace_counts_against_its_bound_again(self) -> None:
-        state, applier = quota(rate=1), EventApplier("me", TOKEN)
+        state, applier = quota(rate=1), EventApplier("me")
         records = [record(1_000, producer_id=number, seq=number, reason="grace") for number in range(1, 11)]
         applier.restore(records, state.restorer, NOW_MS, WALL_MS)
         applier.finish_restore(state.restorer)
@@ -154,12 +152,12 @@ class TestHistory:
         """A snapshot's offsets may lie that far back."""
         caught_up = EventRecord(0, 0, WALL_MS - age_ms, to_json(lifecycle(phase="caught_up")))
         for past in (caught_up, record(age_ms, incarnation="other")):
-            applier = EventApplier("me", TOKEN, remember_ms=24 * HOUR_MS)
+            applier = EventApplier("me", remember_ms=24 * HOUR_MS)
             applier.restore([past], quota().restorer, NOW_MS, WALL_MS)
             assert applier.history.is_known is is_history
 
     def test_only_ids_that_were_refused_a_short_while_ago_are_watched(self) -> None:
-        state, applier, watched = quota(), EventApplier("me", TOKEN), Watched()
+        state, applier, watched = quota(), EventApplier("me"), Watched()
         records = [
             record(WATCH_MS, decision="refuse", producer_id=1),
             record(WATCH_MS - 1, decision="refuse", producer_id=2),
@@ -168,22 +166,8 @@ class TestHistory:
         applier.restore(records, state.restorer, NOW_MS, WALL_MS, watched)
         assert watched.ids == [("alice", 2)]
 
-    def test_a_journal_tells_ages_by_the_wall_clock(self) -> None:
-        state, applier = quota(), EventApplier("me", TOKEN)
-        values = [
-            to_json(decision(producer_id=1, wall_time_ms=WALL_MS - 40 * HOUR_MS)),
-            to_json(decision(producer_id=2, wall_time_ms=WALL_MS - HOUR_MS)),
-            b"torn",
-            to_json(decision(producer_id=3, wall_time_ms=WALL_MS - 36_000, seq=9, tokens_after=4 * TOKEN)),
-        ]
-        applier.restore_journal(values, state.restorer, NOW_MS, WALL_MS)
-        applier.finish_restore(state.restorer)
-        assert [state.table.remembers("alice", number, NOW_MS) for number in (1, 2, 3)] == [False, True, True]
-        assert state.status("alice", NOW_MS).tokens == 5
-        assert applier.unreadable == 1
-
     def test_a_machine_that_booted_a_minute_ago_remembers_what_was_before(self) -> None:
-        state, applier = quota(), EventApplier("me", TOKEN)
+        state, applier = quota(), EventApplier("me")
         applier.restore([record(5 * HOUR_MS, tokens_after=-TOKEN)], state.restorer, 60_000, WALL_MS)
         applier.finish_restore(state.restorer)
         assert state.table.remembers("alice", 4711, 60_000)
@@ -199,7 +183,7 @@ class TestHistory:
 class TestOthers:
     def followed(self, *records: EventRecord, **options: Any) -> tuple[Watched, ProducerIdQuota]:
         state, watched = quota(), Watched()
-        EventApplier("me", TOKEN, **options).follow(records, state, watched, NOW_MS)
+        EventApplier("me", **options).follow(records, state, watched, NOW_MS)
         return watched, state
 
     def test_a_remote_admission_is_remembered_and_charged_once(self) -> None:
@@ -252,7 +236,7 @@ class TestGateways:
         def note(event: LifecycleEvent | ConfigEvent, at_ms: int) -> None:
             heard.append((event.incarnation, at_ms))
 
-        applier, state = EventApplier("me", TOKEN, on_gateway=note), quota()
+        applier, state = EventApplier("me", on_gateway=note), quota()
         records = [
             EventRecord(0, 0, WALL_MS - 5_000, to_json(lifecycle())),
             EventRecord(0, 1, WALL_MS, to_json(lifecycle(incarnation="me"))),
@@ -263,7 +247,7 @@ class TestGateways:
         assert heard == [("other", NOW_MS - 5_000), ("other", NOW_MS + 7)]
 
     def test_what_is_cut_short_is_counted(self) -> None:
-        applier = EventApplier("me", TOKEN, on_gateway=lambda _event, _at_ms: None)
+        applier = EventApplier("me", on_gateway=lambda _event, _at_ms: None)
         value = to_json(lifecycle())[:-5]
         applier.follow([EventRecord(0, 0, 0, value)], quota(), Watched(), NOW_MS)
         assert applier.unreadable == 1
@@ -283,7 +267,7 @@ class TestClusterBucket:
         return exported.units / exported.token_units
 
     def test_charges_of_all_users_count_in_the_order_of_time_whatever_the_order_of_partitions(self) -> None:
-        state, applier = self.cluster(), EventApplier("me", TOKEN, counts_charges=True)
+        state, applier = self.cluster(), EventApplier("me", counts_charges=True)
         told = [
             record(0, user="bob", producer_id=10, tokens_after=None),
             *(record(HOUR_MS, producer_id=number, tokens_after=None) for number in range(4)),
@@ -296,14 +280,13 @@ class TestClusterBucket:
         assert self.units(state) == 9  # full again after the hour; then one for bob's
 
     def told_twice_is_charged_once(self) -> bool:
-        """The rule: two gateways let it in at the same time, or it is in the journal and in the topic."""
-        state, applier = self.cluster(), EventApplier("me", TOKEN, counts_charges=True)
+        """The rule: two gateways let it in at the same time, or the topic has an event twice."""
+        state, applier = self.cluster(), EventApplier("me", counts_charges=True)
         told = [
             record(5_000, producer_id=1, tokens_after=None),
             record(4_000, producer_id=1, incarnation="third", tokens_after=None),
         ]
-        applier.restore_journal([one.value for one in told], state.restorer, NOW_MS, WALL_MS)
-        applier.restore(told, state.restorer, NOW_MS, WALL_MS)
+        applier.restore([*told, told[0]], state.restorer, NOW_MS, WALL_MS)
         applier.finish_restore(state.restorer)
         return self.units(state) == pytest.approx(9, abs=0.02)
 
@@ -325,7 +308,7 @@ class TestClusterBucket:
     def test_what_an_imported_balance_holds_already_is_not_charged_again(self) -> None:
         before = self.cluster()
         before.restorer.restore_cluster_charges([NOW_MS - 600_000] * 6)
-        state, applier = self.cluster(), EventApplier("me", TOKEN, counts_charges=True)
+        state, applier = self.cluster(), EventApplier("me", counts_charges=True)
         state.restorer.import_cluster_bucket(
             before.restorer.export_cluster_bucket(NOW_MS - 300_000), NOW_MS - 300_000
         )
@@ -371,7 +354,7 @@ class TestTransactionalIds:
         return not decisions or decisions[0].reason.value == "refresh"
 
     def test_those_of_the_past_are_known_and_cost_what_they_cost(self) -> None:
-        state, applier = self._state(), EventApplier("me", TOKEN)
+        state, applier = self._state(), EventApplier("me")
         past = [
             self._record("old", 9 * 24 * HOUR_MS),
             self._record("kept", 6 * 24 * HOUR_MS),
@@ -387,14 +370,8 @@ class TestTransactionalIds:
         ]
         assert applier.unreadable == 0
 
-    def test_a_journal_tells_their_age_by_its_own_clock(self) -> None:
-        state, applier = self._state(), EventApplier("me", TOKEN)
-        journal = [self._record("old", 9 * 24 * HOUR_MS).value, self._record("kept", HOUR_MS).value]
-        applier.restore_journal(journal, state.restorer, NOW_MS, WALL_MS)
-        assert [self._known(state, name) for name in ("old", "kept")] == [False, True]
-
     def test_those_of_others_are_followed(self) -> None:
-        state, applier = self._state(), EventApplier("me", TOKEN)
+        state, applier = self._state(), EventApplier("me")
         theirs, mine = self._record("theirs", 0), self._record("mine", 0, incarnation="me.w1-0")
         applier.follow([theirs, theirs, mine], state, Watched(), NOW_MS)
         assert [self._known(state, name) for name in ("theirs", "mine")] == [True, False]

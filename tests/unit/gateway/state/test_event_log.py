@@ -1,59 +1,83 @@
-"""The journal holds what is remembered, and nothing else."""
+"""Whether the topic has all events decides how often a snapshot is taken."""
 
 from __future__ import annotations
 
-import asyncio
-from pathlib import Path
+from typing import Any
 
-from pidgate.events.redaction import TRANSACTIONAL_ID, hash64
-from pidgate.events.writing import to_json
-from pidgate.gateway.state.event_applier import EventApplier
+import pytest
+
 from pidgate.gateway.state.event_log import EventLog
+from pidgate.gateway.state.record_accumulator import RecordAccumulator
 from pidgate.gateway.topics.own_client import OwnClient
-from pidgate.quota.producer_ids import ProducerIdQuota
-from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
-from pidgate.quota.state import new_id_question
 from tests.simulator.gateway import configured
-from tests.support.state_dirs import opened
-from tests.unit.gateway.state import test_event_applier
-from tests.unit.gateway.state.test_decision_scan import decision
-from tests.unit.gateway.state.test_event_applier import (
-    NOW_MS,
-    TOKEN,
-    WALL_MS,
-    lifecycle,
-)
 
 
-def test_a_journal_brings_back_transactional_ids_and_what_they_cost(tmp_path: Path) -> None:
-    names = ["first", "second", "third"]
-    written = [
-        to_json(decision(user="alice")),
-        *(test_event_applier.TestTransactionalIds._record(name, 60_000).value for name in names),
-    ]
+def log_of(**config: Any) -> EventLog:
+    settings = configured("gw", "broker:1", **config)
+    return EventLog(settings, OwnClient.from_settings(settings), lambda _topic_id: None)
 
-    async def run() -> list[bytes]:
-        settings = configured("gw", "broker:1", state_dir=str(tmp_path))
-        log = EventLog(settings, OwnClient.from_settings(settings), lambda _topic_id: None)
-        assert log.state_dir is not None
-        await asyncio.to_thread(log.state_dir.load)
-        for value in (to_json(lifecycle()), *written):
-            log.publish("alice", value)
-        await log.state_dir.flush()
-        await log.state_dir.close()
-        state_dir, loaded = await opened(tmp_path)
-        journal = list(loaded.journal)
-        await state_dir.close()
-        return journal
 
-    journal = asyncio.run(run())
-    assert journal == written
-    users = {"alice": UserQuota(transactional_ids_rate_milli=2_000)}
-    state = ProducerIdQuota(Quotas(Mode.ENFORCE, ProducerIdSettings(), users=users), lambda: 7, 0)
-    EventApplier("later", TOKEN).restore_journal(journal, state.restorer, NOW_MS, WALL_MS)
-    asked = [
-        state.decide(new_id_question("alice", "", "", hash64(TRANSACTIONAL_ID, name)), NOW_MS)
-        for name in (*names, "fourth")
-    ]
-    assert [answer.refused for answer in asked] == [False, False, False, True]
-    assert not any(answer.decisions for answer in asked[:3])
+def test_without_a_topic_every_event_is_missing_there() -> None:
+    log = log_of()
+    log.publish("alice", b"{}")
+    assert log.lacks_events()
+    assert log.lacks_events()
+
+
+def written(log: EventLog) -> RecordAccumulator:
+    """Return the events that wait, with two partitions to go to: "a" to the first, "b" to the second."""
+    assert log.publisher is not None
+    log.publisher._waiting = RecordAccumulator(lambda key, _partitions: key[0] % 2 ^ 1)
+    log.publisher._waiting.shape(2)
+    return log.publisher._waiting
+
+
+def test_an_event_is_missing_once_it_waits_from_one_look_to_the_next() -> None:
+    log = log_of(events={"enabled": True})
+    waiting = written(log)
+    assert not log.lacks_events()
+    log.publish("a", b"1")
+    assert not log.lacks_events(), "it is on its way"
+    assert log.lacks_events()
+    (first,) = waiting.ready()
+    waiting.leave(first, 1)
+    assert not log.lacks_events()
+
+
+def test_events_of_another_partition_that_arrive_do_not_hide_it() -> None:
+    log = log_of(events={"enabled": True})
+    waiting = written(log)
+    log.publish("a", b"stuck")
+    log.lacks_events()
+    for _ in range(3):
+        log.publish("b", b"passes")
+        _, second = waiting.ready()
+        waiting.leave(second, 1)
+        assert log.lacks_events()
+
+
+def test_nor_does_another_number_of_partitions() -> None:
+    log = log_of(events={"enabled": True})
+    waiting = written(log)
+    for key in "ba":
+        log.publish(key, b"old")
+    waiting.ready()
+    log.lacks_events()
+    waiting.shape(1)
+    assert waiting.oldest == 0
+    log.publish("a", b"new")
+    waiting._partition_of = lambda _key, _partitions: 0
+    (queue,) = waiting.ready()
+    waiting.leave(queue, 1)
+    assert log.lacks_events()
+    waiting.leave(queue, 2)
+    assert not log.lacks_events()
+
+
+@pytest.mark.parametrize("size", [10, 10**6])
+def test_a_dropped_event_is_missing_at_one_look(size: int) -> None:
+    log = log_of(events={"enabled": True})
+    written(log).drop("too large for the brokers")
+    log.publish("a", b"x" * size)
+    assert log.lacks_events()
+    assert log.lacks_events() is (size == 10), "that one waits"

@@ -27,7 +27,7 @@ def quota(mode: Mode = Mode.ENFORCE) -> ProducerIdQuota:
 
 
 def absorbed(state: ProducerIdQuota, *events: dict[str, Any]) -> EventApplier:
-    applier = EventApplier("me", HOUR_MS * 1_000, began_ms=BEGAN_MS)
+    applier = EventApplier("me", began_ms=BEGAN_MS)
     records = [
         EventRecord(0, offset, event["wall_time_ms"], to_json(decision(**event)))
         for offset, event in enumerate(

@@ -6,7 +6,7 @@ import asyncio
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -14,9 +14,10 @@ import pytest
 from pidgate.gateway.disk_thread import DiskThread
 from pidgate.gateway.state.state_dir import directory
 from pidgate.gateway.state.state_dir.directory import StateDir
-from pidgate.gateway.state.state_dir.journal import JournalWriter
-from pidgate.gateway.state.state_dir.snapshot import SnapshotWriter
+from pidgate.gateway.state.state_dir.frames import Encoded
+from pidgate.gateway.state.state_dir.snapshot import About, SnapshotFile
 from pidgate.quota.user_state import UserState
+from tests.support.state_dirs import save
 
 CLOSING_S = 0.3
 A_GATEWAY_WHOSE_DISK_HANGS = """
@@ -27,13 +28,11 @@ from pidgate.gateway.config.file_watch import FileWatch
 from pidgate.gateway.process.server import Gateway
 from pidgate.gateway.quotas import dir_store
 from pidgate.gateway.state.state_dir import directory, files
-from pidgate.gateway.state.state_dir.journal import JournalReader
 from pidgate.gateway.tls.live import LiveContext, follow
 
 work, config = sys.argv[1:]
 of, name = {
     "load": (files, "listing"),
-    "journal": (JournalReader, "__next__"),
     "quotas": (dir_store.DirStore, "_replace"),
     "configuration": (file_watch, "signature"),
     "certificates": (LiveContext, "renew_if_changed"),
@@ -48,7 +47,7 @@ def hang(*_given):
 
 async def main():
     gateway = Gateway(loading.load(Path(config)), Path(config))
-    if work in ("load", "journal"):
+    if work == "load":
         setattr(of, name, hang)
     await gateway.start()
     setattr(of, name, hang)
@@ -68,64 +67,57 @@ print("ends")
 def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     """Set: it writes; until then every write hangs."""
     writes = threading.Event()
-    for of, name in ((JournalWriter, "write"), (SnapshotWriter, "add")):
-        before = getattr(of, name)
+    add_users = SnapshotFile.add_users
 
-        def when_it_writes(self: object, data: object, before: object = before) -> object:
-            writes.wait()
-            return before(self, data)  # type: ignore[operator]
+    def when_it_writes(file: SnapshotFile, users: Sequence[Encoded]) -> None:
+        writes.wait()
+        add_users(file, users)
 
-        monkeypatch.setattr(of, name, when_it_writes)
+    monkeypatch.setattr(SnapshotFile, "add_users", when_it_writes)
     monkeypatch.setattr(directory, "CLOSING_S", CLOSING_S)
     yield writes
     writes.set()
 
 
-async def close(path: Path, *, saves: bool) -> tuple[float, StateDir]:
-    """Close a directory with an event that is not written yet; return how long it took (s)."""
+async def close(path: Path) -> tuple[float, StateDir]:
+    """Close a directory with a last snapshot; return how long it took (s)."""
     loop = asyncio.get_running_loop()
     state_dir = StateDir(path)
     await asyncio.to_thread(state_dir.load)
-    state_dir.append(b'{"x":1}')
     began_s = loop.time()
-    last = state_dir.save([UserState("alice", 1, ())], written_wall_ms=1) if saves else None
     async with asyncio.timeout(20):
-        await state_dir.close(last)
+        await state_dir.close(save(state_dir, [UserState("alice", 1, ())], About(1, {})))
     return loop.time() - began_s, state_dir
 
 
-@pytest.mark.parametrize("saves", [False, True])
 def test_closing_does_not_wait_for_it_and_says_so(
-    tmp_path: Path, disk: threading.Event, capsys: pytest.CaptureFixture[str], saves: bool
+    tmp_path: Path, disk: threading.Event, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async def scenario() -> None:
-        took_s, state_dir = await close(tmp_path, saves=saves)
+        took_s, state_dir = await close(tmp_path)
         assert took_s >= CLOSING_S
         assert "the disk hangs" in capsys.readouterr().out
-        state_dir.append(b'{"x":2}')
-        assert state_dir.dropped == 1
+        assert not await save(state_dir, [], About(2, {}))
         disk.set()  # or the loop would be closed while the thread reports to it
 
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize("saves", [False, True])
-def test_one_that_writes_is_waited_for(tmp_path: Path, disk: threading.Event, saves: bool) -> None:
+def test_one_that_writes_is_waited_for(tmp_path: Path, disk: threading.Event) -> None:
     disk.set()
 
     async def scenario() -> None:
-        _, state_dir = await close(tmp_path, saves=saves)
-        assert state_dir.saves == saves
+        _, state_dir = await close(tmp_path)
+        assert state_dir.saves == 1
 
     asyncio.run(scenario())
     again = StateDir(tmp_path)
     loaded = again.load()
-    assert [user.user for user in loaded.users] == (["alice"] if saves else [])
-    assert list(loaded.journal) == ([] if saves else [b'{"x":1}'])
+    assert [user.user for user, _ in loaded.users] == ["alice"]
     asyncio.run(again.close())
 
 
-@pytest.mark.parametrize("work", ["load", "journal", "quotas", "configuration", "certificates"])
+@pytest.mark.parametrize("work", ["load", "quotas", "configuration", "certificates"])
 def test_a_gateway_ends_whatever_it_does_with_the_disk(tmp_path: Path, work: str) -> None:
     config = tmp_path / "pidgate.yaml"
     config.write_text(

@@ -12,7 +12,7 @@ import pytest
 from pidgate.events.writing import to_json
 from pidgate.gateway.state.event_applier import EventApplier
 from pidgate.gateway.state.manager import QuotaStateManager
-from pidgate.gateway.state.state_dir import StateDir
+from pidgate.gateway.state.state_dir import About, StateDir
 from pidgate.gateway.topics.records import EventRecord
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.restoring import Restorer
@@ -21,6 +21,7 @@ from pidgate.quota.user_state import BucketState, UserState
 from tests.simulator.loop import WALL_BEGAN_MS
 from tests.simulator.machine import Machine
 from tests.simulator.topics import ModelTopics
+from tests.support.state_dirs import save
 from tests.unit.gateway.state.started import EVENTS_TOPIC, HOUR_MS, admitted, started_on
 from tests.unit.gateway.state.test_decision_scan import decision
 
@@ -51,7 +52,7 @@ def test_a_gateway_restores_and_follows_past_an_impossible_event(poison: dict[st
 
 
 def test_a_number_that_json_takes_for_infinite_is_unreadable() -> None:
-    applier, state = EventApplier("me", 1), quota()
+    applier, state = EventApplier("me"), quota()
     value = to_json(decision(user="b\u00f6b")).replace(b'"producer_id":4711', b'"producer_id":1e999')
     applier.follow([EventRecord(0, 0, 0, value)], state, lambda *_: None, 0)
     assert applier.unreadable == 1
@@ -62,7 +63,7 @@ def test_a_mistake_of_ours_in_one_event_is_reported_and_the_next_is_applied() ->
         raise ZeroDivisionError
 
     mistakes: list[Exception] = []
-    applier, state = EventApplier("me", 1, on_mistake=mistakes.append), quota()
+    applier, state = EventApplier("me", on_mistake=mistakes.append), quota()
     records = [
         EventRecord(0, offset, 0, to_json(decision(producer_id=offset, decision=word)))
         for offset, word in enumerate(("refuse", "admit"))
@@ -102,7 +103,7 @@ def test_an_impossible_user_of_a_snapshot_keeps_nobody_else_from_his_state(tmp_p
         state_dir = StateDir(tmp_path)
         state_dir.load()
         users = [remembering("alice", 6, 1_500), remembering("bob", 7, HOUR_MS * 1_000)]
-        assert await state_dir.save(users, written_wall_ms=WALL_BEGAN_MS, offsets={0: 1})
+        assert await save(state_dir, users, About(WALL_BEGAN_MS, {0: 1}))
         await state_dir.close()
 
     asyncio.run(write())

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pidgate.events.redaction import UserNames, pseudonym
 from pidgate.gateway.state.redacted_users import RedactedUsersQuota, under_their_names
+from pidgate.gateway.state.state_dir.snapshot import SavedUser
 from pidgate.quota.interim import InterimState
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
 from pidgate.quota.state import AskedId, Question
-from pidgate.quota.user_state import UserState
 
 QUOTAS = Quotas(
     Mode.ENFORCE, ProducerIdSettings(), UserQuota.per_window(10), {"alice": UserQuota.per_window(1)}
@@ -19,11 +19,11 @@ def asking(user: str, producer_id: int) -> Question:
     return Question(user, "10.0.0.1", "app", False, 1, [AskedId(producer_id, 0, 0, b"t", 0)])
 
 
-def snapshot_of(user: str, producer_id: int) -> UserState:
+def snapshot_of(user: str, producer_id: int) -> SavedUser:
     quota = ProducerIdQuota(QUOTAS, lambda: 1, 0)
     quota.restorer.restore_id(user, producer_id, -1_000, 0)
     (state,) = quota.restorer.export_users(0)
-    return state
+    return SavedUser(state, 5)
 
 
 def restored(user: str) -> RedactedUsersQuota:
@@ -53,7 +53,7 @@ def test_what_was_kept_under_the_hash_of_another_is_its_own_once_it_is_seen() ->
 def test_what_the_topic_holds_beyond_a_snapshot_is_added_to_the_user_that_it_names() -> None:
     names, quota = UserNames(["user"]), ProducerIdQuota(QUOTAS, lambda: 1, 0)
     for found in under_their_names(names, [snapshot_of("bob", 7)]):
-        quota.restorer.import_user(found, 0)
+        quota.restorer.import_user(found.state, 0)
     quota.restorer.restore_id(names.user_of(pseudonym("user", "bob")), 8, -1_000, 0)
     quota.restorer.restore_tokens(names.user_of(pseudonym("user", "bob")), -1, 3_600_000_000, 0)
     state = RedactedUsersQuota(names, quota)
@@ -64,7 +64,7 @@ def test_what_the_topic_holds_beyond_a_snapshot_is_added_to_the_user_that_it_nam
 def test_a_user_that_is_known_now_has_what_the_snapshot_holds_of_its_hash() -> None:
     names, alice = UserNames(["user"], ["alice"]), pseudonym("user", "alice")
     alone = list(under_their_names(names, [snapshot_of(alice, 7)]))
-    assert [found.user for found in alone] == ["alice"]
+    assert [(found.state.user, found.written_wall_ms) for found in alone] == [("alice", 5)]
     both = list(under_their_names(names, [snapshot_of("alice", 7), snapshot_of(alice, 8)]))
     assert both == [snapshot_of("alice", 7)]
 
