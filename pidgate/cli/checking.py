@@ -9,13 +9,12 @@ from typing import Final
 from pidgate import units
 from pidgate.cli import tls_words
 from pidgate.cli.options import USAGE_ERROR, CheckOptions, complain
-from pidgate.cli.worst_case import Assumptions, WorstCase, as_json, heap_warnings, in_words, worst_case
 from pidgate.gateway.cluster.nodes import NodePorts
 from pidgate.gateway.cluster.probe import mechanisms_of
 from pidgate.gateway.config import conflicts
 from pidgate.gateway.config.loading import ConfigError, Problem, Settings, checked
 from pidgate.gateway.config.settings import ListenerSettings
-from pidgate.gateway.config.source import Source, option_value, read_yaml
+from pidgate.gateway.config.source import Source, read_yaml
 from pidgate.gateway.quotas.inherited import inherited_quotas
 from pidgate.gateway.tls.contexts import TlsUnusable, client_context
 from pidgate.quota.entities import EffectiveQuota, resolve, shown
@@ -44,7 +43,6 @@ def check(options: CheckOptions) -> int:
     if options.config is None:
         complain("check", "which file? Name it with --config FILE")
     try:
-        assumed = _assumptions(options)
         source = read_yaml(options.config)
         settings = checked(source)
         tls_words.refuse_unusable(settings, source)
@@ -55,18 +53,13 @@ def check(options: CheckOptions) -> int:
             )
         print(error, file=sys.stderr)
         return USAGE_ERROR
-    worst = _worst_case(settings, assumed)
-    warned = list(_warnings(settings, source, worst))
+    warned = list(_warnings(settings, source))
     if options.as_json:
-        answer = {"valid": True, "warnings": warned, "worst_case": as_json(worst)}
-        print(json.dumps(answer, indent=2))
+        print(json.dumps({"valid": True, "warnings": warned}, indent=2))
         return VALID
     for line in explanation(settings):
         print(line)
     _print_users(settings.to_quotas())
-    ids = settings.to_quotas().producer_ids
-    for line in in_words(worst, ids, shares_quota=settings.events.enabled):
-        print(line)
     for warning in warned:
         print(f"warning: {warning}")
     print(f"{options.config} is valid.")
@@ -77,31 +70,11 @@ def _problem_json(problem: Problem) -> dict[str, str]:
     return {"where": problem.where, "key": problem.key, "text": problem.text}
 
 
-def _assumptions(options: CheckOptions) -> Assumptions:
-    """Read the assumptions. Raises ConfigError, naming the option."""
-    heap_bytes = None if options.heap is None else option_value("--heap", units.size_bytes, options.heap)
-    return Assumptions(
-        partitions_per_id=options.partitions_per_id,
-        replication_factor=options.replication_factor,
-        brokers=options.brokers,
-        expiry_ms=option_value("--expiry", units.duration_ms, options.expiry),
-        bytes_per_state=options.bytes_per_state,
-        unnamed_users=options.users,
-        heap_bytes=heap_bytes,
-    )
-
-
-def _worst_case(settings: Settings, assumed: Assumptions) -> WorstCase:
-    grace = settings.quotas.producer_ids.grace_ms > 0
-    return worst_case(settings.to_quotas(), assumed, cold_start_grace=grace)
-
-
-def _warnings(settings: Settings, source: Source, worst: WorstCase) -> Iterator[str]:
+def _warnings(settings: Settings, source: Source) -> Iterator[str]:
     for path, text in conflicts.warnings(settings):
         yield f"{source.where(path)}: {source.key(path)}: {text}"
     yield from tls_words.warned(settings, source)
     yield from _shared_quota_warnings(settings)
-    yield from heap_warnings(worst, settings.to_quotas().producer_ids)
 
 
 def _shared_quota_warnings(settings: Settings) -> Iterator[str]:

@@ -106,18 +106,9 @@ class RunOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckOptions:
-    """Validate a file, say in plain words what it means, and what its quotas allow at most on the brokers."""
+    """Validate a file and say in plain words what it means."""
 
     config: ConfigOption = None
-    partitions_per_id: int = option(50, "Partitions that one producer writes to, for the worst case.", min=1)
-    replication_factor: int = option(3, "Of the topics.", min=1)
-    brokers: int = option(3, "Brokers in the cluster.", min=1)
-    expiry: str = option("24h", "The brokers' producer.id.expiration.ms: 24h, 7d.")
-    bytes_per_state: int = option(250, "What one producer state takes.", min=1)
-    users: int = option(1, "How many users to expect that are not named.", min=0)
-    heap: str | None = option(
-        None, "What the states may take on one broker: 512MiB. Warns if it is too small."
-    )
     as_json: bool = option(False, "For programs.", "--json")
 
 
@@ -205,7 +196,7 @@ class GatewayOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class PromoteOptions:
-    """Show what enforcing a user's quota would have refused lately, then ask whether to enforce it."""
+    """Show what a user's quota would have refused in the recorded time, then ask whether to enforce it."""
 
     user: UserArgument
     config: ConfigOption = None

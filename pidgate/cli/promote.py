@@ -1,13 +1,14 @@
-"""`pidgate promote alice`: show from the events what enforcing would have refused lately; enforce when confirmed.
+"""`pidgate promote alice`: show what her quota would have refused in the recorded time, and enforce it on confirmation.
 
-Exit code 0: shown, and switched if that was confirmed; 1: it could not be switched; 2: wrong usage, or nothing to show.
+Exit code 0: shown, and switched if confirmed; 1: the switch failed; 2: wrong usage, or the events cannot be read.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from datetime import tzinfo
 from fractions import Fraction
 from pathlib import Path
@@ -15,8 +16,8 @@ from typing import Final
 
 from pidgate import units
 from pidgate.cli import quota_change
+from pidgate.cli.arrivals import Balance, History, NewId
 from pidgate.cli.options import USAGE_ERROR, ModeOptions, PromoteOptions
-from pidgate.cli.would_refuse import Count, History, WouldRefuse, would_refuse
 from pidgate.events.definitions import ConfigEvent
 from pidgate.events.redaction import UserNames
 from pidgate.gateway.clock import wall_ms
@@ -25,12 +26,14 @@ from pidgate.gateway.config.loading import ConfigError, Settings
 from pidgate.gateway.config.source import option_value
 from pidgate.gateway.topics.own_client import OwnClient
 from pidgate.quota.entities import EffectiveQuota, resolve
+from pidgate.quota.replay import GIVES_UP_AFTER_MS, Outcome, QuotaReplay
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
 from pidgate.units import about_duration, moment, printable
 from pidgate.who.reading import CannotRead, read
 
 SHOWN: Final = 0
 MOST_PLACES: Final = 10
+HOUR_MS: Final = 3_600_000
 
 
 def promote(options: PromoteOptions) -> int:
@@ -43,7 +46,7 @@ def promote(options: PromoteOptions) -> int:
         return USAGE_ERROR
     if not settings.events.enabled:
         print(
-            "pidgate promote: events.enabled is false, so nobody told what would have been refused; look at "
+            "pidgate promote: events.enabled is false, so no arrivals are recorded. See "
             f"pidgate_producer_ids_would_refuse_total in /metrics, then: pidgate mode enforce --user {options.user}",
             file=sys.stderr,
         )
@@ -71,8 +74,49 @@ def _settings(file: Path | None) -> Settings:
 async def _history(settings: Settings, user: str, from_ms: int, now_ms: int) -> History:
     history = History(UserNames(settings.events.redact).in_events(user), from_ms)
     kafka = OwnClient.from_settings(settings)
-    await read(kafka, settings.events.topic, from_ms, now_ms, lambda _span: None, history.take)
+    await read(kafka, settings.events.topic, from_ms, now_ms, lambda _span: None, history.add_records)
     return history
+
+
+# ---- the replay ----------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Replayed:
+    """Outcomes of a user's new ids: of all, by hour, and by client id and address."""
+
+    all: Outcome = field(default_factory=Outcome)
+    by_hour: dict[int, Outcome] = field(default_factory=dict)
+    by_place: dict[tuple[str, str], Outcome] = field(default_factory=dict)
+
+
+def replay(
+    ids: Sequence[NewId], rate_milli: int | None, settings: ProducerIdSettings, balance: Balance | None
+) -> Replayed:
+    """Replay ids in the order of time. `rate_milli` None: no limit; `balance`: at the beginning, None: full."""
+    parts: dict[tuple[int, str, str], Outcome] = {}
+    quota = QuotaReplay(rate_milli, settings, ids[0].at_ms) if rate_milli and ids else None
+    if quota is not None and balance is not None:
+        quota.bucket.restore(balance.units, balance.token_units, balance.at_ms)
+    for new in ids:
+        part = parts.setdefault((new.at_ms // HOUR_MS * HOUR_MS, new.client_id, new.address), Outcome())
+        is_refusable = not new.transactional or settings.transactional is Mode.ENFORCE
+        if quota is not None and is_refusable:
+            quota.add_arrival(new.at_ms, part)
+        elif quota is not None:
+            quota.add_unrefused(new.at_ms, part)
+        elif rate_milli == 0 and is_refusable:
+            part.add(Outcome(refused=1, gave_up=1, longest_wait_ms=GIVES_UP_AFTER_MS))
+        else:
+            part.add(Outcome(admitted=1))
+    if quota is not None:
+        quota.finish()
+    found = Replayed()
+    for (hour_ms, client_id, address), part in parts.items():
+        found.all.add(part)
+        found.by_hour.setdefault(hour_ms, Outcome()).add(part)
+        found.by_place.setdefault((client_id, address), Outcome()).add(part)
+    return found
 
 
 # ---- in words ------------------------------------------------------------------------------------------
@@ -90,11 +134,11 @@ def in_words(
     if quota.enforces:
         yield f"{printable(user)} is enforced already."
     if history.refused:
-        yield f"It was enforced in the last {span}, too: {history.refused:,} refusals are told of."
-    new = history.new_ids(ids.remember_ms)
-    outcome = would_refuse(new, quota.rate_milli, ids, history.first)
-    yield f"In the last {span}: {_sum(outcome, len(history.gateways))}"
-    yield from _waits(outcome)
+        yield f"It was enforced in the last {span}, too, with {history.refused:,} recorded refusals."
+    outcome = replay(history.new_ids(ids.remember_ms), quota.rate_milli, ids, history.first)
+    yield f"In the last {span}: {_sum(outcome.all, len(history.gateways))}"
+    if outcome.all.refused:
+        yield _waits(outcome.all)
     yield from _by_hour(outcome, zone)
     yield from _by_place(outcome)
     if history.unreadable:
@@ -137,42 +181,37 @@ def _quota(quota: EffectiveQuota, ids: ProducerIdSettings) -> str:
     return f"{units.show_milli(quota.rate_milli)} new producer ids per {units.show_duration(ids.window_ms)}"
 
 
-def _sum(outcome: WouldRefuse, gateways: int) -> str:
-    count = outcome.all
-    if not count.new_ids:
-        return "no new producer id was seen; enforcing would have refused nothing."
+def _sum(outcome: Outcome, gateways: int) -> str:
+    if not outcome.new_ids:
+        return "no new producer ids, so this quota would have refused none."
     through = f" through {gateways} gateways" if gateways > 1 else ""
-    share = 100 * count.refused / count.new_ids
+    share = 100 * outcome.refused / outcome.new_ids
     return (
-        f"{count.new_ids:,} new producer ids{through}; enforcing would have refused {count.refused:,} of them "
+        f"{outcome.new_ids:,} new producer ids{through}; this quota would have refused {outcome.refused:,} of them "
         f"at first ({share:.0f} %)."
     )
 
 
-def _waits(outcome: WouldRefuse) -> Iterator[str]:
-    if outcome.all.refused:
-        yield (
-            f"The longest wait would have been {_wait(outcome.all.longest_ms)}, if all had gone on trying; "
-            f"{outcome.gave_up:,} would have waited for more than 2m, after which Java gives up."
+def _waits(outcome: Outcome) -> str:
+    most = about_duration(GIVES_UP_AFTER_MS)
+    if not outcome.gave_up:
+        return (
+            f"All of these would have been admitted after {about_duration(outcome.longest_wait_ms)} at most."
         )
-    if outcome.flagged != outcome.all.refused:
-        yield (
-            f"(The gateways themselves counted {outcome.flagged:,}: with the quotas of the time, and without the "
-            "line that those who wait make for those who come.)"
-        )
+    return f"{outcome.gave_up:,} would have waited for {most} or more, after which Java producers give up."
 
 
-def _by_hour(outcome: WouldRefuse, zone: tzinfo | None) -> Iterator[str]:
-    refused = {hour: count for hour, count in sorted(outcome.by_hour.items()) if count.refused}
+def _by_hour(outcome: Replayed, zone: tzinfo | None) -> Iterator[str]:
+    refused = {hour: of for hour, of in sorted(outcome.by_hour.items()) if of.refused}
     if not refused:
         return
     yield f"  {'hour':<18}{_head()}"
-    for hour_ms, count in refused.items():
-        yield f"  {moment(hour_ms, zone):<18}{_cells(count)}"
+    for hour_ms, of in refused.items():
+        yield f"  {moment(hour_ms, zone):<18}{_cells(of)}"
 
 
-def _by_place(outcome: WouldRefuse) -> Iterator[str]:
-    refused = [(place, count) for place, count in outcome.by_place.items() if count.refused]
+def _by_place(outcome: Replayed) -> Iterator[str]:
+    refused = [(place, of) for place, of in outcome.by_place.items() if of.refused]
     refused.sort(key=lambda item: -item[1].refused)
     if not refused:
         return
@@ -183,22 +222,19 @@ def _by_place(outcome: WouldRefuse) -> Iterator[str]:
     title = "client id, address"
     width = max(map(len, (title, *names.values())))
     yield f"  {title:<{width}}{_head()}"
-    for place, count in refused[:MOST_PLACES]:
-        yield f"  {names[place]:<{width}}{_cells(count)}"
+    for place, of in refused[:MOST_PLACES]:
+        yield f"  {names[place]:<{width}}{_cells(of)}"
     if len(refused) > MOST_PLACES:
         yield f"  and {len(refused) - MOST_PLACES} places more"
 
 
 def _head() -> str:
-    return f"{'new ids':>10}{'refused':>10}{'longest wait':>14}"
+    return f"{'new ids':>10}{'refused':>10}{'gave up':>10}{'longest wait':>14}"
 
 
-def _cells(count: Count) -> str:
-    return f"{count.new_ids:>10,}{count.refused:>10,}{_wait(count.longest_ms):>14}"
-
-
-def _wait(wait_ms: int | None) -> str:
-    return "for ever" if wait_ms is None else about_duration(wait_ms)
+def _cells(of: Outcome) -> str:
+    wait = about_duration(of.longest_wait_ms)
+    return f"{of.new_ids:>10,}{of.refused:>10,}{of.gave_up:>10,}{wait:>14}"
 
 
 # ---- switching -----------------------------------------------------------------------------------------

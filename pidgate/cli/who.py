@@ -20,8 +20,7 @@ from pidgate.gateway.config.source import option_value
 from pidgate.gateway.topics.follower import EventRecord
 from pidgate.gateway.topics.own_client import OwnClient
 from pidgate.quota.settings import Quotas
-from pidgate.who.finding import Finding
-from pidgate.who.findings import findings
+from pidgate.who.findings import Finding, findings
 from pidgate.who.intake import Intake
 from pidgate.who.painting import picture_of
 from pidgate.who.picture import Picture, UserPicture

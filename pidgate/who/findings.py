@@ -1,33 +1,120 @@
-"""Findings of one user, from its picture. Pure.
-
-Every rule looks at a picture alone; its thresholds are constants beside it, and each has near misses in the
-tests. A place (address and kind of client id) gets at most one finding (place_findings.py); what several places
-have in common, a deployment, steady producers, transactions, is a user's finding (user_findings.py).
-"""
+"""Findings of one user in the last hours: the rules of pidgate.findings over the features of its places. Pure."""
 
 from __future__ import annotations
 
-from datetime import tzinfo
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
-from pidgate.events.patterns import CALM
-from pidgate.who import place_findings, user_findings
-from pidgate.who.finding import Finding
-from pidgate.who.picture import UserPicture, Window
+from pidgate.findings.families import ANYTHING
+from pidgate.findings.features import AppFeatures, SourceFeatures, Span, UserFeatures, as_row
+from pidgate.findings.patterns import HARMFUL, PATTERN_WORDS, WASTEFUL, Pattern
+from pidgate.findings.rules import APPS, SOURCES, USERS, is_unknown, pattern_of
+from pidgate.findings.sentences import evidence, sentence, unexplained
+from pidgate.who.features import Source, app_features, names_of, source_features, sources_of, user_features
+from pidgate.who.picture import Place, UserPicture, Window
+from pidgate.who.words import software
 
 
-def findings(user: UserPicture, window: Window, zone: tzinfo | None = None) -> list[Finding]:
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A pattern of a user, in words, with the numbers it rests on."""
+
+    kind: Pattern
+    text: str
+    ids: int
+    addresses: tuple[str, ...] = ()
+    evidence: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def remedy(self) -> str:
+        return PATTERN_WORDS[self.kind].remedy
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """A source, or the calm places of an application, of which a rule fits."""
+
+    pattern: Pattern
+    row: Mapping[str, Any]
+    ids: int
+    places: tuple[Place, ...]
+
+
+def findings(user: UserPicture, window: Window) -> list[Finding]:
     """Return all findings of one user, trouble first. Never empty."""
-    found = place_findings.of_places(user.places)
-    with_findings = {address for finding in found for address in finding.addresses}
-    calm_places = [place for place in user.places if place.address not in with_findings]
-    deploy = user_findings.rolling_deployment(calm_places, window, zone)
-    if not found and deploy is None:
-        found += _given(user_findings.scattered(user))
-    found += _given(user_findings.unused(user), user_findings.transactional(user), deploy)
-    if all(finding.kind in CALM for finding in found):
-        found += _given(user_findings.steady(user, 0 if deploy is None else deploy.ids))
-    return found or [user_findings.unknown(user)]
+    judged, calm = _judge_sources(user)
+    judged += _judge_apps(user, calm, Span(window.from_ms, window.to_ms))
+    by_pattern: dict[Pattern, list[_Judged]] = {}
+    for one in judged:
+        by_pattern.setdefault(one.pattern, []).append(one)
+    found = [_finding(pattern, alike) for pattern, alike in by_pattern.items()]
+    found += _user_findings(user, by_pattern)
+    found.sort(key=lambda finding: (finding.kind not in HARMFUL, finding.kind not in WASTEFUL, -finding.ids))
+    rest = max(0, user.new_ids - sum(one.ids for one in judged))
+    if not found or is_unknown(rest, user.new_ids):
+        found.append(Finding(Pattern.UNKNOWN, unexplained("", rest, user.new_ids), rest))
+    return found
 
 
-def _given(*findings: Finding | None) -> list[Finding]:
-    return [finding for finding in findings if finding is not None]
+def _judge_sources(user: UserPicture) -> tuple[list[_Judged], list[Source]]:
+    judged, calm = [], []
+    for source in sources_of(user.places):
+        features = source_features(source, user.one_in)
+        pattern = pattern_of(SOURCES, features)
+        if pattern is None:
+            calm.append(source)
+        else:
+            row = _row(features, source.client, source.address, source.places)
+            judged.append(_Judged(pattern, row, source.new_ids, source.places))
+    return judged, calm
+
+
+def _judge_apps(user: UserPicture, calm: Sequence[Source], span: Span) -> list[_Judged]:
+    apps: dict[str, list[Place]] = {}
+    for source in calm:
+        apps.setdefault(source.app, []).extend(source.places)
+    judged = []
+    for app, places in apps.items():
+        features, crowds = app_features(places, span, user.one_in)
+        pattern = pattern_of(APPS, features)
+        if pattern is not None:
+            row = _row(features, *names_of(places, app), places) | crowds
+            judged.append(_Judged(pattern, row, sum(place.new_ids for place in places), tuple(places)))
+    return judged
+
+
+def _user_findings(user: UserPicture, found: Mapping[Pattern, object]) -> list[Finding]:
+    features = user_features(user)
+    row = _row(features, *names_of(user.places, ANYTHING), user.places)
+    patterns = [rule.pattern for rule in USERS if rule.fits(features)]
+    if Pattern.RANDOM_TRANSACTIONAL_IDS in found and Pattern.TRANSACTIONAL in patterns:
+        patterns.remove(Pattern.TRANSACTIONAL)
+    ids = {Pattern.UNUSED_IDS: user.unused_ids, Pattern.TRANSACTIONAL: user.transactional_ids}
+    return [
+        Finding(pattern, sentence(pattern, row), ids[pattern], (), evidence(pattern, row))
+        for pattern in patterns
+    ]
+
+
+def _finding(pattern: Pattern, alike: Sequence[_Judged]) -> Finding:
+    """Return one finding for sources with the same pattern, told of the largest."""
+    top = max(alike, key=lambda one: one.ids)
+    return Finding(
+        pattern,
+        sentence(pattern, top.row, len(alike)),
+        sum(one.ids for one in alike),
+        tuple(dict.fromkeys(place.address for one in alike for place in one.places)),
+        evidence(pattern, top.row),
+    )
+
+
+def _row(
+    features: SourceFeatures | AppFeatures | UserFeatures,
+    client: str,
+    address: str | None,
+    places: Sequence[Place],
+) -> dict[str, Any]:
+    largest = max(places, key=lambda place: place.new_ids, default=None)
+    by = "" if largest is None else software(largest.software)
+    return {**as_row(features), "user": "", "client": client, "address": address, "software": by}

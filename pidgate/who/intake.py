@@ -14,7 +14,7 @@ from pidgate.who.tally import Tally
 # Of these types nothing but their number is needed. They are written in this order (see events/writing.py);
 # anything written in another way is read like all others.
 _ONLY_TICKED: Final = re.compile(
-    rb'\{"schema_version":[0-9]+,"type":"(?:connection|produce_error|topology)","cluster":"[^"\\]*",'
+    rb'\{"schema_version":[0-9]+,"type":"(?:connection|topology)","cluster":"[^"\\]*",'
     rb'"gateway_id":"([^"\\]*)","incarnation":"([^"\\]*)","seq":([0-9]{1,18}),'
 )
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from pidgate.events.definitions import ConfigEvent
+from pidgate.findings.cadence import Start
 from pidgate.quota.entities import EffectiveQuota, resolve
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
 from pidgate.who.bounded import Names, spread
 from pidgate.who.coverage import Coverage, coverage
 from pidgate.who.id_marks import Mark
-from pidgate.who.picture import Named, Picture, Place, QuotaShown, UserPicture, Window
+from pidgate.who.picture import Life, Named, Picture, Place, QuotaShown, UserPicture, Window
 from pidgate.who.span import Span
 from pidgate.who.tally import UNUSED_AFTER_MS, Tally
 from pidgate.who.user_tally import ConnectionTally, IdTally, PlaceTally, UserTally
@@ -20,12 +20,6 @@ from pidgate.who.user_tally import ConnectionTally, IdTally, PlaceTally, UserTal
 TOP_NAMES: Final = 5
 LONG_LIFE_MS: Final = 30 * 60_000
 """A producer that lives this long is long-lived; in a window under an hour, half the window."""
-
-FEWEST_NUMBERS: Final = 3
-NUMBERS_SPREAD: Final = 3
-"""Numbers that were counted lie within three times as many; process ids and random ones do not."""
-# Nine digits are more than any counter of producers, and less than a time in milliseconds.
-_LAST_NUMBER: Final = re.compile(r"(?<![0-9])[0-9]{1,9}$")
 
 
 def user_pictures(tally: Tally, window: Window, file_quotas: Quotas | None) -> tuple[UserPicture, ...]:
@@ -134,7 +128,7 @@ def _paint(user: UserTally, tally: Tally, window: Window, quotas: tuple[Quotas, 
         open_ids=sum(map(_is_open, details)) * one_in,
         one_in=one_in,
         quota=_quota(user.name, quotas),
-        places=_places(user, details, one_in, window),
+        places=_places(user, details, window),
     )
 
 
@@ -181,69 +175,65 @@ def _lives(details: Iterable[IdTally], window: Window) -> list[int]:
 def _long_lived(details: Iterable[IdTally], window: Window, long_ms: int) -> int:
     """Count ids that lived long within the window, and those in use that were known from before it."""
     return sum(
-        (life := _life_ms(one, window)) is not None and (life >= long_ms or (one.used and not one.new))
+        (life := _life_ms(one, window)) is not None and (life >= long_ms or (one.used and one.started_ms < 0))
         for one in details
     )
 
 
-def _places(user: UserTally, details: list[IdTally], one_in: int, window: Window) -> tuple[Place, ...]:
+def _places(user: UserTally, details: list[IdTally], window: Window) -> tuple[Place, ...]:
     ids: dict[int, list[IdTally]] = {}
     for one in details:
         ids.setdefault(id(one.place), []).append(one)
     connections: dict[int, list[ConnectionTally]] = {}
     for connection in user.connections:
         connections.setdefault(id(connection.place), []).append(connection)
-    painted = [
-        _place(place, ids.get(id(place), []), connections.get(id(place), []), one_in, window)
+    places = [
+        _place(place, user, ids.get(id(place), ()), connections.get(id(place), ()), window)
         for place in user.places.values()
     ]
-    return tuple(sorted(painted, key=lambda place: (-place.new_ids, place.address, place.client_ids)))
+    return tuple(sorted(places, key=lambda place: (-place.new_ids, place.address, place.client_ids)))
 
 
 def _place(
     place: PlaceTally,
+    user: UserTally,
     details: Sequence[IdTally],
     connections: Sequence[ConnectionTally],
-    one_in: int,
     window: Window,
 ) -> Place:
-    over = [one for one in details if one.last_ms >= 0]
     names = place.names.top(1)
     return Place(
         address=place.address,
-        client_ids=names[0][0] if len(place.names) == 1 else place.client_ids,
-        distinct_client_ids=len(place.names),
-        counted_up=_are_counted_up(place.names),
+        family=place.family,
+        client_ids=names[0][0] if len(place.names) == 1 else place.family,
+        names=len(place.names),
         software=place.software,
         new_ids=place.new_ids,
-        starts_ms=tuple(sorted(place.starts_ms)),
-        requests=spread(one.requests for one in over),
-        records=spread(one.records for one in over),
-        life_ms=spread(_lives(details, window)),
-        open_ids=sum(map(_is_open, details)) * one_in,
-        peak_alive=_peak(details, window) * one_in,
-        long_lived_ids=_long_lived(details, window, long_life_ms(window)) * one_in,
-        unused_ids=sum(one.allocated and not one.used for one in details) * one_in,
-        ids_per_connection=spread(connection.ids for connection in connections),
+        starts=tuple(
+            Start(at_ms, None if (one := user.ids.get(producer_id)) is None else _end_ms(one, window))
+            for at_ms, producer_id in place.starts
+        ),
+        lives=tuple(_life(one, window) for one in details if one.used),
+        ids_per_connection=sum(one.ids for one in connections) / len(connections) if connections else None,
     )
 
 
-def _are_counted_up(names: Names) -> bool:
-    numbers = sorted({int(match[0]) for name in names if (match := _LAST_NUMBER.search(name))})
-    return len(numbers) >= FEWEST_NUMBERS and numbers[-1] - numbers[0] < NUMBERS_SPREAD * len(numbers)
+def _life(one: IdTally, window: Window) -> Life:
+    is_reported = one.last_ms >= 0
+    has_failed = is_reported and one.error_ms >= one.last_ms
+    return Life(
+        started_ms=one.started_ms if one.started_ms >= 0 else None,
+        seen_ms=one.started_ms if one.started_ms >= 0 else one.first_ms,
+        end_ms=_end_ms(one, window),
+        requests=one.requests if is_reported else None,
+        refused=one.refused,
+        failed=has_failed,
+        error_code=one.error_code if one.error_ms >= 0 else None,
+        transactional=one.transactional,
+        name=one.name,
+    )
 
 
-def _peak(details: Iterable[IdTally], window: Window) -> int:
-    """Return the most ids in use at one moment."""
-    edges = []
-    for one in details:
-        life_ms = _life_ms(one, window)
-        if life_ms is not None:
-            edges.append((one.first_ms, 1))
-            edges.append((one.first_ms + life_ms, -1))
-    alive = peak = 0
-    # Equal moments: what ends goes first, so that ids one after another are never two at once.
-    for _at_ms, step in sorted(edges):
-        alive += step
-        peak = max(peak, alive)
-    return peak
+def _end_ms(one: IdTally, window: Window) -> int:
+    seen_ms = max(one.started_ms, one.first_ms)
+    return max(seen_ms, one.last_ms, window.to_ms if _is_open(one) else 0)

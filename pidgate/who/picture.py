@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from pidgate.findings.cadence import Start
 from pidgate.quota.entities import EffectiveQuota
 from pidgate.who.bounded import Spread
 from pidgate.who.coverage import Coverage
@@ -36,31 +37,40 @@ class Named:
     more_than_counted: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Life:
+    """One producer id. `started_ms` None: known from before the window. `requests` None: no use is reported."""
+
+    started_ms: int | None
+    seen_ms: int
+    end_ms: int
+    """Last reported use; the end of the window for an id in use, `seen_ms` for one that was refused."""
+    requests: int | None = None
+    refused: bool = False
+    failed: bool = False
+    """Its last use ended with an error."""
+    error_code: int | None = None
+    transactional: bool = False
+    name: str | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Producers of one address whose client ids are alike (`producer-1`, `producer-2`: `producer-*`)."""
+    """Producers of one address whose client ids are of one family (`producer-1`, `producer-2`: `producer-*`)."""
 
     address: str
+    family: str
     client_ids: str
-    distinct_client_ids: int = 1
-    """Counted up to 50."""
-    counted_up: bool = False
-    """They end in numbers that lie close together: producer-1, producer-2."""
+    """The one client id, or the family."""
+    names: int = 1
+    """Different client ids, counted up to 50."""
     software: str = ""
     new_ids: int = 0
-    starts_ms: tuple[int, ...] = ()
-    """Times at which ids were first seen (wall clock, ascending): the newest 256."""
-    requests: Spread | None = None
-    """Per id that is over; likewise records and life."""
-    records: Spread | None = None
-    life_ms: Spread | None = None
-    """From first sight to last use; to now for ids still in use."""
-    open_ids: int = 0
-    peak_alive: int = 0
-    """Most ids in use at the same time."""
-    long_lived_ids: int = 0
-    unused_ids: int = 0
-    ids_per_connection: Spread | None = None
+    starts: tuple[Start, ...] = ()
+    """Starts of new ids: the newest 256."""
+    lives: tuple[Life, ...] = ()
+    """Of ids that produced or tried to; a sample where `UserPicture.one_in` is above 1."""
+    ids_per_connection: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

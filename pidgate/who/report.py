@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from pidgate.who.bounded import Spread
 from pidgate.who.coverage import Coverage
-from pidgate.who.finding import Finding
+from pidgate.who.findings import Finding
 from pidgate.who.picture import Named, Picture, QuotaShown, UserPicture
 
 SCHEMA_VERSION: Final = 1

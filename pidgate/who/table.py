@@ -16,17 +16,17 @@ from rich.table import Table
 from rich.text import Text
 
 from pidgate import units
-from pidgate.events.patterns import CALM, Pattern
+from pidgate.findings.patterns import HARMFUL, WASTEFUL
 from pidgate.units import counted
 from pidgate.who import words
 from pidgate.who.bounded import Spread
 from pidgate.who.coverage import Coverage
-from pidgate.who.finding import Finding
+from pidgate.who.findings import Finding
 from pidgate.who.picture import Named, Picture, QuotaShown, UserPicture
 
 _SHOWN_NAMES: Final = 2
-_QUIET: Final = CALM | {Pattern.UNKNOWN}
-"""Findings without a remedy below them."""
+_LOUD: Final = HARMFUL | WASTEFUL
+"""Findings with a remedy below them."""
 
 
 def show(
@@ -178,8 +178,8 @@ def quota_in_words(quota: QuotaShown) -> str:
 
 def _print_findings(console: Console, user: UserPicture, findings: Sequence[Finding]) -> None:
     for finding in findings:
-        style = "" if finding.kind in _QUIET else "bold"
+        style = "bold" if finding.kind in _LOUD else ""
         text = Text.assemble((words.user(user.user), "cyan"), ": ", (finding.text, style))
         console.print(text)
-        if finding.kind not in _QUIET:
+        if finding.kind in _LOUD:
             console.print(Padding(Text(f"-> {finding.remedy}", style="dim"), (0, 0, 0, 4)))

@@ -16,6 +16,7 @@ from pidgate.events.definitions import (
     Event,
     IdUsageEvent,
     InitProducerIdEvent,
+    ProduceErrorEvent,
     RefusalOutcomeEvent,
 )
 from pidgate.who.bounded import Sample
@@ -75,6 +76,7 @@ class Tally:
             IdUsageEvent: self._usage,
             InitProducerIdEvent: self._init,
             RefusalOutcomeEvent: self._outcome,
+            ProduceErrorEvent: self._add_error,
             ConfigEvent: self._config,
         }
 
@@ -120,10 +122,14 @@ class Tally:
         place = self._place(user, event)
         detail = self._sight(user, place, event, event.producer_id, marks, before)
         if marks & ~before & Mark.NEW:
-            place.new_ids += 1
+            place.add_start(event.wall_time_ms, event.producer_id)
             self._brought_by(user, place, event)
+        if detail is not None:
+            detail.transactional |= event.transactional
+            detail.name = event.transactional_id_hash or detail.name
         if detail is not None and marks & Mark.NEW:
-            detail.new = True
+            if detail.started_ms < 0:
+                detail.started_ms = event.wall_time_ms
             detail.refused = not (marks | before) & Mark.ADMITTED
 
     def _usage(self, event: IdUsageEvent) -> None:
@@ -162,6 +168,12 @@ class Tally:
             user.recent.append((event.wall_time_ms, producer_id))
             self._sight(user, self._place(user, event), event, producer_id, marks, before)
 
+    def _add_error(self, event: ProduceErrorEvent) -> None:
+        user = self.users.get(event.user)
+        detail = None if user is None else user.ids.get(event.producer_id)
+        if detail is not None and event.wall_time_ms > detail.error_ms:
+            detail.error_ms, detail.error_code = event.wall_time_ms, event.code
+
     def _outcome(self, event: RefusalOutcomeEvent) -> None:
         user = self._user(event.user)
         if user is not None and event.outcome == "gave_up":
@@ -194,8 +206,6 @@ class Tally:
             user.addresses.add(event.address)
             user.software.add(software_of(event))
             place.names.add(event.client_id)
-            if marks & (Mark.NEW | Mark.ALLOCATED):
-                place.starts(event.wall_time_ms)
         detail = user.ids.get(producer_id)
         if detail is None:
             if not user.ids.takes(producer_id):
@@ -204,7 +214,6 @@ class Tally:
             user.ids.put(producer_id, detail)
             self._ids.added(lambda: (user.ids for user in self.users.values()))
         detail.used = detail.used or bool(marks & Mark.USED)
-        detail.allocated = detail.allocated or bool(marks & Mark.ALLOCATED)
         return detail
 
     def _place(self, user: UserTally, event: Event) -> PlaceTally:

@@ -5,12 +5,12 @@ Fed by tally.py, event by event; painted by painting.py.
 
 from __future__ import annotations
 
-import re
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
 
 from pidgate.events.definitions import Event
+from pidgate.findings.families import family
 from pidgate.who.bounded import Names, Sample
 from pidgate.who.id_marks import Mark
 
@@ -20,27 +20,11 @@ MOST_PLACES: Final = 300
 """Of one user; further ones are counted together, as a place without address."""
 MOST_PLACE_NAMES: Final = 50
 MOST_STARTS: Final = 256
-"""Times of first sight kept for one place."""
+"""Times of new ids kept for one place."""
 MOST_CACHED_PLACES: Final = 200
 IDS_KEPT: Final = 2_000
 """Ids of one user whose life and requests are kept; beyond, a sample of them."""
 CONNECTIONS_KEPT: Final = 1_000
-
-_WORD: Final = re.compile(r"[A-Za-z0-9]+")
-_WITH_NUMBER: Final = re.compile(r"([A-Za-z]+)[0-9]+")
-
-
-def pattern_of(client_id: str) -> str:
-    """Return a client id without counted or random parts: producer-17 -> producer-*, a-7f9c-x2k4q -> a-*-*."""
-    return _WORD.sub(_word_pattern, client_id)
-
-
-def _word_pattern(match: re.Match[str]) -> str:
-    word = match[0]
-    if word.isalpha():
-        return word
-    numbered = _WITH_NUMBER.fullmatch(word)
-    return f"{numbered[1]}*" if numbered else "*"
 
 
 def software_of(event: Event) -> str:
@@ -50,26 +34,27 @@ def software_of(event: Event) -> str:
 
 @dataclass(slots=True, eq=False)
 class PlaceTally:
-    """One address and pattern of client ids. There may be very many of them, so each is small."""
+    """One address and family of client ids. There may be very many of them, so each is small."""
 
     address: str
-    client_ids: str
+    family: str
     software: str
     """Of the first id."""
     names: Names = field(default_factory=lambda: Names(MOST_PLACE_NAMES))
     new_ids: int = 0
-    _starts_ms: list[int] = field(default_factory=list)
+    _starts: list[tuple[int, int]] = field(default_factory=list)
 
-    def starts(self, at_ms: int) -> None:
-        """Note the first sight of an id."""
-        if len(self._starts_ms) >= 2 * MOST_STARTS:
-            del self._starts_ms[:MOST_STARTS]
-        self._starts_ms.append(at_ms)
+    def add_start(self, at_ms: int, producer_id: int) -> None:
+        """Count a new id."""
+        self.new_ids += 1
+        if len(self._starts) >= 2 * MOST_STARTS:
+            del self._starts[:MOST_STARTS]
+        self._starts.append((at_ms, producer_id))
 
     @property
-    def starts_ms(self) -> list[int]:
-        """The newest of these times."""
-        return self._starts_ms[-MOST_STARTS:]
+    def starts(self) -> list[tuple[int, int]]:
+        """Times and ids of the newest starts."""
+        return self._starts[-MOST_STARTS:]
 
 
 @dataclass(slots=True, eq=False)
@@ -82,11 +67,16 @@ class IdTally:
     """Last use that was reported; -1: none yet."""
     requests: int = 0
     records: int = 0
-    new: bool = False
+    started_ms: int = -1
+    """Its first decision as a new id; -1: none within the window."""
     refused: bool = False
     """And not admitted since."""
-    allocated: bool = False
     used: bool = False
+    transactional: bool = False
+    name: str | None = None
+    """Hash of its transactional id."""
+    error_ms: int = -1
+    error_code: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -128,16 +118,14 @@ class UserTally:
         return found
 
     def _find_place(self, event: Event, most_places: int) -> PlaceTally:
-        pattern = pattern_of(event.client_id)
-        place = self.places.get((event.address, pattern))
+        name = family(event.client_id)
+        place = self.places.get((event.address, name))
         if place is None and len(self.places) >= most_places:
             if self.elsewhere is None:
                 self.elsewhere = PlaceTally("", "", "")
             return self.elsewhere
         if place is None:
-            place = self.places[event.address, pattern] = PlaceTally(
-                event.address, pattern, software_of(event)
-            )
+            place = self.places[event.address, name] = PlaceTally(event.address, name, software_of(event))
         return place
 
     def count(self, marks: int, before: int) -> None:

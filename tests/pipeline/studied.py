@@ -23,7 +23,7 @@ from pidgate.events.definitions import (
     TopicPlaces,
     TopologyEvent,
 )
-from pidgate.events.patterns import Pattern
+from pidgate.findings.patterns import Pattern
 from pidgate.pipeline.commands.common import Say
 from pidgate.pipeline.commands.failover import answer_from
 from pidgate.pipeline.commands.progress import Progress

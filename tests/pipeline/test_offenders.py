@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pidgate.events.patterns import Pattern
+from pidgate.findings.patterns import Pattern
 from pidgate.pipeline.offenders.stages import offenders
 from pidgate.pipeline.runs import replacing
 from pidgate.pipeline.tables import Tables
@@ -134,7 +134,7 @@ def places(judged: tuple[Found, Places]) -> Places:
         # Without the errors, nothing says that it was one: a process that opens producers one after another.
         ("no error", {Pattern.UNKNOWN}),
         # Thirty requests each: a producer per task, not per batch.
-        ("tasks", {Pattern.UNKNOWN}),
+        ("tasks", {Pattern.PRODUCER_PER_TASK}),
     ],
 )
 def test_each_user_shows_what_was_written(found: Found, user: str, patterns: set[Pattern]) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.sql import functions as f
 
+from pidgate.findings import families as families_of
 from pidgate.pipeline.offenders.evaluation import accuracy, confusion, wilson
 from pidgate.pipeline.offenders.places import family
 
@@ -49,7 +50,7 @@ def test_precision_and_recall_are_counted_by_user(spark: SparkSession) -> None:
     assert (rows[STEADY]["precision"], rows[STEADY]["recall"]) == (1.0, 1.0)
     assert (rows[BATCH]["found"], rows[BATCH]["precision"], rows[BATCH]["recall"]) == (0, None, 0.0)
     assert (rows[ERROR]["precision"], rows[ERROR]["recall"]) == (0.0, None)
-    assert len(rows) == 11
+    assert len(rows) == 12
 
 
 def test_the_confusion_says_what_is_taken_for_what(spark: SparkSession) -> None:
@@ -78,3 +79,4 @@ def test_a_family_is_a_name_without_what_counts_or_was_drawn(spark: SparkSession
     }
     columns = [family(f.lit(client_id)) for client_id in families]
     assert list(spark.range(1).select(*columns).collect()[0]) == list(families.values())
+    assert list(map(families_of.family, families)) == list(families.values())

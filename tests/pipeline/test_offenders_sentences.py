@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pidgate.events.patterns import Pattern
+from pidgate.findings.patterns import Pattern
 from pidgate.pipeline.offenders.findings import finding
 
 LOOP = {

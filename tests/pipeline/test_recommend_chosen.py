@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from pidgate.events.patterns import Pattern
+from pidgate.findings.patterns import Pattern
 from pidgate.pipeline.recommend import chosen
 from pidgate.pipeline.recommend.chosen import Action, choose
 from pidgate.pipeline.recommend.evidence import Asked, Counts, Evidence, Need, Tried

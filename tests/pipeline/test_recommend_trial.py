@@ -9,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pidgate.pipeline.recommend import trial as trial_module
-from pidgate.pipeline.recommend.trial import GIVES_UP_AFTER_MS, TRAIN, FilterTrial, RateTrial, UserTrial
+from pidgate.pipeline.recommend.trial import TRAIN, FilterTrial, RateTrial, UserTrial
+from pidgate.quota import replay
 from pidgate.quota.producer_ids import ProducerIdQuota
+from pidgate.quota.replay import GIVES_UP_AFTER_MS, Outcome, QuotaReplay
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
 from pidgate.quota.state import AskedId, Question
 
@@ -30,6 +32,7 @@ class Decided:
         self._waiting: list[tuple[int, int]] = []
         self.admitted = [0, 0]
         self.refused = [0, 0]
+        self.gave_up = 0
         self.longest_wait_ms = 0
         self._now_ms = 0
 
@@ -54,6 +57,7 @@ class Decided:
                 self._now_ms = due_ms
             else:
                 live.queue.served(producer_id)
+                self.gave_up += 1
             self.longest_wait_ms = max(self.longest_wait_ms, min(due_ms, gives_up_ms) - first_ms)
 
     def run(self, arrivals: Arrivals) -> None:
@@ -79,21 +83,23 @@ def test_a_trial_decides_as_the_gateway(rate_milli: int, steps: Arrivals) -> Non
     for pause_ms, healthy in steps:
         at_ms += pause_ms
         arrivals.append((at_ms, healthy))
-    decided, tried = Decided(rate_milli), RateTrial(rate_milli, SETTINGS, 0)
+    decided, tried = Decided(rate_milli), QuotaReplay(rate_milli, SETTINGS, 0)
     decided.run(arrivals)
+    good, rogue = Outcome(), Outcome()
     for at, healthy in arrivals:
-        tried.arrives(at, healthy=healthy, period=TRAIN)
-    tried.end()
-    found = tried.outcomes[TRAIN]
-    assert decided.admitted == [found.rogue_admitted, found.healthy_admitted]
-    assert decided.refused == [found.rogue_refused, found.healthy_refused]
-    assert decided.longest_wait_ms == found.longest_wait_ms
+        tried.add_arrival(at, good if healthy else rogue, retries=healthy)
+    tried.finish()
+    assert decided.admitted == [rogue.admitted, good.admitted]
+    assert decided.refused == [rogue.refused, good.refused]
+    assert decided.gave_up == good.gave_up
+    assert decided.longest_wait_ms == good.longest_wait_ms
 
 
 def one_by_one(rate_milli: int, arrivals: Arrivals) -> RateTrial:
     tried = RateTrial(rate_milli, SETTINGS, 0)
     for at, healthy in arrivals:
-        tried.arrives(at, healthy=healthy, period=TRAIN)
+        good, rogue = tried.periods[TRAIN]
+        tried.add_arrival(at, good if healthy else rogue, retries=healthy)
     return tried
 
 
@@ -105,15 +111,15 @@ def at_once(rate_milli: int, arrivals: Arrivals) -> RateTrial:
     for part in (slice(0, cut), slice(cut, None)):
         begin = part.start
         places = [place - begin for place in healthy if begin <= place < begin + len(arrivals[part])]
-        tried.arrive(trial_module.Arrivals([at for at, _ in arrivals[part]], places), TRAIN)
+        tried.add_arrivals(trial_module.Arrivals([at for at, _ in arrivals[part]], places), TRAIN)
     return tried
 
 
 def same_at_the_end(one: RateTrial, other: RateTrial, end_ms: int) -> bool:
     balances = one.bucket.units(end_ms) == other.bucket.units(end_ms)
-    one.end()
-    other.end()
-    return balances and one.outcomes == other.outcomes
+    one.finish()
+    other.finish()
+    return balances and one.periods == other.periods
 
 
 def storms(seed: int, count: int) -> Arrivals:
@@ -146,29 +152,29 @@ def test_who_skips_too_far_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> 
 def test_the_periods_share_one_bucket() -> None:
     """What was spent before the judged days is spent in them."""
     trial = UserTrial([2_000], SETTINGS, at_ms=0, split_ms=10)
-    trial.arrive([8 + number for number in range(6)], [False] * 6)
-    train, test = (outcome for _, _, outcome in trial.outcomes())
-    assert (train.rogue_admitted, train.rogue_refused) == (2, 0)
-    assert (test.rogue_admitted, test.rogue_refused) == (1, 3)
+    trial.add_arrivals([8 + number for number in range(6)], [False] * 6)
+    train, test = (rogue for _, _, _, rogue in trial.finish())
+    assert (train.admitted, train.refused) == (2, 0)
+    assert (test.admitted, test.refused) == (1, 3)
 
 
 def test_false_positives_are_counted_against_what_is_known_exactly() -> None:
     settings = ProducerIdSettings(false_positive_rate=0.05)
     filters, random = FilterTrial(settings, 50_000, 9), Random(2)
     for number in range(4_000):
-        filters.uses(number, number * 1_000, is_new=True)
+        filters.add_use(number, number * 1_000, is_new=True)
         if number > 10:
-            filters.uses(random.randrange(number), number * 1_000, is_new=False)
+            filters.add_use(random.randrange(number), number * 1_000, is_new=False)
     assert filters.ids == 4_000
     assert 0 < filters.false_positives <= 0.05 * 4_000
 
 
 def test_who_never_gives_up_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The one number that is not quota's: how long a client goes on."""
-    arrivals = [(0, True)] * 8
-    monkeypatch.setattr(trial_module, "GIVES_UP_AFTER_MS", 10)
-    tried = RateTrial(2_000, SETTINGS, 0)
-    for at, healthy in arrivals:
-        tried.arrives(at, healthy=healthy, period=TRAIN)
-    tried.end()
-    assert tried.outcomes[TRAIN].longest_wait_ms == 10
+    monkeypatch.setattr(replay, "GIVES_UP_AFTER_MS", 10)
+    tried, outcome = QuotaReplay(2_000, SETTINGS, 0), Outcome()
+    for _ in range(8):
+        tried.add_arrival(0, outcome)
+    tried.finish()
+    assert outcome.longest_wait_ms == 10
+    assert outcome.gave_up == 5

@@ -1,6 +1,6 @@
 """A replay decides as the gateways did: real ones, recorded, and two of a fleet whose clocks are known.
 
-What `recommend` runs, `RateTrial.admits`, decides them beside it: of one user's arrivals, each that tokens decide.
+What `recommend` runs, `QuotaReplay.admit_id`, decides them beside it: of one user's arrivals, each that tokens decide.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from pidgate.pipeline.recommend.in_force import settings as settings_of
-from pidgate.pipeline.recommend.trial import RateTrial
+from pidgate.quota.replay import QuotaReplay
 from tests.support.replay import gateway as replayed_gateway
 from tests.support.replay.engine import replayed
 from tests.support.replay.fleet import recorded_fleet
@@ -168,17 +168,17 @@ def test_who_is_deaf_decides_otherwise(two_gateways: Events) -> None:
 class Tried:
     """Arrivals of a recording as `recommend` decides them.
 
-    Each user of each process has a `RateTrial` at the rate in force. It keeps its own balance; where something else
+    Each user of each process has a `QuotaReplay` at the rate in force. It keeps its own balance; where something else
     moved the recorded one (another gateway's charge, what passed while the user was observed, a reload), it is set to
     that, and counted in `moved`.
     """
 
-    def __init__(self, events: Events, trial: type[RateTrial] = RateTrial) -> None:
+    def __init__(self, events: Events, trial: type[QuotaReplay] = QuotaReplay) -> None:
         self.agreed: Counter[str] = Counter()
         self.different: Counter[str] = Counter()
         self.moved = 0
         self._kind = trial
-        self._trials: dict[tuple[str, str, str], RateTrial] = {}
+        self._trials: dict[tuple[str, str, str], QuotaReplay] = {}
         self._configs = [event for event in events if event["type"] == "config"]
         recorded = {_name(event): event for event in events if event["type"] == "decision"}
         for one in replayed(map(without_decision, events)):
@@ -193,11 +193,11 @@ class Tried:
             self.moved += 1
         # In line: by its place (of who is admitted there is none any more); else behind all that wait.
         ahead = (event["queue_position"] or 0) if event["reason"] == "queue" else waiting
-        is_same = trial.admits(ahead, now_ms) is (event["decision"] == "admit")
+        is_same = trial.admit_id(ahead, now_ms) is (event["decision"] == "admit")
         is_same &= trial.bucket.units(now_ms) == event["tokens_after"]
         (self.agreed if is_same else self.different)[event["decision"]] += 1
 
-    def _trial(self, event: dict[str, Any]) -> RateTrial:
+    def _trial(self, event: dict[str, Any]) -> QuotaReplay:
         *process, seq = _name(event)
         config = [one for one in self._configs if [*_name(one)][:2] == process and one["seq"] < seq][-1]
         rates = {one["user"]: one["rate_milli"] for one in config["quotas"]}
@@ -227,18 +227,18 @@ def test_recommend_decides_what_gateways_decided(
     assert tried.moved == moved, "else it is the recording that keeps the balance"
 
 
-class _ForgetsWhoWaits(RateTrial):
-    def admits(self, ahead: int, at_ms: int) -> bool:
-        return super().admits(0, at_ms)
+class _ForgetsWhoWaits(QuotaReplay):
+    def admit_id(self, ahead: int, at_ms: int) -> bool:
+        return super().admit_id(0, at_ms)
 
 
-class _ChargesNothing(RateTrial):
-    def admits(self, ahead: int, at_ms: int) -> bool:
+class _ChargesNothing(QuotaReplay):
+    def admit_id(self, ahead: int, at_ms: int) -> bool:
         return not self.bucket.wait_ms(ahead, at_ms)
 
 
-class _ChargesTheRefused(RateTrial):
-    def admits(self, ahead: int, at_ms: int) -> bool:
+class _ChargesTheRefused(QuotaReplay):
+    def admit_id(self, ahead: int, at_ms: int) -> bool:
         is_admitted = not self.bucket.wait_ms(ahead, at_ms)
         self.bucket.charge(at_ms)
         return is_admitted
@@ -247,6 +247,6 @@ class _ChargesTheRefused(RateTrial):
 @pytest.mark.parametrize("mutant", [_ForgetsWhoWaits, _ChargesNothing, _ChargesTheRefused])
 @pytest.mark.parametrize("events_of", ["one_gateway", "two_gateways"])
 def test_a_recommend_that_decides_otherwise_is_noticed(
-    request: pytest.FixtureRequest, events_of: str, mutant: type[RateTrial]
+    request: pytest.FixtureRequest, events_of: str, mutant: type[QuotaReplay]
 ) -> None:
     assert Tried(request.getfixturevalue(events_of), mutant).different.total() > 10

@@ -12,7 +12,7 @@ import pytest
 from jinja2 import UndefinedError
 from markupsafe import Markup
 
-from pidgate.events.patterns import PATTERN_WORDS, Pattern
+from pidgate.findings.patterns import PATTERN_WORDS, Pattern
 from pidgate.pipeline.report import rows
 from pidgate.pipeline.report.charts import candidates, line_with_limit, stacked
 from pidgate.pipeline.report.findings import Weight, findings, summary

@@ -6,7 +6,7 @@ import random
 import uuid
 from dataclasses import dataclass, field
 
-from pidgate.events.definitions import ConnectionEvent, ProduceErrorEvent
+from pidgate.events.definitions import ConnectionEvent
 from tests.support.who_events import HOUR_MS, START_MS, Client, Stream
 
 DAY_MS = 24 * HOUR_MS
@@ -47,8 +47,7 @@ class Scenes:
         last_ms = END_MS if life_ms is None else min(END_MS, at_ms + life_ms)
         stream.use(client, producer_id, at_ms, last_ms, requests, connection_id=connection)
         if error is not None:
-            told: dict[str, object] = {"producer_id": producer_id, "code": error, "count": 1, "node_id": 1}
-            stream.make(ProduceErrorEvent, last_ms + 20, client, **told)
+            stream.error(client, producer_id, last_ms + 20, error)
         if last_ms < END_MS:
             at_ms = last_ms + closed_after_ms
             stream.make(ConnectionEvent, at_ms, client, phase="close", node_id=1, close_reason=close)

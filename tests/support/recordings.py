@@ -44,7 +44,7 @@ class Recording:
     name: str
     records: Sequence[Record]
     labels: Mapping[str, Sequence[str]]
-    """user -> words of pidgate.events.patterns."""
+    """user -> words of pidgate.findings.patterns."""
     story: Mapping[str, Any]
     """`about`: in words; `marks`: (wall_time_ms, what was done to the gateways); `rogue_clients`: client ids whose
     ids are rogue; `gateways`: their names."""

@@ -12,6 +12,7 @@ from pidgate.events.definitions import (
     IdUsageEvent,
     InitProducerIdEvent,
     LifecycleEvent,
+    ProduceErrorEvent,
     QuotaInForce,
     ReasonWord,
 )
@@ -111,6 +112,10 @@ class Stream:
             "connections": 1,
         }
         self.make(IdUsageEvent, last_ms + 10, client, **(told | changed))
+
+    def error(self, client: Client, producer_id: int, at_ms: int, code: int) -> None:
+        """An error in brokers' answers."""
+        self.make(ProduceErrorEvent, at_ms, client, producer_id=producer_id, code=code, count=1, node_id=1)
 
     def producer(
         self,

@@ -1,9 +1,9 @@
 """What may import what, and that the pure parts stay pure: no clock, no socket, no chance, no log.
 
-    protocol  quota  events     pure; they import neither each other nor anything above them
+    protocol  quota  events  findings    pure; they import neither each other nor anything above them
     gateway                     joins them, room by room
     who  load                   beside the gateway: of it they know clocks, configuration and the topics' reader
-    pipeline                    imports quota and events only
+    pipeline                    imports quota, events and findings only
     history                     makes tables up for the pipeline, which does not know it
     pidgate/ itself             what all share: units, version; its __main__ alone imports cli
     sandbox, bench              see the gateway as a process: they import neither it nor (sandbox) quota
@@ -34,16 +34,17 @@ from tests.support.import_graph import (
 )
 
 MOST_FILES_OF_THE_GATEWAY_ITSELF = 5
-PURE_PACKAGES = frozenset({"protocol", "quota", "events"})
+PURE_PACKAGES = frozenset({"protocol", "quota", "events", "findings"})
 MAY_IMPORT = {
     "pidgate": {"cli"},
     "protocol": set[str](),
     "quota": set[str](),
     "events": set[str](),
+    "findings": set[str](),
     "gateway": {"protocol", "quota", "events"},
-    "pipeline": {"quota", "events"},
-    "history": {"quota", "events", "pipeline"},
-    "who": {"quota", "events", "gateway", "gateway/config", "gateway/topics"},
+    "pipeline": {"quota", "events", "findings"},
+    "history": {"quota", "events", "findings", "pipeline"},
+    "who": {"quota", "events", "findings", "gateway", "gateway/config", "gateway/topics"},
     "load": {"protocol", "gateway"},
     "sandbox": {"protocol", "load"},
     "cli": set(FOLDERS) - {"pipeline"},
@@ -74,7 +75,7 @@ DOORS = {
     "secrets": {"pidgate/gateway/process/outside.py", "pidgate/gateway/config/local_token.py"},
 }
 """Who of the gateway asks the machine for time and chance: a simulation is the machine at these doors alone."""
-PRODUCT = ("protocol", "quota", "events", "gateway", "pipeline", "who", "load", "cli")
+PRODUCT = ("protocol", "quota", "events", "findings", "gateway", "pipeline", "who", "load", "cli")
 
 
 def clock_calls(tree: ast.AST) -> Iterator[str]:

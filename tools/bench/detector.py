@@ -4,7 +4,7 @@ effect of `recommend` for each input that says which ids are healthy: the labels
     python -m tools.bench.detector                    users of habits; about 25 minutes on two idle cores, 3 GB of disk
     python -m tools.bench.detector --fleet reports    users built after reports of incidents
 
-To change a rule (pipeline/offenders/rules.py), look at other seeds and never at these.
+To change a rule (findings/rules.py), look at other seeds and never at these.
 """
 
 from __future__ import annotations

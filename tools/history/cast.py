@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from pidgate.events.patterns import HARMFUL, Pattern
+from pidgate.findings.patterns import HARMFUL, Pattern
 from tools.history.world import DAY_MS, World, dice
 
 DAILY = frozenset((Pattern.CRON_JOB, Pattern.RESTART_LOOP, Pattern.PRODUCER_PER_BATCH))

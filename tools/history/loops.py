@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from pidgate.events.patterns import Pattern
+from pidgate.findings.patterns import Pattern
 from tools.history.cast import Deployment, User
 from tools.history.lives import CLIENT, RESET, Lives, activity, chosen, lives_of, together
 from tools.history.world import DAY_MS, HOUR_MS, MINUTE_MS, World, dice

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pidgate.events.patterns import Pattern
+from pidgate.findings.patterns import Pattern
 from tools.history import fleets, loops, reports, truth
 from tools.history.cast import User, cast
 from tools.history.lives import Lives

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pidgate.events.patterns import Pattern
+from pidgate.findings.patterns import Pattern
 from tools.history.cast import Deployment
 from tools.history.lives import CLIENT, RESET, Lives, activity, lives_of, together
 from tools.history.world import DAY_MS, HOUR_MS, MINUTE_MS, Times, World

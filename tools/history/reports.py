@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pidgate.events.patterns import Pattern
+from pidgate.findings.patterns import Pattern
 from tools.history.cast import Deployment, User
 from tools.history.lives import Lives, lasting, together
 from tools.history.reported_clients import REPORTS

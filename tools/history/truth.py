@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pidgate.events.patterns import Pattern
+from pidgate.findings.patterns import Pattern
 from tools.history.cast import DAILY, Deployment, User
 from tools.history.fleets import planned, rollouts
 from tools.history.lives import Lives

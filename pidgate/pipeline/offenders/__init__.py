@@ -1,10 +1,9 @@
-"""Detector of users that burn producer ids: the patterns of events/patterns.py, found in the events.
+"""Users that burn producer ids, found in months of events by the rules of `pidgate.findings`.
 
-producers.py         one row per producer id: when it came, what became of it
-places.py            which of them are looked at together (sources, applications)
-cadence.py           the beat of their starts      source_features.py  all that is known of a source
-app_features.py      what the calm ones do together
-rules.py             which numbers make which pattern: the one readable table
-findings.py          one row per user and pattern  sentences.py  in words
-evaluation.py        how often it is right, where the truth is known
+producers.py         one row per producer id: start, last use, requests, errors
+places.py            which of them are judged together (sources, applications)
+cadence.py           the beat of their starts      source_features.py  all features of a source
+app_features.py      features of the calm ones of an application
+findings.py          one row per user and pattern, in words
+evaluation.py        precision and recall, where the truth is known
 """

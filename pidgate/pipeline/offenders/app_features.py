@@ -1,6 +1,5 @@
-"""Features of a user's calm producers together: replaced in turn, more by day than by night, many at one address.
+"""AppFeatures over tables.
 
-Calm are those whose source alone shows no story (rules.py); an application is a family of client ids (places.py).
 Starts and ends are first gathered by minute.
 """
 
@@ -9,18 +8,8 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
-from pidgate.pipeline.offenders.producers import Span
+from pidgate.findings.features import FEWEST_INSTANCES, REPLACED, Span
 
-HEAD_MS = 60 * 60_000
-"""A producer first seen so shortly after the history begins may have run before."""
-SESSION_GAP_MS = 30 * 60_000
-"""Starts that follow each other within this are one session: a pod may take minutes to get ready, a bus-load of
-them is replaced one by one. Of a short history a twentieth."""
-LONG_MS = 6 * 60 * 60_000
-"""A producer that lives so long is no job."""
-REPLACED = 0.5
-"""In a replacement at least this share of its starts stands against an end, and of all instances against a start."""
-FEWEST_INSTANCES = 3
 DAY_MS = 86_400_000
 
 APP = ["user", "app"]
@@ -34,21 +23,19 @@ def app_features(calm: DataFrame, span: Span) -> DataFrame:
 
 def _times(span: Span) -> dict[str, Column]:
     """late: came after the head; over: ended before the end."""
-    head_ms = span.first_ms + span.at_most(HEAD_MS, 0.05)
     return {
-        "late": f.coalesce(f.col("started_ms") > head_ms, f.lit(False)),
+        "late": f.coalesce(f.col("started_ms") > span.head_until_ms, f.lit(False)),
         "over": f.col("last_ms") < span.open_from_ms,
         "life_ms": f.col("last_ms") - f.col("seen_ms"),
     }
 
 
 def _lives(calm: DataFrame, span: Span) -> DataFrame:
-    is_long = f.col("life_ms") >= span.at_most(LONG_MS, 0.25)
+    is_long = f.col("life_ms") >= span.long_ms
     return calm.groupBy(*APP).agg(
         f.count("*").alias("ids"),
         f.count_if(f.col("started_ms").isNotNull() & f.col("admitted")).alias("new_ids"),
         f.count_if("late").alias("late_ids"),
-        f.count_if("over").alias("over_ids"),
         f.avg(f.when(f.col("late"), is_long.cast("int"))).alias("late_long"),
         f.exp(f.avg(f.when(f.col("over"), f.ln(f.greatest("life_ms", f.lit(1))))))
         .cast("bigint")
@@ -114,9 +101,8 @@ def _sessions(calm: DataFrame, span: Span) -> DataFrame:
 
     replaced_ids: starts in the former; alive_most, alive_least: instances at once, after the head.
     """
-    gap_ms = span.at_most(SESSION_GAP_MS, 0.05)
+    gap_ms = span.session_gap_ms
     minute_ms = max(1, min(60_000, gap_ms // 10))
-    head_ms = span.first_ms + span.at_most(HEAD_MS, 0.05)
     minutes = _minutes(calm, minute_ms)
     sessions = (
         _in_sessions(minutes, gap_ms)
@@ -132,7 +118,7 @@ def _sessions(calm: DataFrame, span: Span) -> DataFrame:
             f.min("alive").alias("least"),
         )
     )
-    sessions = sessions.where(f.col("session_ms") > head_ms)
+    sessions = sessions.where(f.col("session_ms") > span.head_until_ms)
     # What was not there before cannot have been replaced.
     gone = f.least("ends", "before")
     replaced = (

@@ -1,4 +1,4 @@
-"""The beat at which the starts of a source come: at equal or doubling distances, or by the clock.
+"""The beat of each source's starts, over tables: the features that findings/cadence.py defines.
 
 Starts are first gathered by second, so that a source of millions of ids has as many rows as seconds at most.
 """
@@ -8,31 +8,24 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
-from pidgate.pipeline.offenders.rules import CLOCK, FEWEST_BURSTS
-
-EXECUTORS_GAP_MS = 120_000
-BURST_GAPS_MS = (1_000, 10_000, EXECUTORS_GAP_MS)
-"""Starts closer together than this are one start of several producers; the one that shows more of a beat counts. The
-last, for the executors of a cluster, counts by the clock only: it would hide the first steps of a back-off."""
-EVEN = (0.8, 1.25)
-"""An interval is like the one before: this multiple of it. Of intervals by chance, one in nine is."""
-GROWN = (1.5, 3.0)
-"""It has grown as back-offs do (10, 20, 40 s). Of intervals by chance, one in seven has."""
-RESTART_PAUSE_MS = (2_000, 6 * 60_000)
-"""Pauses of supervisors before they start a process again: seconds (systemd, a shell loop) up to the five minutes at
-which Kubernetes' back-off ends, and the start itself."""
-PERIODS_MS = tuple(minutes * 60_000 for minutes in (1, 5, 10, 15, 30, 60, 120, 180, 240, 360, 720, 1440))
-"""Periods that the hours of crontabs are multiples of."""
+from pidgate.findings.cadence import (
+    BURST_GAPS_MS,
+    CLOCK,
+    EVEN,
+    EXECUTORS_GAP_MS,
+    FEWEST_BURSTS,
+    FEWEST_PERIODS,
+    GROWN,
+    KNOWN_PAUSES,
+    OVERLAP_MS,
+    PERIODS_MS,
+    RESTART_PAUSE_MS,
+)
 
 
 def cadence(known: DataFrame) -> DataFrame:
-    """One row per `source`.
+    """One row per `source`, with the features of findings.cadence.
 
-    bursts: starts of one or several producers; interval_ms, pause_ms: between their beginnings, and from the last
-    use of one to the next (geometric means); beat_share: of the intervals, or else of the pauses, those that equal
-    the one before or have grown as a back-off does; grown: how many of them grew; restart_share: of the pauses, those
-    that supervisors make; overlap_share: bursts that began while the one before was in use; clock: from 0 (any time)
-    to 1 (always the same second, minute, ... of the period clock_ms); clock_periods: periods with a start in them.
     `known`: producers with their `source`; those older than the history are left out.
     """
     ticks = (
@@ -94,8 +87,10 @@ def _sums() -> list[Column]:
         f.sum("ids").alias("burst_ids"),
         f.count("interval_ms").alias("intervals"),
         f.exp(f.avg(f.ln("interval_ms"))).alias("interval_ms"),
-        f.exp(f.avg(f.ln(f.greatest("pause_ms", f.lit(1))))).alias("pause_ms"),
-        f.count_if(f.col("pause_ms") < -1_000).alias("overlaps"),
+        f.exp(f.avg(f.when(f.col("pause_ms").isNotNull(), f.ln(f.greatest("pause_ms", f.lit(1)))))).alias(
+            "pause_ms"
+        ),
+        f.count_if(f.col("pause_ms") < -OVERLAP_MS).alias("overlaps"),
         f.count("step").alias("steps"),
         f.count_if(f.col("step").between(*EVEN)).alias("even"),
         f.count_if(f.col("step").between(*GROWN)).alias("grown"),
@@ -116,12 +111,12 @@ def _sums() -> list[Column]:
 def _features() -> list[Column]:
     on_beat = _share(f.col("even") + f.col("grown"), "steps")
     pauses_on_beat = f.when(
-        f.col("pause_steps") >= 0.8 * f.col("steps"),
+        f.col("pause_steps") >= KNOWN_PAUSES * f.col("steps"),
         _share(f.col("pause_even") + f.col("pause_grown"), "pause_steps"),
     )
     clocks = [
         f.struct(
-            f.when(f.col(f"periods_{period}") >= 5, f.col(f"clock_{period}")).alias("clock"),
+            f.when(f.col(f"periods_{period}") >= FEWEST_PERIODS, f.col(f"clock_{period}")).alias("clock"),
             f.lit(period).cast("bigint").alias("clock_ms"),
             f.col(f"periods_{period}").alias("clock_periods"),
         )

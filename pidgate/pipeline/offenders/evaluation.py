@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from pidgate.pipeline.offenders.rules import PATTERNS
+from pidgate.findings.rules import PATTERNS
 
 LABELS = "user string, pattern string"
 """The truth: several rows for a user who shows several patterns."""

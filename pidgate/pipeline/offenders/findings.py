@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import fields
 from typing import Any
 
 import pyarrow as pa
@@ -10,26 +11,40 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from pidgate.events.patterns import HARMFUL, Pattern
-from pidgate.pipeline.offenders.rules import APPS, SOURCES, pattern_of
-from pidgate.pipeline.offenders.sentences import ANYTHING, Features, evidence, of_unexplained, sentence
-
-MOSTLY = 0.5
-"""A user of whose new ids less is explained is (also) unknown."""
-FEWEST_UNKNOWN = 8
-"""Unexplained new ids that are worth a word beside what is explained."""
+from pidgate.findings.families import ANYTHING
+from pidgate.findings.features import AppFeatures, SourceFeatures, features_of
+from pidgate.findings.patterns import HARMFUL, Pattern
+from pidgate.findings.rules import APPS, FEWEST_IDS, MOSTLY, SOURCES, pattern_of
+from pidgate.findings.sentences import Row, evidence, sentence, unexplained
 
 
 def judged_sources(features: DataFrame, places: DataFrame) -> DataFrame:
     """source_features with the names of the source and its `pattern`; null: calm."""
     named = places.groupBy("source").agg(f.min("client").alias("client"), f.min("at").alias("address"))
-    return features.join(named, "source").withColumn("pattern", pattern_of(SOURCES))
+    return features.join(named, "source").withColumn("pattern", _pattern(SourceFeatures, features))
 
 
 def judged_apps(features: DataFrame) -> DataFrame:
     """app_features with the `pattern`; null: it fits nothing."""
     client = f.coalesce("only_client_id", "app")
-    return features.withColumns({"client": client, "pattern": pattern_of(APPS)})
+    return features.withColumns({"client": client, "pattern": _pattern(AppFeatures, features)})
+
+
+def _pattern(kind: type[SourceFeatures | AppFeatures], features: DataFrame) -> Column:
+    """Return the pattern of each row of features. A row a source or application: few enough for Python."""
+    names = [one.name for one in fields(kind) if one.name in features.columns]
+    judge = f.udf(_source_pattern if kind is SourceFeatures else _app_pattern, "string", useArrow=False)
+    return judge(f.struct(*names))
+
+
+def _source_pattern(row: Any) -> str | None:
+    pattern = pattern_of(SOURCES, features_of(SourceFeatures, row.asDict()))
+    return None if pattern is None else pattern.value
+
+
+def _app_pattern(row: Any) -> str | None:
+    pattern = pattern_of(APPS, features_of(AppFeatures, row.asDict()))
+    return None if pattern is None else pattern.value
 
 
 def findings(sources: DataFrame, apps: DataFrame) -> DataFrame:
@@ -86,7 +101,7 @@ def _unknown(users: DataFrame) -> DataFrame:
 
 
 def _are_many(ids: str) -> Column:
-    return (f.col(ids) > MOSTLY * f.col("all_ids")) & (f.col(ids) >= FEWEST_UNKNOWN)
+    return (f.col(ids) > MOSTLY * f.col("all_ids")) & (f.col(ids) >= FEWEST_IDS)
 
 
 def _worded(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -94,16 +109,15 @@ def _worded(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_pylist(list(map(finding, batch.to_pylist())), schema=_ARROW)
 
 
-def finding(row: Features) -> dict[str, Any]:
+def finding(row: Row) -> dict[str, Any]:
     """Return the row of `offenders` for one that findings() has gathered."""
     pattern, ids, all_ids = Pattern(row["pattern"]), row["explained_ids"], row["all_ids"]
     if pattern is Pattern.UNKNOWN:
-        many = ids > MOSTLY * all_ids and ids >= FEWEST_UNKNOWN
-        text, numbers = of_unexplained(row["user"], ids, all_ids, many=many), {"unexplained": str(ids)}
+        text, numbers = unexplained(row["user"], ids, all_ids), {"unexplained": str(ids)}
     else:
-        more = f" (and {row['alike'] - 1} more like it)" if row["alike"] > 1 else ""
-        text = sentence(pattern, row) + more
-        numbers = {**evidence(_EVIDENCE[pattern], row), "sources": str(row["alike"])}
+        text = sentence(pattern, row, row["alike"])
+        numbers = {name: str(value) for name, value in evidence(pattern, row).items()}
+        numbers["sources"] = str(row["alike"])
     return {
         "user": row["user"],
         "pattern": pattern.value,
@@ -117,7 +131,6 @@ def finding(row: Features) -> dict[str, Any]:
     }
 
 
-_EVIDENCE = {rule.pattern: rule.evidence for rule in (*SOURCES, *APPS)}
 _ARROW = pa.schema(
     [
         ("user", pa.string()),

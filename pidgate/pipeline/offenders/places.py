@@ -9,23 +9,15 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
+from pidgate.findings.families import ANYTHING, OWN_STORY, REPLACEMENTS
 from pidgate.pipeline.offenders.producers import place
-from pidgate.pipeline.offenders.sentences import ANYTHING
-
-OWN_STORY = 8
-"""So many new ids make a place, or else an address, a source of its own: fewer show no rhythm."""
-
-_UUID = r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
-_POD = r"-[bcdfghjklmnpqrstvwxz2456789]{5,10}(?=-|$)"
-"""The letters that Kubernetes draws names of pods and replica sets from: no vowels, so no words."""
-_NUMBERED = r"(?<![A-Za-z0-9])([A-Za-z]+)[0-9]+(?![A-Za-z0-9])"
-_DRAWN = r"(?<![A-Za-z0-9])[A-Za-z]*[0-9][A-Za-z0-9]*(?![A-Za-z0-9])"
 
 
 def family(client_id: Column) -> Column:
-    """A client id without what counts or was drawn at random: producer-17 -> producer*, a-7f9c-x2k4q -> a-*-*."""
-    named = f.regexp_replace(f.regexp_replace(client_id, _UUID, ANYTHING), _POD, f"-{ANYTHING}")
-    return f.regexp_replace(f.regexp_replace(named, _NUMBERED, f"$1{ANYTHING}"), _DRAWN, ANYTHING)
+    """Return what findings.families.family returns of each client id."""
+    for expression, keeps, text in REPLACEMENTS:
+        client_id = f.regexp_replace(client_id, expression, f"$1{text}" if keeps else text)
+    return client_id
 
 
 def places(known: DataFrame, decisions: DataFrame, usage: DataFrame) -> DataFrame:

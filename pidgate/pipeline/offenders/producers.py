@@ -6,36 +6,11 @@ names are in places.py, one row for each place.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
+from pidgate.findings.features import Span
 from pidgate.pipeline.arrivals import arrivals
-
-OPEN_MS = 60 * 60_000
-"""An id that was used so shortly before the end is not over: use is reported every 15 minutes, quiet producers more
-seldom. Of a short history it is a twentieth."""
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """The stretch of time that the events cover (wall clock)."""
-
-    first_ms: int
-    last_ms: int
-
-    @property
-    def length_ms(self) -> int:
-        return max(1, self.last_ms - self.first_ms)
-
-    def at_most(self, wanted_ms: int, share: float) -> int:
-        """A duration as it is meant for weeks of history; of a history of minutes, a share of it."""
-        return int(min(wanted_ms, share * self.length_ms))
-
-    @property
-    def open_from_ms(self) -> int:
-        return self.last_ms - self.at_most(OPEN_MS, 0.05)
 
 
 def place() -> Column:

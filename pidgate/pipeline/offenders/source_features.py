@@ -1,21 +1,17 @@
-"""Features of each source: number of ids, lives, use."""
+"""SourceFeatures over tables."""
 
 from __future__ import annotations
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
+from pidgate.findings.features import SHORT_LIFE_MS
 from pidgate.pipeline.offenders.cadence import cadence
-
-SHORT_LIFE_MS = 1_000
-"""Life of an id that was made for one batch: the batch is sent, the producer closed."""
 
 
 def source_features(known: DataFrame, cut: DataFrame) -> DataFrame:
-    """One row per `source` that brought ids within the history.
+    """One row per `source` that brought ids within the history, with the SourceFeatures (findings/features.py).
 
-    new_ids were admitted, refused_ids never. Shares and lives are of `used` ids, of which requests are known.
-    alive: how many were in use at once, on average. connections: new ones, over the ids (about).
     `known`: producers with `source`; `cut`: cut_connections().
     """
     started = known.where("started_ms is not null")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from pidgate.events.patterns import Pattern, pattern_words
+from pidgate.findings.patterns import Pattern, pattern_words
 from pidgate.pipeline.recommend.chosen import Action, Choice, Fit, separates
 from pidgate.pipeline.recommend.evidence import Asked, Counts, Evidence, Tried
 from pidgate.units import about_duration, counted, listed, number

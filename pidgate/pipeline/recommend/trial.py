@@ -1,17 +1,13 @@
-"""One user's history at several rates at once: what each would have admitted, and how long healthy ids would have
-waited.
+"""One user's history at several rates: how many ids each rate would have admitted, and how long healthy ones would
+have waited.
 
-Each rate is a bucket of quota's own (`TokenBucket`). Whether an id is remembered does not depend on the rate, and the
-arrivals say it exactly; so the gateway's filter (`LayeredFilter`) runs once beside them, to count its errors.
-
-Proof: tests/pipeline/test_replay.py lets `RateTrial.admits` decide what real gateways decided, test_recommend_trial.py
-holds whole trials against `ProducerIdQuota.decide`. Knows no Spark. Pure.
+Each rate is a `QuotaReplay`. Whether an id is remembered does not depend on the rate, and the arrivals say it exactly.
+The gateway's filter (`LayeredFilter`) therefore runs once beside them, to count its errors. Without Spark. Pure.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,26 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pidgate.quota.layered_filter import FilterBudget, LayeredFilter, Sighting, usable_seed
+from pidgate.quota.replay import GIVES_UP_AFTER_MS, Outcome, QuotaReplay
 from pidgate.quota.settings import ProducerIdSettings
-from pidgate.quota.token_bucket import TokenBucket
 from pidgate.quota.users import layer_floor
 
-GIVES_UP_AFTER_MS = 120_000
-"""Java's and kafka-python's delivery timeout: who waits longer has lost data."""
-
 TRAIN, TEST = 0, 1
-
-
-@dataclass(slots=True)
-class Outcome:
-    """Counts of one rate in one period. `longest_wait_ms`: of a healthy id, at most GIVES_UP_AFTER_MS."""
-
-    healthy_admitted: int = 0
-    healthy_refused: int = 0
-    rogue_admitted: int = 0
-    rogue_refused: int = 0
-    longest_wait_ms: int = 0
-
 
 AHEAD = 4_096
 """Arrivals that are looked at in one go where a token is there for each."""
@@ -68,53 +49,22 @@ class Arrivals:
         return self.healthy[number] if number < len(self.healthy) else len(self.at_ms)
 
 
-class RateTrial:
-    """One rate (thousandths of an id per window, above 0), and how clients would have fared under it.
+class RateTrial(QuotaReplay):
+    """A replay at one rate. A healthy id that is refused comes back until it gives up; a rogue one does not.
 
-    `admits` is the gateway's decision. `arrives` and `end` add clients: a healthy id that is refused comes back when
-    its turn is there, until it gives up; another one is gone.
+    `periods`: the outcomes (healthy, rogue) of TRAIN and of TEST.
     """
 
-    __slots__ = ("_at_ms", "_most_waiting", "_waiting", "bucket", "outcomes", "rate_milli")
+    __slots__ = ("periods",)
 
     def __init__(self, rate_milli: int, settings: ProducerIdSettings, at_ms: int) -> None:
-        self.rate_milli = rate_milli
-        self.bucket = TokenBucket(rate_milli, settings.window_ms, settings.burst, at_ms)
-        self._most_waiting = settings.queue
-        self._waiting: deque[tuple[int, Outcome]] = deque()
-        self._at_ms = at_ms
-        self.outcomes = (Outcome(), Outcome())
+        super().__init__(rate_milli, settings, at_ms)
+        self.periods = ((Outcome(), Outcome()), (Outcome(), Outcome()))
 
-    def admits(self, ahead: int, at_ms: int) -> bool:
-        """Decide on an unseen id that has so many ids before it, and charge it if it is admitted."""
-        if self.bucket.wait_ms(ahead, at_ms):
-            return False
-        self.bucket.charge(at_ms)
-        return True
-
-    def arrives(self, at_ms: int, *, healthy: bool, period: int) -> None:
-        """Let a new id come, behind all that wait. Times do not go back."""
-        if self._waiting:
-            self._serve(at_ms)
-        outcome = self.outcomes[period]
-        if self.admits(len(self._waiting), at_ms):
-            if healthy:
-                outcome.healthy_admitted += 1
-            else:
-                outcome.rogue_admitted += 1
-        elif healthy:
-            outcome.healthy_refused += 1
-            if len(self._waiting) < self._most_waiting:
-                self._waiting.append((at_ms, outcome))
-            else:
-                outcome.longest_wait_ms = GIVES_UP_AFTER_MS
-        else:
-            outcome.rogue_refused += 1
-        self._at_ms = at_ms
-
-    def arrive(self, came: Arrivals, period: int) -> None:
-        """Let them all come, as `arrives` would one by one: what the bucket does not notice is skipped."""
-        outcome, place, in_a_row = self.outcomes[period], 0, 0
+    def add_arrivals(self, came: Arrivals, period: int) -> None:
+        """Replay them all as `add_arrival` would one by one, but skip those that do not change the bucket's course."""
+        healthy, rogue = self.periods[period]
+        place, in_a_row = 0, 0
         while place < len(came.at_ms):
             at_ms = came.at_ms[place]
             next_healthy = came.next_healthy(place)
@@ -122,16 +72,17 @@ class RateTrial:
             if next_healthy > place and (free_ms := self._refuses_until_ms(at_ms)) > at_ms:
                 refused_until = min(next_healthy, bisect_left(came.at_ms, free_ms, place))
             if refused_until > place:
-                outcome.rogue_refused += refused_until - place
+                rogue.refused += refused_until - place
                 self._at_ms = came.at_ms[refused_until - 1]
                 place, in_a_row = refused_until, 0
             elif in_a_row >= TRIED_BEFORE and not self._waiting and (count := self._admit_ahead(came, place)):
-                healthy = came.healthy_before(place + count) - came.healthy_before(place)
-                outcome.healthy_admitted += healthy
-                outcome.rogue_admitted += count - healthy
+                good = came.healthy_before(place + count) - came.healthy_before(place)
+                healthy.admitted += good
+                rogue.admitted += count - good
                 place += count
             else:
-                self.arrives(at_ms, healthy=place == next_healthy, period=period)
+                is_healthy = place == next_healthy
+                self.add_arrival(at_ms, healthy if is_healthy else rogue, retries=is_healthy)
                 in_a_row = 0 if self._waiting else in_a_row + 1
                 place += 1
 
@@ -162,25 +113,6 @@ class RateTrial:
             self.bucket.restore(int(units[count - 1]) - token, token, self._at_ms)
         return count
 
-    def end(self) -> None:
-        """Serve those that still wait when the history is over."""
-        self._serve(1 << 62)
-
-    def _serve(self, until_ms: int) -> None:
-        """Admit those that wait, first come first served, each when its turn is there; or let it give up."""
-        waiting = self._waiting
-        while waiting:
-            since_ms, outcome = waiting[0]
-            due_ms = self._at_ms + self.bucket.wait_ms(0, self._at_ms)
-            gives_up_ms = since_ms + GIVES_UP_AFTER_MS
-            if min(due_ms, gives_up_ms) > until_ms:
-                return
-            waiting.popleft()
-            if due_ms <= gives_up_ms and self.admits(0, due_ms):
-                self._at_ms = due_ms
-            waited_ms = min(due_ms, gives_up_ms) - since_ms
-            outcome.longest_wait_ms = max(outcome.longest_wait_ms, waited_ms)
-
 
 class FilterTrial:
     """The gateway's filter of one user, compared with what is known exactly."""
@@ -193,7 +125,7 @@ class FilterTrial:
         self.ids = 0
         self.false_positives = 0
 
-    def uses(self, producer_id: int, at_ms: int, *, is_new: bool) -> None:
+    def add_use(self, producer_id: int, at_ms: int, *, is_new: bool) -> None:
         """Look an id up and insert it; `is_new`: it was never used before."""
         pair = self._filter.hashed(producer_id)
         if is_new:
@@ -221,17 +153,17 @@ class UserTrial:
         largest = max(rates_milli, default=None)
         self.filter = FilterTrial(settings, largest, seed=1) if with_filter else None
 
-    def arrive(self, at_ms: list[int], healthy: list[bool]) -> None:
-        """Let ids come that are not remembered, in the order of their times."""
+    def add_arrivals(self, at_ms: list[int], healthy: list[bool]) -> None:
+        """Replay ids that are not remembered, in the order of their times."""
         split = bisect_left(at_ms, self._split_ms)
         for period, part in ((TRAIN, slice(0, split)), (TEST, slice(split, None))):
             came = Arrivals(at_ms[part], [place for place, is_ in enumerate(healthy[part]) if is_])
             for rate in self.rates:
-                rate.arrive(came, period)
+                rate.add_arrivals(came, period)
 
-    def outcomes(self) -> Iterator[tuple[int, int, Outcome]]:
-        """Yield (rate_milli, period, outcome) of each; ends the history."""
+    def finish(self) -> Iterator[tuple[int, int, Outcome, Outcome]]:
+        """Yield (rate_milli, period, healthy, rogue) of each rate; ends the history."""
         for rate in self.rates:
-            rate.end()
-            for period, outcome in enumerate(rate.outcomes):
-                yield rate.rate_milli, period, outcome
+            rate.finish()
+            for period, (healthy, rogue) in enumerate(rate.periods):
+                yield rate.rate_milli, period, healthy, rogue

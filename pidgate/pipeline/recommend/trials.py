@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from operator import ne
 
@@ -17,7 +17,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from pidgate.pipeline.recommend.trial import Outcome, UserTrial
+from pidgate.pipeline.recommend.trial import UserTrial
 from pidgate.quota.settings import ProducerIdSettings
 
 PLAN, NEW, BACK, USED = 0, 1, 2, 3
@@ -30,7 +30,10 @@ HEAVY_SHARE = 0.1
 """Of all arrivals: a user with more is dealt out."""
 
 PERIODS = ("train", "test")
-_COUNTS = (*(field.name for field in fields(Outcome)), "filter_ids", "false_positives")
+_COUNTS = (
+    "healthy_admitted", "healthy_refused", "rogue_admitted", "rogue_refused", "longest_wait_ms", "filter_ids",
+    "false_positives",
+)  # fmt: skip
 _ARROW = pa.schema(
     [("user", pa.string()), ("rate_milli", pa.int64()), ("period", pa.string())]
     + [(name, pa.int64()) for name in _COUNTS]
@@ -123,9 +126,9 @@ def _streamed(course: Course) -> Callable[[Iterable[pa.RecordBatch]], Iterable[p
             times, kinds, ids, healthy = columns
             if trial.filter is not None:
                 for at_ms, kind, producer_id in zip(times, kinds, ids, strict=True):
-                    trial.filter.uses(producer_id, at_ms, is_new=kind == NEW)
+                    trial.filter.add_use(producer_id, at_ms, is_new=kind == NEW)
             came = [place for place, kind in enumerate(kinds) if kind != USED]
-            trial.arrive([times[place] for place in came], [healthy[place] for place in came])
+            trial.add_arrivals([times[place] for place in came], [healthy[place] for place in came])
         yield from _results(user, trial)
 
     return stream
@@ -159,8 +162,17 @@ def _results(user: str, trial: UserTrial | None) -> Iterator[pa.RecordBatch]:
         return
     nothing = {"user": user, **dict.fromkeys(_COUNTS, 0)}
     rows = [
-        {**nothing, "rate_milli": rate_milli, "period": PERIODS[period], **asdict(one)}
-        for rate_milli, period, one in trial.outcomes()
+        {
+            **nothing,
+            "rate_milli": rate_milli,
+            "period": PERIODS[period],
+            "healthy_admitted": healthy.admitted,
+            "healthy_refused": healthy.refused,
+            "rogue_admitted": rogue.admitted,
+            "rogue_refused": rogue.refused,
+            "longest_wait_ms": healthy.longest_wait_ms,
+        }
+        for rate_milli, period, healthy, rogue in trial.finish()
     ]
     if trial.filter is not None:
         counts = {"filter_ids": trial.filter.ids, "false_positives": trial.filter.false_positives}

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-from pidgate.events.patterns import pattern_words
+from pidgate.findings.patterns import pattern_words
 from pidgate.pipeline.report.rows import Candidate, Heaps, PatternAccuracy, Series, Times, UserRow
 from pidgate.pipeline.report.series import HOUR_MS, Span
 from pidgate.pipeline.report.words import count, duration, size

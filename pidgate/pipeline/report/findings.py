@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from pidgate.events.patterns import pattern_words
+from pidgate.findings.patterns import pattern_words
 from pidgate.pipeline.recommend.reasons import ONLY_OBSERVED
 from pidgate.pipeline.report.rows import Found, PatternFound, Recommendation, UserRow
 from pidgate.pipeline.report.words import count, duration, evidence, listed, moment, no, sentence, share

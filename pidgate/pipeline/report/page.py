@@ -8,7 +8,7 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from pidgate.events.patterns import pattern_words
+from pidgate.findings.patterns import pattern_words
 from pidgate.pipeline.report import charts, words
 from pidgate.pipeline.report.findings import advice_sentence, facts, findings, name_of, summary
 from pidgate.pipeline.report.markup import environment

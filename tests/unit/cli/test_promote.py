@@ -1,17 +1,18 @@
-"""What enforcing would have refused, out of events: against waits that were computed by hand, and a real quota."""
+"""What a quota would have refused, from recorded events: compared with waits that were computed by hand."""
 
 from __future__ import annotations
 
+from dataclasses import astuple
 from datetime import UTC
-from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pidgate.cli.promote import in_words
-from pidgate.cli.would_refuse import Bucket, History, NewId, waits_ms, would_refuse
+from pidgate.cli.arrivals import Balance, History, NewId
+from pidgate.cli.promote import in_words, replay
 from pidgate.gateway.config.loading import parse
 from pidgate.gateway.topics.records import EventRecord
+from pidgate.quota.replay import GIVES_UP_AFTER_MS
 from pidgate.quota.settings import Mode, ProducerIdSettings
 from tests.support.who_events import HOUR_MS, START_MS, Client, Stream
 
@@ -23,11 +24,21 @@ MINUTE_MS = 60_000
 
 
 def new(at_ms: int, producer_id: int = 1, *, transactional: bool = False) -> NewId:
-    return NewId(at_ms, producer_id, "etl", "10.0.0.1", transactional, False)
+    return NewId(at_ms, producer_id, "etl", "10.0.0.1", transactional)
 
 
 def at_once(count: int, at_ms: int = 0) -> list[NewId]:
     return [new(at_ms, number) for number in range(count)]
+
+
+def outcome(
+    ids: list[NewId],
+    rate_milli: int | None,
+    ids_settings: ProducerIdSettings = IDS,
+    first: Balance | None = None,
+) -> tuple[int, int, int, int]:
+    """Admitted, refused at first, given up, longest wait."""
+    return astuple(replay(ids, rate_milli, ids_settings, first).all)
 
 
 def history_of(stream: Stream, user: str = "alice", from_ms: int = START_MS) -> History:
@@ -35,7 +46,7 @@ def history_of(stream: Stream, user: str = "alice", from_ms: int = START_MS) -> 
     history = History(user, from_ms)
     values = stream.values()
     for partition in (1, 0):
-        history.take(
+        history.add_records(
             EventRecord(partition, offset, START_MS, value)
             for offset, value in enumerate(values)
             if offset % 2 == partition
@@ -46,59 +57,63 @@ def history_of(stream: Stream, user: str = "alice", from_ms: int = START_MS) -> 
 # ---- the replay ----------------------------------------------------------------------------------------
 
 
-def test_who_finds_no_token_waits_its_turn() -> None:
-    # 60 an hour: 61 pass at once (the balance ends at -1), then one every minute.
-    assert waits_ms(at_once(63), 60_000, IDS, None) == [0] * 61 + [MINUTE_MS, 2 * MINUTE_MS]
+def test_an_id_without_a_token_waits_for_its_turn() -> None:
+    # 60 an hour: 61 pass at once (the balance ends at -1), then one a minute.
+    assert outcome(at_once(63), 60_000) == (61, 2, 0, 2 * MINUTE_MS)
 
 
-def test_tokens_come_back_between_them() -> None:
-    # The 62nd comes half a minute later, and waits the other half; the next has the line to itself.
+def test_a_client_that_gives_up_leaves_its_token_to_the_next() -> None:
+    assert outcome(at_once(64), 60_000) == (61, 3, 1, 2 * MINUTE_MS)
+    # Had the one that gave up been charged, this one would have waited for a minute.
+    assert outcome([*at_once(64), new(3 * MINUTE_MS)], 60_000) == (62, 3, 1, 2 * MINUTE_MS)
+
+
+def test_tokens_are_refilled_between_arrivals() -> None:
+    # The 62nd comes half a minute later and waits the other half; the next one finds no line.
     ids = [*at_once(61), new(30_000), new(2 * MINUTE_MS + 1)]
-    assert waits_ms(ids, 60_000, IDS, None) == [0] * 61 + [30_000, 0]
+    assert outcome(ids, 60_000) == (62, 1, 0, 30_000)
 
 
-def test_the_balance_that_was_told_is_where_it_begins() -> None:
-    first = Bucket(0, 2 * IDS.window_ms * 1000, IDS.window_ms * 1000)
-    assert waits_ms(at_once(5), 60_000, IDS, first) == [0, 0, 0, MINUTE_MS, 2 * MINUTE_MS]
+def test_the_recorded_balance_is_where_it_begins() -> None:
+    first = Balance(0, 2 * IDS.window_ms * 1000, IDS.window_ms * 1000)
+    assert outcome(at_once(5), 60_000, first=first) == (3, 2, 0, 2 * MINUTE_MS)
 
 
-def test_without_a_limit_nobody_waits_and_a_blocked_one_for_ever() -> None:
-    assert waits_ms(at_once(2), None, IDS, None) == [0, 0]
-    assert waits_ms(at_once(2), 0, IDS, None) == [None, None]
+def test_no_limit_refuses_nothing_and_a_blocked_user_gives_up() -> None:
+    assert outcome(at_once(2), None) == (2, 0, 0, 0)
+    assert outcome(at_once(2), 0) == (0, 2, 2, GIVES_UP_AFTER_MS)
+    assert outcome([], 60_000) == (0, 0, 0, 0)
 
 
-def test_transactional_ids_spend_tokens_and_are_refused_only_when_that_is_set() -> None:
+def test_transactional_ids_spend_tokens_and_are_refused_only_where_that_is_set() -> None:
     ids = [new(0, transactional=True) for _ in range(100)] + [new(0)]
     enforced = ProducerIdSettings(transactional=Mode.ENFORCE)
 
     # However many there were, they leave a debt of one token at most.
-    assert waits_ms(ids, 60_000, IDS, None) == [0] * 100 + [MINUTE_MS]
-    assert waits_ms(ids, 60_000, enforced, None)[-1] == 40 * MINUTE_MS
-    assert waits_ms(ids, 0, IDS, None) == [0] * 100 + [None]
+    assert outcome(ids, 60_000) == (100, 1, 0, MINUTE_MS)
+    assert outcome(ids, 60_000, enforced) == (61, 40, 38, 2 * MINUTE_MS)
+    assert outcome(ids, 0) == (100, 1, 1, GIVES_UP_AFTER_MS)
 
 
 @given(st.lists(st.integers(0, 7_200_000), max_size=60), st.integers(1, 40_000))
-def test_turns_are_never_closer_than_the_rate_allows(times: list[int], rate_milli: int) -> None:
-    ids = [new(at_ms) for at_ms in sorted(times)]
-    waits = waits_ms(ids, rate_milli, IDS, None)
-    turns = [one.at_ms + (wait or 0) for one, wait in zip(ids, waits, strict=True)]
+def test_every_refused_id_is_admitted_in_time_or_gives_up(times: list[int], rate_milli: int) -> None:
+    admitted, refused, gave_up, longest_ms = outcome([new(at_ms) for at_ms in sorted(times)], rate_milli)
 
-    assert all(before <= after for before, after in pairwise(turns))
-    for number, turn in enumerate(turns):
-        # Of the strict bucket: within any hour at most burst + rate, and one more.
-        within = sum(1 for other in turns[: number + 1] if turn - other < HOUR_MS)
-        assert within <= 2 * rate_milli / 1000 + 1
+    assert admitted + refused == len(times)
+    # Of the strict bucket, in two hours and the wait at their end.
+    assert admitted + refused - gave_up <= (1 + 2 + 2 / 60) * rate_milli / 1000 + 1
+    assert longest_ms == GIVES_UP_AFTER_MS if gave_up else longest_ms <= GIVES_UP_AFTER_MS
 
 
 # ---- the events ----------------------------------------------------------------------------------------
 
 
-def crowd(count: int, *, flagged: int = 0) -> Stream:
+def crowd(count: int) -> Stream:
     """As many producers in one second."""
     stream = Stream()
     stream.config(START_MS, 60)
     for number in range(count):
-        stream.producer(Client(), START_MS + number, would_refuse=number >= count - flagged)
+        stream.producer(Client(), START_MS + number)
     return stream
 
 
@@ -121,7 +136,7 @@ def test_an_id_that_two_gateways_let_in_at_once_is_one() -> None:
         each.decide(Client(), START_MS + 10, 4_711)
         each.decide(Client(), START_MS + 10 + HOUR_MS, 4_711)
     history = history_of(stream)
-    history.take([EventRecord(0, 99, START_MS, value) for value in other.values()])
+    history.add_records([EventRecord(0, 99, START_MS, value) for value in other.values()])
 
     assert len(history.new_ids(24 * HOUR_MS)) == 1
     assert len(history.new_ids(HOUR_MS)) == 2, "it was forgotten in between"
@@ -135,41 +150,38 @@ def test_names_that_need_escaping_are_found() -> None:
 
 
 def test_sums_by_hour_and_by_place() -> None:
-    ids = [
-        NewId(number // 100 * HOUR_MS, number, "ab"[number % 2], "::1", False, True) for number in range(200)
-    ]
-    outcome = would_refuse(ids, 60_000, IDS, None)
+    ids = [NewId(number // 100 * HOUR_MS, number, "ab"[number % 2], "::1", False) for number in range(200)]
+    found = replay(ids, 60_000, IDS, None)
 
-    # 61 pass at once and leave -1; 39 wait for a minute each, and leave -1 after 39 minutes. 21 minutes later the
-    # balance is 20: 21 pass at once, 79 wait.
-    assert [(count.new_ids, count.refused) for count in outcome.by_hour.values()] == [(100, 39), (100, 79)]
-    assert outcome.by_hour[0].longest_ms == 39 * MINUTE_MS
-    assert sum(count.refused for count in outcome.by_place.values()) == outcome.all.refused == 118
-    assert outcome.gave_up == 118 - 2 - 2, "the first two of each hour wait for a minute or two"
-    assert outcome.flagged == 200
+    # 61 pass at once, two wait for a minute or two (the balance is -1 then), 37 give up. 58 minutes later it is 57.
+    assert [(of.admitted, of.refused, of.gave_up) for of in found.by_hour.values()] == [
+        (61, 39, 37),
+        (58, 42, 40),
+    ]
+    assert sum(of.refused for of in found.by_place.values()) == found.all.refused == 81
+    assert set(found.by_place) == {("a", "::1"), ("b", "::1")}
 
 
 # ---- what is said --------------------------------------------------------------------------------------
 
 
 def test_it_is_told_in_words() -> None:
-    lines = list(in_words("alice", SETTINGS, history_of(crowd(64, flagged=3)), 24 * HOUR_MS, UTC))
+    lines = list(in_words("alice", SETTINGS, history_of(crowd(64)), 24 * HOUR_MS, UTC))
 
     assert lines == [
         "User alice, quota 60 new producer ids per 1h (as gw-a:9290 told last).",
-        "In the last 24h: 64 new producer ids; enforcing would have refused 3 of them at first (5 %).",
-        "The longest wait would have been 3 min, if all had gone on trying; 1 would have waited for more than 2m, "
-        "after which Java gives up.",
-        "  hour                 new ids   refused  longest wait",
-        "  2026-11-21 13:00          64         3         3 min",
-        "  client id, address   new ids   refused  longest wait",
-        "  etl, 10.0.3.7             64         3         3 min",
+        "In the last 24h: 64 new producer ids; this quota would have refused 3 of them at first (5 %).",
+        "1 would have waited for 2 min or more, after which Java producers give up.",
+        "  hour                 new ids   refused   gave up  longest wait",
+        "  2026-11-21 13:00          64         3         1         2 min",
+        "  client id, address   new ids   refused   gave up  longest wait",
+        "  etl, 10.0.3.7             64         3         1         2 min",
     ]
 
 
-def test_what_gateways_counted_is_told_when_it_is_another_number() -> None:
-    said = "\n".join(in_words("alice", SETTINGS, history_of(crowd(64)), HOUR_MS, UTC))
-    assert "(The gateways themselves counted 0:" in said
+def test_a_quota_that_keeps_nobody_out_for_long_says_so() -> None:
+    lines = list(in_words("alice", SETTINGS, history_of(crowd(62)), HOUR_MS, UTC))
+    assert lines[2] == "All of these would have been admitted after 1 min at most."
 
 
 def test_the_quota_that_gateways_told_last_holds_over_the_file() -> None:
@@ -186,7 +198,7 @@ def test_without_events_the_file_tells_the_quota() -> None:
 
     assert lines == [
         "User alice, quota 60 new producer ids per 1h (as the file says).",
-        "In the last 1h: no new producer id was seen; enforcing would have refused nothing.",
+        "In the last 1h: no new producer ids, so this quota would have refused none.",
     ]
 
 
@@ -197,5 +209,5 @@ def test_names_from_outside_do_not_move_the_cursor() -> None:
     lines = list(in_words("alice", SETTINGS, history_of(stream), HOUR_MS, UTC))
 
     assert "blocked: enforcing refuses every new producer id" in lines[0]
-    assert any("\\x1b[2Jevil" in line and "for ever" in line for line in lines)
+    assert any("\\x1b[2Jevil" in line and "2 min" in line for line in lines)
     assert "\x1b" not in "".join(lines)

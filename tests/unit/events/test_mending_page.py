@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from pidgate.events.patterns import HARMFUL, Pattern
+from pidgate.findings.patterns import HARMFUL, WASTEFUL, Pattern
 
 PAGE = (Path(__file__).parents[3] / "docs" / "mending.md").read_text("utf-8")
-ASKED_TO_CHANGE = HARMFUL | {Pattern.PRODUCER_PER_TASK, Pattern.PRODUCER_PER_THREAD, Pattern.UNUSED_IDS}
+ASKED_TO_CHANGE = HARMFUL | WASTEFUL
 
 
 def test_each_pattern_that_is_to_be_mended_is_on_the_page() -> None:

@@ -17,7 +17,7 @@ from pidgate.who.painting import coverage_of, user_pictures
 from pidgate.who.picture import UserPicture, Window
 from pidgate.who.sequences import Lost, Sequences
 from pidgate.who.tally import Tally
-from pidgate.who.user_tally import IDS_KEPT, pattern_of
+from pidgate.who.user_tally import IDS_KEPT
 from tests.support.who_events import HOUR_MS, START_MS, Client, Stream
 
 WINDOW = Window(START_MS, START_MS + HOUR_MS, START_MS)
@@ -154,15 +154,6 @@ def test_only_one_user_but_the_coverage_of_all() -> None:
 
     assert [user.user for user in user_pictures(tally, WINDOW, None)] == ["alice"]
     assert coverage_of(tally) == Coverage(START_MS, 1, 3, 0, 0)
-
-
-def test_client_ids_without_what_counts_or_was_drawn_at_random() -> None:
-    assert pattern_of("producer-17") == "producer-*"
-    assert pattern_of("orders-6d5f9c7b8-x7k2p") == "orders-*-*"
-    assert pattern_of("pool2.thread-3") == "pool*.thread-*"
-    assert pattern_of("etl") == "etl"
-    assert pattern_of("3f2504e0-4f89-11d3-9a0c-0305e82c3301") == "*-*-*-*-*"
-    assert pattern_of("") == ""
 
 
 # Duplicates and losses

@@ -1,7 +1,6 @@
-"""The ways in which users come by new producer ids: the words, the sentence and the advice of each. Pure.
+"""The patterns of users that bring new producer ids: name, sentence and advice of each. Pure.
 
-`pidgate who` finds some of them in the last hours, `pidgate pipeline offenders` some in months; both use these words. A
-user may show several.
+A user may show several.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ class Pattern(StrEnum):
     PRODUCER_PER_ERROR = "producer_per_error"  # KIP-936: a new producer on each error
     PRODUCER_PER_BATCH = "producer_per_batch"  # KIP-936: a new producer for each batch or record
     PRODUCER_PER_TASK = "producer_per_task"  # a new producer for each request or job
-    PRODUCER_PER_THREAD = "producer_per_thread"  # many producers of one process at the same time
     UNUSED_IDS = "unused_ids"  # producers that are opened and never send
     RANDOM_TRANSACTIONAL_IDS = "random_transactional_ids"  # a transactional id made up at each start
     TRANSACTIONAL = "transactional"  # transactional ids that are kept
@@ -40,8 +38,8 @@ HARMFUL: Final = frozenset(
     )
 )
 """Patterns that `offenders` calls harmful."""
-CALM: Final = frozenset((Pattern.TRANSACTIONAL, Pattern.ROLLING_DEPLOYMENT, Pattern.STEADY))
-"""Patterns of `who` that need nobody's attention."""
+WASTEFUL: Final = frozenset((Pattern.PRODUCER_PER_TASK, Pattern.UNUSED_IDS))
+"""Patterns that cost ids without need; `who` shows them and their remedy as it shows harmful ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,21 +84,13 @@ PATTERN_WORDS: Final[dict[Pattern, PatternWords]] = {
     Pattern.PRODUCER_PER_TASK: PatternWords(
         "Producer per task",
         "opens a new producer for each request or job",
-        "{who} open{s} a producer per request or job: {new_ids} new ids{lived} and {requests}{at_once}",
+        "{who} open{s} a producer per request or job: {new_ids} new ids{in_active}{lived}, {requests} requests each",
         "Share one producer in the process over requests and jobs, and close it only when the process ends.",
-    ),
-    Pattern.PRODUCER_PER_THREAD: PatternWords(
-        "Producer per thread",
-        "opens a producer for each thread",
-        "{who} open{s} a producer per thread: {alive} in use at the same time (or as many instances behind one "
-        "address)",
-        "Share one producer between the threads: it is thread-safe, batches better and costs one id. Nothing has to "
-        "change if these are instances behind one address.",
     ),
     Pattern.UNUSED_IDS: PatternWords(
         "Unused ids",
         "opens producers that never send",
-        "{who} open{s} producers that never send: {unused} of {allocated} handed out (InitProducerId) were never "
+        "{who} open{s} producers that never send: {unused_ids} of {allocated} handed out (InitProducerId) were never "
         "produced with",
         "Open a producer only where something is sent; without need for idempotence set enable.idempotence=false. "
         "Probes and health checks should use an admin client.",
@@ -115,7 +105,7 @@ PATTERN_WORDS: Final[dict[Pattern, PatternWords]] = {
     Pattern.TRANSACTIONAL: PatternWords(
         "Transactional",
         "keeps its transactional ids",
-        "{who} use{s} transactions: {ids}, {bumps}",
+        "{who} use{s} transactions: {transactional}, {bumps}",
         "Nothing has to change: a stable transactional.id keeps its producer id.",
     ),
     Pattern.STEADY: PatternWords(
@@ -142,13 +132,15 @@ PATTERN_WORDS: Final[dict[Pattern, PatternWords]] = {
     Pattern.SHARED_ADDRESS: PatternWords(
         "Shared address",
         "is many processes behind one address",
-        "{user} has {met_at_address} clients behind one address, {crowd_address}: {alive_at_address} producers at "
+        "{has}{met_at_address} clients behind one address, {crowd_address}: {alive_at_address} producers at "
         "once, {new_ids} new ids",
+        "Nothing has to change for processes behind one address. If they are threads of one process, share one "
+        "producer between them: it is thread-safe, batches better and costs one id.",
     ),
     Pattern.SHARED_CLIENT_ID: PatternWords(
         "Shared client id",
         "is many processes with one client id",
-        "{user} has {met_at_client_id} addresses with the client id {crowd_client_id}: {alive_at_client_id} producers "
+        "{has}{met_at_client_id} addresses with the client id {crowd_client_id}: {alive_at_client_id} producers "
         "at once, {new_ids} new ids",
     ),
     Pattern.UNKNOWN: PatternWords(

@@ -1,0 +1,112 @@
+"""The new producer ids of one user, collected from the recorded decisions of all gateways. PURE."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from pidgate.events.definitions import ConfigEvent, DecisionEvent
+from pidgate.events.reading import EventUnreadable, from_json
+from pidgate.gateway.topics.records import EventRecord
+from pidgate.who.tally import ADMITTED_AS_NEW
+
+_TYPES: Final = (b'"type":"decision"', b'"type":"config"')
+_TYPE_WITHIN_BYTES: Final = 48
+
+
+@dataclass(frozen=True, slots=True)
+class NewId:
+    """A producer id that was admitted as a new one."""
+
+    at_ms: int
+    producer_id: int
+    client_id: str
+    address: str
+    transactional: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Balance:
+    """The balance in a decision: `units` of which `token_units` make one token, at a wall clock time."""
+
+    at_ms: int
+    units: int
+    token_units: int
+
+
+class History:
+    """The new ids and refusals of one user, from records of any partition in any order.
+
+    `user` is its name in events. `unreadable` counts events that could not be read.
+    """
+
+    def __init__(self, user: str, from_ms: int) -> None:
+        self._user = user
+        # Gateways write ASCII; letters written as they are can be read, too.
+        self._in_json = (
+            json.dumps(user).encode(),
+            json.dumps(user, ensure_ascii=False).encode("utf-8", "replace"),
+        )
+        self._from_ms = from_ms
+        self._ids: list[NewId] = []
+        self.first: Balance | None = None
+        """The first balance in the events."""
+        self.config: ConfigEvent | None = None
+        """The newest one. It holds the quotas in force now."""
+        self.refused = 0
+        """Refusals of the user, which was enforced then."""
+        self.gateways: set[str] = set()
+        self.unreadable = 0
+
+    def add_records(self, records: Iterable[EventRecord]) -> None:
+        """Add records of the topic."""
+        for record in records:
+            head = record.value[:_TYPE_WITHIN_BYTES]
+            is_decision = _TYPES[0] in head
+            if not is_decision and _TYPES[1] not in head:
+                continue
+            # Parsing an event takes a hundred times as long as finding that it is another user's.
+            if is_decision and not any(name in record.value for name in self._in_json):
+                continue
+            try:
+                event = from_json(record.value)
+            except EventUnreadable:
+                self.unreadable += 1
+                continue
+            if isinstance(event, ConfigEvent):
+                if self.config is None or event.wall_time_ms >= self.config.wall_time_ms:
+                    self.config = event
+            elif (
+                isinstance(event, DecisionEvent)
+                and event.user == self._user
+                # Reading begins a little before the span.
+                and event.wall_time_ms >= self._from_ms
+            ):
+                self._add_decision(event)
+
+    def _add_decision(self, event: DecisionEvent) -> None:
+        self.gateways.add(event.gateway_id)
+        if event.decision != "admit":
+            self.refused += 1
+            return
+        if event.reason not in ADMITTED_AS_NEW:
+            return
+        at_ms = event.wall_time_ms
+        self._ids.append(NewId(at_ms, event.producer_id, event.client_id, event.address, event.transactional))
+        if event.tokens_before is None or event.token_units is None:
+            return
+        if self.first is None or at_ms < self.first.at_ms:
+            self.first = Balance(at_ms, event.tokens_before, event.token_units)
+
+    def new_ids(self, remember_ms: int) -> list[NewId]:
+        """Return the new ids in the order of time. An id that two gateways admitted at the same time counts once."""
+        seen: dict[int, int] = {}
+        found = []
+        for new in sorted(self._ids, key=lambda new: new.at_ms):
+            before_ms = seen.get(new.producer_id)
+            seen[new.producer_id] = new.at_ms
+            if before_ms is None or new.at_ms - before_ms >= remember_ms:
+                found.append(new)
+        return found

@@ -1,0 +1,161 @@
+"""The beat at which the starts of a source come: at equal or growing intervals, or by the clock. Pure.
+
+`cadence` is the definition, for the lives that the console keeps. pipeline/offenders/cadence.py computes the same over
+tables; tests/pipeline/test_offenders_cadence.py compares both.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+FEWEST_BURSTS: Final = 6
+"""Starts before they can have a beat: five intervals."""
+CLOCK: Final = 0.8
+"""Concentration of starts on the clock. Equal times give 1, times within half of the period 0.64, any times 0."""
+EXECUTORS_GAP_MS: Final = 120_000
+BURST_GAPS_MS: Final = (1_000, 10_000, EXECUTORS_GAP_MS)
+"""Starts closer together than this are one start of several producers; the one that shows more of a beat counts. The
+last, for the executors of a cluster, counts by the clock only: it would hide the first steps of a back-off."""
+EVEN: Final = (0.8, 1.25)
+"""An interval is like the one before: this multiple of it. Of intervals by chance, one in nine is."""
+GROWN: Final = (1.5, 3.0)
+"""It has grown as back-offs do (10, 20, 40 s). Of intervals by chance, one in seven has."""
+RESTART_PAUSE_MS: Final = (2_000, 6 * 60_000)
+"""Pauses of supervisors before they start a process again: seconds (systemd, a shell loop) up to the five minutes at
+which Kubernetes' back-off ends, and the start itself."""
+OVERLAP_MS: Final = 1_000
+"""A start overlaps with the one before if that was in use for so long after it."""
+KNOWN_PAUSES: Final = 0.8
+"""Share of the intervals whose pauses are to be known before their beat counts."""
+FEWEST_PERIODS: Final = 5
+PERIODS_MS: Final = tuple(
+    minutes * 60_000 for minutes in (1, 5, 10, 15, 30, 60, 120, 180, 240, 360, 720, 1440)
+)
+"""Periods that the hours of crontabs are multiples of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """The start of a producer, and its last use; None: not known."""
+
+    at_ms: int
+    end_ms: int | None
+
+
+@dataclass(slots=True)
+class _Burst:
+    at_ms: int
+    end_ms: int | None
+    ids: int
+
+
+def cadence(starts: Iterable[Start]) -> dict[str, float]:
+    """Return the cadence features of SourceFeatures; those that are not known are left out.
+
+    bursts: starts of one or several producers. interval_ms, pause_ms: between their beginnings, and from the last use
+    of one to the next (geometric means). beat_share: of the intervals, or else of the pauses, those that equal the one
+    before or have grown as a back-off does. grown: how many of them grew. restart_share: of the intervals, those whose
+    pause is a supervisor's. overlap_share: bursts that began while the one before was in use. clock: from 0 (any time)
+    to 1 (always the same second, minute, ... of the period clock_ms). clock_periods: periods with a start in them.
+    """
+    ticks = _ticks(starts)
+    best: tuple[float, dict[str, float]] | None = None
+    for gap_ms in BURST_GAPS_MS:
+        bursts = _bursts(ticks, gap_ms)
+        found = _measured(bursts)
+        by_clock = found.get("clock", 0.0) >= CLOCK
+        is_sure = len(bursts) >= FEWEST_BURSTS and (gap_ms < EXECUTORS_GAP_MS or by_clock)
+        beat = found.get("beat_share", 0.0) if is_sure else 0.0
+        if best is None or beat > best[0]:
+            best = beat, found
+    return {} if best is None or not ticks else best[1]
+
+
+def _ticks(starts: Iterable[Start]) -> list[_Burst]:
+    """Join the starts of each second."""
+    ticks: dict[int, _Burst] = {}
+    for start in starts:
+        tick = ticks.get(start.at_ms // 1_000)
+        if tick is None:
+            ticks[start.at_ms // 1_000] = _Burst(start.at_ms, start.end_ms, 1)
+        else:
+            tick.at_ms = min(tick.at_ms, start.at_ms)
+            _join(tick, start.end_ms, 1)
+    return [ticks[second] for second in sorted(ticks)]
+
+
+def _bursts(ticks: Sequence[_Burst], gap_ms: int) -> list[_Burst]:
+    bursts: list[_Burst] = []
+    before_ms = 0
+    for tick in ticks:
+        if bursts and tick.at_ms - before_ms <= gap_ms:
+            _join(bursts[-1], tick.end_ms, tick.ids)
+        else:
+            bursts.append(_Burst(tick.at_ms, tick.end_ms, tick.ids))
+        before_ms = tick.at_ms
+    return bursts
+
+
+def _join(burst: _Burst, end_ms: int | None, ids: int) -> None:
+    if end_ms is not None:
+        burst.end_ms = end_ms if burst.end_ms is None else max(burst.end_ms, end_ms)
+    burst.ids += ids
+
+
+def _measured(bursts: Sequence[_Burst]) -> dict[str, float]:
+    intervals = [after.at_ms - before.at_ms for before, after in pairwise(bursts)]
+    pauses = [
+        None if before.end_ms is None else after.at_ms - before.end_ms for before, after in pairwise(bursts)
+    ]
+    steps = [after / before for before, after in pairwise(intervals)]
+    pause_steps = [
+        after / before
+        for before, after in pairwise(pauses)
+        if before is not None and after is not None and before > 0 and after > 0
+    ]
+    known = [pause for pause in pauses if pause is not None]
+    found: dict[str, float] = {"bursts": len(bursts)}
+    if bursts:
+        found["ids_per_burst"] = sum(burst.ids for burst in bursts) / len(bursts)
+    if intervals:
+        found["interval_ms"] = _geometric_mean(intervals)
+    if known:
+        found["pause_ms"] = _geometric_mean([max(pause, 1) for pause in known])
+        found["restart_share"] = _share(known, RESTART_PAUSE_MS)
+        found["overlap_share"] = sum(pause < -OVERLAP_MS for pause in known) / len(known)
+    beats = [_share(steps, EVEN) + _share(steps, GROWN)] if steps else []
+    if pause_steps and len(pause_steps) >= KNOWN_PAUSES * len(steps):
+        beats.append(_share(pause_steps, EVEN) + _share(pause_steps, GROWN))
+    if beats:
+        found["beat_share"] = max(beats)
+    found["grown"] = max(sum(map(_has_grown, steps)), sum(map(_has_grown, pause_steps)))
+    return found | _clock([burst.at_ms for burst in bursts])
+
+
+def _has_grown(step: float) -> bool:
+    return GROWN[0] <= step <= GROWN[1]
+
+
+def _share(values: Sequence[float], between: tuple[float, float]) -> float:
+    return sum(between[0] <= value <= between[1] for value in values) / len(values)
+
+
+def _geometric_mean(values: Sequence[float]) -> float:
+    return math.exp(sum(map(math.log, values)) / len(values))
+
+
+def _clock(starts_ms: Sequence[int]) -> dict[str, float]:
+    """Return the period on which the starts concentrate most, of those that hold FEWEST_PERIODS."""
+    best: tuple[float, int, int] | None = None
+    for period_ms in PERIODS_MS:
+        periods = len({at_ms // period_ms for at_ms in starts_ms})
+        if periods < FEWEST_PERIODS:
+            continue
+        turns = [at_ms % period_ms * math.tau / period_ms for at_ms in starts_ms]
+        total = math.hypot(sum(map(math.cos, turns)), sum(map(math.sin, turns)))
+        best = max(best or (-1.0, 0, 0), (total / len(turns), period_ms, periods))
+    return {} if best is None else {"clock": best[0], "clock_ms": best[1], "clock_periods": best[2]}

@@ -1,0 +1,318 @@
+"""The rules: which numbers make which pattern. The only place to change what is found (patterns.py: the words). Pure.
+
+Three tables, each read from the top. SOURCES judges one source; the first rule that fits counts. Producers of sources
+that no rule fits are calm, and APPS judges the calm ones of an application together; the first rule that fits counts.
+USERS judges all of a user; each rule that fits counts. The thresholds of SOURCES and APPS are judged by labelled
+histories (tools/bench/detector.py, tests/pipeline/test_offenders.py).
+
+Conditions have no `not`: an unknown feature (NaN) then never makes a rule fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import exp, pi
+from typing import Final, Generic
+
+from pidgate.findings.cadence import CLOCK, FEWEST_BURSTS
+from pidgate.findings.features import AppFeatures, F, SourceFeatures, UserFeatures
+from pidgate.findings.patterns import Pattern
+
+FEWEST_IDS: Final = 8
+"""New ids before anything is found of a source."""
+BEAT: Final = 0.6
+"""Share of the intervals that equal the one before or doubled; by chance it is 0.26."""
+NO_BEAT: Final = 0.4
+"""Below this there is none."""
+SHORTEST_LOOP_MS: Final = 2_000
+"""No process starts, produces and dies faster again and again; what does is one process opening producers."""
+SHORTEST_EMPTY_LOOP_MS: Final = 10_000
+"""The same for producers of a single request, which may as well be a producer per batch at a beat: the first step
+of Kubernetes' back-off ..."""
+LONGEST_FLUSH_MS: Final = 120_000
+"""... and if they live for a moment: what flushes by a timer does so every minute or two. Back-offs end at five, and
+keep to the beat."""
+LONGEST_LOOP_MS: Final = 20 * 60_000
+"""Kubernetes waits 5 minutes at most and calls what ran for 10 a success."""
+CRASHES: Final = 0.3
+"""Of the connections that clients closed, so many were cut: their process died. Then no beat is needed ..."""
+FEWEST_CRASHES: Final = 12
+LONGEST_CRASH_LOOP_MS: Final = 90 * 60_000
+"""... but more starts; and what runs for an hour before it dies is a loop, too."""
+RESTARTS: Final = 0.8
+"""Of the pauses, so many are a supervisor's: the kernel closes the connections of most processes that die, so that
+nothing was cut. No beat is needed either, if what comes is a process and no piece of work ..."""
+SHORTEST_PROCESS_MS: Final = 10_000
+"""... by its life. Others are those of processes that died before they sent anything."""
+OVERLAP: Final = 0.2
+"""Of the starts of one process after another, so many at most find the one before still in use."""
+CLOCK_JITTER_MS: Final = 6 * 60_000
+"""CLOCK for periods of hours: what is started by the clock begins within minutes, people and load do not."""
+CLOCK_NO_CHANCE: Final = 5.5
+"""Few starts lie close together on some clock: n R^2 exceeds this by chance once in 245 times (Rayleigh's test)."""
+CRON_IDS: Final = 20
+"""Producers of one start of a job ..."""
+BATCH_IDS: Final = 5
+"""... and at most so many if each is used for a moment: more are opened for each piece of its work."""
+MOST: Final = 0.5
+NEARLY_ALL: Final = 0.9
+MADE_UP: Final = 0.8
+"""Of the ids, so many have a transactional id of their own ..."""
+TURNOVER: Final = 20
+"""... and so many follow each other in the place of one: ten deployments in a month are no loop. Or fewer, ..."""
+SHORT_TURNOVER: Final = 5
+SHORT_TERM_MS: Final = 6 * 3_600_000
+"""... if they are in use for less than this: what is deployed runs longer."""
+ERROR_TURNOVER: Final = 3
+"""Producers that failed at their end, in the place of one; deployments during an outage look alike once or twice."""
+SAME_BREATH_MS: Final = 10_000
+"""A producer that follows a failed one within this comes from the same process: Kubernetes' back-off begins here."""
+BATCH_REQUESTS: Final = 5
+"""A batch, and what it was split into, where most is sent within a second; on average."""
+FEWEST_TASKS: Final = 20
+"""New ids before short-lived producers that fit no other rule are called a producer per task."""
+LONGEST_TASK_MS: Final = 60_000
+"""A producer that lives less was made for one task."""
+CROWD: Final = 8
+"""Processes behind one address or one client id that are worth a word ..."""
+AT_ONCE: Final = 2
+"""... if so many are in use at once on average, nights included: what is restarted under new names is one at a time."""
+COME_AGAIN: Final = 2
+"""Lives at each of a crowd's addresses: machines that are switched on again; a pod that is added has a new one."""
+DAY_RHYTHM: Final = 0.4
+"""Starts that follow a day's load. Spread over half of the day they give 0.64, over all of it 0 ..."""
+NO_CHANCE: Final = 8
+"""... and few starts any number: n R^2 exceeds this by chance once in 3,000 times (Rayleigh's test)."""
+RELEASED_LONG: Final = 0.3
+"""Of the producers of a service that is released several times a day, so many run over night."""
+FEWEST_GROWTHS: Final = 3
+SHORTEST_INSTANCE_MS: Final = 60_000
+"""An instance that is added for load lives for minutes at least."""
+FEWEST_UNUSED: Final = 10
+UNUSED: Final = 0.25
+"""Of the allocated ids, so many were never produced with."""
+TRANSACTIONAL: Final = 0.5
+MOSTLY: Final = 0.5
+"""A user of whose new ids less is explained is (also) unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule(Generic[F]):
+    """One row of a table. `evidence`: names of the features to show."""
+
+    pattern: Pattern
+    fits: Callable[[F], bool]
+    evidence: tuple[str, ...]
+
+
+# ---- sources -------------------------------------------------------------------------------------------
+
+
+def _makes_up_names(s: SourceFeatures) -> bool:
+    follow = s.new_ids >= TURNOVER * s.alive or (
+        s.new_ids >= SHORT_TURNOVER * s.alive and s.life_ms < SHORT_TERM_MS
+    )
+    return (
+        s.new_ids >= FEWEST_IDS
+        and s.transactional >= MADE_UP
+        and s.names >= MADE_UP * (s.new_ids + s.refused_ids)
+        and follow
+    )
+
+
+def _runs_by_the_clock(s: SourceFeatures) -> bool:
+    concentrated = max(CLOCK, exp(-2 * (pi * CLOCK_JITTER_MS / s.clock_ms) ** 2))
+    few_for_a_moment = s.short_lived < MOST or s.requests > BATCH_REQUESTS or s.ids_per_burst <= BATCH_IDS
+    return (
+        s.bursts >= FEWEST_BURSTS
+        and s.ids_per_burst <= CRON_IDS
+        and s.overlap_share <= MOST
+        and s.clock >= concentrated
+        and s.bursts * s.clock * s.clock >= CLOCK_NO_CHANCE
+        and s.clock_periods >= MOST * s.bursts
+        and s.beat_share >= BEAT
+        and few_for_a_moment
+    )
+
+
+def _is_restarted(s: SourceFeatures) -> bool:
+    in_turn = s.bursts >= FEWEST_BURSTS and s.overlap_share <= OVERLAP
+    at_a_beat = s.beat_share >= BEAT and s.interval_ms <= LONGEST_LOOP_MS
+    return in_turn and (at_a_beat or _crashes(s)) and _is_no_batch(s) and _is_no_error(s)
+
+
+def _crashes(s: SourceFeatures) -> bool:
+    supervised = (
+        s.restart_share >= RESTARTS
+        and s.life_ms >= SHORTEST_PROCESS_MS
+        and s.requests > BATCH_REQUESTS
+        and s.failed < MOST
+    )
+    return (
+        (s.resets >= CRASHES or supervised)
+        and s.bursts >= FEWEST_CRASHES
+        and s.interval_ms <= LONGEST_CRASH_LOOP_MS
+    )
+
+
+def _is_no_batch(s: SourceFeatures) -> bool:
+    """Return whether each start is a process, not a producer for a batch."""
+    slow = (
+        s.one_request < MOST and s.interval_ms >= SHORTEST_LOOP_MS
+    ) or s.interval_ms >= SHORTEST_EMPTY_LOOP_MS
+    flushed = (
+        s.interval_ms >= LONGEST_FLUSH_MS and s.beat_share >= NEARLY_ALL and s.ids_per_burst <= BATCH_IDS
+    )
+    return slow and (
+        s.short_lived < NEARLY_ALL or s.requests > BATCH_REQUESTS or s.resets >= CRASHES or flushed
+    )
+
+
+def _is_no_error(s: SourceFeatures) -> bool:
+    """Return whether each start is a process, not a producer for an error. No known error is none."""
+    return max(0.0, s.failed) < MOST or s.pause_ms >= SAME_BREATH_MS
+
+
+def _follows_errors(s: SourceFeatures) -> bool:
+    return s.new_ids >= FEWEST_IDS and s.failed >= MOST and s.new_ids >= ERROR_TURNOVER * s.alive
+
+
+def _sends_one_batch(s: SourceFeatures) -> bool:
+    short = s.short_lived >= MOST and s.one_request >= MOST and s.two_requests >= NEARLY_ALL
+    at_once = s.short_lived >= MOST and s.requests <= BATCH_REQUESTS
+    few = (
+        s.requests <= BATCH_REQUESTS
+        and s.new_ids >= TURNOVER * s.alive
+        and (s.overlap_share > OVERLAP or s.beat_share < NO_BEAT)
+    )
+    return s.new_ids >= FEWEST_IDS and s.used >= MOST * s.new_ids and (short or at_once or few)
+
+
+def _serves_one_task(s: SourceFeatures) -> bool:
+    return s.new_ids >= FEWEST_TASKS and s.used >= MOST * s.new_ids and s.life_ms < LONGEST_TASK_MS
+
+
+SOURCES: Final[tuple[Rule[SourceFeatures], ...]] = (
+    Rule(Pattern.RANDOM_TRANSACTIONAL_IDS, _makes_up_names, ("names", "transactional", "alive")),
+    Rule(
+        Pattern.CRON_JOB,
+        _runs_by_the_clock,
+        ("bursts", "ids_per_burst", "interval_ms", "clock", "clock_ms"),
+    ),
+    Rule(
+        Pattern.RESTART_LOOP,
+        _is_restarted,
+        (
+            "bursts",
+            "interval_ms",
+            "pause_ms",
+            "beat_share",
+            "grown",
+            "restart_share",
+            "overlap_share",
+            "resets",
+        ),
+    ),
+    Rule(Pattern.PRODUCER_PER_ERROR, _follows_errors, ("failed", "error_code", "pause_ms")),
+    Rule(
+        Pattern.PRODUCER_PER_BATCH,
+        _sends_one_batch,
+        ("requests", "one_request", "two_requests", "short_lived", "connections"),
+    ),
+    Rule(Pattern.PRODUCER_PER_TASK, _serves_one_task, ("requests", "life_ms", "connections")),
+)
+
+
+# ---- applications --------------------------------------------------------------------------------------
+
+
+def _is_replaced(a: AppFeatures) -> bool:
+    return a.replacements >= 1 and a.replaced_ids >= MOST * a.late_ids and a.late_long >= RELEASED_LONG
+
+
+def _shares_address(a: AppFeatures) -> bool:
+    return a.met_at_address >= CROWD and a.alive_at_address >= AT_ONCE
+
+
+def _shares_client_id(a: AppFeatures) -> bool:
+    return a.met_at_client_id >= CROWD and a.alive_at_client_id >= AT_ONCE
+
+
+def _comes_again(a: AppFeatures) -> bool:
+    return _shares_client_id(a) and a.late_ids >= COME_AGAIN * a.met_at_client_id
+
+
+def _scales(a: AppFeatures) -> bool:
+    by_day = (
+        a.starts_rhythm >= DAY_RHYTHM
+        and a.ends_rhythm >= DAY_RHYTHM
+        and a.late_ids * a.starts_rhythm * a.starts_rhythm >= NO_CHANCE
+    )
+    come_and_go = a.late_long < MOST and a.long_ids >= 1 and a.over_life_ms >= SHORTEST_INSTANCE_MS
+    return (
+        a.late_ids >= FEWEST_IDS
+        and a.growths >= FEWEST_GROWTHS
+        and a.alive_most > a.alive_least
+        and a.alive >= 1
+        and (by_day or come_and_go)
+    )
+
+
+def _is_steady(a: AppFeatures) -> bool:
+    return a.long_ids >= 1 and a.long_time >= NEARLY_ALL
+
+
+APPS: Final[tuple[Rule[AppFeatures], ...]] = (
+    Rule(Pattern.ROLLING_DEPLOYMENT, _is_replaced, ("replacements", "instances", "replaced_ids", "sessions")),
+    Rule(Pattern.SHARED_ADDRESS, _shares_address, ("met_at_address", "alive_at_address")),
+    Rule(Pattern.SHARED_CLIENT_ID, _comes_again, ("met_at_client_id", "alive_at_client_id", "late_ids")),
+    Rule(
+        Pattern.AUTOSCALING,
+        _scales,
+        ("alive_least", "alive_most", "starts_rhythm", "ends_rhythm", "growths"),
+    ),
+    Rule(Pattern.SHARED_CLIENT_ID, _shares_client_id, ("met_at_client_id", "alive_at_client_id")),
+    Rule(Pattern.STEADY, _is_steady, ("long_ids", "late_ids", "alive")),
+)
+
+
+# ---- users ---------------------------------------------------------------------------------------------
+
+
+def _never_sends(u: UserFeatures) -> bool:
+    return u.unused_ids >= FEWEST_UNUSED and u.unused_ids >= UNUSED * u.allocated_ids
+
+
+def _keeps_transactional_ids(u: UserFeatures) -> bool:
+    return u.transactional_ids >= max(1.0, TRANSACTIONAL * max(u.used_ids, u.allocated_ids))
+
+
+USERS: Final[tuple[Rule[UserFeatures], ...]] = (
+    Rule(Pattern.UNUSED_IDS, _never_sends, ("unused_ids", "allocated_ids")),
+    Rule(Pattern.TRANSACTIONAL, _keeps_transactional_ids, ("transactional_ids", "bumped_ids")),
+)
+
+PATTERNS: Final = frozenset(
+    (
+        *(rule.pattern for rule in SOURCES),
+        *(rule.pattern for rule in APPS),
+        Pattern.UNKNOWN,
+    )
+)
+"""All that is found of sources and applications: what Spark finds."""
+EVIDENCE: Final = (
+    {rule.pattern: rule.evidence for rule in SOURCES}
+    | {rule.pattern: rule.evidence for rule in APPS}
+    | {rule.pattern: rule.evidence for rule in USERS}
+)
+
+
+def pattern_of(rules: Sequence[Rule[F]], features: F) -> Pattern | None:
+    """Return the pattern of the first rule that fits; None: none does."""
+    return next((rule.pattern for rule in rules if rule.fits(features)), None)
+
+
+def is_unknown(unexplained_ids: float, all_ids: float) -> bool:
+    """Return whether so many of a user's new ids that fit no rule are worth a finding beside others."""
+    return unexplained_ids > MOSTLY * all_ids and unexplained_ids >= FEWEST_IDS

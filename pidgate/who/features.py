@@ -1,0 +1,259 @@
+"""The features of pidgate.findings, out of a user's places in the last hours. Pure.
+
+Not known here: the share of connections that were cut. Spark reads it from connection events, which are too many to
+parse for an answer on a terminal.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from math import nan
+from typing import Final
+
+from pidgate.findings.cadence import cadence
+from pidgate.findings.families import ANYTHING, OWN_STORY
+from pidgate.findings.features import (
+    FEWEST_INSTANCES,
+    REPLACED,
+    SHORT_LIFE_MS,
+    AppFeatures,
+    SourceFeatures,
+    Span,
+    UserFeatures,
+)
+from pidgate.who.picture import Life, Place, UserPicture
+
+DAY_MS: Final = 86_400_000
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Places that are judged together. `address` None: several."""
+
+    app: str
+    client: str
+    address: str | None
+    places: tuple[Place, ...]
+
+    @property
+    def new_ids(self) -> int:
+        return sum(place.new_ids for place in self.places)
+
+
+def sources_of(places: Sequence[Place]) -> list[Source]:
+    """Group places as Spark does, but for one thing: a place here is a family of client ids at an address.
+
+    A place with OWN_STORY new ids is a source of its own, else its application at its address, else its application.
+    Families too small for a story are one application.
+    """
+    ids: dict[str, int] = {}
+    for place in places:
+        ids[place.family] = ids.get(place.family, 0) + max(place.new_ids, len(place.lives))
+    groups: dict[tuple[str, str | None], list[Place]] = {}
+    found = []
+    for place in places:
+        app = place.family if ids[place.family] >= OWN_STORY else ANYTHING
+        if place.new_ids >= OWN_STORY:
+            found.append(Source(app, place.client_ids, place.address, (place,)))
+        else:
+            groups.setdefault((app, place.address), []).append(place)
+    scattered: dict[str, list[Place]] = {}
+    for (app, address), alike in groups.items():
+        if sum(place.new_ids for place in alike) >= OWN_STORY:
+            found.append(Source(app, app, address, tuple(alike)))
+        else:
+            scattered.setdefault(app, []).extend(alike)
+    found += [Source(app, *names_of(alike, app), tuple(alike)) for app, alike in scattered.items()]
+    return found
+
+
+def names_of(places: Sequence[Place], app: str) -> tuple[str, str | None]:
+    """Return the client id and the address of places: the only ones, else the family (`app`), and None."""
+    clients, addresses = {place.client_ids for place in places}, {place.address for place in places}
+    return clients.pop() if len(clients) == 1 else app, addresses.pop() if len(addresses) == 1 else None
+
+
+def source_features(source: Source, one_in: int) -> SourceFeatures:
+    """Fill the features of a source. `one_in`: ids of which one is in the sample."""
+    lives = [life for place in source.places for life in place.lives if life.started_ms is not None]
+    used = [life for life in lives if life.requests is not None]
+    requests = [life.requests or 0 for life in used]
+    refused = one_in * sum(life.refused for life in lives)
+    active_ms = _active_ms(lives)
+    codes = [life.error_code for life in lives if life.error_code is not None]
+    return SourceFeatures(
+        new_ids=source.new_ids - refused,
+        refused_ids=refused,
+        used=one_in * len(used),
+        one_request=_mean(one <= 1 for one in requests),
+        two_requests=_mean(one <= 2 for one in requests),
+        requests=_mean(requests),
+        short_lived=_mean(_life_ms(life) < SHORT_LIFE_MS for life in used),
+        life_ms=_geometric_mean(map(_life_ms, used)),
+        failed=_mean(life.failed for life in used),
+        error_code=min(codes, default=nan),
+        transactional=_mean(life.transactional for life in lives),
+        names=one_in * len({life.name for life in lives if life.name is not None}),
+        connections=1 / _mean(_ids_per_connection(source)),
+        alive=one_in * sum(map(_life_ms, lives)) / active_ms,
+        active_ms=active_ms,
+        **cadence(start for place in source.places for start in place.starts),
+    )
+
+
+def _ids_per_connection(source: Source) -> list[float]:
+    return [place.ids_per_connection for place in source.places if place.ids_per_connection is not None]
+
+
+def user_features(user: UserPicture) -> UserFeatures:
+    """Fill the features of a whole user."""
+    return UserFeatures(
+        allocated_ids=user.allocated_ids,
+        unused_ids=user.unused_ids,
+        used_ids=user.used_ids,
+        transactional_ids=user.transactional_ids,
+        bumped_ids=user.bumped_ids,
+    )
+
+
+def app_features(
+    places: Sequence[Place], span: Span, one_in: int
+) -> tuple[AppFeatures, dict[str, str | None]]:
+    """Fill the features of an application's calm places; with the address and the client id of its largest crowds."""
+    lives = [life for place in places for life in place.lives]
+    late = [life for life in lives if (life.started_ms or 0) > span.head_until_ms]
+    over = [life for life in lives if life.end_ms < span.open_from_ms]
+    long_lived = [life for life in lives if _life_ms(life) >= span.long_ms]
+    at_address = _largest_crowd(
+        places, lambda place: place.address, lambda alike: sum(p.names for p in alike)
+    )
+    at_client_id = _largest_crowd(
+        [place for place in places if place.names == 1],
+        lambda place: place.client_ids,
+        lambda alike: len({place.address for place in alike}),
+    )
+    features = AppFeatures(
+        ids=one_in * len(lives),
+        new_ids=sum(place.new_ids for place in places) - one_in * sum(life.refused for life in lives),
+        late_ids=one_in * len(late),
+        late_long=_mean(_life_ms(life) >= span.long_ms for life in late),
+        over_life_ms=_geometric_mean(map(_life_ms, over)),
+        long_ids=one_in * len(long_lived),
+        long_time=sum(map(_life_ms, long_lived)) / max(1, sum(map(_life_ms, lives))),
+        alive=one_in * sum(map(_life_ms, lives)) / span.length_ms,
+        starts_rhythm=_rhythm([life.seen_ms for life in late]),
+        ends_rhythm=_rhythm([life.end_ms for life in over]),
+        met_at_address=at_address.met,
+        alive_at_address=one_in * at_address.alive,
+        met_at_client_id=at_client_id.met,
+        alive_at_client_id=one_in * at_client_id.alive,
+        **_sessions(lives, span),
+    )
+    return features, {"crowd_address": at_address.key, "crowd_client_id": at_client_id.key}
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class _Crowd:
+    met: float = 0
+    alive: float = 0.0
+    key: str = ""
+
+
+def _largest_crowd(
+    places: Iterable[Place], key: Callable[[Place], str], met: Callable[[list[Place]], int]
+) -> _Crowd:
+    """Return the crowd at the address (or of the client id) with most members, and the lives there at once."""
+    by_key: dict[str, list[Place]] = {}
+    for place in places:
+        by_key.setdefault(key(place), []).append(place)
+    crowds = []
+    for name, alike in by_key.items():
+        lives = [life for place in alike for life in place.lives]
+        crowds.append(_Crowd(met(alike), sum(map(_life_ms, lives)) / _active_ms(lives), name))
+    return max(crowds, default=_Crowd())
+
+
+def _sessions(lives: Sequence[Life], span: Span) -> dict[str, float]:
+    """Return the features of groups of starts, as pipeline/offenders/app_features.py computes them."""
+    gap_ms = span.session_gap_ms
+    minute_ms = max(1, min(60_000, gap_ms // 10))
+    moments = [(life.seen_ms // minute_ms * minute_ms, 1, 0) for life in lives]
+    moments += [
+        (life.end_ms // minute_ms * minute_ms, 0, 1) for life in lives if life.end_ms < span.open_from_ms
+    ]
+    sessions: list[_Session] = []
+    alive, start_ms = 0, None
+    for at_ms, alike in groupby(sorted(moments), key=lambda moment: moment[0]):
+        rows = list(alike)
+        starts, ends = sum(row[1] for row in rows), sum(row[2] for row in rows)
+        if starts and (start_ms is None or at_ms - start_ms > gap_ms):
+            sessions.append(_Session(at_ms, before=alive))
+        if starts:
+            start_ms = at_ms
+        alive += starts - ends
+        if sessions and start_ms is not None:
+            sessions[-1].add(starts, ends if at_ms - start_ms <= gap_ms / 2 else 0, alive)
+    later = [session for session in sessions if session.at_ms > span.head_until_ms]
+    if not later:
+        return {}
+    replaced = [session for session in later if session.is_replacement]
+    return {
+        "sessions": len(later),
+        "replacements": len(replaced),
+        "replaced_ids": sum(session.starts for session in replaced),
+        "instances": max((session.starts for session in replaced), default=nan),
+        "growths": sum(session.ends < REPLACED * session.starts for session in later),
+        "alive_most": max(session.most for session in later),
+        "alive_least": min(session.least for session in later),
+    }
+
+
+@dataclass(slots=True)
+class _Session:
+    at_ms: int
+    before: int
+    starts: int = 0
+    ends: int = 0
+    most: float = -math.inf
+    least: float = math.inf
+
+    def add(self, starts: int, ends: int, alive: int) -> None:
+        self.starts += starts
+        self.ends += ends
+        self.most, self.least = max(self.most, alive), min(self.least, alive)
+
+    @property
+    def is_replacement(self) -> bool:
+        gone = min(self.ends, self.before)  # an instance that was not there before cannot have been replaced
+        return (
+            self.starts >= FEWEST_INSTANCES
+            and gone >= REPLACED * self.starts
+            and self.starts >= REPLACED * self.before
+        )
+
+
+def _life_ms(life: Life) -> int:
+    return max(0, life.end_ms - life.seen_ms)
+
+
+def _active_ms(lives: Sequence[Life]) -> int:
+    if not lives:
+        return 1
+    return max(1, max(life.end_ms for life in lives) - min(life.seen_ms for life in lives))
+
+
+def _mean(values: Iterable[float]) -> float:
+    known = list(values)
+    return sum(known) / len(known) if known else nan
+
+
+def _geometric_mean(values: Iterable[int]) -> float:
+    return math.exp(_mean(math.log(max(1, value)) for value in values))
+
+
+def _rhythm(times_ms: Sequence[int]) -> float:
+    turns = [at_ms % DAY_MS * math.tau / DAY_MS for at_ms in times_ms]
+    return math.hypot(_mean(map(math.cos, turns)), _mean(map(math.sin, turns)))

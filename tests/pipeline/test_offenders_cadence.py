@@ -1,0 +1,63 @@
+"""Spark and the console fill the same beat of the same starts."""
+
+from __future__ import annotations
+
+from math import isclose
+from random import Random
+from typing import TYPE_CHECKING
+
+from pidgate.findings.cadence import Start, cadence
+from pidgate.pipeline.offenders.cadence import cadence as of_tables
+from tests.support.who_events import START_MS
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+COMPARED = (
+    "bursts", "interval_ms", "pause_ms", "beat_share", "grown", "restart_share", "overlap_share", "ids_per_burst",
+    "clock",
+)  # fmt: skip
+"""Without the period of the clock: of two that fit alike, rounding chooses."""
+TRUNCATED = {"interval_ms", "pause_ms"}
+"""Whole milliseconds in tables."""
+
+
+def sources() -> list[list[tuple[int, int]]]:
+    """Loops, back-offs, jobs by the clock, pools and starts by chance, each with its own jitter."""
+    chance, found = Random(38), []
+    for number in range(60):
+        kind, at_ms, starts = number % 6, START_MS + chance.randrange(3_600_000), list[tuple[int, int]]()
+        for start in range(chance.choice((1, 2, 7, 40))):
+            life_ms = chance.randrange(1, 90_000)
+            starts.append((at_ms, at_ms + life_ms))
+            if kind == 5:
+                starts.append((at_ms + chance.randrange(3_000), at_ms + life_ms))
+            pause_ms = (
+                20_000 + chance.randrange(3_000),
+                min(10_000 << start, 300_000) + life_ms,
+                15 * 60_000,
+                chance.randrange(100, 2_500),
+                int(chance.expovariate(1 / 40_000)),
+                chance.choice((900, 11_000, 150_000)),
+            )[kind]
+            at_ms += pause_ms
+        found.append(starts)
+    return found
+
+
+def test_the_beat_of_tables_is_that_of_the_console(spark: SparkSession) -> None:
+    made = sources()
+    rows = [(source, at, end) for source, starts in enumerate(made) for at, end in starts]
+    known = spark.createDataFrame(rows, "source bigint, started_ms bigint, last_ms bigint")
+    tables = {row["source"]: row.asDict() for row in of_tables(known).collect()}
+
+    assert set(tables) == set(range(len(made)))
+    for source, starts in enumerate(made):
+        beat = cadence(Start(at, end) for at, end in starts)
+        for name in COMPARED:
+            value, exact = tables[source][name], beat.get(name)
+            if value is None or exact is None:
+                assert value is exact, (source, name)
+            else:
+                allowed = 1 if name in TRUNCATED else 1e-9
+                assert isclose(value, exact, rel_tol=1e-9, abs_tol=allowed), (source, name)

@@ -1,0 +1,20 @@
+"""Client ids without their counted or random parts; test_offenders_evaluation.py holds the same for Spark."""
+
+import pytest
+
+from pidgate.findings.families import family
+
+
+@pytest.mark.parametrize(
+    ("client_id", "expected"),
+    [
+        ("producer-17", "producer-*"),
+        ("orders-6d5f9c7b8-x7k2p", "orders-*-*"),
+        ("pool2.thread-3", "pool*.thread-*"),
+        ("etl", "etl"),
+        ("3f2504e0-4f89-11d3-9a0c-0305e82c3301", "*"),
+        ("", ""),
+    ],
+)
+def test_families(client_id: str, expected: str) -> None:
+    assert family(client_id) == expected
