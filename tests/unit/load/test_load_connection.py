@@ -11,9 +11,7 @@ import pytest
 
 from pidgate.load.connection import Connection, ConnectionLost, connect
 from pidgate.load.context import end_task
-from pidgate.load.pacing import new_event_loop, pace
-from pidgate.load.plan import Kind
-from pidgate.load.schedule import Due
+from pidgate.load.pacing import Due, new_event_loop, pace
 
 HOST = "127.0.0.1"
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -145,7 +143,7 @@ def test_everything_is_handed_out_not_before_its_time_and_also_when_it_is_late()
     async def scenario() -> None:
         loop = asyncio.get_running_loop()
         start_s = loop.time() - 0.05
-        wanted: list[Due] = [(number / 1_000, Kind.WELL_BEHAVED, number) for number in range(100)]
+        wanted: list[Due] = [(number / 1_000, "steady", number) for number in range(100)]
         handed: list[Due] = []
 
         def hand_out(due: Due) -> None:
@@ -170,7 +168,7 @@ def test_nothing_is_handed_out_after_the_wish_to_stop() -> None:
             if due[2] == 2:
                 stop.set()
 
-        due = [(0.0, Kind.WELL_BEHAVED, number) for number in range(10)]
+        due = [(0.0, "steady", number) for number in range(10)]
         await pace(iter(due), asyncio.get_running_loop().time(), hand_out, stop)
         assert [number for _, _, number in handed] == [0, 1, 2]
 
