@@ -123,9 +123,11 @@ class Connection(asyncio.BufferedProtocol):
             if not at + 8 <= end <= at + _LONGEST_ANSWER:
                 return self._abort(f"an answer of {end - at - 4} bytes")
             if left < end - at:
-                missing = end - at - len(self._inbox)
-                if missing > 0:
-                    self._inbox += bytes(missing)
+                if end - at > len(self._inbox):
+                    # asyncio still holds a view of the old one, which therefore cannot grow.
+                    larger = bytearray(end - at)
+                    larger[:left] = memoryview(self._inbox)[at : self._received_bytes]
+                    self._inbox, self._received_bytes, at = larger, left, 0
                 break
             if not self._deliver(Answer(bytes(memoryview(self._inbox)[at + 4 : end]), arrived_s)):
                 return self._abort("an answer to another request")

@@ -82,6 +82,22 @@ def test_answers_belong_to_their_requests_however_they_are_cut() -> None:
     before(serve, scenario)
 
 
+def test_answers_may_be_larger_than_what_is_read_at_a_time() -> None:
+    bodies = [bytes([number]) * size for number, size in enumerate((10, 5_000, 300_000, 4_081, 900_000, 0))]
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        ids = [await correlation_id_of_next(reader) for _ in bodies]
+        writer.write(b"".join(answer(id, body) for id, body in zip(ids, bodies, strict=True)))
+        await writer.drain()
+        await reader.read()
+
+    async def scenario(connection: Connection) -> None:
+        asked = [connection.send(frame(connection.next_correlation_id())) for _ in bodies]
+        assert [(await one).frame[4:] for one in asked] == bodies
+
+    before(serve, scenario)
+
+
 @pytest.mark.parametrize(
     ("wrong", "why"),
     [
