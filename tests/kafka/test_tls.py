@@ -482,7 +482,12 @@ def test_a_topic_made_and_administered_over_tls(
 
 @pytest.mark.nightly
 def test_load_sends_through_tls_with_a_certificate_of_its_own(
-    tls_cluster: Cluster, authority: Authority, gateway_pair: Pair, joe: Pair, topic_name: TopicName, tmp_path: Path
+    tls_cluster: Cluster,
+    authority: Authority,
+    gateway_pair: Pair,
+    joe: Pair,
+    topic_name: TopicName,
+    tmp_path: Path,
 ) -> None:
     topic = topic_name("load")
     create_topic(tls_cluster.bootstrap_servers(), topic)

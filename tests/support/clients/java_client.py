@@ -1,7 +1,7 @@
 """Java's clients through Kafka's own verifiable tools, of the version that the environment names.
 
-VerifiableProducer numbers its values (see `pidgate.load.journal.verifiable_name`) and reports each outcome, but not what
-it has sent; it chooses partitions itself. VerifiableConsumer and VerifiableShareConsumer report records.
+VerifiableProducer numbers its values (see `pidgate.load.journal.verifiable_name`) and reports each outcome, but not
+what it has sent; it chooses partitions itself. VerifiableConsumer and VerifiableShareConsumer report records.
 """
 
 import json

@@ -134,7 +134,9 @@ def test_another_gateways_certificate_is_not_trusted(
 def test_load_names_the_property(tmp_path: Path) -> None:
     file = tmp_path / "client.properties"
     file.write_text("security.protocol=SSL\nssl.ca.location=/nowhere/ca.pem\n")
-    with pytest.raises(ConfigError, match=r"--kafka-config: ssl\.ca\.location: /nowhere/ca\.pem cannot be read"):
+    with pytest.raises(
+        ConfigError, match=r"--kafka-config: ssl\.ca\.location: /nowhere/ca\.pem cannot be read"
+    ):
         plan_of(LoadOptions(topic="t", bootstrap_servers="127.0.0.1:1", kafka_config=file))
 
 
