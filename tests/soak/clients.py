@@ -124,7 +124,7 @@ class Post:
 
 
 class Crew:
-    """All clients; `look` every few seconds keeps each post filled."""
+    """All clients; `fill_posts`, called every few seconds, starts missing clients."""
 
     def __init__(self, stage: Stage, life_s: float, warm_up_s: float) -> None:
         self.found = Found()
@@ -135,7 +135,7 @@ class Crew:
             Post(start, life_s * (1 + number / len(starts))) for number, start in enumerate(starts)
         ]
 
-    def look(self) -> None:
+    def fill_posts(self) -> None:
         """Start who is missing, stop whose time is over. Raises AssertionError when a client failed."""
         now_s = time.monotonic()
         for post in self._posts:

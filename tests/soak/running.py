@@ -36,7 +36,7 @@ def soak(plan: SoakPlan, say: Say) -> bool:
             began_s = time.monotonic()
             due_s = began_s + plan.sample_s
             while time.monotonic() < began_s + plan.duration_s:
-                crew.look()
+                crew.fill_posts()
                 if time.monotonic() >= due_s:
                     due_s += plan.sample_s
                     samples.append(sample(gateway, time.monotonic() - began_s))
