@@ -2,6 +2,7 @@
 
 import json
 import signal
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -9,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pidgate.child_python import python_module
 from pidgate.load.journal import ProducerJournal
 from pidgate.load.plan import Kind
 from tools.sandbox import guard
@@ -66,12 +66,13 @@ class Member(guard.GuardedProcess):
         words = [f"--{name}={value}" for name, value in options.items()]
         with (self._place.directory / f"{self.name}.log").open("wb") as log:
             self._process = guard.spawn(
-                python_module(
-                    f"tools.sandbox.producers.{module}",
+                # Without -P: tools/ is found in the working directory, since it is not installed.
+                [
+                    *(sys.executable, "-m", f"tools.sandbox.producers.{module}"),
                     *(str(argument) for argument in arguments),
                     *words,
                     f"--journal={self.journal_path}",
-                ),
+                ],
                 stdout=log,
                 stderr=log,
             )
