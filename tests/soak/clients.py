@@ -23,8 +23,8 @@ from tools.sandbox import guard
 
 WARM_UP_PER_S: Final = 100
 """New ids of the rogue a second at first. They fill what is bounded, which is no leak, and would take hours at the one
-a second of later: in each worker the owners of 40,000 ids and the attempts of 20,000 refused ones, in the state owner
-the explanations of 10,000.
+a second of later: the owners of 40,000 ids, the attempts of 20,000 refused ones and the explanations
+of 10,000.
 """
 END_S: Final = 90.0
 """Time for a client to get its last records through."""

@@ -59,7 +59,6 @@ def stage_of(cluster: Cluster, plan: SoakPlan, folder: Path) -> Stage:
             "producer_ids": {"window": remember, "remember": remember, "max_throttle": "1s"},
         },
         settings={
-            "workers": plan.workers,
             "events": {"replication_factor": 1, "retention": "1h"},
             "own_client": {
                 "mechanism": "PLAIN",

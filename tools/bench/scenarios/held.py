@@ -1,6 +1,6 @@
 """Load that is held: many connections for minutes, a fleet that arrives, a broker that stands still.
 
-20: 8,000 idempotent producers with 6,000 requests/s in sum for ten minutes, over two workers; any error, throttle time
+20: 8,000 idempotent producers with 6,000 requests/s in sum for ten minutes; any error, throttle time
 or closed connection fails the run. 21: 500 connections/s for 30 s beside 1,000 requests/s of clients that are there.
 22: one of three brokers stops reading for 60 s (SIGSTOP) under bulk producers of its own; what counts are the requests
 of another broker's clients. The two phases of 21 and of 22 have one gateway in each run.
@@ -48,7 +48,6 @@ CALM: Final = "calm"
 ARRIVING: Final = "arriving"
 STALLED: Final = "a broker stalled"
 
-_WORKERS: Final = 2
 _LEARNT_WITHIN_S: Final = 20.0
 
 
@@ -66,7 +65,6 @@ def _measure_held(plan: Plan, conditions: Conditions) -> Results:
             gateway = compiled_gateway(
                 cluster.bootstrap_servers(),
                 rate,
-                workers=_WORKERS,
                 limits=limits,
                 events={"topic": f"bench-held-events-{run}"},
                 log={"level": "warning"},
@@ -236,7 +234,7 @@ _LATENCY: Final = (
 FLEET: Final = Alone(
     number="20",
     name="held",
-    title="8,000 connections with 6,000 requests/s in sum for ten minutes, two workers",
+    title="8,000 connections with 6,000 requests/s in sum for ten minutes",
     kafka=NEWEST,
     plan={
         "clients": 8_000,

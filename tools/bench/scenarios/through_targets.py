@@ -11,9 +11,6 @@ per partition. CPU per GB counts, then throughput.
 03 and 08 hold connections that have sent ApiVersions only. A proxy has two sockets for each, so 08 needs over 16,000
 open files: the limit is raised where that is allowed, else it is left out.
 
-09: 01's rate over more connections, so that the kernel deals about as many to either of two workers; the cost is
-that of all processes together.
-
 15 is what each connection costs from its first packet to its last. 16 leaves frames of 100 MB unfinished after one
 half: what a proxy holds of them is memory that a client has for the price of sending; one user may announce two of them
 at once. 17 has one request in flight at a time: a frame that is kept until it is whole leaves as much later as it took
@@ -37,7 +34,7 @@ from tools.bench.quantities import (
     start_rss_mb,
 )
 from tools.bench.scenario import KEEP, Plan, Scenario
-from tools.bench.targets import BASELINE, ORDINARY, PLAIN, TWO_WORKERS
+from tools.bench.targets import BASELINE, ORDINARY, PLAIN
 
 
 def paced(clients: int, rate_per_s: float, partitions_each: int = 1) -> Plan:
@@ -172,17 +169,6 @@ MANY_IDLE = Scenario(
     ),
 )
 
-WORKERS_COST = Scenario(
-    number="09",
-    name="workers",
-    title="2 workers against 1: 64 idempotent producers, 1 KB, 2,000 requests/s in sum",
-    kind="produce",
-    plan=paced(64, 2000),
-    partitions=64,
-    targets=("pidgate", TWO_WORKERS),
-    baseline="pidgate",
-    goals=(_cpu_per_request(1.1, than="pidgate", target=TWO_WORKERS),),
-)
 CONNECT = Scenario(
     number="15",
     name="connect",
@@ -245,7 +231,6 @@ SCENARIOS: Final = (
     CONNECTIONS,
     MANY_PARTITIONS,
     MANY_IDLE,
-    WORKERS_COST,
     CONNECT,
     UNFINISHED,
     LARGE_LATENCY,
