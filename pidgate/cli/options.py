@@ -129,44 +129,26 @@ class WhoOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class LoadOptions:
-    """Send with synthetic producers, good and bad ones, and measure what comes back."""
+    """Send with synthetic clients, good and bad ones, and report what they see. Kinds: docs/load.md."""
 
-    topic: Annotated[str, typer.Option(help="Where to produce to.", show_default=False)]
-    bootstrap_servers: str | None = option(None, "A gateway, or brokers without one: host:port,host:port")
+    topic: Annotated[str, typer.Option(help="Topic to produce to.", show_default=False)]
+    bootstrap_servers: str | None = option(
+        None, "A gateway, or brokers.", "--bootstrap-servers", "-b", metavar="HOST:PORT"
+    )
     config: Path | None = option(
-        None, "Send to the gateway on this machine that has this file.", "--config", "-c", metavar="FILE"
+        None, "The gateway of this file, on this machine.", "--config", "-c", metavar="FILE"
     )
-    producers: int = option(0, "Well-behaved ones (1 if no other kind).", min=0)
-    crash_loops: int = option(0, "Loops of: connect, take an id, send one batch, die.", min=0)
-    id_per_batch: int = option(0, "Loops that make a producer for each batch.", min=0)
-    new_on_error: int = option(0, "Producers that are made anew after each error.", min=0)
-    transactional: int = option(0, "Transactional ones, a batch in each transaction.", min=0)
-    rate: float | None = option(None, "Batches a second of all producers in sum.")
-    rate_each: float | None = option(None, "Batches a second of each producer (default: 10).")
-    rate_of: list[str] | None = option(
-        None, "Of one kind in sum: crash-loops=5. More than once for more kinds.", metavar="KIND=RATE"
+    kafka_config: Path | None = option(None, "Properties: security.protocol, sasl.*, ssl.*.", metavar="FILE")
+    clients: list[str] | None = option(
+        None, "steady=8, crash-loop=2@5 (5/s), steady=1@max.", "--clients", "-n", metavar="KIND=N@RATE"
     )
-    duration: str = option("10s", "How long: 30s, 5m.")
-    record_size: str = option("1000", "Bytes of a record's value: 1000, 10KiB.")
-    records_per_batch: int = option(1, "Records in each batch.", min=1)
-    acks: str = option("all", "all or 1.")
-    seed: int = option(1, "Of the records and of when each kind begins.")
-    client_id: str = option("pidgate-load", "Transactional ids are this and a number.")
-    tls: bool = option(False, "Connect with TLS, trusting the CAs of this machine.", "--tls")
-    ca_file: Path | None = option(None, "Connect with TLS, trusting this CA (PEM).", metavar="FILE")
-    verify_hostname: bool = option(
-        True, "Look at the CA alone, not at names.", "--verify-hostname/--no-verify-hostname"
-    )
-    cert_file: Path | None = option(None, "The certificate to show (PEM).", metavar="FILE")
-    key_file: Path | None = option(None, "Its key (default: in --cert-file).", metavar="FILE")
-    user: str | None = option(None, "Log in with SASL.")
-    password_file: Path | None = option(None, "Holds the password.")
-    mechanism: str | None = option(None, "PLAIN (default), SCRAM-SHA-256 or SCRAM-SHA-512.")
-    create_topic: bool = option(False, "Make the topic if it is missing.", "--create-topic")
-    partitions: int | None = option(None, "Of a topic that is made (default: 1).", min=1)
+    batch: str = option("1x1000", "Records x bytes of each: 10x1KiB.")
+    duration: str = option("10s", "30s, 5m.")
+    create_topic: int = option(0, "Create a missing topic, with N partitions.", min=0, metavar="N")
+    client_id: str = option("pidgate-load", "Prefix of transactional ids, too.")
     delivery_timeout: str = option("120s", "When a batch is given up.")
-    drain: str = option("5s", "How long to wait for the last answers.")
-    as_json: bool = option(False, "For programs; docs/load.md says what is in it.", "--json")
+    drain: str = option("5s", "Time to wait for the last answers.")
+    as_json: bool = option(False, "For programs; see docs/load.md.", "--json")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,1 +1,4 @@
-"""`pidgate load`: synthetic producers, good and bad ones, that send at their own times and measure what comes back."""
+"""The load library: synthetic clients, good and bad ones, that send at fixed times and measure the answers.
+
+`pidgate load`, the demos, the benchmark and the tests use it.
+"""

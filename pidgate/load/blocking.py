@@ -1,4 +1,4 @@
-"""A blocking connection to a broker or gateway, for programs and tests that do one thing after the other."""
+"""A blocking connection to a broker or gateway, for programs and tests that send one request at a time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ONE_READ: Final = 1 << 20
 
 
 class BlockingConnection:
-    """Open from the start; use it in a `with` block. Raises OSError, ConnectionLost where the other side closes."""
+    """Connects when it is made; use it in a `with` block. Raises OSError; ConnectionLost when the other side closes."""
 
     def __init__(
         self,
@@ -25,7 +25,7 @@ class BlockingConnection:
         timeout_s: float = 15.0,
         source_host: str = "",
     ) -> None:
-        """`source_host`: the machine's address to connect from; empty: any."""
+        """`source_host`: local address to connect from; empty: any."""
         self.socket = socket.create_connection(address, timeout_s, (source_host, 0) if source_host else None)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.client_id = client_id
@@ -41,27 +41,12 @@ class BlockingConnection:
         self.socket.close()
 
     def send(self, data: bytes | bytearray) -> None:
-        """Send all of it as it is."""
+        """Send bytes unchanged."""
         self.socket.sendall(data)
 
     def frame(self) -> bytes:
         """Return the next frame without its size prefix. Raises ConnectionLost."""
         return self._exactly(struct.unpack(">i", self._exactly(4))[0])
-
-    def frame_into(self, inbox: bytearray) -> memoryview:
-        """Return the next frame without its size prefix as a view into `inbox`. Raises ConnectionLost."""
-        view = memoryview(inbox)
-        have, need = 0, 4
-        while have < need:
-            got = self.socket.recv_into(view[have:need])
-            if not got:
-                raise ConnectionLost("closed by the other side")
-            have += got
-            if have == need == 4:
-                need = 4 + struct.unpack_from(">i", inbox)[0]
-                if need > len(inbox):
-                    raise ConnectionLost(f"an answer of {need} bytes")
-        return view[4:need]
 
     def ask(self, framed: bytes) -> bytes:
         """Send one request and return the next frame. Raises ConnectionLost."""

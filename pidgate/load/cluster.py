@@ -1,4 +1,4 @@
-"""Brokers and leaders as Metadata shows them (a gateway shows itself), and connections that are logged in."""
+"""Brokers and leaders from Metadata (a gateway shows its own address), and connections that are logged in."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _ASK_AGAIN_S: Final = 0.2
 
 
 class NothingReached(ConnectionError):
-    """No bootstrap server could be talked to."""
+    """No bootstrap server answered."""
 
 
 class TopicMissing(Exception):
-    """The topic is not there, and was not to be created; or could not be."""
+    """The topic does not exist, and could not be created."""
 
 
 class Cluster:
@@ -45,12 +45,15 @@ class Cluster:
 
     async def open(self) -> None:
         """Find or create the topic. Raises NothingReached, TopicMissing, LoginRefused."""
+        if self.plan.is_direct:
+            self.partitions = self.plan.partitions
+            return
         connection = await self._any_connection()
         try:
             found = await self._read_places(connection)
             if not found:
-                if not self.plan.create_topic:
-                    raise TopicMissing(f"topic {self.plan.topic} is not there; --create-topic makes it")
+                if not self.plan.create_partitions:
+                    raise TopicMissing(f"topic {self.plan.topic} does not exist; --create-topic N creates it")
                 await self._create(connection)
             async with asyncio.timeout(_LEADERS_WITHIN_S):
                 while not self.partitions or NO_LEADER in self._leaders:
@@ -63,10 +66,14 @@ class Cluster:
 
     def leader(self, partition: int) -> Address:
         """Return the address of the partition's leader."""
+        if self.plan.is_direct:
+            return self.plan.bootstrap[0]
         return self._brokers.get(self._leaders[partition]) or self.plan.bootstrap[0]
 
     async def refresh(self) -> None:
-        """Read the leaders again, once for all who call meanwhile. Keeps what was known when no broker answers."""
+        """Read the leaders again, once for all concurrent callers. Without an answer the old leaders stay."""
+        if self.plan.is_direct:
+            return
         if self._refreshing is None or self._refreshing.done():
             self._refreshing = asyncio.ensure_future(self._refresh())
         await asyncio.shield(self._refreshing)
@@ -99,7 +106,7 @@ class Cluster:
         return connection
 
     async def coordinator(self, transactional_id: str) -> Address:
-        """Return who coordinates a transactional id. Raises OSError, LoginRefused, KafkaProtocolError."""
+        """Return the address of a transactional id's coordinator. Raises OSError, LoginRefused, KafkaProtocolError."""
         connection = await self._any_connection()
         try:
             answer = await connection.ask(
@@ -142,7 +149,7 @@ class Cluster:
 
     async def _create(self, connection: Connection) -> None:
         plan = self.plan
-        topic = {"name": plan.topic, "num_partitions": plan.partitions, "replication_factor": -1}
+        topic = {"name": plan.topic, "num_partitions": plan.create_partitions, "replication_factor": -1}
         body = {"topics": [topic], "timeout_ms": _CREATE_WITHIN_MS}
         answer = await connection.run(call(CREATE_TOPICS, CREATE_TOPICS_VERSION, body))
         error_code = answer.topics[0].error_code

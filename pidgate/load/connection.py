@@ -1,6 +1,7 @@
 """An asyncio connection to a broker or gateway: frames out, answers in the order of the requests, each with its time.
 
-Knows sizes and correlation ids, no APIs. It has no back pressure: what is sent faster than it goes fills memory.
+Knows sizes and correlation ids, no APIs. It has no back pressure: frames that are sent faster than the socket accepts
+them fill memory.
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ T = TypeVar("T")
 REQUEST_TIMEOUT_S: Final = 30.0
 """Java's request.timeout.ms."""
 _LONGEST_ANSWER: Final = 64 * 1024 * 1024
+_INBOX_BYTES: Final = 4096
+"""To start with: there may be ten thousand connections."""
 
 
 class ConnectionLost(OSError):
-    """Closed by the other side, by us, or of no more use: what was in flight has no answer."""
+    """Closed by either side: requests in flight have no answer."""
 
 
 class Answer(NamedTuple):
@@ -32,27 +35,21 @@ class Answer(NamedTuple):
     arrived_s: float
 
 
-class Connection(asyncio.Protocol):
-    """Made by `connect`. Closes itself when an answer does not come within `request_timeout_s`."""
+class Connection(asyncio.BufferedProtocol):
+    """Made by `connect`. Closes itself when an answer does not arrive within `request_timeout_s`."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, request_timeout_s: float, client_id: str) -> None:
         self.client_id = client_id
         self._loop = loop
         self._request_timeout_s = request_timeout_s
-        self._received = bytearray()
+        self._inbox = bytearray(_INBOX_BYTES)
+        self._received_bytes = 0
         self._pending: deque[tuple[int, float, asyncio.Future[Answer]]] = deque()
         self._correlation_id = 0
         self._transport: asyncio.Transport | None = None
         self._watch: asyncio.TimerHandle | None = None
         self._why = "closed by the other side"
         self.is_open = False
-
-    @property
-    def local_address(self) -> str:
-        """host:port as the other side sees it."""
-        assert self._transport is not None
-        host, port = self._transport.get_extra_info("sockname")[:2]
-        return f"{host}:{port}"
 
     def next_correlation_id(self) -> int:
         """Return the correlation id for the next frame that is sent."""
@@ -69,7 +66,7 @@ class Connection(asyncio.Protocol):
         self._pending.append((struct.unpack_from(">i", frame, 8)[0], now_s, answer))
         self._transport.write(frame)
         if self._watch is None:
-            self._watch = self._loop.call_at(now_s + self._request_timeout_s, self._look)
+            self._watch = self._loop.call_at(now_s + self._request_timeout_s, self._close_if_overdue)
         return answer
 
     async def ask(self, build: Build) -> Answer:
@@ -88,48 +85,56 @@ class Connection(asyncio.Protocol):
             frame = (await self.ask(build)).frame
 
     def close(self) -> None:
-        """Close at once; what was in flight is lost."""
-        self._end("closed here")
+        """Close immediately; requests in flight get no answer."""
+        self._abort("closed here")
 
-    def _end(self, why: str) -> None:
+    def _abort(self, why: str) -> None:
         self._why = why
         self.is_open = False
         if self._transport is not None:
             self._transport.abort()
 
-    def _look(self) -> None:
+    def _close_if_overdue(self) -> None:
         self._watch = None
         if not self._pending:
             return
         overdue_s = self._pending[0][1] + self._request_timeout_s
         if self._loop.time() >= overdue_s:
-            self._end(f"no answer within {self._request_timeout_s:g} s")
+            self._abort(f"no answer within {self._request_timeout_s:g} s")
         else:
-            self._watch = self._loop.call_at(overdue_s, self._look)
+            self._watch = self._loop.call_at(overdue_s, self._close_if_overdue)
 
-    # asyncio.Protocol
+    # asyncio.BufferedProtocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self.is_open = True
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return memoryview(self._inbox)[self._received_bytes :]
+
+    def buffer_updated(self, nbytes: int) -> None:
         arrived_s = self._loop.time()
-        inbox = self._received
-        inbox += data
+        self._received_bytes += nbytes
         at = 0
-        while len(inbox) - at >= 4:
-            size = struct.unpack_from(">i", inbox, at)[0]
-            if not 4 <= size <= _LONGEST_ANSWER:
-                return self._end(f"an answer of {size} bytes")
-            if len(inbox) - at < 4 + size:
+        while (left := self._received_bytes - at) >= 4:
+            end = at + 4 + int(struct.unpack_from(">i", self._inbox, at)[0])
+            if not at + 8 <= end <= at + _LONGEST_ANSWER:
+                return self._abort(f"an answer of {end - at - 4} bytes")
+            if left < end - at:
+                if end - at > len(self._inbox):
+                    # asyncio still holds a view of the old one, which therefore cannot grow.
+                    larger = bytearray(end - at)
+                    larger[:left] = memoryview(self._inbox)[at : self._received_bytes]
+                    self._inbox, self._received_bytes, at = larger, left, 0
                 break
-            frame = bytes(inbox[at + 4 : at + 4 + size])
-            at += 4 + size
-            if not self._deliver(Answer(frame, arrived_s)):
-                return self._end("an answer to another request")
-        del inbox[:at]
+            if not self._deliver(Answer(bytes(memoryview(self._inbox)[at + 4 : end]), arrived_s)):
+                return self._abort("an answer to another request")
+            at = end
+        if at:
+            self._received_bytes -= at
+            self._inbox[: self._received_bytes] = self._inbox[at : at + self._received_bytes]
         return None
 
     def _deliver(self, answer: Answer) -> bool:
@@ -149,7 +154,7 @@ class Connection(asyncio.Protocol):
         for _, _, answer in pending:
             if not answer.done():
                 answer.set_exception(ConnectionLost(str(exc or self._why)))
-                # Nobody may be waiting any more: keep the event loop from reporting it.
+                # The caller may have stopped waiting: keep the event loop from logging the exception.
                 answer.exception()
 
 
@@ -161,16 +166,17 @@ async def connect(
     from_host: str | None = None,
     tls: ssl.SSLContext | None = None,
 ) -> Connection:
-    """Connect, from a certain local address if given, with TLS if there is a context.
+    """Connect, from `from_host` if given, with TLS if there is a context.
 
     Raises OSError; ConnectionLost after `request_timeout_s`.
     """
     loop = asyncio.get_running_loop()
     local_address = None if from_host is None else (from_host, 0)
+    connection = Connection(loop, request_timeout_s, client_id)
     try:
         async with asyncio.timeout(request_timeout_s):
-            _, connection = await loop.create_connection(
-                lambda: Connection(loop, request_timeout_s, client_id),
+            await loop.create_connection(
+                lambda: connection,
                 *address,
                 local_addr=local_address,
                 ssl=tls,

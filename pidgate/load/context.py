@@ -1,17 +1,19 @@
-"""Steps that every kind of producer takes: a producer id, one try of a batch. The kinds decide on more."""
+"""Steps that all kinds of producers share: get a producer id, send a batch, connect again."""
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Final, NamedTuple
 
 from pidgate.gateway.clock import wall_ms
 from pidgate.load.cluster import Cluster
 from pidgate.load.connection import Answer, Connection
 from pidgate.load.exchanges import init_producer_id
+from pidgate.load.journal import ProducerJournal
 from pidgate.load.pipeline import RETRY_BACKOFF_S
 from pidgate.load.plan import Address, Plan
 from pidgate.load.tally import Tally
@@ -37,34 +39,34 @@ class Producer(NamedTuple):
     producer_epoch: int
 
     def bumped(self) -> Producer | None:
-        """Return the next epoch, whose sequences begin at 0; None: this id has had its last one."""
+        """Return the next epoch, whose sequences begin at 0; None after the last one."""
         if self.producer_epoch >= _LAST_EPOCH:
             return None
         return self._replace(producer_epoch=self.producer_epoch + 1)
 
 
 class NoProducerId(Exception):
-    """InitProducerId was refused for another reason than "later"."""
+    """InitProducerId failed with an error that cannot be retried."""
 
 
 FAILURES = (OSError, KafkaProtocolError, NoProducerId, LoginRefused)
-"""Raised by connecting, taking an id and sending."""
+"""Raised by connecting, getting an id and sending."""
 
 
 async def take_id(connection: Connection, tally: Tally, transactional_id: str | None = None) -> Producer:
-    """Ask for a producer id as clients do: again while the broker (or a gateway's quota) answers "later".
+    """Get a producer id as clients do: ask again while the broker (or a gateway's quota) answers "later".
 
     Raises NoProducerId, ConnectionError (another broker coordinates the transactional id), OSError, KafkaProtocolError.
     """
     while True:
         answer = await connection.run(init_producer_id(transactional_id))
-        tally.throttled(answer.throttle_time_ms)
+        tally.count_throttle(answer.throttle_time_ms)
         if answer.error_code == ErrorCode.NONE:
             await asyncio.sleep(answer.throttle_time_ms / 1_000)
             return Producer(answer.producer_id, answer.producer_epoch)
         tally.ids_refused[answer.error_code] += 1
         if answer.error_code == ErrorCode.NOT_COORDINATOR:
-            raise ConnectionError("somebody else coordinates this transactional id")
+            raise ConnectionError("another broker coordinates this transactional id")
         if answer.error_code not in _ASK_AGAIN:
             raise NoProducerId(f"InitProducerId: error code {answer.error_code}")
         await asyncio.sleep(max(RETRY_BACKOFF_S, answer.throttle_time_ms / 1_000))
@@ -72,17 +74,35 @@ async def take_id(connection: Connection, tally: Tally, transactional_id: str | 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """A run's cluster and the records that all of its batches hold."""
+    """A run's cluster, the records of all its batches, and its journal if it has one."""
 
     plan: Plan
     cluster: Cluster
     batch: RecordBatch
+    own_ids: Iterator[int]
+    journal: ProducerJournal | None = None
 
     @classmethod
-    def of(cls, plan: Plan) -> Context:
+    def of(cls, plan: Plan, journal: ProducerJournal | None = None) -> Context:
         dice = random.Random(plan.seed)
         values = [dice.randbytes(plan.record_bytes) for _ in range(plan.records_per_batch)]
-        return cls(plan, Cluster(plan), RecordBatch(values))
+        return cls(plan, Cluster(plan), RecordBatch(values), count(plan.first_id or 0), journal)
+
+    def partitions_of(self, number: int) -> Sequence[int]:
+        """Return the partitions to which the producer of that number (from 0) sends each batch."""
+        partitions, each = self.cluster.partitions, self.plan.partitions_each
+        if not each:
+            return range(partitions)
+        return [(number * each + one) % partitions for one in range(each)]
+
+    async def new_producer(self, connection: Connection, tally: Tally) -> Producer:
+        """Return a new producer id. Raises what `take_id` raises."""
+        if self.plan.first_id is not None:
+            producer = Producer(next(self.own_ids), 0)
+        else:
+            producer = await take_id(connection, tally)
+        tally.ids += 1
+        return producer
 
     def send_batch(
         self,
@@ -91,25 +111,32 @@ class Context:
         producer: Producer,
         sequence: int,
         transactional_id: str | None = None,
+        batch: RecordBatch | None = None,
     ) -> asyncio.Future[Answer]:
         """Send the batch of this sequence to each of the partitions, in one Produce request."""
-        batch = self.batch.stamped(
+        stamped = (batch or self.batch).stamped(
             *producer, sequence, wall_ms(), is_transactional=transactional_id is not None
         )
         return connection.send(
             producer_requests.produce_request(
                 connection.next_correlation_id(),
                 connection.client_id,
-                self.plan.topic,
-                [(partition, batch) for partition in partitions],
+                self.plan.topic_or_id,
+                [(partition, stamped) for partition in partitions],
                 acks=self.plan.acks,
                 transactional_id=transactional_id,
             )
         )
 
+    def read_answer(self, frame: bytes) -> producer_requests.ProduceAnswer:
+        """Read the answer to a batch. Raises KafkaProtocolError."""
+        by_id = bool(self.plan.topic_id)
+        version = producer_requests.PRODUCE_BY_ID_VERSION if by_id else producer_requests.PRODUCE_VERSION
+        return producer_requests.produce_answer(frame, version)
+
 
 class Link:
-    """A connection to wherever `find` says, opened when it is needed and again when it was lost."""
+    """A connection to the address that `find` returns, opened when it is needed and again when it was lost."""
 
     def __init__(self, context: Context, tally: Tally, find: Callable[[], Awaitable[Address]]) -> None:
         self._context = context
@@ -118,20 +145,20 @@ class Link:
         self._connection: Connection | None = None
 
     async def connection(self) -> Connection:
-        """Return the connection, made now if there is none. Raises OSError, LoginRefused, KafkaProtocolError."""
+        """Return the connection, opened if necessary. Raises OSError, LoginRefused, KafkaProtocolError."""
         if self._connection is None or not self._connection.is_open:
             self._connection = await self._context.cluster.connect(await self._find(), self._tally)
         return self._connection
 
     def drop(self) -> None:
-        """Close it; the next call of `connection` asks where to connect."""
+        """Close the connection; the next call of `connection` looks up the address again."""
         if self._connection is not None:
             self._connection.close()
         self._connection = None
 
 
 def end_task(task: asyncio.Future[None]) -> None:
-    """Cancel a task that does not end by itself. Raises what it ended with, if it has: a mistake of ours."""
+    """Cancel a task that does not end by itself. Raises its exception if it has one: a programming error."""
     if task.done() and not task.cancelled():
         task.result()
     task.cancel()

@@ -1,25 +1,54 @@
-"""An event loop that wakes up on time, and the pacer that hands out what is due.
+"""When work is due, and an event loop that wakes up on time.
 
-epoll takes its time-out in milliseconds, and so do asyncio's and uvloop's timers: at 2,000 requests a second each one
-would be sent half a millisecond late, more than a gateway adds. select takes microseconds, and can wait for an epoll.
+All moments are fixed before anything is sent, whatever the answers do (open loop). Latency counts from them: a
+generator that waits for an answer before it schedules the next request leaves out just the requests that would have
+met a stall (coordinated omission).
+
+epoll takes its time-out in milliseconds, and so do the timers of asyncio and uvloop: at 2,000 requests a second each
+one would be sent half a millisecond late, more than a gateway adds. select takes microseconds, and can wait for epoll.
 """
 
 from __future__ import annotations
 
 import asyncio
+import heapq
+import itertools
+import random
 import select
 import selectors
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
-from pidgate.load.schedule import Due
 from pidgate.load.tally import Latency
 
 _BEHIND_IN_A_ROW = 20
-"""So many batches are handed out without a pause when the pacer is behind; answers must be read, too."""
+"""Batches that are handed out without a pause when the pacer is behind; answers must be read, too."""
+
+Due = tuple[float, str, int]
+"""Seconds after the start, the kind of client, the number within its kind."""
+
+
+def schedule(rates_per_s: Mapping[str, float], duration_s: float, seed: int) -> Iterator[Due]:
+    """Yield everything that is due within `duration_s`, in order of time.
+
+    Each kind has an even beat. Its first moment is a random part of an interval after the start, so that kinds of the
+    same rate do not coincide.
+    """
+    dice = random.Random(seed)
+    beats = [_beat(kind, rate, dice.random() / rate, duration_s) for kind, rate in rates_per_s.items()]
+    return heapq.merge(*beats)
+
+
+def _beat(kind: str, rate_per_s: float, first_s: float, duration_s: float) -> Iterator[Due]:
+    for number in itertools.count():
+        # Counted from the start: a sum of intervals would drift.
+        due_s = first_s + number / rate_per_s
+        if due_s >= duration_s:
+            return
+        yield due_s, kind, number
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """Return asyncio's own loop; to the microsecond where there is epoll."""
+    """Return asyncio's own loop; exact to the microsecond where there is epoll."""
     if not hasattr(selectors, "EpollSelector"):
         return asyncio.new_event_loop()
 
@@ -34,13 +63,13 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 
 
 async def pace(
-    schedule: Iterator[Due], start_s: float, hand_out: Callable[[Due], None], stop: asyncio.Event
+    due: Iterator[Due], start_s: float, hand_out: Callable[[Due], None], stop: asyncio.Event
 ) -> Latency:
-    """Hand out everything at its time until the schedule ends or `stop` is set; return its own delays."""
+    """Hand out everything at its time until the schedule ends or `stop` is set; return the pacer's own delays."""
     loop = asyncio.get_running_loop()
     own_delay, behind = Latency(), 0
-    for due in schedule:
-        due_s = start_s + due[0]
+    for one in due:
+        due_s = start_s + one[0]
         while (wait_s := due_s - loop.time()) > 0 and not stop.is_set():
             behind = 0
             await asyncio.sleep(wait_s)
@@ -51,5 +80,5 @@ async def pace(
             behind = 0
             await asyncio.sleep(0)
         own_delay.record(loop.time() - due_s)
-        hand_out(due)
+        hand_out(one)
     return own_delay

@@ -1,4 +1,4 @@
-"""The plan of a run: kinds of producers, their number, rates and records. Values only, no connection and no time."""
+"""The plan of a run: kinds of clients, their number, rates and records. Values only, no connection and no time."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 Address = tuple[str, int]
 
@@ -16,26 +16,24 @@ RECORD_OVERHEAD_BYTES: Final = 21
 
 
 class Kind(StrEnum):
-    """Named as the options that say how many there are."""
+    """Behaviours of clients, by the name that the command line and the report use."""
 
-    WELL_BEHAVED = "producers"
-    CRASH_LOOPING = "crash-loops"
+    STEADY = "steady"
+    CRASH_LOOP = "crash-loop"
     ID_PER_BATCH = "id-per-batch"
     NEW_ON_ERROR = "new-on-error"
     TRANSACTIONAL = "transactional"
-
-    @property
-    def words(self) -> str:
-        return _WORDS[self]
+    CONNECT = "connect"
+    FETCH = "fetch"
 
 
-_WORDS: Final = {
-    Kind.WELL_BEHAVED: "well-behaved",
-    Kind.CRASH_LOOPING: "crash-looping",
-    Kind.ID_PER_BATCH: "id per batch",
-    Kind.NEW_ON_ERROR: "new on error",
-    Kind.TRANSACTIONAL: "transactional",
-}
+class Clients(NamedTuple):
+    """The clients of one kind."""
+
+    number: int
+    rate_per_s: float | None
+    """Batches (or connections, or fetches) a second of all of them; None: as fast as the answers come."""
+
 
 Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 
@@ -57,14 +55,17 @@ class Plan:
     """One run."""
 
     bootstrap: tuple[Address, ...]
-    topic: str
-    counts: Mapping[Kind, int]
-    """Producers of each kind; kinds with none are left out."""
-    rates_per_s: Mapping[Kind, float]
-    """Batches a second of each kind, of all its producers in sum."""
+    clients: Mapping[Kind, Clients]
+    topic: str = ""
+    topic_id: bytes = b""
+    """Names the topic in requests if it is given."""
     duration_s: float = 10.0
+    warmup_s: float = 0.0
+    """Time before `duration_s` in which clients work and nothing is counted."""
     record_bytes: int = 1_000
     records_per_batch: int = 1
+    partitions_each: int = 1
+    """Partitions to which each request has the batch; 0: all of the topic."""
     acks: int = -1
     seed: int = 1
     client_id: str = "pidgate-load"
@@ -73,17 +74,29 @@ class Plan:
     """None: without TLS."""
     from_host: str | None = None
     """Local address to connect from."""
-    to_all_partitions: bool = False
-    """Each request of a producer that lives for one batch holds the batch for every partition."""
-    create_topic: bool = False
+    create_partitions: int = 0
+    """Partitions of the topic if it has to be created; 0: a missing topic is an error."""
+    is_direct: bool = False
+    """True: send everything to `bootstrap`, whatever Metadata says. The topic has `partitions`."""
     partitions: int = 1
-    """Of a topic that is created."""
+    first_id: int | None = None
+    """First of the producer ids that clients use without asking the broker for one; None: they ask."""
+    most_tries: int | None = None
+    """Times that a batch of an id-per-batch client is sent before it is given up."""
+    restart_after_s: float = 0.0
+    """Pause between two lives of a crash loop."""
     delivery_timeout_s: float = 120.0
     """Time after which a batch that was due is given up (Java: delivery.timeout.ms)."""
     request_timeout_s: float = 30.0
     """Time after which a connection without its answer is closed (Java: request.timeout.ms)."""
+    prepare_s: float = 10.0
+    """Time for clients to connect and get their producer ids before the first batch is due."""
     drain_s: float = 5.0
     """Time to wait for answers after the last batch was due."""
+
+    @property
+    def topic_or_id(self) -> str | bytes:
+        return self.topic_id or self.topic
 
     @property
     def batch_bytes(self) -> int:

@@ -1,4 +1,4 @@
-"""Progress of a run: once a second on a terminal, else a line every five seconds. On stderr: stdout is the report's."""
+"""Progress of a run on stderr: a table once a second on a terminal, else a line every five seconds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LINE_EVERY: Final = 5
 
 @contextmanager
 def progress(plan: Plan) -> Iterator[Show]:
-    """Yield the function for `run` to call."""
+    """Yield the function that `run` calls."""
     console = Console(stderr=True, markup=False, highlight=False, emoji=False)
     if console.is_terminal:
         with Live(console=console, auto_refresh=False, transient=True) as live:
@@ -28,7 +28,7 @@ def progress(plan: Plan) -> Iterator[Show]:
 
     def line(seconds: float, tallies: Tallies) -> None:
         if round(seconds) % _LINE_EVERY == 0:
-            parts = [f"{kind.words}: {_line(tally)}" for kind, tally in tallies.items()]
+            parts = [f"{kind}: {_line(tally)}" for kind, tally in tallies.items()]
             console.print(f"{seconds:.0f} s  {'; '.join(parts)}", soft_wrap=True)
 
     yield line
@@ -56,7 +56,7 @@ def _table(plan: Plan, seconds: float, tallies: Tallies) -> Table:
         latency = tally.latency
         times = (latency.percentile_ms(50.0), latency.percentile_ms(99.0), latency.max_ms)
         table.add_row(
-            kind.words,
+            kind,
             f"{tally.due:,}",
             f"{tally.acknowledged:,}",
             f"{tally.refused.total():,}",

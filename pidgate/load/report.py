@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from pidgate.load.plan import Kind, Plan
+from pidgate.load.plan import Plan
 from pidgate.load.running import Result, Tallies
 from pidgate.load.tally import Latency, Tally
 from pidgate.protocol.errors import ErrorCode
@@ -20,6 +20,7 @@ from pidgate.protocol.errors import ErrorCode
 SCHEMA_VERSION: Final = 1
 PERCENTILES: Final = {"p50": 50.0, "p90": 90.0, "p99": 99.0, "p99_9": 99.9}
 _NAMES: Final = {int(code): code.name for code in ErrorCode}
+_NOT_COUNTS: Final = ("latency", "sent_late", "from_s")
 _OWN_DELAY_BAD_MS: Final = 5.0
 
 
@@ -38,10 +39,10 @@ def report(result: Result) -> dict[str, Any]:
         "plan": _plan(result.plan),
         "seconds": round(result.seconds, 3),
         "stopped_early": result.was_stopped,
-        "not_begun": result.not_begun,
+        "not_prepared": result.not_prepared,
         "generator_delay_ms": _latency(result.own_delay),
         "total": _tally(total_of(result.tallies), result.seconds),
-        "kinds": {_key(kind): _tally(tally, result.seconds) for kind, tally in result.tallies.items()},
+        "kinds": {kind: _tally(tally, result.seconds) for kind, tally in result.tallies.items()},
     }
 
 
@@ -49,28 +50,22 @@ def _plan(plan: Plan) -> dict[str, Any]:
     return {
         "bootstrap_servers": [f"{host}:{port}" for host, port in plan.bootstrap],
         "topic": plan.topic,
-        "producers": {_key(kind): count for kind, count in plan.counts.items() if count},
-        "rates_per_s": {_key(kind): plan.rates_per_s[kind] for kind, count in plan.counts.items() if count},
+        "clients": {kind: clients._asdict() for kind, clients in plan.clients.items()},
         "duration_s": plan.duration_s,
         "record_bytes": plan.record_bytes,
         "records_per_batch": plan.records_per_batch,
-        "acks": "all" if plan.acks == -1 else str(plan.acks),
         "user": None if plan.login is None else plan.login.user,
         "client_id": plan.client_id,
-        "seed": plan.seed,
     }
-
-
-def _key(kind: Kind) -> str:
-    return kind.words.replace("-", "_").replace(" ", "_")
 
 
 def _tally(tally: Tally, seconds: float) -> dict[str, Any]:
     per_s = 1 / seconds if seconds else 0.0
     return {
-        **{name: _plain(getattr(tally, name)) for name in Tally.__slots__ if name != "latency"},
+        **{name: _plain(getattr(tally, name)) for name in Tally.__slots__ if name not in _NOT_COUNTS},
         "acknowledged_per_s": round(tally.acknowledged * per_s, 2),
         "bytes_per_s": round(tally.bytes * per_s),
+        "sent_late_ms": _latency(tally.sent_late),
         "latency_ms": _latency(tally.latency),
         "latency_hdr": tally.latency.encoded(),
     }
@@ -91,7 +86,7 @@ def _latency(latency: Latency) -> dict[str, float | int | None]:
 def show(console: Console, result: Result) -> None:
     """Print the result for people."""
     tallies, total = result.tallies, total_of(result.tallies)
-    columns: dict[str, Tally] = {kind.words: tally for kind, tally in tallies.items()}
+    columns: dict[str, Tally] = dict(tallies)
     if len(columns) > 1:
         columns["all"] = total
     table = Table(box=None, pad_edge=False)
@@ -106,7 +101,7 @@ def show(console: Console, result: Result) -> None:
         console.print(Text(note, style="yellow"))
 
 
-_ALWAYS: Final = ("batches due", "acknowledged", "unfinished", "late sends")
+_ALWAYS: Final = ("due", "acknowledged", "unfinished")
 
 
 def _rows(tallies: list[Tally], seconds: float) -> list[tuple[str, list[str]]]:
@@ -117,7 +112,7 @@ def _rows(tallies: list[Tally], seconds: float) -> list[tuple[str, list[str]]]:
         return [f"{getattr(tally, name):,}" for tally in tallies]
 
     rows = [
-        ("batches due", count("due")),
+        ("due", count("due")),
         ("requests", count("requests")),
         ("acknowledged", count("acknowledged")),
         ("records", count("records")),
@@ -128,18 +123,18 @@ def _rows(tallies: list[Tally], seconds: float) -> list[tuple[str, list[str]]]:
         ("lost", count("lost")),
         ("possibly doubled", count("possibly_doubled")),
         ("unfinished", count("unfinished")),
-        ("late sends", count("late")),
         ("producer ids", count("ids")),
         ("connections", count("connections")),
         ("connection errors", count("connection_errors")),
         ("throttle s", each(lambda tally: f"{tally.throttle_s:,.1f}" if tally.throttle_s else "0")),
-        ("batches/s", each(lambda tally: f"{tally.acknowledged / seconds:,.1f}" if seconds else "")),
+        ("acknowledged/s", each(lambda tally: f"{tally.acknowledged / seconds:,.1f}" if seconds else "")),
         ("MB/s", each(lambda tally: f"{tally.bytes / seconds / 1e6:,.2f}" if seconds else "")),
     ]
     rows += [
         (f"{name.replace('_', '.')} ms", each(lambda tally, p=percent: _ms(tally.latency.percentile_ms(p))))
         for name, percent in PERCENTILES.items()
     ]
+    rows.append(("sent late p99 ms", each(lambda tally: _ms(tally.sent_late.percentile_ms(99.0)))))
     return [*rows, ("max ms", each(lambda tally: _ms(tally.latency.max_ms)))]
 
 
@@ -168,15 +163,15 @@ def notes(result: Result) -> list[str]:
     if own_p99 is not None and own_p99 > _OWN_DELAY_BAD_MS:
         found.append(
             f"The generator itself was {own_p99:.1f} ms late (p99): too high a rate for it, or a busy machine. "
-            "The latencies hold that, too."
+            "The latencies include that delay."
         )
     if total.unfinished:
         found.append(
             f"{total.unfinished:,} batches were not acknowledged when the run ended; "
             "each counts with the time that it had waited by then."
         )
-    if result.not_begun:
-        found.append(f"{result.not_begun} producers had no producer id when sending began.")
+    if result.not_prepared:
+        found.append(f"{result.not_prepared} clients had no connection or producer id when sending began.")
     if result.was_stopped:
         found.append("Stopped before its time.")
     return found

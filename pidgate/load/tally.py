@@ -1,4 +1,4 @@
-"""Counts of one kind's producers, and a histogram of how long batches took from when they were due.
+"""Counts of the clients of one kind, and histograms of their latency.
 
 A batch that was due but not acknowledged when the run ended counts with the time that it has waited by then: leaving
 it out would hide the longest stalls. Knows no connection; times are seconds of any one clock.
@@ -7,13 +7,12 @@ it out would hide the longest stalls. Knows no connection; times are seconds of 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
 from hdrh.histogram import HdrHistogram
 
-LATE_S: Final = 0.01
-"""A batch sent so long after it was due is a late one."""
+from pidgate.protocol.errors import ErrorCode
 
 _LONGEST_US: Final = 3_600_000_000
 _DIGITS: Final = 3  # within 0.1 %
@@ -48,7 +47,7 @@ class Latency:
         return float(self._histogram.get_max_value()) / 1_000 if self.count else None
 
     def encoded(self) -> str:
-        """Return it as HdrHistogram's tools read it: V2, compressed, base64; values in microseconds."""
+        """Return it in the format of HdrHistogram's tools: V2, compressed, base64; values in microseconds."""
         return str(self._histogram.encode().decode())
 
 
@@ -67,7 +66,7 @@ class Tally:
     bytes: int = 0
     """Bytes of values that were acknowledged."""
     refused: Counter[int] = field(default_factory=Counter)
-    """Produce answers with an error, by Kafka's error code."""
+    """Answers with an error, by Kafka's error code."""
     refused_with_throttle: int = 0
     """Answers NOT_ENOUGH_REPLICAS with a throttle time: a quota of producer ids."""
     ids_refused: Counter[int] = field(default_factory=Counter)
@@ -79,51 +78,62 @@ class Tally:
     unfinished: int = 0
     """Neither acknowledged nor given up at the end."""
     ids: int = 0
-    """Producer ids taken, an id with another epoch counted once."""
+    """Producer ids obtained, an id with another epoch counted once."""
     connections: int = 0
     connection_errors: int = 0
     throttle_s: float = 0.0
     """Sum of the throttle times of answers."""
-    late: int = 0
-    """Sent first more than LATE_S after they were due."""
     latency: Latency = field(default_factory=Latency)
-    """From when it was due to when it was acknowledged."""
+    """From when a batch was due to when it was acknowledged."""
+    sent_late: Latency = field(default_factory=Latency)
+    """From when a batch was due to when it was first sent."""
+    from_s: float = float("-inf")
+    """Batches that were due before are not counted."""
 
-    def sent_first(self, due_s: float, now_s: float) -> None:
-        """Count the first try of a batch."""
-        self.late += now_s - due_s > LATE_S
+    def restart(self, from_s: float) -> None:
+        """Forget all counts, and count what is due from now on."""
+        fresh = Tally(from_s=from_s)
+        for one in fields(self):
+            setattr(self, one.name, getattr(fresh, one.name))
 
-    def acknowledge(self, due_s: float, arrived_s: float, records: int, value_bytes: int) -> None:
-        """Count a batch that is in the log."""
-        self.acknowledged += 1
-        self.records += records
-        self.bytes += value_bytes
-        self.latency.record(arrived_s - due_s)
+    def count_due(self, due_s: float) -> None:
+        self.due += due_s >= self.from_s
 
-    def refuse(self, error_code: int, *, has_throttle: bool) -> None:
-        """Count a Produce answer with an error."""
+    def count_first_send(self, due_s: float, now_s: float) -> None:
+        if due_s >= self.from_s:
+            self.sent_late.record(now_s - due_s)
+
+    def count_acknowledged(self, due_s: float, arrived_s: float, records: int, value_bytes: int) -> None:
+        if due_s >= self.from_s:
+            self.acknowledged += 1
+            self.records += records
+            self.bytes += value_bytes
+            self.latency.record(arrived_s - due_s)
+
+    def count_refusal(self, error_code: int, *, has_throttle: bool) -> None:
         self.refused[error_code] += 1
-        self.refused_with_throttle += has_throttle and error_code == _NOT_ENOUGH_REPLICAS
+        self.refused_with_throttle += has_throttle and error_code == ErrorCode.NOT_ENOUGH_REPLICAS
 
-    def throttled(self, throttle_time_ms: int) -> None:
+    def count_throttle(self, throttle_time_ms: int) -> None:
         """Count the throttle time of an answer of any API."""
         self.throttle_s += throttle_time_ms / 1_000
 
-    def left_unfinished(self, due_s: float, end_s: float) -> None:
+    def count_lost(self, due_s: float) -> None:
+        self.lost += due_s >= self.from_s
+
+    def count_unfinished(self, due_s: float, end_s: float) -> None:
         """Count a batch that is not done when the run is over."""
-        self.unfinished += 1
-        self.latency.record(end_s - due_s)
+        if due_s >= self.from_s:
+            self.unfinished += 1
+            self.latency.record(end_s - due_s)
 
     def add(self, other: Tally) -> None:
         """Add the counts of another kind."""
-        for name in self.__slots__:
-            mine, theirs = getattr(self, name), getattr(other, name)
+        for one in fields(self)[:-1]:
+            mine, theirs = getattr(self, one.name), getattr(other, one.name)
             if isinstance(mine, Latency):
                 mine.add(theirs)
             elif isinstance(mine, Counter):
                 mine.update(theirs)
             else:
-                setattr(self, name, mine + theirs)
-
-
-_NOT_ENOUGH_REPLICAS: Final = 19
+                setattr(self, one.name, mine + theirs)

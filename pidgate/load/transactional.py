@@ -1,7 +1,8 @@
 """A transactional producer: one transactional id for the run, one batch in each transaction.
 
-InitProducerId once, then AddPartitionsToTxn, Produce, EndTxn for each (KIP-98). Each of them may be sent again over a
-new connection: the brokers know what they have done. What cannot be brought to an end is aborted by a new epoch.
+InitProducerId once, then AddPartitionsToTxn, Produce, EndTxn for each batch (KIP-98). Each of them may be sent again
+over a new connection: the brokers recognize repetitions. A transaction that cannot be completed is aborted by a new
+epoch.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Final
 
 from pidgate.load.connection import Answer
 from pidgate.load.context import FAILURES, Context, Link, NoProducerId, Producer, take_id
-from pidgate.load.one_by_one import OneByOne
+from pidgate.load.loops import OneByOne
 from pidgate.load.pipeline import MOVED, RETRIABLE, RETRY_BACKOFF_S
 from pidgate.load.tally import Tally
 from pidgate.protocol import messages, producer_requests
@@ -27,7 +28,7 @@ _REFUSED_AGAIN_S: Final = 1.0
 
 
 class _Broken(Exception):
-    """A transaction that cannot be brought to an end."""
+    """A transaction cannot be completed."""
 
 
 class Transactional(OneByOne):
@@ -47,8 +48,8 @@ class Transactional(OneByOne):
         self._sequence = 0
         self._give_up_s = float("inf")
 
-    async def begin(self) -> None:
-        """Take a producer id. A second caller waits for the first one: each asking fences the other."""
+    async def prepare(self) -> None:
+        """Get a producer id. A second caller waits for the first one: each InitProducerId fences the one before."""
         async with self._beginning:
             await self._take_id()
 
@@ -67,23 +68,23 @@ class Transactional(OneByOne):
                 self.tally.ids += producer.producer_id != self._last_id
                 self._last_id = producer.producer_id
 
-    def over(self, end_s: float) -> None:
-        super().over(end_s)
+    def end_run(self, end_s: float) -> None:
+        super().end_run(end_s)
         self._coordinator.drop()
         self._leader.drop()
 
-    async def one(self, due_s: float) -> None:
+    async def do_work(self, due_s: float) -> None:
         self._give_up_s = due_s + self.context.plan.delivery_timeout_s
-        await self.begin()
+        await self.prepare()
         try:
             await self._add_partition()
             await self._produce()
             arrived_s = await self._commit()
         except _Broken:
-            self.tally.lost += 1
+            self.tally.count_lost(due_s)
             self._producer = None
             return
-        self.acknowledged(due_s, arrived_s)
+        self.count_acknowledged(due_s, arrived_s)
 
     async def _add_partition(self) -> None:
         producer, topic = self._known_producer(), self.context.plan.topic
@@ -117,7 +118,7 @@ class Transactional(OneByOne):
                 answer = await (await self._coordinator.connection()).ask(build)
                 error_code = error_code_of(answer.frame)
                 throttle_ms = producer_requests.throttle_time_ms(answer.frame)
-                self.tally.throttled(throttle_ms)
+                self.tally.count_throttle(throttle_ms)
                 if error_code == ErrorCode.NONE:
                     await asyncio.sleep(throttle_ms / 1_000)
                     return answer
@@ -139,7 +140,7 @@ class Transactional(OneByOne):
             tries += 1
             try:
                 connection = await self._leader.connection()
-                answer, _ = await self.try_once(
+                answer, _ = await self.try_batch(
                     connection, (self._partition,), producer, self._sequence, tries
                 )
                 error_code, throttle_ms = answer.error_code, answer.throttle_time_ms

@@ -11,6 +11,7 @@ from typing import Final
 import aiokafka
 import confluent_kafka
 
+from pidgate.load.journal import Outcome, ProducerJournal
 from tests.clients.administration import PARTITIONS as ADMINISTERED_PARTITIONS
 from tests.clients.administration import RETENTION_MS, administer
 from tests.clients.roster import Client
@@ -20,7 +21,6 @@ from tests.support.clients.process import ClientProcess
 from tests.support.log_checks import raise_if_bad
 from tools.sandbox.gateway import GatewayProcess
 from tools.sandbox.jars import OLDEST
-from tools.sandbox.journal import Outcome, ProducerJournal
 from tools.sandbox.kafka import Cluster
 from tools.sandbox.log_checker import LogRecord, check, read_log
 from tools.sandbox.performance import consume_performance, produce_performance

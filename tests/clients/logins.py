@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaException, Producer
 
+from pidgate.load.journal import Outcome
 from pidgate.protocol import delegation_tokens
 from pidgate.quota.entities import shown, unidentified
 from tests.clients.roster import Client
@@ -32,7 +33,6 @@ from tools.sandbox.errors import JavaNotFound
 from tools.sandbox.gateway import GatewayProcess
 from tools.sandbox.jars import NEWEST
 from tools.sandbox.java import java_for
-from tools.sandbox.journal import Outcome
 from tools.sandbox.kafka import Cluster
 from tools.sandbox.log_checker import check, read_log
 from tools.sandbox.spec import SASL_PLAINTEXT, SSL, SUPER_USER

@@ -15,6 +15,7 @@ from typing import Final
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
+from pidgate.load.journal import Outcome, ProducerJournal
 from pidgate.units import counted
 from tests.clients.door import Door
 from tests.clients.roster import LONG, Client, Trial
@@ -23,7 +24,6 @@ from tests.support.clients.load import Load
 from tests.support.clients.process import ClientProcess
 from tests.support.log_checks import raise_if_bad
 from tools.sandbox.gateway import GatewayProcess
-from tools.sandbox.journal import Outcome, ProducerJournal
 from tools.sandbox.kafka import Cluster
 from tools.sandbox.log_checker import Verdict, check, read_log
 from tools.sandbox.topics import create_topic

@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pytest
 
+from pidgate.load.journal import ProducerJournal, record_value
 from tests.clients.door import ANSWERS_LATER_S, Door
 from tests.clients.refusal import PARTITIONS, RECORDS, Result, assert_good
 from tests.clients.report import BEGIN, END, FAILED, NOT_OFFERED, OK, Cell, Matrix, with_matrix
 from tests.clients.roster import CLIENTS, COLUMNS, KAFKAS, LONG, NO_ID_SHORT, SHORT, TOO_LONG, Client
-from tools.sandbox.journal import ProducerJournal, record_value
 from tools.sandbox.log_checker import LogRecord, check
 
 JAVA = Client("java")

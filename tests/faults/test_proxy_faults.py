@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from pidgate.load.journal import Outcome
 from tests.hostile.cost import memory_bytes
 from tests.support.clients.load import Load
 from tests.support.clients.process import ClientProcess
@@ -18,7 +19,6 @@ from tests.support.log_checks import raise_if_bad
 from tests.support.raw import Closed, RawClient, decoded, request
 from tests.support.wire import zigzag
 from tools.sandbox.gateway import GatewayProcess
-from tools.sandbox.journal import Outcome
 from tools.sandbox.kafka import Cluster
 from tools.sandbox.log_checker import check, read_log
 from tools.sandbox.spec import ClusterSpec

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from pidgate.load.journal import Outcome
 from tests.support.clients.load import Load
 from tests.support.clients.process import ClientProcess
 from tests.support.log_checks import raise_if_bad
 from tests.support.running_producers import tokens
 from tools.sandbox.gateway import GatewayProcess
-from tools.sandbox.journal import Outcome
 from tools.sandbox.kafka import Cluster
 from tools.sandbox.log_checker import check, read_log
 from tools.sandbox.spec import ClusterSpec

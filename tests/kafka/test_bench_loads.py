@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from tools.bench.loads.bulk import BulkPlan, fill
-from tools.bench.loads.client import Through, create_topic
+from tools.bench.loads.client import Through, create_topic, fill
 from tools.bench.loads.process import KINDS
 from tools.sandbox.kafka import Cluster
 
@@ -15,10 +14,18 @@ pytestmark = pytest.mark.kafka
 TopicName = Callable[[str], str]
 PARTITIONS = 4
 TIMES = {"warmup_s": 0.5, "measure_s": 1.0}
-PACED = {"producers": 2, "rate_per_s": 100, "partitions_each": 2, "record_bytes": 1024, "acks": -1, **TIMES}
-BULK = {"clients": 2, "partitions_each": 2, "records": 10, "record_bytes": 10_000, "acks": -1, **TIMES}
+PACED = {
+    "clients": 2,
+    "rate_per_s": 100,
+    "partitions_each": 2,
+    "records": 1,
+    "record_bytes": 1024,
+    "acks": -1,
+    **TIMES,
+}
+BULK = {**PACED, "rate_per_s": 0, "records": 10, "record_bytes": 10_000}
 MIXED = {
-    "producers": 2,
+    "clients": 2,
     "rate_per_s": 100,
     "topics": 2,
     "partitions_each": 2,
@@ -43,8 +50,8 @@ def run(
     address = cluster.nodes[1]
     names = [name, *(f"{name}-{number}" for number in range(further))]
     topic_id, *others = (create_topic(address, one, PARTITIONS, {}) for one in names)
-    if kind.endswith("-fetch"):
-        fill(address, topic_id, PARTITIONS, BulkPlan(1, 1, 10, 10_000, 1, 0, 0), 20)
+    if kind.endswith("fetch"):
+        fill(address, topic_id, PARTITIONS, 10, 10_000, batches=20)
     way = Through(address, topic_id, topic=name, further_topic_ids=tuple(others))
     assert Through.of_json(way.as_json()) == way
     make, load = KINDS[kind]
@@ -53,12 +60,12 @@ def run(
     return dict(measured)
 
 
-@pytest.mark.parametrize("kind", ["paced", "librdkafka-paced"])
+@pytest.mark.parametrize("kind", ["produce", "librdkafka-paced"])
 def test_a_rate_is_kept(kind: str, cluster: Cluster, topic_name: TopicName) -> None:
     measured = run(kind, {**PACED, "measure_s": 3.0}, cluster, topic_name(kind))
     # Exactly so many over the whole run; a machine that stands still shifts some into the second that counts.
     assert measured["requests"] == pytest.approx(300, rel=0.4)
-    assert measured["bytes"] == measured["requests"] * (2 * 1024 if kind == "paced" else 1024)
+    assert measured["bytes"] == measured["requests"] * (2 * 1024 if kind == "produce" else 1024)
     assert 0 < measured["p50_ms"] <= measured["p90_ms"] <= measured["p99_ms"]
 
 
@@ -69,7 +76,7 @@ def test_mixed_requests_are_taken(cluster: Cluster, topic_name: TopicName) -> No
 
 
 def test_connections_are_made_at_a_rate(cluster: Cluster, topic_name: TopicName) -> None:
-    measured = run("connect", {"rate_per_s": 100, **TIMES}, cluster, topic_name("connect"))
+    measured = run("connect", PACED, cluster, topic_name("connect"))
     assert measured["connections"] == 100
     assert measured["p99_ms"] > 0
 
@@ -80,8 +87,8 @@ def test_a_broker_takes_the_half_of_a_frame(cluster: Cluster, topic_name: TopicN
     assert measured["taken_bytes"] == 2 * 5_000_000
 
 
-@pytest.mark.parametrize("kind", ["librdkafka-produce", "librdkafka-fetch"])
-def test_librdkafka_goes_as_fast_as_it_can(kind: str, cluster: Cluster, topic_name: TopicName) -> None:
+@pytest.mark.parametrize("kind", ["produce", "fetch", "librdkafka-produce", "librdkafka-fetch"])
+def test_bulk_loads_go_as_fast_as_they_can(kind: str, cluster: Cluster, topic_name: TopicName) -> None:
     measured = run(kind, {**BULK, "measure_s": 3.0}, cluster, topic_name(kind))
     # What is read over and over is more than the topic holds.
     assert measured["bytes"] > PARTITIONS * 20 * 10 * 10_000

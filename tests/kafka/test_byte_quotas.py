@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from pidgate.load.journal import Outcome, ProducerJournal
 from tests.kafka.test_proxy_identity import plain
 from tests.support.byte_quotas import FetchOf, Moment, appended, by_second, fill, steady, topic_id_of
 from tests.support.clients.load import Load, Login
@@ -29,7 +30,6 @@ from tests.support.raw import RawClient
 from tests.support.running_producers import check_exactly_once, next_value
 from tests.support.swarm import SwarmProducer, started
 from tools.sandbox.gateway import GatewayProcess
-from tools.sandbox.journal import Outcome, ProducerJournal
 from tools.sandbox.kafka import Cluster
 from tools.sandbox.log_checker import check, read_log
 from tools.sandbox.spec import SASL_PLAINTEXT

@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import pytest
 
+from pidgate.load.journal import Outcome
 from tests.support.clients.load import ABORTED, Load, Login, Wish
 from tests.support.clients.process import ClientProcess
 from tests.support.log_checks import raise_if_bad
-from tools.sandbox.journal import Outcome
 from tools.sandbox.kafka import Cluster
 from tools.sandbox.log_checker import check, read_log
 from tools.sandbox.topics import create_topic

@@ -12,13 +12,12 @@ from typing import Any
 
 import pytest
 
+from pidgate.load.journal import Outcome, ProducerJournal
 from tests.support.log_checks import raise_if_bad
 from tools.sandbox import guard
 from tools.sandbox.demo.segments import read_topic
-from tools.sandbox.journal import Outcome, ProducerJournal
 from tools.sandbox.kafka import Cluster
 from tools.sandbox.log_checker import check, read_log
-from tools.sandbox.producers.batch_journal import BatchJournal
 from tools.sandbox.spec import PLAINTEXT, SASL_PLAINTEXT
 from tools.sandbox.topics import create_topic
 
@@ -158,7 +157,8 @@ class TestProducers:
             until=lambda: written(path).count("acknowledged") >= 20,
         )
 
-        acknowledged = {life.producer_id for life in BatchJournal.load(path).acknowledged}
+        entries = ProducerJournal.load(path).entries.items()
+        acknowledged = {n for (_, n), entry in entries if entry.outcome is Outcome.ACKNOWLEDGED}
         found = read_topic(sasl_cluster.directory / "node-1" / "data", topic)
         assert len(acknowledged) >= 20
         assert acknowledged <= found.ids
@@ -172,7 +172,7 @@ class TestProducers:
         path = tmp_path / "journal"
 
         play(
-            *("synthetic", "crash-loops", *login(sasl_cluster), "--client-id", "nightly", "--topic", topic),
+            *("synthetic", "crash-loop", *login(sasl_cluster), "--client-id", "nightly", "--topic", topic),
             *("--journal", str(path)),
             until=lambda: written(path).count("acknowledged") >= 2,
         )

@@ -12,6 +12,7 @@ import pytest
 
 from pidgate.events.definitions import TransactionalIdEvent
 from pidgate.events.reading import from_json
+from pidgate.load.journal import Outcome
 from tests.support.clients.load import Load
 from tests.support.clients.process import ClientProcess
 from tests.support.fleet import (
@@ -31,7 +32,6 @@ from tests.support.running_producers import until
 from tests.support.swarm import SwarmProducer
 from tests.support.transactional_ids import is_refused
 from tests.support.wire import NOT_ENOUGH_REPLICAS
-from tools.sandbox.journal import Outcome
 from tools.sandbox.kafka import Cluster
 from tools.sandbox.log_checker import check, read_log
 from tools.sandbox.topics import create_topic

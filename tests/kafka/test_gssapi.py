@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from pidgate.load.journal import Outcome
 from pidgate.quota.entities import shown, unidentified
 from tests.support import kerberos
 from tests.support.clients.load import Load, Login
@@ -17,7 +18,6 @@ from tools.sandbox.errors import JavaNotFound
 from tools.sandbox.gateway import GatewayProcess
 from tools.sandbox.jars import NEWEST
 from tools.sandbox.java import java_for
-from tools.sandbox.journal import Outcome
 from tools.sandbox.kafka import Cluster
 from tools.sandbox.spec import SASL_PLAINTEXT, SUPER_USER, ClusterSpec
 from tools.sandbox.tools import QUICK_TO_START

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 from confluent_kafka import KafkaException, Producer
 
+from pidgate.load.journal import ProducerJournal, record_value
 from tests.support.log_checks import LogCheckFailed, raise_if_bad
-from tools.sandbox.journal import ProducerJournal, record_value
 from tools.sandbox.kafka import Cluster
 from tools.sandbox.log_checker import check, read_log
 from tools.sandbox.topics import create_topic

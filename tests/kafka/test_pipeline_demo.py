@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import subprocess
 import sys
@@ -11,13 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from pidgate.load.journal import ProducerJournal, record_value
 from tools.sandbox.demo.findings import BystanderSaw
-from tools.sandbox.journal import ProducerJournal, record_value, whole_lines
 from tools.sandbox.log_checker import LogRecord
 from tools.sandbox.pipeline_demo.acts import ActEvidence
 from tools.sandbox.pipeline_demo.checks import Evidence, at_most, first_finding, rate_of, verify
 from tools.sandbox.pipeline_demo.plan import HEALTHY
-from tools.sandbox.producers.batch_journal import BatchJournal, JournalWriter
 
 ROOT = Path(__file__).parents[2]
 FINDING = "mallory (mallory-etl) opens a new producer for each batch: 60 new ids"
@@ -50,15 +48,12 @@ def test_the_rogue_is_named_and_held_and_nobody_else_is_harmed(tmp_path: Path) -
 # Its checks
 
 
-def _refused(producer_id: int) -> BatchJournal:
-    file = io.StringIO()
-    journal = JournalWriter(file, "mallory", "clicks")
-    journal.note("began", producer_id=producer_id, producer="mallory-etl", address="127.0.0.66:1")
+def _refused(producer_id: int) -> ProducerJournal:
+    journal = ProducerJournal("mallory", "clicks")
+    journal.sent(None, producer_id)
     why = f"producer_ids_rate quota of user mallory exceeded: producer id {producer_id} is new"
-    journal.note("refused", producer_id=producer_id, error_code=19, throttle_time_ms=9_000, message=why)
-    read = BatchJournal()
-    read.replay(whole_lines(file.getvalue().splitlines(keepends=True)))
-    return read
+    journal.refused(None, producer_id, 19, 9_000, why)
+    return journal
 
 
 def _healthy(*, lost: bool = False) -> BystanderSaw:
@@ -71,7 +66,7 @@ def _healthy(*, lost: bool = False) -> BystanderSaw:
     return BystanderSaw.of(journal, {"refused": 0}, log[: 2 if lost else 3])
 
 
-def _act(ids: int, mallory: BatchJournal) -> ActEvidence:
+def _act(ids: int, mallory: ProducerJournal) -> ActEvidence:
     return ActEvidence(
         ran_s=20.0,
         healthy=dict.fromkeys(HEALTHY, _healthy()),
@@ -85,7 +80,7 @@ def _act(ids: int, mallory: BatchJournal) -> ActEvidence:
 @pytest.fixture
 def good() -> Evidence:
     return Evidence(
-        observed=_act(60, BatchJournal()),
+        observed=_act(60, ProducerJournal("mallory", "clicks")),
         enforced=_act(3, _refused(7)),
         findings=[{"user": "mallory", "weight": "bad"}, {"user": None, "weight": "good"}],
         page=f'<ol class="findings">\n  \n  <li class="bad"><h3>{FINDING}</h3></li><li>alice</li></ol>',

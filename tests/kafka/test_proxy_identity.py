@@ -5,13 +5,13 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from pidgate.load.journal import Outcome
 from tests.support.clients.load import Load, Login
 from tests.support.clients.process import ClientProcess
 from tests.support.frames import produce_request, record_batch
 from tests.support.raw import RawClient, decoded, request
 from tests.support.scram import scram_login
 from tools.sandbox.gateway import GatewayProcess
-from tools.sandbox.journal import Outcome
 from tools.sandbox.kafka import Cluster
 from tools.sandbox.spec import SASL_PLAINTEXT, ClusterSpec
 from tools.sandbox.topics import create_topic

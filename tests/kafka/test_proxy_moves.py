@@ -6,12 +6,12 @@ from contextlib import ExitStack
 
 import pytest
 
+from pidgate.load.journal import Outcome, ProducerJournal
 from tests.support.clients.load import Load, Wish
 from tests.support.clients.process import ClientProcess
 from tests.support.log_checks import raise_if_bad
 from tests.support.raw import RawClient
 from tools.sandbox.gateway import GatewayProcess
-from tools.sandbox.journal import Outcome, ProducerJournal
 from tools.sandbox.kafka import Cluster
 from tools.sandbox.log_checker import check, read_log
 from tools.sandbox.ports import free_port

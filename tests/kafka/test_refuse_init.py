@@ -19,6 +19,7 @@ from pidgate.gateway.clock import wall_ms
 from pidgate.load.connection import connect
 from pidgate.load.context import take_id
 from pidgate.load.exchanges import produce
+from pidgate.load.journal import Outcome, ProducerJournal
 from pidgate.load.tally import Tally
 from pidgate.protocol.record_batch import record_batch
 from tests.support.clients.load import Load
@@ -26,7 +27,6 @@ from tests.support.clients.process import ClientProcess
 from tests.support.raw import RawClient
 from tools.sandbox import guard
 from tools.sandbox.gateway import GatewayProcess
-from tools.sandbox.journal import Outcome, ProducerJournal
 from tools.sandbox.kafka import Cluster
 from tools.sandbox.topics import create_topic
 

@@ -14,10 +14,10 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from confluent_kafka.admin import AdminClient
 
+from pidgate.load.journal import ProducerJournal, record_value
 from tests.support.clusters import Choice, Kind
 from tests.support.log_checks import raise_if_bad
 from tools.sandbox.errors import ClusterNotReady, ToolFailed
-from tools.sandbox.journal import ProducerJournal, record_value
 from tools.sandbox.kafka import Cluster
 from tools.sandbox.log_checker import check, read_log
 from tools.sandbox.spec import SASL_PLAINTEXT, ClusterSpec

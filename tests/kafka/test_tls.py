@@ -482,31 +482,26 @@ def test_a_topic_made_and_administered_over_tls(
 
 @pytest.mark.nightly
 def test_load_sends_through_tls_with_a_certificate_of_its_own(
-    tls_cluster: Cluster, authority: Authority, gateway_pair: Pair, joe: Pair, topic_name: TopicName
+    tls_cluster: Cluster,
+    authority: Authority,
+    gateway_pair: Pair,
+    joe: Pair,
+    topic_name: TopicName,
+    tmp_path: Path,
 ) -> None:
     topic = topic_name("load")
     create_topic(tls_cluster.bootstrap_servers(), topic)
     listener = {**files(gateway_pair), "client_auth": "required", "client_ca_file": str(authority.ca_file)}
     with gateway_before(tls_cluster, SSL, authority, gateway_pair, listener=listener) as gateway:
-        own = ["--cert-file", str(joe.cert_file), "--key-file", str(joe.key_file)]
-        for options in (
-            ["--ca-file", str(authority.ca_file), *own],
-            ["--config", str(gateway.directory) + "/pidgate.yaml", *own],
+        own = f"security.protocol=SSL\nssl.certificate.location={joe.cert_file}\nssl.key.location={joe.key_file}\n"
+        for ca, to in (
+            (f"ssl.ca.location={authority.ca_file}\n", ["--bootstrap-servers", gateway.bootstrap_servers]),
+            ("", ["--config", str(gateway.directory) + "/pidgate.yaml"]),
         ):
-            to = [] if "--config" in options else ["--bootstrap-servers", gateway.bootstrap_servers]
-            command: list[str] = [
-                str(PIDGATE),
-                "load",
-                "--topic",
-                topic,
-                "--duration",
-                "2s",
-                "--producers",
-                "2",
-                "--json",
-                *to,
-                *options,
-            ]
+            properties = tmp_path / "client.properties"
+            properties.write_text(own + ca)
+            options = ["--topic", topic, "--duration", "2s", "--clients", "steady=2", "--json"]
+            command = [str(PIDGATE), "load", *options, *to, "--kafka-config", str(properties)]
             done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
             assert done.returncode == 0, done.stderr
             total = json.loads(done.stdout)["total"]

@@ -3,11 +3,11 @@
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from pidgate.load.journal import Outcome
 from tests.support.clients.load import Load
 from tests.support.clients.process import ClientProcess
 from tests.support.log_checks import raise_if_bad
 from tools.sandbox.gateway import GatewayProcess
-from tools.sandbox.journal import Outcome
 from tools.sandbox.kafka import Cluster
 from tools.sandbox.log_checker import check, read_log
 from tools.sandbox.topics import create_topic

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pidgate.client_settings import BadClientSettings, read_client_settings
 from pidgate.events.definitions import Event, LifecycleEvent
 from pidgate.events.writing import to_json
 from pidgate.pipeline.commands.common import duration_ms
 from pidgate.pipeline.errors import BadOption, TopicLostData, TopicMissing, raised_in_task
 from pidgate.pipeline.ingest.accounts import settle
 from pidgate.pipeline.ingest.batches import Batches, Rules, Slice, Taken, losses_between
-from pidgate.pipeline.ingest.client_settings import read_client_settings
 from pidgate.pipeline.ingest.columns import DEAD_LETTERS, GAPS, Place, Reason, Record
 from pidgate.pipeline.ingest.commits import CommitLog, Position
 from pidgate.pipeline.ingest.compaction import closed_folders, compact
@@ -293,7 +293,7 @@ def test_settings_of_java_are_said_in_those_of_librdkafka(tmp_path: Path) -> Non
     }
     for line, words in refused.items():
         file.write_text(line)
-        with pytest.raises(BadOption, match=words) as told:
+        with pytest.raises(BadClientSettings, match=words) as told:
             read_client_settings(str(file))
         assert "secret" not in str(told.value)
 
@@ -303,7 +303,7 @@ def test_a_key_that_everybody_can_read_is_refused(tmp_path: Path) -> None:
     file.write_text(f"ssl.key.location={key}")
     key.write_text("a key")
     key.chmod(0o644)
-    with pytest.raises(BadOption, match="chmod 640"):
+    with pytest.raises(BadClientSettings, match="chmod 640"):
         read_client_settings(str(file))
     key.chmod(0o640)
     assert read_client_settings(str(file)) == {"ssl.key.pem": "a key"}

@@ -18,14 +18,12 @@ from tools.bench.report import RESULTS
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
     parser.add_argument("--hours", type=float, default=2.0)
-    parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--leak", type=float, default=0.0, help="MB an hour to be leaked, to see it caught")
     parser.add_argument("--folder", type=Path, default=RESULTS)
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     plan = SoakPlan(
         hours=options.hours,
-        workers=options.workers,
         leak_mb_per_h=options.leak,
         folder=options.folder,
     )

@@ -15,16 +15,16 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from pidgate.child_python import python_module
+from pidgate.load.journal import ProducerJournal
 from tests.soak.stage import CHECKED, GOOD, LOADED, PARTITIONS, ROGUE, Stage
 from tests.support.clients.load import Load, Login, Wish
 from tests.support.clients.process import ClientProcess
 from tools.sandbox import guard
-from tools.sandbox.journal import ProducerJournal
 
 WARM_UP_PER_S: Final = 100
 """New ids of the rogue a second at first. They fill what is bounded, which is no leak, and would take hours at the one
-a second of later: in each worker the owners of 40,000 ids and the attempts of 20,000 refused ones, in the state owner
-the explanations of 10,000.
+a second of later: the owners of 40,000 ids, the attempts of 20,000 refused ones and the explanations
+of 10,000.
 """
 END_S: Final = 90.0
 """Time for a client to get its last records through."""
@@ -124,7 +124,7 @@ class Post:
 
 
 class Crew:
-    """All clients; `look` every few seconds keeps each post filled."""
+    """All clients; `fill_posts`, called every few seconds, starts missing clients."""
 
     def __init__(self, stage: Stage, life_s: float, warm_up_s: float) -> None:
         self.found = Found()
@@ -135,7 +135,7 @@ class Crew:
             Post(start, life_s * (1 + number / len(starts))) for number, start in enumerate(starts)
         ]
 
-    def look(self) -> None:
+    def fill_posts(self) -> None:
         """Start who is missing, stop whose time is over. Raises AssertionError when a client failed."""
         now_s = time.monotonic()
         for post in self._posts:
@@ -198,24 +198,24 @@ def posts_of(stage: Stage, life_s: float, warm_s: float) -> list[Callable[[int],
         return start
 
     def synthetic(user: str, *options: str, tls: bool = False) -> Callable[[int], Member]:
-        where = (
-            ("--bootstrap-servers", stage.tls_servers, "--ca-file", str(stage.ca_file))
-            if tls
-            else ("--bootstrap-servers", servers)
+        where = ("--bootstrap-servers", stage.tls_servers) if tls else ("--bootstrap-servers", servers)
+        own = stage.folder / f"client-{user}-{tls}.properties"
+        own.write_text(
+            f"security.protocol=SASL_{'SSL' if tls else 'PLAINTEXT'}\nssl.ca.location={stage.ca_file}\n"
+            f"sasl.username={user}\nsasl.password={stage.cluster.spec.users[user]}\n"
         )
-        who = ("--user", user, "--password-file", str(stage.password_files[user]))
 
         def start(number: int) -> Member:
-            # Ends when it is told to; the number is the transactional ids' too.
-            named = ("--client-id", f"soak-{number}", "--seed", str(number), "--duration", "24h")
-            return Synthetic(("--topic", LOADED, *where, *who, *named, *options))
+            # It ends at SIGTERM. The number distinguishes transactional ids.
+            named = ("--client-id", f"soak-{number}", "--duration", "24h")
+            kinds = (word for option in options for word in ("--clients", option))
+            return Synthetic(("--topic", LOADED, *where, "--kafka-config", str(own), *named, *kinds))
 
         return start
 
     def rogue(number: int) -> Member:
         per_s = WARM_UP_PER_S if time.monotonic() < warm_s else 1
-        loops = ("--crash-loops", "4", "--rate-of", f"crash-loops={per_s}")
-        return synthetic(ROGUE, *loops, "--new-on-error", "1", "--rate", "1")(number)
+        return synthetic(ROGUE, f"crash-loop=4@{per_s}", "new-on-error=1@1")(number)
 
     return [
         producing("confluent-kafka"),
@@ -224,8 +224,8 @@ def posts_of(stage: Stage, life_s: float, warm_s: float) -> list[Callable[[int],
         producing("java"),
         consuming("confluent-kafka"),
         consuming("aiokafka"),
-        synthetic(GOOD, "--producers", "3", "--transactional", "1", "--rate", "4", tls=True),
-        synthetic(GOOD, "--id-per-batch", "1", "--rate", "1", tls=True),
+        synthetic(GOOD, "steady=3@3", "transactional=1@1", tls=True),
+        synthetic(GOOD, "id-per-batch=1@1", tls=True),
         rogue,
     ]
 

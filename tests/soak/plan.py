@@ -20,7 +20,6 @@ class SoakPlan:
     """`leak_mb_per_h`: what is injected, to see it caught."""
 
     hours: float
-    workers: int = 2
     leak_mb_per_h: float = 0.0
     folder: Path
 

@@ -36,7 +36,7 @@ def soak(plan: SoakPlan, say: Say) -> bool:
             began_s = time.monotonic()
             due_s = began_s + plan.sample_s
             while time.monotonic() < began_s + plan.duration_s:
-                crew.look()
+                crew.fill_posts()
                 if time.monotonic() >= due_s:
                     due_s += plan.sample_s
                     samples.append(sample(gateway, time.monotonic() - began_s))
@@ -90,7 +90,7 @@ def _problems(found: Found, samples: list[Sample], code: int, errors: int) -> li
         problems.append("nothing was read")
     if len({one.processes for one in samples}) > 1:
         problems.append("a process of the gateway died")
-    for kind in ("well_behaved", "transactional", "id_per_batch"):
+    for kind in ("steady", "transactional", "id-per-batch"):
         if found.synthetic[f"{kind}.lost"]:
             problems.append(f"{found.synthetic[f'{kind}.lost']} batches of {kind} producers were given up")
     return problems

@@ -32,7 +32,7 @@ class Stage:
     gateway: GatewayProcess
     tls_servers: str
     ca_file: Path
-    password_files: dict[str, Path]
+    folder: Path
 
 
 def spec() -> ClusterSpec:
@@ -40,16 +40,14 @@ def spec() -> ClusterSpec:
 
 
 def stage_of(cluster: Cluster, plan: SoakPlan, folder: Path) -> Stage:
-    """The gateway is not started. Its certificate and the passwords are files in `folder`."""
+    """The gateway is not started. Its certificate and its password are files in `folder`."""
     servers = cluster.bootstrap_servers()
     create_topic(servers, CHECKED, PARTITIONS)
     small = {"retention.ms": "-1", "retention.bytes": "20000000", "segment.bytes": "10000000"}
     create_topic(servers, LOADED, PARTITIONS, config=small)
-    passwords = {}
-    for user, password in cluster.spec.users.items():
-        passwords[user] = folder / f"password-of-{user}"
-        passwords[user].write_text(password)
-        passwords[user].chmod(0o600)
+    password = folder / "password"
+    password.write_text(cluster.spec.users[SUPER_USER])
+    password.chmod(0o600)
     authority = Authority(folder)
     remember = f"{plan.remember_s}s"
     gateway = GatewayProcess(
@@ -61,12 +59,11 @@ def stage_of(cluster: Cluster, plan: SoakPlan, folder: Path) -> Stage:
             "producer_ids": {"window": remember, "remember": remember, "max_throttle": "1s"},
         },
         settings={
-            "workers": plan.workers,
             "events": {"replication_factor": 1, "retention": "1h"},
             "own_client": {
                 "mechanism": "PLAIN",
                 "username": SUPER_USER,
-                "password_file": str(passwords[SUPER_USER]),
+                "password_file": str(password),
             },
             "log_level": "warning",
             "state_dir": str(folder / "state"),
@@ -74,7 +71,7 @@ def stage_of(cluster: Cluster, plan: SoakPlan, folder: Path) -> Stage:
         environment=_as_installed(plan.leak_mb_per_h),
         ready_within_s=120,
     )
-    return Stage(cluster, gateway, add_tls_listener(gateway, authority), authority.ca_file, passwords)
+    return Stage(cluster, gateway, add_tls_listener(gateway, authority), authority.ca_file, folder)
 
 
 def _as_installed(leak_mb_per_h: float) -> dict[str, str]:

@@ -3,31 +3,29 @@
 from collections import Counter
 from fractions import Fraction
 
+from pidgate.load.journal import ProducerJournal, record_value
 from tools.sandbox.demo.evidence import BrokerEvidence, Evidence, GatewayEvidence, Half
 from tools.sandbox.demo.plan import ALICE, BOB, CAROL, CLICKS, NIGHTLY, ORDERS, PARTITIONS, Plan
 from tools.sandbox.demo.segments import TopicIds
 from tools.sandbox.demo.watch import Point
-from tools.sandbox.journal import ProducerJournal, record_value
 from tools.sandbox.log_checker import LogRecord
-from tools.sandbox.producers.batch_journal import BatchJournal, IdLife, Refusal
 
 PLAN = Plan(quota=Fraction(2))
 ADMITTED, GIVEN_UP = (11, 12, 13), (14, 15)
 OUT_OF_MEMORY = "Terminating due to java.lang.OutOfMemoryError: Java heap space"
 CLICKS_PARTITIONS = range(PARTITIONS[CLICKS])
-REFUSAL = Refusal(1_500, 19, 9_000, "producer_ids_rate quota of user mallory exceeded: producer id 14 is new")
+REFUSAL = (19, 9_000, "producer_ids_rate quota of user mallory exceeded: producer id 14 is new")
 
 
-def mallory() -> BatchJournal:
-    journal = BatchJournal("mallory", CLICKS)
+def mallory() -> ProducerJournal:
+    journal = ProducerJournal("mallory", CLICKS)
     for producer_id in ADMITTED + GIVEN_UP:
-        journal.lives[producer_id] = IdLife(producer_id, "mallory-etl-1", "127.0.0.66:4000", 1_000)
+        journal.sent(None, producer_id, at_ms=1_000)
     for producer_id in ADMITTED:
-        journal.lives[producer_id].acknowledged_ms = 1_100
-        journal.lives[producer_id].partitions = PARTITIONS[CLICKS]
+        journal.acknowledged(None, producer_id, at_ms=1_100)
     for producer_id in GIVEN_UP:
-        journal.lives[producer_id].refusals.append(REFUSAL)
-        journal.lives[producer_id].gave_up_ms = 13_000
+        journal.refused(None, producer_id, *REFUSAL, at_ms=1_500)
+        journal.failed(None, producer_id, "given up", at_ms=13_000)
     return journal
 
 
@@ -71,7 +69,7 @@ def half(*, dead: bool) -> Half:
             segments=segments(),
             log={} if dead else {ORDERS: log_of(ALICE, BOB, records=4), NIGHTLY: log_of(CAROL, records=1)},
         ),
-        mallory=[mallory()],
+        mallory={"mallory-etl-1": mallory()},
         carol=journal_of(CAROL, NIGHTLY, 1),
         bystanders={user: journal_of(user, ORDERS, 4) for user in (ALICE, BOB)},
         notes={

@@ -11,11 +11,11 @@ import time
 from collections.abc import Sequence
 from typing import Any, Final, Self
 
+from pidgate.load.journal import Outcome
 from tests.support.clients.load import Load, Login, Wish
 from tests.support.clients.process import ClientProcess
 from tests.support.log_checks import raise_if_bad
 from tools.sandbox.gateway import GatewayProcess
-from tools.sandbox.journal import Outcome
 from tools.sandbox.log_checker import LogRecord, check, read_log
 from tools.sandbox.topics import create_topic
 

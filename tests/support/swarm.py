@@ -1,4 +1,4 @@
-"""Many producers at small cost: each one connection, one producer id, one batch in flight, as a Java client retries."""
+"""Many cheap producers: each has one connection, one producer id and one batch in flight, and retries as Java does."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ from typing import Final, Self
 
 from pidgate.gateway.clock import wall_ms
 from pidgate.load.connection import Connection, connect
-from pidgate.load.exchanges import init_producer_id, log_in, produce
+from pidgate.load.context import take_id
+from pidgate.load.exchanges import log_in, produce
 from pidgate.load.plan import Login
+from pidgate.load.tally import Tally
 from pidgate.protocol.errors import ErrorCode
 from pidgate.protocol.producer_requests import ProduceAnswer
 from pidgate.protocol.record_batch import record_batch
 from tests.support.raw import address_of
 
 _ANSWER_S: Final = 600.0
-"""Longer than any test keeps one waiting."""
+"""Longer than any throttle of a test."""
 
 
 @dataclass
@@ -34,7 +36,7 @@ class Sent:
 
 
 class SwarmProducer:
-    """Sends to one partition of one topic; keeps the values that were acknowledged. Logs in as `user`, if given."""
+    """A producer to one partition of one topic, which remembers acknowledged values. Logs in as `user`, if given."""
 
     def __init__(
         self, address: str, topic: str, partition: int = 0, *, client_id: str = "swarm", user: str = ""
@@ -61,7 +63,7 @@ class SwarmProducer:
             self._connection = None
 
     def move_to(self, address: str) -> None:
-        """The next batch goes there: another gateway, or none."""
+        """Send the next batch to another address."""
         self.close()
         self._address = address_of(address)
 
@@ -78,13 +80,8 @@ class SwarmProducer:
         if producer_id is not None:
             self.producer_id = producer_id
             return self
-        for _ in range(100):
-            answer = await (await self.connection()).run(init_producer_id())
-            if answer.error_code == ErrorCode.NONE:
-                self.producer_id = answer.producer_id
-                return self
-            await asyncio.sleep(0.1)
-        raise AssertionError(f"no producer id: error {answer.error_code}")
+        self.producer_id = (await take_id(await self.connection(), Tally())).producer_id
+        return self
 
     async def send_once(self, value: bytes) -> Sent:
         """Try the next batch once. Raises OSError."""

@@ -5,6 +5,7 @@ Counted by valgrind's callgrind, in user space: the same on a loaded machine, to
 """
 
 import argparse
+import os
 import re
 import shutil
 import subprocess
@@ -15,17 +16,11 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from pidgate.load.exchanges import fetch, produce
 from pidgate.load.plan import Address
-from pidgate.load.prebuilt import FetchFrame, check_produce_answer, read_fetch_answer
+from pidgate.protocol.record_batch import RecordBatch
 from tools.bench.compiled import compiled, environment
-from tools.bench.loads.client import (
-    CLIENT_ID,
-    connect,
-    create_topic,
-    new_producer_id,
-    produce_frame,
-    record_batch,
-)
+from tools.bench.loads.client import TIMESTAMP_MS, LoadError, connect, create_topic, new_producer_id
 from tools.bench.targets import GENEROUS, Tree
 from tools.sandbox import guard
 from tools.sandbox.gateway import GatewayProcess
@@ -65,40 +60,31 @@ class _Counter:
 def _requests(address: Address, topic_id: bytes) -> Mapping[str, tuple[int, Callable[[], None]]]:
     """Return what is counted: a name of bench's scenarios, how often, and one of it."""
     connection = connect(address, timeout_s=_PATIENCE_S)
-    inbox = bytearray(4 << 20)
-    number = 0
 
-    def produce(partition: int, record_bytes: int) -> Callable[[], None]:
-        batch = record_batch(new_producer_id(connection), 1, record_bytes)
-        frame = produce_frame(topic_id, [partition], batch, acks=1)
+    def produce_to(partition: int, record_bytes: int) -> Callable[[], None]:
+        producer_id, batch = new_producer_id(connection), RecordBatch([os.urandom(record_bytes)])
         sent = 0
 
         def send() -> None:
             nonlocal sent
-            frame.patch(sent, sent)
-            connection.send(frame.buffer)
-            check_produce_answer(connection.frame_into(inbox), sent, 1)
+            stamped = batch.stamped(producer_id, 0, sent, TIMESTAMP_MS)
+            check(connection.run(produce(topic_id, [(partition, stamped)], acks=1)).error_code)
             sent += 1
 
         return send
 
-    fetch_frame = FetchFrame(CLIENT_ID, topic_id, [1], partition_max_bytes=1 << 20)
-
-    def fetch() -> None:
-        nonlocal number
-        fetch_frame.patch(number, [0])
-        connection.send(fetch_frame.buffer)
-        read_fetch_answer(connection.frame_into(inbox), number)
-        number += 1
+    def check(error_code: int) -> None:
+        if error_code:
+            raise LoadError(f"error code {error_code}")
 
     def a_connection() -> None:
         with connect(address, timeout_s=_PATIENCE_S) as one:
             new_producer_id(one)
 
     return {
-        "01 small requests": (1000, produce(0, 100)),
-        "02 bulk produce": (60, produce(1, _BULK_RECORD_BYTES)),
-        "04 bulk fetch": (60, fetch),
+        "01 small requests": (1000, produce_to(0, 100)),
+        "02 bulk produce": (60, produce_to(1, _BULK_RECORD_BYTES)),
+        "04 bulk fetch": (60, lambda: check(connection.run(fetch(topic_id, {1: 0})).error_code)),
         "06 connections": (60, a_connection),
     }
 

@@ -26,7 +26,6 @@ from typing import Any, Final
 
 import pyarrow.parquet as pq
 
-from pidgate.child_python import python_module
 from tools.bench.events_topic import fill
 from tools.bench.machine import describe
 from tools.bench.process_cost import family
@@ -186,7 +185,7 @@ def command_of(job: str, tables: Path, options: Sequence[str]) -> list[str]:
     """Return the command that runs a job over the tables, or makes the history up."""
     both = ("pidgate.pipeline", "run", *(word for name in TOGETHER.split(", ") for word in ("--only", name)))
     words = {HISTORY: ("tools.history",), TOGETHER: both}.get(job, ("pidgate.pipeline", job))
-    return python_module(*words, "--tables", str(tables), *options)
+    return [sys.executable, "-m", *words, "--tables", str(tables), *options]
 
 
 def _run(job: str, events: int, tables: Path, options: Sequence[str]) -> Run:

@@ -17,7 +17,6 @@ def measured_as(name: str) -> Quantity:
 p50_ms = measured_as("p50_ms")
 p90_ms = measured_as("p90_ms")
 p99_ms = measured_as("p99_ms")
-admitted_ids = measured_as("admitted")
 
 
 def cpu_us_per_request(measured: Measured) -> float:

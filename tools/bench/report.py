@@ -16,7 +16,6 @@ from tools.bench.goals import ENOUGH_RUNS, verdicts
 from tools.bench.quantities import (
     Measured,
     Quantity,
-    admitted_ids,
     mb_per_s,
     p50_ms,
     p90_ms,
@@ -147,9 +146,6 @@ def _column(column: Column) -> tuple[str, Cell]:
 
 def _columns(scenario: Scenario, results: Results, baseline: str) -> list[tuple[str, Cell]]:
     others = ("others' cores", _cell(lambda m: m["foreign_cores"], 2))
-    if scenario.kind == "fresh":
-        refused = _cell(lambda m: m["refused"], 0)
-        return [("ids admitted", _cell(admitted_ids, 0)), ("ids refused", refused), others]
     is_bulk = scenario.cost_per == "GB"
     columns = [
         (f"CPU {scenario.cost_unit}", _proxied(_cell(partial(cost, scenario), 3 if is_bulk else 1))),

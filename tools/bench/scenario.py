@@ -82,7 +82,7 @@ class Scenario:
     def open_files(self, quick: bool) -> int:
         """Return how many a process needs, which has a client's and a broker's side of every connection."""
         plan = self.plan_for(quick)
-        connections = plan.get("connections", 0) + plan.get("producers", 0) + plan.get("clients", 0)
+        connections = plan.get("connections", 0) + plan.get("clients", 0)
         return 2 * (int(connections) + WARM_CONNECTIONS) + OPEN_FILES_SLACK
 
 
@@ -156,7 +156,7 @@ def measure_side_by_side(
     return results
 
 
-_SHARED: Final = {"producers", "clients", "connections", "rate_per_s"}
+_SHARED: Final = {"clients", "connections", "rate_per_s"}
 """Of a plan: what targets that run at once share."""
 
 
@@ -230,8 +230,6 @@ def _brief(scenario: Scenario, measured: Measured) -> str:
         parts.append(f"p50 {measured['p50_ms']:.2f} p99 {measured['p99_ms']:.2f} ms")
     if "bytes" in measured:
         parts.append(f"{mb_per_s(measured):.0f} MB/s")
-    if "admitted" in measured:
-        parts.append(f"{measured['admitted']} ids admitted, {measured['refused']} refused")
     if "rss_bytes" in measured:
         parts.append(f"{rss_kb_per_connection(measured):.1f} KB/connection")
     if "foreign_cores" in measured:

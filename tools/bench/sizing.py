@@ -81,11 +81,11 @@ _HEAD: Final = """\
 
 Made by `python -m tools.bench.sizing` from the results in [the results](../tools/bench/results/README.md): the median
 of the runs, with the least and the greatest in brackets; how each was measured: [method](../tools/bench/README.md). One
-worker, hot path compiled, on the machine that the result names; for another one, measure one row there.
+gateway, hot path compiled, on the machine that the result names; for another one, measure one row there.
 
 A thousandth of a core for each MB/s is what the gateway's process takes, for both sides of a connection together. Add
 the rows that your traffic is made of: 20 MB/s of 1 KB requests and 100 MB/s of large batches are 20 times the first row
-and 100 times the third. One process has one core to give: from 0.6 of it on, `workers: 2`.
+and 100 times the third. A gateway has one core: from 0.6 of it on, run a second one.
 
 | | | unit | from |
 | --- | ---: | --- | --- |

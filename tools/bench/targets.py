@@ -31,8 +31,7 @@ BASELINE: Final = "bare"
 ORDINARY: Final = ("direct", *BARE, "haproxy", "pidgate")
 PLAIN: Final = "plain"
 """pidgate without compiled modules."""
-TWO_WORKERS: Final = "2-workers"
-TARGETS: Final = (*ORDINARY, PLAIN, TWO_WORKERS, *TLS_TARGETS)
+TARGETS: Final = (*ORDINARY, PLAIN, *TLS_TARGETS)
 OTHER_COMMIT: Final = "other-commit"
 """pidgate of another commit; only with `--against`."""
 
@@ -155,8 +154,7 @@ def running(
             inherited = os.getpriority(os.PRIO_PROCESS, 0)
             if inherited:
                 come_first(proxy.pid, inherited)
-            # A gateway is ready when one worker is; each of them has a socket of its own for the same port.
-            _wait_until_it_forwards(proxy, target, (_HOST, port), _workers(target))
+            _wait_until_it_forwards(proxy, target, (_HOST, port))
             yield Running((_HOST, port), proxy.pid)
             if not proxy.is_alive:
                 raise TargetFailed(f"{target} ended during the run:\n{proxy.log_tail()}")
@@ -164,10 +162,6 @@ def running(
                 proxy.stop()
     except GatewayNotReady as error:
         raise TargetFailed(f"{target}: {error}") from error
-
-
-def _workers(target: str) -> int:
-    return 2 if target == TWO_WORKERS else 1
 
 
 def _proxy(
@@ -196,7 +190,6 @@ def _proxy(
         str(broker),
         quotas=quotas,
         settings={
-            "workers": _workers(target),
             # A topic of its own: no gateway remembers what an earlier one of the bench admitted.
             "events": {"topic": f"__pidgate_bench_{time.monotonic_ns()}"},
             "log_level": "warning",
@@ -213,16 +206,13 @@ def _proxy(
     return gateway, port, before
 
 
-def _wait_until_it_forwards(
-    proxy: Proxy | GatewayProcess, target: str, address: Address, sockets: int
-) -> None:
+def _wait_until_it_forwards(proxy: Proxy | GatewayProcess, target: str, address: Address) -> None:
     give_up_s = time.monotonic() + _START_PATIENCE_S
     reason: Exception | None = None
     while time.monotonic() < give_up_s and proxy.is_alive:
         try:
             connect(address).close()
-            if sockets_listening(address[1]) >= sockets:
-                return
+            return
         except FAILURES as error:
             reason = error
         time.sleep(0.1)

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
-from tools.sandbox.journal import Entry, Key, Label, Outcome, ProducerJournal, read_value
+from pidgate.load.journal import Entry, Key, Label, Outcome, ProducerJournal, read_value
 
 Isolation = Literal["read_uncommitted", "read_committed"]
 

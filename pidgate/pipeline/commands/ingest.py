@@ -13,11 +13,12 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from pidgate.client_settings import BadClientSettings, read_client_settings
 from pidgate.pipeline import session
 from pidgate.pipeline.commands import common
+from pidgate.pipeline.errors import BadOption
 from pidgate.pipeline.ingest.accounts import Account
 from pidgate.pipeline.ingest.batches import Rules, Taken
-from pidgate.pipeline.ingest.client_settings import read_client_settings
 from pidgate.pipeline.ingest.loop import How, Ingest, compact_all, only_writer
 from pidgate.pipeline.ingest.topic import Topic
 from pidgate.pipeline.tables import Tables
@@ -105,7 +106,10 @@ def ingest(
 
 def settings_of(kafka_config: Path | None) -> Mapping[str, str]:
     """Read the file of `--kafka-config`. Raises BadOption."""
-    return {} if kafka_config is None else read_client_settings(str(kafka_config))
+    try:
+        return {} if kafka_config is None else read_client_settings(str(kafka_config))
+    except BadClientSettings as error:
+        raise BadOption(str(error)) from None
 
 
 def take_events(

@@ -3,7 +3,7 @@
 reading, doubtful    record bytes -> an event, or a reason for rejection        (pure)
 seqs                 observed sequence numbers: duplicates, gaps                (pure)
 columns              the tables besides events, and the results of tasks
-topic, client_settings   the topic's state; connection to a secured cluster
+topic                the topic's state
 records, staged      a task: reads its offsets, checks them, writes files
 commits              written files become visible by one commit
 batches              one batch of the topic: distributed, deduplicated, committed

@@ -1,7 +1,7 @@
 """A leak inside the process that `pidgate run` starts first, for the soak that has to catch it: so many MB an hour.
 
 Python imports a module of this name at its start, from a folder that the soak puts on the path; the gateway knows
-nothing of it. Its workers and state owner do not leak, so that the rate is that of all.
+nothing of it.
 """
 
 import os

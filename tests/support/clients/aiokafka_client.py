@@ -10,9 +10,9 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.abc import AbstractTokenProvider
 from aiokafka.errors import KafkaError
 
+from pidgate.load.journal import ProducerJournal, record_value
 from tests.support.bearer import jwt
 from tests.support.clients.load import ABORTED, Load, Login, Pace, Wish
-from tools.sandbox.journal import ProducerJournal, record_value
 from tools.sandbox.log_checker import LogRecord
 
 

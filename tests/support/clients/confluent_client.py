@@ -15,9 +15,9 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.admin._resource import ResourceType
 
+from pidgate.load.journal import ProducerJournal, record_value
 from tests.support.bearer import FAR_FUTURE_S, jwt
 from tests.support.clients.load import ABORTED, Load, Login, Pace, Wish
-from tools.sandbox.journal import ProducerJournal, record_value
 from tools.sandbox.log_checker import LogRecord
 
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from tools.sandbox.journal import ProducerJournal, record_value
+from pidgate.load.journal import ProducerJournal, record_value
 from tools.sandbox.producers.program import parser_of, stop_signal
 
 _PARTITION = 0

@@ -1,7 +1,7 @@
 """Java's clients through Kafka's own verifiable tools, of the version that the environment names.
 
-VerifiableProducer numbers its values (see `sandbox.journal.verifiable_name`) and reports each outcome, but not what
-it has sent; it chooses partitions itself. VerifiableConsumer and VerifiableShareConsumer report records.
+VerifiableProducer numbers its values (see `pidgate.load.journal.verifiable_name`) and reports each outcome, but not
+what it has sent; it chooses partitions itself. VerifiableConsumer and VerifiableShareConsumer report records.
 """
 
 import json
@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from pidgate.load.journal import ProducerJournal
 from tests.support import kerberos
 from tests.support.clients.load import Load, Login, Pace, Wish
 from tools.sandbox import guard
 from tools.sandbox.jars import NEWEST
-from tools.sandbox.journal import ProducerJournal
 from tools.sandbox.log_checker import LogRecord
 from tools.sandbox.performance import has_command_config
 from tools.sandbox.tools import QUICK_TO_START, JavaTools

@@ -12,9 +12,9 @@ import kafka
 from kafka import KafkaConsumer, KafkaProducer
 from kafka.errors import KafkaError
 
+from pidgate.load.journal import ProducerJournal, record_value
 from tests.support.bearer import jwt
 from tests.support.clients.load import ABORTED, Load, Login, Pace, Wish
-from tools.sandbox.journal import ProducerJournal, record_value
 from tools.sandbox.log_checker import LogRecord
 
 _IS_OLD = kafka.__version__.startswith("2.")

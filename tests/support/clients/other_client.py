@@ -9,8 +9,8 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
+from pidgate.load.journal import ProducerJournal
 from tests.support.clients.load import Load, Pace
-from tools.sandbox.journal import ProducerJournal
 
 SOURCES: Final = Path(__file__).parents[2] / "clients" / "others"
 BUILT: Final = Path(__file__).parents[3] / ".sandbox" / "clients"

@@ -15,11 +15,11 @@ import time
 from pathlib import Path
 from typing import Self
 
+from pidgate.load.journal import ProducerJournal
 from tests.support.clients.java_client import VERSION_VARIABLE
 from tests.support.clients.load import Load, Wish
 from tools.sandbox import guard
 from tools.sandbox.jars import NEWEST
-from tools.sandbox.journal import ProducerJournal
 from tools.sandbox.log_checker import LogRecord
 
 

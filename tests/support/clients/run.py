@@ -9,8 +9,8 @@ from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
+from pidgate.load.journal import ProducerJournal, verifiable_name
 from tests.support.clients.load import Load, Pace, Wish
-from tools.sandbox.journal import ProducerJournal, verifiable_name
 
 CLIENTS = {
     "aiokafka": "aiokafka_client",

@@ -7,13 +7,10 @@ from collections import Counter
 from importlib import import_module
 from itertools import pairwise
 
-import pytest
-
-from pidgate.load.prebuilt import LoadError
+from pidgate.load.context import Producer
 from pidgate.protocol.producer_requests import PRODUCE_BY_ID_VERSION
-from tests.support import raw
 from tests.support.frames import codec
-from tools.bench.loads.mixed import MixedPlan, MixedRequests
+from tools.bench.loads.mixed import MixedRequest, random_batches
 from tools.bench.loads.unfinished import UnfinishedPlan, beginning
 
 ProduceRequest = codec("producer", "ProduceRequest")
@@ -21,25 +18,16 @@ DefaultRecordBatch = import_module("kafka.record.default_records").DefaultRecord
 
 TOPICS = [uuid.UUID(int=number) for number in (1, 2, 3)]
 PLACES = [(topic.bytes, partition) for topic in TOPICS for partition in (4, 5)]
-PLAN = MixedPlan(
-    producers=1,
-    rate_per_s=1,
-    topics=3,
-    partitions_each=2,
-    largest_batch_bytes=16_384,
-    different_requests=8,
-    acks=1,
-    warmup_s=0,
-    measure_s=1,
-)
 
 
 def test_each_partition_goes_on_where_it_was_and_no_request_is_like_the_one_before() -> None:
-    requests = MixedRequests(PLACES, 4711, PLAN, random.Random(1))
-    expected: Counter[tuple[uuid.UUID, int]] = Counter()
+    dice = random.Random(1)
+    batches = random_batches(dice, 16_384)
+    requests = [MixedRequest(PLACES, batches, dice, acks=1) for _ in range(8)]
+    sequences, expected = dict.fromkeys(PLACES, 0), Counter[tuple[uuid.UUID, int]]()
     seen = []
     for number in range(20):
-        frame = bytes(requests.request(number))
+        frame = requests[number % 8].next_frame(number, Producer(4711, 0), sequences)
         request = ProduceRequest.decode(frame, version=PRODUCE_BY_ID_VERSION, header=True, framed=True)
         assert request.header.correlation_id == number
         parts = [(topic.topic_id, part) for topic in request.topic_data for part in topic.partition_data]
@@ -53,27 +41,6 @@ def test_each_partition_goes_on_where_it_was_and_no_request_is_like_the_one_befo
         seen.append((len(frame), [(topic_id, part.index) for topic_id, part in parts]))
     assert set(expected) == {(topic, partition) for topic in TOPICS for partition in (4, 5)}
     assert all(one != other for one, other in pairwise(seen))
-
-
-def test_an_answer_with_an_error_ends_the_load() -> None:
-    requests = MixedRequests(PLACES, 4711, PLAN, random.Random(1))
-
-    def answer(error_code: int) -> memoryview:
-        part = {
-            "index": 4,
-            "error_code": error_code,
-            "base_offset": 0,
-            "record_errors": [],
-            "error_message": None,
-        }
-        body = {"responses": [{"topic_id": TOPICS[0], "partition_responses": [part]}], "throttle_time_ms": 0}
-        return memoryview(raw.response(0, PRODUCE_BY_ID_VERSION, body, correlation_id=3)[4:])
-
-    requests.check(answer(0), 3)
-    with pytest.raises(LoadError, match="to request 4"):
-        requests.check(answer(0), 4)
-    with pytest.raises(LoadError, match="error_code=45"):
-        requests.check(answer(45), 3)
 
 
 def test_a_frame_that_never_ends_begins_as_one_that_does() -> None:

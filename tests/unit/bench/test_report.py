@@ -10,7 +10,6 @@ from tools.bench.scenario import Scenario, cost
 from tools.bench.scenarios.memory import MEMORY as QUOTA_MEMORY
 from tools.bench.scenarios.through_targets import IDLE as MEMORY
 from tools.bench.scenarios.through_targets import SMALL_REQUESTS as SMALL
-from tools.bench.scenarios.through_targets import WORKERS_QUOTA as QUOTA
 
 SETTINGS = {
     "machine": {
@@ -26,6 +25,14 @@ SETTINGS = {
     },
     "pinned": True,
     "quick": False,
+}
+
+HELD = {
+    "connections": 1000,
+    "cpu_s": 0.2,
+    "rss_bytes": 5e6,
+    "rss_before_bytes": 6e7,
+    "foreign_cores": 0.0,
 }
 
 
@@ -86,14 +93,7 @@ def test_costs_are_compared_with_the_cheaper_of_both_bare_shapes(tmp_path: Path)
 
 
 def test_what_a_load_does_not_measure_has_no_column(tmp_path: Path) -> None:
-    held = {
-        "connections": 1000,
-        "cpu_s": 0.2,
-        "rss_bytes": 5e6,
-        "rss_before_bytes": 6e7,
-        "foreign_cores": 0.0,
-    }
-    write(tmp_path, "2026-01-02", MEMORY, {"bare": [held], "pidgate": [held]})
+    write(tmp_path, "2026-01-02", MEMORY, {"bare": [HELD], "pidgate": [HELD]})
     table = report.write_tables(tmp_path, [MEMORY]).read_text()
     head = "| | CPU us/connection | CPU x bare | RSS KB/connection | RSS MB at start | others' cores |"
     assert head in table
@@ -108,27 +108,14 @@ def test_the_newest_result_of_a_scenario_is_shown(tmp_path: Path) -> None:
     assert "40.0" not in table
 
 
-def fresh(admitted: int) -> Measured:
-    return {"requests": 400, "admitted": admitted, "refused": 400 - admitted, "foreign_cores": 0.1}
-
-
-def test_of_a_quota_the_ids_are_shown_and_one_too_many_is_told(tmp_path: Path) -> None:
-    results = {"pidgate": [fresh(101), fresh(101)], "2-workers": [fresh(101), fresh(102)]}
-    write(tmp_path, "2026-01-02", QUOTA, results)
-    table = report.write_tables(tmp_path, [QUOTA]).read_text()
-    assert "| pidgate | 101 (101-101) | 299 (299-299) |" in table
-    assert "- **met**: ids admitted by one process 101; exactly 101" in table
-    assert "- **not met**: ids admitted by 2 workers 101.5 (101 to 102); exactly 101" in table
-
-
 def test_sections_come_in_the_order_of_their_numbers(tmp_path: Path) -> None:
     steady = {"grown_bytes": 90e6, "peak_bytes": 120e6, "filter_bytes": 20e6}
     rogue = {"grown_bytes_1": 30e6, "grown_bytes_5": 38e6}
     content = {**SETTINGS, "results": {"steady": [steady], "rogue": [rogue]}}
     report.keep(tmp_path, "2026-01-02", QUOTA_MEMORY.number, QUOTA_MEMORY.name, content)
-    write(tmp_path, "2026-01-02", QUOTA, {"pidgate": [fresh(101)]})
+    write(tmp_path, "2026-01-02", MEMORY, {"bare": [HELD]})
     write(tmp_path, "2026-01-02", SMALL, {"bare": [small(0.040)]})
-    table = report.write_tables(tmp_path, [QUOTA, QUOTA_MEMORY, SMALL]).read_text()
-    assert [line[:5] for line in table.splitlines() if line.startswith("## ")] == ["## 01", "## 05", "## 09"]
+    table = report.write_tables(tmp_path, [QUOTA_MEMORY, MEMORY, SMALL]).read_text()
+    assert [line[:5] for line in table.splitlines() if line.startswith("## ")] == ["## 01", "## 03", "## 05"]
     assert "- **met**: RSS grown, at its peak, 120 MB; at most 150" in table
     assert "- **not met**: a rogue's RSS grown after the first fifth of its ids 8 MB; at most 5" in table

@@ -14,7 +14,7 @@ from pidgate.protocol.producer_requests import PRODUCE_BY_ID_VERSION, ProduceAns
 from pidgate.protocol.producer_requests import produce_answer as read_answer
 from tests.support.frames import codec
 from tools.bench.loads.client import Through, record_batch
-from tools.bench.loads.storm import StormPlan, storm
+from tools.bench.loads.played import StormPlan, storm
 from tools.sandbox.demo.segments import producer_ids
 
 NOT_ENOUGH_REPLICAS = ErrorCode.NOT_ENOUGH_REPLICAS
@@ -89,7 +89,9 @@ class Refusing:
             writer.close()
 
 
-@pytest.mark.parametrize(("login", "first_asked"), [(Login("bob", "secret"), [17, 36, 0]), (None, [0])])
+@pytest.mark.parametrize(
+    ("login", "first_asked"), [(Login("bob", "secret"), [18, 17, 36, 0]), (None, [18, 0])]
+)
 def test_a_refused_id_comes_back_once_on_its_connection_and_then_gives_up(
     login: Login | None, first_asked: list[int]
 ) -> None:

@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -132,25 +131,21 @@ def test_another_gateways_certificate_is_not_trusted(
     assert "certificate was refused" in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("options", "problem"),
-    [
-        ({"cert_file": Path("c.pem")}, "--cert-file: is for TLS"),
-        ({"verify_hostname": False}, "--no-verify-hostname: is for TLS"),
-        ({"tls": True, "key_file": Path("k")}, "--key-file: alone can be shown to nobody"),
-        ({"ca_file": Path("/nowhere/ca.pem")}, "--ca-file: /nowhere/ca.pem cannot be read"),
-    ],
-)
-def test_load_names_the_option(options: dict[str, Any], problem: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        plan_of(LoadOptions(topic="t", bootstrap_servers="127.0.0.1:1", **options))
-    assert problem in str(caught.value)
+def test_load_names_the_property(tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("security.protocol=SSL\nssl.ca.location=/nowhere/ca.pem\n")
+    with pytest.raises(
+        ConfigError, match=r"--kafka-config: ssl\.ca\.location: /nowhere/ca\.pem cannot be read"
+    ):
+        plan_of(LoadOptions(topic="t", bootstrap_servers="127.0.0.1:1", kafka_config=file))
 
 
 def test_load_trusts_the_certificate_of_the_listener_whose_file_is_given(
     tmp_path: Path, authority: Authority, pair: Pair
 ) -> None:
-    plan = plan_of(LoadOptions(topic="t", config=written(tmp_path, pair), cert_file=pair.both))
+    own = tmp_path / "client.properties"
+    own.write_text(f"ssl.certificate.location={pair.both}\nssl.key.location={pair.both}\n")
+    plan = plan_of(LoadOptions(topic="t", config=written(tmp_path, pair), kafka_config=own))
     assert plan.tls is not None
     good, _ = shake_hands(plan.tls, server_of(pair), "another.name")
     assert not good.args

@@ -6,6 +6,7 @@ import base64
 import itertools
 import json
 from collections import Counter
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -17,48 +18,47 @@ from pidgate.cli.app import app
 from pidgate.cli.load import plan_of
 from pidgate.cli.options import LoadOptions
 from pidgate.gateway.config.loading import ConfigError
-from pidgate.load.plan import Kind, Login, Plan
+from pidgate.load.pacing import schedule
+from pidgate.load.plan import Clients, Kind, Login, Plan
 from pidgate.load.report import notes, report
 from pidgate.load.running import Result
-from pidgate.load.schedule import schedule
-from pidgate.load.tally import LATE_S, Latency, Tally
+from pidgate.load.tally import Latency, Tally
 from pidgate.protocol.logins import LoginRefused, tokens
 
 # The command line
 
 
-def asked(*, counts: dict[Kind, int] | None = None, **given: Any) -> LoadOptions:
-    kinds = {kind.replace("-", "_"): count for kind, count in (counts or {}).items()}
-    return LoadOptions(**{"topic": "t", "bootstrap_servers": "gateway:9292", **kinds, **given})
+def asked(*clients: str, **given: Any) -> LoadOptions:
+    return LoadOptions(
+        **{"topic": "t", "bootstrap_servers": "gateway:9292", "clients": list(clients) or None, **given}
+    )
 
 
-def test_one_well_behaved_producer_is_what_nobody_has_to_ask_for() -> None:
-    plan = plan_of(asked(counts={kind: 0 for kind in Kind}))
+def test_the_default_is_one_steady_producer() -> None:
+    plan = plan_of(asked())
     assert plan.bootstrap == (("gateway", 9292),)
-    assert {kind: count for kind, count in plan.counts.items() if count} == {Kind.WELL_BEHAVED: 1}
-    assert plan.rates_per_s == {Kind.WELL_BEHAVED: 10.0}
+    assert plan.clients == {Kind.STEADY: Clients(1, 10.0)}
     assert (plan.duration_s, plan.record_bytes, plan.acks, plan.login) == (10.0, 1_000, -1, None)
 
 
-def test_a_rate_is_divided_evenly_or_given_for_each_or_for_a_kind() -> None:
-    counts = {Kind.WELL_BEHAVED: 6, Kind.CRASH_LOOPING: 2}
-    assert plan_of(asked(counts=counts, rate=80.0)).rates_per_s == {
-        Kind.WELL_BEHAVED: 60.0,
-        Kind.CRASH_LOOPING: 20.0,
-    }
-    assert plan_of(asked(counts=counts, rate_each=3.0)).rates_per_s == {
-        Kind.WELL_BEHAVED: 18.0,
-        Kind.CRASH_LOOPING: 6.0,
-    }
-    assert plan_of(asked(counts=counts, rate=600.0, rate_of=("crash-loops=0.5",))).rates_per_s == {
-        Kind.WELL_BEHAVED: 600.0,
-        Kind.CRASH_LOOPING: 0.5,
+def test_a_kind_has_a_number_and_a_rate() -> None:
+    plan = plan_of(asked("steady=6", "crash-loop=2@0.5", "id-per-batch=3@max"))
+    assert plan.clients == {
+        Kind.STEADY: Clients(6, 60.0),
+        Kind.CRASH_LOOP: Clients(2, 0.5),
+        Kind.ID_PER_BATCH: Clients(3, None),
     }
 
 
 def test_sizes_and_times_are_read_as_people_write_them() -> None:
-    plan = plan_of(asked(record_size="10KiB", duration="1.5m", drain="0s", acks="1"))
-    assert (plan.record_bytes, plan.duration_s, plan.drain_s, plan.acks) == (10_240, 90.0, 0.0, 1)
+    plan = plan_of(asked(batch="3x10KiB", duration="1.5m", drain="0s", create_topic=4))
+    assert (plan.records_per_batch, plan.record_bytes, plan.duration_s, plan.drain_s) == (
+        3,
+        10_240,
+        90.0,
+        0.0,
+    )
+    assert plan.create_partitions == 4
 
 
 def test_the_gateway_of_a_file_is_the_one_on_this_machine(tmp_path: Path) -> None:
@@ -69,11 +69,30 @@ def test_the_gateway_of_a_file_is_the_one_on_this_machine(tmp_path: Path) -> Non
     assert plan_of(asked(bootstrap_servers=None, config=file)).bootstrap == (("127.0.0.1", 7000),)
 
 
-def test_the_password_comes_from_a_file_and_is_not_shown(tmp_path: Path) -> None:
-    file = tmp_path / "password"
-    file.write_text("s3cret, word\n")
-    plan = plan_of(asked(user="alice", password_file=file, mechanism="SCRAM-SHA-512"))
+def kafka_config(folder: Path, *lines: str) -> Path:
+    file = folder / "client.properties"
+    file.write_text("\n".join(lines))
+    return file
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ("sasl.mechanism=SCRAM-SHA-512", "sasl.username=alice", "sasl.password=s3cret, word"),
+        (
+            "security.protocol=SASL_PLAINTEXT",
+            "sasl.mechanism=SCRAM-SHA-512",
+            'sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required username="alice" '
+            'password="s3cret, word";',
+        ),
+    ],
+)
+def test_the_login_comes_from_the_properties_of_a_kafka_client(
+    tmp_path: Path, lines: tuple[str, ...]
+) -> None:
+    plan = plan_of(asked(kafka_config=kafka_config(tmp_path, *lines)))
     assert plan.login == Login("alice", "s3cret, word", "SCRAM-SHA-512")
+    assert plan.tls is None
     assert "s3cret" not in repr(plan)
 
 
@@ -84,32 +103,33 @@ def test_the_password_comes_from_a_file_and_is_not_shown(tmp_path: Path) -> None
         ({"bootstrap_servers": "gateway"}, "--bootstrap-servers"),
         ({"config": Path("f.yaml")}, "--bootstrap-servers: does not go with --config"),
         ({"topic": "a topic"}, "--topic"),
-        ({"rate": 1.0, "rate_each": 1.0}, "--rate-each"),
-        ({"rate": 0.0}, "--rate"),
-        ({"rate_each": float("nan")}, "--rate-each"),
-        ({"rate_of": ("bad=1",)}, "--rate-of"),
-        ({"rate_of": ("producers",)}, "--rate-of"),
-        ({"rate_of": ("producers=inf",)}, "--rate-of"),
-        ({"rate_of": ("crash-loops=5",)}, "--rate-of: 'crash-loops=5', but there are none"),
+        ({"clients": ["bad=1"]}, "--clients: 'bad=1'; write KIND=N"),
+        ({"clients": ["steady"]}, "--clients"),
+        ({"clients": ["fetch=1"]}, "--clients"),
+        ({"clients": ["steady=1@fast"]}, "--clients"),
+        ({"clients": ["steady=1@0"]}, "--clients: 'steady=1@0': the rate is 0"),
+        ({"clients": ["steady=0"]}, "--clients: 'steady=0': there are none"),
+        ({"clients": ["steady=1", "steady=2"]}, "--clients: 'steady=2': a kind is given once"),
         ({"duration": "10"}, "--duration"),
         ({"duration": "0s"}, "--duration"),
-        ({"record_size": "many"}, "--record-size"),
-        ({"record_size": "60MiB", "records_per_batch": 2}, "--record-size"),
-        ({"acks": "0"}, "--acks"),
-        ({"partitions": 3}, "--partitions"),
-        ({"user": "alice"}, "--password-file: is missing"),
-        ({"password_file": Path("/p")}, "--password-file"),
-        ({"mechanism": "PLAIN"}, "--mechanism"),
-        ({"user": "alice", "password_file": Path("/nowhere/p")}, "--password-file"),
-        ({"user": "alice", "password_file": Path(__file__), "mechanism": "GSSAPI"}, "--mechanism"),
+        ({"batch": "many"}, "--batch"),
+        ({"batch": "0x1"}, "--batch"),
+        ({"batch": "2x60MiB"}, "--batch: '2x60MiB' is above 64MiB"),
+        ({"kafka_config": Path("/nowhere/p")}, "--kafka-config: /nowhere/p cannot be read"),
         ({"delivery_timeout": "soon"}, "--delivery-timeout"),
         ({"drain": "-1s"}, "--drain"),
     ],
 )
-def test_what_is_wrong_is_told_with_its_option(given: dict[str, Any], option: str) -> None:
+def test_a_wrong_option_is_named(given: dict[str, Any], option: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        plan_of(asked(**given))
+        plan_of(LoadOptions(**{"topic": "t", "bootstrap_servers": "gateway:9292", **given}))
     assert str(caught.value).startswith(option)
+
+
+def test_other_mechanisms_are_refused(tmp_path: Path) -> None:
+    lines = ("sasl.mechanism=GSSAPI", "sasl.username=alice", "sasl.password=p")
+    with pytest.raises(ConfigError, match=r"--kafka-config: sasl\.mechanism=GSSAPI; use PLAIN"):
+        plan_of(asked(kafka_config=kafka_config(tmp_path, *lines)))
 
 
 @pytest.mark.parametrize(
@@ -117,7 +137,7 @@ def test_what_is_wrong_is_told_with_its_option(given: dict[str, Any], option: st
     [
         (["--topic", "t"], 2),
         (["--bootstrap-servers", "127.0.0.1:1"], 2),
-        (["--topic", "t", "--bootstrap-servers", "127.0.0.1:1", "--producers", "-1"], 2),
+        (["--topic", "t", "--bootstrap-servers", "127.0.0.1:1", "--create-topic", "-1"], 2),
         (["--topic", "t", "--bootstrap-servers", "127.0.0.1:1"], 1),
     ],
 )
@@ -128,27 +148,35 @@ def test_exit_codes_without_a_broker(arguments: list[str], code: int) -> None:
     assert answer.stderr
 
 
+def test_the_help_fits_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = CliRunner().invoke(app, ["load", "--help"]).stdout.splitlines()
+    assert len(lines) <= 40
+    assert max(map(len, lines)) <= 80
+    assert len(fields(LoadOptions)) <= 12
+
+
 # The schedule
 
 
 def test_the_schedule_is_even_complete_and_in_order() -> None:
-    due = list(schedule({Kind.WELL_BEHAVED: 50.0, Kind.CRASH_LOOPING: 5.0}, 4.0, seed=3))
+    due = list(schedule({Kind.STEADY: 50.0, Kind.CRASH_LOOP: 5.0}, 4.0, seed=3))
     assert [moment for moment, _, _ in due] == sorted(moment for moment, _, _ in due)
-    assert Counter(kind for _, kind, _ in due) == {Kind.WELL_BEHAVED: 200, Kind.CRASH_LOOPING: 20}
-    good = [moment for moment, kind, _ in due if kind is Kind.WELL_BEHAVED]
+    assert Counter(kind for _, kind, _ in due) == {Kind.STEADY: 200, Kind.CRASH_LOOP: 20}
+    good = [moment for moment, kind, _ in due if kind is Kind.STEADY]
     assert [b - a for a, b in itertools.pairwise(good)] == pytest.approx([0.02] * 199)
-    assert [number for _, kind, number in due if kind is Kind.CRASH_LOOPING] == list(range(20))
+    assert [number for _, kind, number in due if kind is Kind.CRASH_LOOP] == list(range(20))
     assert 0 <= due[0][0] < 0.02
     assert due[-1][0] < 4.0
 
 
 def test_the_schedule_does_not_drift() -> None:
-    due = list(schedule({Kind.WELL_BEHAVED: 333.3}, 300.0, seed=1))
+    due = list(schedule({Kind.STEADY: 333.3}, 300.0, seed=1))
     assert due[-1][0] - due[0][0] == pytest.approx((len(due) - 1) / 333.3, abs=1e-9)
 
 
 def test_the_seed_says_when_each_kind_begins() -> None:
-    rates = dict.fromkeys(Kind, 10.0)
+    rates = dict.fromkeys(map(str, Kind), 10.0)
     assert list(schedule(rates, 1.0, seed=1)) == list(schedule(rates, 1.0, seed=1))
     assert list(schedule(rates, 1.0, seed=1)) != list(schedule(rates, 1.0, seed=2))
     firsts = {kind: due for due, kind, number in schedule(rates, 1.0, seed=1) if number == 0}
@@ -158,12 +186,11 @@ def test_the_seed_says_when_each_kind_begins() -> None:
 # The report
 
 
-def result_of(tallies: dict[Kind, Tally], seconds: float = 4.0, own_delay_s: float = 0.0001) -> Result:
+def result_of(tallies: dict[str, Tally], seconds: float = 4.0, own_delay_s: float = 0.0001) -> Result:
     plan = Plan(
         bootstrap=(("127.0.0.1", 9292),),
         topic="orders",
-        counts=dict.fromkeys(tallies, 2),
-        rates_per_s=dict.fromkeys(tallies, 5.0),
+        clients={Kind(kind): Clients(2, 5.0) for kind in tallies},
         login=Login("alice", "s3cret"),
     )
     own_delay = Latency()
@@ -176,26 +203,26 @@ def good(latencies_ms: range) -> Tally:
     for latency_ms in latencies_ms:
         tally.due += 1
         tally.requests += 1
-        tally.sent_first(1.0, 1.0)
-        tally.acknowledge(1.0, 1.0 + latency_ms / 1_000, 3, 300)
+        tally.count_first_send(1.0, 1.0)
+        tally.count_acknowledged(1.0, 1.0 + latency_ms / 1_000, 3, 300)
     return tally
 
 
 def bad() -> Tally:
     tally = Tally(due=8, requests=10, resent=2, lost=4, possibly_doubled=1, ids=9, connections=11)
-    tally.sent_first(0.0, LATE_S + 0.001)
+    tally.count_first_send(0.0, 0.011)
     for throttle_time_ms, code in ((500, 19), (0, 19), (0, 6)):
-        tally.throttled(throttle_time_ms)
-        tally.refuse(code, has_throttle=throttle_time_ms > 0)
+        tally.count_throttle(throttle_time_ms)
+        tally.count_refusal(code, has_throttle=throttle_time_ms > 0)
     tally.ids_refused[14] += 2
-    tally.left_unfinished(2.0, 7.0)
+    tally.count_unfinished(2.0, 7.0)
     return tally
 
 
 def test_the_report_adds_up() -> None:
-    told = report(result_of({Kind.WELL_BEHAVED: good(range(1, 101)), Kind.CRASH_LOOPING: bad()}))
+    told = report(result_of({Kind.STEADY: good(range(1, 101)), Kind.CRASH_LOOP: bad()}))
     assert json.loads(json.dumps(told)) == told
-    both, well, crash = told["total"], told["kinds"]["well_behaved"], told["kinds"]["crash_looping"]
+    both, well, crash = told["total"], told["kinds"]["steady"], told["kinds"]["crash-loop"]
     for name, value in both.items():
         if isinstance(value, int) and name != "bytes_per_s":
             assert value == well[name] + crash[name], name
@@ -204,30 +231,44 @@ def test_the_report_adds_up() -> None:
     assert crash["refused"] == {"6": 1, "19": 2}
     assert crash["refused_with_throttle"] == 1
     assert (crash["ids_refused"], crash["ids"], crash["throttle_s"]) == ({"14": 2}, 9, 0.5)
-    assert (well["late"], crash["late"], crash["unfinished"]) == (0, 1, 1)
+    assert crash["sent_late_ms"]["max"] == pytest.approx(11, rel=0.002)
+    assert crash["unfinished"] == 1
 
 
 def test_percentiles_are_those_of_all_that_was_due() -> None:
-    told = report(result_of({Kind.WELL_BEHAVED: good(range(1, 101)), Kind.CRASH_LOOPING: bad()}))
-    well = told["kinds"]["well_behaved"]["latency_ms"]
+    told = report(result_of({Kind.STEADY: good(range(1, 101)), Kind.CRASH_LOOP: bad()}))
+    well = told["kinds"]["steady"]["latency_ms"]
     assert well["count"] == 100
     assert [well[name] for name in ("p50", "p90", "p99", "max")] == pytest.approx(
         [50, 90, 99, 100], rel=0.002
     )
     assert told["total"]["latency_ms"]["max"] == pytest.approx(5_000, rel=0.002)
-    read = HdrHistogram.decode(told["kinds"]["well_behaved"]["latency_hdr"])
+    read = HdrHistogram.decode(told["kinds"]["steady"]["latency_hdr"])
     assert read.get_total_count() == 100
     assert read.get_value_at_percentile(50) == pytest.approx(50_000, rel=0.002)
 
 
 def test_the_report_says_who_logged_in_but_never_how() -> None:
-    told = report(result_of({Kind.WELL_BEHAVED: good(range(1, 2))}))
+    told = report(result_of({Kind.STEADY: good(range(1, 2))}))
     assert told["plan"]["user"] == "alice"
     assert "s3cret" not in json.dumps(told)
 
 
+def test_nothing_of_the_warm_up_is_counted() -> None:
+    tally = good(range(1, 11))
+    tally.restart(2.0)
+    for due_s in (1.9, 2.0):
+        tally.count_due(due_s)
+        tally.count_first_send(due_s, due_s)
+        tally.count_acknowledged(due_s, 3.0, 1, 10)
+        tally.count_lost(due_s)
+        tally.count_unfinished(due_s, 3.0)
+    assert (tally.due, tally.acknowledged, tally.bytes, tally.lost, tally.unfinished) == (1, 1, 10, 1, 1)
+    assert (tally.latency.count, tally.sent_late.count) == (2, 1)
+
+
 def test_nothing_acknowledged_has_no_latency() -> None:
-    told = report(result_of({Kind.WELL_BEHAVED: Tally()}, seconds=0.0))
+    told = report(result_of({Kind.STEADY: Tally()}, seconds=0.0))
     assert told["total"]["latency_ms"] == {
         "count": 0,
         "p50": None,
@@ -240,8 +281,8 @@ def test_nothing_acknowledged_has_no_latency() -> None:
 
 
 def test_a_generator_that_is_late_itself_says_so() -> None:
-    assert notes(result_of({Kind.WELL_BEHAVED: good(range(1, 2))})) == []
-    (note,) = notes(result_of({Kind.WELL_BEHAVED: good(range(1, 2))}, own_delay_s=0.02))
+    assert notes(result_of({Kind.STEADY: good(range(1, 2))})) == []
+    (note,) = notes(result_of({Kind.STEADY: good(range(1, 2))}, own_delay_s=0.02))
     assert note.startswith("The generator itself was 20.0 ms late")
 
 

@@ -11,9 +11,7 @@ import pytest
 
 from pidgate.load.connection import Connection, ConnectionLost, connect
 from pidgate.load.context import end_task
-from pidgate.load.pacing import new_event_loop, pace
-from pidgate.load.plan import Kind
-from pidgate.load.schedule import Due
+from pidgate.load.pacing import Due, new_event_loop, pace
 
 HOST = "127.0.0.1"
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -84,6 +82,22 @@ def test_answers_belong_to_their_requests_however_they_are_cut() -> None:
     before(serve, scenario)
 
 
+def test_answers_may_be_larger_than_what_is_read_at_a_time() -> None:
+    bodies = [bytes([number]) * size for number, size in enumerate((10, 5_000, 300_000, 4_081, 900_000, 0))]
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        ids = [await correlation_id_of_next(reader) for _ in bodies]
+        writer.write(b"".join(answer(id, body) for id, body in zip(ids, bodies, strict=True)))
+        await writer.drain()
+        await reader.read()
+
+    async def scenario(connection: Connection) -> None:
+        asked = [connection.send(frame(connection.next_correlation_id())) for _ in bodies]
+        assert [(await one).frame[4:] for one in asked] == bodies
+
+    before(serve, scenario)
+
+
 @pytest.mark.parametrize(
     ("wrong", "why"),
     [
@@ -145,7 +159,7 @@ def test_everything_is_handed_out_not_before_its_time_and_also_when_it_is_late()
     async def scenario() -> None:
         loop = asyncio.get_running_loop()
         start_s = loop.time() - 0.05
-        wanted: list[Due] = [(number / 1_000, Kind.WELL_BEHAVED, number) for number in range(100)]
+        wanted: list[Due] = [(number / 1_000, "steady", number) for number in range(100)]
         handed: list[Due] = []
 
         def hand_out(due: Due) -> None:
@@ -170,7 +184,7 @@ def test_nothing_is_handed_out_after_the_wish_to_stop() -> None:
             if due[2] == 2:
                 stop.set()
 
-        due = [(0.0, Kind.WELL_BEHAVED, number) for number in range(10)]
+        due = [(0.0, "steady", number) for number in range(10)]
         await pace(iter(due), asyncio.get_running_loop().time(), hand_out, stop)
         assert [number for _, _, number in handed] == [0, 1, 2]
 

@@ -8,23 +8,23 @@ from typing import Any
 
 import pytest
 
+from pidgate.load.journal import Outcome
 from tests.support.demo_evidence import (
     ADMITTED,
     CLICKS_PARTITIONS,
     GIVEN_UP,
     OUT_OF_MEMORY,
     PLAN,
-    REFUSAL,
     good_evidence,
     refused_event,
 )
 from tools.sandbox.demo.evidence import Evidence
-from tools.sandbox.demo.plan import ALICE, BOB, CLICKS, NIGHTLY, ORDERS, PARTITIONS, Plan
+from tools.sandbox.demo.findings import mallory_ids
+from tools.sandbox.demo.plan import ALICE, BOB, CLICKS, NIGHTLY, ORDERS, Plan
 from tools.sandbox.demo.summary import summarize
 from tools.sandbox.demo.verdict import conclude
 from tools.sandbox.demo.verifier import verify
 from tools.sandbox.play import Check
-from tools.sandbox.producers.batch_journal import IdLife
 
 
 def failed(checks: list[Check]) -> set[str]:
@@ -66,9 +66,9 @@ def hangs(evidence: Evidence) -> None:
 def one_id_too_many(evidence: Evidence) -> None:
     # Kept and written alike, and mallory knows of it: only the quota is broken.
     broker = evidence.through_gateway.broker
-    life = IdLife(16, "mallory-etl-1", "127.0.0.66:4000", 1_000)
-    life.acknowledged_ms, life.partitions = 1_100, PARTITIONS[CLICKS]
-    evidence.through_gateway.mallory[0].lives[16] = life
+    mallory = evidence.through_gateway.mallory["mallory-etl-1"]
+    mallory.sent(None, 16, at_ms=1_000)
+    mallory.acknowledged(None, 16, at_ms=1_100)
     assert broker.states is not None
     broker.states = {
         **broker.states,
@@ -105,23 +105,22 @@ def writes_a_batch_twice(evidence: Evidence) -> None:
 
 
 def writes_what_was_refused(evidence: Evidence) -> None:
-    life = evidence.through_gateway.mallory[0].lives[ADMITTED[0]]
-    life.acknowledged_ms, life.partitions, life.gave_up_ms = -1, 0, 2_000
+    mallory_ids(evidence.through_gateway)[ADMITTED[0]].outcome = Outcome.FAILED
 
 
 def refuses_nobody(evidence: Evidence) -> None:
-    for life in evidence.through_gateway.mallory[0].lives.values():
-        life.refusals.clear()
+    for entry in mallory_ids(evidence.through_gateway).values():
+        entry.refusals.clear()
 
 
 def refuses_with_another_code(evidence: Evidence) -> None:
-    life = evidence.through_gateway.mallory[0].lives[GIVEN_UP[0]]
-    life.refusals[0] = replace(REFUSAL, error_code=89)
+    refusals = mallory_ids(evidence.through_gateway)[GIVEN_UP[0]].refusals
+    refusals[0] = replace(refusals[0], error_code=89)
 
 
 def refuses_without_a_word(evidence: Evidence) -> None:
-    for life in evidence.through_gateway.mallory[0].lives.values():
-        life.refusals[:] = [replace(refusal, message="") for refusal in life.refusals]
+    for entry in mallory_ids(evidence.through_gateway).values():
+        entry.refusals[:] = [replace(refusal, message="") for refusal in entry.refusals]
 
 
 def loses_carols_record(evidence: Evidence) -> None:

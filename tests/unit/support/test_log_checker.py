@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pidgate.load.journal import Label, Outcome, ProducerJournal, read_value, record_value, verifiable_name
 from tests.support.log_checks import LogCheckFailed, raise_if_bad
-from tools.sandbox.journal import Label, Outcome, ProducerJournal, read_value, record_value, verifiable_name
 from tools.sandbox.log_checker import LogRecord, Verdict, check
 
 FAULTS = ("missing", "doubled", "out_of_order", "misplaced", "never_sent", "damaged", "unexpected")

@@ -1,33 +1,41 @@
-"""Parts that a load makes once: connections, topics, producer ids, frames that are patched later."""
+"""Parts of several loads: connections, topics, producer ids, errors, percentiles."""
 
 import os
 import time
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-import crc32c
-
 from pidgate.load.blocking import BlockingConnection
 from pidgate.load.cluster import CREATE_TOPICS, CREATE_TOPICS_VERSION
-from pidgate.load.exchanges import call, hello, init_producer_id
+from pidgate.load.exchanges import call, fetch, hello, init_producer_id, produce
 from pidgate.load.plan import Address, Login
-from pidgate.load.prebuilt import FetchFrame, LoadError, ProduceFrame, read_fetch_answer
+from pidgate.load.tally import Latency
 from pidgate.protocol import record_batch as batches
 from pidgate.protocol.errors import KafkaProtocolError
+from pidgate.protocol.logins import LoginRefused
 from pidgate.protocol.messages import METADATA, METADATA_PROBE_VERSION
-from pidgate.protocol.producer_requests import produce_request
+from pidgate.protocol.record_batch import RecordBatch
 
 CLIENT_ID: Final = "bench"
 
+_PERCENTILES: Final = {"p50_ms": 50.0, "p90_ms": 90.0, "p99_ms": 99.0, "p999_ms": 99.9}
 _TIMEOUT_S: Final = 30.0
-_TIMESTAMP_MS: Final = 1_780_000_000_000
+TIMESTAMP_MS: Final = 1_780_000_000_000
 # A broker answers 14 or 15 for a moment after its start; a new topic has no leader for a moment.
 _PATIENCE_S: Final = 20.0
 _RETRIABLE: Final = frozenset({3, 5, 14, 15, 16})
 
 
+class LoadError(Exception):
+    """A broker or proxy did not answer as the load expects; the run counts for nothing."""
+
+
+FAILURES: Final = (LoadError, OSError, KafkaProtocolError, LoginRefused)
+"""Exceptions that end a load."""
+
+
 class Through(NamedTuple):
-    """The way of a load: where it sends, into which topics, as whom; and the process between, whose cost is read."""
+    """The path of a load: address, topics and login; and the process between, whose cost is read."""
 
     address: Address
     topic_id: bytes = b""
@@ -78,15 +86,31 @@ def new_producer_id(connection: BlockingConnection) -> int:
 def record_batch(producer_id: int, records: int, record_bytes: int) -> bytes:
     """Return an uncompressed batch, epoch 0, base sequence 0; random values, so that nothing can compress them."""
     values = [os.urandom(record_bytes) for _ in range(records)]
-    return batches.record_batch(values, producer_id, 0, 0, _TIMESTAMP_MS)
+    return batches.record_batch(values, producer_id, 0, 0, TIMESTAMP_MS)
 
 
-def produce_frame(topic_id: bytes, partitions: Sequence[int], batch: bytes, *, acks: int) -> ProduceFrame:
-    """Return a frame that sends the batch to each of the partitions."""
-    request = produce_request(
-        0, CLIENT_ID, topic_id, [(partition, batch) for partition in partitions], acks=acks
-    )
-    return ProduceFrame(request, [batch] * len(partitions), checksum=crc32c.crc32c)
+def fill(
+    address: Address, topic_id: bytes, partitions: int, records: int, record_bytes: int, batches: int
+) -> None:
+    """Write `batches` batches to each partition, for consumers to read. Raises LoadError, OSError."""
+    batch = RecordBatch([os.urandom(record_bytes) for _ in range(records)])
+    with connect(address) as connection:
+        producer_id, sequence = new_producer_id(connection), 0
+        for _ in range(batches):
+            stamped = batch.stamped(producer_id, 0, sequence, TIMESTAMP_MS)
+            sequence = batch.next_sequence(sequence)
+            for partition in range(partitions):
+                answer = connection.run(produce(topic_id, [(partition, stamped)], acks=1))
+                if answer.error_code:
+                    raise LoadError(f"Produce to partition {partition}: error code {answer.error_code}")
+
+
+def latency_summary(latency: Latency) -> dict[str, float]:
+    """Return percentiles in ms. Raises LoadError without measurements."""
+    if latency.max_ms is None:
+        raise LoadError("nothing was answered")
+    found = {name: latency.percentile_ms(percent) or 0.0 for name, percent in _PERCENTILES.items()}
+    return {**found, "max_ms": latency.max_ms}
 
 
 def create_topics(
@@ -129,14 +153,5 @@ def create_topic(address: Address, name: str, partitions: int, settings: dict[st
 
 def _is_served(connection: BlockingConnection, topic_id: bytes, partitions: int) -> bool:
     # Metadata names a leader a moment before the leader knows it.
-    frame = FetchFrame(CLIENT_ID, topic_id, range(partitions), partition_max_bytes=1)
-    frame.patch(0, [0] * partitions)
-    try:
-        read_fetch_answer(memoryview(connection.ask(bytes(frame.buffer))), 0)
-    except LoadError:
-        return False
-    return True
-
-
-FAILURES: Final = (LoadError, OSError, KafkaProtocolError)
-"""Exceptions that end a load."""
+    offsets = dict.fromkeys(range(partitions), 0)
+    return connection.run(fetch(topic_id, offsets, partition_max_bytes=1)).error_code == 0

@@ -1,7 +1,7 @@
 """The same loads by Java's clients, through Kafka's own performance tools: a JVM for each client.
 
-A tool sends or reads so many records and ends; the cost is that of all of it, less a first, small run that nobody
-counts. What a JVM needs to start is none of the proxy's work.
+A tool sends or reads a number of records and ends. The cost is that of the whole run, after a first, small run that
+is not counted. The start of a JVM costs the proxy nothing.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Final, TypeVar
 
-from pidgate.load.prebuilt import LoadError
-from tools.bench.loads.client import Through
+from tools.bench.loads.client import LoadError, Through
 from tools.bench.process_cost import ProcessCost, cost_of_watched
 from tools.sandbox.errors import SandboxError
 from tools.sandbox.performance import Consumed, Produced, consume_performance, produce_performance
@@ -20,7 +19,7 @@ from tools.sandbox.tools import JavaTools
 _RUN_WITHIN_S: Final = 600.0
 _HEAP_MB: Final = 512
 _FIRST_RUN: Final = 20
-"""The run that nobody counts has this part of the records."""
+"""The first run has this part of the records."""
 
 T = TypeVar("T", Produced, Consumed)
 
@@ -44,7 +43,7 @@ def _tools() -> JavaTools:
 def _run(
     clients: int, one: Callable[[int], T], plan: JavaPlan, watch: int | None
 ) -> tuple[Sequence[T], ProcessCost]:
-    """Let one client have a first run, then all of them at once; `one` takes a number of records."""
+    """Let one client have a first run, then all of them run; `one` takes a number of records."""
     try:
         one(max(1, plan.records_each // _FIRST_RUN))
         before = cost_of_watched(watch)

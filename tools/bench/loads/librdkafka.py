@@ -1,12 +1,13 @@
-"""The same loads by a client that many use: librdkafka, through confluent-kafka, as it comes.
+"""The same loads by a real client: librdkafka, through confluent-kafka, with its default settings.
 
-Settings are its own, but for those that a load is made of: how long it waits for more records, and that a small record
-is a batch of its own. Each client follows Metadata, and has the threads and connections that it wants.
+The exceptions define the load: linger, and that a small record is a batch of its own. Each client follows Metadata,
+and has its own threads and connections.
 """
 
 import os
+import threading
 import time
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Sequence
 from functools import partial
@@ -14,11 +15,14 @@ from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
-from pidgate.load.prebuilt import LoadError
-from tools.bench.loads.bulk import BulkPlan, Client, measured_work
-from tools.bench.loads.client import CLIENT_ID, Through
-from tools.bench.loads.paced import PacedPlan
+from pidgate.load.tally import Latency
+from tools.bench.loads.client import CLIENT_ID, FAILURES, LoadError, Through, latency_summary
+from tools.bench.loads.played import LoadPlan
+from tools.bench.process_cost import cost_of_watched
 
+_READY_WITHIN_S: Final = 60.0
+_STARTED_TOGETHER: Final = 10
+"""Two hundred in one moment keep a broker from its own heartbeat, and it is fenced."""
 _ONE_POLL: Final = 500
 _SHORTEST_POLL_S: Final = 0.001
 """Its own waiting counts whole milliseconds."""
@@ -31,26 +35,42 @@ def _settings(through: Through) -> dict[str, Any]:
     return {"bootstrap.servers": f"{host}:{port}", "client.id": CLIENT_ID}
 
 
-class _Own(Client):
-    """A client whose library has exceptions of its own, and connects as soon as it is made."""
+class _Client(ABC):
+    """A thread that works until `stopping`; `done` grows by (finished_ns, latency_ns, payload bytes).
+
+    Without a latency where a client has no request of its own.
+    """
+
+    def __init__(self) -> None:
+        self.done: list[tuple[int, int | None, int]] = []
+        self.failure: Exception | None = None
+        self.ready = threading.Event()
+        """Set once it can send or receive, or has failed."""
+        self.stopping = threading.Event()
+        self.thread = threading.Thread(target=self._work, daemon=True)
 
     @abstractmethod
     def open(self) -> None:
-        """Make the library's client."""
+        """Make the library's client, which connects immediately."""
 
     @abstractmethod
-    def go_on(self) -> None:
-        """As `work`; raises KafkaException and BufferError, too."""
+    def send_or_receive(self) -> None:
+        """Work until `stopping` is set. Raises KafkaException, BufferError, LoadError."""
 
-    def work(self) -> None:
+    @abstractmethod
+    def close(self) -> None:
+        """Close the library's client."""
+
+    def _work(self) -> None:
         try:
             self.open()
-            self.go_on()
-        except (KafkaException, BufferError) as error:
-            raise LoadError(str(error)) from error
+            self.send_or_receive()
+        except (KafkaException, BufferError, *FAILURES) as error:
+            self.failure = error
+            self.ready.set()
 
 
-class _Producer(_Own):
+class _Producer(_Client):
     """Records of one size to its own partitions in turn; idempotent."""
 
     def __init__(
@@ -99,14 +119,14 @@ class _Producer(_Own):
 class _PacedProducer(_Producer):
     """Each record at its own time, and in a request of its own."""
 
-    def __init__(self, through: Through, number: int, plan: PacedPlan) -> None:
+    def __init__(self, through: Through, number: int, plan: LoadPlan) -> None:
         partitions = range(number * plan.partitions_each, (number + 1) * plan.partitions_each)
         one_each = {"linger.ms": 0, "batch.num.messages": 1, "acks": plan.acks}
         super().__init__(through, partitions, plan.record_bytes, **one_each)
-        self._interval_s = plan.producers / plan.rate_per_s
-        self._offset_s = self._interval_s * number / plan.producers
+        self._interval_s = plan.clients / plan.rate_per_s
+        self._offset_s = self._interval_s * number / plan.clients
 
-    def go_on(self) -> None:
+    def send_or_receive(self) -> None:
         self.send(0)  # brings Metadata, a producer id and a connection to the leader
         while not self.ready.is_set():
             self.serve(0.1)
@@ -123,13 +143,13 @@ class _PacedProducer(_Producer):
 class _BulkProducer(_Producer):
     """As many as it takes; linger until a batch is full."""
 
-    def __init__(self, through: Through, number: int, plan: BulkPlan) -> None:
+    def __init__(self, through: Through, number: int, plan: LoadPlan) -> None:
         batch_bytes = plan.records * plan.record_bytes
         queue_kbytes = 10 * batch_bytes // 1000
         settings = {"linger.ms": 50, "acks": plan.acks, "queue.buffering.max.kbytes": queue_kbytes}
         super().__init__(through, [number], plan.record_bytes, **{"batch.size": batch_bytes, **settings})
 
-    def go_on(self) -> None:
+    def send_or_receive(self) -> None:
         while not self.stopping.is_set():
             try:
                 self.send(0)
@@ -139,7 +159,7 @@ class _BulkProducer(_Producer):
                 self.serve(0)
 
 
-class _BulkConsumer(_Own):
+class _BulkConsumer(_Client):
     """All of its partitions without a group, each from its beginning again and again.
 
     Each starts at another part of its records: at the end of all of them at once it would pause for a second.
@@ -153,7 +173,7 @@ class _BulkConsumer(_Own):
         self._topic = through.topic
         self._partitions = partitions
 
-    def go_on(self) -> None:
+    def send_or_receive(self) -> None:
         self._consumer.assign([self._start(part, number) for number, part in enumerate(self._partitions)])
         while not self.stopping.is_set():
             received_bytes = 0
@@ -181,25 +201,61 @@ class _BulkConsumer(_Own):
             self._consumer.close()
 
 
-def run_paced(through: Through, plan: PacedPlan) -> dict[str, float]:
+def run_paced(through: Through, plan: LoadPlan) -> dict[str, float]:
     """Each client's share of the rate; every record is a request."""
-    clients = [_PacedProducer(through, n, plan) for n in range(plan.producers)]
-    return measured_work(clients, plan.warmup_s, plan.measure_s, through.watch)
+    return _measured([_PacedProducer(through, n, plan) for n in range(plan.clients)], plan, through)
 
 
-def run_produce(through: Through, plan: BulkPlan) -> dict[str, float]:
+def run_produce(through: Through, plan: LoadPlan) -> dict[str, float]:
     """Full batches, each client's to a partition of its own."""
     return _bulk([_BulkProducer(through, n, plan) for n in range(plan.clients)], plan, through)
 
 
-def run_fetch(through: Through, plan: BulkPlan) -> dict[str, float]:
+def run_fetch(through: Through, plan: LoadPlan) -> dict[str, float]:
     """Each client its own partitions."""
     each = plan.partitions_each
     clients = [_BulkConsumer(through, range(n * each, (n + 1) * each)) for n in range(plan.clients)]
     return _bulk(clients, plan, through)
 
 
-def _bulk(clients: Sequence[Client], plan: BulkPlan, through: Through) -> dict[str, float]:
-    """Without what is of requests: nobody outside the client knows how many it made."""
-    measured = measured_work(clients, plan.warmup_s, plan.measure_s, through.watch)
+def _bulk(clients: Sequence[_Client], plan: LoadPlan, through: Through) -> dict[str, float]:
+    """Leave out quantities per request: only the client knows how many it made."""
+    measured = _measured(clients, plan, through)
     return {name: value for name, value in measured.items() if name not in {"requests", "wakeups"}}
+
+
+def _measured(clients: Sequence[_Client], plan: LoadPlan, through: Through) -> dict[str, float]:
+    """Let all clients work, and return what they did after the warm-up. Raises LoadError."""
+    for first in range(0, len(clients), _STARTED_TOGETHER):
+        together = clients[first : first + _STARTED_TOGETHER]
+        for client in together:
+            client.thread.start()
+        for client in together:
+            if not client.ready.wait(_READY_WITHIN_S):
+                raise LoadError(f"a client was not ready in {_READY_WITHIN_S:.0f} s")
+    time.sleep(plan.warmup_s)
+    before, from_ns = cost_of_watched(through.watch), time.monotonic_ns()
+    time.sleep(plan.measure_s)
+    spent, to_ns = cost_of_watched(through.watch) - before, time.monotonic_ns()
+    for client in clients:
+        client.stopping.set()
+    for client in clients:
+        client.thread.join(timeout=30)
+        client.close()
+        if client.failure:
+            raise LoadError(str(client.failure)) from client.failure
+    done = [entry for client in clients for entry in client.done if from_ns <= entry[0] < to_ns]
+    if not done:
+        raise LoadError("nothing was answered")
+    latency = Latency()
+    for _, latency_ns, _ in done:
+        if latency_ns is not None:
+            latency.record(latency_ns / 1e9)
+    return {
+        "requests": len(done),
+        "bytes": sum(payload_bytes for _, _, payload_bytes in done),
+        "seconds": (to_ns - from_ns) / 1e9,
+        **(latency_summary(latency) if latency.count else {}),
+        "cpu_s": spent.cpu_ns / 1e9,
+        "wakeups": spent.wakeups,
+    }

@@ -1,27 +1,26 @@
-"""Answers to Metadata for many topics, and beside them tiny requests that show whether the event loop stands still.
+"""Answers to Metadata for many topics, and beside them tiny requests that show whether the event loop is blocked.
 
-The tiny ones are ApiVersions on a connection of their own, which a broker answers, and GET /livez of the admin site,
-which the gateway answers by itself on the same event loop: what is late there was late in the gateway. Each is sent at
-its own time whatever the answers do; latency counts from when it was due.
+The tiny ones are ApiVersions on a connection of their own, which a broker answers, and GET /livez of the admin address,
+which the gateway answers by itself on the same event loop: lateness there is lateness of the gateway. Each is sent at
+its own time, whatever the answers do; latency counts from when it was due.
 """
 
-import sys
-import threading
-import time
-from collections.abc import Callable
+import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
-from http.client import HTTPConnection
-from typing import Final
 
+from pidgate.load.context import FAILURES, Context
 from pidgate.load.exchanges import message_of
-from pidgate.load.plan import Address
-from pidgate.load.prebuilt import LoadError
+from pidgate.load.loops import OneByOne
+from pidgate.load.plan import Address, Plan
+from pidgate.load.running import Client, Group, Result, play
+from pidgate.load.tally import Tally
 from pidgate.protocol.codec import encode_request, message_class
 from pidgate.protocol.messages import METADATA, METADATA_PROBE_VERSION, api_versions_request
-from tools.bench.loads.client import CLIENT_ID, FAILURES, Through, connect
-from tools.bench.loads.paced import latency_summary
+from tools.bench.loads.client import CLIENT_ID, Through, latency_summary
+from tools.bench.loads.played import Mark, measured_run
 
-_INBOX_BYTES: Final = 16 << 20
+_LAST_ANSWERS_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,34 +39,10 @@ def topic_name(number: int) -> str:
     return f"bench-metadata-{number:04}"
 
 
-class _Paced(threading.Thread):
-    """Caller of `exchange(number)` at a rate; `latencies_ns` from when each call was due to its end."""
-
-    def __init__(self, exchange: Callable[[int], None], per_s: float, seconds: float, start_ns: int) -> None:
-        super().__init__(daemon=True)
-        self.latencies_ns: list[int] = []
-        self.failure: Exception | None = None
-        self._exchange = exchange
-        self._count = round(per_s * seconds)
-        self._interval_ns = 1e9 / per_s if per_s else 0.0
-        self._start_ns = start_ns
-
-    def run(self) -> None:
-        try:
-            for number in range(self._count):
-                due_ns = self._start_ns + round(number * self._interval_ns)
-                wait_ns = due_ns - time.monotonic_ns()
-                if wait_ns > 0:
-                    time.sleep(wait_ns / 1e9)
-                self._exchange(number)
-                self.latencies_ns.append(time.monotonic_ns() - due_ns)
-        except FAILURES as error:
-            self.failure = error
-
-
 def metadata_requests(topics: int) -> list[bytes]:
-    """All topics; then all of them by name but one, a different one each time: every answer is a new one to a
-    gateway that knows answers again by their checksum.
+    """Return a request for all topics, then requests for all of them by name but a different one each time.
+
+    So every answer is new to a gateway that recognizes answers by their checksum.
     """
     some = [_metadata_request(None)]
     for left_out in range(min(topics, 20)):
@@ -82,63 +57,95 @@ def _metadata_request(names: list[str] | None) -> bytes:
     return encode_request(1, CLIENT_ID, message)
 
 
-class _Asker:
-    """Metadata on a connection of its own."""
+class _Requests(OneByOne):
+    """Requests in turns, over one connection; the bytes of their answers."""
 
-    def __init__(self, address: Address, topics: int) -> None:
-        self._connection = connect(address)
-        self._requests = metadata_requests(topics)
-        self._received = bytearray(_INBOX_BYTES)
-        self.received_bytes = 0
+    def __init__(self, context: Context, tally: Tally, requests: Sequence[bytes]) -> None:
+        super().__init__(context, tally, 0)
+        self._link = self.link_to_leader(0)
+        self._requests = requests
 
-    def ask(self, number: int) -> None:
-        self._connection.send(self._requests[number % len(self._requests)])
-        self.received_bytes += len(self._connection.frame_into(self._received))
+    async def prepare(self) -> None:
+        await self._link.connection()
+
+    async def do_work(self, due_s: float) -> None:
+        request = self._requests[self.next_turn() % len(self._requests)]
+        try:
+            answer = await (await self._link.connection()).send(request)
+        except FAILURES:
+            self.tally.count_lost(due_s)
+            return await self.count_connection_error()
+        return self.tally.count_acknowledged(due_s, answer.arrived_s, 1, len(answer.frame))
+
+    def end_run(self, end_s: float) -> None:
+        super().end_run(end_s)
+        self._link.drop()
 
 
-def _tiny_kafka(address: Address) -> Callable[[int], None]:
-    connection = connect(address)
-    request = api_versions_request(1, CLIENT_ID)
+class _Livez(OneByOne):
+    """GET /livez over one connection."""
 
-    def exchange(_number: int) -> None:
-        connection.ask(request)
+    def __init__(self, context: Context, tally: Tally, address: Address) -> None:
+        super().__init__(context, tally, 0)
+        self._address = address
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
-    return exchange
+    async def do_work(self, due_s: float) -> None:
+        try:
+            if self._streams is None:
+                self._streams = await asyncio.open_connection(*self._address)
+            reader, writer = self._streams
+            writer.write(b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            head = (await reader.readuntil(b"\r\n\r\n")).lower()
+            await reader.readexactly(int(head.partition(b"content-length:")[2].split(b"\r", 1)[0]))
+        except (OSError, EOFError, ValueError):
+            self.tally.count_lost(due_s)
+            return
+        if head.split()[1] == b"200":
+            self.tally.count_acknowledged(due_s, self.loop.time(), 1, 0)
+        else:
+            self.tally.count_lost(due_s)
 
-
-def _tiny_http(address: Address) -> Callable[[int], None]:
-    connection = HTTPConnection(*address)
-
-    def exchange(_number: int) -> None:
-        connection.request("GET", "/livez")
-        answer = connection.getresponse()
-        answer.read()
-        if answer.status != 200:
-            raise LoadError(f"admin site: status {answer.status}")
-
-    return exchange
+    def end_run(self, end_s: float) -> None:
+        super().end_run(end_s)
+        if self._streams is not None:
+            self._streams[1].close()
 
 
 def run_metadata(through: Through, plan: MetadataPlan) -> dict[str, float]:
-    """Run all three at once for `seconds`; return latencies in ms by kind. Raises LoadError."""
-    sys.setswitchinterval(0.0005)  # three threads: none may wait 5 ms for another
-    kafka, admin = through.address, (through.address[0], plan.admin_port)
-    asker = _Asker(kafka, plan.topics)
-    start_ns = time.monotonic_ns() + 200_000_000
-    threads = {
-        "kafka": _Paced(_tiny_kafka(kafka), plan.tiny_per_s, plan.seconds, start_ns),
-        "loop": _Paced(_tiny_http(admin), plan.tiny_per_s, plan.seconds, start_ns),
-        "metadata": _Paced(asker.ask, plan.metadata_per_s, plan.seconds, start_ns),
+    """Send all three kinds for `seconds`; return latencies in ms by kind. Raises LoadError."""
+    whole = Plan(
+        bootstrap=(through.address,),
+        clients={},
+        client_id=CLIENT_ID,
+        duration_s=plan.seconds,
+        is_direct=True,
+        drain_s=_LAST_ANSWERS_S,
+    )
+
+    async def asked(mark: Mark) -> Result:
+        context, groups = Context.of(whole), {}
+        await context.cluster.open()
+
+        def add(kind: str, client: Client, tally: Tally, per_s: float) -> None:
+            if per_s:
+                groups[kind] = Group([client], tally, per_s)
+
+        tallies = [Tally(), Tally(), Tally()]
+        tiny = _Requests(context, tallies[0], [api_versions_request(1, CLIENT_ID)])
+        large = _Requests(context, tallies[2], metadata_requests(plan.topics))
+        admin = _Livez(context, tallies[1], (through.address[0], plan.admin_port))
+        add("kafka", tiny, tallies[0], plan.tiny_per_s)
+        add("loop", admin, tallies[1], plan.tiny_per_s)
+        add("metadata", large, tallies[2], plan.metadata_per_s)
+        return await play(whole, groups, asyncio.Event(), mark=mark)
+
+    result, _ = measured_run(through, asked)
+    measured = {
+        f"{kind}_{name}": value
+        for kind, tally in result.tallies.items()
+        for name, value in latency_summary(tally.latency).items()
     }
-    for thread in threads.values():
-        thread.start()
-    measured: dict[str, float] = {}
-    for kind, thread in threads.items():
-        thread.join()
-        if thread.failure is not None:
-            raise LoadError(f"{kind}: {thread.failure}")
-        if thread.latencies_ns:
-            summary = latency_summary(thread.latencies_ns)
-            measured |= {f"{kind}_{name}": value for name, value in summary.items()}
-    answers = len(threads["metadata"].latencies_ns)
-    return {**measured, "answers": answers, "answer_bytes": asker.received_bytes / max(answers, 1)}
+    answers = result.tallies.get("metadata", Tally())
+    each = answers.bytes / max(answers.acknowledged, 1)
+    return {**measured, "answers": answers.acknowledged, "answer_bytes": each}

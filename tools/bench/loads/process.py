@@ -1,4 +1,4 @@
-"""A load as a process of its own: `started` here, with its plan as one JSON argument.
+"""A load in a process of its own: `started` runs it, with its plan as one JSON argument.
 
 It prints one JSON object. Any error of the broker or of the connection ends it with exit code 1 and the reason on
 stderr.
@@ -14,41 +14,33 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from pidgate import open_files
-from tools.bench.loads import librdkafka
-from tools.bench.loads.bulk import BulkPlan, run_bulk_fetch, run_bulk_produce
+from tools.bench.loads import librdkafka, played
 from tools.bench.loads.client import FAILURES, Through
-from tools.bench.loads.connect import ConnectPlan, run_connect
-from tools.bench.loads.fresh import FreshPlan, run_fresh
-from tools.bench.loads.held import HeldPlan, run_held
 from tools.bench.loads.idle import IdlePlan, run_idle
 from tools.bench.loads.java import JavaPlan, run_java_fetch, run_java_produce
 from tools.bench.loads.metadata import MetadataPlan, run_metadata
 from tools.bench.loads.mixed import MixedPlan, run_mixed
-from tools.bench.loads.paced import PacedPlan, run_paced
-from tools.bench.loads.storm import StormPlan, run_storm
+from tools.bench.loads.played import LoadPlan, StormPlan
 from tools.bench.loads.unfinished import UnfinishedPlan, run_unfinished
 from tools.bench.machine import Placement
 from tools.bench.targets import ROOT, TargetFailed
 
 KINDS: Final[Mapping[str, tuple[type[Any], Callable[[Through, Any], Mapping[str, Any]]]]] = {
-    "paced": (PacedPlan, run_paced),
-    "produce": (BulkPlan, run_bulk_produce),
-    "fetch": (BulkPlan, run_bulk_fetch),
+    "produce": (LoadPlan, played.run_produce),
+    "fetch": (LoadPlan, played.run_fetch),
+    "connect": (LoadPlan, played.run_connect),
+    "storm": (StormPlan, played.run_storm),
     "idle": (IdlePlan, run_idle),
-    "connect": (ConnectPlan, run_connect),
     "unfinished": (UnfinishedPlan, run_unfinished),
     "mixed": (MixedPlan, run_mixed),
-    "librdkafka-paced": (PacedPlan, librdkafka.run_paced),
-    "librdkafka-produce": (BulkPlan, librdkafka.run_produce),
-    "librdkafka-fetch": (BulkPlan, librdkafka.run_fetch),
+    "metadata": (MetadataPlan, run_metadata),
+    "librdkafka-paced": (LoadPlan, librdkafka.run_paced),
+    "librdkafka-produce": (LoadPlan, librdkafka.run_produce),
+    "librdkafka-fetch": (LoadPlan, librdkafka.run_fetch),
     "java-produce": (JavaPlan, run_java_produce),
     "java-fetch": (JavaPlan, run_java_fetch),
-    "held": (HeldPlan, run_held),
-    "fresh": (FreshPlan, run_fresh),
-    "storm": (StormPlan, run_storm),
-    "metadata": (MetadataPlan, run_metadata),
 }
-"""Of each kind its plan, and what runs it."""
+"""Of each kind its plan, and the function that runs it."""
 
 _RUN_WITHIN_S: Final = 1_800.0
 
@@ -57,7 +49,7 @@ _RUN_WITHIN_S: Final = 1_800.0
 def started(
     kind: str, through: Through, plan: Mapping[str, float], placement: Placement
 ) -> Iterator[subprocess.Popen[str]]:
-    """Run a load, on the processors of loads, beside the block; killed where that fails."""
+    """Run a load, on the processors of loads, during the block; it is killed if the block fails."""
     told = {"kind": kind, "through": through.as_json(), "plan": dict(plan), "cpus": [*(placement.rest or ())]}
     command = [sys.executable, "-m", __spec__.name, json.dumps(told)]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

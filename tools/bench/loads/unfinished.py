@@ -1,6 +1,6 @@
-"""Connections that stop in the middle of one large Produce: what each takes of the process between.
+"""Connections that stop in the middle of one large Produce: memory of the process between for each.
 
-Each has a producer id that is known, and has sent the beginning of its second batch, or as much of it as was taken.
+Each has a known producer id, and has sent the beginning of its second batch, or as much of it as was accepted.
 """
 
 import select
@@ -10,21 +10,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from pidgate.load.blocking import BlockingConnection
-from pidgate.load.prebuilt import check_produce_answer
+from pidgate.load.exchanges import produce
 from pidgate.protocol.produce import BATCH_HEADER_BYTES, LENGTH_OVERHEAD
 from pidgate.protocol.producer_requests import produce_request
-from tools.bench.loads.client import (
-    CLIENT_ID,
-    Through,
-    connect,
-    new_producer_id,
-    produce_frame,
-    record_batch,
-)
+from tools.bench.loads.client import CLIENT_ID, LoadError, Through, connect, new_producer_id, record_batch
 from tools.bench.process_cost import cost_of_watched
 
 _PATIENCE_S: Final = 2.0
-"""A side that takes nothing for so long has taken what it takes."""
+"""Without any progress for so long the other side accepts no more."""
 _ONE_SEND: Final = 1 << 20
 _LENGTH_AT: Final = 8
 _BASE_SEQUENCE_AT: Final = 53
@@ -51,14 +44,15 @@ def beginning(topic_id: bytes, partition: int, producer_id: int, plan: Unfinishe
 
 
 def run_unfinished(through: Through, plan: UnfinishedPlan) -> dict[str, float]:
-    """Make all ids known, then begin all frames; memory is read while all are unfinished."""
+    """Send a first batch of each id, then the beginnings; memory is read while all frames are unfinished."""
     connections, beginnings = [], []
     for partition in range(plan.connections):
         connection = connect(through.address)
         producer_id = new_producer_id(connection)
-        first = produce_frame(through.topic_id, [partition], record_batch(producer_id, 1, 1), acks=plan.acks)
-        first.patch(0, 0)
-        check_produce_answer(memoryview(connection.ask(bytes(first.buffer))), 0, 1)
+        first = [(partition, record_batch(producer_id, 1, 1))]
+        answer = connection.run(produce(through.topic_id, first, acks=plan.acks))
+        if answer.error_code:
+            raise LoadError(f"Produce to partition {partition}: error code {answer.error_code}")
         connections.append(connection)
         beginnings.append(memoryview(beginning(through.topic_id, partition, producer_id, plan)))
     before, began_s = cost_of_watched(through.watch), time.monotonic()
@@ -79,7 +73,7 @@ def run_unfinished(through: Through, plan: UnfinishedPlan) -> dict[str, float]:
 
 
 def _send(connections: list[BlockingConnection], beginnings: list[memoryview]) -> int:
-    """Send to whoever takes more, until all is sent or nobody has taken any for _PATIENCE_S; the bytes sent."""
+    """Send until all is sent or no socket accepts more for _PATIENCE_S; return the bytes sent."""
     left = {one.socket: data for one, data in zip(connections, beginnings, strict=True)}
     for socket in left:
         socket.setblocking(False)

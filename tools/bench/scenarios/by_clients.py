@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from pidgate.load.plan import Address
-from tools.bench.loads.bulk import BulkPlan, fill
+from tools.bench.loads.client import fill
 from tools.bench.scenario import Plan, Scenario
 from tools.bench.scenarios.through_targets import (
     BULK_FETCH,
@@ -43,8 +43,9 @@ def _by(client: str, scenario: Scenario, title: str, plan: Mapping[str, float], 
 
 
 def _librdkafka(scenario: Scenario, plan: Plan) -> Scenario:
-    # Its idempotent producers take no other acks than those of all replicas, of which there is one.
-    return _by("librdkafka", scenario, scenario.title, {**plan, "acks": -1})
+    # Its idempotent producers accept no other acks than those of all replicas, of which there is one.
+    kind = "librdkafka-paced" if plan["rate_per_s"] else f"librdkafka-{scenario.kind}"
+    return _by("librdkafka", scenario, scenario.title, {**plan, "acks": -1}, kind=kind)
 
 
 def _java(
@@ -63,8 +64,8 @@ def _java(
 
 
 def _prepare_for_java(address: Address, topic_id: bytes, plan: Plan) -> None:
-    batches = BulkPlan(1, 1, _JAVA_BATCH_RECORDS, int(plan["record_bytes"]), 1, 0, 0)
-    fill(address, topic_id, FETCH_PARTITIONS, batches, _JAVA_BATCHES)
+    record_bytes = int(plan["record_bytes"])
+    fill(address, topic_id, FETCH_PARTITIONS, _JAVA_BATCH_RECORDS, record_bytes, _JAVA_BATCHES)
 
 
 SCENARIOS: Final = (

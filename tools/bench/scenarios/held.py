@@ -1,6 +1,6 @@
 """Load that is held: many connections for minutes, a fleet that arrives, a broker that stands still.
 
-20: 8,000 idempotent producers with 6,000 requests/s in sum for ten minutes, over two workers; any error, throttle time
+20: 8,000 idempotent producers with 6,000 requests/s in sum for ten minutes; any error, throttle time
 or closed connection fails the run. 21: 500 connections/s for 30 s beside 1,000 requests/s of clients that are there.
 22: one of three brokers stops reading for 60 s (SIGSTOP) under bulk producers of its own; what counts are the requests
 of another broker's clients. The two phases of 21 and of 22 have one gateway in each run.
@@ -48,7 +48,6 @@ CALM: Final = "calm"
 ARRIVING: Final = "arriving"
 STALLED: Final = "a broker stalled"
 
-_WORKERS: Final = 2
 _LEARNT_WITHIN_S: Final = 20.0
 
 
@@ -58,15 +57,14 @@ _LEARNT_WITHIN_S: Final = 20.0
 def _measure_held(plan: Plan, conditions: Conditions) -> Results:
     results: Results = {HELD: []}
     spec = broker_spec({"max.connections.per.ip": "40000"})
-    rate = {"mode": "enforce", "default": {"producer_ids_rate": 10 * plan["producers"]}}
-    limits = {"connections_per_user": int(2 * plan["producers"]), "connections_rate_per_user": 1_000}
+    rate = {"mode": "enforce", "default": {"producer_ids_rate": 10 * plan["clients"]}}
+    limits = {"connections_per_user": int(2 * plan["clients"]), "connections_rate_per_user": 1_000}
     with broker_beside(conditions.placement, spec) as cluster:
         topic_id = create_topic(cluster.nodes[1], "bench-held", int(plan["partitions"]), dict(RETENTION))
         for run in range(1, conditions.runs + 1):
             gateway = compiled_gateway(
                 cluster.bootstrap_servers(),
                 rate,
-                workers=_WORKERS,
                 limits=limits,
                 events={"topic": f"bench-held-events-{run}"},
                 log={"level": "warning"},
@@ -74,7 +72,7 @@ def _measure_held(plan: Plan, conditions: Conditions) -> Results:
             with gateway:
                 before = lateness.now(gateway)
                 through = Through(("127.0.0.1", gateway.first_node_port + 1), topic_id, None, gateway.pid)
-                with started("held", through, plan, conditions.placement) as load:
+                with started("produce", through, plan, conditions.placement) as load:
                     measured: Measured = measured_by(load)
                 measured |= lateness.since(before, lateness.now(gateway))
                 metrics = gateway.metrics()
@@ -93,14 +91,14 @@ def _measure_held(plan: Plan, conditions: Conditions) -> Results:
 
 
 def _paced(plan: Plan) -> dict[str, float]:
-    keys = ("producers", "rate_per_s", "record_bytes", "warmup_s", "measure_s")
-    return {key: plan[key] for key in keys} | {"partitions_each": 1, "acks": 1}
+    keys = ("clients", "rate_per_s", "record_bytes", "warmup_s", "measure_s")
+    return {key: plan[key] for key in keys} | {"partitions_each": 1, "records": 1, "acks": 1}
 
 
 def _measure_arriving(plan: Plan, conditions: Conditions) -> Results:
     results: Results = {CALM: [], ARRIVING: []}
     with broker_beside(conditions.placement, broker_spec()) as cluster:
-        topic_id = create_topic(cluster.nodes[1], "bench-arriving", int(plan["producers"]), dict(RETENTION))
+        topic_id = create_topic(cluster.nodes[1], "bench-arriving", int(plan["clients"]), dict(RETENTION))
         for run in range(1, conditions.runs + 1):
             gateway = compiled_gateway(
                 cluster.bootstrap_servers(),
@@ -119,12 +117,9 @@ def _measure_arriving(plan: Plan, conditions: Conditions) -> Results:
 
 
 def _phase(arriving: bool, plan: Plan, through: Through, conditions: Conditions) -> Measured:
-    fleet = {
-        "rate_per_s": plan["connections_per_s"],
-        "warmup_s": 0,
-        "measure_s": plan["warmup_s"] + plan["measure_s"],
-    }
-    with started("paced", through, _paced(plan), conditions.placement) as load:
+    seconds = {"warmup_s": 0, "measure_s": plan["warmup_s"] + plan["measure_s"]}
+    fleet = {**_paced(plan), "clients": 32, "rate_per_s": plan["connections_per_s"], **seconds}
+    with started("produce", through, _paced(plan), conditions.placement) as load:
         if not arriving:
             return measured_by(load)
         with started("connect", through, fleet, conditions.placement) as comers:
@@ -168,7 +163,7 @@ def _measure_stalled(plan: Plan, conditions: Conditions) -> Results:
 
 
 def _calm_and_stalled(cluster: Cluster, plan: Plan, conditions: Conditions) -> Iterator[tuple[str, Measured]]:
-    mine = _topic_on(cluster, "bench-others", 1, int(plan["producers"]))
+    mine = _topic_on(cluster, "bench-others", 1, int(plan["clients"]))
     stalled = _topic_on(cluster, "bench-stalled", _STALLED_NODE, 2)
     gateway = GatewayProcess(
         cluster.bootstrap_servers(),
@@ -205,7 +200,7 @@ def _learn(ports: dict[int, Address]) -> None:
 def _bulk(through: Through, plan: Plan, conditions: Conditions) -> Iterator[None]:
     """Producers that always have more to send, until the block ends."""
     bulk = {
-        "clients": 2, "partitions_each": 1, "records": 500, "record_bytes": 1000, "acks": 1,
+        "clients": 2, "rate_per_s": 0, "partitions_each": 1, "records": 500, "record_bytes": 1000, "acks": 1,
         "warmup_s": 1, "measure_s": plan["warmup_s"] + plan["measure_s"] + 60,
     }  # fmt: skip
     with started("produce", through, bulk, conditions.placement) as load:
@@ -221,7 +216,7 @@ def _end(load: subprocess.Popen[str]) -> None:
 def _beside(
     is_stalled: bool, cluster: Cluster, others: Through, plan: Plan, conditions: Conditions
 ) -> Measured:
-    with started("paced", others, _paced(plan), conditions.placement) as load:
+    with started("produce", others, _paced(plan), conditions.placement) as load:
         if is_stalled:
             cluster.node(_STALLED_NODE).signal(signal.SIGSTOP)
         try:
@@ -239,18 +234,20 @@ _LATENCY: Final = (
 FLEET: Final = Alone(
     number="20",
     name="held",
-    title="8,000 connections with 6,000 requests/s in sum for ten minutes, two workers",
+    title="8,000 connections with 6,000 requests/s in sum for ten minutes",
     kafka=NEWEST,
     plan={
-        "producers": 8_000,
+        "clients": 8_000,
         "partitions": 64,
         "rate_per_s": 6_000,
         "record_bytes": 1_024,
+        "partitions_each": 1,
+        "records": 1,
         "acks": 1,
         "warmup_s": 20,
         "measure_s": 600,
     },
-    quick={"producers": 100, "partitions": 8, "rate_per_s": 100, "warmup_s": 1, "measure_s": 3},
+    quick={"clients": 100, "partitions": 8, "rate_per_s": 100, "warmup_s": 1, "measure_s": 3},
     measure=_measure_held,
     columns=(
         *_LATENCY,
@@ -270,7 +267,7 @@ ARRIVALS: Final = Alone(
     title="500 connections/s for 30 s beside 1,000 requests/s of clients that are there",
     kafka=NEWEST,
     plan={
-        "producers": 8,
+        "clients": 8,
         "rate_per_s": 1_000,
         "record_bytes": 1_024,
         "connections_per_s": 500,
@@ -290,7 +287,7 @@ STALL: Final = Alone(
     name="stalled",
     title="One of three brokers stops reading for 60 s, beside 500 requests/s of another one's clients",
     kafka=NEWEST,
-    plan={"producers": 8, "rate_per_s": 500, "record_bytes": 1_024, "warmup_s": 3, "measure_s": 60},
+    plan={"clients": 8, "rate_per_s": 500, "record_bytes": 1_024, "warmup_s": 3, "measure_s": 60},
     quick={"rate_per_s": 50, "warmup_s": 1, "measure_s": 3},
     measure=_measure_stalled,
     columns=_LATENCY,

@@ -143,7 +143,7 @@ class _Stage:
         """One phase; in a storm it has to blow all the time that counts."""
         through = ("127.0.0.1", gateway.first_node_port + 1)
         address = self._cluster.addresses(self._protocol)[1] if phase == PAST else through
-        known = self._plan["producers"] if phase != PAST else 0
+        known = self._plan["clients"] if phase != PAST else 0
         before = lateness.now(gateway)
         known += before.metrics.value(_ADMITTED)
         with self._good_producers(address, gateway) as load:
@@ -179,11 +179,11 @@ class _Stage:
     def _good_producers(
         self, address: Address, gateway: GatewayProcess
     ) -> AbstractContextManager[subprocess.Popen[str]]:
-        keys = ("producers", "rate_per_s", "record_bytes", "warmup_s", "measure_s")
-        plan = {key: self._plan[key] for key in keys} | {"partitions_each": 1, "acks": 1}
+        keys = ("clients", "rate_per_s", "record_bytes", "warmup_s", "measure_s")
+        plan = {key: self._plan[key] for key in keys} | {"partitions_each": 1, "records": 1, "acks": 1}
         login = _GOOD if self._logs_in else None
         through = Through(address, self._topics["bench-good"], login, gateway.pid)
-        return started("paced", through, plan, self._placement)
+        return started("produce", through, plan, self._placement)
 
     @contextmanager
     def _blowing(self, address: Address) -> Iterator[subprocess.Popen[str]]:
@@ -271,7 +271,7 @@ def _brief(measured: Measured) -> str:
 
 
 _PLAN: Final = {
-    "producers": 8,
+    "clients": 8,
     "rate_per_s": 1_000,
     "record_bytes": 1_024,
     "partitions": 8,

@@ -11,10 +11,6 @@ per partition. CPU per GB counts, then throughput.
 03 and 08 hold connections that have sent ApiVersions only. A proxy has two sockets for each, so 08 needs over 16,000
 open files: the limit is raised where that is allowed, else it is left out.
 
-09, cost: 01's rate over more connections, so that the kernel deals about as many to either of two workers; the cost is
-that of all processes together. 09, quota: fresh ids over both workers, four times as many as the quota allows, in much
-less time than it takes for a token to come back: both together admit what one process does.
-
 15 is what each connection costs from its first packet to its last. 16 leaves frames of 100 MB unfinished after one
 half: what a proxy holds of them is memory that a client has for the price of sending; one user may announce two of them
 at once. 17 has one request in flight at a time: a frame that is kept until it is whole leaves as much later as it took
@@ -25,9 +21,8 @@ from typing import Final
 
 from pidgate.load.plan import Address
 from tools.bench.goals import Goal
-from tools.bench.loads.bulk import BulkPlan, fill
+from tools.bench.loads.client import fill
 from tools.bench.quantities import (
-    admitted_ids,
     cpu_s_per_gb,
     cpu_us_per_connection,
     cpu_us_per_request,
@@ -39,15 +34,16 @@ from tools.bench.quantities import (
     start_rss_mb,
 )
 from tools.bench.scenario import KEEP, Plan, Scenario
-from tools.bench.targets import BASELINE, ORDINARY, PLAIN, TWO_WORKERS
+from tools.bench.targets import BASELINE, ORDINARY, PLAIN
 
 
-def paced(producers: int, rate_per_s: float, partitions_each: int = 1) -> Plan:
+def paced(clients: int, rate_per_s: float, partitions_each: int = 1) -> Plan:
     """Return a plan of requests of 1 KB for each partition at a fixed rate in sum."""
     return {
-        "producers": producers,
+        "clients": clients,
         "rate_per_s": rate_per_s,
         "partitions_each": partitions_each,
+        "records": 1,
         "record_bytes": 1024,
         "acks": 1,
         "warmup_s": 3,
@@ -59,6 +55,7 @@ def bulk(partitions_each: int, records: int) -> Plan:
     """Return a plan of two clients with batches of that many records of 1,000 bytes."""
     return {
         "clients": 2,
+        "rate_per_s": 0,
         "partitions_each": partitions_each,
         "records": records,
         "record_bytes": 1000,
@@ -84,7 +81,7 @@ SMALL_REQUESTS = Scenario(
     number="01",
     name="small-requests",
     title="8 idempotent producers, 1 KB, 2,000 requests/s in sum",
-    kind="paced",
+    kind="produce",
     plan=paced(8, 2000),
     targets=(*ORDINARY, PLAIN),
     partitions=8,
@@ -123,7 +120,7 @@ FETCH_PARTITIONS: Final = 16
 
 def prepare(address: Address, topic_id: bytes, plan: Plan) -> None:
     """Fill the topic that is read."""
-    fill(address, topic_id, FETCH_PARTITIONS, BulkPlan(**plan), 200)  # type: ignore[arg-type]
+    fill(address, topic_id, FETCH_PARTITIONS, int(plan["records"]), int(plan["record_bytes"]), batches=200)
 
 
 BULK_FETCH = Scenario(
@@ -142,7 +139,7 @@ CONNECTIONS = Scenario(
     number="06",
     name="connections",
     title="200 idempotent producers, 1 KB, 10 requests/s each",
-    kind="paced",
+    kind="produce",
     plan=paced(200, 2000),
     targets=(*ORDINARY, PLAIN),
     partitions=200,
@@ -152,7 +149,7 @@ MANY_PARTITIONS = Scenario(
     number="07",
     name="many-partitions",
     title="4 idempotent producers, 30 partitions of 1 KB in each request, 400 requests/s in sum",
-    kind="paced",
+    kind="produce",
     plan=paced(4, 400, partitions_each=30),
     partitions=4 * 30,
     goals=(_cpu_per_request(1.3),),
@@ -172,48 +169,12 @@ MANY_IDLE = Scenario(
     ),
 )
 
-_RATE: Final = 100
-# A burst of one window, and one more: an id is let in while there is a token left, however little of it.
-_ADMITTED: Final = _RATE + 1
-_FRESH_IDS: Final = 4 * _RATE
-
-WORKERS_COST = Scenario(
-    number="09",
-    name="workers",
-    title="2 workers against 1: 64 idempotent producers, 1 KB, 2,000 requests/s in sum",
-    kind="paced",
-    plan=paced(64, 2000),
-    partitions=64,
-    targets=("pidgate", TWO_WORKERS),
-    baseline="pidgate",
-    goals=(_cpu_per_request(1.1, than="pidgate", target=TWO_WORKERS),),
-)
-WORKERS_QUOTA = Scenario(
-    number="09",
-    name="workers-quota",
-    title=f"One quota over 2 workers: {_FRESH_IDS} fresh producer ids at the same moment, producer_ids_rate {_RATE}",
-    kind="fresh",
-    plan={"producers": _FRESH_IDS, "partitions": 8, "record_bytes": 100, "acks": 1},
-    quick={},
-    partitions=8,
-    targets=("pidgate", TWO_WORKERS),
-    baseline="pidgate",
-    quotas={
-        "mode": "enforce",
-        "default": {"producer_ids_rate": _RATE},
-        "producer_ids": {"window": "10h", "max_throttle": "1s", "grace": "0s"},
-    },
-    goals=tuple(
-        Goal(f"ids admitted by {who}", admitted_ids, "exactly", _ADMITTED, target=target)
-        for who, target in (("one process", "pidgate"), ("2 workers", TWO_WORKERS))
-    ),
-)
 CONNECT = Scenario(
     number="15",
     name="connect",
     title="300 connections/s, each made, asked one thing and closed",
     kind="connect",
-    plan={"rate_per_s": 300, "warmup_s": 2, "measure_s": 8},
+    plan={**paced(8, 300), "warmup_s": 2, "measure_s": 8},
     cost_per="connection",
     partitions=1,
     goals=(Goal("CPU per connection", cpu_us_per_connection, "at most", 2, than=BASELINE),),
@@ -233,7 +194,7 @@ LARGE_LATENCY = Scenario(
     number="17",
     name="large-latency",
     title="1 idempotent producer, 0.95 MB, 20 requests/s",
-    kind="paced",
+    kind="produce",
     plan={**paced(1, 20), "record_bytes": 950_000},
     cost_per="GB",
     partitions=1,
@@ -248,7 +209,7 @@ MIXED = Scenario(
     title="4 idempotent producers, 1 to 30 partitions of 6 topics in each request, 0.1 to 16 KB each, 400 requests/s",
     kind="mixed",
     plan={
-        "producers": 4,
+        "clients": 4,
         "rate_per_s": 400,
         "topics": 6,
         "partitions_each": 5,
@@ -270,8 +231,6 @@ SCENARIOS: Final = (
     CONNECTIONS,
     MANY_PARTITIONS,
     MANY_IDLE,
-    WORKERS_COST,
-    WORKERS_QUOTA,
     CONNECT,
     UNFINISHED,
     LARGE_LATENCY,

@@ -10,17 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pidgate.child_python import python_module
+from pidgate.load.journal import ProducerJournal
 from pidgate.load.plan import Kind
 from tools.sandbox import guard
-from tools.sandbox.demo.plan import ALICE, BOB, CAROL, MALLORY, password_of
+from tools.sandbox.demo.plan import ALICE, BOB, CAROL, MALLORY, ROGUES_HOST, password_of
 from tools.sandbox.errors import SandboxError
-from tools.sandbox.journal import ProducerJournal
-from tools.sandbox.producers.batch_journal import BatchJournal
 
 _STOP_WITHIN_S = 6.0
-# Only Linux has all of 127/8 on its loopback interface.
-_ROGUES_HOST = ("--from-host", "127.0.0.66") if sys.platform == "linux" else ()
 _CLIENTS = {ALICE: ("confluent", "PLAIN"), BOB: ("aiokafka", "SCRAM-SHA-256")}
 
 
@@ -70,12 +66,13 @@ class Member(guard.GuardedProcess):
         words = [f"--{name}={value}" for name, value in options.items()]
         with (self._place.directory / f"{self.name}.log").open("wb") as log:
             self._process = guard.spawn(
-                python_module(
-                    f"tools.sandbox.producers.{module}",
+                # Without -P: tools/ is found in the working directory, since it is not installed.
+                [
+                    *(sys.executable, "-m", f"tools.sandbox.producers.{module}"),
                     *(str(argument) for argument in arguments),
                     *words,
                     f"--journal={self.journal_path}",
-                ),
+                ],
                 stdout=log,
                 stderr=log,
             )
@@ -134,20 +131,21 @@ class Mallory:
     def __init__(self, place: Place, topic: str, names: Sequence[str]) -> None:
         self.members = [Member(place, name, MALLORY, topic) for name in names]
         self._tails = [Tail(member.journal_path) for member in self.members]
-        self.journals = [BatchJournal() for _ in self.members]
-        """As of the last `follow`."""
+        self.journals = {name: ProducerJournal(MALLORY) for name in names}
+        """By client id, as of the last `follow`."""
 
     def start(self, *, threads: int, patience_s: float, seed: int) -> None:
         for n, member in enumerate(self.members):
             member.start(
                 "synthetic",
                 *(Kind.ID_PER_BATCH, "--client-id", member.name, "--threads", threads),
-                *("--delivery-timeout-s", patience_s, "--seed", seed * 1_000 + n, *_ROGUES_HOST),
+                *("--delivery-timeout-s", patience_s, "--seed", seed * 1_000 + n, "--from-host", ROGUES_HOST),
             )
 
     def follow(self) -> None:
-        for tail, journal in zip(self._tails, self.journals, strict=True):
-            journal.replay(tail.new())
+        for tail, journal in zip(self._tails, self.journals.values(), strict=True):
+            for event in tail.new():
+                journal.replay(event)
 
 
 class Carol:
@@ -158,7 +156,7 @@ class Carol:
         self._tail = Tail(self.member.journal_path)
         self.counts: Counter[str] = Counter()
         """event -> lives, as of the last `follow`."""
-        self.member.start("synthetic", Kind.CRASH_LOOPING, "--client-id", self.member.name)
+        self.member.start("synthetic", Kind.CRASH_LOOP, "--client-id", self.member.name)
 
     def follow(self) -> None:
         self.counts.update(event["event"] for event in self._tail.new())

@@ -4,12 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from pidgate.load.journal import ProducerJournal
 from tools.sandbox.demo.segments import TopicIds
 from tools.sandbox.demo.watch import Point
 from tools.sandbox.gateway import Metrics
-from tools.sandbox.journal import ProducerJournal
 from tools.sandbox.log_checker import LogRecord
-from tools.sandbox.producers.batch_journal import BatchJournal
 
 
 @dataclass(kw_only=True)
@@ -50,7 +49,8 @@ class Half:
     """Duration of the rogues: the plan's, or until the broker died."""
     points: Sequence[Point]
     broker: BrokerEvidence
-    mallory: Sequence[BatchJournal]
+    mallory: Mapping[str, ProducerJournal]
+    """By client id; each number is a producer id."""
     carol: ProducerJournal
     bystanders: Mapping[str, ProducerJournal]
     notes: Mapping[str, Mapping[str, Any]]

@@ -3,13 +3,13 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
+from pidgate.load.journal import Entry, Outcome, ProducerJournal
 from tools.sandbox.demo.evidence import Half
-from tools.sandbox.demo.plan import ALICE, BOB, CAROL, CLICKS, MALLORY, NIGHTLY, ORDERS
-from tools.sandbox.journal import Outcome, ProducerJournal
+from tools.sandbox.demo.plan import ALICE, BOB, CAROL, CLICKS, MALLORY, NIGHTLY, ORDERS, ROGUES_HOST
 from tools.sandbox.log_checker import LogRecord, Verdict, check
-from tools.sandbox.producers.batch_journal import IdLife
 
 REFUSED_EVENT = "producer_id_refused"
 
@@ -116,32 +116,68 @@ def _percentile(ordered: Sequence[int], percent: int) -> int:
     return ordered[max(0, -(-len(ordered) * percent // 100) - 1)]
 
 
-def mallory_lives(half: Half) -> dict[int, IdLife]:
-    """Return the life of each producer id, over all of her processes."""
-    return {producer_id: life for journal in half.mallory for producer_id, life in journal.lives.items()}
+class Fate(StrEnum):
+    """What became of a producer id that sends one batch."""
+
+    ACKNOWLEDGED = "acknowledged"
+    GAVE_UP = "gave up"
+    LOST = "lost"
+    """Given up without an answer to the last try."""
+    WAITING = "waiting"
+    """Refused, and neither acknowledged nor given up when the journal ended."""
+    SENT = "sent"
+
+
+def fate_of(entry: Entry) -> Fate:
+    if entry.outcome is Outcome.ACKNOWLEDGED:
+        return Fate.ACKNOWLEDGED
+    if entry.outcome is Outcome.FAILED:
+        return Fate.GAVE_UP
+    if entry.is_settled:
+        return Fate.LOST
+    return Fate.WAITING if entry.refusals else Fate.SENT
+
+
+def ids_refused(journal: ProducerJournal) -> int:
+    """Count the producer ids that were refused at least once."""
+    return sum(bool(entry.refusals) for entry in journal.entries.values())
+
+
+def ids_by(journal: ProducerJournal) -> Counter[Fate]:
+    return Counter(fate_of(entry) for entry in journal.entries.values())
+
+
+def mallory_ids(half: Half) -> dict[int, Entry]:
+    """Producer id to its entry, over all of her processes."""
+    return {
+        producer_id: entry
+        for journal in half.mallory.values()
+        for (_, producer_id), entry in journal.entries.items()
+    }
 
 
 def mallory_saw(half: Half) -> MallorySaw:
-    lives = list(mallory_lives(half).values())
-    refused = [life for life in lives if life.refusals]
-    refusals = sorted((refusal for life in refused for refusal in life.refusals), key=lambda it: it.at_ms)
+    entries = list(mallory_ids(half).values())
+    refused = [entry for entry in entries if entry.refusals]
+    fates, fates_of_refused = Counter(map(fate_of, entries)), Counter(map(fate_of, refused))
+    refusals = sorted((refusal for entry in refused for refusal in entry.refusals), key=lambda it: it.at_ms)
     throttles_ms = [refusal.throttle_time_ms for refusal in refusals] or [0]
     return MallorySaw(
-        brought=len(lives),
-        admitted=sum(life.is_acknowledged for life in lives),
+        brought=len(entries),
+        admitted=fates[Fate.ACKNOWLEDGED],
         refused=len(refused),
         refusals=len(refusals),
-        came_back=sum(len(life.refusals) > 1 or life.is_acknowledged for life in refused),
-        admitted_after_waiting=sum(life.is_acknowledged for life in refused),
-        gave_up=sum(life.gave_up for life in lives),
-        waiting_at_the_end=sum(not life.is_settled for life in refused),
-        connection_lost=sum(life.lost_ms >= 0 for life in lives),
-        longest_wait_ms=max((life.waited_ms for life in refused), default=0),
+        came_back=sum(len(one.refusals) > 1 or one.outcome is Outcome.ACKNOWLEDGED for one in refused),
+        admitted_after_waiting=fates_of_refused[Fate.ACKNOWLEDGED],
+        gave_up=fates[Fate.GAVE_UP],
+        waiting_at_the_end=fates[Fate.WAITING],
+        connection_lost=fates[Fate.LOST],
+        longest_wait_ms=max((one.settled_ms - one.sent_ms for one in refused if one.is_settled), default=0),
         throttle_times_ms=(min(throttles_ms), max(throttles_ms)),
         message=refusals[0].message if refusals else "",
         error_codes=dict(Counter(refusal.error_code for refusal in refusals)),
-        client_ids=sorted({life.producer for life in lives}),
-        hosts=sorted({host(life.address) for life in lives}),
+        client_ids=sorted(name for name, journal in half.mallory.items() if journal.entries),
+        hosts=[ROGUES_HOST] if entries else [],
     )
 
 

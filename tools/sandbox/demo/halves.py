@@ -8,6 +8,7 @@ from pathlib import Path
 
 from confluent_kafka import KafkaException, Producer
 
+from pidgate.load.journal import ProducerJournal
 from pidgate.protocol.errors import KafkaProtocolError
 from tools.sandbox.demo.cast import Bystanders, Carol, Mallory, Place, stop_all
 from tools.sandbox.demo.evidence import BrokerEvidence, GatewayEvidence, Half
@@ -17,7 +18,6 @@ from tools.sandbox.demo.stage import Scene, Stage
 from tools.sandbox.demo.watch import BrokerWatch
 from tools.sandbox.errors import SandboxError
 from tools.sandbox.gateway import GatewayProcess, Metrics
-from tools.sandbox.journal import ProducerJournal
 from tools.sandbox.kafka import Cluster
 from tools.sandbox.log_checker import LogRecord, read_log
 from tools.sandbox.play import copy_files
@@ -179,7 +179,7 @@ def _follow(
                 of_s=scenery.at_most_s,
                 points=watch.points,
                 bystanders=bystanders.counts,
-                mallory=mallory.journals,
+                mallory=[*mallory.journals.values()],
                 crash_loop=carol.counts,
                 heap_mb=scenery.plan.heap_mb,
             )

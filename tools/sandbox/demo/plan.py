@@ -1,5 +1,6 @@
 """Parameters of the demo: users, times and quotas."""
 
+import sys
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Final
@@ -8,6 +9,8 @@ from tools.sandbox.jars import NEWEST
 from tools.sandbox.spec import ClusterSpec
 
 ALICE, BOB, CAROL, MALLORY = "alice", "bob", "carol", "mallory"
+ROGUES_HOST: Final = "127.0.0.66" if sys.platform == "linux" else "127.0.0.1"
+"""Only Linux has all of 127/8 on its loopback interface."""
 
 
 def password_of(user: str) -> str:

@@ -13,11 +13,12 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from pidgate.load.journal import ProducerJournal
+from tools.sandbox.demo.findings import Fate, ids_by, ids_refused
 from tools.sandbox.demo.plan import ALICE, BOB, PARTITIONS
 from tools.sandbox.demo.sparks import spark
 from tools.sandbox.demo.watch import Point
 from tools.sandbox.play import Clocked
-from tools.sandbox.producers.batch_journal import BatchJournal
 
 _LINE_EVERY_S = 2.0
 _SPARK_CELLS = 40
@@ -31,7 +32,7 @@ class Scene:
     of_s: float
     points: Sequence[Point]
     bystanders: Mapping[str, Counter[str]]
-    mallory: Sequence[BatchJournal]
+    mallory: Sequence[ProducerJournal]
     crash_loop: Counter[str]
     heap_mb: int
 
@@ -39,9 +40,14 @@ class Scene:
     def now(self) -> Point:
         return self.points[-1]
 
-    def ids_by(self, what: str) -> int:
-        """Count mallory's ids that are `acknowledged`, `refused`, `waiting` or `given_up`."""
-        return sum(len(getattr(journal, what)) for journal in self.mallory)
+    def mallory_ids(self) -> str:
+        """Return how many of mallory's ids have which fate."""
+        fates = sum((ids_by(journal) for journal in self.mallory), Counter[Fate]())
+        refused = sum(ids_refused(journal) for journal in self.mallory)
+        return (
+            f"{fates[Fate.ACKNOWLEDGED]:,} in, {refused:,} refused, {fates[Fate.WAITING]:,} waiting, "
+            f"{fates[Fate.GAVE_UP]:,} gave up"
+        )
 
 
 class Stage(Clocked):
@@ -86,8 +92,7 @@ def _line(scene: Scene) -> str:
     return (
         f"{now.at_s:4.1f} of {scene.of_s:.0f} s: {'heap' if now.alive else 'DEAD, heap'} {now.heap_used_mb} of "
         f"{scene.heap_mb} MB, {now.ids:,} ids per partition; acknowledged: {good}; mallory "
-        f"{scene.ids_by('acknowledged'):,} in, {scene.ids_by('refused'):,} refused, "
-        f"{scene.ids_by('waiting'):,} waiting, {scene.ids_by('given_up'):,} gave up; "
+        f"{scene.mallory_ids()}; "
         f"carol started {scene.crash_loop['sent']} times"
     )
 
@@ -112,11 +117,7 @@ def _picture(scene: Scene, *, ascii_only: bool) -> Panel:
     for user in (ALICE, BOB):
         counts = scene.bystanders[user]
         people.add_row(user, f"{counts['acknowledged']:,} acknowledged of {counts['sent']:,} sent")
-    people.add_row(
-        "mallory",
-        f"{scene.ids_by('acknowledged'):,} ids in, {scene.ids_by('refused'):,} refused, "
-        f"{scene.ids_by('waiting'):,} waiting, {scene.ids_by('given_up'):,} gave up",
-    )
+    people.add_row("mallory", f"ids: {scene.mallory_ids()}")
     lives = scene.crash_loop
     people.add_row("carol", f"crashed {lives['sent']} times, {lives['acknowledged']} records acknowledged")
     return Panel(Group(broker, people), title=scene.title, title_align="left")

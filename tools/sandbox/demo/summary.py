@@ -6,6 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from pidgate.load.journal import Outcome as Told
 from tools.sandbox.demo import verifier
 from tools.sandbox.demo.evidence import Evidence, Half
 from tools.sandbox.demo.findings import (
@@ -19,7 +20,6 @@ from tools.sandbox.demo.findings import (
 )
 from tools.sandbox.demo.plan import ALICE, BOB, CAROL, MALLORY, Plan, plain
 from tools.sandbox.demo.verdict import Outcome
-from tools.sandbox.journal import Outcome as Told
 from tools.sandbox.play import Check
 
 SCHEMA_VERSION = 1

@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from pidgate.protocol.errors import ErrorCode
 from tools.sandbox.demo.evidence import Evidence, Half
 from tools.sandbox.demo.findings import (
+    Fate,
     bystander_saw,
-    mallory_lives,
+    fate_of,
+    mallory_ids,
     mallory_saw,
     nightly_verdict,
     refused_by_gateway,
@@ -116,18 +118,16 @@ def _broker_keeps_what_its_log_holds(through: Half) -> Check:
 
 
 def _mallory_got_what_she_was_told(through: Half) -> Check:
-    lives = mallory_lives(through)
+    ids = mallory_ids(through)
     clicks = through.broker.segments[CLICKS]
     partitions_of = clicks.partitions_of()
     everywhere = PARTITIONS[CLICKS]
-    acknowledged = [life for life in lives.values() if life.is_acknowledged]
-    missing = [
-        life for life in acknowledged if not life.partitions == everywhere == partitions_of[life.producer_id]
-    ]
-    given_up = [life for life in lives.values() if life.gave_up]
-    written_all_the_same = [life for life in given_up if partitions_of[life.producer_id]]
+    acknowledged = [one for one, entry in ids.items() if fate_of(entry) is Fate.ACKNOWLEDGED]
+    missing = [one for one in acknowledged if partitions_of[one] != everywhere]
+    given_up = [one for one, entry in ids.items() if fate_of(entry) is Fate.GAVE_UP]
+    written_all_the_same = [one for one in given_up if partitions_of[one]]
     doubled = clicks.doubled()
-    strangers = clicks.ids - lives.keys()
+    strangers = clicks.ids - ids.keys()
     faults = len(missing) + len(written_all_the_same) + len(doubled) + len(strangers)
     found = (
         f"{len(acknowledged):,} acknowledged: {len(missing)} not in all {everywhere} partitions, "

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pidgate.load.journal import Outcome, ProducerJournal
 from tools.sandbox.demo.cast import Bystanders, Mallory, Place, stop_all
-from tools.sandbox.demo.findings import BystanderSaw
+from tools.sandbox.demo.findings import BystanderSaw, ids_refused
 from tools.sandbox.demo.plan import password_of
 from tools.sandbox.demo.segments import read_topic
 from tools.sandbox.gateway import GatewayProcess
-from tools.sandbox.journal import ProducerJournal
 from tools.sandbox.kafka import Cluster
 from tools.sandbox.log_checker import read_log
 from tools.sandbox.pipeline_demo.plan import (
@@ -25,7 +25,6 @@ from tools.sandbox.pipeline_demo.plan import (
     Act,
     Plan,
 )
-from tools.sandbox.producers.batch_journal import BatchJournal
 from tools.sandbox.spec import SASL_PLAINTEXT
 from tools.sandbox.topics import create_topic
 
@@ -42,7 +41,7 @@ class ActEvidence:
 
     ran_s: float
     healthy: Mapping[str, BystanderSaw]
-    mallory: BatchJournal
+    mallory: ProducerJournal
     mallory_ids_in_log: int
     """Producer ids in her topic's segment files on the broker's disk."""
     gateway_exit_code: int
@@ -84,7 +83,7 @@ def play(plan: Plan, act: Act, cluster: Cluster, quotas: Mapping[str, Any], say:
             user: BystanderSaw.of(ProducerJournal.load(member.journal_path), member.notes(), log)
             for user, member in bystanders.members.items()
         },
-        mallory=mallory.journals[0],
+        mallory=next(iter(mallory.journals.values())),
         mallory_ids_in_log=len(read_topic(data, act.clicks).ids),
         gateway_exit_code=exit_code,
         gateway_trouble=trouble & {"unexpected_error", "quota_failed_open", "events_dropped"},
@@ -113,8 +112,8 @@ def _watch(plan: Plan, bystanders: Bystanders, mallory: Mallory, say: Say) -> No
         bystanders.follow()
         mallory.follow()
         good = ", ".join(f"{user} {counts['acknowledged']:,}" for user, counts in bystanders.counts.items())
-        (journal,) = mallory.journals
+        (journal,) = mallory.journals.values()
         say(
             f"{time.monotonic() - began_s:3.0f} of {plan.seconds:.0f} s: acknowledged {good}; mallory "
-            f"{len(journal.acknowledged):,} ids in, {len(journal.refused):,} refused"
+            f"{journal.count(Outcome.ACKNOWLEDGED):,} ids in, {ids_refused(journal):,} refused"
         )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from html import unescape
 from typing import Any
 
+from tools.sandbox.demo.findings import ids_refused
 from tools.sandbox.demo.plan import MALLORY
 from tools.sandbox.demo.verifier import GATEWAY_PROCESS, JOURNAL, LIBRARY, READ_BACK, SEGMENTS
 from tools.sandbox.pipeline_demo.acts import ActEvidence
@@ -71,7 +72,7 @@ def at_most(rate: float) -> int:
 
 
 def _rogue_went_free(observed: ActEvidence) -> Check:
-    brought, refused = observed.mallory_ids_in_log, len(observed.mallory.refused)
+    brought, refused = observed.mallory_ids_in_log, ids_refused(observed.mallory)
     return Check(
         "observed, mallory burns producer ids and no user is refused",
         brought >= 50 and refused == 0,
@@ -115,12 +116,13 @@ def _held(evidence: Evidence) -> Check:
 
 
 def _told_why(enforced: ActEvidence) -> Check:
-    refused = enforced.mallory.refused
-    messages = {refusal.message for life in refused for refusal in life.refusals}
+    refused = ids_refused(enforced.mallory)
+    entries = enforced.mallory.entries.values()
+    messages = {refusal.message for entry in entries for refusal in entry.refusals}
     return Check(
         "she is refused with a reason",
-        bool(refused) and all(MALLORY in message and "producer id" in message for message in messages),
-        f"{len(refused):,} ids refused; {next(iter(sorted(messages)), '-')[:70]}",
+        refused > 0 and all(MALLORY in message and "producer id" in message for message in messages),
+        f"{refused:,} ids refused; {next(iter(sorted(messages)), '-')[:70]}",
         JOURNAL,
     )
 

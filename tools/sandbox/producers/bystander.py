@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tools.sandbox.journal import ProducerJournal, record_value
+from pidgate.load.journal import ProducerJournal, record_value
 from tools.sandbox.producers.program import parser_of, stop_signal
 
 # More than a leader election takes, less than the patience of whoever looks on.

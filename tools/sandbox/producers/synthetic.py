@@ -1,91 +1,54 @@
-"""Bad producers of `pidgate load`'s kinds that go on as fast as they can and keep a journal, until SIGTERM.
+"""Bad producers of `pidgate load`'s kinds that work as fast as they can and keep a journal, until SIGTERM.
 
     python -m tools.sandbox.producers.synthetic KIND --bootstrap-server H:P --user mallory ... --journal F
 
 id-per-batch: a common mistake, a producer made inside the function that sends, and so a new producer id for each
 batch, which goes to every partition of the topic. Refused, it sends the same batch again after `throttle_time_ms`,
-and gives up after its delivery time-out. crash-loops: a service that crashes after its first record, and is
-started again: each life has a connection and a producer id of its own and dies of whatever the answer is.
+and gives up after its delivery time-out. crash-loop: a service that crashes after its first record and is started
+again: each life has its own connection and producer id, and dies of any answer.
 """
 
 import argparse
 import asyncio
-import itertools
 import signal
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 
 from pidgate import units
-from pidgate.load.context import Context, end_task
-from pidgate.load.one_by_one import CrashLoop, IdPerBatch
-from pidgate.load.plan import Kind, Login, Plan
-from pidgate.load.tally import Tally
-from pidgate.protocol.record_batch import RecordBatch
-from tools.sandbox.journal import ProducerJournal, record_value
-from tools.sandbox.producers.batch_journal import JournalWriter
+from pidgate.load.journal import ProducerJournal
+from pidgate.load.plan import Clients, Kind, Login, Plan
+from pidgate.load.running import run
 from tools.sandbox.producers.program import parser_of
 
 _RECORD_BYTES = 450
-_PARTITION = 0
-
-
-async def _id_per_batch(given: argparse.Namespace, context: Context, stop: asyncio.Event) -> None:
-    loop = asyncio.get_running_loop()
-    with given.journal.open("w", buffering=1) as file:
-        journal = JournalWriter(file, given.user, given.topic)
-
-        async def thread(number: int) -> None:
-            producers = IdPerBatch(context, Tally(), number, journal.note)
-            while True:
-                await producers.one(loop.time())
-
-        threads = [asyncio.ensure_future(thread(number)) for number in range(given.threads)]
-        stopping = asyncio.ensure_future(stop.wait())
-        await asyncio.wait((*threads, stopping), return_when=asyncio.FIRST_COMPLETED)
-        for task in threads:
-            end_task(task)
-
-
-async def _crash_loop(given: argparse.Namespace, context: Context, stop: asyncio.Event) -> None:
-    loop, tally = asyncio.get_running_loop(), Tally()
-    journal = ProducerJournal.to_file(given.journal, given.user, given.topic)
-    for life in itertools.count(1):
-        batch = RecordBatch([record_value(given.user, _PARTITION, life)])
-        journal.sent(_PARTITION, life)
-        before = tally.acknowledged
-        await CrashLoop(replace(context, batch=batch), tally, _PARTITION - 1).one(loop.time())
-        if tally.acknowledged > before:
-            journal.acknowledged(_PARTITION, life)
-        await asyncio.sleep(given.restart_after_s)
-        if stop.is_set():
-            return
+_LAST_LIFE_S = 3.0
 
 
 async def _run(given: argparse.Namespace) -> None:
-    stop = asyncio.Event()
+    stop, is_loop = asyncio.Event(), given.kind == Kind.CRASH_LOOP
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     plan = Plan(
         bootstrap=(units.address(given.bootstrap_server),),
         topic=given.topic,
-        counts={},
-        rates_per_s={},
+        clients={Kind(given.kind): Clients(given.threads, None)},
+        duration_s=86_400.0,
         record_bytes=_RECORD_BYTES,
+        partitions_each=1 if is_loop else 0,
         seed=given.seed,
         client_id=given.client_id,
         login=Login(given.user, given.password),
         from_host=given.from_host,
-        to_all_partitions=True,
         delivery_timeout_s=given.delivery_timeout_s,
+        restart_after_s=given.restart_after_s if is_loop else 0.0,
+        drain_s=_LAST_LIFE_S if is_loop else 0.0,
     )
-    context = Context.of(plan)
-    await context.cluster.open()
-    await (_crash_loop if given.kind == Kind.CRASH_LOOPING else _id_per_batch)(given, context, stop)
+    journal = ProducerJournal.to_file(given.journal, given.user, given.topic)
+    await run(plan, stop, journal=journal)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = parser_of("synthetic")
-    parser.add_argument("kind", choices=(Kind.ID_PER_BATCH, Kind.CRASH_LOOPING))
+    parser.add_argument("kind", choices=(Kind.ID_PER_BATCH, Kind.CRASH_LOOP))
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--delivery-timeout-s", type=float, default=120.0)
     parser.add_argument("--restart-after-s", type=float, default=0.3)

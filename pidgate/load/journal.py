@@ -1,15 +1,17 @@
-"""Outcomes of one producer's records, and the record values.
+"""A journal of one producer: what it sent, what was refused and acknowledged; and the values that records carry.
 
-A journal is filled by the code that drives a client, in this process or through a file of JSON lines from
-another. The log checker compares it with the brokers' log.
+The process that runs a client fills it, and may write it to a file as JSON lines, which survives a kill. A log checker
+compares it with the log of the brokers.
 """
+
+from __future__ import annotations
 
 import json
 import re
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import IO, Any, Self
@@ -49,15 +51,25 @@ def verifiable_name(value_prefix: int) -> str:
 
 class Outcome(StrEnum):
     SENT = "sent"
-    """Passed to the client; no outcome (yet)."""
+    """Given to the client; no outcome (yet): in the log or not."""
     ACKNOWLEDGED = "acknowledged"
     FAILED = "failed"
     """An exception, or an error in the delivery report."""
 
 
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """An answer that asks the producer to send the batch again later."""
+
+    at_ms: int
+    error_code: int
+    throttle_time_ms: int
+    message: str
+
+
 @dataclass(slots=True)
 class Entry:
-    """One record's outcome as seen by the application. Times are time.monotonic() in ms, -1 if unknown."""
+    """What the application knows of one record or batch. Times are time.monotonic() in ms, -1 for unknown."""
 
     outcome: Outcome
     offset: int = -1
@@ -65,14 +77,20 @@ class Entry:
     error: str = ""
     sent_ms: int = -1
     settled_ms: int = -1
+    refusals: list[Refusal] = field(default_factory=list)
+
+    @property
+    def is_settled(self) -> bool:
+        """Return whether the producer has stopped trying; without an answer the outcome stays SENT."""
+        return self.settled_ms >= 0
 
 
 Key = tuple[int | None, int]
-"""Partition (None: unknown) and number. Within a partition, numbers ascend in send order."""
+"""Partition (None: not known, or all) and number. Within a partition, numbers rise in the order of sending."""
 
 
 class ProducerJournal:
-    """All records of one producer to one topic."""
+    """Every record (or batch, by its producer id) of one producer to one topic."""
 
     def __init__(
         self, producer: str, topic: str = "", *, knows_sent: bool = True, file: IO[str] | None = None
@@ -80,7 +98,7 @@ class ProducerJournal:
         self.producer = producer
         self.topic = topic
         self.knows_sent = knows_sent
-        """False if the client reports outcomes only; a record without an entry may then have been sent."""
+        """False when the client reports outcomes only: a record without an entry may have been sent, too."""
         self.entries: dict[Key, Entry] = {}
         self._file = file
         # Clients call back from their own threads.
@@ -89,12 +107,12 @@ class ProducerJournal:
 
     @classmethod
     def to_file(cls, path: Path, producer: str, topic: str = "", *, knows_sent: bool = True) -> Self:
-        """Return a journal that also writes each line to a file, to survive a kill. Must be closed."""
+        """Return a journal that is also written to a file, line by line, so that it survives a kill. Close it."""
         return cls(producer, topic, knows_sent=knows_sent, file=path.open("w", buffering=1))
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Read a journal from a file. Skips a truncated last line."""
+        """Read a journal back. A last line that a kill has cut off is skipped."""
         with path.open() as lines:
             return cls.from_lines(lines)
 
@@ -103,10 +121,10 @@ class ProducerJournal:
         """Read a journal. Raises ValueError if the first line is not a producer line."""
         journal: Self | None = None
         for event in whole_lines(lines):
-            if event["event"] == "producer":
-                journal = cls(event["producer"], event["topic"], knows_sent=event["knows_sent"])
-            elif journal is not None:
-                journal._replay(event)
+            if journal is None and event["event"] == "producer":
+                journal = cls("")
+            if journal is not None:
+                journal.replay(event)
         if journal is None:
             raise ValueError("no journal: it does not begin with a producer line")
         return journal
@@ -137,6 +155,28 @@ class ProducerJournal:
         entry.error = str(error) or type(error).__name__
         self._write({"event": "failed", "partition": partition, "n": n, "error": entry.error, "at_ms": at_ms})
 
+    def lost(self, partition: int | None, n: int, *, at_ms: int | None = None) -> None:
+        """Record that the producer has given up without an answer to its last try: in the log or not."""
+        at_ms = now_ms() if at_ms is None else at_ms
+        self._settle((partition, n), Outcome.SENT, at_ms)
+        self._write({"event": "lost", "partition": partition, "n": n, "at_ms": at_ms})
+
+    def refused(
+        self,
+        partition: int | None,
+        n: int,
+        error_code: int,
+        throttle_time_ms: int,
+        message: str,
+        *,
+        at_ms: int | None = None,
+    ) -> None:
+        """Record an answer after which the producer tries again."""
+        refusal = Refusal(now_ms() if at_ms is None else at_ms, error_code, throttle_time_ms, message)
+        with self._lock:
+            self.entries[partition, n].refusals.append(refusal)
+        self._write({"event": "refused", "partition": partition, "n": n, **asdict(refusal)})
+
     def count(self, outcome: Outcome) -> int:
         """Count the records with this current outcome."""
         return sum(entry.outcome is outcome for entry in self.entries.values())
@@ -162,15 +202,26 @@ class ProducerJournal:
             entry.settled_ms = at_ms
             return entry
 
-    def _replay(self, event: dict[str, Any]) -> None:
+    def replay(self, event: dict[str, Any]) -> None:
+        """Apply a line of another journal's file."""
+        kind = event["event"]
+        if kind == "producer":
+            self.producer, self.topic = event["producer"], event["topic"]
+            self.knows_sent = event["knows_sent"]
+            return
         partition, n, at_ms = event["partition"], event["n"], event["at_ms"]
-        match event["event"]:
+        match kind:
             case "sent":
                 self.sent(partition, n, at_ms=at_ms)
             case "acknowledged":
                 self.acknowledged(partition, n, event["offset"], at_ms=at_ms)
             case "failed":
                 self.failed(partition, n, event["error"], at_ms=at_ms)
+            case "lost":
+                self.lost(partition, n, at_ms=at_ms)
+            case "refused":
+                told = (event["error_code"], event["throttle_time_ms"], event["message"])
+                self.refused(partition, n, *told, at_ms=at_ms)
 
     def _write(self, event: dict[str, Any]) -> None:
         if self._file is not None:

@@ -1,7 +1,7 @@
-"""Client settings for a secured cluster: a properties file with librdkafka's or Java's names.
+"""Client settings for a secured cluster: a file of properties, with librdkafka's names or Java's (`--kafka-config`).
 
-Values are secrets and appear in no message. Only security and connection settings are accepted; ingest itself
-defines the topic and offsets.
+Values are secrets: they go to the client and into no message. Only settings of security and of connections are
+accepted; the commands set all others.
 """
 
 from __future__ import annotations
@@ -11,7 +11,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from pidgate.pipeline.errors import BadOption
+
+class BadClientSettings(ValueError):
+    """The file of --kafka-config cannot be used."""
+
 
 ALLOWED = (
     "security.protocol",
@@ -41,8 +44,11 @@ _LOGIN = re.compile(r'\b(username|password)="((?:[^"\\]|\\.)*)"')
 _READABLE_BY_ALL = 0o004
 
 
-def read_client_settings(path: str) -> dict[str, str]:
-    """Return librdkafka settings from a file of `name=value` lines. Raises BadOption without values."""
+def read_client_settings(path: str, *, reads_files: bool = True) -> dict[str, str]:
+    """Return the settings of a file of `name=value` lines, with librdkafka's names; `reads_files`: with their content.
+
+    Raises BadClientSettings, which names no value.
+    """
     given = {}
     for number, line in enumerate(_content(path, f"--kafka-config {path}").splitlines(), 1):
         name, equals, value = (part.strip() for part in line.partition("="))
@@ -50,20 +56,22 @@ def read_client_settings(path: str) -> dict[str, str]:
             continue
         name = name.removeprefix("kafka.")
         if not equals:
-            raise BadOption(f"--kafka-config {path}, line {number}: not `name=value`")
+            raise BadClientSettings(f"--kafka-config {path}, line {number}: not `name=value`")
         if not name.startswith(ALLOWED):
-            raise BadOption(
+            raise BadClientSettings(
                 f"--kafka-config {path}, line {number}: {name} is not a setting of security or of connections "
                 f"({', '.join(ALLOWED)})"
             )
         given[name] = value
-    return in_words_of_librdkafka(given, path)
+    return in_words_of_librdkafka(given, path, reads_files=reads_files)
 
 
-def in_words_of_librdkafka(given: Mapping[str, str], path: str) -> dict[str, str]:
-    """Translate Java settings. Raises BadOption.
+def in_words_of_librdkafka(
+    given: Mapping[str, str], path: str, *, reads_files: bool = True
+) -> dict[str, str]:
+    """Translate the names of Java's client. Raises BadClientSettings.
 
-    librdkafka settings stay, but files are replaced by their contents because tasks may run elsewhere.
+    `reads_files`: return the content of certificate files, for tasks on other machines.
     """
     made: dict[str, str] = {}
     for name, value in given.items():
@@ -71,36 +79,36 @@ def in_words_of_librdkafka(given: Mapping[str, str], path: str) -> dict[str, str
             login = dict(_LOGIN.findall(value))
             made |= {f"sasl.{one}": _unquoted(text) for one, text in login.items()}
             if set(login) < {"username", "password"}:
-                raise BadOption(
+                raise BadClientSettings(
                     f"--kafka-config {path}: sasl.jaas.config has no username and password; for other mechanisms give "
                     "librdkafka's settings"
                 )
         elif name in _PEM:
             made[_PEM[name]] = value
-        elif name in _FILES:
+        elif name in _FILES and reads_files:
             if name == _KEY:
                 _refuse_if_readable_by_all(value, path)
             made[_FILES[name]] = _content(value, f"--kafka-config {path} names {value}, which")
         elif name.startswith(("ssl.truststore.", "ssl.keystore.")):
             if value != "PEM":
-                raise BadOption(
+                raise BadClientSettings(
                     f"--kafka-config {path}: {name} is for Java alone. Give PEM files by ssl.ca.location, "
                     "ssl.certificate.location and ssl.key.location."
                 )
         elif name not in _OF_JAVA_ALONE:
             made[name] = value
     if len({"sasl.username", "sasl.password"} & made.keys()) == 1:
-        raise BadOption(f"--kafka-config {path}: sasl.username and sasl.password go together")
+        raise BadClientSettings(f"--kafka-config {path}: sasl.username and sasl.password go together")
     if made.get("ssl.endpoint.identification.algorithm") == "":
         made["ssl.endpoint.identification.algorithm"] = "none"
     return made
 
 
 def _refuse_if_readable_by_all(file: str, path: str) -> None:
-    """Raise BadOption if the key is world-readable."""
-    with suppress(OSError):  # reading it reports the reason
+    """Raise BadClientSettings where every user of this machine can read the key."""
+    with suppress(OSError):  # reading it names the reason
         if Path(file).stat().st_mode & _READABLE_BY_ALL:
-            raise BadOption(
+            raise BadClientSettings(
                 f"--kafka-config {path} names {file}, a key that every user of this machine can read; chmod 640 {file}"
             )
 
@@ -113,4 +121,4 @@ def _content(path: str, subject: str) -> str:
     try:
         return Path(path).read_text()
     except (OSError, UnicodeDecodeError) as error:
-        raise BadOption(f"{subject} cannot be read: {error}") from error
+        raise BadClientSettings(f"{subject} cannot be read: {error}") from error
