@@ -5,15 +5,12 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from random import Random
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from tests.simulator.clients.batches import Batch
-from tests.simulator.clients.franz_go import FranzGoProducer
-from tests.simulator.clients.java import JavaProducer
-from tests.simulator.clients.kafka_python import KafkaPythonProducer
-from tests.simulator.clients.librdkafka import LibrdkafkaProducer
 from tests.simulator.clients.producer import ModelProducer
 from tests.simulator.clients.settings import Settings
+from tests.simulator.clients.traits import FAMILIES
 
 if TYPE_CHECKING:
     from tests.simulator.schedule import ClientSetup
@@ -25,11 +22,6 @@ BETWEEN_TRIES_S: Final = 1.0
 """From a transaction that failed to the next one."""
 PADDING_BYTES: Final = 400
 """Of a record that is large: most requests are cut in it, where they are cut."""
-
-FAMILIES: Final[dict[str, type[ModelProducer]]] = {
-    family.family: family
-    for family in (JavaProducer, LibrdkafkaProducer, KafkaPythonProducer, FranzGoProducer)
-}
 
 MUCH_PADDING_BYTES: Final = 6_000
 """Of one for which memory has to be granted, once a part of it has come."""
@@ -62,8 +54,8 @@ class Application:
 
     def _make(self) -> ModelProducer:
         world, setup = self.world, self.setup
-        family: Any = FAMILIES[setup.family]
-        times = replace(family.times, delivery_s=setup.hurry_s or PATIENCE_S, max_block_s=PATIENCE_S)
+        traits = FAMILIES[setup.family]
+        times = replace(traits.times, delivery_s=setup.hurry_s or PATIENCE_S, max_block_s=PATIENCE_S)
         settings = Settings(
             bootstrap=world.bootstrap(setup.gateway),
             topic=world.topic,
@@ -72,9 +64,8 @@ class Application:
             times=times,
             padding_bytes=_padding_bytes(world),
         )
-        made: ModelProducer = family(
-            setup.name, settings, Random(f"{world.schedule.seed}/{setup.name}"), world.trace
-        )
+        random = Random(f"{world.schedule.seed}/{setup.name}")
+        made = ModelProducer(traits, setup.name, settings, random, world.trace)
         made.told.heard = world.acknowledged
         return made
 
@@ -101,7 +92,7 @@ class Application:
     @property
     def is_idle(self) -> bool:
         """Whether it knows the end of all that it has begun."""
-        if self.is_gone or self.client.told.fatal or getattr(self.client, "is_stuck", False):
+        if self.is_gone or self.client.told.fatal or self.client.is_stuck:
             return True
         return not self.client.open and not self._todo and not self.is_busy
 
@@ -131,7 +122,7 @@ class Application:
     # ---- transactions ----------------------------------------------------------------------------------
 
     async def _work(self) -> None:
-        client: Any = self.client
+        client = self.client
         self.is_busy = True
         while why := await client.start():
             if client.told.fatal:
@@ -146,7 +137,7 @@ class Application:
                 self.is_busy = True
             await self._transact(client, *self._todo.pop(0))
 
-    async def _transact(self, client: Any, parts: Parts, commits: bool) -> None:
+    async def _transact(self, client: ModelProducer, parts: Parts, commits: bool) -> None:
         if why := await client.begin():
             self.world.note(f"{self.name} cannot begin: {why}")
             return

@@ -162,14 +162,14 @@ GATEWAY_MUTANTS: Final[dict[str, Mutant]] = {
         _KEPT_WHOLE, replaced(Conversation, "may_pass", _without_looking), 8
     ),
     "passed on in spite of a refusal": _refusal_passed_on(
-        _KEPT_WHOLE, replaced(Conversation, "may_pass", _known_anywhere), 9
+        _KEPT_WHOLE, replaced(Conversation, "may_pass", _known_anywhere), 11
     ),
     "it happens at its beginning": Mutant(
         "Whole frames: A request has happened at its last byte",
         _happens_at_its_beginning,
         Breach.NOT_GIVEN_BACK,
         Theme.PASSING,
-        19,
+        14,
     ),
     "memory is not given back": Mutant(
         "Memory: given back",
@@ -228,6 +228,6 @@ GATEWAY_MUTANTS: Final[dict[str, Mutant]] = {
         around(QuotaStateManager, "__init__", _enforced_at_once),
         Breach.EARLY,
         Theme.OUTAGES,
-        33,
+        4,
     ),
 }

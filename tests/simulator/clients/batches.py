@@ -55,7 +55,6 @@ class Batch:
     """As it was, or will be, sent."""
     attempts: int = 0
     """Tries that came to nothing."""
-    last_attempt_s: float = -1.0
     retry_at_s: float = -1.0
     is_reset: bool = False
     """Numbered anew, and not sent since."""
@@ -66,8 +65,8 @@ class Batch:
     leader_epoch: int = -1
     attempts_at_leader: int = 0
     """Attempts there had been when that leader epoch was learnt."""
-    first_id: int = 0
-    """Number of its first record in its partition, from 1 (librdkafka's msgid)."""
+    run: int = 0
+    """The run of sequences (`Lane.run`) that its own one belongs to."""
     _waiting: asyncio.Future[None] | None = None
 
     @property
@@ -77,10 +76,6 @@ class Batch:
     @property
     def last_sequence(self) -> int:
         return self.base_sequence + self.records - 1
-
-    @property
-    def last_id(self) -> int:
-        return self.first_id + self.records - 1
 
     async def wait(self) -> None:
         """Return when the application has been told."""

@@ -5,35 +5,32 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from random import Random
-from typing import ClassVar
 
 from pidgate.load.plan import Address
 from tests.simulator.clients import frames
 from tests.simulator.clients.batches import Told, Wait
 from tests.simulator.clients.connection import Connection
 from tests.simulator.clients.node import Node
-from tests.simulator.clients.settings import Settings, Times
+from tests.simulator.clients.settings import Settings
+from tests.simulator.clients.traits import Traits
 from tests.simulator.clients.turns import NEVER, Trace, Turns
 
 MOST_IN_FLIGHT = 5
 
 
 class ClusterClient(Turns):
-    """What every client does about connections and metadata; a family changes what it does otherwise."""
+    """What every client does about connections and metadata."""
 
-    software: ClassVar[str] = ""
-    asks_versions_again: ClassVar[bool] = False
-    newest_api_versions: ClassVar[int] = 3
-    times: ClassVar[Times]
-    newest: ClassVar[dict[int, int]] = {}
-
-    def __init__(self, name: str, settings: Settings, random: Random, trace: Trace | None = None) -> None:
+    def __init__(
+        self, traits: Traits, name: str, settings: Settings, random: Random, trace: Trace | None = None
+    ) -> None:
         super().__init__(name, random, trace)
+        self.traits = traits
         self.login = settings.login
         self.topic = settings.topic
         self.told = Told()
-        self.t = settings.times or self.times
-        self.spoken = self.newest | (settings.newest or {})
+        self.t = settings.times or traits.times
+        self.spoken = traits.newest | (settings.newest or {})
         """By API: the newest version that it speaks."""
         self.versions = dict(self.spoken)
         """By API: the newest that is used at present."""
@@ -43,37 +40,19 @@ class ClusterClient(Turns):
         self.nodes: dict[int, Node] = {
             -1 - number: Node(-1 - number, address) for number, address in enumerate(settings.bootstrap)
         }
-        self.lost_by = ""
-        """Why the last connection ended that did."""
         self.metadata_wanted = True
         self._bootstrap = tuple(self.nodes.values())
         self._metadata_in_flight = False
         self._metadata_after_s = -NEVER
         self._metadata_tries = 0
 
-    # ---- a family may say otherwise --------------------------------------------------------------------
-
-    def node_lost(self, node: Node, why: str) -> None:
-        """A connection ended; the requests in flight were ended before, oldest first."""
-
-    def leader_changed(self, partition: int) -> None:
-        """Another node leads a partition than before."""
-
-    def after_answers(self) -> None:
-        """All answers that came together have been taken."""
-        self.wake()
-
-    def reconnect_delay_s(self, failures: int) -> float:
-        """From one attempt to connect to the next. As Java: exponential, 20 % jitter."""
-        return self.backoff_s(self.t.reconnect_backoff_s, self.t.reconnect_backoff_max_s, failures)
-
     def throttled(self, node: Node, throttle_ms: int) -> None:
         """An answer said how long to leave a node alone."""
-        if throttle_ms <= 0:
+        if throttle_ms <= 0 or not self.traits.heeds_throttle:
             return
         now_s = self.loop.time()
         until_s = now_s + throttle_ms / 1000
-        if node.connection is not None:
+        if node.connection is not None and self.traits.throttle_extends_timeouts:
             node.connection.allow_more_time(throttle_ms / 1000)
         if until_s > node.throttled_until_s:
             node.throttled_until_s = until_s
@@ -121,7 +100,7 @@ class ClusterClient(Turns):
         node, pending = connection.node, connection.in_flight
         assert isinstance(node, Node)
         connection.in_flight = deque()
-        node.connection, self.lost_by = None, why
+        node.connection = None
         for asked in pending:
             asked.handler(None)
         self._lost(node, why)
@@ -131,9 +110,11 @@ class ClusterClient(Turns):
             return
         if self.is_traced:
             self.note(f"lost {node.node_id}: {why}")
-        node.retry_at_s = node.last_attempt_s + self.reconnect_delay_s(node.failures)
+        node.retry_at_s = node.last_attempt_s + self.backoff_s(
+            self.t.reconnect_backoff_s, self.t.reconnect_backoff_max_s, node.failures
+        )
         node.failures += 1
-        self.node_lost(node, why)
+        self.request_metadata()
         self.wake()
 
     def hang_up(self, *, at_once: bool) -> None:
@@ -156,10 +137,6 @@ class ClusterClient(Turns):
         if not self.metadata_wanted:
             self.metadata_wanted = True
             self.wake()
-
-    def metadata_is_due(self, now_s: float) -> bool:
-        """Wanted, not on its way, and not backing off."""
-        return self.metadata_wanted and not self._metadata_in_flight and now_s >= self._metadata_after_s
 
     def serve_metadata(self, now_s: float) -> None:
         """Ask for the leaders if it is time to, over the node that has least to do."""
@@ -218,10 +195,8 @@ class ClusterClient(Turns):
         if known == leader or (known is not None and -1 < leader[1] < known[1]):
             return False
         self.leaders[partition] = leader
-        if known is None or known[0] != leader[0]:
-            if self.is_traced:
-                self.note(f"leader of {partition} is {leader[0]}, epoch {leader[1]}")
-            self.leader_changed(partition)
+        if self.is_traced and (known is None or known[0] != leader[0]):
+            self.note(f"leader of {partition} is {leader[0]}, epoch {leader[1]}")
         return True
 
     def learn_brokers(self, brokers: dict[int, Address]) -> bool:

@@ -6,11 +6,12 @@ import asyncio
 import struct
 from collections import deque
 from collections.abc import Callable, Generator
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 from pidgate.load.plan import Login
 from tests.simulator.clients import frames
 from tests.simulator.clients.batches import ModelViolation
+from tests.simulator.clients.traits import Traits
 
 Handler = Callable[[bytes | None], None]
 """Takes an answer without its size prefix; None: it will not come, the connection is gone."""
@@ -22,14 +23,12 @@ class Owner(Protocol):
     """Whose connection it is."""
 
     name: str
-    software: ClassVar[str]
+    traits: Traits
     login: Login | None
-    asks_versions_again: ClassVar[bool]
-    newest_api_versions: ClassVar[int]
 
     def connection_up(self, connection: Connection) -> None: ...
     def connection_down(self, connection: Connection, why: str) -> None: ...
-    def after_answers(self) -> None: ...
+    def wake(self) -> None: ...
     def note(self, line: str) -> None: ...
 
 
@@ -128,7 +127,7 @@ class Connection(asyncio.Protocol):
 
     def _greeting(self) -> Generator[bytes, bytes, None]:
         owner = self._owner
-        version = yield from self._ask_versions(owner.newest_api_versions)
+        version = yield from self._ask_versions(owner.traits.newest_api_versions)
         login = owner.login
         if login is None:
             return
@@ -141,13 +140,13 @@ class Connection(asyncio.Protocol):
         at = 5 if newest == 2 else 4
         if frame[at : at + 2] != b"\0\0":
             raise LoginRefused("password")
-        if owner.asks_versions_again:
+        if owner.traits.asks_versions_again:
             yield from self._ask_versions(version)
 
     def _ask_versions(self, version: int) -> Generator[bytes, bytes, int]:
         owner = self._owner
         while True:
-            frame = yield frames.api_versions(version, owner.name, owner.software)
+            frame = yield frames.api_versions(version, owner.name, owner.traits.software)
             self.offered = frames.read_api_versions(frame, version)
             if self.offered.error_code != UNSUPPORTED_VERSION:
                 return version
@@ -189,7 +188,7 @@ class Connection(asyncio.Protocol):
             if self._is_over:
                 return
         del inbox[:at]
-        self._owner.after_answers()
+        self._owner.wake()
 
     def _answered(self, frame: bytes) -> None:
         (correlation_id,) = struct.unpack_from(">i", frame)

@@ -19,6 +19,9 @@ from tests.support.raw import request
 PRODUCE, METADATA, FIND_COORDINATOR, HANDSHAKE, API_VERSIONS = 0, 3, 10, 17, 18
 INIT_PRODUCER_ID, ADD_PARTITIONS, END_TXN, AUTHENTICATE = 22, 24, 26, 36
 
+NAMES = {INIT_PRODUCER_ID: "InitProducerId", ADD_PARTITIONS: "AddPartitionsToTxn", END_TXN: "EndTxn"}
+"""Of the requests to a coordinator."""
+
 _FIRST_TOPIC_ID = 13
 _RANGE = struct.Struct(">hhhB")
 _PARTITION = struct.Struct(">ihqqqBBB")

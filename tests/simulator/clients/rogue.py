@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from random import Random
 
 from tests.simulator.clients.batches import Batch, ModelViolation, Told
-from tests.simulator.clients.librdkafka import LibrdkafkaProducer
 from tests.simulator.clients.producer import ModelProducer
 from tests.simulator.clients.settings import Settings
+from tests.simulator.clients.traits import LIBRDKAFKA, Traits
 from tests.simulator.clients.turns import Trace
-
-Make = Callable[[str, Settings, Random, Trace | None], ModelProducer]
-"""A family."""
 
 
 class Rogue:
@@ -26,7 +22,7 @@ class Rogue:
         random: Random,
         trace: Trace | None = None,
         *,
-        family: Make = LibrdkafkaProducer,
+        traits: Traits = LIBRDKAFKA,
         partitions: int = 1,
     ) -> None:
         self.name = name
@@ -36,7 +32,7 @@ class Rogue:
         self._settings = settings
         self._random = random
         self._trace = trace
-        self._family = family
+        self._traits = traits
         self._partitions = partitions
 
     async def crash_loop(self, lives: int, *, life_s: float = 1.0, pause_s: float = 0.1) -> None:
@@ -60,7 +56,9 @@ class Rogue:
 
     def _next(self) -> ModelProducer:
         self.lives += 1
-        client = self._family(f"{self.name}.{self.lives}", self._settings, self._random, self._trace)
+        client = ModelProducer(
+            self._traits, f"{self.name}.{self.lives}", self._settings, self._random, self._trace
+        )
         self.told.append(client.told)
         return client
 

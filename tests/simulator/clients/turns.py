@@ -63,7 +63,9 @@ class Turns:
                 handle.cancel()
 
     def backoff_s(self, first_s: float, most_s: float, tries: int) -> float:
-        """Exponential with 20 % jitter, as Java's ExponentialBackoff."""
+        """Exponential with 20 % jitter, as Java's ExponentialBackoff; constant if it cannot grow."""
+        if most_s <= first_s:
+            return most_s
         return min(first_s * 2.0 ** min(tries, 30) * self.random.uniform(0.8, 1.2), most_s)
 
     def _turn(self) -> None:

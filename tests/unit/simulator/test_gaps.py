@@ -34,7 +34,7 @@ BELOW_A_REFUSED_ONE: Final = (
         (191, "send", "java-1", 1, 2),
     ),
     _one_gateway(
-        31554,
+        54,
         "java-2",
         (620, "send", "java-2", 0, 2),
         (622, "send", "java-2", 1, 2),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 import pytest
@@ -10,8 +11,11 @@ from pidgate.gateway.cluster.probe import Probe
 from tests.simulator.playing import play
 from tests.simulator.themes import aimed
 
-CUT_BETWEEN_ITS_QUESTIONS: Final = aimed(87_820)
-"""Found by a night: the probe had its answer to SaslHandshake, and none to Metadata."""
+CUT_BETWEEN_ITS_QUESTIONS: Final = replace(aimed(87_820), seed=2)
+"""Found by a night: the probe had its answer to SaslHandshake, and none to Metadata.
+
+The seed also decides what the network and the clients do by chance.
+"""
 
 
 def test_a_cluster_is_reached_when_it_has_named_its_brokers() -> None:

@@ -21,7 +21,9 @@ from tests.simulator.brokers.entries import Entry
 from tests.simulator.brokers.server import BrokerConnection, Brokers
 from tests.simulator.brokers.sessions import Listener
 from tests.simulator.brokers.wire import PartitionAnswer, produce_answer, read_produce
+from tests.simulator.clients.producer import ModelProducer
 from tests.simulator.clients.settings import Settings, Times
+from tests.simulator.clients.traits import Traits
 from tests.simulator.loop import SimulatedLoop
 
 TOPIC = "model"
@@ -180,9 +182,11 @@ class Stage:
             newest=newest,
         )
 
-    def make(self, family: type[Any], name: str = "client-1", **settings: Any) -> Any:
+    def make(self, traits: Traits, name: str = "client-1", **settings: Any) -> Any:
         """A client of that family, before this cluster. Call it within the story."""
-        return family(name, self.settings(**settings), Random(f"{self.seed}/{name}"), self._note)
+        return ModelProducer(
+            traits, name, self.settings(**settings), Random(f"{self.seed}/{name}"), self._note
+        )
 
     def _note(self, line: str) -> None:
         self.trace.append(f"{self.loop.time() - 1000:9.4f} {line}")

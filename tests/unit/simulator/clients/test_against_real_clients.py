@@ -12,10 +12,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.simulator.brokers.batches import values
-from tests.simulator.clients.java import JavaProducer
-from tests.simulator.clients.kafka_python import KafkaPythonProducer
-from tests.simulator.clients.librdkafka import LibrdkafkaProducer
-from tests.simulator.clients.producer import ModelProducer
+from tests.simulator.clients.traits import JAVA, KAFKA_PYTHON, LIBRDKAFKA, Traits
 from tests.unit.simulator.clients import real_clients
 from tests.unit.simulator.clients.scripts import Once, Overtaking, answers
 from tests.unit.simulator.clients.stage import Cut, Refuse, Script, Stage
@@ -35,21 +32,21 @@ SCRIPTS: dict[str, Callable[[], Script | None]] = {
     "45 for those behind": lambda: answers(Refuse(19), *[Refuse(45)] * 4),
 }
 
-CLIENTS: dict[str, tuple[real_clients.Send, type[ModelProducer], tuple[int, ...]]] = {
-    "librdkafka": (real_clients.librdkafka, LibrdkafkaProducer, (1,)),
-    "kafka-python": (real_clients.kafka_python, KafkaPythonProducer, (1, 2)),
-    "java": (real_clients.java, JavaProducer, (1,)),
+CLIENTS: dict[str, tuple[real_clients.Send, Traits, tuple[int, ...]]] = {
+    "librdkafka": (real_clients.librdkafka, LIBRDKAFKA, (1,)),
+    "kafka-python": (real_clients.kafka_python, KAFKA_PYTHON, (1, 2)),
+    "java": (real_clients.java, JAVA, (1,)),
 }
 
 
 def model(
-    family: type[ModelProducer], script: Script | None, partitions: int, records: list[int]
+    traits: Traits, script: Script | None, partitions: int, records: list[int]
 ) -> tuple[Stage, list[str]]:
     """The same of the model client; `records`: of each of its batches."""
     stage = Stage(partitions=partitions, delay_s=real_clients.SLOW_S, script=script)
 
     async def story() -> list[str]:
-        client = stage.make(family)
+        client = stage.make(traits)
         await client.start()
         for number, count in enumerate(records):
             client.send(number % partitions, count)
@@ -79,12 +76,12 @@ Sent = tuple[list[list[tuple[int, int]]], int, list[str]]
 
 def compared(name: str, partitions: int, what: str) -> tuple[Sent, Sent]:
     """Return what the model sends, and what the real client does."""
-    real, family, _ = CLIENTS[name]
+    real, traits, _ = CLIENTS[name]
     there, real_errors = real_clients.run(real, SCRIPTS[what](), batches=BATCHES, partitions=partitions)
     records = [1] * BATCHES
-    if family is JavaProducer:  # its smallest batch has room for more than one
+    if traits is JAVA:  # its smallest batch has room for more than one
         records = batches_of_java(there)
-    here, errors = model(family, SCRIPTS[what](), partitions, records)
+    here, errors = model(traits, SCRIPTS[what](), partitions, records)
 
     def seen(stage: Stage, told: list[str]) -> Sent:
         ids = [api for api in stage.apis if api != "Produce"]

@@ -10,18 +10,17 @@ import pytest
 from pidgate.load.plan import Login
 from tests.simulator.clients.batches import State
 from tests.simulator.clients.hostile import ACTS, Hostile
-from tests.simulator.clients.java import JavaProducer
-from tests.simulator.clients.librdkafka import LibrdkafkaProducer
 from tests.simulator.clients.rogue import Rogue
+from tests.simulator.clients.traits import JAVA, LIBRDKAFKA, Traits
 from tests.unit.simulator.clients.stage import Stage
 
 
-@pytest.mark.parametrize("family", [JavaProducer, LibrdkafkaProducer])
-def test_an_id_for_each_batch(family: Any) -> None:
+@pytest.mark.parametrize("traits", [JAVA, LIBRDKAFKA], ids=lambda traits: traits.family)
+def test_an_id_for_each_batch(traits: Traits) -> None:
     stage = Stage(partitions=2)
 
     async def story() -> Rogue:
-        rogue = Rogue("rogue", stage.settings(), Random(1), family=family, partitions=2)
+        rogue = Rogue("rogue", stage.settings(), Random(1), traits=traits, partitions=2)
         await rogue.id_per_batch(8)
         return rogue
 
@@ -50,7 +49,7 @@ def test_the_hostile_client_runs_and_a_good_one_beside_it_does_not_notice(users:
     login = None if users is None else Login("mallory", "secret")
 
     async def story() -> tuple[Hostile, Any]:
-        good = stage.make(JavaProducer, "good", login=users and Login("alice", "other"))
+        good = stage.make(JAVA, "good", login=users and Login("alice", "other"))
         await good.start()
         hostile = Hostile("hostile", stage.settings(login=login), Random(5))
         hostile.others_ids.append(10**9)

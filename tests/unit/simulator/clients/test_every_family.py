@@ -10,30 +10,24 @@ import pytest
 
 from pidgate.load.plan import Login
 from tests.simulator.clients.batches import State
-from tests.simulator.clients.franz_go import FranzGoProducer
-from tests.simulator.clients.java import JavaProducer
-from tests.simulator.clients.kafka_python import KafkaPythonProducer
-from tests.simulator.clients.librdkafka import LibrdkafkaProducer
-from tests.simulator.clients.producer import ModelProducer
+from tests.simulator.clients.traits import FAMILIES, KAFKA_PYTHON, Traits
 from tests.unit.simulator.clients.scripts import Once, Sticky, Weather
 from tests.unit.simulator.clients.stage import TOPIC, Cut, Hold, Script, Stage
 
-FAMILIES: tuple[type[ModelProducer], ...] = (
-    JavaProducer,
-    LibrdkafkaProducer,
-    KafkaPythonProducer,
-    FranzGoProducer,
+families = pytest.mark.parametrize("traits", FAMILIES.values(), ids=FAMILIES)
+transactional_families = pytest.mark.parametrize(
+    "traits",
+    [traits for traits in FAMILIES.values() if traits is not KAFKA_PYTHON],
+    ids=lambda traits: traits.family,
 )
 
-families = pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.family)
 
-
-def sent_and_flushed(stage: Stage, family: type[ModelProducer], batches: int = 24) -> Any:
+def sent_and_flushed(stage: Stage, traits: Traits, batches: int = 24) -> Any:
     """A client that has sent to all partitions, and knows the end of it."""
     partitions = len(stage.cluster.topics.by_name[TOPIC].partitions)
 
     async def story() -> Any:
-        client = stage.make(family)
+        client = stage.make(traits)
         await client.start()
         for number in range(batches):
             client.send(number % partitions, 1 + number % 3)
@@ -56,20 +50,20 @@ def check_exactly_once(stage: Stage, client: Any) -> None:
 
 
 @families
-def test_everything_arrives(family: type[ModelProducer]) -> None:
+def test_everything_arrives(traits: Traits) -> None:
     stage = Stage(nodes=2, partitions=3)
-    client = sent_and_flushed(stage, family)
+    client = sent_and_flushed(stage, traits)
     assert len(client.told.acknowledged) == 24
     check_exactly_once(stage, client)
     assert len({producer_id for seen in stage.seen for producer_id in seen.producer_ids}) == 1
 
 
 @families
-def test_logs_in(family: type[ModelProducer]) -> None:
+def test_logs_in(traits: Traits) -> None:
     stage = Stage(users={"alice": "secret"})
 
     async def story() -> Any:
-        client = stage.make(family, login=Login("alice", "secret", "PLAIN"))
+        client = stage.make(traits, login=Login("alice", "secret", "PLAIN"))
         await client.start()
         await client.send(0).wait()
         client.crash()
@@ -81,9 +75,9 @@ def test_logs_in(family: type[ModelProducer]) -> None:
 
 
 @families
-def test_refused_for_seconds(family: type[ModelProducer]) -> None:
+def test_refused_for_seconds(traits: Traits) -> None:
     stage = Stage(nodes=2, partitions=3, script=Sticky(3.0))
-    client = sent_and_flushed(stage, family)
+    client = sent_and_flushed(stage, traits)
     assert len(client.told.acknowledged) == 24, stage.story()
     check_exactly_once(stage, client)
 
@@ -100,10 +94,10 @@ SCRIPTS = {
 
 @families
 @pytest.mark.parametrize("what", SCRIPTS)
-def test_one_thing_goes_wrong(family: type[ModelProducer], what: str) -> None:
+def test_one_thing_goes_wrong(traits: Traits, what: str) -> None:
     script = SCRIPTS[what]
     stage = Stage(nodes=2, partitions=3, script=type(script)(**_fresh(script)))
-    client = sent_and_flushed(stage, family)
+    client = sent_and_flushed(stage, traits)
     assert len(client.told.acknowledged) == 24, stage.story()
     check_exactly_once(stage, client)
 
@@ -113,11 +107,11 @@ def _fresh(script: Once) -> dict[str, Any]:
 
 
 @families
-def test_leaders_move(family: type[ModelProducer]) -> None:
+def test_leaders_move(traits: Traits) -> None:
     stage = Stage(nodes=3, partitions=2)
 
     async def story() -> Any:
-        client = stage.make(family)
+        client = stage.make(traits)
         await client.start()
         for round_ in range(6):
             for number in range(6):
@@ -133,13 +127,13 @@ def test_leaders_move(family: type[ModelProducer]) -> None:
     check_exactly_once(stage, client)
 
 
-@families
+@transactional_families
 @pytest.mark.parametrize("script", [None, Sticky(2.0)], ids=["fine", "refused"])
-def test_transactions(family: type[ModelProducer], script: Script | None) -> None:
+def test_transactions(traits: Traits, script: Script | None) -> None:
     stage = Stage(partitions=2, script=script and Sticky(2.0))
 
     async def story() -> Any:
-        client = stage.make(family, transactional_id="t1")
+        client = stage.make(traits, transactional_id="t1")
         assert not await client.start()
         for number in range(4):
             assert not await client.begin()
@@ -157,13 +151,13 @@ def test_transactions(family: type[ModelProducer], script: Script | None) -> Non
     assert committed == [batch.value for batch in client.told.acknowledged if batch.partition == 0]
 
 
-@families
+@transactional_families
 @pytest.mark.parametrize("seed", range(3))
-def test_transactions_in_any_weather(family: type[ModelProducer], seed: int) -> None:
+def test_transactions_in_any_weather(traits: Traits, seed: int) -> None:
     stage = Stage(nodes=2, partitions=2, seed=seed, script=Weather(Random(seed)))
 
     async def story() -> Any:
-        client = stage.make(family, transactional_id="t1")
+        client = stage.make(traits, transactional_id="t1")
         await client.start()
         for number in range(5):
             if await client.begin():
@@ -185,11 +179,11 @@ def test_transactions_in_any_weather(family: type[ModelProducer], seed: int) -> 
 
 
 @families
-def test_crash_says_nothing_more(family: type[ModelProducer]) -> None:
+def test_crash_says_nothing_more(traits: Traits) -> None:
     stage = Stage(script=Sticky(1_000.0))
 
     async def story() -> Any:
-        client = stage.make(family)
+        client = stage.make(traits)
         await client.start()
         client.send(0)
         await asyncio.sleep(2.0)
@@ -206,18 +200,18 @@ def test_crash_says_nothing_more(family: type[ModelProducer]) -> None:
 
 @families
 @pytest.mark.parametrize("seed", range(6))
-def test_in_any_weather(family: type[ModelProducer], seed: int) -> None:
+def test_in_any_weather(traits: Traits, seed: int) -> None:
     stage = Stage(nodes=2, partitions=3, seed=seed, script=Weather(Random(seed)))
-    client = sent_and_flushed(stage, family, 40)
+    client = sent_and_flushed(stage, traits, 40)
     if not any(batch.may_repeat for batch in client.told.acknowledged):
         check_exactly_once(stage, client)
 
 
 @families
-def test_one_seed_is_one_run(family: type[ModelProducer]) -> None:
+def test_one_seed_is_one_run(traits: Traits) -> None:
     stories = []
     for _ in range(2):
         stage = Stage(nodes=2, partitions=3, seed=7, script=Weather(Random(7)))
-        sent_and_flushed(stage, family)
+        sent_and_flushed(stage, traits)
         stories.append(stage.story())
     assert stories[0] == stories[1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from tests.simulator.clients.franz_go import FranzGoProducer
+from tests.simulator.clients.traits import FRANZ_GO
 from tests.unit.simulator.clients.scripts import Once, Sticky
 from tests.unit.simulator.clients.stage import Cut, Refuse, Stage
 
@@ -14,7 +14,7 @@ def ten_sent(stage: Stage, seconds: float = 30.0) -> Any:
     """A client that has sent ten batches to one partition, some time later."""
 
     async def story() -> Any:
-        client = stage.make(FranzGoProducer)
+        client = stage.make(FRANZ_GO)
         await client.start()
         for _ in range(10):
             client.send(0)

@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.simulator.clients import frames
 from tests.simulator.clients.batches import State
-from tests.simulator.clients.java import JavaProducer
+from tests.simulator.clients.traits import JAVA
 from tests.unit.simulator.clients.scripts import Once, Sticky
 from tests.unit.simulator.clients.stage import Hold, Refuse, Seen, Stage, Verdict
 
@@ -16,7 +16,7 @@ def five_in_flight(stage: Stage, seconds: float = 10.0, **settings: Any) -> Any:
     """A client that has sent six batches of one record to one partition, some time later."""
 
     async def story() -> Any:
-        client = stage.make(JavaProducer, **settings)
+        client = stage.make(JAVA, **settings)
         await client.start()
         for _ in range(6):
             client.send(0)
@@ -46,7 +46,7 @@ def test_spins_on_45_when_a_refused_first_batch_was_overtaken() -> None:
     client = five_in_flight(stage, 125.0)
     assert [batch.number for batch in client.told.acknowledged] == [1, 2, 3, 4, 5]
     (lost,) = client.told.failed
-    assert (lost.number, lost.error) == (0, "request_timed_out")
+    assert (lost.number, lost.error) == (0, "timed out")
     assert lost.attempts > 100
     assert b"client-1|0|0" not in stage.log()
 
@@ -71,13 +71,13 @@ def test_bumps_its_epoch_after_45_for_the_batch_that_is_next() -> None:
 
 
 def test_expired_batches_fail_and_the_next_begin_an_epoch() -> None:
-    times = JavaProducer.times.scaled(0.1)
+    times = JAVA.times.scaled(0.1)
 
     def script(seen: Seen) -> Verdict | None:
         return Refuse() if seen.api == "Produce" and seen.at_s < 14.0 else None
 
     async def story() -> Any:
-        client = stage.make(JavaProducer, times=times)
+        client = stage.make(JAVA, times=times)
         await client.start()
         early = client.send(0)
         await early.wait()
@@ -88,7 +88,7 @@ def test_expired_batches_fail_and_the_next_begin_an_epoch() -> None:
 
     stage = Stage(script=script)
     early, late = stage.play(story)
-    assert (early.state, early.error) == (State.FAILED, "request_timed_out")
+    assert (early.state, early.error) == (State.FAILED, "timed out")
     assert round(early.done_s - early.queued_s, 1) == 12.0
     assert (late.state, late.epoch, late.base_sequence) == (State.ACKED, 1, 0)
 
@@ -106,11 +106,8 @@ def test_transactions_of_version_1_are_registered() -> None:
     stage = Stage()
 
     async def story() -> Any:
-        client = stage.make(JavaProducer, transactional_id="t1")
+        client = stage.make(JAVA, transactional_id="t1", newest={frames.PRODUCE: 11, frames.END_TXN: 4})
         await client.start()
-        client.transactions.is_v2 = False
-        client.transactions.update_version = lambda: None
-        client.versions |= {frames.PRODUCE: 11, frames.END_TXN: 4}
         for _ in range(2):
             await client.begin()
             client.send(0)

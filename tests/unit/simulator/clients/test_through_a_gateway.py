@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -13,6 +14,7 @@ from tests.simulator.clients.hostile import Hostile
 from tests.simulator.clients.producer import ModelProducer
 from tests.simulator.clients.rogue import Rogue
 from tests.simulator.clients.settings import Settings
+from tests.simulator.clients.traits import Traits
 from tests.simulator.gateway import PORT, SimulatedGateway, configured
 from tests.simulator.machine import Machine
 from tests.unit.simulator.clients.test_every_family import families
@@ -74,16 +76,17 @@ async def work(scene: Scene, client: Any, batches: int) -> None:
 
 
 @families
-def test_a_producer_that_is_refused_at_first_loses_nothing(family: type[ModelProducer]) -> None:
+def test_a_producer_that_is_refused_at_first_loses_nothing(traits: Traits) -> None:
     with Machine(3) as machine:
         scene = Scene(machine)
 
         async def main() -> Any:
             await scene.open()
             await burn(scene, 40)
-            client = scene.make(family, "good")
+            client = scene.make(partial(ModelProducer, traits), "good")
             await asyncio.gather(
-                work(scene, client, 32), *(work(scene, scene.make(family, f"other-{n}"), 4) for n in range(2))
+                work(scene, client, 32),
+                *(work(scene, scene.make(partial(ModelProducer, traits), f"other-{n}"), 4) for n in range(2)),
             )
             await scene.gateway.drain()
             return client
@@ -98,13 +101,16 @@ def test_a_producer_that_is_refused_at_first_loses_nothing(family: type[ModelPro
 
 
 @families
-def test_the_hostile_client_harms_nobody(family: type[ModelProducer]) -> None:
+def test_the_hostile_client_harms_nobody(traits: Traits) -> None:
     with Machine(4) as machine:
         scene = Scene(machine)
 
         async def main() -> Any:
             await scene.open()
-            client, hostile = scene.make(family, "good"), scene.make(Hostile, "hostile")
+            client, hostile = (
+                scene.make(partial(ModelProducer, traits), "good"),
+                scene.make(Hostile, "hostile"),
+            )
             await asyncio.gather(
                 work(scene, client, 24), machine.loop.processes["hostile"].spawn(hostile.run(40))
             )
