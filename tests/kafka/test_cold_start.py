@@ -68,20 +68,8 @@ def graces(gateway: GatewayProcess) -> list[dict[str, Any]]:
     return gateway.log_events("grace_began")
 
 
-def without_events(_events: dict[str, Any]) -> dict[str, Any]:
-    return {"events": {"enabled": False}}
-
-
-def with_events(events: dict[str, Any]) -> dict[str, Any]:
-    return {"events": events}
-
-
-@pytest.mark.parametrize("settings", [without_events, with_events])
 def test_running_producers_are_switched_over_without_a_refusal(
-    cluster: Cluster,
-    topic: str,
-    events: dict[str, Any],
-    settings: Callable[[dict[str, Any]], dict[str, Any]],
+    cluster: Cluster, topic: str, events: dict[str, Any]
 ) -> None:
     """Three times as many as the quota lets in; the default grace of one window."""
 
@@ -94,7 +82,7 @@ def test_running_producers_are_switched_over_without_a_refusal(
         close_all(producers)
         return producers
 
-    gateway = enforcing(cluster, **settings(events))
+    gateway = enforcing(cluster, events=events)
     try:
         producers = asyncio.run(scenario(gateway))
         assert admitted(gateway, "grace") == PRODUCERS

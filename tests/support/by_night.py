@@ -3,7 +3,7 @@
 A key is a test, or the beginning of the name of its parameters.
 """
 
-FORM = "another form of a test that runs by day"
+REAL_CLIENT = "another real client loses nothing by day; `make clients` runs them all"
 VERSION = "the oldest Kafka; the newest runs by day, and what is decided does not depend on the broker"
 
 BENCH = "a load of bench/, which make bench runs; its answers are tested by test_memory.py and test_layered_filter.py"
@@ -24,7 +24,9 @@ ON_ONE_HISTORY = (
 )
 
 BY_NIGHT = {
-    "unit/simulator/test_every.py::test_nothing_is_lost_in_any_schedule[a gateway before each broker, at": FORM,
+    "unit/simulator/test_every.py::test_nothing_is_lost_in_any_schedule[a gateway before each broker, at": (
+        "the same gateways 400 ms apart run by day, and fleets in test_schedules.py"
+    ),
     "kafka/test_byte_quotas.py::test_all_of_a_user_are_held_to_its_rate_and_nobody_else_is": (
         "half a minute of traffic; test_byte_throttles and test_over_both_quotas_nothing_is_lost hold by day"
     ),
@@ -34,15 +36,19 @@ BY_NIGHT = {
     "kafka/test_quotas_cli.py::test_observe_for_all_is_in_force_in_a_fleet_at_once_and_lifts_nothing_that": (
         "test_runtime_quotas::test_the_emergency_switch_reaches_all"
     ),
-    "kafka/test_quotas_cli.py::test_every_command_does_what_it_says[1": FORM,
-    "kafka/test_client_quotas_api.py::[oldest-two-workers": VERSION,
-    "kafka/test_client_quotas_api.py::test_kafka_configs_shows_ours_and_still_sets_its_own": "test_javas_admin",
-    "kafka/test_runtime_quotas.py::test_an_order_by_clocks_would_be_noticed": "unit/gateway/quotas/test_change_log.py",
-    "kafka/test_refuse_init.py::test_a_crash_loop_stops_burning_ids[True-1": FORM,
-    "kafka/test_refuse_init.py::test_a_crash_loop_stops_burning_ids[False-1": FORM,
-    "kafka/test_refuse_init.py::test_every_version_is_refused_and_the_channel_is_mute[1": FORM,
-    "kafka/test_fleet.py::test_the_quota_holds_over_all_gateways[before all": FORM,
-    "kafka/test_fleet.py::test_one_id_through_six_gateways_is_charged_once_in_each": "unit/quota/test_fleet.py",
+    "kafka/test_client_quotas_api.py::[oldest": VERSION,
+    "kafka/test_client_quotas_api.py::test_kafka_configs_shows_ours_and_still_sets_its_own": (
+        "test_javas_admin"
+    ),
+    "kafka/test_runtime_quotas.py::test_an_order_by_clocks_would_be_noticed": (
+        "unit/gateway/quotas/test_change_log.py"
+    ),
+    "kafka/test_fleet.py::test_the_quota_holds_over_all_gateways[before all": (
+        "the simulator holds fleets of two to the quota by day"
+    ),
+    "kafka/test_fleet.py::test_one_id_through_six_gateways_is_charged_once_in_each": (
+        "unit/quota/test_fleet.py"
+    ),
     "kafka/test_fleet.py::test_a_producer_that_writes_to_three_brokers_pays_once_and_leaders_move_for_nothing": (
         "test_the_quota_holds_over_all_gateways[sidecars]"
     ),
@@ -50,51 +56,41 @@ BY_NIGHT = {
     "kafka/test_java_tools.py::test_command_line_tools[old_cluster": VERSION,
     "kafka/test_java_tools.py::test_performance_tools_write_and_read[old_cluster": VERSION,
     "kafka/test_client_drivers.py::test_a_share_group": "test_byte_throttles::test_share_fetch",
-    "kafka/test_client_drivers.py::test_old_java_clients": "their frames: unit/protocol/test_golden_frames.py",
-    "kafka/test_reload.py::test_a_refused_user_is_admitted_after_a_raise[file-1": FORM,
-    "kafka/test_reload.py::test_who_begins_to_be_enforced_is_told[1": FORM,
-    "kafka/test_reload.py::test_observing_and_enforcing_by_reload_loses_nothing[1": FORM,
+    "kafka/test_client_drivers.py::test_old_java_clients": (
+        "their frames: unit/protocol/test_golden_frames.py"
+    ),
     "kafka/test_sandbox.py::test_share_consumer_of_the_tools_reads": "it needs a cluster of its own",
     "kafka/test_sandbox.py::test_kafka_3_9_has_scram_users_too": VERSION,
     "kafka/test_sandbox.py::TestBreakingNodes": "it breaks a cluster of its own; make faults does more of it",
-    "kafka/test_sandbox.py::TestNothingIsLeftBehind::test_when_the_parent_is_ended[SIGINT": FORM,
-    "kafka/test_sandbox.py::TestNothingIsLeftBehind::test_when_the_parent_is_ended[SIGTERM": FORM,
     "kafka/test_proxy_moves.py::test_a_broker_that_returns_on_a_new_port_during_load": (
         "it breaks a cluster of its own under load; make faults does more of it"
     ),
-    "kafka/test_proxy_addresses.py::test_producing_and_consuming_in_groups[java": "the same with three other clients",
-    "kafka/test_restart.py::test_killed_five_times_and_restored_from_the_topic": "faults/test_restart_faults.py",
-    "kafka/test_workers.py::test_under_load_workers_admit_exactly_what_one_process_does[3": FORM,
+    "kafka/test_proxy_addresses.py::test_producing_and_consuming_in_groups[java": (
+        "the same with three other clients"
+    ),
+    "kafka/test_restart.py::test_killed_five_times_and_restored_from_the_topic": (
+        "faults/test_restart_faults.py"
+    ),
     "kafka/test_fleet.py::test_members_that_come_go_or_differ_are_named": "unit/gateway/state/test_fleet.py",
     "kafka/test_sandbox.py::TestBreakingNodes::test_a_killed_broker_returns_on_another_port": "make faults",
     "unit/bench/test_quota_memory.py::": BENCH,
-    "unit/sandbox/test_guard.py::test_nothing_is_left[exit": FORM,
-    "unit/sandbox/test_guard.py::test_nothing_is_left[end": FORM,
-    "unit/quota/test_memory.py::test_live_ids_refreshed_in_every_slice": "test_a_rogue_fills_its_bounds_and_no_more",
-    "unit/quota/test_layered_filter.py::test_false_positives_stay_within_the_target[500": FORM,
-    "kafka/test_cold_start.py::test_running_producers_are_switched_over_without_a_refusal[with_events": FORM,
+    "unit/quota/test_memory.py::test_live_ids_refreshed_in_every_slice": (
+        "test_a_rogue_fills_its_bounds_and_no_more"
+    ),
     "kafka/test_bench_loads.py::": BENCH,
-    "kafka/test_gateway_topics.py::test_a_pattern_consumer_of_java_works_on": "unit/protocol/test_gateway_topics.py",
+    "kafka/test_gateway_topics.py::test_a_pattern_consumer_of_java_works_on": (
+        "unit/protocol/test_gateway_topics.py"
+    ),
     "kafka/test_gateway_topics.py::test_it_is_in_no_list_of_topics[oldest": VERSION,
     "kafka/test_gateway_topics.py::test_its_id_is_known_soon_after_it_was_made[oldest": VERSION,
     "kafka/test_gateway_topics.py::test_asking_for_it_does_not_make_it[oldest": VERSION,
     "kafka/test_proxy_apis.py::test_the_offer_is_the_brokers_cut_to_the_table[old_cluster": (
         "unit/protocol/test_golden_frames.py has what that broker offers"
     ),
-    "kafka/test_workers.py::test_when_the_supervisor_is_killed_nothing_of_it_stays": "make faults kills processes",
-    "kafka/test_workers.py::test_a_port_that_is_taken_is_told_at_start": (
-        "unit/cli/test_cli.py::test_a_port_in_use_is_told_with_the_remedy"
-    ),
-    "kafka/test_workers.py::test_without_its_state_owner_a_worker_lets_ids_pass[9": FORM,
-    "kafka/test_workers.py::test_under_load_workers_admit_exactly_what_one_process_does[1": FORM,
     "kafka/test_cold_start.py::test_two_gateways_that_are_started_together_share_the_grace": GRACE,
     "kafka/test_cold_start.py::test_a_restart_in_the_middle_of_a_grace_continues_it": GRACE,
-    "kafka/test_cold_start.py::test_running_producers_are_switched_over_without_a_refusal[without_events": FORM,
     "kafka/test_cold_start.py::test_when_the_topic_is_lost_and_nothing_else_remembers": GRACE,
     "kafka/test_cold_start.py::test_a_grace_lets_in_ten_times_the_rate_also_over_a_restart": GRACE,
-    "kafka/test_refuse_init.py::test_while_the_state_owner_is_silent_a_broker_is_asked": (
-        "hostile/test_state_owner.py has a silent state owner"
-    ),
     "kafka/test_refuse_init.py::test_a_storm_of_new_connections_burns_what_the_bucket_holds": (
         "unit/gateway/proxy/test_refuse_init.py"
     ),
@@ -103,21 +99,19 @@ BY_NIGHT = {
         "unit/quota/test_transactional_ids.py"
     ),
     "kafka/test_client_drivers.py::test_everything_is_produced_and_read_back[java": "test_java_tools.py",
-    "kafka/test_client_drivers.py::test_everything_is_produced_and_read_back[aiokafka": FORM,
     "kafka/test_client_drivers.py::test_users_log_in[java": "test_proxy_identity.py",
     "kafka/test_client_drivers.py::test_users_log_in[aiokafka": "test_proxy_identity.py",
-    "kafka/test_client_drivers.py::test_a_producer_ends_in_good_order_when_told_enough[java": FORM,
     "kafka/test_who.py::test_permissions_and_passwords": "unit/who; test_behind_a_real_gateway",
     "kafka/test_who.py::test_an_empty_topic_says_so": "test_a_missing_topic_is_told_and_not_created",
     "kafka/test_who.py::test_one_user_and_the_top": "unit/who",
     "kafka/test_who.py::test_what_is_no_event_is_counted": "unit/who",
-    "kafka/test_reload.py::test_a_refused_user_is_admitted_after_a_raise[signal": FORM,
-    "kafka/test_reload.py::test_tokens_keep_their_fraction": "unit/quota/test_token_bucket.py",
-    "kafka/test_reload.py::test_a_bad_file_changes_nothing_and_says_so": "unit/gateway/quotas/test_reloading.py",
-    "kafka/test_client_quotas_api.py::test_when_the_state_owner_dies_its_clients_are_told": (
-        "unit/gateway/quotas/test_quota_exchange.py"
+    "kafka/test_reload.py::test_a_refused_user_is_admitted_after_a_raise[signal": (
+        "unit/gateway/quotas/test_reloading.py"
     ),
-    "kafka/test_client_quotas_api.py::test_ours_stay_here_and_the_other_keys_arrive[newest-one-process-0": FORM,
+    "kafka/test_reload.py::test_tokens_keep_their_fraction": "unit/quota/test_token_bucket.py",
+    "kafka/test_reload.py::test_a_bad_file_changes_nothing_and_says_so": (
+        "unit/gateway/quotas/test_reloading.py"
+    ),
     **dict.fromkeys(
         (
             "kafka/test_client_quotas_api.py::test_everybodys_errors_in_one_request",
@@ -134,9 +128,6 @@ BY_NIGHT = {
     "kafka/test_client_quotas_api.py::test_what_the_configuration_forbids": STORE,
     "kafka/test_client_quotas_api.py::test_a_quota_holds_at_once_and_ends_at_once": IN_FORCE,
     "kafka/test_client_quotas_api.py::test_what_was_set_through_one_gateway_is_shown_by_the_others": IN_FORCE,
-    "kafka/test_client_quotas_api.py::test_all_workers_show_a_change_and_hold_it": (
-        "test_runtime_quotas::test_gateways_with_and_without_workers"
-    ),
     "kafka/test_runtime_quotas.py::test_a_temporary_change_ends_everywhere": STORE,
     "kafka/test_runtime_quotas.py::test_what_others_write_into_the_topic_stops_nobody": CHANGE_LOG,
     "kafka/test_runtime_quotas.py::test_told_at_two_at_once_all_come_to_the_same": CHANGE_LOG,
@@ -149,20 +140,14 @@ BY_NIGHT = {
     "kafka/test_load.py::test_a_gateway_that_stands_still_shows_in_the_latencies": LOADS,
     "kafka/test_load.py::test_who_retries_gets_everything_through_once": LOADS,
     "kafka/test_load.py::test_a_new_producer_on_each_error_burns_an_id_for_each_refusal": LOADS,
-    "kafka/test_transactions_refused.py::test_who_waits_for_a_token_commits_everything[aiokafka": FORM,
-    "kafka/test_transactions_refused.py::test_who_waits_for_a_token_commits_everything[confluent": FORM,
-    "kafka/test_java_tools.py::test_a_transactional_copy_holds_everything_once[cluster-False": FORM,
-    "kafka/test_events_of_traffic.py::test_a_crash_loop_redacted_and_summed[1": FORM,
-    "kafka/test_clients_refused_3s.py::test_a_refusal_of_3_s_loses_doubles_and_reorders_nothing[aiokafka": FORM,
+    "kafka/test_transactions_refused.py::test_who_waits_for_a_token_commits_everything[aiokafka": REAL_CLIENT,
+    "kafka/test_transactions_refused.py::test_who_waits_for_a_token_commits_everything[confluent": REAL_CLIENT,
+    "kafka/test_clients_refused_3s.py::test_a_refusal_of_3_s_loses_doubles_and_reorders_nothing[aiokafka": REAL_CLIENT,
     "kafka/test_demo.py::test_ctrl_c_leaves_nothing_behind": "unit/sandbox/test_guard.py",
-    "kafka/test_sandbox.py::TestNothingIsLeftBehind::test_when_the_parent_is_ended[SIGKILL": (
-        "unit/sandbox/test_guard.py"
-    ),
     "kafka/test_sandbox.py::TestBreakingNodes::test_a_stopped_broker_returns_on_its_port": "make faults",
     "kafka/test_fleet.py::test_what_one_gateway_refused_another_one_that_only_observes_lets_begin_again": (
         "unit/simulator/test_every.py, by the rule `refusals elsewhere are not heard`"
     ),
-    "hostile/test_fetch.py::test_a_pipeline_of_fetches_is_held_to_the_rate[workers": FORM,
     "unit/simulator/test_whole.py::test_one_seed_is_one_run_whatever_hashes_are": (
         "test_schedules.py::test_a_seed_has_one_story_whatever_hashes_are"
     ),
@@ -199,7 +184,9 @@ BY_NIGHT = {
         ),
         "a cluster of its own; test_run.py runs the jobs in this process",
     ),
-    "pipeline/test_ids_of_kafka.py::test_inferred_blocks_are_those_in_the_metadata_log": "test_ids.py, without Kafka",
+    "pipeline/test_ids_of_kafka.py::test_inferred_blocks_are_those_in_the_metadata_log": (
+        "test_ids.py, without Kafka"
+    ),
     "pipeline/test_failover_kafka.py::test_the_job_finds_who_dies_and_the_quota_that_keeps_the_heap": (
         "test_failover_cascade.py and test_failover_kip.py, without Kafka"
     ),

@@ -20,10 +20,10 @@ def test_what_runs_by_night_is_there(known: str) -> None:
 @pytest.mark.parametrize(
     ("test", "expected"),
     [
-        ("tests/kafka/test_refuse_init.py::test_a_crash_loop_stops_burning_ids[True-1]", True),
-        ("tests/kafka/test_refuse_init.py::test_a_crash_loop_stops_burning_ids[True-2]", False),
-        ("tests/kafka/test_client_quotas_api.py::test_javas_admin[oldest-two-workers]", True),
-        ("tests/kafka/test_client_quotas_api.py::test_javas_admin[newest-one-process]", False),
+        ("tests/kafka/test_fleet.py::test_the_quota_holds_over_all_gateways[before all]", True),
+        ("tests/kafka/test_fleet.py::test_the_quota_holds_over_all_gateways[sidecars]", False),
+        ("tests/kafka/test_client_quotas_api.py::test_javas_admin[oldest]", True),
+        ("tests/kafka/test_client_quotas_api.py::test_javas_admin[newest]", False),
     ],
 )
 def test_what_runs_by_night(test: str, expected: bool) -> None:
