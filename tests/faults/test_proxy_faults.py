@@ -14,7 +14,7 @@ from pidgate.load.journal import Outcome
 from tests.hostile.cost import memory_bytes
 from tests.support.clients.load import Load
 from tests.support.clients.process import ClientProcess
-from tests.support.frames import produce_request, record_batch
+from tests.support.frames import framed, produce_request, record_batch
 from tests.support.log_checks import raise_if_bad
 from tests.support.raw import Closed, RawClient, decoded, request
 from tests.support.wire import zigzag
@@ -48,8 +48,7 @@ def produce(
     value = bytes(size)
     body = b"\0\0\0\x01" + zigzag(len(value)) + value + b"\0"
     batch = record_batch(producer_id, records=zigzag(len(body)) + body)
-    frame = produce_request(9, [(topic, [(0, batch)])], correlation_id=correlation_id, acks=acks)
-    return len(frame).to_bytes(4, "big") + frame
+    return framed(produce_request(9, [(topic, [(0, batch)])], correlation_id=correlation_id, acks=acks))
 
 
 def outcome(frame: bytes) -> int:

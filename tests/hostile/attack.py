@@ -14,7 +14,7 @@ from _pytest.mark.structures import ParameterSet
 
 from pidgate.protocol.produce import FIRST_TOPIC_ID
 from pidgate.protocol.versions import SPOKEN
-from tests.support.frames import Topics, produce_request, record_batch
+from tests.support.frames import Topics, framed, produce_request, record_batch
 
 if TYPE_CHECKING:
     from tests.hostile.attacker import Attacker
@@ -83,11 +83,6 @@ class Target:
     def produce_of(self, topics: Topics, *, version: int = 9, **options: Any) -> bytes:
         """Return a framed Produce of any batches. `options`: those of `frames.produce_request`."""
         return framed(produce_request(version, topics, **options))
-
-
-def framed(frame: bytes) -> bytes:
-    """Return the frame behind its size."""
-    return len(frame).to_bytes(4, "big") + frame
 
 
 def versions_of(api_key: int) -> tuple[int, ...]:

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.hostile.attack import HOSTILE_USER, Place, Target, framed
+from tests.hostile.attack import HOSTILE_USER, Place, Target
 from tests.hostile.attacker import Attacker
 from tests.hostile.cost import MiB
 from tests.hostile.site import HONEST_USER, Site, running_site
-from tests.support.frames import Topics, produce_request, record_batch
+from tests.support.frames import Topics, framed, produce_request, record_batch
 from tests.support.raw import Closed, request
 from tools.sandbox.kafka import Cluster
 

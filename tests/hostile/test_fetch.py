@@ -6,11 +6,11 @@ from uuid import uuid4
 
 import pytest
 
-from tests.hostile.attack import HOSTILE_USER, Place, framed
+from tests.hostile.attack import HOSTILE_USER, Place
 from tests.hostile.attacker import Attacker, authenticate, handshake, plain_token
 from tests.hostile.site import Site, running_site
 from tests.support import share_group
-from tests.support.frames import produce_request, record_batch
+from tests.support.frames import framed, produce_request, record_batch
 from tests.support.raw import RawClient, request
 from tools.sandbox.kafka import Cluster
 from tools.sandbox.spec import PLAINTEXT

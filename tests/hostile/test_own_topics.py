@@ -9,8 +9,9 @@ from typing import Any, Final
 import pytest
 
 from pidgate.protocol.frames import uvarint
-from tests.hostile.attack import ENFORCED, Attack, Case, Outcome, Place, Target, cases, framed
+from tests.hostile.attack import ENFORCED, Attack, Case, Outcome, Place, Target, cases
 from tests.hostile.site import Site, Sites, carry_out
+from tests.support.frames import framed
 from tests.support.raw import RawClient, decoded, request
 from tools.sandbox.kafka import Cluster
 from tools.sandbox.spec import PLAINTEXT

@@ -8,9 +8,9 @@ from importlib import import_module
 import pytest
 from kio.static.constants import EntityType
 
-from tests.hostile.attack import Attack, Case, Place, Target, cases, framed
+from tests.hostile.attack import Attack, Case, Place, Target, cases
 from tests.hostile.site import Site, Sites, carry_out
-from tests.support.frames import entity_class, request_frame
+from tests.support.frames import entity_class, framed, request_frame
 from tests.support.raw import RawClient
 from tools.sandbox.kafka import Cluster
 from tools.sandbox.spec import PLAINTEXT

@@ -15,7 +15,7 @@ from pidgate.protocol.errors import ErrorCode
 from tests.hostile.attack import HOSTILE_USER, ONE_RECORD, Delivery, Place, Target
 from tests.hostile.attacker import Attacker
 from tests.hostile.site import HONEST_USER, Site, running_site
-from tests.support.frames import Topics, produce_request, record_batch
+from tests.support.frames import Topics, framed, produce_request, record_batch
 from tests.support.raw import decoded
 from tools.sandbox.kafka import Cluster
 from tools.sandbox.spec import SUPER_USER
@@ -39,8 +39,7 @@ def produce(target: Target, *ids: int) -> bytes:
         (index, record_batch(producer_id, records=ONE_RECORD)) for index, producer_id in enumerate(ids)
     ]
     topics: Topics = [(target.topic, batches)]
-    frame = produce_request(VERSION, topics)
-    return len(frame).to_bytes(4, "big") + frame
+    return framed(produce_request(VERSION, topics))
 
 
 def is_refused(answer: bytes) -> bool:

@@ -38,7 +38,7 @@ from tests.support.client_quotas import (
 from tests.support.clients import java_tools
 from tests.support.clients.java_quotas import client_quotas
 from tests.support.clients.load import Login
-from tests.support.frames import produce_request, record_batch
+from tests.support.frames import framed, produce_request, record_batch
 from tests.support.raw import Closed, RawClient, decoded, request
 from tests.support.running_producers import until
 from tools.sandbox.gateway import GatewayProcess
@@ -541,8 +541,7 @@ ONE_RECORD = bytes.fromhex("0e00000001027800")
 
 
 def produce(topic: str, batch: bytes) -> bytes:
-    frame = produce_request(9, [(topic, [(0, batch)])])
-    return len(frame).to_bytes(4, "big") + frame
+    return framed(produce_request(9, [(topic, [(0, batch)])]))
 
 
 def outcome(frame: bytes) -> int:

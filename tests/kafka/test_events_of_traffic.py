@@ -26,7 +26,7 @@ from pidgate.events.definitions import (
 from pidgate.events.reading import from_json
 from tests.support.clients.load import Load, Login
 from tests.support.clients.process import ClientProcess
-from tests.support.frames import produce_request, record_batch
+from tests.support.frames import framed, produce_request, record_batch
 from tests.support.raw import RawClient, decoded, request
 from tests.support.topic_values import every_value
 from tools.sandbox.gateway import GatewayProcess
@@ -114,7 +114,7 @@ def out_of_order(gateway: GatewayProcess, topic: str) -> int:
         for sequence, code in ((0, 0), (7, OUT_OF_ORDER_SEQUENCE_NUMBER), (9, OUT_OF_ORDER_SEQUENCE_NUMBER)):
             batch = record_batch(producer_id, base_sequence=sequence, records=ONE_RECORD)
             frame = produce_request(9, [(topic, [(2, batch)])], client_id="raw")
-            answer = decoded(0, 9, client.ask(len(frame).to_bytes(4, "big") + frame))
+            answer = decoded(0, 9, client.ask(framed(frame)))
             assert answer["responses"][0]["partition_responses"][0]["error_code"] == code
     return producer_id
 
@@ -267,7 +267,7 @@ def crash_loop(gateway: GatewayProcess, topic: str, times: int) -> None:
             frame = produce_request(
                 9, [(topic, [(0, record_batch(producer_id, records=ONE_RECORD))])], client_id="raw"
             )
-            client.ask(len(frame).to_bytes(4, "big") + frame)
+            client.ask(framed(frame))
 
 
 def test_a_crash_loop_redacted_and_summed(cluster: Cluster, topic_name: Callable[[str], str]) -> None:

@@ -13,7 +13,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.errors import TopicAuthorizationFailedError as AiokafkaNotAuthorized
 
 from pidgate.protocol import codec
-from tests.support.frames import produce_request, record_batch
+from tests.support.frames import framed, produce_request, record_batch
 from tests.support.raw import RawClient, decoded
 from tools.sandbox.gateway import GatewayProcess
 from tools.sandbox.jars import NEWEST, OLDEST
@@ -93,7 +93,7 @@ def test_the_topic_of_quotas_is_refused_as_well(gateway: GatewayProcess, version
         )
         assert [(topic["name"], topic["error_code"]) for topic in answer["topics"]] == [(QUOTAS, REFUSED)]
         frame = produce_request(9, [(QUOTAS, [(0, record_batch(-1, records=RECORDS))])])
-        produced = client.ask(len(frame).to_bytes(4, "big") + frame)
+        produced = client.ask(framed(frame))
         (topic,) = decoded(PRODUCE, 9, produced)["responses"]
         assert [partition["error_code"] for partition in topic["partition_responses"]] == [REFUSED]
 
@@ -270,7 +270,7 @@ def topic(broker: Cluster, topic_name: TopicName) -> str:
     with RawClient(broker.bootstrap_servers()) as client:
         partitions: list[tuple[int, bytes | None]] = [(0, record_batch(-1, -1, -1, records=RECORDS))]
         frame = produce_request(9, [(name, partitions)])
-        client.ask(len(frame).to_bytes(4, "big") + frame)
+        client.ask(framed(frame))
     return name
 
 
@@ -393,8 +393,7 @@ def test_a_producer_of_java_is_refused_at_once(broker: Cluster, gateway: Gateway
 
 def framed_produce(version: int, topic: str | UUID, acks: int = -1) -> bytes:
     partitions: list[tuple[int, bytes | None]] = [(0, record_batch(-1, -1, -1, records=RECORDS))]
-    frame = produce_request(version, [(topic, partitions)], acks=acks)
-    return len(frame).to_bytes(4, "big") + frame
+    return framed(produce_request(version, [(topic, partitions)], acks=acks))
 
 
 def test_nothing_is_written_to_it_or_done_to_it(

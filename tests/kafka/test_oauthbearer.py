@@ -12,7 +12,7 @@ import yaml
 from confluent_kafka import Producer
 
 from tests.support.bearer import FAR_FUTURE_S, bearer, broker_properties, jwt
-from tests.support.frames import produce_request, record_batch
+from tests.support.frames import framed, produce_request, record_batch
 from tests.support.raw import RawClient, decoded, request
 from tests.support.tls_examples import TLS_FILES, write_tls_files
 from tools.sandbox.certificates import Authority
@@ -123,7 +123,7 @@ def log_in(client: RawClient, message: bytes) -> tuple[int, str]:
 
 def produced(client: RawClient, topic: str, producer_id: int) -> int:
     frame = produce_request(9, [(topic, [(0, record_batch(producer_id, records=ONE_RECORD))])])
-    answer = decoded(PRODUCE, 9, client.ask(len(frame).to_bytes(4, "big") + frame))
+    answer = decoded(PRODUCE, 9, client.ask(framed(frame)))
     return int(answer["responses"][0]["partition_responses"][0]["error_code"])
 
 

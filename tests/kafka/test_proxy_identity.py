@@ -8,7 +8,7 @@ import pytest
 from pidgate.load.journal import Outcome
 from tests.support.clients.load import Load, Login
 from tests.support.clients.process import ClientProcess
-from tests.support.frames import produce_request, record_batch
+from tests.support.frames import framed, produce_request, record_batch
 from tests.support.raw import RawClient, decoded, request
 from tests.support.scram import scram_login
 from tools.sandbox.gateway import GatewayProcess
@@ -76,8 +76,7 @@ def plain(client: RawClient, user: str, password: str, *, wait: bool = True) -> 
 
 def produce(topic: str, producer_id: int) -> bytes:
     batch = record_batch(producer_id, records=bytes.fromhex("0e00000001027800"))
-    frame = produce_request(9, [(topic, [(0, batch)])])
-    return len(frame).to_bytes(4, "big") + frame
+    return framed(produce_request(9, [(topic, [(0, batch)])]))
 
 
 def outcome(frame: bytes) -> int:

@@ -111,6 +111,11 @@ def read_response(cls: type[Any], frame: bytes) -> Any:
     return entity
 
 
+def framed(frame: bytes) -> bytes:
+    """A frame with its size prefix."""
+    return len(frame).to_bytes(4, "big") + frame
+
+
 def unframed(answer: bytes) -> bytes:
     """The frame in an answer; its size prefix must be right."""
     assert int.from_bytes(answer[:4], "big") == len(answer) - 4

@@ -15,7 +15,7 @@ from pidgate.protocol.codec import message_class
 from pidgate.quota.admission import Admission
 from pidgate.quota.settings import ByteQuotas, Mode, Quotas, UserQuota
 from tests.support import raw
-from tests.support.frames import produce_request, record_batch
+from tests.support.frames import framed, produce_request, record_batch
 from tests.support.paper_transport import PaperTransport
 
 HEARTBEAT = 12
@@ -93,8 +93,7 @@ def frame_of(total_bytes: int, correlation_id: int = 1) -> bytes:
 
 def produce_of(padding: int, correlation_id: int, producer_id: int = -1) -> bytes:
     batch = record_batch(producer_id, records=bytes(padding))
-    frame = produce_request(9, [("t", [(0, batch)])], correlation_id=correlation_id)
-    return len(frame).to_bytes(4, "big") + frame
+    return framed(produce_request(9, [("t", [(0, batch)])], correlation_id=correlation_id))
 
 
 def answer(correlation_id: int, body: bytes = b"\0\0") -> bytes:

@@ -9,6 +9,7 @@ import pytest
 
 from pidgate.load.exchanges import message_of
 from pidgate.protocol import codec, messages
+from tests.support.frames import framed
 from tools.sandbox.wire import broker_view, init_producer_id_error
 
 METADATA = codec.encode_response(
@@ -45,10 +46,6 @@ def serving(answer: bytes) -> Iterator[tuple[str, int]]:
         thread.start()
         yield server.getsockname()
         thread.join()
-
-
-def framed(payload: bytes) -> bytes:
-    return len(payload).to_bytes(4, "big") + payload
 
 
 def test_brokers_and_controller_are_read() -> None:

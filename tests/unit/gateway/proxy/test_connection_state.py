@@ -13,7 +13,7 @@ from pidgate.quota.admission import Admission
 from pidgate.quota.settings import Mode, Quotas, UserQuota
 from pidgate.quota.verdicts import Session
 from tests.support import raw
-from tests.support.frames import produce_request, record_batch
+from tests.support.frames import framed, produce_request, record_batch
 from tests.support.import_graph import ROOT
 
 
@@ -53,8 +53,7 @@ SASL = raw.request(17, 1, {"mechanism": "PLAIN"}, correlation_id=1)
 
 
 def produce(producer_id: int) -> bytes:
-    frame = produce_request(9, [("orders", [(0, record_batch(producer_id, 0, 0))])], correlation_id=1)
-    return len(frame).to_bytes(4, "big") + frame
+    return framed(produce_request(9, [("orders", [(0, record_batch(producer_id, 0, 0))])], correlation_id=1))
 
 
 FRAMES = {"metadata": METADATA, "sasl": SASL, "known": produce(1), "new": produce(2)}

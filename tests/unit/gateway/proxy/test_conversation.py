@@ -20,14 +20,10 @@ from pidgate.quota.entities import unidentified
 from pidgate.quota.settings import Mode, Quotas, UserQuota
 from pidgate.quota.verdicts import Session
 from tests.support import raw
-from tests.support.frames import produce_request, record_batch
+from tests.support.frames import framed, produce_request, record_batch
 
 METADATA, SASL_HANDSHAKE, API_VERSIONS, SASL_AUTHENTICATE = 3, 17, 18, 36
 NOT_ENOUGH_REPLICAS = 19
-
-
-def framed(frame: bytes) -> bytes:
-    return len(frame).to_bytes(4, "big") + frame
 
 
 def produce(

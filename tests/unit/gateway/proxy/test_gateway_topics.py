@@ -25,7 +25,7 @@ from pidgate.quota.admission import Admission
 from pidgate.quota.settings import Mode, Quotas, UserQuota
 from pidgate.quota.verdicts import Session
 from tests.support import raw
-from tests.support.frames import entity_class, old_message, produce_request, record_batch
+from tests.support.frames import entity_class, framed, old_message, produce_request, record_batch
 from tests.support.topic_fields import named_in_each_field
 
 OWN = "__pidgate_events"
@@ -58,10 +58,6 @@ class Talk:
         (answer,) = self.talk.out
         assert int.from_bytes(answer[:4], "big") == len(answer) - 4
         return answer[4:]
-
-
-def framed(frame: bytes) -> bytes:
-    return len(frame).to_bytes(4, "big") + frame
 
 
 # ---- which fields there are --------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from pidgate.quota.byte_quota import ByteQuota
 from pidgate.quota.settings import ByteQuotas, ByteRates, Mode, ProducerIdSettings, Quotas, UserQuota
 from pidgate.quota.verdicts import Session
 from tests.support import raw
-from tests.support.frames import produce_request, record_batch
+from tests.support.frames import framed, produce_request, record_batch
 from tests.support.import_graph import FOLDERS, ROOT, sources
 from tests.support.meant_node import api_versions, meant
 from tests.support.topic_fields import named_in_each_field
@@ -43,8 +43,7 @@ ALTERATION = {
 
 def produce(version: int, *topics: str) -> bytes:
     batch = record_batch(7, transactional=True)
-    frame = produce_request(version, [(topic, [(0, batch)]) for topic in topics], transactional_id="t")
-    return len(frame).to_bytes(4, "big") + frame
+    return framed(produce_request(version, [(topic, [(0, batch)]) for topic in topics], transactional_id="t"))
 
 
 def cases() -> Iterator[Any]:

@@ -18,7 +18,7 @@ from pidgate.quota.admission import Admission
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
 from pidgate.quota.verdicts import Session
 from tests.support import raw
-from tests.support.frames import old_message, produce_request, record_batch
+from tests.support.frames import framed, old_message, produce_request, record_batch
 
 OWN = "__pidgate_events"
 METADATA, INIT_PRODUCER_ID, ADD_PARTITIONS = 3, 22, 24
@@ -59,10 +59,6 @@ def highest_of_request(frame: bytes, handshake: str | None = None) -> int:
             return
 
     return highest(call)
-
-
-def framed(body: bytes) -> bytes:
-    return len(body).to_bytes(4, "big") + body
 
 
 def alteration(entries: int) -> bytes:

@@ -17,7 +17,7 @@ from pidgate.quota.settings import Mode, Quotas, UserQuota
 from pidgate.quota.sticky import Look
 from pidgate.quota.verdicts import Session
 from tests.support import raw
-from tests.support.frames import produce_request, record_batch
+from tests.support.frames import framed, produce_request, record_batch
 from tests.support.steps import MOST_STEPS, steps_of
 
 NOT_LEADER = 6
@@ -39,7 +39,7 @@ class Talk:
             for name, ids in topics.items()
         ]
         frame = produce_request(9, asked_of, correlation_id=1)
-        request = len(frame).to_bytes(4, "big") + frame
+        request = framed(frame)
         assert self.conversation.request(request, 4, len(request), 1_000) is FORWARD
         outcome: dict[str, object] = {
             **{"error_code": NOT_LEADER, "base_offset": -1, "log_append_time_ms": -1, "log_start_offset": 0},

@@ -18,7 +18,7 @@ from pidgate.gateway.proxy.frame_reservation import KEPT_FRAME_BYTES
 from pidgate.protocol.produce import PRODUCE
 from pidgate.quota.settings import ByteQuotas, ByteRates
 from tests.support import raw
-from tests.support.frames import produce_request, record_batch
+from tests.support.frames import framed, produce_request, record_batch
 from tests.support.scene import MiB, Pair, Scene, answer, heartbeat
 
 LARGE = 2 * MiB
@@ -43,7 +43,7 @@ def produce(
         correlation_id=correlation_id,
         acks=acks,
     )
-    return len(frame).to_bytes(4, "big") + frame
+    return framed(frame)
 
 
 def answered(correlation_id: int) -> bytes:

@@ -1,7 +1,6 @@
 """Reads of any size give the same frames, and two sockets never see each other's bytes."""
 
 import resource
-from struct import pack
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,10 +14,7 @@ from pidgate.gateway.proxy.receive_buffer import (
     first_large_bytes,
     large_frame_bytes,
 )
-
-
-def framed(payload: bytes) -> bytes:
-    return pack(">i", len(payload)) + payload
+from tests.support.frames import framed
 
 
 class Socket:

@@ -26,7 +26,7 @@ from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
 from pidgate.quota.state import Answer, Question
 from pidgate.quota.verdicts import Session
 from tests.support import raw
-from tests.support.frames import produce_request, record_batch
+from tests.support.frames import framed, produce_request, record_batch
 
 METADATA, SASL_HANDSHAKE, INIT_PRODUCER_ID, SASL_AUTHENTICATE = 3, 17, 22, 36
 COORDINATOR_LOAD_IN_PROGRESS = 14
@@ -57,8 +57,7 @@ def init(
 
 def produce(producer_id: int, correlation_id: int) -> bytes:
     batch = record_batch(producer_id, 0, 0)
-    frame = produce_request(9, [("orders", [(0, batch)])], correlation_id=correlation_id)
-    return len(frame).to_bytes(4, "big") + frame
+    return framed(produce_request(9, [("orders", [(0, batch)])], correlation_id=correlation_id))
 
 
 def metadata(correlation_id: int) -> bytes:

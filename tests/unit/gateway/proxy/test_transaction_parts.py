@@ -29,7 +29,7 @@ from pidgate.quota.admission import Admission
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
 from pidgate.quota.verdicts import Session
 from tests.support import raw
-from tests.support.frames import produce_request, record_batch
+from tests.support.frames import framed, produce_request, record_batch
 
 WRITE_TXN_MARKERS, END_TXN = 27, 26
 PARTS = [
@@ -76,8 +76,7 @@ def part(
 
 def produce(producer_id: int, sequence: int = 0) -> bytes:
     batch = record_batch(producer_id, 2, sequence, transactional=True)
-    frame = produce_request(9, [("orders", [(0, batch)])], transactional_id="tx", correlation_id=1)
-    return len(frame).to_bytes(4, "big") + frame
+    return framed(produce_request(9, [("orders", [(0, batch)])], transactional_id="tx", correlation_id=1))
 
 
 class Script:

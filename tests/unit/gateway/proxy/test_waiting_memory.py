@@ -12,7 +12,7 @@ from pidgate.gateway.proxy.buffers import READ_BUFFER_BYTES, BudgetShare, Buffer
 from pidgate.gateway.proxy.read_ahead import OWN_ANSWERS_LIMIT_BYTES, WITHOUT_ROOM_BYTES
 from pidgate.gateway.proxy.reading import SCARCE_READ_BYTES
 from tests.support import raw
-from tests.support.frames import produce_request, record_batch
+from tests.support.frames import framed, produce_request, record_batch
 from tests.support.scene import MiB, Pair, Scene, answer, heartbeat, produce_of
 
 METADATA, DESCRIBE_CLUSTER = 3, 60
@@ -136,7 +136,7 @@ def test_a_mute_without_room_still_answers_what_is_refused_anyway() -> None:
     for number in range(5):
         batch = record_batch(7, base_sequence=number)
         frame = produce_request(9, [("t", [(0, batch)])], correlation_id=number + 1)
-        pair.client.receive(len(frame).to_bytes(4, "big") + frame)
+        pair.client.receive(framed(frame))
     assert [part[4:8] for part in pair.client.written] == [
         number.to_bytes(4, "big") for number in range(1, 6)
     ]
@@ -170,7 +170,7 @@ def refused_produce(correlation_id: int) -> bytes:
     frame = produce_request(
         9, [(GATEWAY_TOPIC, [(number, None) for number in range(2_900)])], correlation_id=correlation_id
     )
-    return len(frame).to_bytes(4, "big") + frame
+    return framed(frame)
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
 from pidgate.quota.verdicts import Session
 from tests.support import raw
 from tests.support.bounds import THOROUGH
-from tests.support.frames import old_message, produce_request, record_batch
+from tests.support.frames import framed, old_message, produce_request, record_batch
 from tests.support.raw import CORRELATION_ID
 from tests.support.scene import Pair, Scene
 from tests.support.steps import MOST_STEPS, steps_of
@@ -57,10 +57,6 @@ def conversation(rate: int | None) -> Conversation:
     return Conversation(
         Admission(quotas, lambda: 1, 0), session, gateway_topics=GatewayTopics([OWN, "__pidgate_quotas"])
     )
-
-
-def framed(frame: bytes) -> bytes:
-    return len(frame).to_bytes(4, "big") + frame
 
 
 def produces(partitions: int) -> dict[str, bytes]:

@@ -16,7 +16,7 @@ from pidgate.names import LONGEST_NAME
 from pidgate.quota.admission import Admission
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
 from pidgate.quota.verdicts import Session
-from tests.support.frames import produce_request, record_batch
+from tests.support.frames import framed, produce_request, record_batch
 from tests.support.produce_answers import partition_errors
 from tests.support.raw import request
 
@@ -46,7 +46,7 @@ class Scene:
         self.conversation.recorder = self.told
 
     def send(self, frame: bytes, now_ms: int = 0) -> Any:
-        whole = bytearray(len(frame).to_bytes(4, "big") + frame)
+        whole = bytearray(framed(frame))
         return self.conversation.request(whole, 4, len(whole), now_ms)
 
     def produce(
