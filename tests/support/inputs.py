@@ -20,7 +20,7 @@ LAST_NIGHTLY = ROOT / "docs" / "nightly.json"
 KINDS = ("py", "html", "css", "js", "json", "gz", "properties")
 PACKAGING = ("setup.py", "pyproject.toml", "MANIFEST.in", "requirements/*.lock", "pidgate/*.py")
 IMPORTED = (
-    *(f"pidgate/{folder}" for folder in ("events", "quota", "protocol", "gateway/config")),
+    *(f"pidgate/{folder}" for folder in ("events", "findings", "quota", "protocol", "gateway/config")),
     "tools/sandbox",
 )
 INPUTS = {
