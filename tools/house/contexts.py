@@ -1,6 +1,6 @@
 """Pytest plugin: give every test file its own coverage context, and write down how long each file takes.
 
-Run it under coverage.py, see `tools/house/branches.py`. A context is a test file, not a test: the contexts of 10,000
+`tools.house.branches measure` runs it under coverage.py. A context is a test file, not a test: the contexts of 10,000
 tests would make the data a hundred times larger, and choosing the tests of a mutant needs files only.
 """
 

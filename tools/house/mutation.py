@@ -1,6 +1,6 @@
 """Mutation score of the quota core and of the session: what share of small changes the unit tests notice.
 
-    python -m tools.house.branches measure                        # once: which test files run which lines
+    python -m tools.house.branches measure                    # once: which test files run which lines
     python -m tools.house.mutation --seed 38 --results FILE       # hours or minutes, goes on where it stopped
     python -m tools.house.mutation --results FILE --report
 
@@ -287,7 +287,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--root", type=Path, default=ROOT, help="the checkout; it has to be the one installed")
     parser.add_argument("--coverage", type=Path, default=ROOT / ".coverage-baseline")
-    parser.add_argument("--times", type=Path, default=ROOT / ".coverage-times.json")
+    parser.add_argument("--times", type=Path, default=ROOT / ".coverage-baseline-times.json")
     parser.add_argument("--results", type=Path, required=True, help="JSON lines, one a mutant")
     parser.add_argument("--seed", type=int, default=38)
     parser.add_argument("--count", type=int, default=1000)
