@@ -61,10 +61,14 @@ def share(all_of_it: int, missing: int) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("what", choices=["measure", "report"])
     parser.add_argument("tests", nargs="*", default=["tests/unit"])
-    parser.add_argument("--root", type=Path, default=ROOT, help="top of a checkout; it has to be the one installed")
+    parser.add_argument(
+        "--root", type=Path, default=ROOT, help="top of a checkout; it has to be the one installed"
+    )
     parser.add_argument("--data", type=Path, default=ROOT / ".coverage-baseline")
     options = parser.parse_args()
     root, data = options.root.resolve(), options.data.resolve()

@@ -49,7 +49,11 @@ class Calls:
 
     def _seen(self, frame: FrameType, event: str, _argument: object) -> None:
         code = frame.f_code
-        if event != "call" or (file := real(code.co_filename)) not in self.files or code.co_name in NOT_FUNCTIONS:
+        if (
+            event != "call"
+            or (file := real(code.co_filename)) not in self.files
+            or code.co_name in NOT_FUNCTIONS
+        ):
             return
         if code.co_flags & RESUMED:
             if frame in self._resumable:
@@ -88,10 +92,12 @@ def scenarios(loop: asyncio.AbstractEventLoop) -> Iterator[Scenario]:
 
     async def gateway(rate: int, topic: str) -> tuple[Any, Any]:
         settings = parse(config % (rate, topic))
-        made = Gateway(settings, incarnation="calls")
+        made: Any = Gateway(settings, incarnation="calls")
         made._manager._take_over("nothing", 0.0)
         made.traffic.nodes.learn(1, "k1", 9092)
-        return made, ConnectionContext(made.traffic.shared, NodePorts(settings.listeners[0]), 1, requires_login=False)
+        return made, ConnectionContext(
+            made.traffic.shared, NodePorts(settings.listeners[0]), 1, requires_login=False
+        )
 
     def connect(context: Any, frame: bytes) -> Any:
         pair = Pair(SimpleNamespace(context=context))  # type: ignore[arg-type]
@@ -117,16 +123,28 @@ def scenarios(loop: asyncio.AbstractEventLoop) -> Iterator[Scenario]:
         frame = produce_request(9, [("orders", [(0, record_batch(producer_id, 0, 0))])], correlation_id=1)
         return len(frame).to_bytes(4, "big") + frame
 
-    partition = {"index": 0, "error_code": 0, "base_offset": 1, "log_append_time_ms": -1, "log_start_offset": 0}
+    partition: dict[str, Any] = {
+        "index": 0,
+        "error_code": 0,
+        "base_offset": 1,
+        "log_append_time_ms": -1,
+        "log_start_offset": 0,
+    }
     partition |= {"record_errors": [], "error_message": None}
     body = {"responses": [{"name": "orders", "partition_responses": [partition]}], "throttle_time_ms": 0}
     answer = raw.response(0, 9, body, correlation_id=1)
     nothing: dict[str, Any] = {"topics": [], "forgotten_topics_data": [], "rack_id": ""}
-    asked = {"replica_id": -1, "max_wait_ms": 500, "min_bytes": 1, "max_bytes": 50_000_000, "isolation_level": 0}
+    asked = {
+        "replica_id": -1,
+        "max_wait_ms": 500,
+        "min_bytes": 1,
+        "max_bytes": 50_000_000,
+        "isolation_level": 0,
+    }
     fetch = raw.request(1, 11, {**asked, "session_id": 0, "session_epoch": 0, **nothing}, correlation_id=1)
     fetched = (8 + 16_000).to_bytes(4, "big") + (1).to_bytes(4, "big") + bytes(16_000 + 4)
 
-    open_, open_context = loop.run_until_complete(gateway(ids_per_hour, "true"))
+    _, open_context = loop.run_until_complete(gateway(ids_per_hour, "true"))
     _, shut_context = loop.run_until_complete(gateway(1, "true"))
     alone, _ = loop.run_until_complete(gateway(ids_per_hour, "false"))
     one = connect(open_context, produce(1))
@@ -160,7 +178,9 @@ def measured(root: Path) -> dict[str, Calls]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--root", type=Path, default=ROOT, help="top of a checkout")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--list", metavar="SCENARIO", help="list the functions of one scenario")
@@ -185,7 +205,10 @@ def main() -> None:
     elif options.json:
         print(json.dumps(rows, indent=2))
     else:
-        print(*(f"| {name} | {', '.join(f'{v} {k}' for k, v in row.items())} |" for name, row in rows.items()), sep="\n")
+        print(
+            *(f"| {name} | {', '.join(f'{v} {k}' for k, v in row.items())} |" for name, row in rows.items()),
+            sep="\n",
+        )
 
 
 if __name__ == "__main__":

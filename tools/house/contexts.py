@@ -7,7 +7,7 @@ tests would make the data a hundred times larger, and choosing the tests of a mu
 import json
 import os
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator
 
 import coverage
@@ -15,7 +15,7 @@ import pytest
 
 TIMES_FILE = os.environ.get("HOUSE_TIMES_FILE", ".coverage-times.json")
 
-seconds = Counter[str]()
+seconds = defaultdict[str, float](float)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -33,4 +33,4 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 def pytest_sessionfinish() -> None:
     with open(TIMES_FILE, "w") as out:
-        json.dump({file: round(value, 3) for file, value in seconds.most_common()}, out, indent=0)
+        json.dump({file: round(value, 3) for file, value in sorted(seconds.items())}, out, indent=0)

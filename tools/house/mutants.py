@@ -80,7 +80,9 @@ def _within(node: ast.AST, block: list[ast.stmt] | None) -> Iterator[Change]:
     if isinstance(node, ast.expr):
         yield from _of_expression(node)
     for name, value in ast.iter_fields(node):
-        if name in ("annotation", "returns", "decorator_list", "args") and isinstance(node, (Function, ast.AnnAssign)):
+        if name in ("annotation", "returns", "decorator_list", "args") and isinstance(
+            node, (Function, ast.AnnAssign)
+        ):
             continue
         yield from _condition(node, name, value)
         for child in value if isinstance(value, list) else [value]:
@@ -99,7 +101,12 @@ def _of_statement(node: ast.stmt, block: list[ast.stmt]) -> Iterator[Change]:
             pass  # None is as false; True instead of False is another mutant
         case ast.Return(value=ast.expr() as value):
             yield node, "return", f"return None, not {_text(value)}", replace(ast.Return(ast.Constant(None)))
-        case ast.Assign(targets=[ast.Attribute() | ast.Subscript()]) | ast.Expr() | ast.AugAssign() | ast.Delete():
+        case (
+            ast.Assign(targets=[ast.Attribute() | ast.Subscript()])
+            | ast.Expr()
+            | ast.AugAssign()
+            | ast.Delete()
+        ):
             yield node, "delete", f"delete {_text(node)}", replace(ast.Pass())
         case ast.Raise() | ast.Break() | ast.Continue():
             yield node, "delete", f"delete {_text(node)}", replace(ast.Pass())
@@ -122,7 +129,12 @@ def _of_expression(node: ast.expr) -> Iterator[Change]:
             kind = "and/or" if isinstance(node, ast.BoolOp) else "arithmetic"
             yield node, kind, f"{_word(new)}, not {_word(old)}: {_text(node)}", _setting(node, "op", new)
         case ast.Call(func=ast.Name(id="min" | "max" as old) as name):
-            yield node, "min/max", f"not {_text(node)}", _setting(name, "id", {"min": "max", "max": "min"}[old])
+            yield (
+                node,
+                "min/max",
+                f"not {_text(node)}",
+                _setting(name, "id", {"min": "max", "max": "min"}[old]),
+            )
 
 
 def _condition(node: ast.AST, name: str, value: object) -> Iterator[Change]:

@@ -26,6 +26,7 @@ import tempfile
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
@@ -174,12 +175,17 @@ class Runner:
 
     def _control(self) -> None:
         """Run each test file without a mutant, once; its failing tests say nothing about one."""
-        known: dict[str, Any] = json.loads(self._control_file.read_text()) if self._control_file.exists() else {}
+        known: dict[str, Any] = (
+            json.loads(self._control_file.read_text()) if self._control_file.exists() else {}
+        )
         for file in sorted({file for one in self.todo for file in self.choice.files(one)} - set(known)):
             bad, start = set[str](), time.monotonic()
             while (end := self._forked(lambda: True, self._items[file], bad, 300))[0] == KILLED:
                 bad.add(end[1] or "")
-            known[file] = {"fails": sorted(bad) if end[0] == SURVIVED else None, "s": time.monotonic() - start}
+            known[file] = {
+                "fails": sorted(bad) if end[0] == SURVIVED else None,
+                "s": time.monotonic() - start,
+            }
             self._control_file.write_text(json.dumps(known, indent=0))
         self._bad = {test for one in known.values() for test in one["fails"] or ()}
         self._seconds = {file: one["s"] for file, one in known.items() if one["fails"] is not None}
@@ -201,7 +207,9 @@ class Runner:
             child = os.fork()
             if child == 0:
                 os.setsid()
-                self._run(prepare, [one for one in items if one.nodeid not in left_out], Path(folder), said.name)
+                self._run(
+                    prepare, [one for one in items if one.nodeid not in left_out], Path(folder), said.name
+                )
             status = _wait(child, limit_s)
             shutil.rmtree(folder, ignore_errors=True)
             test = Path(said.name).read_text() or None
@@ -244,10 +252,8 @@ def _wait(child: int, limit_s: float) -> int | None:
         done, status = os.waitpid(child, os.WNOHANG)
         late = time.monotonic() > until
         if done or late:
-            try:
+            with suppress(ProcessLookupError, PermissionError):
                 os.killpg(child, signal.SIGKILL)
-            except (ProcessLookupError, PermissionError):
-                pass
             if not done:
                 os.waitpid(child, 0)
             return os.waitstatus_to_exitcode(status) if done else None
@@ -279,20 +285,28 @@ def report(rows: list[dict[str, Any]]) -> Iterator[str]:
             for name in ("all", f"in {folder}", f"operator {row['operator']}", row["path"]):
                 scores[name].all += 1
                 scores[name].noticed += row["result"] in (KILLED, TIMEOUT)
-    yield "results: " + ", ".join(f"{n} {name}" for name, n in Counter(r["result"] for r in rows).most_common())
+    yield "results: " + ", ".join(
+        f"{n} {name}" for name, n in Counter(r["result"] for r in rows).most_common()
+    )
     yield from (f"{name:45} {score}" for name, score in sorted(scores.items()))
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--root", type=Path, default=ROOT, help="the checkout; it has to be the one installed")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--root", type=Path, default=ROOT, help="the checkout; it has to be the one installed"
+    )
     parser.add_argument("--coverage", type=Path, default=ROOT / ".coverage-baseline")
     parser.add_argument("--times", type=Path, default=ROOT / ".coverage-baseline-times.json")
     parser.add_argument("--results", type=Path, required=True, help="JSON lines, one a mutant")
     parser.add_argument("--seed", type=int, default=38)
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--tests-s", type=float, default=12, help="most seconds of test files for a mutant")
-    parser.add_argument("--minutes", type=float, default=600, help="stop after this long, in the order of the sample")
+    parser.add_argument(
+        "--minutes", type=float, default=600, help="stop after this long, in the order of the sample"
+    )
     parser.add_argument("--report", action="store_true", help="only print what the results say")
     parser.add_argument("--survivors", action="store_true", help="and list the mutants that no test noticed")
     options = parser.parse_args()
@@ -317,7 +331,9 @@ def run(options: argparse.Namespace, todo: list[Mutant], choice: Choice) -> None
     files = sorted({file for one in todo for file in choice.files(one)})
     marks = "not nightly and not faults and not clients and not install and not kafka"
     quiet = ["-q", "-p", "no:cacheprovider"]
-    status = pytest.main([*quiet, "-m", marks, "--hypothesis-seed=0", *files], plugins=[Runner(options, todo, choice)])
+    status = pytest.main(
+        [*quiet, "-m", marks, "--hypothesis-seed=0", *files], plugins=[Runner(options, todo, choice)]
+    )
     if status:
         sys.exit(f"pytest ended with {status}")
 

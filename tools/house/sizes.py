@@ -23,7 +23,14 @@ from tools.house.tree import ROOT, product_files, test_files, tool_files
 
 MOST_ATTRIBUTES, MOST_METHODS, LONGEST_CHAIN, MOST_COMPLEX = 20, 30, 2, 14
 NOUN_CLAUSES = re.compile(r"\b(who|what|whose)\b", re.IGNORECASE)
-NOT_CODE = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
+NOT_CODE = (
+    tokenize.COMMENT,
+    tokenize.NL,
+    tokenize.NEWLINE,
+    tokenize.INDENT,
+    tokenize.DEDENT,
+    tokenize.ENDMARKER,
+)
 
 
 def lines(files: Iterable[Path]) -> int:
@@ -94,11 +101,15 @@ def base_names(node: ast.ClassDef) -> list[str]:
 
 def attributes(node: ast.ClassDef) -> set[str]:
     """Return the attributes of one class: annotated or in slots in its body, or assigned to `self` in a method."""
-    found = {one.target.id for one in node.body if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)}
+    found = {
+        one.target.id
+        for one in node.body
+        if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)
+    }
     for one in node.body:
         match one:
             case ast.Assign(targets=[ast.Name(id="__slots__")], value=value):
-                found |= {name.value for name in ast.walk(value) if isinstance(name, ast.Constant)}
+                found |= {str(name.value) for name in ast.walk(value) if isinstance(name, ast.Constant)}
     for inner in ast.walk(node):
         match inner:
             case ast.Attribute(value=ast.Name(id="self"), attr=name, ctx=ast.Store()):
@@ -149,7 +160,9 @@ def imported(root: Path) -> dict[str, int]:
     """Count what is read from the product as it runs, of another checkout too."""
     program = "from tools.house.sizes import count_imported; count_imported()"
     path = {"PYTHONPATH": f"{root}:{ROOT}", "PATH": "/usr/bin:/bin", "PYTHONDONTWRITEBYTECODE": "1"}
-    said = subprocess.run([sys.executable, "-c", program], cwd=root, env=path, capture_output=True, text=True, check=True)
+    said = subprocess.run(
+        [sys.executable, "-c", program], cwd=root, env=path, capture_output=True, text=True, check=True
+    )
     return dict(json.loads(said.stdout))
 
 
@@ -195,7 +208,9 @@ def table(root: Path) -> dict[str, Any]:
         "Protocol classes": names(node for node, *_ in families if "Protocol" in base_names(node)),
         f"classes with more than {MOST_ATTRIBUTES} attributes of their own": own,
         f"classes with more than {MOST_ATTRIBUTES} attributes, inherited ones included": names(
-            node for node, line, _ in families if len(set[str]().union(*map(attributes, line))) > MOST_ATTRIBUTES
+            node
+            for node, line, _ in families
+            if len(set[str]().union(*map(attributes, line))) > MOST_ATTRIBUTES
         ),
         f"classes with more than {MOST_METHODS} methods, inherited ones included": names(
             node for node, line, _ in families if len(set[str]().union(*map(methods, line))) > MOST_METHODS
@@ -206,7 +221,8 @@ def table(root: Path) -> dict[str, Any]:
         f"functions above complexity {MOST_COMPLEX}": too_complex(root, product),
         "who, what, whose in 1,000 words of docstrings": round(1000 * clauses / words, 1),
         "longest files": ", ".join(
-            f"{file.relative_to(root)} {lines([file])}" for file in sorted(product, key=lambda f: -lines([f]))[:5]
+            f"{file.relative_to(root)} {lines([file])}"
+            for file in sorted(product, key=lambda f: -lines([f]))[:5]
         ),
     }
 
@@ -220,7 +236,13 @@ def main() -> None:
     if options.json:
         print(json.dumps(rows, indent=2))
     else:
-        print(*(f"| {name} | {value:,} |" if isinstance(value, int) else f"| {name} | {value} |" for name, value in rows.items()), sep="\n")
+        print(
+            *(
+                f"| {name} | {value:,} |" if isinstance(value, int) else f"| {name} | {value} |"
+                for name, value in rows.items()
+            ),
+            sep="\n",
+        )
 
 
 if __name__ == "__main__":
