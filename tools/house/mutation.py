@@ -227,8 +227,9 @@ class Runner:
             for descriptor in (0, 1, 2):
                 os.dup2(null, descriptor)
             if items:
-                factory: Any = items[0].config._tmp_path_factory  # type: ignore[attr-defined]
-                factory._basetemp = folder
+                config: Any = items[0].config
+                config._tmp_path_factory._basetemp = folder
+                config.get_terminal_writer()._file = open(os.devnull, "w")
             if not prepare():
                 os._exit(3)
             for item, following in zip(items, [*items[1:], None], strict=True):
@@ -303,7 +304,7 @@ def main() -> None:
     parser.add_argument("--results", type=Path, required=True, help="JSON lines, one a mutant")
     parser.add_argument("--seed", type=int, default=38)
     parser.add_argument("--count", type=int, default=1000)
-    parser.add_argument("--tests-s", type=float, default=12, help="most seconds of test files for a mutant")
+    parser.add_argument("--tests-s", type=float, default=15, help="most seconds of test files for a mutant")
     parser.add_argument(
         "--minutes", type=float, default=600, help="stop after this long, in the order of the sample"
     )

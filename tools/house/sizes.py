@@ -22,6 +22,7 @@ from tools.house.mutants import Function
 from tools.house.tree import ROOT, product_files, test_files, tool_files
 
 MOST_ATTRIBUTES, MOST_METHODS, LONGEST_CHAIN, MOST_COMPLEX = 20, 30, 2, 14
+ALL_NOUN_CLAUSES = re.compile(r"\b(who|whom|whose|what|whoever|whatever)\b", re.IGNORECASE)
 NOUN_CLAUSES = re.compile(r"\b(who|what|whose)\b", re.IGNORECASE)
 NOT_CODE = (
     tokenize.COMMENT,
@@ -171,14 +172,19 @@ def count_imported() -> None:
 
     from pidgate.cli.app import app
     from pidgate.gateway.config.settings import Settings
+    from pidgate.pipeline.cli import app as pipeline
 
-    found = set(options(typer.main.get_command(app)))
+    found, jobs = (set(options(typer.main.get_command(one))) for one in (app, pipeline))
     print(
         json.dumps(
             {
                 "settings keys": len(set(settings_keys(Settings))),
                 "CLI options, each command's": len(found),
                 "CLI options, different names": len({name for _, name in found}),
+                "CLI options of `pidgate pipeline`, each job's": len(jobs),
+                "CLI options, different names, with `pidgate pipeline`": len(
+                    {name for _, name in found | jobs}
+                ),
             }
         )
     )
@@ -191,7 +197,10 @@ def table(root: Path) -> dict[str, Any]:
     families = [(node, classes.lineage(file, node), classes.depth(file, node)) for file, node in classes]
     prose = [node.value.value for file in product for node in docstrings(tree(file))]  # type: ignore[attr-defined]
     words = sum(len(one.split()) for one in prose)
-    clauses = sum(len(NOUN_CLAUSES.findall(one)) for one in prose)
+    clauses, all_clauses = (
+        round(1000 * sum(len(words_in.findall(one)) for one in prose) / words, 1)
+        for words_in in (NOUN_CLAUSES, ALL_NOUN_CLAUSES)
+    )
 
     def names(nodes: Iterable[ast.ClassDef]) -> str:
         found = [node.name for node in nodes]
@@ -219,7 +228,8 @@ def table(root: Path) -> dict[str, Any]:
             node for node, _, depth in families if depth > LONGEST_CHAIN
         ),
         f"functions above complexity {MOST_COMPLEX}": too_complex(root, product),
-        "who, what, whose in 1,000 words of docstrings": round(1000 * clauses / words, 1),
+        "who, what, whose in 1,000 words of docstrings": clauses,
+        "the same with whom, whoever, whatever": all_clauses,
         "longest files": ", ".join(
             f"{file.relative_to(root)} {lines([file])}"
             for file in sorted(product, key=lambda f: -lines([f]))[:5]
