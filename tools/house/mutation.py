@@ -15,6 +15,7 @@ and of memory count. cosmic-ray starts pytest anew for each mutant, which takes 
 
 import argparse
 import gc
+import io
 import json
 import math
 import os
@@ -229,7 +230,7 @@ class Runner:
             if items:
                 config: Any = items[0].config
                 config._tmp_path_factory._basetemp = folder
-                config.get_terminal_writer()._file = open(os.devnull, "w")
+                config.get_terminal_writer()._file = io.StringIO()
             if not prepare():
                 os._exit(3)
             for item, following in zip(items, [*items[1:], None], strict=True):
