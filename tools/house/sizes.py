@@ -175,10 +175,12 @@ def count_imported() -> None:
     from pidgate.pipeline.cli import app as pipeline
 
     found, jobs = (set(options(typer.main.get_command(one))) for one in (app, pipeline))
+    keys = {key.replace("quotas.unidentified.", "quotas.users.") for key in settings_keys(Settings)}
     print(
         json.dumps(
             {
-                "settings keys": len(set(settings_keys(Settings))),
+                "settings keys, each path once": len(set(settings_keys(Settings))),
+                "settings keys, those of quotas.unidentified counted with quotas.users": len(keys),
                 "CLI options, each command's": len(found),
                 "CLI options, different names": len({name for _, name in found}),
                 "CLI options of `pidgate pipeline`, each job's": len(jobs),
