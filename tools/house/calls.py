@@ -81,12 +81,12 @@ def scenarios(loop: asyncio.AbstractEventLoop) -> Iterator[Scenario]:
     from tests.support.frames import produce_request, record_batch
     from tests.support.scene import Pair
 
-    configure("json", "info", io.StringIO())
+    configure("info", io.StringIO(), "json")
     ids_per_hour = 10_000_000
     config = """
     cluster: {bootstrap_servers: [k1:9092]}
     listeners: [{only_node: 1}]
-    quotas: {mode: enforce, default: {producer_ids_rate: %d}, producer_ids: {cold_start: enforce}}
+    quotas: {mode: enforce, default: {producer_ids_rate: %d}, producer_ids: {grace: 0s}}
     events: {enabled: %s}
     """
 
@@ -94,7 +94,7 @@ def scenarios(loop: asyncio.AbstractEventLoop) -> Iterator[Scenario]:
         settings = parse(config % (rate, topic))
         made: Any = Gateway(settings, incarnation="calls")
         made._manager._take_over("nothing", 0.0)
-        made.traffic.nodes.learn(1, "k1", 9092)
+        made.traffic.nodes.learn_node(1, "k1", 9092)
         return made, ConnectionContext(
             made.traffic.shared, NodePorts(settings.listeners[0]), 1, requires_login=False
         )
