@@ -202,4 +202,4 @@ def test_by_day_an_attack_is_carried_out_once() -> None:
     params = cases([attack]).args[1]
     assert len(params) == 2 * len(Delivery) * sum(place.mode == "enforce" for place in PLACES)
     by_day = [param.id for param in params if pytest.mark.nightly not in param.marks]
-    assert by_day == ["x, v9, odd bytes, SASL, one process, enforce"]
+    assert by_day == ["x, v9, odd bytes, SASL, enforce"]

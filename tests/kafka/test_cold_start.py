@@ -46,7 +46,7 @@ def topic(cluster: Cluster, topic_name: Callable[[str], str]) -> str:
 @pytest.fixture
 def events(topic_name: Callable[[str], str]) -> dict[str, Any]:
     """A topic of its own: what other tests wrote would be remembered."""
-    return {"topic": topic_name("__cold-start-events"), "partitions": 3, "replication_factor": 1}
+    return {"topic": topic_name("__cold-start-events"), "replication_factor": 1}
 
 
 def enforcing(
@@ -110,7 +110,7 @@ def test_producers_that_come_while_a_fresh_gateway_still_reads_its_topic(
         return producers
 
     # So long that the first producers are there before it has been read: none of it is of a state that was kept.
-    fill(cluster.bootstrap_servers(), events["topic"], 50_000, partitions=3, user="etl", reason="observe")
+    fill(cluster.bootstrap_servers(), events["topic"], 50_000, partitions=12, user="etl", reason="observe")
     gateway = enforcing(cluster, events=events)
     try:
         producers = asyncio.run(scenario(gateway))

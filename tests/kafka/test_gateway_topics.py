@@ -122,7 +122,7 @@ def test_by_id_it_is_not_authorised(gateway: GatewayProcess, own_id: UUID) -> No
 
 def test_asking_for_it_does_not_make_it(broker: Cluster, topic_name: TopicName) -> None:
     missing, other = topic_name("__not-there-yet"), topic_name("made-by-asking")
-    # The gateway makes it, sooner or later, and then it has seven partitions, not the broker's default of one.
+    # The gateway makes it, sooner or later, and then it has twelve partitions, not the broker's default of one.
     settings = {"events": {"enabled": True, "topic": missing, "replication_factor": 1}}
     with GatewayProcess(broker.bootstrap_servers(), settings=settings) as running:
         for version in range(13):
@@ -132,7 +132,7 @@ def test_asking_for_it_does_not_make_it(broker: Cluster, topic_name: TopicName) 
         running.stop()  # a request to make the topic that is under way would outlive a kill
     everything = listed(broker.bootstrap_servers(), 12)
     assert other in everything
-    assert missing not in everything or len(everything[missing]["partitions"]) == 7
+    assert missing not in everything or len(everything[missing]["partitions"]) == 12
     assert not [name for name in everything if name and name.startswith("!")]
     delete(broker, missing)
 

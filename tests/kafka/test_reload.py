@@ -216,7 +216,7 @@ def test_what_needs_a_restart_is_named_while_the_quotas_hold(cluster: Cluster, t
         }
         assert named == {
             ("quotas.producer_ids.window", "365d", "10d"),
-            ("drain_timeout", "10s", "9s"),
+            ("drain_timeout", "25s", "9s"),
         }
 
 
@@ -328,7 +328,7 @@ def test_promotion_shows_what_would_have_been_refused_and_asks(
         lines = shown.stdout.splitlines()
         assert lines[0].startswith(f"User {USER}, quota 5 new producer ids per 1h (as ")
         assert lines[1] == (
-            "In the last 24h: 12 new producer ids; enforcing would have refused 6 of them at first (50 %)."
+            "In the last 24h: 12 new producer ids; this quota would have refused 6 of them at first (50 %)."
         )
         # 6 x 12 minutes, less what passed between the first and the last of them.
         assert lines[2].startswith(

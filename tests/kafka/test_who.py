@@ -122,7 +122,7 @@ def test_as_a_table(cluster: Cluster, filled: str) -> None:
     assert "etl: client etl at 10.0.3.7 (Java 3.7.0) is in a restart loop: " in text
     assert "starts, one after the other, every 12 s, " in text
     assert "mallory: clients producer-* at 10.0.9.9 (Java 3.7.0) open a producer per batch: " in text
-    assert " new ids, 1.0 requests and 1.0 records per id, " in text
+    assert "100 % of them sent one request, " in text
     assert "is steady: 5 long-lived producers" in text
     assert "3 events were lost (dropped by a gateway, of gw-a:9290)." in answer.stdout
 
