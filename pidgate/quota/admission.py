@@ -11,31 +11,36 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from pidgate.quota.counters import UserCounters, UserCountersTable, UserSnapshot
-from pidgate.quota.entities import User, enforces, resolve
-from pidgate.quota.fail_open import FailOpen
-from pidgate.quota.held_beginnings import HeldBeginnings
-from pidgate.quota.owners import ProducerIdOwners
-from pidgate.quota.producer_ids import ProducerIdQuota
-from pidgate.quota.refusing import local_decision, local_refusal, refusal_of
-from pidgate.quota.settings import Quotas
-from pidgate.quota.state import Answer, AskedId, Question, QuotaState
-from pidgate.quota.sticky import Look, StickyRefusals
-from pidgate.quota.sticky_entries import RefusedId
-from pidgate.quota.users import GaveUp
-from pidgate.quota.verdicts import (
+from pidgate.quota.counters import ProducerIdOwners, UserCounters, UserCountersTable, UserSnapshot
+from pidgate.quota.decisions import (
     FORWARD,
     SHORTEST_THROTTLE_MS,
+    Answer,
+    AskedId,
     Close,
     Decision,
     Forward,
+    GaveUp,
     ProducerBatch,
+    Question,
     Reason,
     Refuse,
     Session,
     Verdict,
+    local_decision,
+    local_refusal,
     lowest_of_each_partition,
+    new_id_question,
+    refusal_of,
 )
+from pidgate.quota.entities import User, enforces, is_asked_at_init, resolve
+from pidgate.quota.fail_open import FailOpen
+from pidgate.quota.held_beginnings import HeldBeginnings
+from pidgate.quota.producer_ids import ProducerIdQuota
+from pidgate.quota.settings import Quotas
+from pidgate.quota.sticky import Look, StickyRefusals
+from pidgate.quota.sticky_entries import RefusedId
+from pidgate.quota.users import QuotaState
 
 _NOTHING_WATCHED: Final[Mapping[int, RefusedId]] = MappingProxyType({})
 _GENERATION_STEP: Final = 1 << 48  # beyond any slice: a cache entry of an earlier generation never fits
@@ -117,6 +122,28 @@ class Admission:
         return self._refused_locally(session, looked, transactional, now_ms) or self._ask_state(
             session, looked, transactional, now_ms
         )
+
+    def judge_new_id(
+        self, session: Session, now_ms: int, transactional_id: int | None = None
+    ) -> Forward | Refuse:
+        """Judge InitProducerId, without or with a transactional id (64 bits of its hash).
+
+        A refusal leaves no entry and no deadline: nothing was sent that could be lost, and the client is refused again,
+        on any connection, while there are no tokens.
+        """
+        if not is_asked_at_init(self._quotas, session.user, transactional=transactional_id is not None):
+            return FORWARD
+        question = new_id_question(session.user, session.address, session.client_id, transactional_id)
+        answer = self.decide(question, now_ms)
+        if not answer.decisions:
+            return FORWARD
+        counters = self.counters.of(session.user, now_ms)
+        if answer.refused:
+            counters.count_new_ids(answer.decisions, now_ms)
+            return refusal_of(self._quotas, answer)
+        for decision in answer.decisions:
+            counters.count(decision, now_ms)
+        return Forward(answer.decisions)
 
     def judge_while_muted(
         self, session: Session, batches: list[ProducerBatch], *, transactional: bool, now_ms: int

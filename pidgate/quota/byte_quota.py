@@ -1,30 +1,212 @@
-"""Byte quotas: bounds, buckets, throttle times (KIP-13, KIP-219). PURE.
+"""Byte quotas: windows, buckets, throttle times (KIP-13, KIP-219). PURE.
 
-A connection asks for ClientSensors once per `generation` and records the bytes of every request. Behind them stand
-buckets, shared as Kafka shares them (byte_rates.py), each with a window of samples (byte_window.py).
+A connection asks for ClientSensors once per `generation` and records the bytes of every request. Sensors share buckets
+as Kafka's do (byte_rates.py). Each bucket has a window of samples that counts exactly as Kafka does: Sensor, Rate and
+SampledStat of org.apache.kafka.common.metrics, in integers.
+
+A sample begins with the first record after the sample before it is full (`sample_ms` old). It is dropped `samples` x
+`sample_ms` after its last record. The rate is the sum of all samples over the time since the oldest one began. If fewer
+than `samples` - 1 full samples exist, the missing ones count as empty.
 
 Must not know bytes on the wire or the clock.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final
 
-from pidgate.quota.byte_bucket import ByteBucket, ByteSnapshot
 from pidgate.quota.byte_rates import Bound, BucketName, Kind, rate_of_bucket, resolve_rate, throttles_bytes
+from pidgate.quota.counters import Samples
 from pidgate.quota.entities import MOST_USERS, OTHER_USERS, User
-from pidgate.quota.settings import Quotas
+from pidgate.quota.settings import ByteQuotas, Quotas
 
-__all__ = [
-    "IDLE_MS",
-    "MAX_CLIENT_BUCKETS",
-    "OTHER_CLIENTS",
-    "ByteQuota",
-    "ByteSnapshot",
-    "ClientSensors",
-    "Kind",
-]
+Sample = tuple[int, int, int]
+"""Begin, last record (monotonic ms), and bytes."""
+
+
+class Window:
+    """Samples. A time before the last one seen is taken for that one."""
+
+    __slots__ = (
+        "_current",
+        "_expire_ms",
+        "_last_ms",
+        "_older",
+        "_sample_ms",
+        "oldest_ms",
+        "start_ms",
+        "total",
+    )
+
+    def __init__(self, samples: int, sample_ms: int) -> None:
+        self._sample_ms = sample_ms
+        self._expire_ms = samples * sample_ms
+        self._older: deque[Sample] = deque()
+        self.total = 0
+        """Bytes of all samples that are remembered, as of the last record."""
+        self.start_ms, self._last_ms, self._current = _NOTHING
+        """Begin of the sample being filled."""
+        self.oldest_ms = self.start_ms
+        """Begin of the oldest sample."""
+
+    @property
+    def last_ms(self) -> int:
+        """Time of the last record."""
+        return self._last_ms
+
+    def samples(self) -> list[Sample]:
+        """Everything that is remembered, oldest first."""
+        return [*self._older, (self.start_ms, self._last_ms, self._current)]
+
+    def record(self, size_bytes: int, now_ms: int) -> None:
+        """Count `size_bytes`; then `total` and `oldest_ms` are up to date."""
+        if now_ms < self._last_ms:
+            now_ms = self._last_ms
+        if now_ms - self.start_ms >= self._sample_ms:
+            self._older.append((self.start_ms, self._last_ms, self._current))
+            self.start_ms = now_ms
+            self._current = 0
+            self._forget(now_ms)
+        self._current += size_bytes
+        self.total += size_bytes
+        self._last_ms = now_ms
+        older = self._older
+        if older and now_ms - older[0][1] >= self._expire_ms:
+            self._forget(now_ms)
+
+    def _forget(self, now_ms: int) -> None:
+        older = self._older
+        while older and now_ms - older[0][1] >= self._expire_ms:
+            self.total -= older.popleft()[2]
+        self.oldest_ms = older[0][0] if older else self.start_ms
+
+    def at(self, now_ms: int) -> tuple[int, int | None]:
+        """Return the total, and the begin of the oldest sample (None: empty), at a time at which nothing is recorded.
+        Changes nothing: reading a metric must not move a window.
+        """
+        live = [sample for sample in self.samples() if now_ms - sample[1] < self._expire_ms]
+        return sum(sample[2] for sample in live), live[0][0] if live else None
+
+
+_NOTHING: Final[Sample] = (-(1 << 62), -(1 << 62), 0)
+"""Before any time: what comes before the first sample is full and forgotten."""
+
+
+def window_ms(oldest_ms: int, now_ms: int, samples: int, sample_ms: int) -> int:
+    """Return the divisor of a sum (Rate.windowSize): at least `samples` - 1 full samples."""
+    elapsed_ms = max(0, now_ms - oldest_ms)
+    missing = samples - 1 - elapsed_ms // sample_ms
+    return elapsed_ms + missing * sample_ms if missing > 0 else elapsed_ms
+
+
+def throttle_ms(total_bytes: int, over_ms: int, rate_bytes_per_s: int) -> int:
+    """QuotaUtils.throttleTime: (O - T) / T x W, rounded half up; 0 at or below the bound. It is not capped.
+
+    With O = total x 1000 / W that is (total x 1000 - T x W) / T, so no fraction is needed.
+    """
+    excess = total_bytes * 1_000 - rate_bytes_per_s * over_ms
+    return 0 if excess <= 0 else (2 * excess + rate_bytes_per_s) // (2 * rate_bytes_per_s)
+
+
+@dataclass(frozen=True, slots=True)
+class ByteSnapshot:
+    """One bucket now, for metrics and pages.
+
+    user, client_id   whose bytes are counted together; None: whoever it is
+    rate_bytes_per_s  the bound, 0 when none holds any more
+    bytes_per_s       now (Kafka's `byte-rate`)
+    throttled         requests after which a client had to wait; `would_throttle`: had it been enforced
+    throttle_time_ms  average of the latest waits (Kafka's `throttle-time`)
+    total_bytes       counted since the bucket was made
+    """
+
+    user: str | None
+    client_id: str | None
+    kind: Kind
+    rate_bytes_per_s: int
+    bytes_per_s: float
+    throttled: int
+    would_throttle: int
+    throttle_time_ms: float
+    total_bytes: int
+
+
+class ByteBucket:
+    """A bucket: its bound, its window, and what came of it."""
+
+    __slots__ = (
+        "is_dropped",
+        "kind",
+        "made_ms",
+        "name",
+        "rate_bytes_per_s",
+        "sample_ms",
+        "samples",
+        "throttle_times_ms",
+        "throttled",
+        "total_bytes",
+        "window",
+        "would_throttle",
+    )
+
+    def __init__(self, kind: Kind, name: BucketName, quotas: ByteQuotas, now_ms: int) -> None:
+        self.kind = kind
+        self.name = name
+        self.made_ms = now_ms
+        self.rate_bytes_per_s: int | None = None
+        self.samples = quotas.samples
+        self.sample_ms = quotas.sample_ms
+        self.window = Window(quotas.samples, quotas.sample_ms)
+        self.throttled = 0
+        self.would_throttle = 0
+        self.throttle_times_ms = Samples()
+        self.total_bytes = 0
+        self.is_dropped = False
+
+    @property
+    def expire_ms(self) -> int:
+        return self.samples * self.sample_ms
+
+    def idle_ms(self, now_ms: int) -> int:
+        """Return the time since the last record, or since the bucket was made."""
+        return now_ms - max(self.window.last_ms, self.made_ms)
+
+    def record(self, size_bytes: int, now_ms: int) -> int:
+        """Count the bytes; return the wait (ms) until the rate is at the bound again."""
+        window = self.window
+        window.record(size_bytes, now_ms)
+        self.total_bytes += size_bytes
+        total, oldest_ms = window.total, window.oldest_ms
+        rate = self.rate_bytes_per_s
+        # The window is never shorter than samples - 1 full ones: most records end here.
+        if rate is None or total * 1_000 <= rate * (self.samples - 1) * self.sample_ms:
+            return 0
+        return throttle_ms(total, window_ms(oldest_ms, now_ms, self.samples, self.sample_ms), rate)
+
+    def bytes_per_s(self, now_ms: int) -> float:
+        total, oldest_ms = self.window.at(now_ms)
+        if oldest_ms is None:
+            return 0.0
+        return total * 1_000 / window_ms(oldest_ms, now_ms, self.samples, self.sample_ms)
+
+    def snapshot(self, now_ms: int) -> ByteSnapshot:
+        return ByteSnapshot(
+            *self.name,
+            self.kind,
+            self.rate_bytes_per_s or 0,
+            self.bytes_per_s(now_ms),
+            self.throttled,
+            self.would_throttle,
+            self.throttle_times_ms.mean(now_ms),
+            self.total_bytes,
+        )
+
+    def drop(self) -> None:
+        self.is_dropped = True
+
 
 IDLE_MS: Final = 3_600_000
 """After so long without a record a bucket is dropped, as Kafka drops its sensors."""

@@ -1,7 +1,7 @@
-"""Answers in place of a state that raises an error: who passes undecided, and how many ids. PURE.
+"""Fail open: answers in place of a state that raises an error, with a ceiling for each user. PURE.
 
-Nobody who can cause the error is to gain by it. So a user brings at most as many ids as a cold start's grace would let
-pass; the rest is refused for a second.
+A user must not gain by causing the error: it may bring as many ids as a cold start's grace admits. Further requests are
+refused for a second.
 """
 
 from __future__ import annotations
@@ -10,11 +10,10 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 from typing import Final
 
+from pidgate.quota.decisions import Answer, Question, Reason, decision_of, new_id_decision
 from pidgate.quota.entities import User, kept_as, may_refuse, refuses_at_init, resolve
-from pidgate.quota.grace import GRACE_TIMES_RATE
 from pidgate.quota.settings import Quotas
-from pidgate.quota.state import Answer, Question, QuotaState, decision_of, new_id_decision
-from pidgate.quota.verdicts import Reason
+from pidgate.quota.users import GRACE_TIMES_RATE, QuotaState
 
 THROTTLE_MS: Final = 1_000
 """Of a request that is refused above the ceiling."""

@@ -16,11 +16,10 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Final
 
+from pidgate.quota.decisions import ProducerBatch
 from pidgate.quota.entities import User
 from pidgate.quota.sticky import WATCH_MS
-from pidgate.quota.sticky_entries import PartitionKey
-from pidgate.quota.topic_names import TOPIC_ID_PREFIX, TopicNames
-from pidgate.quota.verdicts import ProducerBatch
+from pidgate.quota.sticky_entries import TOPIC_ID_PREFIX, PartitionKey, TopicNames
 
 MOST_HELD_OF_USER: Final = 20_000
 """About 5 MB."""

@@ -9,11 +9,19 @@ from __future__ import annotations
 from itertools import islice
 from typing import Final, Protocol
 
+from pidgate.quota.counters import UserStatus
+from pidgate.quota.decisions import (
+    Answer,
+    AskedId,
+    Decision,
+    GaveUp,
+    Question,
+    Reason,
+    decision_of,
+    new_id_decision,
+)
 from pidgate.quota.entities import User
 from pidgate.quota.settings import Quotas
-from pidgate.quota.state import Answer, AskedId, Question, decision_of, new_id_decision
-from pidgate.quota.users import GaveUp, UserStatus
-from pidgate.quota.verdicts import Decision, Reason
 
 MOST_INTERIM_IDS = 200_000
 """About 25 MB; what is beyond passes too, and is new again once the state is there."""

@@ -8,18 +8,28 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pidgate.quota.bloom import HashPair
 from pidgate.quota.changes import Command, CommandType
+from pidgate.quota.counters import Refusal, UserStatus
+from pidgate.quota.decisions import (
+    NO_PRODUCER_ID,
+    SHORTEST_THROTTLE_MS,
+    Answer,
+    AskedId,
+    Bound,
+    Decision,
+    GaveUp,
+    Question,
+    Reason,
+    decision_of,
+    new_id_decision,
+)
 from pidgate.quota.entities import User, is_bounded, may_refuse
-from pidgate.quota.layered_filter import LayeredFilter, Sighting
-from pidgate.quota.refused_ids import Refusal
+from pidgate.quota.layered_filter import HashPair, LayeredFilter, Sighting
 from pidgate.quota.restoring import Restorer
 from pidgate.quota.settings import Quotas
-from pidgate.quota.state import NO_PRODUCER_ID, Answer, AskedId, Question, decision_of, new_id_decision
 from pidgate.quota.token_bucket import TokenBucket
-from pidgate.quota.transactional_id_quota import TransactionalIdQuota
-from pidgate.quota.users import GaveUp, LiveUser, UserStatus, UserTable
-from pidgate.quota.verdicts import SHORTEST_THROTTLE_MS, Bound, Decision, Reason
+from pidgate.quota.transactional_ids import TransactionalIdQuota
+from pidgate.quota.users import LiveUser, UserTable
 
 
 @dataclass(slots=True)

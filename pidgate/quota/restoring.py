@@ -7,15 +7,60 @@ from its own moment on.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 
+from pidgate.quota.decisions import Reason
 from pidgate.quota.entities import User
+from pidgate.quota.layered_filter import LayerState
 from pidgate.quota.settings import Mode
 from pidgate.quota.token_bucket import TokenBucket
-from pidgate.quota.transactional_id_quota import TransactionalIdQuota
-from pidgate.quota.transactional_ids import TransactionalIds
-from pidgate.quota.user_state import BucketState, TransactionalIdsState, UserState
-from pidgate.quota.users import LiveUser, UserTable
-from pidgate.quota.verdicts import Reason
+from pidgate.quota.transactional_ids import TransactionalIdQuota
+from pidgate.quota.users import LiveUser, TransactionalIds, UserTable
+
+
+@dataclass(frozen=True, slots=True)
+class BucketState:
+    """A balance at the moment of the export: `token_units` of `units` are one token, `rate_milli` thousandths
+    of an id are refilled per window. `rehearsed_units`: the balance if all that is observed were enforced, where that
+    is counted apart.
+    """
+
+    units: int
+    token_units: int
+    rate_milli: int
+    rehearsed_units: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionalIdsState:
+    """A user's transactional ids: the filter's layers, the bucket, and the ids let in as grace."""
+
+    layers: tuple[LayerState, ...] = ()
+    bucket: BucketState | None = None
+    grace_admitted: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class UserState:
+    """One user: the 32-bit seed and the layers of its filters, oldest first, the bucket, the ids let in as
+    grace, and the transactional ids where a rate limits them.
+    """
+
+    user: User
+    seed: int
+    layers: tuple[LayerState, ...] = ()
+    bucket: BucketState | None = None
+    grace_admitted: int = 0
+    transactional_ids: TransactionalIdsState | None = None
+
+    def without_grace(self) -> UserState:
+        """Return the same state as if no grace had let anything in: one that is over counts against no later one."""
+        names = self.transactional_ids
+        return replace(
+            self,
+            grace_admitted=0,
+            transactional_ids=None if names is None else replace(names, grace_admitted=0),
+        )
 
 
 class Restorer:

@@ -15,12 +15,20 @@ from enum import Enum, auto
 from itertools import takewhile
 from typing import Final
 
-from pidgate.quota.entities import User
-from pidgate.quota.portions import Portions
-from pidgate.quota.sticky_entries import NOTHING_CUT, PartitionKey, RefusedId, StickyEntry, shrunk
-from pidgate.quota.topic_names import TopicNames
-from pidgate.quota.verdicts import ProducerBatch
-from pidgate.quota.watch_room import MOST_CUT_AT_ONCE, WatchRoom, room_for_cut, room_for_forwarded
+from pidgate.quota.decisions import ProducerBatch
+from pidgate.quota.entities import Portions, User
+from pidgate.quota.sticky_entries import (
+    MOST_CUT_AT_ONCE,
+    NOTHING_CUT,
+    PartitionKey,
+    RefusedId,
+    StickyEntry,
+    TopicNames,
+    WatchRoom,
+    room_for_cut,
+    room_for_forwarded,
+    shrunk,
+)
 
 WATCH_MS: Final = 300_000
 """Time to watch an id refused anywhere: longer than any client keeps a batch unread behind a mute."""

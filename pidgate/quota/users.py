@@ -7,17 +7,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import replace
+from typing import Final, Protocol
 
-from pidgate.quota.entities import EffectiveQuota, User, kept_as, limits_transactional_ids, resolve
-from pidgate.quota.grace import Grace
+from pidgate.quota.counters import RefusedIds, UserStatus
+from pidgate.quota.decisions import Answer, GaveUp, Question
+from pidgate.quota.entities import EffectiveQuota, Portions, User, kept_as, limits_transactional_ids, resolve
 from pidgate.quota.layered_filter import FilterBudget, LayeredFilter, Sighting, kept_ms, usable_seed
-from pidgate.quota.portions import Portions
-from pidgate.quota.refused_ids import RefusedIds
 from pidgate.quota.retry_queue import FORGOTTEN_AFTER_MS, RetryQueue
 from pidgate.quota.settings import ProducerIdSettings, Quotas
 from pidgate.quota.token_bucket import TokenBucket
-from pidgate.quota.transactional_ids import TransactionalIds, remembering
 
 _FLOOR_WITHOUT_LIMIT = 1_000
 
@@ -27,28 +26,57 @@ reserved.
 """
 
 
-@dataclass(slots=True)
-class GaveUp:
-    """An id that left its user's queue without having been admitted."""
-
-    user: User
-    producer_id: int
-    waited_ms: int
-    attempts: int
+GRACE_TIMES_RATE = 10
+"""Bound of one user's ids, in windows of its rate."""
 
 
-@dataclass(frozen=True, slots=True)
-class UserStatus:
-    """One user's state at one moment; the defaults are those of an unknown user.
+class Grace:
+    """`until_ms` is 0 when there is none."""
 
-    `tokens`: below 0 while throttled, None without a limit; `waiting`: ids in the queue; `oldest_waiting_ms`: age of
-    its longest wait; `live_ids`: distinct ids remembered.
+    __slots__ = ("until_ms",)
+
+    def __init__(self) -> None:
+        self.until_ms = 0
+
+    def admits(self, rate_milli: int | None, admitted: int, now_ms: int) -> bool:
+        """Return whether one more unseen id is admitted of a user with this rate (None: without limit).
+
+        `admitted`: so far. A rate of 0 blocks under grace too.
+        """
+        if not self.until_ms or now_ms >= self.until_ms:
+            return False
+        return rate_milli is None or admitted * 1000 < GRACE_TIMES_RATE * rate_milli
+
+    def end_if_over(self, now_ms: int) -> None:
+        if now_ms >= self.until_ms:
+            self.until_ms = 0
+
+
+REMEMBER_MS: Final = 604_800_000
+"""The brokers' transactional.id.expiration.ms."""
+
+
+def remembering(settings: ProducerIdSettings) -> ProducerIdSettings:
+    """Return the settings of filters that hold transactional ids."""
+    return replace(settings, remember_ms=REMEMBER_MS)
+
+
+class TransactionalIds:
+    """Filter and bucket. The bucket outlives a removed rate, as that of producer ids.
+
+    `grace_admitted`: ids admitted as grace.
     """
 
-    tokens: float | None = None
-    waiting: int = 0
-    oldest_waiting_ms: int = 0
-    live_ids: int = 0
+    __slots__ = ("bucket", "filter", "grace_admitted")
+
+    def __init__(self, ids: LayeredFilter) -> None:
+        self.filter = ids
+        self.bucket: TokenBucket | None = None
+        self.grace_admitted = 0
+
+    def is_idle(self, now_ms: int) -> bool:
+        """Return whether there is nothing to remember."""
+        return (self.bucket is None or self.bucket.is_full(now_ms)) and self.filter.is_empty(now_ms)
 
 
 class LiveUser:
@@ -403,3 +431,31 @@ class UserTable:
     def overfull_inserts(self) -> int:
         """Count of ids put into layers beyond their design count: the false-positive target is missed. Alarm."""
         return self._budget.overfull
+
+
+class QuotaState(Protocol):
+    """Interface of the state that decides. `table` is None while the users are being restored."""
+
+    @property
+    def table(self) -> UserTable | None: ...
+
+    def decide(self, question: Question, now_ms: int) -> Answer: ...
+
+    def insert_uncharged(
+        self, user: User, producer_id: int, now_ms: int, *, transactional: bool = False
+    ) -> None:
+        """Admit the id for that use without spending a token."""
+
+    def insert_transactional_id(self, user: User, hashed: int, now_ms: int) -> None:
+        """Remember a transactional id, by 64 bits of its hash, without spending a token."""
+
+    def inherit(self, user: User, old_producer_id: int, new_producer_id: int, now_ms: int) -> bool:
+        """Admit the new id of a transaction uncharged; return False when the old one is not remembered as such."""
+
+    def set_quotas(self, quotas: Quotas, now_ms: int) -> None: ...
+
+    def sweep(self, now_ms: int) -> list[GaveUp]:
+        """Forget what has expired; return the ids that gave up waiting since the last sweep."""
+
+    def users(self) -> list[User]: ...
+    def status(self, user: User, now_ms: int) -> UserStatus: ...

@@ -17,11 +17,10 @@ from pidgate.gateway.state import manager, publisher
 from pidgate.gateway.state.event_log import EventLog
 from pidgate.gateway.state.manager import QuotaStateManager
 from pidgate.quota.admission import Admission
+from pidgate.quota.decisions import Answer, Question, Session
 from pidgate.quota.producer_ids import ProducerIdQuota
-from pidgate.quota.state import Answer, Question
 from pidgate.quota.token_bucket import TokenBucket
 from pidgate.quota.users import LiveUser
-from pidgate.quota.verdicts import Session
 from tests.simulator.breaking import (
     Breach,
     Break,

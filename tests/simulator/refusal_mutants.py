@@ -9,11 +9,11 @@ import pytest
 
 from pidgate.gateway.proxy.apis.produce import ProduceApi
 from pidgate.quota.admission import Admission
+from pidgate.quota.decisions import ProducerBatch, Session
 from pidgate.quota.held_beginnings import HeldBeginnings
 from pidgate.quota.settings import Mode, Quotas
 from pidgate.quota.sticky import StickyRefusals
 from pidgate.quota.sticky_entries import RefusedId
-from pidgate.quota.verdicts import ProducerBatch, Session
 from tests.simulator.breaking import Breach, Break, Mutant, always, around, never, nothing, replaced
 from tests.simulator.every import SmallWorld
 from tests.simulator.themes import Theme

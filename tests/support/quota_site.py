@@ -18,8 +18,8 @@ from pidgate.gateway.quotas.administration import InForce
 from pidgate.gateway.quotas.store import QuotaStore
 from pidgate.gateway.topics.own_client import OwnClient
 from pidgate.quota.changes import Command
+from pidgate.quota.decisions import Answer, AskedId, Question, new_id_question
 from pidgate.quota.producer_ids import ProducerIdQuota
-from pidgate.quota.state import Answer, AskedId, Question, new_id_question
 from pidgate.units import Address
 
 FILE = """

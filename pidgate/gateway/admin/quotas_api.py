@@ -25,7 +25,7 @@ from pidgate.gateway.quotas.explain import Moment, QuotaOrigins, explanation, ra
 from pidgate.quota.changes import RATES, Change, Setting
 from pidgate.quota.entities import User
 from pidgate.quota.settings import DEFAULT, ByteQuotas
-from pidgate.quota.state import QuotaState
+from pidgate.quota.users import QuotaState
 
 if TYPE_CHECKING:
     from aiohttp import web

@@ -22,7 +22,7 @@ from pidgate.gateway.quotas.administration import Administration
 from pidgate.gateway.tls.live import LiveContext
 from pidgate.gateway.topics.own_client import OwnClient
 from pidgate.quota.entities import User
-from pidgate.quota.state import QuotaState
+from pidgate.quota.users import QuotaState
 
 
 class Closes(Protocol):

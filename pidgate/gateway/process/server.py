@@ -25,7 +25,7 @@ from pidgate.gateway.state.event_log import EventLog
 from pidgate.gateway.state.manager import QuotaStateManager
 from pidgate.quota.changes import Command
 from pidgate.quota.entities import User
-from pidgate.quota.state import QuotaState
+from pidgate.quota.users import QuotaState
 from pidgate.version import version
 
 log = logger()

@@ -37,7 +37,7 @@ from pidgate.quota.byte_quota import ByteQuota
 from pidgate.quota.counters import UserSnapshot
 from pidgate.quota.entities import User
 from pidgate.quota.settings import Quotas
-from pidgate.quota.state import QuotaState
+from pidgate.quota.users import QuotaState
 
 log = logger()
 

@@ -32,7 +32,7 @@ from pidgate.protocol.sasl import SaslExchange
 from pidgate.quota.admission import Admission
 from pidgate.quota.byte_quota import ByteQuota
 from pidgate.quota.changes import Change
-from pidgate.quota.verdicts import Session
+from pidgate.quota.decisions import Session
 
 log = logger()
 

@@ -13,14 +13,12 @@ from typing import Any, Final
 from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.quotas.administration import InForce
 from pidgate.gateway.recording.config_event import Provenance
-from pidgate.quota.changes import RATES, Change, Setting
+from pidgate.quota.changes import ALL_MODES, RATES, Change, Setting, deciding, value_in_force
+from pidgate.quota.counters import Refusal
 from pidgate.quota.entities import resolve
-from pidgate.quota.in_force import ALL_MODES, deciding, value_in_force
-from pidgate.quota.refused_ids import Refusal
 from pidgate.quota.settings import Mode
-from pidgate.quota.state import QuotaState
 from pidgate.quota.token_bucket import TokenBucket
-from pidgate.quota.users import LiveUser, UserTable
+from pidgate.quota.users import LiveUser, QuotaState, UserTable
 
 RUN_TIME: Final = "run_time"
 _PER_ID = 1_000

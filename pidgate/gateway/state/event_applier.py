@@ -14,11 +14,11 @@ from pidgate.events.reading import EventUnreadable, from_json
 from pidgate.gateway.state.decision_scan import Scanned, scan, type_of
 from pidgate.gateway.state.history import History
 from pidgate.gateway.topics.records import EventRecord
+from pidgate.quota.decisions import Reason
 from pidgate.quota.entities import User, kept_as
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.restoring import Restorer
 from pidgate.quota.sticky import WATCH_MS
-from pidgate.quota.verdicts import Reason
 
 _CHARGED: Final = frozenset({Reason.FIRST_SEEN, Reason.QUEUE})
 _READ_WHOLE: Final = frozenset({LifecycleEvent.type, ConfigEvent.type, TransactionalIdEvent.type})

@@ -37,9 +37,9 @@ from pidgate.quota.changes import Command
 from pidgate.quota.entities import User
 from pidgate.quota.interim import InterimState
 from pidgate.quota.producer_ids import ProducerIdQuota
+from pidgate.quota.restoring import UserState
 from pidgate.quota.settings import Quotas
-from pidgate.quota.state import QuotaState
-from pidgate.quota.user_state import UserState
+from pidgate.quota.users import QuotaState
 
 log = logger()
 

@@ -12,12 +12,11 @@ from dataclasses import replace
 from pidgate.events.redaction import UserNames
 from pidgate.gateway.state.state_dir.snapshot import SavedUser
 from pidgate.quota.changes import Command
+from pidgate.quota.counters import UserStatus
+from pidgate.quota.decisions import Answer, GaveUp, Question, Reason
 from pidgate.quota.entities import User
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Quotas
-from pidgate.quota.state import Answer, Question
-from pidgate.quota.users import GaveUp, UserStatus
-from pidgate.quota.verdicts import Reason
 
 
 def under_their_names(names: UserNames, users: Sequence[SavedUser]) -> Iterator[SavedUser]:

@@ -17,10 +17,10 @@ from pidgate.events.definitions import (
     QuotaInForce,
 )
 from pidgate.quota.admission import Admission
+from pidgate.quota.decisions import Close, Decision, Forward, Refuse, Session, Verdict
 from pidgate.quota.interim import InterimState
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota, rate_milli
-from pidgate.quota.verdicts import Close, Decision, Forward, Refuse, Session, Verdict
 
 APPENDED_AFTER_MS = 7
 BEGAN_WALL_MS = 1_790_000_000_000

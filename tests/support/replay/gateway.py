@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from pidgate.quota.admission import Admission
+from pidgate.quota.decisions import Decision, Forward, ProducerBatch, Reason, Refuse, Session, Verdict
 from pidgate.quota.entities import User
 from pidgate.quota.interim import InterimState
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Quotas
-from pidgate.quota.verdicts import Decision, Forward, ProducerBatch, Reason, Refuse, Session, Verdict
 from tests.support.replay.recorded import RecordedEvent, pieces_of, quotas_of, run_of
 from tests.support.replay.silent import pass_in_silence
 from tests.support.replay.topic import Record, Topic, Watch, follow, restore

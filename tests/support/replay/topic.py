@@ -9,10 +9,10 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from pidgate.quota.decisions import Decision, Reason
 from pidgate.quota.entities import User
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.sticky import WATCH_MS
-from pidgate.quota.verdicts import Decision, Reason
 from tests.support.replay.recorded import RecordedEvent, run_of
 
 Watch = Callable[[User, int], None]

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pidgate.quota import held_beginnings, watch_room
+from pidgate.quota import held_beginnings, sticky_entries
 from pidgate.quota.admission import Admission
+from pidgate.quota.decisions import Forward, ProducerBatch, Reason, Refuse, Session, Verdict
 from pidgate.quota.held_beginnings import HeldBeginnings
 from pidgate.quota.sticky import WATCH_MS
-from pidgate.quota.topic_names import TopicNames
-from pidgate.quota.verdicts import Forward, ProducerBatch, Reason, Refuse, Session, Verdict
+from pidgate.quota.sticky_entries import TopicNames
 from tests.unit.quota.world import batch, enforcing, seeds
 
 TOPIC = b"t"
@@ -153,7 +153,7 @@ def test_the_other_partitions_of_the_id_stay_in_the_cache() -> None:
 
 
 def test_without_room_to_watch_it_is_refused_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch_room, "MOST_NOTED_WATCHED", 0)
+    monkeypatch.setattr(sticky_entries, "MOST_NOTED_WATCHED", 0)
     gateway = Gateway()
     now_ms = gateway.began_ms
     gateway.hold(batch(7, 0))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from pidgate.quota import interim as interim_module
+from pidgate.quota.decisions import Reason, new_id_question
 from pidgate.quota.interim import InterimState
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, Quotas, UserQuota
-from pidgate.quota.state import QuotaState, new_id_question
-from pidgate.quota.verdicts import Reason
+from pidgate.quota.users import QuotaState
 from tests.unit.quota.histories import question
 from tests.unit.quota.world import HOUR_MS, enforcing, seeds
 

@@ -6,19 +6,18 @@ from collections.abc import Callable, Collection
 
 import pytest
 
-from pidgate.quota import byte_quota, counters, entities, fail_open, interim
-from pidgate.quota import watch_room as watch_room_module
+from pidgate.quota import byte_quota, counters, entities, fail_open, interim, sticky_entries
 from pidgate.quota.byte_quota import ByteQuota
 from pidgate.quota.byte_rates import Kind
 from pidgate.quota.counters import UserCountersTable
+from pidgate.quota.decisions import AskedId, Question
 from pidgate.quota.entities import OTHER_USERS, User, kept_as
 from pidgate.quota.fail_open import FailOpen
 from pidgate.quota.interim import InterimState
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import ByteEntity, ByteQuotas, ByteRates, Mode, Quotas, UserQuota
-from pidgate.quota.state import AskedId, Question
 from pidgate.quota.sticky import StickyRefusals
-from pidgate.quota.watch_room import WatchRoom
+from pidgate.quota.sticky_entries import WatchRoom
 from tests.unit.quota.world import batch, enforcing
 
 MOST = 10
@@ -95,7 +94,7 @@ def size_after_many(table: Callable[[], Table]) -> int:
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(entities, "MOST_USERS", MOST)
     monkeypatch.setattr(byte_quota, "MOST_USER_BUCKETS", MOST)
-    monkeypatch.setattr(watch_room_module, "MOST_WATCHED_USERS", MOST)
+    monkeypatch.setattr(sticky_entries, "MOST_WATCHED_USERS", MOST)
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.__name__)
@@ -141,7 +140,7 @@ def test_an_interim_state_that_is_full_keeps_no_names(monkeypatch: pytest.Monkey
 
 
 def test_of_all_watched_ids_a_user_leaves_as_many_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch_room_module, "MOST_WATCHED", 20)
+    monkeypatch.setattr(sticky_entries, "MOST_WATCHED", 20)
     sticky = StickyRefusals(100)
     held = 0
     while not sticky.holds_too_many("mallory", 1, [batch(held)]):

@@ -7,13 +7,13 @@ from collections.abc import Callable
 import pytest
 
 from pidgate.quota.admission import Admission
+from pidgate.quota.decisions import FORWARD, Forward, Reason
 from pidgate.quota.entities import User
 from pidgate.quota.interim import InterimState
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, Quotas, UserQuota
 from pidgate.quota.token_bucket import TokenBucket
 from pidgate.quota.users import LiveUser
-from pidgate.quota.verdicts import FORWARD, Forward, Reason
 from tests.unit.quota.histories import question
 from tests.unit.quota.world import HOUR_MS, World, batch, enforcing, seeds
 

@@ -7,14 +7,14 @@ from typing import Any, Final
 
 from pidgate.quota import entities, users
 from pidgate.quota.admission import Admission
+from pidgate.quota.decisions import Bound
 from pidgate.quota.fail_open import FailOpen
-from pidgate.quota.grace import Grace
 from pidgate.quota.interim import InterimState
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.retry_queue import RetryQueue
 from pidgate.quota.sticky import StickyRefusals
 from pidgate.quota.token_bucket import TokenBucket
-from pidgate.quota.verdicts import Bound
+from pidgate.quota.users import Grace
 from tests.simulator.breaking import always, around, never, nothing, replaced
 from tests.unit.rules.breaking import UnitMutant
 

@@ -32,9 +32,9 @@ from pidgate.protocol.work import DECIDED_FOR, Walk
 from pidgate.quota.admission import Admission
 from pidgate.quota.byte_quota import ByteQuota, ClientSensors
 from pidgate.quota.byte_rates import Kind
+from pidgate.quota.decisions import Close, Forward, ProducerBatch, Refuse, Session, Verdict
 from pidgate.quota.entities import User
 from pidgate.quota.settings import Quotas
-from pidgate.quota.verdicts import Close, Forward, ProducerBatch, Refuse, Session, Verdict
 
 SIZE_PREFIX_BYTES: Final = 4
 _HEAD: Final = Struct(">hhi")

@@ -21,8 +21,8 @@ from pidgate.protocol.headers import RequestHead, peek_request
 from pidgate.protocol.versions import SPOKEN
 from pidgate.quota.admission import Admission
 from pidgate.quota.byte_quota import ByteQuota
+from pidgate.quota.decisions import Session
 from pidgate.quota.settings import ByteQuotas, ByteRates, Mode, ProducerIdSettings, Quotas, UserQuota
-from pidgate.quota.verdicts import Session
 from tests.support import raw
 from tests.support.frames import framed, produce_request, record_batch
 from tests.support.import_graph import FOLDERS, ROOT, sources

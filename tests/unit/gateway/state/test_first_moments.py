@@ -9,11 +9,10 @@ import pytest
 from pidgate.events.writing import to_json
 from pidgate.gateway.state.event_applier import EventApplier
 from pidgate.gateway.topics.records import EventRecord
+from pidgate.quota.decisions import AskedId, Question, Reason
 from pidgate.quota.interim import InterimState
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
-from pidgate.quota.state import AskedId, Question
-from pidgate.quota.verdicts import Reason
 from tests.unit.gateway.state.test_decision_scan import decision
 
 HOUR_MS = 3_600_000

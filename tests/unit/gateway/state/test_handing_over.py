@@ -7,10 +7,10 @@ import asyncio
 import pytest
 
 from pidgate.gateway.state.handing_over import PORTION, hand_over
+from pidgate.quota.decisions import AskedId, Question
 from pidgate.quota.interim import InterimState
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
-from pidgate.quota.state import AskedId, Question
 
 NOTED = 3_000
 MOST_TURNS = 60

@@ -15,9 +15,8 @@ from pidgate.gateway.state.manager import QuotaStateManager
 from pidgate.gateway.state.state_dir import About, StateDir
 from pidgate.gateway.topics.records import EventRecord
 from pidgate.quota.producer_ids import ProducerIdQuota
-from pidgate.quota.restoring import Restorer
+from pidgate.quota.restoring import BucketState, Restorer, UserState
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
-from pidgate.quota.user_state import BucketState, UserState
 from tests.simulator.loop import WALL_BEGAN_MS
 from tests.simulator.machine import Machine
 from tests.simulator.topics import ModelTopics

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pidgate.events.redaction import UserNames, pseudonym
 from pidgate.gateway.state.redacted_users import RedactedUsersQuota, under_their_names
 from pidgate.gateway.state.state_dir.snapshot import SavedUser
+from pidgate.quota.decisions import AskedId, Question
 from pidgate.quota.interim import InterimState
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
-from pidgate.quota.state import AskedId, Question
 
 QUOTAS = Quotas(
     Mode.ENFORCE, ProducerIdSettings(), UserQuota.per_window(10), {"alice": UserQuota.per_window(1)}
