@@ -40,10 +40,8 @@ from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Quotas
 from pidgate.quota.sticky import Look, StickyRefusals
 from pidgate.quota.sticky_entries import RefusedId
-from pidgate.quota.users import QuotaState
 
 _NOTHING_WATCHED: Final[Mapping[int, RefusedId]] = MappingProxyType({})
-_GENERATION_STEP: Final = 1 << 48  # beyond any slice: a cache entry of an earlier generation never fits
 
 _Looked = list[tuple[ProducerBatch, Look]]
 
@@ -60,18 +58,17 @@ class Admission:
         seed_source: Callable[[], int],
         now_ms: int,
         *,
-        state: QuotaState | None = None,
+        state: ProducerIdQuota | None = None,
         sticky: StickyRefusals | None = None,
         on_failure: Callable[[Exception], None] | None = None,
     ) -> None:
         self.sticky = sticky or StickyRefusals(quotas.producer_ids.sticky_entries)
         self.owners = ProducerIdOwners()
         self.held_beginnings = HeldBeginnings(self.sticky.topics)
-        self.state: QuotaState = state or ProducerIdQuota(quotas, seed_source, now_ms)
+        self.state = state or ProducerIdQuota(quotas, seed_source, now_ms)
         self.fail_open = FailOpen(on_failure)
         self._quotas = quotas
         self._slice_ms = quotas.producer_ids.slice_ms
-        self._generation = 0
         self.counters = UserCountersTable()
 
     @property
@@ -171,7 +168,7 @@ class Admission:
         return None
 
     def _slice_key(self, now_ms: int, transactional: bool) -> int:
-        key = now_ms // self._slice_ms + self._generation
+        key = now_ms // self._slice_ms + self.state.generation
         return ~key if transactional else key  # what was admitted for one use is not known for the other
 
     def _look(self, session: Session, batch: ProducerBatch, now_ms: int) -> Look:
@@ -354,18 +351,12 @@ class Admission:
         admitted[Reason.INHERITED] = admitted.get(Reason.INHERITED, 0) + 1
         return True
 
-    def use_state(self, state: QuotaState) -> None:
-        """Ask this state from now on (it has been restored); ids in the connections' caches are looked up again."""
-        self.state = state
-        self._generation += _GENERATION_STEP
-
     def set_quotas(self, quotas: Quotas, now_ms: int) -> None:
         """Apply new quotas. Refused batches stay refused until they are sent in order: no entry is lifted."""
         self._quotas = quotas
         self.state.set_quotas(quotas, now_ms)
         self.sticky.entries_per_user = quotas.producer_ids.sticky_entries
         self._slice_ms = quotas.producer_ids.slice_ms
-        self._generation += _GENERATION_STEP
 
     def sweep(self, now_ms: int) -> list[GaveUp]:
         """Forget what has expired, about once a second; return the ids that gave up waiting."""

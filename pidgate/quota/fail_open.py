@@ -12,8 +12,9 @@ from typing import Final
 
 from pidgate.quota.decisions import Answer, Question, Reason, decision_of, new_id_decision
 from pidgate.quota.entities import User, kept_as, may_refuse, refuses_at_init, resolve
+from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Quotas
-from pidgate.quota.users import GRACE_TIMES_RATE, QuotaState
+from pidgate.quota.users import GRACE_TIMES_RATE
 
 THROTTLE_MS: Final = 1_000
 """Of a request that is refused above the ceiling."""
@@ -31,7 +32,7 @@ class FailOpen:
         self._window = 0
         self._admitted: defaultdict[tuple[bool, bool], Counter[User]] = defaultdict(Counter)
 
-    def decide(self, state: QuotaState, quotas: Quotas, question: Question, now_ms: int) -> Answer:
+    def decide(self, state: ProducerIdQuota, quotas: Quotas, question: Question, now_ms: int) -> Answer:
         """Return the state's answer. Where the state raises an error, admit uncharged up to the user's ceiling."""
         try:
             return state.decide(question, now_ms)
@@ -40,7 +41,7 @@ class FailOpen:
                 self._on_failure(problem)
             return self.answer(quotas, state, question, now_ms)
 
-    def answer(self, quotas: Quotas, state: QuotaState, question: Question, now_ms: int) -> Answer:
+    def answer(self, quotas: Quotas, state: ProducerIdQuota, question: Question, now_ms: int) -> Answer:
         """Admit the ids of the question uncharged; above the user's ceiling refuse them."""
         if not self._admits(quotas, question, now_ms):
             return _refused(question, now_ms)

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Final, Protocol
+from typing import Final
 
 from pidgate.quota.counters import RefusedIds, UserStatus
-from pidgate.quota.decisions import Answer, GaveUp, Question
+from pidgate.quota.decisions import GaveUp
 from pidgate.quota.entities import EffectiveQuota, Portions, User, kept_as, limits_transactional_ids, resolve
 from pidgate.quota.layered_filter import FilterBudget, LayeredFilter, Sighting, kept_ms, usable_seed
 from pidgate.quota.retry_queue import FORGOTTEN_AFTER_MS, RetryQueue
@@ -225,8 +225,6 @@ class UserTable:
 
     def set_quotas(self, quotas: Quotas, now_ms: int) -> None:
         """Apply new quotas to every user: buckets keep their fraction, filters and queues their contents."""
-        if quotas is self.quotas:
-            return  # Admission and QuotaStateManager both pass each change on
         self._take(quotas)
         settings = quotas.producer_ids
         self._budget.reshape(settings)
@@ -431,31 +429,3 @@ class UserTable:
     def overfull_inserts(self) -> int:
         """Count of ids put into layers beyond their design count: the false-positive target is missed. Alarm."""
         return self._budget.overfull
-
-
-class QuotaState(Protocol):
-    """Interface of the state that decides. `table` is None while the users are being restored."""
-
-    @property
-    def table(self) -> UserTable | None: ...
-
-    def decide(self, question: Question, now_ms: int) -> Answer: ...
-
-    def insert_uncharged(
-        self, user: User, producer_id: int, now_ms: int, *, transactional: bool = False
-    ) -> None:
-        """Admit the id for that use without spending a token."""
-
-    def insert_transactional_id(self, user: User, hashed: int, now_ms: int) -> None:
-        """Remember a transactional id, by 64 bits of its hash, without spending a token."""
-
-    def inherit(self, user: User, old_producer_id: int, new_producer_id: int, now_ms: int) -> bool:
-        """Admit the new id of a transaction uncharged; return False when the old one is not remembered as such."""
-
-    def set_quotas(self, quotas: Quotas, now_ms: int) -> None: ...
-
-    def sweep(self, now_ms: int) -> list[GaveUp]:
-        """Forget what has expired; return the ids that gave up waiting since the last sweep."""
-
-    def users(self) -> list[User]: ...
-    def status(self, user: User, now_ms: int) -> UserStatus: ...

@@ -121,7 +121,7 @@ def _has_no_topic(self: EventLog) -> bool:
 def _enforced_at_once(before: Any) -> Any:
     def __init__(self: QuotaStateManager, *args: Any, **more: Any) -> None:
         before(self, *args, **more)
-        self.state = self._restored
+        self.state.is_restored = True
 
     return __init__
 

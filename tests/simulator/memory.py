@@ -35,10 +35,8 @@ def within_limits(world: World) -> None:
         _memory(process, traffic)
         _tables(process, traffic)
     for gateway in _running(world):
-        if gateway.serving is not None and isinstance(
-            state := gateway.serving._manager.state, ProducerIdQuota
-        ):
-            _lines(gateway.host, state)
+        if gateway.serving is not None:
+            _lines(gateway.host, gateway.serving._manager.state)
 
 
 def nothing_held(world: World) -> None:

@@ -48,7 +48,7 @@ class Gateway:
         self.registry = CollectorRegistry()
         self.book = QuotaStore(settings, self, OwnClient.from_settings(settings), token_hex(6), wall_ms)
         self.quota = ProducerIdQuota(settings.to_quotas(), lambda: 7, self.now_ms)
-        self.api = QuotasApi(settings, self.book, lambda: self.quota, lambda: self.now_ms)
+        self.api = QuotasApi(settings, self.book, self.quota, lambda: self.now_ms)
 
     def quotas_changed(self, in_force: InForce) -> None:
         self.quota.set_quotas(in_force.quotas, self.now_ms)

@@ -36,8 +36,8 @@ from pidgate.quota.admission import Admission
 from pidgate.quota.byte_quota import ByteQuota
 from pidgate.quota.counters import UserSnapshot
 from pidgate.quota.entities import User
+from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Quotas
-from pidgate.quota.users import QuotaState
 
 log = logger()
 
@@ -58,7 +58,7 @@ class Traffic:
     def __init__(
         self,
         settings: Settings,
-        state: QuotaState,
+        state: ProducerIdQuota,
         recorder: Recorder | None,
         administer: Administer,
         outside: Outside,
@@ -177,9 +177,6 @@ class Traffic:
     @property
     def sticky_entries(self) -> Callable[[User], int]:
         return self._admission.sticky.entries_of
-
-    def use_state(self, state: QuotaState) -> None:
-        self._admission.use_state(state)
 
     def refused_elsewhere(self, user: User, producer_id: int, now_ms: int) -> None:
         self._admission.sticky.refused_elsewhere(user, producer_id, now_ms)

@@ -16,9 +16,10 @@ from pidgate.gateway.recording.config_event import Provenance
 from pidgate.quota.changes import ALL_MODES, RATES, Change, Setting, deciding, value_in_force
 from pidgate.quota.counters import Refusal
 from pidgate.quota.entities import resolve
+from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode
 from pidgate.quota.token_bucket import TokenBucket
-from pidgate.quota.users import LiveUser, QuotaState, UserTable
+from pidgate.quota.users import LiveUser, UserTable
 
 RUN_TIME: Final = "run_time"
 _PER_ID = 1_000
@@ -170,7 +171,7 @@ def explanation(
     user: str,
     producer_id: int | None,
     *,
-    state: QuotaState,
+    state: ProducerIdQuota,
     in_force: InForce,
     moment: Moment,
     sticky_entries: int | None = None,
@@ -184,7 +185,7 @@ def explanation(
     """
     now_ms = moment.now_ms
     quotas, origins = in_force.quotas, origins or QuotaOrigins(in_force, moment.wall_ms)
-    table, status = state.table, state.status(user, now_ms)
+    table, status = state.table if state.is_restored else None, state.status(user, now_ms)
     live = table.find(user) if table is not None else None
     cluster = table.cluster if table is not None else None
     provenance = in_force.provenance.get(user) or Provenance()

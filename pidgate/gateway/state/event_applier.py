@@ -114,7 +114,7 @@ class EventApplier:
                 incarnation, seq, decided_ms, name, producer_id, transactional, admitted = decision[:7]
                 reason, units, token_units = decision[7:]
                 if decided_ms >= began_ms and self._is_own(incarnation):
-                    # The interim state holds it, and hands it over.
+                    # It was noted while the state is being restored, and is handed over.
                     continue
                 if reason in _OF_A_STATE and at_ms > oldest_ms:
                     decided.add(incarnation)
@@ -205,7 +205,7 @@ class EventApplier:
         is_own = self._is_own(event.incarnation.encode())
         if isinstance(event, TransactionalIdEvent):
             if self._is_of_this_process(event):
-                return  # the interim state holds it, and hands it over
+                return  # noted while the state is being restored, and handed over
             _restore_transactional_id(event, self._user_of(event.user), state, at_ms, now_ms)
         elif isinstance(event, (LifecycleEvent, ConfigEvent)) and self._on_gateway is not None and not is_own:
             self._on_gateway(event, at_ms)

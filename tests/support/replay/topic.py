@@ -95,7 +95,7 @@ def restore(
     for record in records:
         decision = record.decision
         if decision is None or run_of(record.event["incarnation"]) == run:
-            continue  # what passed since this process began is in its interim state
+            continue  # ids that passed since this process began are noted in its state
         at_ms = min(now_ms, ahead_ms + record.event["append_time_ms"])
         user, producer_id = decision.user, decision.producer_id
         if not decision.admitted:

@@ -6,19 +6,18 @@ from collections.abc import Callable, Collection
 
 import pytest
 
-from pidgate.quota import byte_quota, counters, entities, fail_open, interim, sticky_entries
+from pidgate.quota import byte_quota, counters, entities, fail_open, restoring, sticky_entries
 from pidgate.quota.byte_quota import ByteQuota
 from pidgate.quota.byte_rates import Kind
 from pidgate.quota.counters import UserCountersTable
 from pidgate.quota.decisions import AskedId, Question
 from pidgate.quota.entities import OTHER_USERS, User, kept_as
 from pidgate.quota.fail_open import FailOpen
-from pidgate.quota.interim import InterimState
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import ByteEntity, ByteQuotas, ByteRates, Mode, Quotas, UserQuota
 from pidgate.quota.sticky import StickyRefusals
 from pidgate.quota.sticky_entries import WatchRoom
-from tests.unit.quota.world import batch, enforcing
+from tests.unit.quota.world import batch, enforcing, seeds
 
 MOST = 10
 MANY = 50
@@ -37,8 +36,8 @@ def counted() -> Table:
 
 
 def passed_undecided() -> Table:
-    nobody, state = FailOpen(), InterimState()
     quotas = enforcing(1_000)
+    nobody, state = FailOpen(), ProducerIdQuota(quotas, seeds(), 0, is_restored=False)
     return lambda user: nobody.answer(quotas, state, asked(user), 0), lambda: nobody._admitted[False, False]
 
 
@@ -130,13 +129,13 @@ def test_a_user_with_a_rate_of_its_own_shares_no_bucket() -> None:
     assert (OTHER_USERS, None) in names()
 
 
-def test_an_interim_state_that_is_full_keeps_no_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(interim, "MOST_INTERIM_IDS", MOST)
-    state = InterimState()
+def test_a_full_table_of_noted_ids_keeps_no_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(restoring, "MOST_NOTED_IDS", MOST)
+    state = ProducerIdQuota(enforcing(1_000), seeds(), 0, is_restored=False)
     for number in range(MANY):
         state.decide(asked(f"user-{number}"), 0)
     assert len(state.users()) == MOST
-    assert state.not_noted == MANY - MOST
+    assert state.noted.not_noted == MANY - MOST
 
 
 def test_of_all_watched_ids_a_user_leaves_as_many_to_others(monkeypatch: pytest.MonkeyPatch) -> None:

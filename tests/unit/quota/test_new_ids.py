@@ -23,7 +23,6 @@ from pidgate.quota.decisions import (
     new_id_question,
 )
 from pidgate.quota.entities import unidentified
-from pidgate.quota.interim import InterimState
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, Quotas, UserQuota
 from pidgate.quota.token_bucket import TokenBucket
@@ -469,7 +468,10 @@ def test_a_changed_quota_is_in_force_at_once() -> None:
 
 def test_while_the_state_is_restored_everybody_is_given_one() -> None:
     quotas = refusing(0)
-    assert asks(World(quotas, Admission(quotas, seeds(), 0, state=InterimState()))) is None
+    state = ProducerIdQuota(quotas, seeds(), 0, is_restored=False)
+    assert asks(World(quotas, Admission(quotas, seeds(), 0, state=state))) is None
+    state.end_restoring()
+    assert asks(World(quotas, Admission(quotas, seeds(), 0, state=state))) is not None
 
 
 def test_when_the_state_fails_a_broker_is_asked() -> None:

@@ -9,7 +9,6 @@ from typing import Any
 
 from pidgate.quota.admission import Admission
 from pidgate.quota.decisions import Close, ProducerBatch, Refuse, Session, Verdict
-from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
 from pidgate.quota.users import UserTable
 
@@ -47,9 +46,7 @@ def batch(
 
 def table_of(admission: Admission) -> UserTable:
     """The users of a state in this process."""
-    state = admission.state
-    assert isinstance(state, ProducerIdQuota)
-    return state.table
+    return admission.state.table
 
 
 class World:
