@@ -67,13 +67,13 @@ class Admission:
         self.held_beginnings = HeldBeginnings(self.sticky.topics)
         self.state = state or ProducerIdQuota(quotas, seed_source, now_ms)
         self.fail_open = FailOpen(on_failure)
-        self._quotas = quotas
-        self._slice_ms = quotas.producer_ids.slice_ms
+        self._in_force = self.state.in_force
+        self._slice_ms = self.quotas.producer_ids.slice_ms
         self.counters = UserCountersTable()
 
     @property
     def quotas(self) -> Quotas:
-        return self._quotas
+        return self._in_force.value
 
     # Judging
 
@@ -128,7 +128,9 @@ class Admission:
         A refusal leaves no entry and no deadline: nothing was sent that could be lost, and the client is refused again,
         on any connection, while there are no tokens.
         """
-        if not is_asked_at_init(self._quotas, session.user, transactional=transactional_id is not None):
+        if not is_asked_at_init(
+            self._in_force.value, session.user, transactional=transactional_id is not None
+        ):
             return FORWARD
         question = new_id_question(session.user, session.address, session.client_id, transactional_id)
         answer = self.decide(question, now_ms)
@@ -137,7 +139,7 @@ class Admission:
         counters = self.counters.of(session.user, now_ms)
         if answer.refused:
             counters.count_new_ids(answer.decisions, now_ms)
-            return refusal_of(self._quotas, answer)
+            return refusal_of(self._in_force.value, answer)
         for decision in answer.decisions:
             counters.count(decision, now_ms)
         return Forward(answer.decisions)
@@ -157,7 +159,7 @@ class Admission:
         above = self._refused_as_sticky(session, looked, transactional, now_ms)
         if above is not None:
             return above
-        if not enforces(self._quotas, session.user, transactional=transactional):
+        if not enforces(self._in_force.value, session.user, transactional=transactional):
             return None
         for batch, look in looked:
             left_ms = self.sticky.left_ms(session.user, batch[0], now_ms)
@@ -241,7 +243,7 @@ class Admission:
     ) -> Refuse | Close:
         throttle_ms = max(SHORTEST_THROTTLE_MS, throttle_ms)
         decision = local_decision(session.user, cause, len(looked), transactional, reason, throttle_ms)
-        refusal = local_refusal(self._quotas, decision)
+        refusal = local_refusal(self._in_force.value, decision)
         return self._record_refusal(session, looked, refusal, now_ms)
 
     # Asking
@@ -273,7 +275,7 @@ class Admission:
 
     def decide(self, question: Question, now_ms: int) -> Answer:
         """Return the answer of the state, or that of FailOpen where the state raises an error."""
-        return self.fail_open.decide(self.state, self._quotas, question, now_ms)
+        return self.fail_open.decide(self.state, self._in_force.value, question, now_ms)
 
     def _forwarded(self, session: Session, looked: _Looked) -> None:
         self.sticky.forwarded(session.user, [batch for batch, _ in looked], session.connection_id)
@@ -281,7 +283,7 @@ class Admission:
     def _watch_admitted(self, user: User, decision: Decision, transactional: bool, now_ms: int) -> None:
         """Watch a new id of a user whose ids may be refused: another gateway may have refused it just before."""
         new = decision.reason in (Reason.FIRST_SEEN, Reason.QUEUE)
-        if new and enforces(self._quotas, user, transactional=transactional):
+        if new and enforces(self._in_force.value, user, transactional=transactional):
             self.sticky.admitted(user, decision.producer_id, now_ms)
 
     def _question(self, session: Session, looked: _Looked, transactional: bool, now_ms: int) -> Question:
@@ -308,7 +310,7 @@ class Admission:
     def _refused_by_state(
         self, session: Session, looked: _Looked, answer: Answer, now_ms: int
     ) -> Refuse | Close:
-        refusal = refusal_of(self._quotas, answer)
+        refusal = refusal_of(self._in_force.value, answer)
         verdict = self._record_refusal(session, looked, refusal, now_ms)
         for decision in answer.decisions if verdict is refusal else ():
             # Coming back too early keeps the deadline: with the shortest throttle added each time, two
@@ -353,7 +355,6 @@ class Admission:
 
     def set_quotas(self, quotas: Quotas, now_ms: int) -> None:
         """Apply new quotas. Refused batches stay refused until they are sent in order: no entry is lifted."""
-        self._quotas = quotas
         self.state.set_quotas(quotas, now_ms)
         self.sticky.entries_per_user = quotas.producer_ids.sticky_entries
         self._slice_ms = quotas.producer_ids.slice_ms
@@ -375,7 +376,7 @@ class Admission:
             counted = self.counters.find(user) or nothing
             yield counted.snapshot(
                 user,
-                resolve(self._quotas, user),
+                resolve(self._in_force.value, user),
                 self.state.status(user, now_ms),
                 self.sticky.entries_of(user),
                 now_ms,

@@ -1,8 +1,8 @@
 """Byte quotas: windows, buckets, throttle times (KIP-13, KIP-219). PURE.
 
-A connection asks for ClientSensors once per `generation` and records the bytes of every request. Sensors share buckets
-as Kafka's do (byte_rates.py). Each bucket has a window of samples that counts exactly as Kafka does: Sensor, Rate and
-SampledStat of org.apache.kafka.common.metrics, in integers.
+A connection asks for ClientSensors once per version of the quotas, and records the bytes of every request. Sensors
+share buckets as Kafka's do (byte_rates.py). Each bucket has a window of samples that counts exactly as Kafka does:
+Sensor, Rate and SampledStat of org.apache.kafka.common.metrics, in integers.
 
 A sample begins with the first record after the sample before it is full (`sample_ms` old). It is dropped `samples` x
 `sample_ms` after its last record. The rate is the sum of all samples over the time since the oldest one began. If fewer
@@ -21,7 +21,7 @@ from typing import Final
 from pidgate.quota.byte_rates import Bound, BucketName, Kind, rate_of_bucket, resolve_rate, throttles_bytes
 from pidgate.quota.counters import Samples
 from pidgate.quota.entities import MOST_USERS, OTHER_USERS, User
-from pidgate.quota.settings import ByteQuotas, Quotas
+from pidgate.quota.settings import ByteQuotas, QuotasHolder
 
 Sample = tuple[int, int, int]
 """Begin, last record (monotonic ms), and bytes."""
@@ -247,9 +247,11 @@ class ClientSensors:
 
         Also 0 for clients that are only observed. A changed bound holds at once.
         """
-        bucket = self._bucket
+        quota, bucket = self._quota, self._bucket
+        if quota.version != quota.in_force.version:
+            quota.follow_quotas()
         if bucket is None or bucket.is_dropped:
-            bucket = self._bucket = self._quota.bucket(self._kind, self._user, self._bound, now_ms)
+            bucket = self._bucket = quota.bucket(self._kind, self._user, self._bound, now_ms)
         wait_ms = bucket.record(size_bytes, now_ms)
         if not wait_ms:
             return 0
@@ -271,31 +273,28 @@ class ClientSensors:
 class ByteQuota:
     """All buckets."""
 
-    def __init__(
-        self,
-        quotas: Quotas,
-        now_ms: int,
-        *,
-        max_client_buckets: int = MAX_CLIENT_BUCKETS,
-    ) -> None:
-        self._quotas = quotas
+    def __init__(self, in_force: QuotasHolder, *, max_client_buckets: int = MAX_CLIENT_BUCKETS) -> None:
+        self.in_force = in_force
+        self.version = in_force.version
+        self._shape = in_force.value.bytes
         self._max_client_buckets = max_client_buckets
         self._of_clients: dict[tuple[Kind, BucketName], ByteBucket] = {}
         self._of_users: dict[tuple[Kind, BucketName], ByteBucket] = {}
-        self.generation = 0
-        """A number that changes whenever sensors have to be asked for anew."""
-        self.is_on = False
-        """True when a byte rate is set for anybody."""
         self.no_room = 0
         """Times a bucket was asked for that there was no room for."""
-        self.set_quotas(quotas, now_ms)
 
-    def set_quotas(self, quotas: Quotas, now_ms: int) -> None:
-        """Apply new bounds to live buckets, which keep their counts; a new shape of the window starts them anew."""
-        before, self._quotas = self._quotas.bytes, quotas
-        after = quotas.bytes
-        self.generation += 1
-        self.is_on = bool(after.rates)
+    @property
+    def is_on(self) -> bool:
+        """True when a byte rate is set for any user or client."""
+        return bool(self.in_force.value.bytes.rates)
+
+    def follow_quotas(self) -> None:
+        """Apply changed bounds to live buckets, which keep their counts. A new shape of the window empties them."""
+        if self.version == self.in_force.version:
+            return
+        self.version = self.in_force.version
+        before, after = self._shape, self.in_force.value.bytes
+        self._shape = after
         if (before.samples, before.sample_ms) != (after.samples, after.sample_ms):
             for bucket in self._buckets():
                 bucket.drop()
@@ -305,26 +304,28 @@ class ByteQuota:
             bucket.rate_bytes_per_s = rate_of_bucket(after, bucket.kind, bucket.name)
 
     def sensors(self, kind: Kind, user: User, client_id: str | None, now_ms: int) -> ClientSensors | None:
-        """Return the client's sensors; None: nothing limits it. Ask again when `generation` has changed."""
-        bound = resolve_rate(self._quotas.bytes, kind, user, client_id)
+        """Return the client's sensors; None: nothing limits it. Ask again when `in_force.version` has changed."""
+        self.follow_quotas()
+        bound = resolve_rate(self._shape, kind, user, client_id)
         if bound is None:
             return None
-        return ClientSensors(self, kind, user, bound, throttles_bytes(self._quotas, user))
+        return ClientSensors(self, kind, user, bound, throttles_bytes(self.in_force.value, user))
 
     def in_whole_window(self, rate_bytes_per_s: int) -> int:
         """Bytes that a rate allows in all full samples of a window."""
-        shape = self._quotas.bytes
+        shape = self._shape
         return rate_bytes_per_s * (shape.samples - 1) * shape.sample_ms // 1_000
 
     def bucket(self, kind: Kind, user: User, bound: Bound, now_ms: int) -> ByteBucket:
         """Return the bucket of a bound, made when there is none."""
+        self.follow_quotas()
         name = bound.bucket
         table = self._of_users if name[1] is None else self._of_clients
         found = table.get((kind, name))
         if found is not None:
             return found
         # Not the bound's: that may be of a meter which was asked for before the quotas changed.
-        rate = rate_of_bucket(self._quotas.bytes, kind, name)
+        rate = rate_of_bucket(self._shape, kind, name)
         if table is self._of_clients and not self._has_room(now_ms):
             # Further client ids share one bucket of their user. So making up client ids gives a user nothing, and
             # takes nothing from the others: failing open would do the one, one bucket for all the other.
@@ -337,14 +338,14 @@ class ByteQuota:
             if found is not None:
                 found.rate_bytes_per_s = max(found.rate_bytes_per_s or 0, rate or 0) or None
                 return found
-        made = ByteBucket(kind, name, self._quotas.bytes, now_ms)
+        made = ByteBucket(kind, name, self._shape, now_ms)
         made.rate_bytes_per_s = rate
         table[kind, name] = made
         return made
 
     def _of_user(self, name: BucketName) -> BucketName:
         """Return the name under which a user's bucket is kept: that of all others, where there is no room for more."""
-        has_room = len(self._of_users) < MOST_USER_BUCKETS or (name[0], None) in self._quotas.bytes.rates
+        has_room = len(self._of_users) < MOST_USER_BUCKETS or (name[0], None) in self._shape.rates
         return name if has_room else (OTHER_USERS, name[1])
 
     def sweep(self, now_ms: int) -> None:
@@ -355,6 +356,7 @@ class ByteQuota:
 
     def snapshots(self, now_ms: int) -> Iterator[ByteSnapshot]:
         """Yield every bucket that has a bound now; bytes may be counted in between."""
+        self.follow_quotas()
         for bucket in list(self._buckets()):
             if bucket.rate_bytes_per_s is not None:
                 yield bucket.snapshot(now_ms)

@@ -27,7 +27,7 @@ from pidgate.quota.decisions import (
 from pidgate.quota.entities import User, is_bounded, may_refuse
 from pidgate.quota.layered_filter import HashPair, LayeredFilter, Sighting
 from pidgate.quota.restoring import MOST_NOTED_IDS, NotedIds, Restorer
-from pidgate.quota.settings import Quotas
+from pidgate.quota.settings import Quotas, QuotasHolder
 from pidgate.quota.token_bucket import TokenBucket
 from pidgate.quota.transactional_ids import TransactionalIdQuota
 from pidgate.quota.users import LiveUser, UserTable
@@ -52,6 +52,7 @@ class ProducerIdQuota:
     need the history that is still being read. `hand_over` charges the noted ids against the restored users, and
     `end_restoring` begins to decide.
 
+    in_force     the quotas in force, for all who read them
     in_fleet     other gateways follow this one's decisions. Layers then live for a slice longer, since other gateways
                  use an id without a further event until their slice ends
     generation   changes when the caches of connections become invalid: after a change of quotas, and once restored
@@ -68,6 +69,7 @@ class ProducerIdQuota:
         is_restored: bool = True,
         former_name: Callable[[User], User | None] | None = None,
     ) -> None:
+        self.in_force = QuotasHolder(quotas)
         self.table = UserTable(quotas, seed_source, now_ms)
         self.transactional_ids = TransactionalIdQuota(self.table)
         self.restorer = Restorer(self.table)
@@ -86,9 +88,8 @@ class ProducerIdQuota:
         self.table.grace.until_ms = until_ms
 
     def set_quotas(self, quotas: Quotas, now_ms: int) -> None:
-        """Apply new quotas to every user."""
-        if quotas is self.table.quotas:
-            return  # QuotaStateManager and Admission both pass each change on
+        """Put the quotas in force, and apply them to every user: a balance keeps its fraction as of this moment."""
+        self.in_force.replace(quotas)
         self.table.set_quotas(quotas, now_ms)
         self.generation += GENERATION_STEP
         for user in quotas.users if self._former_name is not None else ():

@@ -119,8 +119,8 @@ class Gateway:
     # ---- QuotaObserver and StateObserver ---------------------------------------------------------------
 
     def quotas_changed(self, in_force: InForce) -> None:
-        self._manager.set_quotas(in_force.quotas, in_force.provenance)
         self.traffic.set_quotas(in_force.quotas)
+        self._manager.quotas_changed(in_force.provenance)
 
     def command_given(self, command: Command) -> None:
         self._manager.apply(command)

@@ -73,7 +73,7 @@ class Traffic:
         self.nodes = Nodes(settings.cluster.bootstrap_servers)
         self.nodes.on_new_node = self._node_learnt
         self.nodes.on_address = self._node_found
-        self.byte_quota = ByteQuota(quotas, now_ms)
+        self.byte_quota = ByteQuota(state.in_force)
         self._budget = BufferBudget(limits.buffered_total_bytes)
         cluster_tls = settings.cluster.tls
         upstream_tls = None if cluster_tls is None else LiveContext.of_cluster(cluster_tls)
@@ -154,9 +154,8 @@ class Traffic:
     # ---- for the gateway -------------------------------------------------------------------------------
 
     def set_quotas(self, quotas: Quotas) -> None:
-        now_ms = self.shared.now_ms()
-        self._admission.set_quotas(quotas, now_ms)
-        self.byte_quota.set_quotas(quotas, now_ms)
+        """Put the quotas in force, for all that read them."""
+        self._admission.set_quotas(quotas, self.shared.now_ms())
 
     @property
     def quotas(self) -> Quotas:

@@ -36,7 +36,6 @@ from pidgate.quota.changes import Command
 from pidgate.quota.entities import User
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.restoring import UserState
-from pidgate.quota.settings import Quotas
 
 log = logger()
 
@@ -97,11 +96,11 @@ class QuotaStateManager:
         self._watch = observer.refused_elsewhere
         self.progress = "what is remembered has not been read yet"
         self.names = UserNames(settings.events.redact, settings.quotas.named())
-        self._quotas, self._provenance = settings.to_quotas(), provenance
+        self._provenance = provenance
         self._is_started = False
         former_name = self.names.meet if self.names.redacts else None
         self.state = ProducerIdQuota(
-            self._quotas, seeds, self._now_ms(), is_restored=False, former_name=former_name
+            settings.to_quotas(), seeds, self._now_ms(), is_restored=False, former_name=former_name
         )
         self._cold_start = ColdStart(self._ids, self.state, self._now_ms)
         self._clock_ahead_ms = self._now_ms() - wall_ms()
@@ -146,7 +145,7 @@ class QuotaStateManager:
         self._is_started = True
         self._publish_phase("start")
         if self._recorder is not None:
-            self._recorder.quotas_set(self._quotas, self._now_ms(), self._provenance)
+            self._recorder.quotas_set(self.state.in_force.value, self._now_ms(), self._provenance)
         if self.events.state_dir is None and self.events.follower is None:
             self._cold_start.begin()
             self._take_over("nothing", 0.0)
@@ -161,11 +160,11 @@ class QuotaStateManager:
             keep = partial(self._keep_snapshot, self.events.state_dir)
             self._background.append(self._loop.create_task(begun_anew("snapshot", keep)))
 
-    def set_quotas(self, quotas: Quotas, provenance: Mapping[str, Provenance]) -> None:
-        """Put these in force: for the state, also while it is being restored, and in events."""
-        self._quotas, self._provenance = quotas, provenance
-        now_ms, ids = self._now_ms(), quotas.producer_ids
-        self.state.set_quotas(quotas, now_ms)
+    def quotas_changed(self, provenance: Mapping[str, Provenance]) -> None:
+        """Publish the quotas that were just put in force, and compare them with those of other gateways."""
+        self._provenance = provenance
+        now_ms, quotas = self._now_ms(), self.state.in_force.value
+        ids = quotas.producer_ids
         self.fleet.set_own(OwnSettings(ids.window_ms, ids.remember_ms, quotas.mode.value), now_ms)
         if self._is_started and self._recorder is not None:
             self._recorder.quotas_set(quotas, now_ms, provenance)

@@ -126,7 +126,6 @@ class GatewayReplay:
             self._real = ProducerIdQuota(self._quotas, self._seeds.__next__, now_ms, is_restored=False)
             self._admission = Admission(self._quotas, self._seeds.__next__, now_ms, state=self._real)
             return
-        self._real.set_quotas(self._quotas, now_ms)
         self._admission.set_quotas(self._quotas, now_ms)
 
     def _live_on(

@@ -14,7 +14,7 @@ from pidgate.quota.decisions import AskedId, Question
 from pidgate.quota.entities import OTHER_USERS, User, kept_as
 from pidgate.quota.fail_open import FailOpen
 from pidgate.quota.producer_ids import ProducerIdQuota
-from pidgate.quota.settings import ByteEntity, ByteQuotas, ByteRates, Mode, Quotas, UserQuota
+from pidgate.quota.settings import ByteEntity, ByteQuotas, ByteRates, Mode, Quotas, QuotasHolder, UserQuota
 from pidgate.quota.sticky import StickyRefusals
 from pidgate.quota.sticky_entries import WatchRoom
 from tests.unit.quota.world import batch, enforcing, seeds
@@ -47,7 +47,7 @@ def byte_buckets() -> Table:
         ("alice", None): ByteRates(1, 1),
     }
     quotas = Quotas(mode=Mode.ENFORCE, bytes=ByteQuotas(rates=rates))
-    quota = ByteQuota(quotas, 0)
+    quota = ByteQuota(QuotasHolder(quotas))
 
     def add(user: User) -> None:
         sensors = quota.sensors(Kind.PRODUCE, user, "app", 0)
