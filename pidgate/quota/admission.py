@@ -66,7 +66,8 @@ class Admission:
         self.owners = ProducerIdOwners()
         self.held_beginnings = HeldBeginnings(self.sticky.topics)
         self.state = state or ProducerIdQuota(quotas, seed_source, now_ms)
-        self.fail_open = FailOpen(on_failure)
+        self.fail_open = FailOpen()
+        self._on_failure = on_failure
         self._in_force = self.state.in_force
         self._slice_ms = self.quotas.producer_ids.slice_ms
         self.counters = UserCountersTable()
@@ -274,8 +275,13 @@ class Admission:
         return Forward(answer.decisions) if answer.decisions else FORWARD
 
     def decide(self, question: Question, now_ms: int) -> Answer:
-        """Return the answer of the state, or that of FailOpen where the state raises an error."""
-        return self.fail_open.decide(self.state, self._in_force.value, question, now_ms)
+        """Return the state's answer. If the state raises an error, let ids pass up to the user's ceiling."""
+        try:
+            return self.state.decide(question, now_ms)
+        except Exception as problem:  # noqa: BLE001  (the gateway is never the reason that Kafka is down)
+            if self._on_failure is not None:
+                self._on_failure(problem)
+            return self.fail_open.answer(self._in_force.value, self.state, question, now_ms)
 
     def _forwarded(self, session: Session, looked: _Looked) -> None:
         self.sticky.forwarded(session.user, [batch for batch, _ in looked], session.connection_id)

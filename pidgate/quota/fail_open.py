@@ -7,7 +7,6 @@ refused for a second.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable
 from typing import Final
 
 from pidgate.quota.decisions import Answer, Question, Reason, decision_of, new_id_decision
@@ -21,25 +20,15 @@ THROTTLE_MS: Final = 1_000
 
 
 class FailOpen:
-    """Account of what passed undecided in the present window, by user.
+    """Count of the ids that passed undecided in the present window, by user.
 
-    `passed`: requests that passed, and ids of them that could not even be inserted. Alarm.
+    `passed`: requests that passed, and their ids that could not even be inserted. Alarm.
     """
 
-    def __init__(self, on_failure: Callable[[Exception], None] | None = None) -> None:
+    def __init__(self) -> None:
         self.passed = 0
-        self._on_failure = on_failure
         self._window = 0
         self._admitted: defaultdict[tuple[bool, bool], Counter[User]] = defaultdict(Counter)
-
-    def decide(self, state: ProducerIdQuota, quotas: Quotas, question: Question, now_ms: int) -> Answer:
-        """Return the state's answer. Where the state raises an error, admit uncharged up to the user's ceiling."""
-        try:
-            return state.decide(question, now_ms)
-        except Exception as problem:  # noqa: BLE001  (the gateway is never the reason that Kafka is down)
-            if self._on_failure is not None:
-                self._on_failure(problem)
-            return self.answer(quotas, state, question, now_ms)
 
     def answer(self, quotas: Quotas, state: ProducerIdQuota, question: Question, now_ms: int) -> Answer:
         """Admit the ids of the question uncharged; above the user's ceiling refuse them."""

@@ -24,7 +24,7 @@ from pidgate.quota.decisions import (
     decision_of,
     new_id_decision,
 )
-from pidgate.quota.entities import User, is_bounded, may_refuse
+from pidgate.quota.entities import User, is_bounded
 from pidgate.quota.layered_filter import HashPair, LayeredFilter, Sighting
 from pidgate.quota.restoring import MOST_NOTED_IDS, NotedIds, Restorer
 from pidgate.quota.settings import Quotas, QuotasHolder
@@ -185,7 +185,7 @@ class ProducerIdQuota:
             return self._decide_new_id(question, now_ms)
         live = self.table.live(question.user, now_ms)
         self.table.drop_given_up(question.user, live, now_ms)
-        enforced = may_refuse(self.table.quotas, live.quota, transactional=question.transactional)
+        enforced = live.refuses_transactional if question.transactional else live.refuses_plain
         ids = live.ids(transactional=question.transactional)
         sighted = [self._sighted(ids, asked, now_ms) for asked in question.ids]
         refusals: list[Decision] = []
@@ -214,7 +214,7 @@ class ProducerIdQuota:
         """Decide whether a broker may give the user one more id. Nothing is charged before the id is used."""
         live = self.table.live(question.user, now_ms)
         self.table.drop_given_up(question.user, live, now_ms)
-        enforced = may_refuse(self.table.quotas, live.quota, transactional=False)
+        enforced = live.refuses_plain
         refusal = None if live.quota.exempt else self._new_id_refusal(live, now_ms, enforced=enforced)
         if refusal is None:
             return Answer(False, ())
@@ -315,7 +315,7 @@ class ProducerIdQuota:
     ) -> None:
         """Charge what was charged there; what was admitted as grace there counts as grace here."""
         # What passes while a state is being restored counts as observed; under grace it would have been granted.
-        enforced = may_refuse(self.table.quotas, live.quota, transactional=transactional)
+        enforced = live.refuses_transactional if transactional else live.refuses_plain
         graced = reason is Reason.OBSERVE and enforced and self._grants_grace(live, 0, now_ms)
         if graced or reason is Reason.GRACE:
             live.grace_admitted += 1
@@ -359,7 +359,7 @@ class ProducerIdQuota:
         """Return whether an unseen id under enforcement is admitted as grace; `ahead`: unseen ids before it in its
         request.
         """
-        if self.table.quotas.cluster_rate_milli == 0:
+        if not self.table.grace.until_ms or self.table.quotas.cluster_rate_milli == 0:
             return False
         return self.table.grace.admits(live.quota.rate_milli, live.grace_admitted + ahead, now_ms)
 
@@ -498,8 +498,9 @@ class ProducerIdQuota:
     def _reason(self, live: LiveUser, asked: AskedId, enforced: bool) -> Reason:
         if live.quota.exempt:
             return Reason.EXEMPT
-        # A user under enforcement whom no rate bounds is admitted, not merely observed.
-        is_unbounded = live.quota.enforces and not is_bounded(self.table.quotas, live.quota)
-        if not enforced and not is_unbounded:
-            return Reason.OBSERVE
+        if not enforced:
+            # A user under enforcement without any rate is admitted, not merely observed.
+            is_unbounded = live.quota.enforces and not is_bounded(self.table.quotas, live.quota)
+            if not is_unbounded:
+                return Reason.OBSERVE
         return Reason.QUEUE if asked.producer_id in live.queue else Reason.FIRST_SEEN

@@ -12,7 +12,14 @@ from typing import Final
 
 from pidgate.quota.counters import RefusedIds, UserStatus
 from pidgate.quota.decisions import GaveUp
-from pidgate.quota.entities import EffectiveQuota, Portions, User, kept_as, limits_transactional_ids, resolve
+from pidgate.quota.entities import (
+    Portions,
+    User,
+    kept_as,
+    limits_transactional_ids,
+    may_refuse,
+    resolve,
+)
 from pidgate.quota.layered_filter import FilterBudget, LayeredFilter, Sighting, kept_ms, usable_seed
 from pidgate.quota.retry_queue import FORGOTTEN_AFTER_MS, RetryQueue
 from pidgate.quota.settings import ProducerIdSettings, Quotas
@@ -85,12 +92,19 @@ class LiveUser:
     No client uses one id with and without transactions. So there is a filter for each, and neither what passes
     unrefused in transactions, nor any number of it, makes an id known for plain use.
 
-    `floor`: least design count of a new filter layer; `given`: times of ids given by InitProducerId and not charged
-    yet; `grace_admitted`: ids admitted as grace; `restored_ms`: time of the restored balance, None for none;
-    `rehearsed`: see UserTable.charge_observed; `transactional_ids`: None before the first one under a rate.
+    active_bucket      the bucket, if a rate above 0 is in force
+    refuses_plain      whether a Produce request without transactions may be refused for a new id
+    refuses_transactional  the same with transactions
+    floor              least design count of a new filter layer
+    given              times of ids given by InitProducerId and not charged yet
+    grace_admitted     ids admitted as grace
+    restored_ms        time of the restored balance; None: none was restored
+    rehearsed          see UserTable.charge_observed
+    transactional_ids  None before the first one under a rate
     """
 
     __slots__ = (
+        "active_bucket",
         "bucket",
         "filter",
         "floor",
@@ -99,6 +113,8 @@ class LiveUser:
         "is_changed",
         "queue",
         "quota",
+        "refuses_plain",
+        "refuses_transactional",
         "rehearsed",
         "restored_ms",
         "transactional_filter",
@@ -108,36 +124,35 @@ class LiveUser:
 
     def __init__(
         self,
-        quota: EffectiveQuota,
-        settings: ProducerIdSettings,
+        user: User,
+        quotas: Quotas,
         ids: LayeredFilter,
         transactional_ids: LayeredFilter,
     ) -> None:
         self.filter = ids
         self.transactional_filter = transactional_ids
         self.transactional_ids: TransactionalIds | None = None
-        self.queue = RetryQueue(settings.queue)
+        self.queue = RetryQueue(quotas.producer_ids.queue)
         self.bucket: TokenBucket | None = None
+        self.active_bucket: TokenBucket | None = None
         self.rehearsed: TokenBucket | None = None
         self.given: deque[int] = deque()
         self.grace_admitted = 0
         self.restored_ms: int | None = None
         self.is_changed = True
         """The balance was changed otherwise than by an id that a filter took in."""
-        self.set_quota(quota, settings)
+        self.resolve_quota(user, quotas)
 
-    def set_quota(self, quota: EffectiveQuota, settings: ProducerIdSettings) -> None:
-        """Set the quota in force. `UserTable.shape_bucket` does the same for the bucket."""
+    def resolve_quota(self, user: User, quotas: Quotas) -> None:
+        """Resolve the user's quota in force, once per change. `UserTable.shape_bucket` does the same for the bucket."""
         self.is_changed = True
-        self.quota = quota
+        settings = quotas.producer_ids
+        self.quota = quota = resolve(quotas, user)
+        self.refuses_plain = may_refuse(quotas, quota, transactional=False)
+        self.refuses_transactional = may_refuse(quotas, quota, transactional=True)
         self.queue.limit = settings.queue
         self.floor = layer_floor(quota.rate_milli, settings)
         self.transactional_floor = layer_floor(quota.transactional_ids_rate_milli, settings)
-
-    @property
-    def active_bucket(self) -> TokenBucket | None:
-        """The bucket, if a rate above 0 is in force."""
-        return self.bucket if self.quota.rate_milli else None
 
     def given_lately(self, now_ms: int) -> int:
         """Count the ids given within BROUGHT_WITHIN_MS and not used yet."""
@@ -230,7 +245,7 @@ class UserTable:
         self._budget.reshape(settings)
         self._shape_cluster(now_ms)
         for user, live in self._users.items():
-            live.set_quota(resolve(quotas, user), settings)
+            live.resolve_quota(user, quotas)
             for ids in live.filters:
                 ids.reshape(settings, now_ms)
             if live.transactional_ids is not None:
@@ -288,7 +303,7 @@ class UserTable:
         """Make a user without bucket that is not in the table yet."""
         settings = self.quotas.producer_ids
         ids, transactional_ids = (LayeredFilter(settings, self._budget, seed) for _ in range(2))
-        return LiveUser(resolve(self.quotas, user), settings, ids, transactional_ids)
+        return LiveUser(user, self.quotas, ids, transactional_ids)
 
     def transactional_ids(self, live: LiveUser, now_ms: int) -> TransactionalIds:
         """Return the user's transactional ids, made when there are none."""
@@ -314,7 +329,7 @@ class UserTable:
         if user in self._users:
             live.clear()
         else:
-            live.set_quota(resolve(self.quotas, user), self.quotas.producer_ids)
+            live.resolve_quota(user, self.quotas)
             self.replace(user, live, now_ms)
 
     # Buckets
@@ -325,6 +340,7 @@ class UserTable:
             live.bucket = self._shaped(live.bucket, live.quota.rate_milli, now_ms)
             if live.rehearsed is not None:
                 live.rehearsed = self._shaped(live.rehearsed, live.quota.rate_milli, now_ms)
+        live.active_bucket = live.bucket if live.quota.rate_milli else None
         rate_milli = live.quota.transactional_ids_rate_milli
         if rate_milli and live.transactional_ids is not None:
             bucket = live.transactional_ids.bucket
