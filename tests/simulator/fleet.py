@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pidgate.load.plan import Address
 from pidgate.quota.changes import Change
+from pidgate.quota.settings import QUEUE, STICKY_ENTRIES
 from tests.simulator.gateway import FEWEST_CONNECTIONS, PORT, SimulatedGateway, config_text, configured
 from tests.simulator.observed import ANONYMOUS
 from tests.simulator.schedule import QuotaSetup, Setup, Shape
@@ -267,9 +268,12 @@ def _node_beside(sidecar: str) -> int:
 
 def tables_of(setup: QuotaSetup) -> tuple[int, int] | None:
     """Return the sizes of the queue and of the refusal entries where the setup has its own."""
-    if setup.queue is None or setup.sticky_entries is None:
+    if setup.queue is None and setup.sticky_entries is None:
         return None
-    return setup.queue, setup.sticky_entries
+    return (
+        QUEUE if setup.queue is None else setup.queue,
+        STICKY_ENTRIES if setup.sticky_entries is None else setup.sticky_entries,
+    )
 
 
 def quotas_config(setup: QuotaSetup) -> dict[str, Any]:
