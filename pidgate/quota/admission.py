@@ -1,8 +1,8 @@
-"""Admission of Produce requests: refused batches, caches of connections and the quota's state joined. PURE.
+"""Admission of Produce requests: joins refused batches, the caches of connections and the quota's state. PURE.
 
-The order is essential. What was refused is looked at before any cache and before the quota: neither an admission, nor
-a raised rate, nor observing, nor an exemption, nor failing open lets a batch pass before one that was refused. Then
-the connection's cache is asked, and only then the state. Must not know bytes or sockets.
+The order is essential. Refused batches are checked before any cache and before the quota, so no admission, raised rate,
+observe mode, exemption or failing open lets a batch pass before a refused one. The connection's cache comes next, and
+the state last. Must not know bytes or sockets.
 """
 
 from __future__ import annotations
@@ -88,12 +88,12 @@ class Admission:
         transactional: bool,
         now_ms: int,
     ) -> bool:
-        """Return whether `judge` would forward these batches because all is known; False: ask it. The hottest call."""
+        """Return whether `judge` would forward these batches because every id is known. The hottest call."""
         if session.admitted.get(producer_id) != self._slice_key(now_ms, transactional):
             return False
         record = self.sticky.watched.get(session.user, _NOTHING_WATCHED).get(producer_id)
         if record is None:
-            return not self.held_beginnings.has_any(session.user, producer_id, topics, partitions, now_ms)
+            return not self.held_beginnings.is_any_held(session.user, producer_id, topics, partitions, now_ms)
         for at, topic in enumerate(topics):
             if not self.sticky.are_next(record, epoch, topic, partitions[at], session.connection_id):
                 return False
@@ -182,12 +182,12 @@ class Admission:
 
     def _is_held(self, user: User, batch: ProducerBatch, now_ms: int) -> bool:
         held = self.held_beginnings
-        return user in held.users and held.has(user, batch[0], batch[3], batch[4], now_ms)
+        return user in held.users and held.is_held(user, batch[0], batch[3], batch[4], now_ms)
 
     def _known(
         self, session: Session, batches: Collection[ProducerBatch], slice_key: int, now_ms: int
     ) -> bool:
-        """Hot path: return whether every id was admitted in this slice, and nothing of the watched ones waits."""
+        """Return whether every id was admitted in this slice and no batch of a watched id waits. Hot path."""
         watched = self.sticky.watched.get(session.user, _NOTHING_WATCHED)
         admitted = session.admitted
         for batch in batches:
@@ -209,7 +209,7 @@ class Admission:
     def _refused_locally(
         self, session: Session, looked: _Looked, transactional: bool, now_ms: int
     ) -> Refuse | Close | None:
-        """Refuse what no mode, exemption or rate changes, and no state has to be asked about."""
+        """Refuse batches whose refusal depends on no mode, exemption, rate or state."""
         above = self._refused_as_sticky(session, looked, transactional, now_ms)
         if above is not None:
             return above
@@ -256,7 +256,7 @@ class Admission:
         transactional: bool,
         now_ms: int,
     ) -> Verdict:
-        """Ask the state, and apply its answer. Ids in this connection's cache are not asked about."""
+        """Ask the state, and apply its answer. Skip the state if this connection's cache holds every id."""
         slice_key = self._slice_key(now_ms, transactional)
         if all(session.admitted.get(batch[0]) == slice_key for batch, _ in looked):
             self._forwarded(session, looked)
@@ -287,7 +287,7 @@ class Admission:
         self.sticky.forwarded(session.user, [batch for batch, _ in looked], session.connection_id)
 
     def _watch_admitted(self, user: User, decision: Decision, transactional: bool, now_ms: int) -> None:
-        """Watch a new id of a user whose ids may be refused: another gateway may have refused it just before."""
+        """Watch a new id of a user under enforcement: another gateway may have refused it a moment ago."""
         new = decision.reason in (Reason.FIRST_SEEN, Reason.QUEUE)
         if new and enforces(self._in_force.value, user, transactional=transactional):
             self.sticky.admitted(user, decision.producer_id, now_ms)
@@ -329,7 +329,7 @@ class Admission:
     def _record_refusal(
         self, session: Session, looked: _Looked, refusal: Refuse, now_ms: int
     ) -> Refuse | Close:
-        """Give every partition of a refused request its entry; without room for them nothing may be answered."""
+        """Enter every partition of a refused request; close the connection if there is no room for the entries."""
         batches = [batch for batch, _ in looked]
         if self.sticky.holds_too_many(session.user, session.connection_id, batches):
             return self._close(session, "sticky_table_full", refusal.producer_id, now_ms)

@@ -249,9 +249,9 @@ class LayeredFilter:
         self._next_expiry_ms = 0
         self.is_changed = True
         """An id was put in, or its time prolonged, since a snapshot last held the filter."""
-        self._take(settings)
+        self._apply_settings(settings)
 
-    def _take(self, settings: ProducerIdSettings) -> None:
+    def _apply_settings(self, settings: ProducerIdSettings) -> None:
         self._settings = settings
         self._slice_ms = settings.slice_ms
         self._silence_ms = silence_ms(settings)
@@ -319,7 +319,7 @@ class LayeredFilter:
             closed_ms = now_ms // settings.slice_ms * settings.slice_ms
             for layer in self._layers:
                 layer.slice_end_ms = min(layer.slice_end_ms, closed_ms)
-        self._take(settings)
+        self._apply_settings(settings)
         self._note_next_expiry()
 
     def export_layers(self, now_ms: int, *, transactional: bool = False) -> tuple[LayerState, ...]:

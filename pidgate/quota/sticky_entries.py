@@ -202,7 +202,7 @@ class WatchRoom:
         self._watched = watched
         self._admitted = self._noted = self._period = 0
 
-    def has(self, user: User, new_ids: int, *, elsewhere: bool = False) -> bool:
+    def has_room(self, user: User, new_ids: int, *, elsewhere: bool = False) -> bool:
         """Return whether so many more ids of the user may be watched. `elsewhere`: none of them was refused here."""
         share = 2 if elsewhere else 1
         records = self._watched.get(user)
@@ -211,21 +211,21 @@ class WatchRoom:
         most = min(WATCHED_IDS_PER_USER // share, MOST_WATCHED // share - self.ids - new_ids)
         return (0 if records is None else len(records)) + new_ids <= most
 
-    def take_admitted(self, user: User, period: int) -> bool:
+    def count_admitted(self, user: User, period: int) -> bool:
         """Return whether an id that was admitted may be watched, and count it."""
         self._begin(period)
         found = (
             self._admitted < MOST_ADMITTED_WATCHED
             and len(self._watched.get(user, ())) < MOST_WATCHED_WHEN_ADMITTED
-            and self.has(user, 1, elsewhere=True)
+            and self.has_room(user, 1, elsewhere=True)
         )
         self._admitted += found
         return found
 
-    def take_noted(self, user: User, period: int) -> bool:
+    def count_noted(self, user: User, period: int) -> bool:
         """Return whether an id of which a beginning is noted may be watched, and count it."""
         self._begin(period)
-        found = self._noted < MOST_NOTED_WATCHED and self.has(user, 1, elsewhere=True)
+        found = self._noted < MOST_NOTED_WATCHED and self.has_room(user, 1, elsewhere=True)
         self._noted += found
         return found
 

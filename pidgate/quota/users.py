@@ -1,6 +1,7 @@
-"""Table of all users: filter, bucket and queue of each, the cluster's bucket, changes of settings, expiry. PURE.
+"""All users: filters, bucket and queue of each, the grace of a cold start, the cluster's bucket, expiry. PURE.
 
-It must not know questions and decides nothing: see producer_ids.py. Restoring is in restoring.py.
+A user's quota in force is resolved once per change. Decisions are in producer_ids.py, restoring is in restoring.py.
+Must not know questions.
 """
 
 from __future__ import annotations
@@ -224,7 +225,7 @@ class UserTable:
     """
 
     def __init__(self, quotas: Quotas, seed_source: Callable[[], int], now_ms: int) -> None:
-        self._take(quotas)
+        self._apply_quotas(quotas)
         self.grace = Grace()
         self.cluster: TokenBucket | None = None
         self.cluster_rehearsed: TokenBucket | None = None
@@ -240,7 +241,7 @@ class UserTable:
 
     def set_quotas(self, quotas: Quotas, now_ms: int) -> None:
         """Apply new quotas to every user: buckets keep their fraction, filters and queues their contents."""
-        self._take(quotas)
+        self._apply_quotas(quotas)
         settings = quotas.producer_ids
         self._budget.reshape(settings)
         self._shape_cluster(now_ms)
@@ -252,7 +253,7 @@ class UserTable:
                 live.transactional_ids.filter.reshape(self._transactional_settings, now_ms)
             self.shape_bucket(live, now_ms)
 
-    def _take(self, quotas: Quotas) -> None:
+    def _apply_quotas(self, quotas: Quotas) -> None:
         self.quotas = quotas
         self.kept_ms = kept_ms(quotas.producer_ids)
         self._transactional_settings = remembering(quotas.producer_ids)

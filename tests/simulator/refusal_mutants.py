@@ -190,7 +190,7 @@ REFUSAL_MUTANTS: Final[dict[str, Mutant]] = {
     ),
     "a cache answers in spite of a note": _noted(_OVER_NOTES, replaced(Admission, "_known", _cache_first), 3),
     "the hot path answers in spite of a note": _noted(
-        _OVER_NOTES, replaced(HeldBeginnings, "has_any", never), 3
+        _OVER_NOTES, replaced(HeldBeginnings, "is_any_held", never), 3
     ),
     "what a broker did not take has passed": _noted(
         "Sticky first: What a broker answered with an error has not passed",

@@ -108,7 +108,7 @@ def test_a_mutant_with_room_for_everybody_is_noticed(
     for module in (counters, fail_open):
         monkeypatch.setattr(module, "kept_as", lambda user, _table: user)
     monkeypatch.setattr(ByteQuota, "_of_user", lambda _quota, name: name)
-    monkeypatch.setattr(WatchRoom, "has", lambda *_, **__: True)
+    monkeypatch.setattr(WatchRoom, "has_room", lambda *_, **__: True)
     assert size_after_many(table) >= MANY
 
 
