@@ -57,15 +57,12 @@ HOT_MODULES = [
     "pidgate/protocol/repeated_produce.py",
     "pidgate/protocol/work.py",
     "pidgate/quota/admission.py",
-    "pidgate/quota/bloom.py",
     "pidgate/quota/byte_quota.py",
+    "pidgate/quota/decisions.py",
     "pidgate/quota/held_beginnings.py",
     "pidgate/quota/layered_filter.py",
     "pidgate/quota/sticky.py",
     "pidgate/quota/sticky_entries.py",
-    "pidgate/quota/topic_names.py",
-    "pidgate/quota/verdicts.py",
-    "pidgate/quota/watch_room.py",
 ]
 SHARED_LIBRARY = "pidgate._hot_path"
 """mypyc puts all modules into one library, `<this>__mypyc`; the dot keeps it inside the package."""

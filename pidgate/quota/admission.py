@@ -1,8 +1,8 @@
-"""Admission of Produce requests: refused batches, caches of connections and the quota's state joined. PURE.
+"""Admission of Produce requests: joins refused batches, the caches of connections and the quota's state. PURE.
 
-The order is essential. What was refused is looked at before any cache and before the quota: neither an admission, nor
-a raised rate, nor observing, nor an exemption, nor failing open lets a batch pass before one that was refused. Then
-the connection's cache is asked, and only then the state. Must not know bytes or sockets.
+The order is essential. Refused batches are checked before any cache and before the quota, so no admission, raised rate,
+observe mode, exemption or failing open lets a batch pass before a refused one. The connection's cache comes next, and
+the state last. Must not know bytes or sockets.
 """
 
 from __future__ import annotations
@@ -11,34 +11,37 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from pidgate.quota.counters import UserCounters, UserCountersTable, UserSnapshot
-from pidgate.quota.entities import User, enforces, resolve
-from pidgate.quota.fail_open import FailOpen
-from pidgate.quota.held_beginnings import HeldBeginnings
-from pidgate.quota.owners import ProducerIdOwners
-from pidgate.quota.producer_ids import ProducerIdQuota
-from pidgate.quota.refusing import local_decision, local_refusal, refusal_of
-from pidgate.quota.settings import Quotas
-from pidgate.quota.state import Answer, AskedId, Question, QuotaState
-from pidgate.quota.sticky import Look, StickyRefusals
-from pidgate.quota.sticky_entries import RefusedId
-from pidgate.quota.users import GaveUp
-from pidgate.quota.verdicts import (
+from pidgate.quota.counters import ProducerIdOwners, UserCounters, UserCountersTable, UserSnapshot
+from pidgate.quota.decisions import (
     FORWARD,
     SHORTEST_THROTTLE_MS,
+    Answer,
+    AskedId,
     Close,
     Decision,
     Forward,
+    GaveUp,
     ProducerBatch,
+    Question,
     Reason,
     Refuse,
     Session,
     Verdict,
+    local_decision,
+    local_refusal,
     lowest_of_each_partition,
+    new_id_question,
+    refusal_of,
 )
+from pidgate.quota.entities import User, enforces, is_asked_at_init, resolve
+from pidgate.quota.fail_open import FailOpen
+from pidgate.quota.held_beginnings import HeldBeginnings
+from pidgate.quota.producer_ids import ProducerIdQuota
+from pidgate.quota.settings import Quotas
+from pidgate.quota.sticky import Look, StickyRefusals
+from pidgate.quota.sticky_entries import RefusedId
 
 _NOTHING_WATCHED: Final[Mapping[int, RefusedId]] = MappingProxyType({})
-_GENERATION_STEP: Final = 1 << 48  # beyond any slice: a cache entry of an earlier generation never fits
 
 _Looked = list[tuple[ProducerBatch, Look]]
 
@@ -55,23 +58,23 @@ class Admission:
         seed_source: Callable[[], int],
         now_ms: int,
         *,
-        state: QuotaState | None = None,
+        state: ProducerIdQuota | None = None,
         sticky: StickyRefusals | None = None,
         on_failure: Callable[[Exception], None] | None = None,
     ) -> None:
         self.sticky = sticky or StickyRefusals(quotas.producer_ids.sticky_entries)
         self.owners = ProducerIdOwners()
         self.held_beginnings = HeldBeginnings(self.sticky.topics)
-        self.state: QuotaState = state or ProducerIdQuota(quotas, seed_source, now_ms)
-        self.fail_open = FailOpen(on_failure)
-        self._quotas = quotas
-        self._slice_ms = quotas.producer_ids.slice_ms
-        self._generation = 0
+        self.state = state or ProducerIdQuota(quotas, seed_source, now_ms)
+        self.fail_open = FailOpen()
+        self._on_failure = on_failure
+        self._in_force = self.state.in_force
+        self._slice_ms = self.quotas.producer_ids.slice_ms
         self.counters = UserCountersTable()
 
     @property
     def quotas(self) -> Quotas:
-        return self._quotas
+        return self._in_force.value
 
     # Judging
 
@@ -85,12 +88,12 @@ class Admission:
         transactional: bool,
         now_ms: int,
     ) -> bool:
-        """Return whether `judge` would forward these batches because all is known; False: ask it. The hottest call."""
+        """Return whether `judge` would forward these batches because every id is known. The hottest call."""
         if session.admitted.get(producer_id) != self._slice_key(now_ms, transactional):
             return False
         record = self.sticky.watched.get(session.user, _NOTHING_WATCHED).get(producer_id)
         if record is None:
-            return not self.held_beginnings.has_any(session.user, producer_id, topics, partitions, now_ms)
+            return not self.held_beginnings.is_any_held(session.user, producer_id, topics, partitions, now_ms)
         for at, topic in enumerate(topics):
             if not self.sticky.are_next(record, epoch, topic, partitions[at], session.connection_id):
                 return False
@@ -118,6 +121,30 @@ class Admission:
             session, looked, transactional, now_ms
         )
 
+    def judge_new_id(
+        self, session: Session, now_ms: int, transactional_id: int | None = None
+    ) -> Forward | Refuse:
+        """Judge InitProducerId, without or with a transactional id (64 bits of its hash).
+
+        A refusal leaves no entry and no deadline: nothing was sent that could be lost, and the client is refused again,
+        on any connection, while there are no tokens.
+        """
+        if not is_asked_at_init(
+            self._in_force.value, session.user, transactional=transactional_id is not None
+        ):
+            return FORWARD
+        question = new_id_question(session.user, session.address, session.client_id, transactional_id)
+        answer = self.decide(question, now_ms)
+        if not answer.decisions:
+            return FORWARD
+        counters = self.counters.of(session.user, now_ms)
+        if answer.refused:
+            counters.count_new_ids(answer.decisions, now_ms)
+            return refusal_of(self._in_force.value, answer)
+        for decision in answer.decisions:
+            counters.count(decision, now_ms)
+        return Forward(answer.decisions)
+
     def judge_while_muted(
         self, session: Session, batches: list[ProducerBatch], *, transactional: bool, now_ms: int
     ) -> Refuse | Close | None:
@@ -133,7 +160,7 @@ class Admission:
         above = self._refused_as_sticky(session, looked, transactional, now_ms)
         if above is not None:
             return above
-        if not enforces(self._quotas, session.user, transactional=transactional):
+        if not enforces(self._in_force.value, session.user, transactional=transactional):
             return None
         for batch, look in looked:
             left_ms = self.sticky.left_ms(session.user, batch[0], now_ms)
@@ -144,7 +171,7 @@ class Admission:
         return None
 
     def _slice_key(self, now_ms: int, transactional: bool) -> int:
-        key = now_ms // self._slice_ms + self._generation
+        key = now_ms // self._slice_ms + self.state.generation
         return ~key if transactional else key  # what was admitted for one use is not known for the other
 
     def _look(self, session: Session, batch: ProducerBatch, now_ms: int) -> Look:
@@ -155,12 +182,12 @@ class Admission:
 
     def _is_held(self, user: User, batch: ProducerBatch, now_ms: int) -> bool:
         held = self.held_beginnings
-        return user in held.users and held.has(user, batch[0], batch[3], batch[4], now_ms)
+        return user in held.users and held.is_held(user, batch[0], batch[3], batch[4], now_ms)
 
     def _known(
         self, session: Session, batches: Collection[ProducerBatch], slice_key: int, now_ms: int
     ) -> bool:
-        """Hot path: return whether every id was admitted in this slice, and nothing of the watched ones waits."""
+        """Return whether every id was admitted in this slice and no batch of a watched id waits. Hot path."""
         watched = self.sticky.watched.get(session.user, _NOTHING_WATCHED)
         admitted = session.admitted
         for batch in batches:
@@ -182,7 +209,7 @@ class Admission:
     def _refused_locally(
         self, session: Session, looked: _Looked, transactional: bool, now_ms: int
     ) -> Refuse | Close | None:
-        """Refuse what no mode, exemption or rate changes, and no state has to be asked about."""
+        """Refuse batches whose refusal depends on no mode, exemption, rate or state."""
         above = self._refused_as_sticky(session, looked, transactional, now_ms)
         if above is not None:
             return above
@@ -217,7 +244,7 @@ class Admission:
     ) -> Refuse | Close:
         throttle_ms = max(SHORTEST_THROTTLE_MS, throttle_ms)
         decision = local_decision(session.user, cause, len(looked), transactional, reason, throttle_ms)
-        refusal = local_refusal(self._quotas, decision)
+        refusal = local_refusal(self._in_force.value, decision)
         return self._record_refusal(session, looked, refusal, now_ms)
 
     # Asking
@@ -229,7 +256,7 @@ class Admission:
         transactional: bool,
         now_ms: int,
     ) -> Verdict:
-        """Ask the state, and apply its answer. Ids in this connection's cache are not asked about."""
+        """Ask the state, and apply its answer. Skip the state if this connection's cache holds every id."""
         slice_key = self._slice_key(now_ms, transactional)
         if all(session.admitted.get(batch[0]) == slice_key for batch, _ in looked):
             self._forwarded(session, looked)
@@ -248,16 +275,21 @@ class Admission:
         return Forward(answer.decisions) if answer.decisions else FORWARD
 
     def decide(self, question: Question, now_ms: int) -> Answer:
-        """Return the answer of the state, or that of FailOpen where the state raises an error."""
-        return self.fail_open.decide(self.state, self._quotas, question, now_ms)
+        """Return the state's answer. If the state raises an error, let ids pass up to the user's ceiling."""
+        try:
+            return self.state.decide(question, now_ms)
+        except Exception as problem:  # noqa: BLE001  (the gateway is never the reason that Kafka is down)
+            if self._on_failure is not None:
+                self._on_failure(problem)
+            return self.fail_open.answer(self._in_force.value, self.state, question, now_ms)
 
     def _forwarded(self, session: Session, looked: _Looked) -> None:
         self.sticky.forwarded(session.user, [batch for batch, _ in looked], session.connection_id)
 
     def _watch_admitted(self, user: User, decision: Decision, transactional: bool, now_ms: int) -> None:
-        """Watch a new id of a user whose ids may be refused: another gateway may have refused it just before."""
+        """Watch a new id of a user under enforcement: another gateway may have refused it a moment ago."""
         new = decision.reason in (Reason.FIRST_SEEN, Reason.QUEUE)
-        if new and enforces(self._quotas, user, transactional=transactional):
+        if new and enforces(self._in_force.value, user, transactional=transactional):
             self.sticky.admitted(user, decision.producer_id, now_ms)
 
     def _question(self, session: Session, looked: _Looked, transactional: bool, now_ms: int) -> Question:
@@ -284,7 +316,7 @@ class Admission:
     def _refused_by_state(
         self, session: Session, looked: _Looked, answer: Answer, now_ms: int
     ) -> Refuse | Close:
-        refusal = refusal_of(self._quotas, answer)
+        refusal = refusal_of(self._in_force.value, answer)
         verdict = self._record_refusal(session, looked, refusal, now_ms)
         for decision in answer.decisions if verdict is refusal else ():
             # Coming back too early keeps the deadline: with the shortest throttle added each time, two
@@ -297,7 +329,7 @@ class Admission:
     def _record_refusal(
         self, session: Session, looked: _Looked, refusal: Refuse, now_ms: int
     ) -> Refuse | Close:
-        """Give every partition of a refused request its entry; without room for them nothing may be answered."""
+        """Enter every partition of a refused request; close the connection if there is no room for the entries."""
         batches = [batch for batch, _ in looked]
         if self.sticky.holds_too_many(session.user, session.connection_id, batches):
             return self._close(session, "sticky_table_full", refusal.producer_id, now_ms)
@@ -327,18 +359,11 @@ class Admission:
         admitted[Reason.INHERITED] = admitted.get(Reason.INHERITED, 0) + 1
         return True
 
-    def use_state(self, state: QuotaState) -> None:
-        """Ask this state from now on (it has been restored); ids in the connections' caches are looked up again."""
-        self.state = state
-        self._generation += _GENERATION_STEP
-
     def set_quotas(self, quotas: Quotas, now_ms: int) -> None:
         """Apply new quotas. Refused batches stay refused until they are sent in order: no entry is lifted."""
-        self._quotas = quotas
         self.state.set_quotas(quotas, now_ms)
         self.sticky.entries_per_user = quotas.producer_ids.sticky_entries
         self._slice_ms = quotas.producer_ids.slice_ms
-        self._generation += _GENERATION_STEP
 
     def sweep(self, now_ms: int) -> list[GaveUp]:
         """Forget what has expired, about once a second; return the ids that gave up waiting."""
@@ -357,7 +382,7 @@ class Admission:
             counted = self.counters.find(user) or nothing
             yield counted.snapshot(
                 user,
-                resolve(self._quotas, user),
+                resolve(self._in_force.value, user),
                 self.state.status(user, now_ms),
                 self.sticky.entries_of(user),
                 now_ms,

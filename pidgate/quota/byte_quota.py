@@ -1,30 +1,212 @@
-"""Byte quotas: bounds, buckets, throttle times (KIP-13, KIP-219). PURE.
+"""Byte quotas: windows, buckets, throttle times (KIP-13, KIP-219). PURE.
 
-A connection asks for ClientSensors once per `generation` and records the bytes of every request. Behind them stand
-buckets, shared as Kafka shares them (byte_rates.py), each with a window of samples (byte_window.py).
+A connection asks for ClientSensors once per version of the quotas, and records the bytes of every request. Sensors
+share buckets as Kafka's do (byte_rates.py). Each bucket has a window of samples that counts exactly as Kafka does:
+Sensor, Rate and SampledStat of org.apache.kafka.common.metrics, in integers.
+
+A sample begins with the first record after the sample before it is full (`sample_ms` old). It is dropped `samples` x
+`sample_ms` after its last record. The rate is the sum of all samples over the time since the oldest one began. If fewer
+than `samples` - 1 full samples exist, the missing ones count as empty.
 
 Must not know bytes on the wire or the clock.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final
 
-from pidgate.quota.byte_bucket import ByteBucket, ByteSnapshot
 from pidgate.quota.byte_rates import Bound, BucketName, Kind, rate_of_bucket, resolve_rate, throttles_bytes
+from pidgate.quota.counters import Samples
 from pidgate.quota.entities import MOST_USERS, OTHER_USERS, User
-from pidgate.quota.settings import Quotas
+from pidgate.quota.settings import ByteQuotas, QuotasHolder
 
-__all__ = [
-    "IDLE_MS",
-    "MAX_CLIENT_BUCKETS",
-    "OTHER_CLIENTS",
-    "ByteQuota",
-    "ByteSnapshot",
-    "ClientSensors",
-    "Kind",
-]
+Sample = tuple[int, int, int]
+"""Begin, last record (monotonic ms), and bytes."""
+
+
+class Window:
+    """Samples. A time before the last one seen is taken for that one."""
+
+    __slots__ = (
+        "_current",
+        "_expire_ms",
+        "_last_ms",
+        "_older",
+        "_sample_ms",
+        "oldest_ms",
+        "start_ms",
+        "total",
+    )
+
+    def __init__(self, samples: int, sample_ms: int) -> None:
+        self._sample_ms = sample_ms
+        self._expire_ms = samples * sample_ms
+        self._older: deque[Sample] = deque()
+        self.total = 0
+        """Bytes of all samples that are remembered, as of the last record."""
+        self.start_ms, self._last_ms, self._current = _NOTHING
+        """Begin of the sample being filled."""
+        self.oldest_ms = self.start_ms
+        """Begin of the oldest sample."""
+
+    @property
+    def last_ms(self) -> int:
+        """Time of the last record."""
+        return self._last_ms
+
+    def samples(self) -> list[Sample]:
+        """Everything that is remembered, oldest first."""
+        return [*self._older, (self.start_ms, self._last_ms, self._current)]
+
+    def record(self, size_bytes: int, now_ms: int) -> None:
+        """Count `size_bytes`; then `total` and `oldest_ms` are up to date."""
+        if now_ms < self._last_ms:
+            now_ms = self._last_ms
+        if now_ms - self.start_ms >= self._sample_ms:
+            self._older.append((self.start_ms, self._last_ms, self._current))
+            self.start_ms = now_ms
+            self._current = 0
+            self._forget(now_ms)
+        self._current += size_bytes
+        self.total += size_bytes
+        self._last_ms = now_ms
+        older = self._older
+        if older and now_ms - older[0][1] >= self._expire_ms:
+            self._forget(now_ms)
+
+    def _forget(self, now_ms: int) -> None:
+        older = self._older
+        while older and now_ms - older[0][1] >= self._expire_ms:
+            self.total -= older.popleft()[2]
+        self.oldest_ms = older[0][0] if older else self.start_ms
+
+    def at(self, now_ms: int) -> tuple[int, int | None]:
+        """Return the total, and the begin of the oldest sample (None: empty), at a time at which nothing is recorded.
+        Changes nothing: reading a metric must not move a window.
+        """
+        live = [sample for sample in self.samples() if now_ms - sample[1] < self._expire_ms]
+        return sum(sample[2] for sample in live), live[0][0] if live else None
+
+
+_NOTHING: Final[Sample] = (-(1 << 62), -(1 << 62), 0)
+"""Before any time: what comes before the first sample is full and forgotten."""
+
+
+def window_ms(oldest_ms: int, now_ms: int, samples: int, sample_ms: int) -> int:
+    """Return the divisor of a sum (Rate.windowSize): at least `samples` - 1 full samples."""
+    elapsed_ms = max(0, now_ms - oldest_ms)
+    missing = samples - 1 - elapsed_ms // sample_ms
+    return elapsed_ms + missing * sample_ms if missing > 0 else elapsed_ms
+
+
+def throttle_ms(total_bytes: int, over_ms: int, rate_bytes_per_s: int) -> int:
+    """QuotaUtils.throttleTime: (O - T) / T x W, rounded half up; 0 at or below the bound. It is not capped.
+
+    With O = total x 1000 / W that is (total x 1000 - T x W) / T, so no fraction is needed.
+    """
+    excess = total_bytes * 1_000 - rate_bytes_per_s * over_ms
+    return 0 if excess <= 0 else (2 * excess + rate_bytes_per_s) // (2 * rate_bytes_per_s)
+
+
+@dataclass(frozen=True, slots=True)
+class ByteSnapshot:
+    """One bucket now, for metrics and pages.
+
+    user, client_id   whose bytes are counted together; None: whoever it is
+    rate_bytes_per_s  the bound, 0 when none holds any more
+    bytes_per_s       now (Kafka's `byte-rate`)
+    throttled         requests after which a client had to wait; `would_throttle`: had it been enforced
+    throttle_time_ms  average of the latest waits (Kafka's `throttle-time`)
+    total_bytes       counted since the bucket was made
+    """
+
+    user: str | None
+    client_id: str | None
+    kind: Kind
+    rate_bytes_per_s: int
+    bytes_per_s: float
+    throttled: int
+    would_throttle: int
+    throttle_time_ms: float
+    total_bytes: int
+
+
+class ByteBucket:
+    """A bucket: its bound, its window, and what came of it."""
+
+    __slots__ = (
+        "is_dropped",
+        "kind",
+        "made_ms",
+        "name",
+        "rate_bytes_per_s",
+        "sample_ms",
+        "samples",
+        "throttle_times_ms",
+        "throttled",
+        "total_bytes",
+        "window",
+        "would_throttle",
+    )
+
+    def __init__(self, kind: Kind, name: BucketName, quotas: ByteQuotas, now_ms: int) -> None:
+        self.kind = kind
+        self.name = name
+        self.made_ms = now_ms
+        self.rate_bytes_per_s: int | None = None
+        self.samples = quotas.samples
+        self.sample_ms = quotas.sample_ms
+        self.window = Window(quotas.samples, quotas.sample_ms)
+        self.throttled = 0
+        self.would_throttle = 0
+        self.throttle_times_ms = Samples()
+        self.total_bytes = 0
+        self.is_dropped = False
+
+    @property
+    def expire_ms(self) -> int:
+        return self.samples * self.sample_ms
+
+    def idle_ms(self, now_ms: int) -> int:
+        """Return the time since the last record, or since the bucket was made."""
+        return now_ms - max(self.window.last_ms, self.made_ms)
+
+    def record(self, size_bytes: int, now_ms: int) -> int:
+        """Count the bytes; return the wait (ms) until the rate is at the bound again."""
+        window = self.window
+        window.record(size_bytes, now_ms)
+        self.total_bytes += size_bytes
+        total, oldest_ms = window.total, window.oldest_ms
+        rate = self.rate_bytes_per_s
+        # The window is never shorter than samples - 1 full ones: most records end here.
+        if rate is None or total * 1_000 <= rate * (self.samples - 1) * self.sample_ms:
+            return 0
+        return throttle_ms(total, window_ms(oldest_ms, now_ms, self.samples, self.sample_ms), rate)
+
+    def bytes_per_s(self, now_ms: int) -> float:
+        total, oldest_ms = self.window.at(now_ms)
+        if oldest_ms is None:
+            return 0.0
+        return total * 1_000 / window_ms(oldest_ms, now_ms, self.samples, self.sample_ms)
+
+    def snapshot(self, now_ms: int) -> ByteSnapshot:
+        return ByteSnapshot(
+            *self.name,
+            self.kind,
+            self.rate_bytes_per_s or 0,
+            self.bytes_per_s(now_ms),
+            self.throttled,
+            self.would_throttle,
+            self.throttle_times_ms.mean(now_ms),
+            self.total_bytes,
+        )
+
+    def drop(self) -> None:
+        self.is_dropped = True
+
 
 IDLE_MS: Final = 3_600_000
 """After so long without a record a bucket is dropped, as Kafka drops its sensors."""
@@ -65,9 +247,11 @@ class ClientSensors:
 
         Also 0 for clients that are only observed. A changed bound holds at once.
         """
-        bucket = self._bucket
+        quota, bucket = self._quota, self._bucket
+        if quota.version != quota.in_force.version:
+            quota.follow_quotas()
         if bucket is None or bucket.is_dropped:
-            bucket = self._bucket = self._quota.bucket(self._kind, self._user, self._bound, now_ms)
+            bucket = self._bucket = quota.bucket(self._kind, self._user, self._bound, now_ms)
         wait_ms = bucket.record(size_bytes, now_ms)
         if not wait_ms:
             return 0
@@ -89,31 +273,28 @@ class ClientSensors:
 class ByteQuota:
     """All buckets."""
 
-    def __init__(
-        self,
-        quotas: Quotas,
-        now_ms: int,
-        *,
-        max_client_buckets: int = MAX_CLIENT_BUCKETS,
-    ) -> None:
-        self._quotas = quotas
+    def __init__(self, in_force: QuotasHolder, *, max_client_buckets: int = MAX_CLIENT_BUCKETS) -> None:
+        self.in_force = in_force
+        self.version = in_force.version
+        self._shape = in_force.value.bytes
         self._max_client_buckets = max_client_buckets
         self._of_clients: dict[tuple[Kind, BucketName], ByteBucket] = {}
         self._of_users: dict[tuple[Kind, BucketName], ByteBucket] = {}
-        self.generation = 0
-        """A number that changes whenever sensors have to be asked for anew."""
-        self.is_on = False
-        """True when a byte rate is set for anybody."""
         self.no_room = 0
         """Times a bucket was asked for that there was no room for."""
-        self.set_quotas(quotas, now_ms)
 
-    def set_quotas(self, quotas: Quotas, now_ms: int) -> None:
-        """Apply new bounds to live buckets, which keep their counts; a new shape of the window starts them anew."""
-        before, self._quotas = self._quotas.bytes, quotas
-        after = quotas.bytes
-        self.generation += 1
-        self.is_on = bool(after.rates)
+    @property
+    def is_on(self) -> bool:
+        """True when a byte rate is set for any user or client."""
+        return bool(self.in_force.value.bytes.rates)
+
+    def follow_quotas(self) -> None:
+        """Apply changed bounds to live buckets, which keep their counts. A new shape of the window empties them."""
+        if self.version == self.in_force.version:
+            return
+        self.version = self.in_force.version
+        before, after = self._shape, self.in_force.value.bytes
+        self._shape = after
         if (before.samples, before.sample_ms) != (after.samples, after.sample_ms):
             for bucket in self._buckets():
                 bucket.drop()
@@ -123,26 +304,28 @@ class ByteQuota:
             bucket.rate_bytes_per_s = rate_of_bucket(after, bucket.kind, bucket.name)
 
     def sensors(self, kind: Kind, user: User, client_id: str | None, now_ms: int) -> ClientSensors | None:
-        """Return the client's sensors; None: nothing limits it. Ask again when `generation` has changed."""
-        bound = resolve_rate(self._quotas.bytes, kind, user, client_id)
+        """Return the client's sensors; None: nothing limits it. Ask again when `in_force.version` has changed."""
+        self.follow_quotas()
+        bound = resolve_rate(self._shape, kind, user, client_id)
         if bound is None:
             return None
-        return ClientSensors(self, kind, user, bound, throttles_bytes(self._quotas, user))
+        return ClientSensors(self, kind, user, bound, throttles_bytes(self.in_force.value, user))
 
     def in_whole_window(self, rate_bytes_per_s: int) -> int:
         """Bytes that a rate allows in all full samples of a window."""
-        shape = self._quotas.bytes
+        shape = self._shape
         return rate_bytes_per_s * (shape.samples - 1) * shape.sample_ms // 1_000
 
     def bucket(self, kind: Kind, user: User, bound: Bound, now_ms: int) -> ByteBucket:
         """Return the bucket of a bound, made when there is none."""
+        self.follow_quotas()
         name = bound.bucket
         table = self._of_users if name[1] is None else self._of_clients
         found = table.get((kind, name))
         if found is not None:
             return found
         # Not the bound's: that may be of a meter which was asked for before the quotas changed.
-        rate = rate_of_bucket(self._quotas.bytes, kind, name)
+        rate = rate_of_bucket(self._shape, kind, name)
         if table is self._of_clients and not self._has_room(now_ms):
             # Further client ids share one bucket of their user. So making up client ids gives a user nothing, and
             # takes nothing from the others: failing open would do the one, one bucket for all the other.
@@ -155,14 +338,14 @@ class ByteQuota:
             if found is not None:
                 found.rate_bytes_per_s = max(found.rate_bytes_per_s or 0, rate or 0) or None
                 return found
-        made = ByteBucket(kind, name, self._quotas.bytes, now_ms)
+        made = ByteBucket(kind, name, self._shape, now_ms)
         made.rate_bytes_per_s = rate
         table[kind, name] = made
         return made
 
     def _of_user(self, name: BucketName) -> BucketName:
         """Return the name under which a user's bucket is kept: that of all others, where there is no room for more."""
-        has_room = len(self._of_users) < MOST_USER_BUCKETS or (name[0], None) in self._quotas.bytes.rates
+        has_room = len(self._of_users) < MOST_USER_BUCKETS or (name[0], None) in self._shape.rates
         return name if has_room else (OTHER_USERS, name[1])
 
     def sweep(self, now_ms: int) -> None:
@@ -173,6 +356,7 @@ class ByteQuota:
 
     def snapshots(self, now_ms: int) -> Iterator[ByteSnapshot]:
         """Yield every bucket that has a bound now; bytes may be counted in between."""
+        self.follow_quotas()
         for bucket in list(self._buckets()):
             if bucket.rate_bytes_per_s is not None:
                 yield bucket.snapshot(now_ms)

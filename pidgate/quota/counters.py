@@ -1,15 +1,19 @@
-"""Counters by user, behind the metrics (KIP-936: rate, tokens, throttle-time). PURE. Nothing is decided from them."""
+"""Counters, id owners and explained refusals, by user: for metrics and operators. PURE.
+
+Only an operator's release of an id has an effect on decisions.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Final
 
-from pidgate.quota.entities import EffectiveQuota, User, kept_as
-from pidgate.quota.portions import Portions
-from pidgate.quota.users import UserStatus
-from pidgate.quota.verdicts import Decision, Reason
+from pidgate.quota.decisions import Bound, Decision, Reason
+from pidgate.quota.entities import EffectiveQuota, Portions, User, kept_as
 
 SAMPLE_MS = 30_000
 """Two samples of 30 s: Kafka's metrics.num.samples and metrics.sample.window.ms."""
@@ -218,3 +222,163 @@ class UserCountersTable:
         for user, counters in self._portions.of(self._users):
             if user not in known and now_ms - counters.last_ms >= COUNTERS_KEPT_MS:
                 del self._users[user]
+
+
+@dataclass(frozen=True, slots=True)
+class UserStatus:
+    """One user's state at one moment; the defaults are those of an unknown user.
+
+    `tokens`: below 0 while throttled, None without a limit; `waiting`: ids in the queue; `oldest_waiting_ms`: age of
+    its longest wait; `live_ids`: distinct ids remembered.
+    """
+
+    tokens: float | None = None
+    waiting: int = 0
+    oldest_waiting_ms: int = 0
+    live_ids: int = 0
+
+
+MOST_OWNED_IDS = 40_000
+"""About 2.5 MB, in two dicts just below the size at which they double; forty blocks of 1,000 (KIP-730)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The user an id was given to, its latest known epoch, and whether a Produce with it was seen."""
+
+    user: User
+    epoch: int
+    produced: bool = False
+
+
+@lru_cache(maxsize=4_096)
+def _shared(owner: Owner) -> Owner:
+    """Return one object for all ids with equal owners: saves most of the table's memory."""
+    return owner
+
+
+class ProducerIdOwners:
+    """Owners by producer id, and the ids given on each connection that is open.
+
+    In two generations, each of half the size: when the recent one is full, it becomes the earlier one and that
+    is forgotten. So there is no order to be kept for each id.
+    """
+
+    def __init__(self) -> None:
+        self._recent: dict[int, Owner] = {}
+        self._earlier: dict[int, Owner] = {}
+        self._given: dict[int, list[int]] = {}
+
+    def learnt(self, user: User, producer_id: int, epoch: int, connection_id: int) -> None:
+        """Note that an answer on that connection gave the id to the user, or bumped its epoch."""
+        owner = self.owner(producer_id)
+        if len(self._recent) >= MOST_OWNED_IDS // 2:
+            self._forget_earlier()
+        if owner is None:
+            self._given.setdefault(connection_id, []).append(producer_id)
+        self._earlier.pop(producer_id, None)
+        self._recent[producer_id] = _shared(Owner(user, epoch, owner is not None and owner.produced))
+
+    def produced(self, producer_id: int) -> None:
+        """Note a Produce request with the id, on whatever connection."""
+        for generation in (self._recent, self._earlier):
+            owner = generation.get(producer_id)
+            if owner is not None and not owner.produced:
+                generation[producer_id] = _shared(replace(owner, produced=True))
+
+    def owner(self, producer_id: int) -> Owner | None:
+        return self._recent.get(producer_id) or self._earlier.get(producer_id)
+
+    def connection_closed(self, connection_id: int) -> dict[User, int]:
+        """Return how many ids given on it were never used, by user; ids beyond the table are not counted."""
+        unused: dict[User, int] = {}
+        for producer_id in self._given.pop(connection_id, ()):
+            owner = self.owner(producer_id)
+            if owner is not None and not owner.produced:
+                unused[owner.user] = unused.get(owner.user, 0) + 1
+        return unused
+
+    def _forget_earlier(self) -> None:
+        """A connection's list is bounded with the table: one connection may be given millions."""
+        self._earlier, self._recent = self._recent, {}
+        for connection_id, given in list(self._given.items()):
+            kept = [producer_id for producer_id in given if producer_id in self._earlier]
+            if kept:
+                self._given[connection_id] = kept
+            else:
+                del self._given[connection_id]
+
+
+MOST_EXPLAINED: Final = 10_000
+"""Ids of all users together: about 5 MB. The longest unseen is forgotten first."""
+MOST_USERS_EXPLAINED: Final = 10_000
+"""A user with many refused ids pushes out other users' ids, but no other user's last refusal."""
+MOST_RELEASED: Final = 10_000
+"""Released ids that have not come back; the oldest release is forgotten first."""
+
+
+@dataclass(slots=True)
+class Refusal:
+    """The last refusal of one producer id. Times are monotonic milliseconds.
+
+    rate_milli   the bound that stood in the way, in thousandths of an id per window
+    until_ms     end of the throttle in the answer
+    """
+
+    producer_id: int
+    reason: Reason
+    bound: Bound
+    rate_milli: int | None
+    refused_ms: int
+    until_ms: int
+    queue_position: int | None
+
+
+class RefusedIds:
+    """Refusals by user and id, in the order of the latest one."""
+
+    __slots__ = ("_ids", "_of_user", "_released")
+
+    def __init__(self) -> None:
+        self._ids: OrderedDict[tuple[User, int], Refusal] = OrderedDict()
+        self._of_user: OrderedDict[User, Refusal] = OrderedDict()
+        self._released: OrderedDict[tuple[User, int], None] = OrderedDict()
+
+    def note(self, user: User, refusal: Refusal) -> None:
+        """Note a refusal, the user's last one."""
+        key = user, refusal.producer_id
+        self._ids[key] = refusal
+        self._ids.move_to_end(key)
+        if len(self._ids) > MOST_EXPLAINED:
+            self._ids.popitem(last=False)
+        self._of_user[user] = refusal
+        self._of_user.move_to_end(user)
+        if len(self._of_user) > MOST_USERS_EXPLAINED:
+            self._of_user.popitem(last=False)
+
+    def admitted(self, user: User, producer_id: int) -> None:
+        """End the id's release."""
+        if self._released:
+            self._released.pop((user, producer_id), None)
+
+    # Explanations
+
+    def of_user(self, user: User) -> Refusal | None:
+        """Return the user's last refusal, of whichever id."""
+        return self._of_user.get(user)
+
+    def of_id(self, user: User, producer_id: int) -> Refusal | None:
+        """Return the id's last refusal."""
+        return self._ids.get((user, producer_id))
+
+    # Releases
+
+    def release(self, user: User, producer_id: int) -> None:
+        """Have the id admitted uncharged when it comes back, once."""
+        self._released[user, producer_id] = None
+        if len(self._released) > MOST_RELEASED:
+            self._released.popitem(last=False)
+
+    def is_released(self, user: User, producer_id: int) -> bool:
+        """Return whether the id is released and has not come back."""
+        return bool(self._released) and (user, producer_id) in self._released

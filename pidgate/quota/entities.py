@@ -5,9 +5,9 @@ A client id never plays a part (KIP-936: user principals only).
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from pidgate.quota.settings import Mode, Quotas, UserQuota
 
@@ -131,3 +131,26 @@ def limits_transactional_ids(quotas: Quotas) -> bool:
 def is_bounded(quotas: Quotas, quota: EffectiveQuota) -> bool:
     """Return whether a rate limits how many new ids the user may bring."""
     return quota.rate_milli is not None or quotas.cluster_rate_milli is not None
+
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+PORTION: Final = 1_000
+"""Users that one sweep looks at: some 5 us each. With more of them a round takes as many seconds longer."""
+
+
+class Portions(Generic[K]):
+    """The keys of a table that are left in a round."""
+
+    def __init__(self, most: int = PORTION) -> None:
+        self._most = most
+        self._left: list[K] = []
+
+    def of(self, table: Mapping[K, V]) -> list[tuple[K, V]]:
+        """Return the next portion of the table, which may have changed since the last; of a small one, all of it."""
+        if not self._left:
+            self._left = list(reversed(list(table)))
+        keys = self._left[-self._most :]
+        del self._left[-self._most :]
+        return [(key, table[key]) for key in reversed(keys) if key in table]

@@ -1,47 +1,36 @@
-"""Answers in place of a state that raises an error: who passes undecided, and how many ids. PURE.
+"""Fail open: answers in place of a state that raises an error, with a ceiling for each user. PURE.
 
-Nobody who can cause the error is to gain by it. So a user brings at most as many ids as a cold start's grace would let
-pass; the rest is refused for a second.
+A user must not gain by causing the error: it may bring as many ids as a cold start's grace admits. Further requests are
+refused for a second.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable
 from typing import Final
 
+from pidgate.quota.decisions import Answer, Question, Reason, decision_of, new_id_decision
 from pidgate.quota.entities import User, kept_as, may_refuse, refuses_at_init, resolve
-from pidgate.quota.grace import GRACE_TIMES_RATE
+from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Quotas
-from pidgate.quota.state import Answer, Question, QuotaState, decision_of, new_id_decision
-from pidgate.quota.verdicts import Reason
+from pidgate.quota.users import GRACE_TIMES_RATE
 
 THROTTLE_MS: Final = 1_000
 """Of a request that is refused above the ceiling."""
 
 
 class FailOpen:
-    """Account of what passed undecided in the present window, by user.
+    """Count of the ids that passed undecided in the present window, by user.
 
-    `passed`: requests that passed, and ids of them that could not even be inserted. Alarm.
+    `passed`: requests that passed, and their ids that could not even be inserted. Alarm.
     """
 
-    def __init__(self, on_failure: Callable[[Exception], None] | None = None) -> None:
+    def __init__(self) -> None:
         self.passed = 0
-        self._on_failure = on_failure
         self._window = 0
         self._admitted: defaultdict[tuple[bool, bool], Counter[User]] = defaultdict(Counter)
 
-    def decide(self, state: QuotaState, quotas: Quotas, question: Question, now_ms: int) -> Answer:
-        """Return the state's answer. Where the state raises an error, admit uncharged up to the user's ceiling."""
-        try:
-            return state.decide(question, now_ms)
-        except Exception as problem:  # noqa: BLE001  (the gateway is never the reason that Kafka is down)
-            if self._on_failure is not None:
-                self._on_failure(problem)
-            return self.answer(quotas, state, question, now_ms)
-
-    def answer(self, quotas: Quotas, state: QuotaState, question: Question, now_ms: int) -> Answer:
+    def answer(self, quotas: Quotas, state: ProducerIdQuota, question: Question, now_ms: int) -> Answer:
         """Admit the ids of the question uncharged; above the user's ceiling refuse them."""
         if not self._admits(quotas, question, now_ms):
             return _refused(question, now_ms)

@@ -16,11 +16,10 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Final
 
+from pidgate.quota.decisions import ProducerBatch
 from pidgate.quota.entities import User
 from pidgate.quota.sticky import WATCH_MS
-from pidgate.quota.sticky_entries import PartitionKey
-from pidgate.quota.topic_names import TOPIC_ID_PREFIX, TopicNames
-from pidgate.quota.verdicts import ProducerBatch
+from pidgate.quota.sticky_entries import TOPIC_ID_PREFIX, PartitionKey, TopicNames
 
 MOST_HELD_OF_USER: Final = 20_000
 """About 5 MB."""
@@ -83,7 +82,7 @@ class HeldBeginnings:
         of_user.ids[producer_id] = held  # behind all other ids
         held[key] = until_ms
 
-    def has(self, user: User, producer_id: int, topic: bytes, partition: int, now_ms: int) -> bool:
+    def is_held(self, user: User, producer_id: int, topic: bytes, partition: int, now_ms: int) -> bool:
         """Return whether the id's beginning in this partition was held a short while ago."""
         of_user = self.users.get(user)
         if of_user is None:
@@ -98,7 +97,7 @@ class HeldBeginnings:
             return any(now_ms < until_ms for key, until_ms in held.items() if key[1] == partition)
         return now_ms < held.get((canonical, partition), 0) or now_ms < held.get((_ANY, partition), 0)
 
-    def has_any(
+    def is_any_held(
         self, user: User, producer_id: int, topics: list[bytes], partitions: list[list[int]], now_ms: int
     ) -> bool:
         """Return whether one in these partitions, by topic, was held. Hot: mostly the user has no entry."""
@@ -106,7 +105,7 @@ class HeldBeginnings:
             return False
         for at, topic in enumerate(topics):
             for partition in partitions[at]:
-                if self.has(user, producer_id, topic, partition, now_ms):
+                if self.is_held(user, producer_id, topic, partition, now_ms):
                     return True
         return False
 

@@ -1,27 +1,153 @@
 """Producer ids used by one user within `remember_ms`: a layered, time-decaying Bloom filter. PURE.
 
-Layers oldest first, the last is the target. Slices of time are aligned (slice number = now // slice length), so that a
-connection may serve an id from its own cache until the slice ends: a layer lives until `remember_ms` after the END of
-its slice. Other and earlier processes cut their slices at other times, and publish an id once in each: their ids live
-a slice longer. No false negative within `remember_ms` of the last use; a false positive admits an id unpaid.
+Layers are ordered from oldest to newest, and ids are inserted into the last one. Slices of time are aligned (slice
+number = now // slice length), so that a connection may serve an id from its cache until the slice ends: a layer lives
+until `remember_ms` after the end of its slice. Other processes, and earlier ones, cut their slices at other times and
+publish an id once in each, so their ids live a slice longer. There are no false negatives within `remember_ms` of the
+last use. A false positive admits an id unpaid.
 
-Memory follows what is used, not what is promised: a layer begins small and doubles when it is full, and each filter
-has a share of the budget that no other filter can take (FilterBudget).
+Memory follows use, not the quota: a layer begins small and doubles when it is full. Each filter has a share of the
+budget that no other filter can take (FilterBudget).
+
+Sizes and hashing of a layer follow org.apache.commons.collections4.bloomfilter (Shape, EnhancedDoubleHasher). A layer
+stores pairs of 64-bit hashes, never bits of a producer id itself: ids are sequential in blocks of 1,000 (KIP-730), and
+naive hashing would cluster them.
 
 Must not know quotas: the floor of a layer's size is an argument.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
+from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Final
+from functools import cache
+from typing import Final, Self
 
 import mmh3
 
-from pidgate.quota.bloom import BloomLayer, HashPair, shape
 from pidgate.quota.settings import ProducerIdSettings
-from pidgate.quota.user_state import LayerState
+
+_MASKS: Final = tuple(1 << bit for bit in range(8))
+
+HashPair = tuple[int, int]
+"""Two unsigned 64-bit values."""
+
+
+def shape(n: int, p: float) -> tuple[int, int]:
+    """Return (bits m, hash functions k) for `n` entries at a false-positive rate of `p`. Raises ValueError."""
+    if n < 1 or not 0 < p < 1:
+        raise ValueError(f"no filter has {n} entries at a false-positive rate of {p}")
+    bits = math.ceil(n * math.log(p) / -(math.log(2) ** 2))
+    return bits, max(1, round(math.log(2) * bits / n))
+
+
+@cache
+def _turns(hashes: int) -> tuple[int, ...]:
+    """1 to k, made once for all layers: making a range for each check is a tenth of its time."""
+    return tuple(range(1, hashes + 1))
+
+
+class BloomLayer:
+    """Bits of a filter made for `design_count` distinct entries, and how many are in it.
+
+    `bits` and `hashes` are its shape: m and k.
+    """
+
+    __slots__ = ("_bits", "_m", "_turns", "count", "design_count")
+
+    def __init__(self, design_count: int, bits: int, hashes: int) -> None:
+        self._m = bits
+        self._turns = _turns(hashes)
+        self._bits = bytearray((bits + 7) // 8)
+        self.design_count = design_count
+        self.count = 0
+
+    @classmethod
+    def restored(
+        cls, design_count: int, bits: int, hashes: int, count: int, data: bytes | memoryview
+    ) -> Self:
+        """Make a layer as it was exported. Raises ValueError when the parts do not fit."""
+        if design_count < 1 or bits < 1 or hashes < 1 or count < 0 or len(data) != (bits + 7) // 8:
+            raise ValueError(f"no layer has {bits} bits, {hashes} hashes, {count} ids in {len(data)} bytes")
+        layer = cls(design_count, bits, hashes)
+        layer._bits[:] = data
+        layer.count = count
+        return layer
+
+    @property
+    def bits(self) -> int:
+        """m, the number of bits."""
+        return self._m
+
+    @property
+    def hashes(self) -> int:
+        """k, the number of bits of one entry."""
+        return len(self._turns)
+
+    @property
+    def data(self) -> memoryview:
+        """The bits as they are at the moment of reading; bit i is bit i % 8 of byte i // 8."""
+        return memoryview(self._bits).toreadonly()
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self._bits)
+
+    @property
+    def is_full(self) -> bool:
+        """True when the design count is reached; one more entry would break the false-positive rate."""
+        return self.count >= self.design_count
+
+    def __contains__(self, pair: HashPair) -> bool:
+        # Enhanced double hashing, written out here and in `add`: these loops run for every layer of every check and
+        # for every id of a history, and a generator of the positions doubles their time.
+        bits, m = self._bits, self._m
+        index, step = pair[0] % m, pair[1] % m
+        for i in self._turns:
+            if not bits[index >> 3] & _MASKS[index & 7]:
+                return False
+            index = (index - step) % m
+            step -= i
+        return True
+
+    def add(self, pair: HashPair) -> None:
+        """Add an entry that the caller knows is not in this layer (it is counted as distinct)."""
+        bits, m = self._bits, self._m
+        index, step = pair[0] % m, pair[1] % m
+        for i in self._turns:
+            bits[index >> 3] |= _MASKS[index & 7]
+            index = (index - step) % m
+            step -= i
+        self.count += 1
+
+
+@dataclass(frozen=True, slots=True)
+class LayerState:
+    """One layer of a user's filter.
+
+    design_count  distinct ids it was made for
+    bits, hashes  its shape: m and k
+    count         distinct ids put into it
+    newest_of     of them those that are in no newer layer
+    slice_age_ms  since its slice ended
+    used_age_ms   since the latest moment at which an id in it may have been used
+    data          ceil(bits / 8) bytes; bit i is bit i % 8 of byte i // 8. A view of the filter's own bits: an id
+                  that is put in later shows in it, in part or whole
+    transactional whether its ids were used in transactions
+    """
+
+    design_count: int
+    bits: int
+    hashes: int
+    count: int
+    newest_of: int
+    slice_age_ms: int
+    used_age_ms: int
+    data: bytes | memoryview
+    transactional: bool = False
+
 
 SMALLEST_LAYER: Final = 100
 """Below this a layer has too few index sets: with n = 1 the false positives are 15 times the target."""
@@ -123,9 +249,9 @@ class LayeredFilter:
         self._next_expiry_ms = 0
         self.is_changed = True
         """An id was put in, or its time prolonged, since a snapshot last held the filter."""
-        self._take(settings)
+        self._apply_settings(settings)
 
-    def _take(self, settings: ProducerIdSettings) -> None:
+    def _apply_settings(self, settings: ProducerIdSettings) -> None:
         self._settings = settings
         self._slice_ms = settings.slice_ms
         self._silence_ms = silence_ms(settings)
@@ -193,7 +319,7 @@ class LayeredFilter:
             closed_ms = now_ms // settings.slice_ms * settings.slice_ms
             for layer in self._layers:
                 layer.slice_end_ms = min(layer.slice_end_ms, closed_ms)
-        self._take(settings)
+        self._apply_settings(settings)
         self._note_next_expiry()
 
     def export_layers(self, now_ms: int, *, transactional: bool = False) -> tuple[LayerState, ...]:

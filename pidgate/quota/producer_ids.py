@@ -7,19 +7,30 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
-from pidgate.quota.bloom import HashPair
 from pidgate.quota.changes import Command, CommandType
-from pidgate.quota.entities import User, is_bounded, may_refuse
-from pidgate.quota.layered_filter import LayeredFilter, Sighting
-from pidgate.quota.refused_ids import Refusal
-from pidgate.quota.restoring import Restorer
-from pidgate.quota.settings import Quotas
-from pidgate.quota.state import NO_PRODUCER_ID, Answer, AskedId, Question, decision_of, new_id_decision
+from pidgate.quota.counters import Refusal, UserStatus
+from pidgate.quota.decisions import (
+    NO_PRODUCER_ID,
+    SHORTEST_THROTTLE_MS,
+    Answer,
+    AskedId,
+    Bound,
+    Decision,
+    GaveUp,
+    Question,
+    Reason,
+    decision_of,
+    new_id_decision,
+)
+from pidgate.quota.entities import User, is_bounded
+from pidgate.quota.layered_filter import HashPair, LayeredFilter, Sighting
+from pidgate.quota.restoring import MOST_NOTED_IDS, NotedIds, Restorer
+from pidgate.quota.settings import Quotas, QuotasHolder
 from pidgate.quota.token_bucket import TokenBucket
-from pidgate.quota.transactional_id_quota import TransactionalIdQuota
-from pidgate.quota.users import GaveUp, LiveUser, UserStatus, UserTable
-from pidgate.quota.verdicts import SHORTEST_THROTTLE_MS, Bound, Decision, Reason
+from pidgate.quota.transactional_ids import TransactionalIdQuota
+from pidgate.quota.users import LiveUser, UserTable
 
 
 @dataclass(slots=True)
@@ -30,18 +41,43 @@ class _Refusal:
     bound: Bound = Bound.USER
 
 
-class ProducerIdQuota:
-    """Decisions about new producer ids. `table` holds the users, `restorer` fills it before the first question.
+GENERATION_STEP: Final = 1 << 48
+"""Beyond the number of any slice, so that a connection's cache entry of an earlier generation never matches."""
 
-    `in_fleet`: other gateways follow this one's decisions. Layers live for a slice longer then, as other gateways
-    use an id without a further event until their slice ends.
+
+class ProducerIdQuota:
+    """Decisions about new producer ids. `table` holds the users, and `restorer` fills it.
+
+    While the state is being restored (`is_restored` False), every id passes and is noted in `noted`: charging it would
+    need the history that is still being read. `hand_over` charges the noted ids against the restored users, and
+    `end_restoring` begins to decide.
+
+    in_force     the quotas in force, for all who read them
+    in_fleet     other gateways follow this one's decisions. Layers then live for a slice longer, since other gateways
+                 use an id without a further event until their slice ends
+    generation   changes when the caches of connections become invalid: after a change of quotas, and once restored
+    former_name  returns the name under which a user's state was stored before the user was seen, if there is one. With
+                 redacted users this is the hash in events
     """
 
-    def __init__(self, quotas: Quotas, seed_source: Callable[[], int], now_ms: int) -> None:
+    def __init__(
+        self,
+        quotas: Quotas,
+        seed_source: Callable[[], int],
+        now_ms: int,
+        *,
+        is_restored: bool = True,
+        former_name: Callable[[User], User | None] | None = None,
+    ) -> None:
+        self.in_force = QuotasHolder(quotas)
         self.table = UserTable(quotas, seed_source, now_ms)
         self.transactional_ids = TransactionalIdQuota(self.table)
         self.restorer = Restorer(self.table)
+        self.is_restored = is_restored
+        self.noted = NotedIds()
         self.in_fleet = False
+        self.generation = 0
+        self._former_name = former_name
 
     def begin_grace(self, until_ms: int) -> None:
         """Admit unseen ids uncharged until then, of each user at most 10 times its rate.
@@ -52,20 +88,86 @@ class ProducerIdQuota:
         self.table.grace.until_ms = until_ms
 
     def set_quotas(self, quotas: Quotas, now_ms: int) -> None:
-        """Apply new quotas to every user."""
+        """Put the quotas in force, and apply them to every user: a balance keeps its fraction as of this moment."""
+        self.in_force.replace(quotas)
         self.table.set_quotas(quotas, now_ms)
+        self.generation += GENERATION_STEP
+        for user in quotas.users if self._former_name is not None else ():
+            self._move_former_state(user, now_ms)
+
+    def _move_former_state(self, user: User, now_ms: int) -> None:
+        """Give the user the state that is stored under its former name."""
+        name = None if self._former_name is None else self._former_name(user)
+        if name is not None:
+            self.table.rename(name, user, now_ms)
 
     def sweep(self, now_ms: int) -> list[GaveUp]:
         """Drop users without any state; return the ids that gave up since the last sweep."""
-        return self.table.sweep(now_ms)
+        return self.table.sweep(now_ms) if self.is_restored else []
 
     def users(self) -> list[User]:
-        """Return the users of whom something is known."""
-        return self.table.users()
+        """Return the known users; while the state is being restored, those of the noted ids."""
+        return self.table.users() if self.is_restored else self.noted.users()
 
     def status(self, user: User, now_ms: int) -> UserStatus:
-        """Return the user's tokens, queue and remembered ids."""
-        return self.table.status(user, now_ms)
+        """Return the user's tokens, queue and remembered ids; while being restored, only the number of noted ids."""
+        return (
+            self.table.status(user, now_ms)
+            if self.is_restored
+            else UserStatus(live_ids=self.noted.count_ids(user))
+        )
+
+    # Restoring
+
+    def _pass_and_note(self, question: Question, now_ms: int) -> Answer:
+        """Admit everything. Ids without a note are decided as observed."""
+        user, transactional = question.user, question.transactional
+        if question.transactional_id is not None:
+            if not self.noted.note_transactional_id(user, question.transactional_id, Reason.OBSERVE):
+                return Answer(False, ())
+            decision = new_id_decision(question, Reason.OBSERVE, 0, None, enforced=False)
+            decision.would_refuse = False
+            return Answer(False, (decision,))
+        return Answer(
+            False,
+            tuple(
+                decision_of(question, asked, True, Reason.OBSERVE, now_ms)
+                for asked in question.ids
+                if self.noted.note_id(user, asked.producer_id, Reason.OBSERVE, transactional=transactional)
+            ),
+        )
+
+    def hand_over(self, now_ms: int, at_most: int = MOST_NOTED_IDS) -> int:
+        """Take up to so many noted ids over into the users; return how many are left.
+
+        An unseen id is charged as observed: without a debt beyond one token. In portions, since an id takes some
+        microseconds; questions may be decided in between.
+        """
+        before = self.noted.left
+        for user, key, reason in self.noted.take_out_ids(at_most):
+            self._hand_over_id(user, key, reason, now_ms)
+        for user, hashed, reason in self.noted.take_out_transactional_ids(
+            at_most - (before - self.noted.left)
+        ):
+            self._move_former_state(user, now_ms)
+            self.transactional_ids.admitted_meanwhile(user, hashed, now_ms, reason)
+        return self.noted.left
+
+    def _hand_over_id(self, user: User, key: int, reason: Reason, now_ms: int) -> None:
+        self._move_former_state(user, now_ms)
+        transactional = key < 0
+        producer_id = ~key if transactional else key
+        predecessor = self.noted.take_out_predecessor(user, producer_id) if transactional else None
+        if predecessor is not None and self._inherit(user, predecessor, producer_id, now_ms):
+            return
+        if reason is Reason.INHERITED:
+            reason = Reason.OBSERVE
+        self.admitted_meanwhile(user, producer_id, now_ms, reason, transactional=transactional)
+
+    def end_restoring(self) -> None:
+        """Decide from now on. Ids in the caches of connections are looked up again."""
+        self.is_restored = True
+        self.generation += GENERATION_STEP
 
     # Deciding
 
@@ -73,13 +175,17 @@ class ProducerIdQuota:
         """Decide about a question. All ids are looked at before any is charged: a request passes as a whole or not at
         all.
         """
+        if self._former_name is not None:
+            self._move_former_state(question.user, now_ms)
+        if not self.is_restored:
+            return self._pass_and_note(question, now_ms)
         if question.transactional_id is not None:
             return self.transactional_ids.decide(question, now_ms, others_hear=self.in_fleet)
         if not question.ids:
             return self._decide_new_id(question, now_ms)
         live = self.table.live(question.user, now_ms)
         self.table.drop_given_up(question.user, live, now_ms)
-        enforced = may_refuse(self.table.quotas, live.quota, transactional=question.transactional)
+        enforced = live.refuses_transactional if question.transactional else live.refuses_plain
         ids = live.ids(transactional=question.transactional)
         sighted = [self._sighted(ids, asked, now_ms) for asked in question.ids]
         refusals: list[Decision] = []
@@ -108,7 +214,7 @@ class ProducerIdQuota:
         """Decide whether a broker may give the user one more id. Nothing is charged before the id is used."""
         live = self.table.live(question.user, now_ms)
         self.table.drop_given_up(question.user, live, now_ms)
-        enforced = may_refuse(self.table.quotas, live.quota, transactional=False)
+        enforced = live.refuses_plain
         refusal = None if live.quota.exempt else self._new_id_refusal(live, now_ms, enforced=enforced)
         if refusal is None:
             return Answer(False, ())
@@ -139,11 +245,12 @@ class ProducerIdQuota:
         return _Refusal(Reason.FIRST_SEEN, self._throttle_ms(wait_ms), bound=bound)
 
     def apply(self, command: Command, now_ms: int) -> None:
-        """Apply an operator's command.
+        """Apply an operator's command, also while the state is being restored.
 
         A released id is admitted when it comes back, as if it were remembered: uncharged, and published as a refresh.
         Refilling an unknown user does nothing: it has all of its tokens.
         """
+        self._move_former_state(command.user, now_ms)
         if command.type is CommandType.RELEASE:
             self.table.refusals.release(command.user, command.producer_id)
             return
@@ -156,6 +263,13 @@ class ProducerIdQuota:
         self, user: User, producer_id: int, now_ms: int, *, transactional: bool = False
     ) -> None:
         """Admit the id for that use without spending a token."""
+        self._move_former_state(user, now_ms)
+        if self.is_restored:
+            self._insert(user, producer_id, now_ms, transactional)
+        else:
+            self.noted.note_id(user, producer_id, Reason.FAIL_OPEN, transactional=transactional)
+
+    def _insert(self, user: User, producer_id: int, now_ms: int, transactional: bool) -> None:
         live = self.table.live(user, now_ms)
         ids = live.ids(transactional=transactional)
         ids.insert(ids.hashed(producer_id), now_ms, floor=live.floor, others_hear=self.in_fleet)
@@ -164,12 +278,12 @@ class ProducerIdQuota:
             live.queue.served(producer_id)
 
     def insert_transactional_id(self, user: User, hashed: int, now_ms: int) -> None:
-        """Remember a transactional id without spending a token."""
-        self.transactional_ids.restore(user, hashed, now_ms, now_ms, Reason.FAIL_OPEN)
-
-    def transactional_id_meanwhile(self, user: User, hashed: int, now_ms: int, reason: Reason) -> None:
-        """Take over a transactional id let pass in this process before this state was restored."""
-        self.transactional_ids.admitted_meanwhile(user, hashed, now_ms, reason)
+        """Remember a transactional id, by 64 bits of its hash, without spending a token."""
+        self._move_former_state(user, now_ms)
+        if self.is_restored:
+            self.transactional_ids.restore(user, hashed, now_ms, now_ms, Reason.FAIL_OPEN)
+        else:
+            self.noted.note_transactional_id(user, hashed, Reason.FAIL_OPEN)
 
     def admitted_elsewhere(
         self, user: User, producer_id: int, now_ms: int, reason: Reason, *, transactional: bool = False
@@ -201,7 +315,7 @@ class ProducerIdQuota:
     ) -> None:
         """Charge what was charged there; what was admitted as grace there counts as grace here."""
         # What passes while a state is being restored counts as observed; under grace it would have been granted.
-        enforced = may_refuse(self.table.quotas, live.quota, transactional=transactional)
+        enforced = live.refuses_transactional if transactional else live.refuses_plain
         graced = reason is Reason.OBSERVE and enforced and self._grants_grace(live, 0, now_ms)
         if graced or reason is Reason.GRACE:
             live.grace_admitted += 1
@@ -220,10 +334,20 @@ class ProducerIdQuota:
             self.table.charge_observed(live, now_ms)
 
     def inherit(self, user: User, old_producer_id: int, new_producer_id: int, now_ms: int) -> bool:
-        """Admit the new id of a transaction uncharged; return False when the old one is not remembered as such."""
+        """Admit the new id of a transaction uncharged; return False when the old one is not remembered as such.
+
+        While the state is being restored, return True: the predecessor is looked up when the id is handed over.
+        """
+        self._move_former_state(user, now_ms)
+        if self.is_restored:
+            return self._inherit(user, old_producer_id, new_producer_id, now_ms)
+        self.noted.note_inherited(user, old_producer_id, new_producer_id)
+        return True
+
+    def _inherit(self, user: User, old_producer_id: int, new_producer_id: int, now_ms: int) -> bool:
         if not self.table.remembers(user, old_producer_id, now_ms, transactional=True):
             return False
-        self.insert_uncharged(user, new_producer_id, now_ms, transactional=True)
+        self._insert(user, new_producer_id, now_ms, transactional=True)
         return True
 
     @staticmethod
@@ -235,7 +359,7 @@ class ProducerIdQuota:
         """Return whether an unseen id under enforcement is admitted as grace; `ahead`: unseen ids before it in its
         request.
         """
-        if self.table.quotas.cluster_rate_milli == 0:
+        if not self.table.grace.until_ms or self.table.quotas.cluster_rate_milli == 0:
             return False
         return self.table.grace.admits(live.quota.rate_milli, live.grace_admitted + ahead, now_ms)
 
@@ -374,8 +498,9 @@ class ProducerIdQuota:
     def _reason(self, live: LiveUser, asked: AskedId, enforced: bool) -> Reason:
         if live.quota.exempt:
             return Reason.EXEMPT
-        # A user under enforcement whom no rate bounds is admitted, not merely observed.
-        is_unbounded = live.quota.enforces and not is_bounded(self.table.quotas, live.quota)
-        if not enforced and not is_unbounded:
-            return Reason.OBSERVE
+        if not enforced:
+            # A user under enforcement without any rate is admitted, not merely observed.
+            is_unbounded = live.quota.enforces and not is_bounded(self.table.quotas, live.quota)
+            if not is_unbounded:
+                return Reason.OBSERVE
         return Reason.QUEUE if asked.producer_id in live.queue else Reason.FIRST_SEEN

@@ -1,21 +1,143 @@
-"""Restoring of users: from a history of admissions, or from an export. PURE.
+"""Restoring of users, from a history of admissions or from an export, and ids that pass until that is done. PURE.
 
-Nothing is charged here: what is restored was paid for. A restored id is remembered; a restored balance is refilled
-from its own moment on.
+A restored id was paid for, so it is not charged. A restored balance is refilled from its own moment on. Every time in
+an export is an age relative to the moment of the export, so that another clock can take it up. An age below 0 lies
+after that moment. Must not know file formats or decisions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Final
 
+from pidgate.quota.decisions import Reason
 from pidgate.quota.entities import User
+from pidgate.quota.layered_filter import LayerState
 from pidgate.quota.settings import Mode
 from pidgate.quota.token_bucket import TokenBucket
-from pidgate.quota.transactional_id_quota import TransactionalIdQuota
-from pidgate.quota.transactional_ids import TransactionalIds
-from pidgate.quota.user_state import BucketState, TransactionalIdsState, UserState
-from pidgate.quota.users import LiveUser, UserTable
-from pidgate.quota.verdicts import Reason
+from pidgate.quota.transactional_ids import TransactionalIdQuota
+from pidgate.quota.users import LiveUser, TransactionalIds, UserTable
+
+MOST_NOTED_IDS: Final = 200_000
+"""About 25 MB. Further ids pass too, and are new again once the state is restored."""
+
+
+@dataclass(frozen=True, slots=True)
+class BucketState:
+    """A balance at the moment of the export: `token_units` of `units` are one token, `rate_milli` thousandths
+    of an id are refilled per window. `rehearsed_units`: the balance if all that is observed were enforced, where that
+    is counted apart.
+    """
+
+    units: int
+    token_units: int
+    rate_milli: int
+    rehearsed_units: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionalIdsState:
+    """A user's transactional ids: the filter's layers, the bucket, and the ids let in as grace."""
+
+    layers: tuple[LayerState, ...] = ()
+    bucket: BucketState | None = None
+    grace_admitted: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class UserState:
+    """One user: the 32-bit seed and the layers of its filters, oldest first, the bucket, the ids let in as
+    grace, and the transactional ids where a rate limits them.
+    """
+
+    user: User
+    seed: int
+    layers: tuple[LayerState, ...] = ()
+    bucket: BucketState | None = None
+    grace_admitted: int = 0
+    transactional_ids: TransactionalIdsState | None = None
+
+    def without_grace(self) -> UserState:
+        """Return the same state as if no grace had let anything in: one that is over counts against no later one."""
+        names = self.transactional_ids
+        return replace(
+            self,
+            grace_admitted=0,
+            transactional_ids=None if names is None else replace(names, grace_admitted=0),
+        )
+
+
+class NotedIds:
+    """Ids that passed while the state was being restored, in their order. Nothing is charged for them yet.
+
+    `left`: ids that are noted; `not_noted`: ids that passed without a note, for lack of room. They are new again once
+    the state is restored.
+    """
+
+    def __init__(self) -> None:
+        self.left = 0
+        self.not_noted = 0
+        self._ids: dict[User, dict[int, Reason]] = {}  # by id, and ~id for one used in transactions
+        self._names: dict[User, dict[int, Reason]] = {}  # by the hash of a transactional id
+        self._predecessors: dict[tuple[User, int], int] = {}
+
+    def note_id(self, user: User, producer_id: int, reason: Reason, *, transactional: bool) -> bool:
+        """Note that the id passed; return whether it had no note before."""
+        return self._note(self._ids, user, ~producer_id if transactional else producer_id, reason)
+
+    def note_transactional_id(self, user: User, hashed: int, reason: Reason) -> bool:
+        """Note that a transactional id passed, by 64 bits of its hash; return whether it had no note before."""
+        return self._note(self._names, user, hashed, reason)
+
+    def note_inherited(self, user: User, old_producer_id: int, new_producer_id: int) -> None:
+        """Note the new id of a transaction. Whether its predecessor is remembered is found out later."""
+        self.note_id(user, new_producer_id, Reason.INHERITED, transactional=True)
+        if ~new_producer_id in self._ids.get(user, ()):
+            self._predecessors[user, new_producer_id] = old_producer_id
+
+    def _note(self, table: dict[User, dict[int, Reason]], user: User, key: int, reason: Reason) -> bool:
+        is_new = key not in table.get(user, ())
+        if is_new and self.left >= MOST_NOTED_IDS:
+            self.not_noted += 1
+            return True
+        self.left += is_new
+        # An id that passed before keeps its first reason, unless it must not be charged now.
+        if is_new or reason is Reason.FAIL_OPEN:
+            table.setdefault(user, {})[key] = reason
+        return is_new
+
+    def take_out_ids(self, at_most: int) -> Iterator[tuple[User, int, Reason]]:
+        """Take out up to so many producer ids; ~id is one that was used in transactions."""
+        return self._take_out(self._ids, at_most)
+
+    def take_out_transactional_ids(self, at_most: int) -> Iterator[tuple[User, int, Reason]]:
+        """Take out up to so many transactional ids."""
+        return self._take_out(self._names, at_most)
+
+    def _take_out(
+        self, table: dict[User, dict[int, Reason]], at_most: int
+    ) -> Iterator[tuple[User, int, Reason]]:
+        # Only as many as one portion may need: a portion of 200 must not cost a list of all 200,000.
+        for user, ids in list(islice(table.items(), at_most)):
+            for key in list(islice(ids, at_most)):
+                self.left -= 1
+                at_most -= 1
+                yield user, key, ids.pop(key)
+            if ids:
+                return
+            del table[user]
+
+    def take_out_predecessor(self, user: User, producer_id: int) -> int | None:
+        """Return the id that a transaction gave up for this one; None: there is none."""
+        return self._predecessors.pop((user, producer_id), None)
+
+    def users(self) -> list[User]:
+        return list(self._ids)
+
+    def count_ids(self, user: User) -> int:
+        return len(self._ids.get(user, ()))
 
 
 class Restorer:

@@ -176,6 +176,21 @@ class Quotas:
         _require(rate is None or rate >= 0, "cluster_rate_milli must not be negative")
 
 
+class QuotasHolder:
+    """The quotas in force of one gateway. A reader compares `version` with the last one it has seen."""
+
+    __slots__ = ("value", "version")
+
+    def __init__(self, value: Quotas) -> None:
+        self.value = value
+        self.version = 0
+
+    def replace(self, value: Quotas) -> None:
+        """Put these quotas in force."""
+        self.value = value
+        self.version += 1
+
+
 def _require(condition: bool, message: str) -> None:
     if not condition:
         raise ValueError(message)

@@ -15,12 +15,20 @@ from enum import Enum, auto
 from itertools import takewhile
 from typing import Final
 
-from pidgate.quota.entities import User
-from pidgate.quota.portions import Portions
-from pidgate.quota.sticky_entries import NOTHING_CUT, PartitionKey, RefusedId, StickyEntry, shrunk
-from pidgate.quota.topic_names import TopicNames
-from pidgate.quota.verdicts import ProducerBatch
-from pidgate.quota.watch_room import MOST_CUT_AT_ONCE, WatchRoom, room_for_cut, room_for_forwarded
+from pidgate.quota.decisions import ProducerBatch
+from pidgate.quota.entities import Portions, User
+from pidgate.quota.sticky_entries import (
+    MOST_CUT_AT_ONCE,
+    NOTHING_CUT,
+    PartitionKey,
+    RefusedId,
+    StickyEntry,
+    TopicNames,
+    WatchRoom,
+    room_for_cut,
+    room_for_forwarded,
+    shrunk,
+)
 
 WATCH_MS: Final = 300_000
 """Time to watch an id refused anywhere: longer than any client keeps a batch unread behind a mute."""
@@ -179,7 +187,7 @@ class StickyRefusals:
             if record is None or self._key_in(record, topic, partition) not in record.entries:
                 new_entries += 1
         return self._entries_of_user.get(user, 0) + new_entries > self.entries_per_user or (
-            new_ids > 0 and not self._room.has(user, new_ids)
+            new_ids > 0 and not self._room.has_room(user, new_ids)
         )
 
     def too_many_further(self, user: User, batch: ProducerBatch) -> bool:
@@ -234,18 +242,18 @@ class StickyRefusals:
         Another process may have refused it just before, and hold its first batch of another partition; when the leader
         moves, the client sends the next one here.
         """
-        if self._room.take_admitted(user, now_ms // WATCH_MS):
+        if self._room.count_admitted(user, now_ms // WATCH_MS):
             self._watch(user, producer_id, now_ms)
 
     def beginnings_noted(self, user: User, producer_ids: Collection[int], now_ms: int) -> None:
         """Watch ids of which a beginning was held a short while ago, here or elsewhere (see HeldBeginnings)."""
         for producer_id in producer_ids:
-            if producer_id in self.watched.get(user, ()) or self._room.take_noted(user, now_ms // WATCH_MS):
+            if producer_id in self.watched.get(user, ()) or self._room.count_noted(user, now_ms // WATCH_MS):
                 self._watch(user, producer_id, now_ms)
 
     def refused_elsewhere(self, user: User, producer_id: int, now_ms: int) -> None:
         """Watch an id refused by another process or gateway: its client may send what comes after to this one first."""
-        if producer_id in self.watched.get(user, {}) or self._room.has(user, 1, elsewhere=True):
+        if producer_id in self.watched.get(user, {}) or self._room.has_room(user, 1, elsewhere=True):
             record = self._watch(user, producer_id, now_ms)
             if record.first_refused_ms is None:
                 record.first_refused_ms = now_ms

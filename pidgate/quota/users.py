@@ -1,23 +1,30 @@
-"""Table of all users: filter, bucket and queue of each, the cluster's bucket, changes of settings, expiry. PURE.
+"""All users: filters, bucket and queue of each, the grace of a cold start, the cluster's bucket, expiry. PURE.
 
-It must not know questions and decides nothing: see producer_ids.py. Restoring is in restoring.py.
+A user's quota in force is resolved once per change. Decisions are in producer_ids.py, restoring is in restoring.py.
+Must not know questions.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import replace
+from typing import Final
 
-from pidgate.quota.entities import EffectiveQuota, User, kept_as, limits_transactional_ids, resolve
-from pidgate.quota.grace import Grace
+from pidgate.quota.counters import RefusedIds, UserStatus
+from pidgate.quota.decisions import GaveUp
+from pidgate.quota.entities import (
+    Portions,
+    User,
+    kept_as,
+    limits_transactional_ids,
+    may_refuse,
+    resolve,
+)
 from pidgate.quota.layered_filter import FilterBudget, LayeredFilter, Sighting, kept_ms, usable_seed
-from pidgate.quota.portions import Portions
-from pidgate.quota.refused_ids import RefusedIds
 from pidgate.quota.retry_queue import FORGOTTEN_AFTER_MS, RetryQueue
 from pidgate.quota.settings import ProducerIdSettings, Quotas
 from pidgate.quota.token_bucket import TokenBucket
-from pidgate.quota.transactional_ids import TransactionalIds, remembering
 
 _FLOOR_WITHOUT_LIMIT = 1_000
 
@@ -27,28 +34,57 @@ reserved.
 """
 
 
-@dataclass(slots=True)
-class GaveUp:
-    """An id that left its user's queue without having been admitted."""
-
-    user: User
-    producer_id: int
-    waited_ms: int
-    attempts: int
+GRACE_TIMES_RATE = 10
+"""Bound of one user's ids, in windows of its rate."""
 
 
-@dataclass(frozen=True, slots=True)
-class UserStatus:
-    """One user's state at one moment; the defaults are those of an unknown user.
+class Grace:
+    """`until_ms` is 0 when there is none."""
 
-    `tokens`: below 0 while throttled, None without a limit; `waiting`: ids in the queue; `oldest_waiting_ms`: age of
-    its longest wait; `live_ids`: distinct ids remembered.
+    __slots__ = ("until_ms",)
+
+    def __init__(self) -> None:
+        self.until_ms = 0
+
+    def admits(self, rate_milli: int | None, admitted: int, now_ms: int) -> bool:
+        """Return whether one more unseen id is admitted of a user with this rate (None: without limit).
+
+        `admitted`: so far. A rate of 0 blocks under grace too.
+        """
+        if not self.until_ms or now_ms >= self.until_ms:
+            return False
+        return rate_milli is None or admitted * 1000 < GRACE_TIMES_RATE * rate_milli
+
+    def end_if_over(self, now_ms: int) -> None:
+        if now_ms >= self.until_ms:
+            self.until_ms = 0
+
+
+REMEMBER_MS: Final = 604_800_000
+"""The brokers' transactional.id.expiration.ms."""
+
+
+def remembering(settings: ProducerIdSettings) -> ProducerIdSettings:
+    """Return the settings of filters that hold transactional ids."""
+    return replace(settings, remember_ms=REMEMBER_MS)
+
+
+class TransactionalIds:
+    """Filter and bucket. The bucket outlives a removed rate, as that of producer ids.
+
+    `grace_admitted`: ids admitted as grace.
     """
 
-    tokens: float | None = None
-    waiting: int = 0
-    oldest_waiting_ms: int = 0
-    live_ids: int = 0
+    __slots__ = ("bucket", "filter", "grace_admitted")
+
+    def __init__(self, ids: LayeredFilter) -> None:
+        self.filter = ids
+        self.bucket: TokenBucket | None = None
+        self.grace_admitted = 0
+
+    def is_idle(self, now_ms: int) -> bool:
+        """Return whether there is nothing to remember."""
+        return (self.bucket is None or self.bucket.is_full(now_ms)) and self.filter.is_empty(now_ms)
 
 
 class LiveUser:
@@ -57,12 +93,19 @@ class LiveUser:
     No client uses one id with and without transactions. So there is a filter for each, and neither what passes
     unrefused in transactions, nor any number of it, makes an id known for plain use.
 
-    `floor`: least design count of a new filter layer; `given`: times of ids given by InitProducerId and not charged
-    yet; `grace_admitted`: ids admitted as grace; `restored_ms`: time of the restored balance, None for none;
-    `rehearsed`: see UserTable.charge_observed; `transactional_ids`: None before the first one under a rate.
+    active_bucket      the bucket, if a rate above 0 is in force
+    refuses_plain      whether a Produce request without transactions may be refused for a new id
+    refuses_transactional  the same with transactions
+    floor              least design count of a new filter layer
+    given              times of ids given by InitProducerId and not charged yet
+    grace_admitted     ids admitted as grace
+    restored_ms        time of the restored balance; None: none was restored
+    rehearsed          see UserTable.charge_observed
+    transactional_ids  None before the first one under a rate
     """
 
     __slots__ = (
+        "active_bucket",
         "bucket",
         "filter",
         "floor",
@@ -71,6 +114,8 @@ class LiveUser:
         "is_changed",
         "queue",
         "quota",
+        "refuses_plain",
+        "refuses_transactional",
         "rehearsed",
         "restored_ms",
         "transactional_filter",
@@ -80,36 +125,35 @@ class LiveUser:
 
     def __init__(
         self,
-        quota: EffectiveQuota,
-        settings: ProducerIdSettings,
+        user: User,
+        quotas: Quotas,
         ids: LayeredFilter,
         transactional_ids: LayeredFilter,
     ) -> None:
         self.filter = ids
         self.transactional_filter = transactional_ids
         self.transactional_ids: TransactionalIds | None = None
-        self.queue = RetryQueue(settings.queue)
+        self.queue = RetryQueue(quotas.producer_ids.queue)
         self.bucket: TokenBucket | None = None
+        self.active_bucket: TokenBucket | None = None
         self.rehearsed: TokenBucket | None = None
         self.given: deque[int] = deque()
         self.grace_admitted = 0
         self.restored_ms: int | None = None
         self.is_changed = True
         """The balance was changed otherwise than by an id that a filter took in."""
-        self.set_quota(quota, settings)
+        self.resolve_quota(user, quotas)
 
-    def set_quota(self, quota: EffectiveQuota, settings: ProducerIdSettings) -> None:
-        """Set the quota in force. `UserTable.shape_bucket` does the same for the bucket."""
+    def resolve_quota(self, user: User, quotas: Quotas) -> None:
+        """Resolve the user's quota in force, once per change. `UserTable.shape_bucket` does the same for the bucket."""
         self.is_changed = True
-        self.quota = quota
+        settings = quotas.producer_ids
+        self.quota = quota = resolve(quotas, user)
+        self.refuses_plain = may_refuse(quotas, quota, transactional=False)
+        self.refuses_transactional = may_refuse(quotas, quota, transactional=True)
         self.queue.limit = settings.queue
         self.floor = layer_floor(quota.rate_milli, settings)
         self.transactional_floor = layer_floor(quota.transactional_ids_rate_milli, settings)
-
-    @property
-    def active_bucket(self) -> TokenBucket | None:
-        """The bucket, if a rate above 0 is in force."""
-        return self.bucket if self.quota.rate_milli else None
 
     def given_lately(self, now_ms: int) -> int:
         """Count the ids given within BROUGHT_WITHIN_MS and not used yet."""
@@ -181,7 +225,7 @@ class UserTable:
     """
 
     def __init__(self, quotas: Quotas, seed_source: Callable[[], int], now_ms: int) -> None:
-        self._take(quotas)
+        self._apply_quotas(quotas)
         self.grace = Grace()
         self.cluster: TokenBucket | None = None
         self.cluster_rehearsed: TokenBucket | None = None
@@ -197,21 +241,19 @@ class UserTable:
 
     def set_quotas(self, quotas: Quotas, now_ms: int) -> None:
         """Apply new quotas to every user: buckets keep their fraction, filters and queues their contents."""
-        if quotas is self.quotas:
-            return  # Admission and QuotaStateManager both pass each change on
-        self._take(quotas)
+        self._apply_quotas(quotas)
         settings = quotas.producer_ids
         self._budget.reshape(settings)
         self._shape_cluster(now_ms)
         for user, live in self._users.items():
-            live.set_quota(resolve(quotas, user), settings)
+            live.resolve_quota(user, quotas)
             for ids in live.filters:
                 ids.reshape(settings, now_ms)
             if live.transactional_ids is not None:
                 live.transactional_ids.filter.reshape(self._transactional_settings, now_ms)
             self.shape_bucket(live, now_ms)
 
-    def _take(self, quotas: Quotas) -> None:
+    def _apply_quotas(self, quotas: Quotas) -> None:
         self.quotas = quotas
         self.kept_ms = kept_ms(quotas.producer_ids)
         self._transactional_settings = remembering(quotas.producer_ids)
@@ -262,7 +304,7 @@ class UserTable:
         """Make a user without bucket that is not in the table yet."""
         settings = self.quotas.producer_ids
         ids, transactional_ids = (LayeredFilter(settings, self._budget, seed) for _ in range(2))
-        return LiveUser(resolve(self.quotas, user), settings, ids, transactional_ids)
+        return LiveUser(user, self.quotas, ids, transactional_ids)
 
     def transactional_ids(self, live: LiveUser, now_ms: int) -> TransactionalIds:
         """Return the user's transactional ids, made when there are none."""
@@ -288,7 +330,7 @@ class UserTable:
         if user in self._users:
             live.clear()
         else:
-            live.set_quota(resolve(self.quotas, user), self.quotas.producer_ids)
+            live.resolve_quota(user, self.quotas)
             self.replace(user, live, now_ms)
 
     # Buckets
@@ -299,6 +341,7 @@ class UserTable:
             live.bucket = self._shaped(live.bucket, live.quota.rate_milli, now_ms)
             if live.rehearsed is not None:
                 live.rehearsed = self._shaped(live.rehearsed, live.quota.rate_milli, now_ms)
+        live.active_bucket = live.bucket if live.quota.rate_milli else None
         rate_milli = live.quota.transactional_ids_rate_milli
         if rate_milli and live.transactional_ids is not None:
             bucket = live.transactional_ids.bucket

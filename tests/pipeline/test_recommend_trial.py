@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from pidgate.pipeline.recommend import trial as trial_module
 from pidgate.pipeline.recommend.trial import TRAIN, FilterTrial, RateTrial, UserTrial
 from pidgate.quota import replay
+from pidgate.quota.decisions import AskedId, Question
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.replay import GIVES_UP_AFTER_MS, Outcome, QuotaReplay
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
-from pidgate.quota.state import AskedId, Question
 
 SETTINGS = ProducerIdSettings(window_ms=60_000, false_positive_rate=1e-9, max_throttle_ms=GIVES_UP_AFTER_MS)
 """A place in line is kept for longer than anybody waits."""

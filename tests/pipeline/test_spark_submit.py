@@ -44,12 +44,12 @@ def told_by_executors(batches):
     import mmh3, pandas, sys
     from fractions import Fraction
     from pidgate.quota.token_bucket import TokenBucket
-    import pidgate.quota.bloom
+    import pidgate.quota.layered_filter as filters
     for batch in batches:
         bucket = TokenBucket(1_000, 1_000, Fraction(1), 0)
         hashes = [mmh3.hash64(int(one).to_bytes(8, "big"), 1)[0] for one in batch["id"]]
         yield pandas.DataFrame({"id": batch["id"], "hash": hashes}).assign(
-            mmh3=mmh3.__file__, quota=pidgate.quota.bloom.__file__, python=sys.executable, wait_ms=bucket.wait_ms(0, 0)
+            mmh3=mmh3.__file__, quota=filters.__file__, python=sys.executable, wait_ms=bucket.wait_ms(0, 0)
         )
 
 spark = spark_session("probe")

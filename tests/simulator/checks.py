@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pidgate.gateway.logs import Event
+from pidgate.quota.decisions import Reason
 from pidgate.quota.sticky_entries import MOST_FURTHER_REFUSALS
-from pidgate.quota.verdicts import Reason
 from tests.simulator import byte_bound, gaps, logs, memory, quota_bound, transactions, waiting, wiretap
 from tests.simulator.clients.batches import ModelViolation
 from tests.simulator.ledger import Seen, seen_by_brokers

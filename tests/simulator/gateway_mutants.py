@@ -17,11 +17,10 @@ from pidgate.gateway.state import manager, publisher
 from pidgate.gateway.state.event_log import EventLog
 from pidgate.gateway.state.manager import QuotaStateManager
 from pidgate.quota.admission import Admission
+from pidgate.quota.decisions import Answer, Question, Session
 from pidgate.quota.producer_ids import ProducerIdQuota
-from pidgate.quota.state import Answer, Question
 from pidgate.quota.token_bucket import TokenBucket
 from pidgate.quota.users import LiveUser
-from pidgate.quota.verdicts import Session
 from tests.simulator.breaking import (
     Breach,
     Break,
@@ -122,7 +121,7 @@ def _has_no_topic(self: EventLog) -> bool:
 def _enforced_at_once(before: Any) -> Any:
     def __init__(self: QuotaStateManager, *args: Any, **more: Any) -> None:
         before(self, *args, **more)
-        self.state = self._restored
+        self.state.is_restored = True
 
     return __init__
 

@@ -16,7 +16,7 @@ from pidgate.gateway.proxy.buffers import READ_BUFFER_BYTES, BudgetShare, Half, 
 from pidgate.gateway.proxy.client_connection import ClientConnection
 from pidgate.gateway.proxy.reading import WRITE_HIGH_BYTES
 from pidgate.quota.producer_ids import ProducerIdQuota
-from pidgate.quota.watch_room import WATCHED_IDS_PER_USER
+from pidgate.quota.sticky_entries import WATCHED_IDS_PER_USER
 from tests.simulator.clients.batches import ModelViolation
 from tests.simulator.gateway import SimulatedGateway
 
@@ -35,10 +35,8 @@ def within_limits(world: World) -> None:
         _memory(process, traffic)
         _tables(process, traffic)
     for gateway in _running(world):
-        if gateway.serving is not None and isinstance(
-            state := gateway.serving._manager.state, ProducerIdQuota
-        ):
-            _lines(gateway.host, state)
+        if gateway.serving is not None:
+            _lines(gateway.host, gateway.serving._manager.state)
 
 
 def nothing_held(world: World) -> None:

@@ -9,11 +9,11 @@ import pytest
 
 from pidgate.gateway.proxy.apis.produce import ProduceApi
 from pidgate.quota.admission import Admission
+from pidgate.quota.decisions import ProducerBatch, Session
 from pidgate.quota.held_beginnings import HeldBeginnings
 from pidgate.quota.settings import Mode, Quotas
 from pidgate.quota.sticky import StickyRefusals
 from pidgate.quota.sticky_entries import RefusedId
-from pidgate.quota.verdicts import ProducerBatch, Session
 from tests.simulator.breaking import Breach, Break, Mutant, always, around, never, nothing, replaced
 from tests.simulator.every import SmallWorld
 from tests.simulator.themes import Theme
@@ -190,7 +190,7 @@ REFUSAL_MUTANTS: Final[dict[str, Mutant]] = {
     ),
     "a cache answers in spite of a note": _noted(_OVER_NOTES, replaced(Admission, "_known", _cache_first), 3),
     "the hot path answers in spite of a note": _noted(
-        _OVER_NOTES, replaced(HeldBeginnings, "has_any", never), 3
+        _OVER_NOTES, replaced(HeldBeginnings, "is_any_held", never), 3
     ),
     "what a broker did not take has passed": _noted(
         "Sticky first: What a broker answered with an error has not passed",

@@ -18,8 +18,8 @@ from pidgate.gateway.quotas.administration import InForce
 from pidgate.gateway.quotas.store import QuotaStore
 from pidgate.gateway.topics.own_client import OwnClient
 from pidgate.quota.changes import Command
+from pidgate.quota.decisions import Answer, AskedId, Question, new_id_question
 from pidgate.quota.producer_ids import ProducerIdQuota
-from pidgate.quota.state import Answer, AskedId, Question, new_id_question
 from pidgate.units import Address
 
 FILE = """
@@ -48,7 +48,7 @@ class Gateway:
         self.registry = CollectorRegistry()
         self.book = QuotaStore(settings, self, OwnClient.from_settings(settings), token_hex(6), wall_ms)
         self.quota = ProducerIdQuota(settings.to_quotas(), lambda: 7, self.now_ms)
-        self.api = QuotasApi(settings, self.book, lambda: self.quota, lambda: self.now_ms)
+        self.api = QuotasApi(settings, self.book, self.quota, lambda: self.now_ms)
 
     def quotas_changed(self, in_force: InForce) -> None:
         self.quota.set_quotas(in_force.quotas, self.now_ms)

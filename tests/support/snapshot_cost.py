@@ -21,8 +21,8 @@ import structlog
 
 from pidgate.gateway.state.state_dir import About, StateDir
 from pidgate.quota.producer_ids import ProducerIdQuota
+from pidgate.quota.restoring import UserState
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
-from pidgate.quota.user_state import UserState
 
 ROUNDS: Final = 5
 NOW_MS: Final = 90_000_000

@@ -15,7 +15,7 @@ from struct import Struct
 from typing import Final
 
 from pidgate.gateway.state.state_dir import About, StateDir
-from pidgate.quota.user_state import UserState
+from pidgate.quota.restoring import UserState
 from tests.support.state_dirs import layer
 
 SAVED: Final = Struct("<qq")

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from pidgate.gateway.state.state_dir import About, Loaded, StateDir
 from pidgate.quota.entities import unidentified
-from pidgate.quota.user_state import BucketState, LayerState, TransactionalIdsState, UserState
+from pidgate.quota.layered_filter import LayerState
+from pidgate.quota.restoring import BucketState, TransactionalIdsState, UserState
 
 
 def layer(fill: int, bits: int = 203, *, transactional: bool = False) -> LayerState:

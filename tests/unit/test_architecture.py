@@ -229,7 +229,7 @@ def test_a_violation_is_found(path: str, source: str) -> None:
             "import time, quota, pidgate.protocol.produce, events\ntime.monotonic()",
         ),
         ("tools/sandbox/new.py", "import kafka, subprocess\nfrom pidgate import protocol"),
-        ("pidgate/pipeline/new.py", "import pidgate.quota.bloom, events"),
+        ("pidgate/pipeline/new.py", "import pidgate.quota.layered_filter, events"),
     ],
 )
 def test_what_is_allowed_passes(path: str, source: str) -> None:

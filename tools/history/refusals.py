@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from pidgate.quota.decisions import AskedId, Question
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
-from pidgate.quota.state import AskedId, Question
 from tools.history.cast import User
 from tools.history.sessions import NEVER, Sessions
 from tools.history.shard import Day

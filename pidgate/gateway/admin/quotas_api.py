@@ -24,8 +24,8 @@ from pidgate.gateway.quotas.administration import Administration, InForce, NotAl
 from pidgate.gateway.quotas.explain import Moment, QuotaOrigins, explanation, rate_or_mode
 from pidgate.quota.changes import RATES, Change, Setting
 from pidgate.quota.entities import User
+from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import DEFAULT, ByteQuotas
-from pidgate.quota.state import QuotaState
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -40,7 +40,7 @@ JsonObject = dict[str, Any]
 class QuotasApi:
     """Handlers of the quota API.
 
-    `state` returns the current quota state, `now_ms` its clock, `sticky_entries` the number of a user's
+    `state` is the quota state, `now_ms` its clock, `sticky_entries` the number of a user's
     entries if this process has the connections.
     """
 
@@ -55,7 +55,7 @@ class QuotasApi:
         self,
         settings: Settings,
         administration: Administration,
-        state: Callable[[], QuotaState],
+        state: ProducerIdQuota,
         now_ms: Callable[[], int],
         *,
         sticky_entries: Callable[[User], int] | None = None,
@@ -80,7 +80,7 @@ class QuotasApi:
         return explanation(
             user,
             producer_id,
-            state=self._state(),
+            state=self._state,
             in_force=self._administration.in_force,
             moment=Moment(self._now_ms(), wall_ms()),
             sticky_entries=None if self._sticky_entries is None else self._sticky_entries(user),

@@ -26,12 +26,12 @@ class StateCollector(Collector):
         left = "How long unseen ids are still admitted uncharged after a cold start; 0: no grace."
         yield gauge("grace_left_seconds", left, manager.grace_left_ms / 1000)
         memory = "Memory of the filters of remembered ids, all users."
-        table = manager.state.table
+        table = manager.state.table if manager.is_restored else None
         yield gauge("producer_ids_filter_bytes", memory, table.filter_bytes if table else 0)
         overfull = "Ids put into filters beyond what max_live_ids allows: false positives may rise."
         yield counter("producer_ids_overfull_inserts", overfull, table.overfull_inserts if table else 0)
         not_noted = "Ids that passed before the state was restored, too many to be noted: new again."
-        yield counter("producer_ids_not_noted", not_noted, manager.interim.not_noted)
+        yield counter("producer_ids_not_noted", not_noted, manager.state.noted.not_noted)
         yield from self._topic()
         yield from self._directory()
 

@@ -22,7 +22,7 @@ from pidgate.gateway.quotas.administration import Administration
 from pidgate.gateway.tls.live import LiveContext
 from pidgate.gateway.topics.own_client import OwnClient
 from pidgate.quota.entities import User
-from pidgate.quota.state import QuotaState
+from pidgate.quota.producer_ids import ProducerIdQuota
 
 
 class Closes(Protocol):
@@ -37,7 +37,7 @@ OpenAdmin = Callable[
         Settings,
         GatewayView,
         Administration,
-        Callable[[], QuotaState],
+        ProducerIdQuota,
         Callable[[], int],
         StickyEntries | None,
     ],
@@ -50,7 +50,7 @@ async def admin_site(
     settings: Settings,
     view: GatewayView,
     administration: Administration,
-    state: Callable[[], QuotaState],
+    state: ProducerIdQuota,
     now_ms: Callable[[], int],
     sticky_entries: StickyEntries | None,
 ) -> Closes:

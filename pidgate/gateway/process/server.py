@@ -25,7 +25,6 @@ from pidgate.gateway.state.event_log import EventLog
 from pidgate.gateway.state.manager import QuotaStateManager
 from pidgate.quota.changes import Command
 from pidgate.quota.entities import User
-from pidgate.quota.state import QuotaState
 from pidgate.version import version
 
 log = logger()
@@ -75,7 +74,7 @@ class Gateway:
             self._settings,
             self,
             self._quotas,
-            lambda: self._manager.state,
+            self._manager.state,
             self._now_ms,
             self.traffic.sticky_entries,
         )
@@ -120,8 +119,8 @@ class Gateway:
     # ---- QuotaObserver and StateObserver ---------------------------------------------------------------
 
     def quotas_changed(self, in_force: InForce) -> None:
-        self._manager.set_quotas(in_force.quotas, in_force.provenance)
         self.traffic.set_quotas(in_force.quotas)
+        self._manager.quotas_changed(in_force.provenance)
 
     def command_given(self, command: Command) -> None:
         self._manager.apply(command)
@@ -134,9 +133,6 @@ class Gateway:
         while not self._quotas.is_read and waited_s < QUOTAS_PATIENCE_S:
             await asyncio.sleep(_LOOK_S)
             waited_s += _LOOK_S if self.is_reached else 0.0
-
-    def state_restored(self, state: QuotaState) -> None:
-        self.traffic.use_state(state)
 
     def refused_elsewhere(self, user: User, producer_id: int, now_ms: int) -> None:
         self.traffic.refused_elsewhere(user, producer_id, now_ms)

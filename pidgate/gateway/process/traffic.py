@@ -36,8 +36,8 @@ from pidgate.quota.admission import Admission
 from pidgate.quota.byte_quota import ByteQuota
 from pidgate.quota.counters import UserSnapshot
 from pidgate.quota.entities import User
+from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Quotas
-from pidgate.quota.state import QuotaState
 
 log = logger()
 
@@ -58,7 +58,7 @@ class Traffic:
     def __init__(
         self,
         settings: Settings,
-        state: QuotaState,
+        state: ProducerIdQuota,
         recorder: Recorder | None,
         administer: Administer,
         outside: Outside,
@@ -73,7 +73,7 @@ class Traffic:
         self.nodes = Nodes(settings.cluster.bootstrap_servers)
         self.nodes.on_new_node = self._node_learnt
         self.nodes.on_address = self._node_found
-        self.byte_quota = ByteQuota(quotas, now_ms)
+        self.byte_quota = ByteQuota(state.in_force)
         self._budget = BufferBudget(limits.buffered_total_bytes)
         cluster_tls = settings.cluster.tls
         upstream_tls = None if cluster_tls is None else LiveContext.of_cluster(cluster_tls)
@@ -154,9 +154,8 @@ class Traffic:
     # ---- for the gateway -------------------------------------------------------------------------------
 
     def set_quotas(self, quotas: Quotas) -> None:
-        now_ms = self.shared.now_ms()
-        self._admission.set_quotas(quotas, now_ms)
-        self.byte_quota.set_quotas(quotas, now_ms)
+        """Put the quotas in force, for all that read them."""
+        self._admission.set_quotas(quotas, self.shared.now_ms())
 
     @property
     def quotas(self) -> Quotas:
@@ -177,9 +176,6 @@ class Traffic:
     @property
     def sticky_entries(self) -> Callable[[User], int]:
         return self._admission.sticky.entries_of
-
-    def use_state(self, state: QuotaState) -> None:
-        self._admission.use_state(state)
 
     def refused_elsewhere(self, user: User, producer_id: int, now_ms: int) -> None:
         self._admission.sticky.refused_elsewhere(user, producer_id, now_ms)

@@ -20,8 +20,8 @@ from pidgate.gateway.proxy.read_ahead import ReadAhead
 from pidgate.gateway.proxy.reading import Pause, Reader
 from pidgate.protocol.errors import KafkaProtocolError
 from pidgate.protocol.proxy_header import Origin
+from pidgate.quota.decisions import Session
 from pidgate.quota.entities import User
-from pidgate.quota.verdicts import Session
 
 log = logger()
 

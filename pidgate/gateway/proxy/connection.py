@@ -32,7 +32,7 @@ from pidgate.protocol.sasl import SaslExchange
 from pidgate.quota.admission import Admission
 from pidgate.quota.byte_quota import ByteQuota
 from pidgate.quota.changes import Change
-from pidgate.quota.verdicts import Session
+from pidgate.quota.decisions import Session
 
 log = logger()
 
@@ -114,7 +114,7 @@ class Shared:
         """None: brokers are spoken to without."""
         self.upstream_identity = upstream_identity
         """None: clients log in by themselves, if at all."""
-        self.byte_quota = byte_quota or ByteQuota(admission.quotas, self.now_ms())
+        self.byte_quota = byte_quota or ByteQuota(admission.state.in_force)
         self.channels: dict[Connection, None] = {}
         """In the order in which they came; so are the others, as whatever is gone through."""
         self.transports: dict[asyncio.Transport, None] = {}

@@ -58,8 +58,8 @@ from pidgate.protocol.versions import SPOKEN
 from pidgate.protocol.work import ANSWERED_BYTES_FOR_ONE, JUDGED_PER_TURN, MOST_FRAMES_PER_TURN, READ_FOR
 from pidgate.quota.admission import Admission
 from pidgate.quota.byte_quota import ByteQuota
+from pidgate.quota.decisions import Session
 from pidgate.quota.entities import User
-from pidgate.quota.verdicts import Session
 
 HELD_LIMIT_BYTES: Final = 1024 * 1024
 """Read-ahead behind a mute: enough to notice a disconnect and to answer a pipeline of five at once.

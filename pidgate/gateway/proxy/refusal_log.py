@@ -7,8 +7,7 @@ from typing import Final
 
 from pidgate.gateway.logs import Event, LogLimit, logger
 from pidgate.protocol.versions import SPOKEN
-from pidgate.quota.state import NO_PRODUCER_ID
-from pidgate.quota.verdicts import Reason, Refuse
+from pidgate.quota.decisions import NO_PRODUCER_ID, Reason, Refuse
 
 log = logger()
 

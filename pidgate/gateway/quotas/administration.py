@@ -11,8 +11,7 @@ from enum import StrEnum
 from typing import Final, Protocol
 
 from pidgate.gateway.recording.config_event import Provenance
-from pidgate.quota.changes import Action, Change, Command, Setting, Target
-from pidgate.quota.in_force import ALL_MODES, has_ended, is_said
+from pidgate.quota.changes import ALL_MODES, Action, Change, Command, Setting, Target, has_ended, is_said
 from pidgate.quota.settings import Mode, Quotas
 from pidgate.units import show_duration
 

@@ -8,8 +8,7 @@ from typing import Any, Final
 from pidgate.gateway.logs import Event, logger
 from pidgate.gateway.quotas.administration import InForce, Kept
 from pidgate.gateway.quotas.inherited import inherited_quotas
-from pidgate.quota.changes import Change, Setting, Target
-from pidgate.quota.in_force import has_ended, value_in_force
+from pidgate.quota.changes import Change, Setting, Target, has_ended, value_in_force
 from pidgate.quota.settings import Mode, Quotas
 from pidgate.units import show_milli
 

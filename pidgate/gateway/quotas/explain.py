@@ -13,12 +13,11 @@ from typing import Any, Final
 from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.quotas.administration import InForce
 from pidgate.gateway.recording.config_event import Provenance
-from pidgate.quota.changes import RATES, Change, Setting
+from pidgate.quota.changes import ALL_MODES, RATES, Change, Setting, deciding, value_in_force
+from pidgate.quota.counters import Refusal
 from pidgate.quota.entities import resolve
-from pidgate.quota.in_force import ALL_MODES, deciding, value_in_force
-from pidgate.quota.refused_ids import Refusal
+from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode
-from pidgate.quota.state import QuotaState
 from pidgate.quota.token_bucket import TokenBucket
 from pidgate.quota.users import LiveUser, UserTable
 
@@ -172,7 +171,7 @@ def explanation(
     user: str,
     producer_id: int | None,
     *,
-    state: QuotaState,
+    state: ProducerIdQuota,
     in_force: InForce,
     moment: Moment,
     sticky_entries: int | None = None,
@@ -186,7 +185,7 @@ def explanation(
     """
     now_ms = moment.now_ms
     quotas, origins = in_force.quotas, origins or QuotaOrigins(in_force, moment.wall_ms)
-    table, status = state.table, state.status(user, now_ms)
+    table, status = state.table if state.is_restored else None, state.status(user, now_ms)
     live = table.find(user) if table is not None else None
     cluster = table.cluster if table is not None else None
     provenance = in_force.provenance.get(user) or Provenance()

@@ -38,9 +38,8 @@ from pidgate.protocol.client_quotas import (
 from pidgate.protocol.errors import ErrorCode, FrameTooLarge
 from pidgate.protocol.headers import RequestHead
 from pidgate.protocol.work import MOST_SEARCHED_BYTES, Walk
-from pidgate.quota.changes import RATES, Action, Change, Target
+from pidgate.quota.changes import RATES, Action, Change, Target, rates_of
 from pidgate.quota.entities import User, is_unidentified, shown
-from pidgate.quota.in_force import rates_of
 from pidgate.quota.settings import Quotas, UserQuota, rate_milli
 
 KEYS: Final = {setting.value: setting for setting in RATES}

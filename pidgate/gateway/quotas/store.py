@@ -24,8 +24,7 @@ from pidgate.gateway.quotas.explain import provenance_in_force
 from pidgate.gateway.quotas.topic_store import Outgoing, TopicStore
 from pidgate.gateway.topics.own_client import OwnClient
 from pidgate.gateway.topics.records import EventRecord
-from pidgate.quota.changes import Change, Command
-from pidgate.quota.in_force import applied, deciding, has_ended, next_end
+from pidgate.quota.changes import Change, Command, applied, deciding, has_ended, next_end
 
 log = logger()
 

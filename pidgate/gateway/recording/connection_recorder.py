@@ -40,8 +40,8 @@ from pidgate.protocol.produce import transactional_id
 from pidgate.protocol.produce_answers import PartitionError
 from pidgate.protocol.repeated_produce import RepeatedProduce
 from pidgate.protocol.sasl import SaslExchange
+from pidgate.quota.decisions import Decision, ProducerBatch, Reason, Session
 from pidgate.quota.entities import BY_CERTIFICATE
-from pidgate.quota.verdicts import Decision, ProducerBatch, Reason, Session
 
 Buffer = bytes | bytearray | memoryview
 

@@ -31,8 +31,8 @@ from pidgate.gateway.recording.guarded import guarded
 from pidgate.gateway.recording.sampling import EventSampler, RefusedIds, Summed
 from pidgate.gateway.recording.topology import Topology
 from pidgate.gateway.recording.usage import IdUsage, RecordedConnection, UsageTable
+from pidgate.quota.decisions import GaveUp
 from pidgate.quota.settings import Quotas
-from pidgate.quota.users import GaveUp
 
 Sink = Callable[[str, bytes], None]
 """Sink for a record's key and the event; neither waits nor raises."""

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, Final, Protocol
 
+from pidgate.quota.decisions import ProducerBatch
 from pidgate.quota.entities import User
-from pidgate.quota.verdicts import ProducerBatch
 
 MOST_IDS: Final = 100_000
 """Ids in use within one slice, about 50 MB; what is forwarded of ids beyond them is not counted by id."""

@@ -13,7 +13,7 @@ from typing import Final, Literal, get_origin, get_type_hints
 
 from pidgate.events.definitions import SCHEMA_VERSION, DecisionEvent
 from pidgate.events.reading import EventUnreadable, UnknownEventType, fields_of
-from pidgate.quota.verdicts import Reason
+from pidgate.quota.decisions import Reason
 
 _LAST: Final = "token_units"
 """The last field that is needed; the pattern ends there."""

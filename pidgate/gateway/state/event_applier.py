@@ -14,11 +14,11 @@ from pidgate.events.reading import EventUnreadable, from_json
 from pidgate.gateway.state.decision_scan import Scanned, scan, type_of
 from pidgate.gateway.state.history import History
 from pidgate.gateway.topics.records import EventRecord
+from pidgate.quota.decisions import Reason
 from pidgate.quota.entities import User, kept_as
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.restoring import Restorer
 from pidgate.quota.sticky import WATCH_MS
-from pidgate.quota.verdicts import Reason
 
 _CHARGED: Final = frozenset({Reason.FIRST_SEEN, Reason.QUEUE})
 _READ_WHOLE: Final = frozenset({LifecycleEvent.type, ConfigEvent.type, TransactionalIdEvent.type})
@@ -114,7 +114,7 @@ class EventApplier:
                 incarnation, seq, decided_ms, name, producer_id, transactional, admitted = decision[:7]
                 reason, units, token_units = decision[7:]
                 if decided_ms >= began_ms and self._is_own(incarnation):
-                    # The interim state holds it, and hands it over.
+                    # It was noted while the state is being restored, and is handed over.
                     continue
                 if reason in _OF_A_STATE and at_ms > oldest_ms:
                     decided.add(incarnation)
@@ -205,7 +205,7 @@ class EventApplier:
         is_own = self._is_own(event.incarnation.encode())
         if isinstance(event, TransactionalIdEvent):
             if self._is_of_this_process(event):
-                return  # the interim state holds it, and hands it over
+                return  # noted while the state is being restored, and handed over
             _restore_transactional_id(event, self._user_of(event.user), state, at_ms, now_ms)
         elif isinstance(event, (LifecycleEvent, ConfigEvent)) and self._on_gateway is not None and not is_own:
             self._on_gateway(event, at_ms)

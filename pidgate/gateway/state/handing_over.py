@@ -1,4 +1,4 @@
-"""Handing over of what passed before the state was restored, beside the traffic, however much goes on coming."""
+"""Hand-over of the ids that passed before the state was restored, in small callbacks beside the traffic."""
 
 from __future__ import annotations
 
@@ -6,24 +6,25 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from pidgate.quota.interim import InterimState, Successor
+from pidgate.quota.producer_ids import ProducerIdQuota
 
 PORTION: Final = 200
 """Ids of one callback: some 2 ms."""
 
 
-async def hand_over(interim: InterimState, successor: Successor, now_ms: Callable[[], int]) -> None:
-    """Hand over what was noted, but for a portion at most: for whoever takes over, in the same turn of the event loop.
+async def hand_over(quota: ProducerIdQuota, now_ms: Callable[[], int]) -> None:
+    """Hand over the noted ids, except for one portion at most. The caller hands that over when it ends restoring.
 
-    A turn hands over twice as much as came in the one before: a flood of new ids would otherwise keep the interim
-    state, which refuses nothing, for as long as it lasts. In callbacks of a portion each, so that others have theirs
-    in between.
+    A turn hands over twice as many ids as arrived in the turn before. Otherwise a flood of new ids would prolong the
+    restoring, in which nothing is refused, for as long as the flood lasts. Each portion is a callback of its own, so
+    that other callbacks run in between.
     """
     loop = asyncio.get_running_loop()
+    noted = quota.noted
     came = 0
-    while (left := interim.left) > PORTION:
+    while (left := noted.left) > PORTION:
         portions = 1 + 2 * came // PORTION
         for _ in range(portions):
-            loop.call_soon(interim.hand_over, successor, now_ms(), PORTION)
+            loop.call_soon(quota.hand_over, now_ms(), PORTION)
         await asyncio.sleep(0)  # behind the portions
-        came = interim.left - max(0, left - portions * PORTION)
+        came = noted.left - max(0, left - portions * PORTION)

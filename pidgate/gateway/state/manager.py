@@ -1,9 +1,8 @@
 """The quota's one state: restored at the start, kept over restarts and in step with other gateways.
 
-`state` answers from the first moment on. While the state is being restored, an interim state lets everything pass and
-notes it. Then the restored state takes over, and enforcing begins. The state comes from the snapshot of the state
-directory and the events published since. Without either the start is a cold one: every running producer looks new, and
-`grace` says how long new ids are free then.
+`state` answers from the first moment on. While it is being restored, every id passes and is noted. Then enforcing
+begins. The state comes from the snapshot of the state directory and the events published since. Without either the
+start is a cold one: every running producer looks new, and `grace` says for how long new ids pass uncharged.
 
 The events topic is the memory. A snapshot saves reading it from far back, and holds what the topic does not: it is
 taken every few seconds while there is no topic, or the topic lacks events.
@@ -29,17 +28,14 @@ from pidgate.gateway.state.event_applier import EventApplier
 from pidgate.gateway.state.event_log import EventLog
 from pidgate.gateway.state.fleet import Fleet, FleetChange, OwnSettings
 from pidgate.gateway.state.handing_over import hand_over
-from pidgate.gateway.state.redacted_users import RedactedUsersQuota, under_their_names
+from pidgate.gateway.state.redacted_users import under_their_names
 from pidgate.gateway.state.state_dir import About, Loaded, StateDir
 from pidgate.gateway.topics.follower import StartAt
 from pidgate.gateway.topics.records import EventRecord
 from pidgate.quota.changes import Command
 from pidgate.quota.entities import User
-from pidgate.quota.interim import InterimState
 from pidgate.quota.producer_ids import ProducerIdQuota
-from pidgate.quota.settings import Quotas
-from pidgate.quota.state import QuotaState
-from pidgate.quota.user_state import UserState
+from pidgate.quota.restoring import UserState
 
 log = logger()
 
@@ -62,7 +58,7 @@ LAST_EVENTS_S: Final = 2.0
 
 
 class StateObserver(Protocol):
-    """Notified when the state is restored, and when another gateway refuses an id."""
+    """Notified when another gateway refuses an id."""
 
     @property
     def is_reached(self) -> bool:
@@ -71,12 +67,11 @@ class StateObserver(Protocol):
     async def quotas_read(self) -> None:
         """Wait for what was set at run time: it says how far back to read, and what an id has cost."""
 
-    def state_restored(self, state: QuotaState) -> None: ...
     def refused_elsewhere(self, user: User, producer_id: int, now_ms: int) -> None: ...
 
 
 class QuotaStateManager:
-    """`open`, `start`, `stop`. `state` answers from the first moment on; the observer is notified of its successor.
+    """`open`, `start`, `stop`. `state` answers from the first moment on.
 
     `run`: what this gateway's incarnations begin with. `seeds`: of filters, 32 random bits each.
     """
@@ -99,18 +94,15 @@ class QuotaStateManager:
         self._recorder = recorder
         self._observer = observer
         self._watch = observer.refused_elsewhere
-        self.is_restored = False
         self.progress = "what is remembered has not been read yet"
         self.names = UserNames(settings.events.redact, settings.quotas.named())
-        self._quotas, self._provenance = settings.to_quotas(), provenance
+        self._provenance = provenance
         self._is_started = False
-        self._quota = ProducerIdQuota(self._quotas, seeds, self._now_ms())
-        self._restored: ProducerIdQuota | RedactedUsersQuota = self._quota
-        if self.names.redacts:
-            self._restored = RedactedUsersQuota(self.names, self._quota)
-        self.interim = InterimState()
-        self.state: QuotaState = self.interim
-        self._cold_start = ColdStart(self._ids, self._quota, self._now_ms)
+        former_name = self.names.meet if self.names.redacts else None
+        self.state = ProducerIdQuota(
+            settings.to_quotas(), seeds, self._now_ms(), is_restored=False, former_name=former_name
+        )
+        self._cold_start = ColdStart(self._ids, self.state, self._now_ms)
         self._clock_ahead_ms = self._now_ms() - wall_ms()
         """Decision clock minus wall clock, read once: it places what is restored in time, and is published so that a
         replay can do the same.
@@ -127,6 +119,11 @@ class QuotaStateManager:
         self.fleet = Fleet(OwnSettings(self._ids.window_ms, self._ids.remember_ms, settings.quotas.mode))
         self._caught_up = asyncio.Event()
         self._background: list[asyncio.Task[None]] = []
+
+    @property
+    def is_restored(self) -> bool:
+        """True once the state decides: before that everything passes."""
+        return self.state.is_restored
 
     @property
     def unreadable_events(self) -> int:
@@ -148,7 +145,7 @@ class QuotaStateManager:
         self._is_started = True
         self._publish_phase("start")
         if self._recorder is not None:
-            self._recorder.quotas_set(self._quotas, self._now_ms(), self._provenance)
+            self._recorder.quotas_set(self.state.in_force.value, self._now_ms(), self._provenance)
         if self.events.state_dir is None and self.events.follower is None:
             self._cold_start.begin()
             self._take_over("nothing", 0.0)
@@ -163,18 +160,18 @@ class QuotaStateManager:
             keep = partial(self._keep_snapshot, self.events.state_dir)
             self._background.append(self._loop.create_task(begun_anew("snapshot", keep)))
 
-    def set_quotas(self, quotas: Quotas, provenance: Mapping[str, Provenance]) -> None:
-        """Put these in force: for the state, also while it is being restored, and in events."""
-        self._quotas, self._provenance = quotas, provenance
-        now_ms, ids = self._now_ms(), quotas.producer_ids
-        self._restored.set_quotas(quotas, now_ms)
+    def quotas_changed(self, provenance: Mapping[str, Provenance]) -> None:
+        """Publish the quotas that were just put in force, and compare them with those of other gateways."""
+        self._provenance = provenance
+        now_ms, quotas = self._now_ms(), self.state.in_force.value
+        ids = quotas.producer_ids
         self.fleet.set_own(OwnSettings(ids.window_ms, ids.remember_ms, quotas.mode.value), now_ms)
         if self._is_started and self._recorder is not None:
             self._recorder.quotas_set(quotas, now_ms, provenance)
 
     def apply(self, command: Command) -> None:
         """Apply an administrator's command, given here or at another gateway."""
-        self._restored.apply(command, self._now_ms())
+        self.state.apply(command, self._now_ms())
 
     async def stop(self) -> None:
         """Publish the stop, let the topic take what it takes within LAST_EVENTS_S, and save the state."""
@@ -191,7 +188,7 @@ class QuotaStateManager:
     # ---- restoring -------------------------------------------------------------------------------------
 
     async def _restore(self) -> None:
-        """Restore what there is, and take over whatever goes wrong: the interim state refuses nothing, for ever."""
+        """Restore the state, and end restoring even if that fails: until then nothing is refused."""
         began_s = self._loop.time()
         loaded: Loaded | None = None
         with self._going_on():
@@ -200,7 +197,7 @@ class QuotaStateManager:
         with self._going_on():
             await self._restore_from_topic(loaded)
         with self._going_on():
-            self._applier.finish_restore(self._quota.restorer)
+            self._applier.finish_restore(self.state.restorer)
         with self._going_on():
             snapshot_until_ms = loaded.grace_until_wall_ms if loaded is not None else 0
             for until_wall_ms in (snapshot_until_ms, self._applier.history.grace_until_wall_ms):
@@ -209,7 +206,7 @@ class QuotaStateManager:
             if not self._is_fresh(loaded) and not self._applier.history.ends_cold_starts(wall_ms()):
                 self._cold_start.begin()
         with self._going_on():
-            await hand_over(self.interim, self._restored, self._now_ms)
+            await hand_over(self.state, self._now_ms)
         with self._going_on():
             self._take_over(self._source(loaded), self._loop.time() - began_s)
 
@@ -237,7 +234,7 @@ class QuotaStateManager:
         if directory is None:
             return None
         loaded = await directory.in_thread(directory.load)
-        restorer = self._quota.restorer
+        restorer = self.state.restorer
         with loaded.passing_over():
             restorer.import_cluster_bucket(
                 loaded.cluster_bucket, self._written_ms(loaded.written_wall_ms or 0)
@@ -264,7 +261,7 @@ class QuotaStateManager:
         self.progress = "the events topic is being read"
         # Further back than `remember`: an id published then may have been used since without an event.
         offsets = dict(loaded.offsets) if loaded is not None else {}
-        start = StartAt(offsets, wall_ms() - self._quota.table.history_ms)
+        start = StartAt(offsets, wall_ms() - self.state.table.history_ms)
         following = follower.run(start, self._records_arrived, self._topic_caught_up)
         self._background.append(self._loop.create_task(guarded("events topic", following)))
         seen = -1
@@ -283,12 +280,12 @@ class QuotaStateManager:
         now_ms = self._now_ms()
         if self._caught_up.is_set():
             followed = self._applier.decisions
-            self._applier.follow(records, self._quota, self._watch, now_ms)
+            self._applier.follow(records, self.state, self._watch, now_ms)
             if self._applier.decisions > followed:
                 self.events.applied.applied(records, now_ms)
         else:
             by_wall_ms = now_ms - self._clock_ahead_ms
-            self._applier.restore(records, self._quota.restorer, now_ms, by_wall_ms, self._watch)
+            self._applier.restore(records, self.state.restorer, now_ms, by_wall_ms, self._watch)
 
     def _topic_caught_up(self) -> None:
         self._caught_up.set()
@@ -306,13 +303,11 @@ class QuotaStateManager:
             self._cold_start.share(event.grace_until_wall_ms, reason, is_restored=self.is_restored)
 
     def _take_over(self, restored_from: RestoredFrom, seconds: float) -> None:
-        # In one turn of the event loop, or who passes in between is forgotten.
+        # In one turn of the event loop: an id that passed in between would be forgotten.
         with self._going_on():
-            self.interim.hand_over(self._restored, self._now_ms())
-        self.state = self._restored
-        self.is_restored = True
-        self._observer.state_restored(self._restored)
-        users, now_ms = self._restored.users(), self._now_ms()
+            self.state.hand_over(self._now_ms())
+        self.state.end_restoring()
+        users, now_ms = self.state.users(), self._now_ms()
         log.info(
             Event.STATE_RESTORED,
             users=len(users),
@@ -324,7 +319,7 @@ class QuotaStateManager:
             "caught_up",
             restored_from=restored_from,
             restored_users=len(users),
-            restored_ids=sum(self._restored.status(user, now_ms).live_ids for user in users),
+            restored_ids=sum(self.state.status(user, now_ms).live_ids for user in users),
             clock_ahead_ms=self._clock_ahead_ms,
         )
 
@@ -363,7 +358,7 @@ class QuotaStateManager:
                 due_at_s = self._loop.time() + SAVE_AGAIN_AFTER_S if is_needed else 0.0
 
     async def _save(self, directory: StateDir) -> bool:
-        now_ms, restorer = self._now_ms(), self._quota.restorer
+        now_ms, restorer = self._now_ms(), self.state.restorer
 
         def export(changed_only: bool) -> Iterator[UserState | None]:
             return restorer.export_changed(now_ms) if changed_only else restorer.export_users(now_ms)
@@ -380,7 +375,7 @@ class QuotaStateManager:
         """Log the change, and publish it."""
         member = {"gateway_id": change.gateway_id, "incarnation": change.incarnation}
         if change.kind == "seen":
-            self._quota.in_fleet = True
+            self.state.in_fleet = True
             log.info(Event.FLEET_MEMBER_SEEN, **member)
             self._publish_phase("member_seen", text=change.gateway_id)
         elif change.kind == "gone":

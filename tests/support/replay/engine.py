@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from pidgate.pipeline.errors import TableUnreadable
-from pidgate.quota.verdicts import Decision
+from pidgate.quota.decisions import Decision
 from tests.support.replay.gateway import GatewayReplay
 from tests.support.replay.recorded import RecordedEvent, by_process
 from tests.support.replay.topic import Topic

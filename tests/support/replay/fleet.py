@@ -17,10 +17,9 @@ from pidgate.events.definitions import (
     QuotaInForce,
 )
 from pidgate.quota.admission import Admission
-from pidgate.quota.interim import InterimState
+from pidgate.quota.decisions import Close, Decision, Forward, Refuse, Session, Verdict
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota, rate_milli
-from pidgate.quota.verdicts import Close, Decision, Forward, Refuse, Session, Verdict
 
 APPENDED_AFTER_MS = 7
 BEGAN_WALL_MS = 1_790_000_000_000
@@ -60,12 +59,12 @@ class PaperGateway:
         self.muted: dict[int, int] = {}
         now_ms = wall_ms + ahead_ms
         seeds = count(77)
-        self.state = ProducerIdQuota(QUOTAS, seeds.__next__, now_ms)
-        self.admission = Admission(QUOTAS, seeds.__next__, now_ms, state=InterimState())
+        self.state = ProducerIdQuota(QUOTAS, seeds.__next__, now_ms, is_restored=False)
+        self.admission = Admission(QUOTAS, seeds.__next__, now_ms, state=self.state)
         self._tell(LifecycleEvent, wall_ms, phase="start", **_SHAPE)
         self._tell(ConfigEvent, wall_ms, **_CONFIG)
         self._restore(wall_ms)
-        self.admission.use_state(self.state)
+        self.state.end_restoring()
         self._tell(LifecycleEvent, wall_ms, phase="caught_up", restored_from="topic", **_SHAPE)
 
     def _tell(self, kind: Any, wall_ms: int, made: Decision | None = None, /, **words: Any) -> None:

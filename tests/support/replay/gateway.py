@@ -1,8 +1,7 @@
 """One process of a gateway, replayed from its start to its end.
 
-It does what the gateway does around `quota.Admission`: quotas are set, a state is restored and takes over from an
-interim one, other gateways are heard, connections come and go, and a channel is muted by its refusals. Nothing is
-decided here.
+It does what the gateway does around `quota.Admission`: quotas are set, a state is restored, other gateways' events are
+followed, connections come and go, and refusals mute a channel. Nothing is decided here.
 """
 
 from __future__ import annotations
@@ -12,11 +11,10 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from pidgate.quota.admission import Admission
+from pidgate.quota.decisions import Decision, Forward, ProducerBatch, Reason, Refuse, Session, Verdict
 from pidgate.quota.entities import User
-from pidgate.quota.interim import InterimState
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Quotas
-from pidgate.quota.verdicts import Decision, Forward, ProducerBatch, Reason, Refuse, Session, Verdict
 from tests.support.replay.recorded import RecordedEvent, pieces_of, quotas_of, run_of
 from tests.support.replay.silent import pass_in_silence
 from tests.support.replay.topic import Record, Topic, Watch, follow, restore
@@ -46,7 +44,6 @@ class GatewayReplay:
         self._quota_version = -1
         self._quotas = Quotas()
         self._real: ProducerIdQuota | None = None
-        self._interim = InterimState()
         self._admission: Admission | None = None
         self._is_restored = False
         self._ahead_ms: int | None = None
@@ -126,10 +123,9 @@ class GatewayReplay:
             return
         self._quota_version, self._quotas = event["quota_version"], quotas_of(event)
         if self._admission is None or self._real is None:
-            self._real = ProducerIdQuota(self._quotas, self._seeds.__next__, now_ms)
-            self._admission = Admission(self._quotas, self._seeds.__next__, now_ms, state=self._interim)
+            self._real = ProducerIdQuota(self._quotas, self._seeds.__next__, now_ms, is_restored=False)
+            self._admission = Admission(self._quotas, self._seeds.__next__, now_ms, state=self._real)
             return
-        self._real.set_quotas(self._quotas, now_ms)
         self._admission.set_quotas(self._quotas, now_ms)
 
     def _live_on(
@@ -149,8 +145,8 @@ class GatewayReplay:
         if event["grace_until_wall_ms"] is not None and event["phase"] != "stop":
             real.begin_grace(now_ms + event["grace_until_wall_ms"] - event["wall_time_ms"])
         if _is_caught_up(event):
-            self._interim.hand_over(real, now_ms)
-            admission.use_state(real)
+            real.hand_over(now_ms)
+            real.end_restoring()
             self._is_restored = True
 
     def _restore(

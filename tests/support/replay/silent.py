@@ -8,10 +8,10 @@ refusal of a pipeline would stand for as long as its connection.
 from __future__ import annotations
 
 from pidgate.quota.admission import Admission
+from pidgate.quota.decisions import ProducerBatch, Session
 from pidgate.quota.layered_filter import Sighting
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.sticky import Look
-from pidgate.quota.verdicts import ProducerBatch, Session
 
 MOST_REFUSED_IN_A_ROW = 16
 """An entry remembers the refused one and five after it; more rounds than that are no longer a pipeline."""

@@ -9,10 +9,10 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from pidgate.quota.decisions import Decision, Reason
 from pidgate.quota.entities import User
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.sticky import WATCH_MS
-from pidgate.quota.verdicts import Decision, Reason
 from tests.support.replay.recorded import RecordedEvent, run_of
 
 Watch = Callable[[User, int], None]
@@ -95,7 +95,7 @@ def restore(
     for record in records:
         decision = record.decision
         if decision is None or run_of(record.event["incarnation"]) == run:
-            continue  # what passed since this process began is in its interim state
+            continue  # ids that passed since this process began are noted in its state
         at_ms = min(now_ms, ahead_ms + record.event["append_time_ms"])
         user, producer_id = decision.user, decision.producer_id
         if not decision.admitted:

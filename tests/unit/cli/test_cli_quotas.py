@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 from pidgate.cli.app import app
 from pidgate.cli.quota_change import set_by
 from pidgate.gateway import logs
-from pidgate.quota.state import new_id_question
+from pidgate.quota.decisions import new_id_question
 from tests.support.quota_site import FILE, Gateway, served
 
 Typed = Callable[..., Result]

@@ -8,10 +8,10 @@ from pidgate.protocol.headers import RequestHead
 from pidgate.protocol.messages import InitProducerIdAnswer, InitProducerIdRequest
 from pidgate.protocol.sasl import SaslExchange
 from pidgate.quota.admission import Admission
+from pidgate.quota.decisions import Close, ProducerBatch, Session
 from pidgate.quota.entities import unidentified
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, UserQuota
-from pidgate.quota.verdicts import Close, ProducerBatch, Session
 from tests.unit.quota.world import HOUR_MS, World, batch, enforcing, seeds
 
 START_WALL_MS = 1_795_248_000_000

@@ -16,7 +16,7 @@ from pidgate.events.definitions import (
 )
 from pidgate.events.reading import from_json
 from pidgate.events.writing import key_of, prefix_of, to_json
-from pidgate.quota.verdicts import Reason
+from pidgate.quota.decisions import Reason
 from tests.unit.events.made_up import a_decision, any_event
 
 

@@ -12,11 +12,10 @@ from dataclasses import dataclass, field
 from itertools import count
 from random import Random
 
+from pidgate.quota.decisions import AskedId, Decision, Question, Reason
 from pidgate.quota.producer_ids import ProducerIdQuota
+from pidgate.quota.restoring import UserState
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
-from pidgate.quota.state import AskedId, Question
-from pidgate.quota.user_state import UserState
-from pidgate.quota.verdicts import Decision, Reason
 from tests.unit.quota.world import seeds
 
 StateClass = Callable[[Quotas, Callable[[], int], int], ProducerIdQuota]

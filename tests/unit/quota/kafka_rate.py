@@ -1,6 +1,6 @@
 """Kafka's Sensor, Rate and SampledStat once more, in plain words: a ring of samples, nothing kept in between.
 
-It is slow and says what org.apache.kafka.common.metrics does; quota/byte_window.py is held to it. `number` is what the
+It is slow and says what org.apache.kafka.common.metrics does; quota/byte_quota.py is held to it. `number` is what the
 division is done in: float, as in Kafka, or Fraction, which rounds nothing.
 """
 

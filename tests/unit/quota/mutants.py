@@ -7,16 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from pidgate.quota.decisions import Answer, AskedId, Decision, Question, Reason
 from pidgate.quota.entities import User
 from pidgate.quota.layered_filter import Sighting
 from pidgate.quota.producer_ids import ProducerIdQuota
-from pidgate.quota.restoring import Restorer
+from pidgate.quota.restoring import Restorer, UserState
 from pidgate.quota.settings import Quotas
-from pidgate.quota.state import Answer, AskedId, Question
 from pidgate.quota.token_bucket import TokenBucket
-from pidgate.quota.user_state import UserState
 from pidgate.quota.users import LiveUser, UserTable
-from pidgate.quota.verdicts import Decision, Reason
 
 
 class InsertsWhatIsRefused(ProducerIdQuota):

@@ -7,13 +7,12 @@ from collections.abc import Callable
 import pytest
 
 from pidgate.quota.admission import Admission
+from pidgate.quota.decisions import FORWARD, Answer, Bound, Close, Forward, Question, Reason, Refuse
 from pidgate.quota.entities import unidentified
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, Quotas, UserQuota
-from pidgate.quota.state import Answer, Question
 from pidgate.quota.sticky import WATCH_MS, Look, StickyRefusals
 from pidgate.quota.sticky_entries import StickyEntry
-from pidgate.quota.verdicts import FORWARD, Bound, Close, Forward, Reason, Refuse
 from tests.unit.quota.world import HOUR_MS, World, batch, enforcing, seeds, table_of
 
 SLICE_MS = 6 * HOUR_MS

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pidgate.quota.bloom import BloomLayer, HashPair, shape
+from pidgate.quota.layered_filter import BloomLayer, HashPair, shape
 
 HASHES = st.tuples(st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1))
 

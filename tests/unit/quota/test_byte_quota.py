@@ -9,7 +9,7 @@ import pytest
 from pidgate.quota.byte_quota import IDLE_MS, OTHER_CLIENTS, ByteQuota, ClientSensors
 from pidgate.quota.byte_rates import Kind
 from pidgate.quota.entities import unidentified
-from pidgate.quota.settings import ByteEntity, ByteQuotas, ByteRates, Mode, Quotas, UserQuota
+from pidgate.quota.settings import ByteEntity, ByteQuotas, ByteRates, Mode, Quotas, QuotasHolder, UserQuota
 from tests.unit.quota.byte_flood import Flood
 
 SAMPLES = 11
@@ -22,7 +22,7 @@ class World:
         self.kind = kind
         self.rates: dict[ByteEntity, ByteRates] = {}
         self.quotas = Quotas(mode=mode)
-        self.quota = ByteQuota(self.quotas, 0)
+        self.quota = ByteQuota(QuotasHolder(self.quotas))
 
     def set(self, user: str | None, client_id: str | None, rate: int | None) -> None:
         if rate is None:
@@ -33,7 +33,7 @@ class World:
                 ByteRates(rate, 1) if self.kind is Kind.PRODUCE else ByteRates(1, rate)
             )
         self.quotas = replace(self.quotas, bytes=ByteQuotas(rates=dict(self.rates)))
-        self.quota.set_quotas(self.quotas, 0)
+        self.quota.in_force.replace(self.quotas)
 
     def sensors(self, user: str, client_id: str | None) -> ClientSensors:
         sensors = self.quota.sensors(self.kind, user, client_id, 0)
@@ -140,13 +140,13 @@ def test_what_nothing_limits_has_no_meter() -> None:
     assert list(world.quota.snapshots(0)) == []
 
 
-def test_every_change_of_quotas_is_another_generation() -> None:
+def test_every_change_of_quotas_is_another_version() -> None:
     world = World()
-    seen = {world.quota.generation}
+    seen = {world.quota.in_force.version}
     for rate in (10, 10, None):
         world.set("bob", None, rate)
-        assert world.quota.generation not in seen
-        seen.add(world.quota.generation)
+        assert world.quota.in_force.version not in seen
+        seen.add(world.quota.in_force.version)
 
 
 def test_another_shape_of_the_window_starts_all_anew() -> None:
@@ -155,7 +155,7 @@ def test_another_shape_of_the_window_starts_all_anew() -> None:
     sensors = world.sensors("bob", "app")
     assert sensors.record(1_001, 0) == 10
 
-    world.quota.set_quotas(replace(world.quotas, bytes=ByteQuotas(3, 2_000, dict(world.rates))), 0)
+    world.quota.in_force.replace(replace(world.quotas, bytes=ByteQuotas(3, 2_000, dict(world.rates))))
 
     assert sensors.record(400, 0) == 0
     assert sensors.record(1, 0) == 10  # 401 bytes over two samples of 2 s
@@ -164,7 +164,7 @@ def test_another_shape_of_the_window_starts_all_anew() -> None:
 
 def test_the_most_that_fits_is_at_least_one_byte() -> None:
     quotas = Quotas(bytes=ByteQuotas(2, 10, {("bob", None): ByteRates(1)}))
-    sensors = ByteQuota(quotas, 0).sensors(Kind.PRODUCE, "bob", None, 0)
+    sensors = ByteQuota(QuotasHolder(quotas)).sensors(Kind.PRODUCE, "bob", None, 0)
 
     assert sensors is not None
     assert sensors.window_bytes == 1
@@ -182,7 +182,7 @@ def test_who_is_observed_or_exempt_is_counted_and_never_waits(
     mode: Mode, users: dict[str, UserQuota]
 ) -> None:
     quotas = Quotas(mode=mode, users=users, bytes=ByteQuotas(rates={("alice", None): ByteRates(100)}))
-    quota = ByteQuota(quotas, 0)
+    quota = ByteQuota(QuotasHolder(quotas))
     sensors = quota.sensors(Kind.PRODUCE, "alice", "app", 0)
     assert sensors is not None
     assert not sensors.throttles
@@ -237,7 +237,7 @@ def test_an_idle_bucket_is_dropped_and_a_meter_that_is_held_finds_the_new_one() 
 
 def test_a_bucket_that_was_just_made_is_not_idle() -> None:
     quotas = Quotas(mode=Mode.ENFORCE, bytes=ByteQuotas(rates={("", None): ByteRates(100)}))
-    quota = ByteQuota(quotas, 0)
+    quota = ByteQuota(QuotasHolder(quotas))
     sensors = quota.sensors(Kind.PRODUCE, "alice", "app", 0)
     assert sensors is not None
     sensors.record(1, 10 * IDLE_MS)
@@ -253,7 +253,7 @@ class TestManyClientIds:
     def quota(self) -> ByteQuota:
         rates: dict[ByteEntity, ByteRates] = {("", ""): ByteRates(100), ("big", None): ByteRates(7)}
         quotas = Quotas(mode=Mode.ENFORCE, bytes=ByteQuotas(rates=rates))
-        return ByteQuota(quotas, 0, max_client_buckets=3)
+        return ByteQuota(QuotasHolder(quotas), max_client_buckets=3)
 
     def record(self, quota: ByteQuota, user: str, client_id: str, size_bytes: int, now_ms: int) -> int:
         sensors = quota.sensors(Kind.PRODUCE, user, client_id, now_ms)
@@ -277,7 +277,7 @@ class TestManyClientIds:
         for number in range(5):
             self.record(quota, "mallory", f"made-up-{number}", 600, 0)
         rates: dict[ByteEntity, ByteRates] = {("", ""): ByteRates(110)}
-        quota.set_quotas(Quotas(mode=Mode.ENFORCE, bytes=ByteQuotas(rates=rates)), 0)
+        quota.in_force.replace(Quotas(mode=Mode.ENFORCE, bytes=ByteQuotas(rates=rates)))
 
         assert self.record(quota, "mallory", "made-up-5", 0, 0) == 909  # 1200 bytes at 110 a second
 

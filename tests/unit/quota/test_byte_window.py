@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pidgate.quota.byte_window import Window, throttle_ms, window_ms
+from pidgate.quota.byte_quota import Window, throttle_ms, window_ms
 from tests.unit.quota.kafka_rate import Number, PlainSensor
 
 SAMPLES, SAMPLE_MS = 11, 1_000

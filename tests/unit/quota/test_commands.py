@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from pidgate.quota import refused_ids
+from pidgate.quota import counters
 from pidgate.quota.changes import Command, CommandType
+from pidgate.quota.counters import Refusal, RefusedIds
+from pidgate.quota.decisions import NO_PRODUCER_ID, Answer, AskedId, Bound, Question, Reason, new_id_question
 from pidgate.quota.producer_ids import ProducerIdQuota
-from pidgate.quota.refused_ids import Refusal, RefusedIds
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
-from pidgate.quota.state import NO_PRODUCER_ID, Answer, AskedId, Question, new_id_question
-from pidgate.quota.verdicts import Bound, Reason
 
 HOUR_MS = 3_600_000
 
@@ -76,7 +75,7 @@ def test_an_id_that_was_admitted_elsewhere_needs_no_release_any_more() -> None:
 
 
 def test_of_many_releases_the_oldest_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(refused_ids, "MOST_RELEASED", 2)
+    monkeypatch.setattr(counters, "MOST_RELEASED", 2)
     held = RefusedIds()
     for producer_id in range(3):
         held.release("alice", producer_id)
@@ -103,7 +102,7 @@ def test_the_latest_refusal_is_known_by_user_and_by_id() -> None:
 
 
 def test_many_refused_ids_push_out_others_ids_but_no_user(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(refused_ids, "MOST_EXPLAINED", 3)
+    monkeypatch.setattr(counters, "MOST_EXPLAINED", 3)
     refusals = RefusedIds()
     for user, producer_id in (("bob", 1), ("alice", 0), ("alice", 1), ("alice", 2)):
         refusals.note(user, Refusal(producer_id, Reason.FIRST_SEEN, Bound.USER, 1_000, 0, 100, None))

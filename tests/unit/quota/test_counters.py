@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pidgate.quota.counters import SAMPLE_MS, Samples, UserCounters
-from pidgate.quota.verdicts import Decision, Reason
+from pidgate.quota.decisions import Decision, Reason
 
 
 def admitted(

@@ -6,12 +6,10 @@ import pytest
 
 from pidgate.quota import fail_open
 from pidgate.quota.admission import Admission
+from pidgate.quota.decisions import Answer, Forward, Question, Reason, Refuse, Session, new_id_question
 from pidgate.quota.fail_open import bound_milli
-from pidgate.quota.new_ids import judge_new_id
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, Quotas, UserQuota
-from pidgate.quota.state import Answer, Question, new_id_question
-from pidgate.quota.verdicts import Forward, Reason, Refuse, Session
 from tests.unit.quota.world import HOUR_MS, batch, enforcing, seeds
 
 
@@ -69,7 +67,7 @@ NAMES = Quotas(
 def named(admission: Admission, hashed: int) -> bool:
     """Return whether a transactional id passes."""
     session = Session("alice", "app", "10.0.0.1", 1)
-    return isinstance(judge_new_id(admission, session, 0, hashed), Forward)
+    return isinstance(admission.judge_new_id(session, 0, hashed), Forward)
 
 
 def _transactional_ids_have_a_ceiling() -> None:

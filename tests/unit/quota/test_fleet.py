@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pidgate.quota.decisions import Reason
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, UserQuota
-from pidgate.quota.verdicts import Reason
 from tests.unit.quota.histories import check_fleet_remembers, check_fleet_tokens, question
 from tests.unit.quota.world import HOUR_MS, enforcing, seeds
 

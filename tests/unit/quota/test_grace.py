@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from pidgate.quota.decisions import Answer, AskedId, Bound, Question, Reason
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, UserQuota
-from pidgate.quota.state import Answer, AskedId, Question
-from pidgate.quota.verdicts import Bound, Reason
 from tests.unit.quota.histories import copied, question
 from tests.unit.quota.world import HOUR_MS, enforcing, seeds
 

@@ -8,9 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pidgate.quota.changes import Action, Change, Setting, Target
+from pidgate.quota.changes import (
+    Action,
+    Change,
+    Setting,
+    Target,
+    deciding,
+    has_ended,
+    is_said,
+    merged,
+    next_end,
+    value_in_force,
+)
 from pidgate.quota.entities import resolve
-from pidgate.quota.in_force import deciding, has_ended, is_said, merged, next_end, value_in_force
 from pidgate.quota.settings import ByteQuotas, ByteRates, Mode, Quotas, UserQuota
 
 NOW_MS = 1_000_000

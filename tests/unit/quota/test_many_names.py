@@ -6,20 +6,18 @@ from collections.abc import Callable, Collection
 
 import pytest
 
-from pidgate.quota import byte_quota, counters, entities, fail_open, interim
-from pidgate.quota import watch_room as watch_room_module
+from pidgate.quota import byte_quota, counters, entities, fail_open, restoring, sticky_entries
 from pidgate.quota.byte_quota import ByteQuota
 from pidgate.quota.byte_rates import Kind
 from pidgate.quota.counters import UserCountersTable
+from pidgate.quota.decisions import AskedId, Question
 from pidgate.quota.entities import OTHER_USERS, User, kept_as
 from pidgate.quota.fail_open import FailOpen
-from pidgate.quota.interim import InterimState
 from pidgate.quota.producer_ids import ProducerIdQuota
-from pidgate.quota.settings import ByteEntity, ByteQuotas, ByteRates, Mode, Quotas, UserQuota
-from pidgate.quota.state import AskedId, Question
+from pidgate.quota.settings import ByteEntity, ByteQuotas, ByteRates, Mode, Quotas, QuotasHolder, UserQuota
 from pidgate.quota.sticky import StickyRefusals
-from pidgate.quota.watch_room import WatchRoom
-from tests.unit.quota.world import batch, enforcing
+from pidgate.quota.sticky_entries import WatchRoom
+from tests.unit.quota.world import batch, enforcing, seeds
 
 MOST = 10
 MANY = 50
@@ -38,8 +36,8 @@ def counted() -> Table:
 
 
 def passed_undecided() -> Table:
-    nobody, state = FailOpen(), InterimState()
     quotas = enforcing(1_000)
+    nobody, state = FailOpen(), ProducerIdQuota(quotas, seeds(), 0, is_restored=False)
     return lambda user: nobody.answer(quotas, state, asked(user), 0), lambda: nobody._admitted[False, False]
 
 
@@ -49,7 +47,7 @@ def byte_buckets() -> Table:
         ("alice", None): ByteRates(1, 1),
     }
     quotas = Quotas(mode=Mode.ENFORCE, bytes=ByteQuotas(rates=rates))
-    quota = ByteQuota(quotas, 0)
+    quota = ByteQuota(QuotasHolder(quotas))
 
     def add(user: User) -> None:
         sensors = quota.sensors(Kind.PRODUCE, user, "app", 0)
@@ -95,7 +93,7 @@ def size_after_many(table: Callable[[], Table]) -> int:
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(entities, "MOST_USERS", MOST)
     monkeypatch.setattr(byte_quota, "MOST_USER_BUCKETS", MOST)
-    monkeypatch.setattr(watch_room_module, "MOST_WATCHED_USERS", MOST)
+    monkeypatch.setattr(sticky_entries, "MOST_WATCHED_USERS", MOST)
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.__name__)
@@ -110,7 +108,7 @@ def test_a_mutant_with_room_for_everybody_is_noticed(
     for module in (counters, fail_open):
         monkeypatch.setattr(module, "kept_as", lambda user, _table: user)
     monkeypatch.setattr(ByteQuota, "_of_user", lambda _quota, name: name)
-    monkeypatch.setattr(WatchRoom, "has", lambda *_, **__: True)
+    monkeypatch.setattr(WatchRoom, "has_room", lambda *_, **__: True)
     assert size_after_many(table) >= MANY
 
 
@@ -131,17 +129,17 @@ def test_a_user_with_a_rate_of_its_own_shares_no_bucket() -> None:
     assert (OTHER_USERS, None) in names()
 
 
-def test_an_interim_state_that_is_full_keeps_no_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(interim, "MOST_INTERIM_IDS", MOST)
-    state = InterimState()
+def test_a_full_table_of_noted_ids_keeps_no_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(restoring, "MOST_NOTED_IDS", MOST)
+    state = ProducerIdQuota(enforcing(1_000), seeds(), 0, is_restored=False)
     for number in range(MANY):
         state.decide(asked(f"user-{number}"), 0)
     assert len(state.users()) == MOST
-    assert state.not_noted == MANY - MOST
+    assert state.noted.not_noted == MANY - MOST
 
 
 def test_of_all_watched_ids_a_user_leaves_as_many_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch_room_module, "MOST_WATCHED", 20)
+    monkeypatch.setattr(sticky_entries, "MOST_WATCHED", 20)
     sticky = StickyRefusals(100)
     held = 0
     while not sticky.holds_too_many("mallory", 1, [batch(held)]):

@@ -8,8 +8,8 @@ from typing import Final
 
 import pytest
 
+from pidgate.quota.decisions import Reason
 from pidgate.quota.producer_ids import ProducerIdQuota
-from pidgate.quota.verdicts import Reason
 from tests.unit.quota import mutants
 from tests.unit.quota.histories import (
     StateClass,

@@ -11,20 +11,22 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pidgate.quota.admission import Admission
-from pidgate.quota.entities import unidentified
-from pidgate.quota.interim import InterimState
-from pidgate.quota.new_ids import judge_new_id
-from pidgate.quota.producer_ids import ProducerIdQuota
-from pidgate.quota.settings import Mode, Quotas, UserQuota
-from pidgate.quota.state import (
+from pidgate.quota.decisions import (
     Answer,
+    Bound,
+    Forward,
     Question,
+    Reason,
+    Refuse,
+    Session,
     new_id_decision,
     new_id_question,
 )
+from pidgate.quota.entities import unidentified
+from pidgate.quota.producer_ids import ProducerIdQuota
+from pidgate.quota.settings import Mode, Quotas, UserQuota
 from pidgate.quota.token_bucket import TokenBucket
 from pidgate.quota.users import BROUGHT_WITHIN_MS, LiveUser, UserTable
-from pidgate.quota.verdicts import Bound, Forward, Reason, Refuse, Session
 from tests.unit.quota.world import HOUR_MS, World, batch, enforcing, seeds
 
 StateClass = type[ProducerIdQuota]
@@ -43,7 +45,7 @@ def world_of(quotas: Quotas, make: StateClass = ProducerIdQuota) -> World:
 
 def asks(world: World, session: Session | None = None) -> Refuse | None:
     """None: a broker is asked."""
-    verdict = judge_new_id(world.admission, session or world.connect(), world.now_ms, None)
+    verdict = world.admission.judge_new_id(session or world.connect(), world.now_ms)
     return verdict if isinstance(verdict, Refuse) else None
 
 
@@ -435,7 +437,7 @@ def test_who_gave_up_waiting_makes_nobody_wait_longer() -> None:
 
 def test_off_nobody_is_asked() -> None:
     world = World(enforcing(0))
-    assert isinstance(judge_new_id(world.admission, world.connect(), 0, None), Forward)
+    assert isinstance(world.admission.judge_new_id(world.connect(), 0), Forward)
     assert list(world.admission.user_snapshots(0)) == []
 
 
@@ -466,7 +468,10 @@ def test_a_changed_quota_is_in_force_at_once() -> None:
 
 def test_while_the_state_is_restored_everybody_is_given_one() -> None:
     quotas = refusing(0)
-    assert asks(World(quotas, Admission(quotas, seeds(), 0, state=InterimState()))) is None
+    state = ProducerIdQuota(quotas, seeds(), 0, is_restored=False)
+    assert asks(World(quotas, Admission(quotas, seeds(), 0, state=state))) is None
+    state.end_restoring()
+    assert asks(World(quotas, Admission(quotas, seeds(), 0, state=state))) is not None
 
 
 def test_when_the_state_fails_a_broker_is_asked() -> None:

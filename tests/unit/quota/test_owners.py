@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pidgate.quota import owners as owners_module
-from pidgate.quota.owners import Owner, ProducerIdOwners
+from pidgate.quota import counters
+from pidgate.quota.counters import Owner, ProducerIdOwners
 
 
 def test_ids_not_produced_with_are_counted_when_their_connection_closes() -> None:
@@ -30,7 +30,7 @@ def test_an_epoch_bump_is_no_second_id() -> None:
 
 
 def test_the_latest_ids_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(owners_module, "MOST_OWNED_IDS", 2)
+    monkeypatch.setattr(counters, "MOST_OWNED_IDS", 2)
     owners = ProducerIdOwners()
     for producer_id in (1, 2, 3):
         owners.learnt("alice", producer_id, 0, connection_id=7)
@@ -40,7 +40,7 @@ def test_the_latest_ids_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_millions_of_ids_on_one_connection_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(owners_module, "MOST_OWNED_IDS", 10)
+    monkeypatch.setattr(counters, "MOST_OWNED_IDS", 10)
     owners = ProducerIdOwners()
     for producer_id in range(1_000):
         owners.learnt("alice", producer_id, 0, connection_id=7)
@@ -50,7 +50,7 @@ def test_millions_of_ids_on_one_connection_are_not_kept(monkeypatch: pytest.Monk
 
 
 def test_an_id_in_use_is_kept_by_its_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(owners_module, "MOST_OWNED_IDS", 10)
+    monkeypatch.setattr(counters, "MOST_OWNED_IDS", 10)
     owners = ProducerIdOwners()
     owners.learnt("alice", 1, 0, connection_id=7)
     for producer_id in range(2, 100):

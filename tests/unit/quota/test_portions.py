@@ -1,9 +1,9 @@
 """Work that is done once a second goes through a large table in portions, and misses nobody for good."""
 
 from pidgate.quota.admission import Admission
-from pidgate.quota.portions import PORTION, Portions
+from pidgate.quota.decisions import Session
+from pidgate.quota.entities import PORTION, Portions
 from pidgate.quota.settings import Mode, Quotas, UserQuota
-from pidgate.quota.verdicts import Session
 
 HOUR_MS = 3_600_000
 

@@ -10,11 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pidgate.quota import entities
+from pidgate.quota.decisions import AskedId, Forward, Question, Reason, Refuse
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import UserQuota
-from pidgate.quota.state import AskedId, Question
 from pidgate.quota.users import LiveUser, UserTable
-from pidgate.quota.verdicts import Forward, Reason, Refuse
 from tests.unit.quota.world import HOUR_MS, World, batch, enforcing, seeds
 
 

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pidgate.quota.layered_filter import MOST_LAYERS
+from pidgate.quota.decisions import Reason
+from pidgate.quota.layered_filter import MOST_LAYERS, LayerState
 from pidgate.quota.producer_ids import ProducerIdQuota
+from pidgate.quota.restoring import BucketState, UserState
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
-from pidgate.quota.user_state import BucketState, LayerState, UserState
-from pidgate.quota.verdicts import Reason
 from tests.support.bounds import THOROUGH
 from tests.unit.quota.histories import check_copy, check_restart, copied, question
 from tests.unit.quota.world import HOUR_MS, enforcing, seeds

@@ -1,10 +1,9 @@
 """A steady producer stays on the cached path: one question for its id, and one for each partition while it is new."""
 
 from pidgate.quota.admission import Admission
+from pidgate.quota.decisions import Answer, Forward, ProducerBatch, Question, Session
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, Quotas, UserQuota
-from pidgate.quota.state import Answer, Question
-from pidgate.quota.verdicts import Forward, ProducerBatch, Session
 
 QUOTAS = Quotas(mode=Mode.ENFORCE, default=UserQuota.per_window(100))
 PARTITIONS = 30

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pidgate.quota import sticky_entries, topic_names, watch_room
+from pidgate.quota import sticky_entries
 from pidgate.quota.sticky import WATCH_MS, Look, StickyRefusals
-from pidgate.quota.topic_names import TopicNames
+from pidgate.quota.sticky_entries import TopicNames
 from tests.unit.quota.world import batch
 
 A, B = 1, 2  # connections
@@ -198,7 +198,7 @@ def test_a_users_table_is_bounded_and_nobody_elses() -> None:
 
 
 def test_the_ids_watched_of_one_user_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch_room, "WATCHED_IDS_PER_USER", 2)
+    monkeypatch.setattr(sticky_entries, "WATCHED_IDS_PER_USER", 2)
     sticky = table()
     for producer_id in (1, 2):
         sticky.refused("alice", batch(producer_id), A, 0)
@@ -251,7 +251,7 @@ def test_what_was_refused_before_the_name_was_learnt_is_found_after() -> None:
 
 
 def test_topic_names_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topic_names, "MOST_ALIASES", 2)
+    monkeypatch.setattr(sticky_entries, "MOST_ALIASES", 2)
     names = TopicNames()
     for number in (1, 2, 3):
         names.learn(b"topic-%d" % number, bytes([0, number]))
@@ -305,9 +305,9 @@ def test_an_id_refused_elsewhere_is_watched_without_an_entry() -> None:
 
 def test_refusals_elsewhere_leave_room_for_those_here() -> None:
     sticky = StickyRefusals(10)
-    for producer_id in range(watch_room.WATCHED_IDS_PER_USER // 2 + 5):
+    for producer_id in range(sticky_entries.WATCHED_IDS_PER_USER // 2 + 5):
         sticky.refused_elsewhere("alice", producer_id, 0)
-    assert len(sticky.watched["alice"]) == watch_room.WATCHED_IDS_PER_USER // 2
+    assert len(sticky.watched["alice"]) == sticky_entries.WATCHED_IDS_PER_USER // 2
     assert not sticky.holds_too_many("alice", A, [batch(10**6)])
     sticky.refused_elsewhere("alice", 0, 200_000)  # what is watched goes on to be
     sticky.sweep(300_000)
@@ -323,7 +323,7 @@ def test_an_entry_here_outlives_a_refusal_elsewhere() -> None:
 
 
 def test_admissions_are_watched_up_to_a_bound_over_all_users(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch_room, "MOST_ADMITTED_WATCHED", 3)
+    monkeypatch.setattr(sticky_entries, "MOST_ADMITTED_WATCHED", 3)
     sticky = StickyRefusals(10)
     for producer_id in range(5):
         sticky.admitted(f"user-{producer_id}", producer_id, 299_999)

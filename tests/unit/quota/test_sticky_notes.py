@@ -8,10 +8,9 @@ from random import Random
 
 import pytest
 
-from pidgate.quota import watch_room
+from pidgate.quota import sticky_entries
 from pidgate.quota.sticky import MOST_ENTRIES_OF_CONNECTION, WATCH_MS, Look, StickyRefusals
-from pidgate.quota.sticky_entries import TOPIC_AS_PARTITIONS, shrunk
-from pidgate.quota.watch_room import NoteRoom
+from pidgate.quota.sticky_entries import TOPIC_AS_PARTITIONS, NoteRoom, shrunk
 from tests.support.steps import MOST_STEPS, steps_of
 from tests.unit.quota.world import batch
 
@@ -21,10 +20,10 @@ PARTITIONS = 5
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch_room, "MOST_CUT_OF_USER", CUT)
-    monkeypatch.setattr(watch_room, "MOST_CUT", 3 * CUT)
-    monkeypatch.setattr(watch_room, "MOST_FORWARDED_OF_USER", FORWARDED)
-    monkeypatch.setattr(watch_room, "MOST_FORWARDED", 3 * FORWARDED)
+    monkeypatch.setattr(sticky_entries, "MOST_CUT_OF_USER", CUT)
+    monkeypatch.setattr(sticky_entries, "MOST_CUT", 3 * CUT)
+    monkeypatch.setattr(sticky_entries, "MOST_FORWARDED_OF_USER", FORWARDED)
+    monkeypatch.setattr(sticky_entries, "MOST_FORWARDED", 3 * FORWARDED)
 
 
 def kept(sticky: StickyRefusals, user: str) -> tuple[int, int]:
@@ -84,7 +83,7 @@ def test_a_mutant_that_forgets_nothing_is_noticed(
 
 
 def test_of_all_notes_a_user_leaves_as_many_to_others(small: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch_room, "MOST_CUT", CUT)
+    monkeypatch.setattr(sticky_entries, "MOST_CUT", CUT)
     sticky = StickyRefusals(100)
     reconnecting(sticky, "alice", ids=1)
     reconnecting(sticky, "mallory")
@@ -198,5 +197,5 @@ def test_a_connection_has_no_more_entries_than_end_in_a_turn() -> None:
     assert not sticky.holds_too_many("mallory", 2, [batch(held)]), "another connection has room of its own"
     assert steps_of(lambda: sticky.connection_closed(1)) < MOST_STEPS / 2
     assert sticky.entries_of("mallory") == 0
-    assert kept(sticky, "mallory") == counted(sticky, "mallory") == (watch_room.MOST_CUT_AT_ONCE, 0)
+    assert kept(sticky, "mallory") == counted(sticky, "mallory") == (sticky_entries.MOST_CUT_AT_ONCE, 0)
     assert not sticky.holds_too_many("mallory", 1, [batch(held)])

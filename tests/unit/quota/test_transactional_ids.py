@@ -7,12 +7,11 @@ from collections.abc import Callable
 import pytest
 
 from pidgate.events.redaction import TRANSACTIONAL_ID, hash64
-from pidgate.quota import transactional_ids
+from pidgate.quota import users
+from pidgate.quota.decisions import Answer, Question, Reason, new_id_question
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
-from pidgate.quota.state import Answer, Question, new_id_question
-from pidgate.quota.transactional_ids import REMEMBER_MS
-from pidgate.quota.verdicts import Reason
+from pidgate.quota.users import REMEMBER_MS
 from tests.unit.quota.world import HOUR_MS, seeds
 
 DAY_MS = 24 * HOUR_MS
@@ -104,7 +103,7 @@ def test_it_is_remembered_for_seven_days_from_its_last_use(monkeypatch: pytest.M
     assert reason_after(0) == []
     assert reason_after(7) == [Reason.REFRESH]
     assert reason_after(10) == [Reason.FIRST_SEEN]
-    monkeypatch.setattr(transactional_ids, "REMEMBER_MS", DAY_MS)  # the mutant
+    monkeypatch.setattr(users, "REMEMBER_MS", DAY_MS)  # the mutant
     assert reason_after(7) == [Reason.FIRST_SEEN]
 
 

@@ -7,13 +7,12 @@ from collections.abc import Callable
 import pytest
 
 from pidgate.quota.admission import Admission
+from pidgate.quota.decisions import FORWARD, Forward, Reason
 from pidgate.quota.entities import User
-from pidgate.quota.interim import InterimState
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, Quotas, UserQuota
 from pidgate.quota.token_bucket import TokenBucket
 from pidgate.quota.users import LiveUser
-from pidgate.quota.verdicts import FORWARD, Forward, Reason
 from tests.unit.quota.histories import question
 from tests.unit.quota.world import HOUR_MS, World, batch, enforcing, seeds
 
@@ -119,11 +118,12 @@ def test_failing_open_and_inheriting_keep_to_the_use() -> None:
 
 
 def test_what_passed_before_the_state_was_there_keeps_its_use() -> None:
-    interim, state = InterimState(), ProducerIdQuota(enforcing(100), seeds(), 0)
-    interim.decide(question("alice", 1, transactional=True), 0)
-    assert interim.decide(question("alice", 1, transactional=True), 0).decisions == ()
-    assert len(interim.decide(question("alice", 1, 2), 0).decisions) == 2
-    interim.hand_over(state, 0)
+    state = ProducerIdQuota(enforcing(100), seeds(), 0, is_restored=False)
+    state.decide(question("alice", 1, transactional=True), 0)
+    assert state.decide(question("alice", 1, transactional=True), 0).decisions == ()
+    assert len(state.decide(question("alice", 1, 2), 0).decisions) == 2
+    state.hand_over(0)
+    state.end_restoring()
     known = [
         [state.table.remembers("alice", producer_id, 0, transactional=use) for use in (False, True)]
         for producer_id in (1, 2)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pidgate.quota.verdicts import MOST_CACHED_IDS, Session, lowest_of_each_partition
+from pidgate.quota.decisions import MOST_CACHED_IDS, Session, lowest_of_each_partition
 from tests.unit.quota.world import batch
 
 

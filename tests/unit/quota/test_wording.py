@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pidgate.quota.verdicts import Bound, Reason, Refuse
-from pidgate.quota.wording import error_message
+from pidgate.quota.decisions import Bound, Reason, Refuse, error_message
 
 
 def refusal(reason: Reason, *, rate_milli: int | None = 100_000, bound: Bound = Bound.USER) -> Refuse:

@@ -8,10 +8,9 @@ from itertools import count
 from typing import Any
 
 from pidgate.quota.admission import Admission
-from pidgate.quota.producer_ids import ProducerIdQuota
+from pidgate.quota.decisions import Close, ProducerBatch, Refuse, Session, Verdict
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
 from pidgate.quota.users import UserTable
-from pidgate.quota.verdicts import Close, ProducerBatch, Refuse, Session, Verdict
 
 HOUR_MS = 3_600_000
 
@@ -47,9 +46,7 @@ def batch(
 
 def table_of(admission: Admission) -> UserTable:
     """The users of a state in this process."""
-    state = admission.state
-    assert isinstance(state, ProducerIdQuota)
-    return state.table
+    return admission.state.table
 
 
 class World:

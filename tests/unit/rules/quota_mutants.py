@@ -7,14 +7,13 @@ from typing import Any, Final
 
 from pidgate.quota import entities, users
 from pidgate.quota.admission import Admission
+from pidgate.quota.decisions import Bound
 from pidgate.quota.fail_open import FailOpen
-from pidgate.quota.grace import Grace
-from pidgate.quota.interim import InterimState
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.retry_queue import RetryQueue
 from pidgate.quota.sticky import StickyRefusals
 from pidgate.quota.token_bucket import TokenBucket
-from pidgate.quota.verdicts import Bound
+from pidgate.quota.users import Grace
 from tests.simulator.breaking import always, around, never, nothing, replaced
 from tests.unit.rules.breaking import UnitMutant
 
@@ -267,8 +266,8 @@ QUOTA_MUTANTS: Final[dict[str, UnitMutant]] = {
     ),
     "what passed meanwhile is forgotten": UnitMutant(
         "Restored, then enforced: ids that passed meanwhile are put into it",
-        replaced(InterimState, "_hand_over_one", nothing),
-        "tests/unit/quota/test_interim.py::test_what_the_restored_state_does_not_hold_is_charged_as_observed",
+        replaced(ProducerIdQuota, "_hand_over_id", nothing),
+        "tests/unit/quota/test_passed_while_restoring.py::test_what_the_restored_state_does_not_hold_is_charged_as_observed",
         'state.status("alice", 0).tokens == -1  # two tokens for six ids',
     ),
 }

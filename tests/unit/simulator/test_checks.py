@@ -12,11 +12,11 @@ from pidgate.protocol import produce_answers
 from pidgate.protocol.errors import ErrorCode
 from pidgate.protocol.repeated_produce import RepeatedProduce
 from pidgate.quota.byte_quota import ClientSensors
+from pidgate.quota.decisions import Answer, Question
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.retry_queue import RetryQueue
-from pidgate.quota.state import Answer, Question
 from pidgate.quota.sticky import StickyRefusals
-from pidgate.quota.transactional_id_quota import TransactionalIdQuota
+from pidgate.quota.transactional_ids import TransactionalIdQuota
 from pidgate.quota.users import UserTable
 from tests.simulator.clients import hostile
 from tests.simulator.playing import play

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from pidgate.gateway.recording.sampling import MOST_REFUSED_IDS
-from pidgate.quota.owners import MOST_OWNED_IDS
-from pidgate.quota.refused_ids import MOST_EXPLAINED
+from pidgate.quota.counters import MOST_EXPLAINED, MOST_OWNED_IDS
 from tests.soak.clients import WARM_UP_PER_S
 from tests.soak.plan import REMEMBERS, SoakPlan
 from tests.soak.sampling import NAMES, Sample, SampleFile

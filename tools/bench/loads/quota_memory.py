@@ -17,9 +17,9 @@ from statistics import median
 from typing import Final
 
 from pidgate.quota.admission import Admission
+from pidgate.quota.decisions import Close, Forward, Refuse, Session
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
-from pidgate.quota.verdicts import Close, Forward, Refuse, Session
 from tools.bench.process_cost import cost_of
 
 Measured = dict[str, float]

@@ -32,9 +32,8 @@ from pidgate.protocol.work import DECIDED_FOR, Walk
 from pidgate.quota.admission import Admission
 from pidgate.quota.byte_quota import ByteQuota, ClientSensors
 from pidgate.quota.byte_rates import Kind
+from pidgate.quota.decisions import Close, Forward, ProducerBatch, Refuse, Session, Verdict
 from pidgate.quota.entities import User
-from pidgate.quota.settings import Quotas
-from pidgate.quota.verdicts import Close, Forward, ProducerBatch, Refuse, Session, Verdict
 
 SIZE_PREFIX_BYTES: Final = 4
 _HEAD: Final = Struct(">hhi")
@@ -223,7 +222,7 @@ class ApiContext(ABC):
         self.session = session
         self.counters = counters or Counters()
         self.gateway_topics = gateway_topics or GatewayTopics()
-        self.byte_quota = byte_quota or ByteQuota(Quotas(), 0)
+        self.byte_quota = byte_quota or ByteQuota(admission.state.in_force)
         self.authentication = NO_LOGIN
         """Of the listener. Set by Conversation.require_login."""
         self.login_missing = False
@@ -342,7 +341,7 @@ class ApiContext(ABC):
     def sensors(self, now_ms: int) -> tuple[ClientSensors | None, ClientSensors | None]:
         """Return the sensors of this client's bytes, produced and fetched; None: no rate is set."""
         quota, session = self.byte_quota, self.session
-        sensors_of = (quota.generation, session.user, session.client_id)
+        sensors_of = (quota.in_force.version, session.user, session.client_id)
         if sensors_of != self._sensors_of:
             self._sensors_of = sensors_of
             produce, fetch = (

@@ -26,15 +26,15 @@ from pidgate.protocol.produce_answers import (
 )
 from pidgate.protocol.throttle import last_throttle_at, may_be_before_tags, raise_to
 from pidgate.protocol.work import JUDGED_FOR_PLACE, STEPS_PER_TURN, Steps, Walk
-from pidgate.quota.verdicts import (
+from pidgate.quota.decisions import (
     MOST_IDS_PER_REQUEST,
     Close,
     Forward,
     ProducerBatch,
     Refuse,
+    error_message,
     names_too_many_ids,
 )
-from pidgate.quota.wording import error_message
 
 MOST_BATCHES_NOTED: Final = 8
 """Of a Produce that waits for its answer: which ids they have; of a larger one only the distinct ids are kept."""

@@ -9,8 +9,7 @@ from pidgate.gateway.proxy.apis.responses import WHOLE, Response
 from pidgate.names import bounded
 from pidgate.protocol import messages
 from pidgate.protocol.work import DECIDED_FOR
-from pidgate.quota.new_ids import judge_new_id
-from pidgate.quota.verdicts import Refuse
+from pidgate.quota.decisions import Refuse
 
 
 class InitProducerIdApi(Api):
@@ -32,7 +31,7 @@ class InitProducerIdApi(Api):
         if name == "":
             return context.forward(request)
         hashed = None if name is None else hash64(TRANSACTIONAL_ID, name)
-        verdict = judge_new_id(context.admission, context.session, now_ms, hashed)
+        verdict = context.admission.judge_new_id(context.session, now_ms, hashed)
         context.judged += DECIDED_FOR
         if isinstance(verdict, Refuse):
             return _refuse(context, request, verdict, wanted, now_ms)

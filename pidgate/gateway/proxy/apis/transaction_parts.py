@@ -12,7 +12,7 @@ from pidgate.gateway.proxy.apis.api import ApiContext, Request, Step
 from pidgate.gateway.proxy.apis.topics import GuardedApi, refused
 from pidgate.protocol.errors import FrameTooLarge
 from pidgate.protocol.transaction_parts import part_refused, transaction_part
-from pidgate.quota.verdicts import Close, ProducerBatch, Refuse
+from pidgate.quota.decisions import Close, ProducerBatch, Refuse
 
 _NO_PARTITION: Final = -1
 """Of the batch as which such a request is judged: no real batch comes before it or behind it."""

@@ -20,7 +20,7 @@ from pidgate.gateway.state.state_dir import files, snapshot
 from pidgate.gateway.state.state_dir.frames import Encoded
 from pidgate.gateway.state.state_dir.lock import DirectoryLock
 from pidgate.gateway.state.state_dir.snapshot import About, SavedUser, SnapshotFile, SnapshotUnreadable
-from pidgate.quota.user_state import BucketState, UserState
+from pidgate.quota.restoring import BucketState, UserState
 
 log = logger()
 

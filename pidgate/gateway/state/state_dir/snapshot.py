@@ -31,7 +31,8 @@ from typing import Any, Final, NamedTuple
 
 from pidgate.gateway.state.state_dir import files, frames
 from pidgate.gateway.state.state_dir.frames import Encoded, Frame, FrameDamaged, FrameTorn
-from pidgate.quota.user_state import BucketState, LayerState, TransactionalIdsState, UserState
+from pidgate.quota.layered_filter import LayerState
+from pidgate.quota.restoring import BucketState, TransactionalIdsState, UserState
 
 FIRST_LINE: Final = b"pidgate snapshot 1\n"
 

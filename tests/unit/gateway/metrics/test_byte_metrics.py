@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from pidgate.gateway.metrics.byte_rates import ByteCollector
 from pidgate.quota.byte_quota import ByteQuota, ByteSnapshot
 from pidgate.quota.byte_rates import Kind
-from pidgate.quota.settings import ByteQuotas, ByteRates, Mode, Quotas
+from pidgate.quota.settings import ByteQuotas, ByteRates, Mode, Quotas, QuotasHolder
 
 BYTES = ByteQuotas(rates={("alice", None): ByteRates(500), ("", ""): ByteRates(None, 700)})
 QUOTAS = Quotas(mode=Mode.ENFORCE, bytes=BYTES)
@@ -23,7 +23,7 @@ class Buckets(ByteQuota):
     """Byte quotas whose buckets are given."""
 
     def __init__(self, *rows: ByteSnapshot) -> None:
-        super().__init__(QUOTAS, 0)
+        super().__init__(QuotasHolder(QUOTAS))
         self.rows, self.no_room = list(rows), 3
 
     def snapshots(self, now_ms: int) -> Iterator[ByteSnapshot]:
@@ -82,7 +82,7 @@ def test_rows_beyond_the_bound_are_summed_and_those_shown_stay() -> None:
 
 
 def test_a_gateway_shows_its_buckets() -> None:
-    quota = ByteQuota(QUOTAS, 0)
+    quota = ByteQuota(QuotasHolder(QUOTAS))
     sensors = quota.sensors(Kind.PRODUCE, "alice", "app", 0)
     assert sensors is not None
     sensors.record(5_500, 0)

@@ -16,9 +16,9 @@ from pidgate.gateway.metrics.turns import ROWS_PER_TURN
 from pidgate.gateway.metrics.users import LABELLED_USERS, OTHER_USERS, UserFamilies
 from pidgate.quota.admission import Admission
 from pidgate.quota.counters import WAITED_BUCKETS_MS, UserSnapshot
+from pidgate.quota.decisions import Session
 from pidgate.quota.entities import unidentified
 from pidgate.quota.settings import Mode, Quotas, UserQuota
-from pidgate.quota.verdicts import Session
 
 GATEWAY = Path(registry.__file__).parents[1]
 Samples = dict[str, float]

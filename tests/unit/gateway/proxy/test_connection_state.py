@@ -10,8 +10,8 @@ from pidgate.gateway.proxy.apis.api import FORWARD, TAKEN
 from pidgate.gateway.proxy.connection_state import INTAKE, LIFE, Intake, IntakeEvent, Life, LifeEvent, diagram
 from pidgate.gateway.proxy.conversation import Conversation
 from pidgate.quota.admission import Admission
+from pidgate.quota.decisions import Session
 from pidgate.quota.settings import Mode, Quotas, UserQuota
-from pidgate.quota.verdicts import Session
 from tests.support import raw
 from tests.support.frames import framed, produce_request, record_batch
 from tests.support.import_graph import ROOT

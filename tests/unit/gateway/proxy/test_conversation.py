@@ -16,9 +16,9 @@ from pidgate.gateway.proxy.connection_state import INTAKE, OPEN, IntakeEvent
 from pidgate.gateway.proxy.conversation import HELD_LIMIT_BYTES, HELD_OVERHEAD_BYTES, Conversation
 from pidgate.protocol.errors import MalformedFrame, UnsupportedVersion
 from pidgate.quota.admission import Admission
+from pidgate.quota.decisions import Session
 from pidgate.quota.entities import unidentified
 from pidgate.quota.settings import Mode, Quotas, UserQuota
-from pidgate.quota.verdicts import Session
 from tests.support import raw
 from tests.support.frames import framed, produce_request, record_batch
 

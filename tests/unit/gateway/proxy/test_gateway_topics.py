@@ -22,8 +22,8 @@ from pidgate.protocol.topic_refusals import GUARDED
 from pidgate.protocol.versions import SPOKEN
 from pidgate.protocol.work import MOST_DECODED
 from pidgate.quota.admission import Admission
+from pidgate.quota.decisions import Session
 from pidgate.quota.settings import Mode, Quotas, UserQuota
-from pidgate.quota.verdicts import Session
 from tests.support import raw
 from tests.support.frames import entity_class, framed, old_message, produce_request, record_batch
 from tests.support.topic_fields import named_in_each_field

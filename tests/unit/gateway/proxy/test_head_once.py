@@ -21,8 +21,16 @@ from pidgate.protocol.headers import RequestHead, peek_request
 from pidgate.protocol.versions import SPOKEN
 from pidgate.quota.admission import Admission
 from pidgate.quota.byte_quota import ByteQuota
-from pidgate.quota.settings import ByteQuotas, ByteRates, Mode, ProducerIdSettings, Quotas, UserQuota
-from pidgate.quota.verdicts import Session
+from pidgate.quota.decisions import Session
+from pidgate.quota.settings import (
+    ByteQuotas,
+    ByteRates,
+    Mode,
+    ProducerIdSettings,
+    Quotas,
+    QuotasHolder,
+    UserQuota,
+)
 from tests.support import raw
 from tests.support.frames import framed, produce_request, record_batch
 from tests.support.import_graph import FOLDERS, ROOT, sources
@@ -87,7 +95,7 @@ class Talk:
             Admission(quotas, lambda: 1, 0),
             session,
             gateway_topics=GatewayTopics([OWN]),
-            byte_quota=ByteQuota(quotas, 0),
+            byte_quota=ByteQuota(QuotasHolder(quotas)),
         )
         self.talk.recorder = ConnectionRecorder(recorder, session, self.talk.sasl, "main", 1)
 

@@ -9,8 +9,8 @@ from pidgate.gateway.proxy.apis.api import CLOSE, FORWARD, SIZE_PREFIX_BYTES, Ap
 from pidgate.gateway.proxy.apis.produce import ProduceApi
 from pidgate.gateway.proxy.conversation import Conversation
 from pidgate.quota.admission import Admission
+from pidgate.quota.decisions import Session
 from pidgate.quota.settings import Mode
-from pidgate.quota.verdicts import Session
 from tests.support.wire import BY_ID, NAMED, produce_frame
 from tests.unit.quota.world import enforcing, seeds
 

@@ -14,8 +14,8 @@ from pidgate.protocol.frames import framed
 from pidgate.protocol.headers import RequestHead, peek_request
 from pidgate.protocol.versions import SPOKEN
 from pidgate.quota.admission import Admission
+from pidgate.quota.decisions import Session
 from pidgate.quota.settings import Quotas
-from pidgate.quota.verdicts import Session
 from tests.support import raw
 from tests.support.loopback import HOST, Peer, RunningGateway, ScriptedBroker, gateway_before, run, until
 from tests.support.meant_node import api_versions, meant

@@ -15,8 +15,8 @@ from pidgate.gateway.proxy.conversation import Conversation
 from pidgate.protocol import client_quotas, codec, work
 from pidgate.protocol.errors import KafkaProtocolError
 from pidgate.quota.admission import Admission
+from pidgate.quota.decisions import Session
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
-from pidgate.quota.verdicts import Session
 from tests.support import raw
 from tests.support.frames import framed, old_message, produce_request, record_batch
 

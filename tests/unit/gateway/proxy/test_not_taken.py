@@ -13,9 +13,9 @@ from pidgate.gateway.proxy.apis.responses import Response
 from pidgate.gateway.proxy.conversation import Conversation
 from pidgate.protocol.work import Walk
 from pidgate.quota.admission import Admission
+from pidgate.quota.decisions import Session
 from pidgate.quota.settings import Mode, Quotas, UserQuota
 from pidgate.quota.sticky import Look
-from pidgate.quota.verdicts import Session
 from tests.support import raw
 from tests.support.frames import framed, produce_request, record_batch
 from tests.support.steps import MOST_STEPS, steps_of

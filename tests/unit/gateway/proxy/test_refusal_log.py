@@ -5,7 +5,7 @@ import structlog
 
 from pidgate.gateway.logs import QUIET_MS, Event
 from pidgate.gateway.proxy.refusal_log import CloseLog, GatewayTopicLog, RefusalLog
-from pidgate.quota.verdicts import Reason, Refuse
+from pidgate.quota.decisions import Reason, Refuse
 
 
 def refuse(user: str, producer_id: int, reason: Reason = Reason.FIRST_SEEN) -> Refuse:

@@ -21,10 +21,9 @@ from pidgate.names import LONGEST_NAME
 from pidgate.protocol.errors import MalformedFrame
 from pidgate.protocol.messages import InitProducerIdRequest
 from pidgate.quota.admission import Admission
+from pidgate.quota.decisions import Answer, Question, Session
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
-from pidgate.quota.state import Answer, Question
-from pidgate.quota.verdicts import Session
 from tests.support import raw
 from tests.support.frames import framed, produce_request, record_batch
 

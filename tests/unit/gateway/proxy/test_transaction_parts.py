@@ -26,8 +26,8 @@ from pidgate.protocol.transaction_parts import (
 from pidgate.protocol.versions import SPOKEN
 from pidgate.protocol.work import MOST_PARTITIONS
 from pidgate.quota.admission import Admission
+from pidgate.quota.decisions import Session
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
-from pidgate.quota.verdicts import Session
 from tests.support import raw
 from tests.support.frames import framed, produce_request, record_batch
 

@@ -23,8 +23,8 @@ from pidgate.protocol import codec, fetch, frames, messages, metadata, produce, 
 from pidgate.protocol.errors import FrameTooLarge, KafkaProtocolError
 from pidgate.protocol.frames import MAX_TAGS, Reader, uvarint
 from pidgate.quota.admission import Admission
+from pidgate.quota.decisions import Session
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
-from pidgate.quota.verdicts import Session
 from tests.support import raw
 from tests.support.bounds import THOROUGH
 from tests.support.frames import framed, old_message, produce_request, record_batch

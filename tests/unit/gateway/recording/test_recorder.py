@@ -30,10 +30,9 @@ from pidgate.protocol.messages import EndTxnAnswer, EndTxnRequest, InitProducerI
 from pidgate.protocol.produce import ProducerBatch
 from pidgate.protocol.sasl import PLAIN, SaslExchange
 from pidgate.protocol.sasl import Identity as Authenticated
+from pidgate.quota.decisions import Decision, GaveUp, Reason, Session
 from pidgate.quota.entities import unidentified
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
-from pidgate.quota.users import GaveUp
-from pidgate.quota.verdicts import Decision, Reason, Session
 from tests.support.frames import produce_request, record_batch
 from tests.support.produce_answers import partition_errors
 

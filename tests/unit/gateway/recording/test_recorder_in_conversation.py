@@ -14,8 +14,8 @@ from pidgate.gateway.recording.connection_recorder import ConnectionRecorder
 from pidgate.gateway.recording.recorder import Clocks, Identity, Recorder, RecorderSettings
 from pidgate.names import LONGEST_NAME
 from pidgate.quota.admission import Admission
+from pidgate.quota.decisions import Session
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
-from pidgate.quota.verdicts import Session
 from tests.support.frames import framed, produce_request, record_batch
 from tests.support.produce_answers import partition_errors
 from tests.support.raw import request

@@ -10,7 +10,7 @@ from pidgate.events.definitions import Event, LifecycleEvent
 from pidgate.events.writing import to_json
 from pidgate.gateway.process.server import Gateway
 from pidgate.gateway.state.manager import QuotaStateManager
-from pidgate.quota.state import AskedId, Question
+from pidgate.quota.decisions import AskedId, Question
 from tests.simulator.gateway import SimulatedGateway, configured
 from tests.simulator.machine import Machine
 from tests.simulator.topics import ModelTopic, ModelTopics

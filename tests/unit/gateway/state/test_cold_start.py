@@ -13,8 +13,8 @@ from pidgate.gateway.state.cold_start import ColdStart
 from pidgate.gateway.state.manager import QuotaStateManager
 from pidgate.gateway.state.state_dir import About, StateDir
 from pidgate.quota.producer_ids import ProducerIdQuota
+from pidgate.quota.restoring import UserState
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas
-from pidgate.quota.user_state import UserState
 from tests.simulator.machine import Machine
 from tests.simulator.topics import ModelTopics
 from tests.support.state_dirs import save

@@ -11,7 +11,7 @@ from pidgate.events.reading import EventUnreadable, fields_of
 from pidgate.events.writing import to_json
 from pidgate.gateway.state import decision_scan
 from pidgate.gateway.state.decision_scan import scan, type_of
-from pidgate.quota.verdicts import Reason
+from pidgate.quota.decisions import Reason
 from tests.unit.events.recorded import recorded
 
 

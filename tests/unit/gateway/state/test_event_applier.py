@@ -9,11 +9,11 @@ from pidgate.events.redaction import TRANSACTIONAL_ID, UserNames, hash64, pseudo
 from pidgate.events.writing import to_json
 from pidgate.gateway.state.event_applier import EventApplier
 from pidgate.gateway.topics.records import EventRecord
+from pidgate.quota.decisions import new_id_question
 from pidgate.quota.entities import User, unidentified
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.restoring import Restorer
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
-from pidgate.quota.state import new_id_question
 from pidgate.quota.sticky import WATCH_MS
 from tests.unit.gateway.state.test_decision_scan import decision
 

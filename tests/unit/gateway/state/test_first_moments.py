@@ -9,11 +9,9 @@ import pytest
 from pidgate.events.writing import to_json
 from pidgate.gateway.state.event_applier import EventApplier
 from pidgate.gateway.topics.records import EventRecord
-from pidgate.quota.interim import InterimState
+from pidgate.quota.decisions import AskedId, Question, Reason
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
-from pidgate.quota.state import AskedId, Question
-from pidgate.quota.verdicts import Reason
 from tests.unit.gateway.state.test_decision_scan import decision
 
 HOUR_MS = 3_600_000
@@ -118,10 +116,12 @@ def test_a_grace_counts_what_was_let_in_before_the_restart_each_id_once() -> Non
 def test_under_a_grace_what_passed_in_the_first_moments_is_not_charged(
     mode: Mode, tokens: int, granted: int
 ) -> None:
-    state, interim = quota(mode), InterimState()
+    state = quota(mode)
+    state.is_restored = False
     for producer_id in range(5):
-        interim.decide(question(producer_id), NOW_MS)
+        state.decide(question(producer_id), NOW_MS)
     state.begin_grace(NOW_MS + HOUR_MS)
-    assert interim.hand_over(state, NOW_MS) == 0
+    assert state.hand_over(NOW_MS) == 0
+    state.end_restoring()
     assert state.status("alice", NOW_MS).tokens == tokens
     assert state.table.live("alice", 0).grace_admitted == granted

@@ -7,10 +7,9 @@ import asyncio
 import pytest
 
 from pidgate.gateway.state.handing_over import PORTION, hand_over
-from pidgate.quota.interim import InterimState
+from pidgate.quota.decisions import AskedId, Question
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
-from pidgate.quota.state import AskedId, Question
 
 NOTED = 3_000
 MOST_TURNS = 60
@@ -27,14 +26,14 @@ class Counting(ProducerIdQuota):
 
 
 @pytest.mark.parametrize("a_turn", [0, 150, PORTION, 450, 2_000])
-def test_a_flood_of_new_ids_does_not_keep_the_interim_state(a_turn: int) -> None:
+def test_a_flood_of_new_ids_does_not_prolong_restoring(a_turn: int) -> None:
     quotas = Quotas(Mode.ENFORCE, ProducerIdSettings(), UserQuota.per_window(5))
-    interim, state = InterimState(), Counting(quotas, lambda: 7, 0)
+    state = Counting(quotas, lambda: 7, 0, is_restored=False)
     turns, is_flooding = 0, True
 
     def come(first: int, number: int) -> None:
         for producer_id in range(first, first + number):
-            interim.decide(Question("mallory", "", "", False, 1, [AskedId(producer_id, 0, 0, b"t", 0)]), 0)
+            state.decide(Question("mallory", "", "", False, 1, [AskedId(producer_id, 0, 0, b"t", 0)]), 0)
 
     async def run() -> None:
         nonlocal is_flooding
@@ -50,25 +49,25 @@ def test_a_flood_of_new_ids_does_not_keep_the_interim_state(a_turn: int) -> None
 
         come(0, NOTED)
         flood()
-        await hand_over(interim, state, lambda: 0)
+        await hand_over(state, lambda: 0)
         is_flooding = False
 
     asyncio.run(run())
     assert turns <= MOST_TURNS
-    assert interim.left <= PORTION
-    assert state.taken == NOTED + turns * a_turn - interim.left
-    interim.hand_over(state, 0)
+    assert state.noted.left <= PORTION
+    assert state.taken == NOTED + turns * a_turn - state.noted.left
+    state.hand_over(0)
     assert all(state.table.remembers("mallory", one, 0) for one in (0, NOTED - 1, NOTED + turns * a_turn - 1))
 
 
 def test_a_portion_is_no_more_than_it_says_over_users_and_kinds_of_ids() -> None:
     quotas = Quotas(Mode.ENFORCE, ProducerIdSettings(), UserQuota.per_window(5))
-    interim, state = InterimState(), Counting(quotas, lambda: 7, 0)
+    state = Counting(quotas, lambda: 7, 0, is_restored=False)
     for user in range(5):
         for producer_id in range(3):
-            interim.insert_uncharged(f"user-{user}", producer_id, 0)
-        interim.insert_transactional_id(f"user-{user}", 1, 0)
-    left = [interim.hand_over(state, 0, 4) for _ in range(6)]
+            state.insert_uncharged(f"user-{user}", producer_id, 0)
+        state.insert_transactional_id(f"user-{user}", 1, 0)
+    left = [state.hand_over(0, 4) for _ in range(6)]
     assert left == [16, 12, 8, 4, 0, 0]
     assert state.taken == 15
-    assert interim.users() == []
+    assert state.noted.users() == []

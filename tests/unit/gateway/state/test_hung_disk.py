@@ -16,7 +16,7 @@ from pidgate.gateway.state.state_dir import directory
 from pidgate.gateway.state.state_dir.directory import StateDir
 from pidgate.gateway.state.state_dir.frames import Encoded
 from pidgate.gateway.state.state_dir.snapshot import About, SnapshotFile
-from pidgate.quota.user_state import UserState
+from pidgate.quota.restoring import UserState
 from tests.support.state_dirs import save
 
 CLOSING_S = 0.3

@@ -15,9 +15,8 @@ from pidgate.gateway.state.manager import QuotaStateManager
 from pidgate.gateway.state.state_dir import About, StateDir
 from pidgate.gateway.topics.records import EventRecord
 from pidgate.quota.producer_ids import ProducerIdQuota
-from pidgate.quota.restoring import Restorer
+from pidgate.quota.restoring import BucketState, Restorer, UserState
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
-from pidgate.quota.user_state import BucketState, UserState
 from tests.simulator.loop import WALL_BEGAN_MS
 from tests.simulator.machine import Machine
 from tests.simulator.topics import ModelTopics
@@ -37,8 +36,8 @@ POISON: list[dict[str, Any]] = [
 @pytest.mark.parametrize("poison", POISON)
 def test_a_gateway_restores_and_follows_past_an_impossible_event(poison: dict[str, Any]) -> None:
     async def look(manager: QuotaStateManager, machine: Machine, topics: ModelTopics) -> None:
-        remembers = manager._quota.table.remembers
-        assert manager.state is manager._quota
+        remembers = manager.state.table.remembers
+        assert manager.is_restored
         assert remembers("alice", 6, manager._now_ms())
         assert manager.unreadable_events == 1
         topic, wall_ms = topics.topics[EVENTS_TOPIC], topics.wall_ms()
@@ -85,8 +84,8 @@ def test_the_state_takes_over_whatever_fails_while_it_is_restored(
     monkeypatch.setattr(EventApplier if broken == "finish_restore" else Restorer, broken, fail)
 
     async def look(manager: QuotaStateManager, machine: Machine, _topics: ModelTopics) -> None:
-        assert manager.state is manager._quota
-        assert manager._quota.table.remembers("alice", 6, manager._now_ms())
+        assert manager.is_restored
+        assert manager.state.table.remembers("alice", 6, manager._now_ms())
         assert any(line.event == "state_not_restored" for line in machine.lines)
 
     started_on(lambda wall_ms: [admitted(wall_ms, producer_id=6, tokens_after=1, token_units=1)], look)
@@ -110,7 +109,7 @@ def test_an_impossible_user_of_a_snapshot_keeps_nobody_else_from_his_state(tmp_p
 
     async def look(manager: QuotaStateManager, machine: Machine, topics: ModelTopics) -> None:
         def remembers(user: str, producer_id: int) -> bool:
-            return manager._quota.table.remembers(user, producer_id, manager._now_ms())
+            return manager.state.table.remembers(user, producer_id, manager._now_ms())
 
         assert remembers("bob", 7)
         # The topic is read from further back than the snapshot says, and followed.

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from pidgate.events.redaction import UserNames, pseudonym
-from pidgate.gateway.state.redacted_users import RedactedUsersQuota, under_their_names
+from pidgate.gateway.state.redacted_users import under_their_names
 from pidgate.gateway.state.state_dir.snapshot import SavedUser
-from pidgate.quota.interim import InterimState
+from pidgate.quota.decisions import AskedId, Question
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
-from pidgate.quota.state import AskedId, Question
 
 QUOTAS = Quotas(
     Mode.ENFORCE, ProducerIdSettings(), UserQuota.per_window(10), {"alice": UserQuota.per_window(1)}
@@ -26,13 +25,17 @@ def snapshot_of(user: str, producer_id: int) -> SavedUser:
     return SavedUser(state, 5)
 
 
-def restored(user: str) -> RedactedUsersQuota:
+def quota_of(names: UserNames, *, is_restored: bool = True) -> ProducerIdQuota:
+    return ProducerIdQuota(QUOTAS, lambda: 1, 0, is_restored=is_restored, former_name=names.meet)
+
+
+def restored(user: str, *, is_restored: bool = True) -> ProducerIdQuota:
     names = UserNames(["user"], ["alice"])
-    quota = ProducerIdQuota(QUOTAS, lambda: 1, 0)
+    quota = quota_of(names, is_restored=is_restored)
     name = names.user_of(pseudonym("user", user))
     quota.restorer.restore_id(name, 7, -1_000, 0)
     quota.restorer.restore_tokens(name, -1, 3_600_000_000, 0)
-    return RedactedUsersQuota(names, quota)
+    return quota
 
 
 def test_a_user_with_a_quota_is_known_from_the_start() -> None:
@@ -51,12 +54,12 @@ def test_what_was_kept_under_the_hash_of_another_is_its_own_once_it_is_seen() ->
 
 
 def test_what_the_topic_holds_beyond_a_snapshot_is_added_to_the_user_that_it_names() -> None:
-    names, quota = UserNames(["user"]), ProducerIdQuota(QUOTAS, lambda: 1, 0)
+    names = UserNames(["user"])
+    state = quota_of(names)
     for found in under_their_names(names, [snapshot_of("bob", 7)]):
-        quota.restorer.import_user(found.state, 0)
-    quota.restorer.restore_id(names.user_of(pseudonym("user", "bob")), 8, -1_000, 0)
-    quota.restorer.restore_tokens(names.user_of(pseudonym("user", "bob")), -1, 3_600_000_000, 0)
-    state = RedactedUsersQuota(names, quota)
+        state.restorer.import_user(found.state, 0)
+    state.restorer.restore_id(names.user_of(pseudonym("user", "bob")), 8, -1_000, 0)
+    state.restorer.restore_tokens(names.user_of(pseudonym("user", "bob")), -1, 3_600_000_000, 0)
     assert [state.decide(asking("bob", one), 0).refused for one in (7, 8, 9)] == [False, False, True]
     assert state.users() == ["bob"]
 
@@ -70,18 +73,17 @@ def test_a_user_that_is_known_now_has_what_the_snapshot_holds_of_its_hash() -> N
 
 
 def test_without_redaction_a_name_is_a_name() -> None:
-    quota = ProducerIdQuota(QUOTAS, lambda: 1, 0)
-    state = RedactedUsersQuota(UserNames(), quota)
-    quota.restorer.restore_id("bob", 7, -1_000, 0)
+    state = quota_of(UserNames())
+    state.restorer.restore_id("bob", 7, -1_000, 0)
     state.decide(asking("bob", 7), 0)
     assert state.users() == ["bob"]
     assert state.status("bob", 0).live_ids == 1
 
 
 def test_what_passed_while_restoring_does_not_push_out_what_was_kept_under_the_hash() -> None:
-    state = restored("bob")
-    interim = InterimState()
-    interim.decide(asking("bob", 9), 0)
-    interim.hand_over(state, 0)
+    state = restored("bob", is_restored=False)
+    state.decide(asking("bob", 9), 0)
+    state.hand_over(0)
+    state.end_restoring()
     assert not state.decide(asking("bob", 7), 0).refused
     assert state.status("bob", 0).live_ids == 2

@@ -18,7 +18,8 @@ import pytest
 import structlog
 
 from pidgate.gateway.state.state_dir import About, StateDir, StateDirInUse, directory, frames, snapshot
-from pidgate.quota.user_state import BucketState, LayerState, UserState
+from pidgate.quota.layered_filter import LayerState
+from pidgate.quota.restoring import BucketState, UserState
 from tests.support.state_dirs import (
     NOTHING,
     Meaning,
