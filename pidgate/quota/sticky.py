@@ -231,7 +231,7 @@ class StickyRefusals:
     def admitted(self, user: User, producer_id: int, now_ms: int) -> None:
         """Watch a new id from its first batch on, as if it had been refused here.
 
-        Another process may have refused it just before, and hold its first batch of another partition; when the leader
+        Another gateway may have refused it just before, and hold its first batch of another partition; when the leader
         moves, the client sends the next one here.
         """
         if self._room.take_admitted(user, now_ms // WATCH_MS):
@@ -244,7 +244,7 @@ class StickyRefusals:
                 self._watch(user, producer_id, now_ms)
 
     def refused_elsewhere(self, user: User, producer_id: int, now_ms: int) -> None:
-        """Watch an id refused by another process or gateway: its client may send what comes after to this one first."""
+        """Watch an id refused by another gateway: its client may send what comes after to this one first."""
         if producer_id in self.watched.get(user, {}) or self._room.has(user, 1, elsewhere=True):
             record = self._watch(user, producer_id, now_ms)
             if record.first_refused_ms is None:

@@ -1,4 +1,4 @@
-"""One user's state as plain values, for a file or another process. PURE.
+"""One user's state as plain values, for a file. PURE.
 
 Every time is an age relative to the moment of the export, so that another clock can take it up; an age below 0 lies
 after that moment. Must not know file formats or decisions.

@@ -19,13 +19,6 @@ from typing import Any
 import pytest
 import yaml
 
-from pidgate.gateway.clock import wall_ms
-from pidgate.load.connection import connect
-from pidgate.load.context import take_id
-from pidgate.load.exchanges import produce
-from pidgate.load.tally import Tally
-from pidgate.protocol.errors import ErrorCode
-from pidgate.protocol.record_batch import record_batch
 from tests.support.clients.load import Load
 from tests.support.clients.process import ClientProcess
 from tests.support.log_checks import raise_if_bad
@@ -108,21 +101,6 @@ async def admitted_of(gateway: GatewayProcess, topic: str, producers: int) -> in
     for producer in swarm:
         producer.close()
     return sum(one.is_acknowledged for one in sent)
-
-
-async def refusal_messages(gateway: GatewayProcess, topic: str, producers: int) -> list[str]:
-    """What new producers are told, each over a connection of its own."""
-    said = []
-    host, port = gateway.bootstrap_servers.rsplit(":", 1)
-    for _ in range(producers):
-        connection = await connect((host, int(port)), client_id="asking")
-        producer_id, epoch = await take_id(connection, Tally())
-        batch = record_batch([b"x"], producer_id, epoch, 0, wall_ms())
-        answer = await connection.run(produce(topic, [(0, batch)]))
-        assert answer.error_code == ErrorCode.NOT_ENOUGH_REPLICAS
-        said.append(answer.error_message or "")
-        connection.close()
-    return said
 
 
 # ---- what holds, and how soon --------------------------------------------------------------------------

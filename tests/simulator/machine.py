@@ -123,7 +123,6 @@ class Machine:
         return Outside(
             bind=self.loop.network.bind,
             random_bits=Random(f"{self.seed}/{process.name}/{number}").getrandbits,
-            process_id=self._process_id,
             own_client=own_client,
             open_admin=_no_site,
             without_core_s=_always_has_a_core,

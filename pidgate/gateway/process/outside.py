@@ -7,7 +7,6 @@ is all that a process knows of the machine but for its files, so that a simulati
 from __future__ import annotations
 
 import asyncio
-import os
 import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -72,7 +71,6 @@ class Outside:
     bind: Bind = listening_socket
     random_bits: Callable[[int], int] = secrets.randbits
     """Called with a number of bits."""
-    process_id: int = field(default_factory=os.getpid)
     own_client: Callable[[Settings], OwnClient] = OwnClient.from_settings
     open_admin: OpenAdmin = admin_site
     without_core_s: Callable[[float], float] = field(default_factory=lambda: CoreTaken().since_last_s)
