@@ -171,7 +171,7 @@ def test_a_bad_file_changes_nothing_and_says_so(cluster: Cluster, topic: str) ->
         problems = {line["key"]: line for line in gateway.log_events("config_problem")}
         assert set(problems) == {"quotas.default.producer_ids_rate", "workers"}
         assert re.search(r"pidgate\.yaml:\d+$", problems["workers"]["where"])
-        assert "run several gateways" in problems["workers"]["text"]
+        assert "write reuse_port: true" in problems["workers"]["text"]
         [refused] = gateway.log_events("config_refused")
         assert (refused["problems"], refused["level"]) == (2, "error")
         assert asyncio.run(admitted_of(gateway, topic, 2)) == 0
@@ -194,7 +194,7 @@ def test_what_needs_a_restart_is_named_while_the_quotas_hold(cluster: Cluster, t
         }
         assert named == {
             ("quotas.producer_ids.window", "365d", "10d"),
-            ("drain_timeout", "10s", "9s"),
+            ("drain_timeout", "25s", "9s"),
         }
 
 

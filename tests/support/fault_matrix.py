@@ -146,6 +146,15 @@ MATRIX: Final[dict[str, tuple[Row, ...]]] = {
             ("faults/test_rolling_restart.py::test_no_application_notices",),
         ),
         Row(
+            "one of several gateways on one port killed, standing still, or told to end",
+            "killed: a closed connection; standing still: its share of new connections waits; told to end: nothing",
+            f"{NOTHING_LOST}; a drain resets no connection that is about to be made",
+            (
+                "kafka/test_reuse_port.py::test_a_drain_resets_nobody_and_what_is_killed_or_stands_still_does",
+                "kafka/test_reuse_port.py::test_connections_are_dealt_to_all_of_them",
+            ),
+        ),
+        Row(
             "a cold start with thousands of running producers",
             "nothing",
             "grace: none is refused or charged, up to ten times the rate",

@@ -40,7 +40,7 @@ class PortLocks:
 
     def __init__(self, directory: Path | None = None) -> None:
         self._directory = directory or user_directory()
-        self._descriptors: list[int] = []
+        self._descriptors: dict[int, int] = {}
 
     def hold(self, ports: Sequence[int], fleet: Fleet) -> None:
         """Lock each port for gateways of this fleet.
@@ -49,12 +49,13 @@ class PortLocks:
         """
         make_private(self._directory)
         for port in ports:
-            self._descriptors.append(_hold(self._directory, port, _encoded(fleet)))
+            if port not in self._descriptors:
+                self._descriptors[port] = _hold(self._directory, port, _encoded(fleet))
 
     def release(self) -> None:
         """Unlock all ports. The files stay: an unlinked one could be locked by one gateway and a new one by another."""
         while self._descriptors:
-            os.close(self._descriptors.pop())
+            os.close(self._descriptors.popitem()[1])
 
 
 def user_directory() -> Path:
