@@ -101,7 +101,11 @@ class RunOptions:
     bind: str | None = option(
         None, "Where clients bootstrap, node n 8 + n ports above it (default: 127.0.0.1:9292)."
     )
-    admin: str | None = option(None, "Health and metrics (default: 127.0.0.1:9290).")
+    admin: str | None = option(
+        None,
+        "Health and metrics (default: 127.0.0.1:9290); overrides the file, so that one serves several gateways.",
+    )
+    state_dir: str | None = option(None, "Directory of the state; overrides the file.")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,6 +33,8 @@ _OPTIONS: Final = {
     "listeners.node_ports": "--bind",
     "admin.bind": "--admin",
 }
+_OVERRIDING: Final = {"admin": ("admin", "bind"), "state_dir": ("state_dir",)}
+"""Options that go with --config, and the keys that they override."""
 
 
 def run(options: RunOptions) -> int:
@@ -41,6 +43,7 @@ def run(options: RunOptions) -> int:
     file = options.config
     try:
         settings = _settings(options)
+        overrides = _overrides(options)
     except ConfigError as error:
         print(error, file=sys.stderr)
         return USAGE_ERROR
@@ -53,7 +56,7 @@ def run(options: RunOptions) -> int:
     _log_start(settings, file, open_files.allow_most())
     keep_freed_memory()
     try:
-        return uvloop.run(serve(lambda: _made(settings, file)))
+        return uvloop.run(serve(lambda: _made(settings, file, overrides)))
     except CannotListen as error:
         print(f"{_where(file, error.what)}: {error}", file=sys.stderr)
     except CannotStart as error:
@@ -61,11 +64,11 @@ def run(options: RunOptions) -> int:
     return USAGE_ERROR
 
 
-def _made(settings: Settings, file: Path | None) -> RunsAndDrains:
+def _made(settings: Settings, file: Path | None, overrides: loading.Overrides) -> RunsAndDrains:
     # Imported here: a wrong option should be reported at once, and everything above is all it takes.
     from pidgate.gateway.process.server import Gateway
 
-    return Gateway(settings, file)
+    return Gateway(settings, file, overrides=overrides)
 
 
 def _settings(options: RunOptions) -> Settings:
@@ -77,10 +80,15 @@ def _settings(options: RunOptions) -> Settings:
         )
     if file is None:
         return loading.from_options(**given)
-    if given:
-        option = next(iter(given)).replace("_", "-")
+    if refused := [name for name in given if name not in _OVERRIDING]:
+        option = refused[0].replace("_", "-")
         raise ConfigError.at(f"--{option}", "does not go with --config; write it into the file")
-    return loading.load(file)
+    return loading.load(file, _overrides(options))
+
+
+def _overrides(options: RunOptions) -> loading.Overrides:
+    given = ((path, getattr(options, name)) for name, path in _OVERRIDING.items())
+    return {path: value for path, value in given if value is not None}
 
 
 def _where(file: Path | None, setting: str) -> str:

@@ -32,10 +32,9 @@ ReasonWord = Literal[
     "inherited",
     "fail_open",
     "blocked",
-    "busy",
 ]
 ModeWord = Literal["observe", "enforce"]
-LifecyclePhase = Literal["start", "caught_up", "alive", "stop", "worker_lost", "member_seen", "member_gone"]
+LifecyclePhase = Literal["start", "caught_up", "alive", "stop", "member_seen", "member_gone"]
 RestoredFrom = Literal["topic", "state_dir", "nothing"]
 
 
@@ -47,11 +46,7 @@ class Event:
 
     cluster: Annotated[str, "Cluster id as the brokers tell it; empty while it is unknown"]
     gateway_id: Annotated[str, "Name of the gateway, from its configuration (default: host name and port)"]
-    incarnation: Annotated[
-        str,
-        "One process from start to end, random: `<run>` for a gateway's only process or the owner of its "
-        "state, `<run>.w<n>-<restart>` for its workers; what stands before the first dot is the gateway's run",
-    ]
+    incarnation: Annotated[str, "One run of the gateway, from start to end: random"]
     seq: Annotated[
         int, "Number of the event in its incarnation, from 1, without gaps when it is made: a gap is a loss"
     ]
@@ -59,7 +54,6 @@ class Event:
     decision_time_ms: Annotated[
         int, "The same moment on the monotonic clock that decisions use; comparable within one machine's boot"
     ]
-    worker: Annotated[int, "Number of the worker process; 0: the only process, or the owner of the state"] = 0
     connection_id: Annotated[
         int | None, "The client's connection, unique within its incarnation; null: not about one connection"
     ] = None
@@ -114,7 +108,7 @@ class DecisionEvent(Event):
         "batch is still refused; established: first sight above sequence 0; queue: by its place among those "
         "that came back; deadline: back before its throttle was over; observe: nothing is refused; exempt; "
         "grace: uncharged after a cold start; inherited: handed out to a remembered id; fail_open: the quota "
-        "code was in trouble; blocked: the user's rate is 0; busy: nobody could decide in time",
+        "code was in trouble; blocked: the user's rate is 0",
     ]
     would_refuse: Annotated[bool, "Forwarded, but enforcing today's quotas would have refused it"] = False
     tokens_before: Annotated[
@@ -141,7 +135,7 @@ class DecisionEvent(Event):
     heard: Annotated[
         list[Heard],
         "When that was applied: what came since this process's previous decision event, in order; beyond 64 pieces "
-        "the oldest of a partition are told as one. Empty in workers and before the topic was caught up with",
+        "the oldest of a partition are told as one. Empty before the topic was caught up with",
     ] = field(default_factory=list)
     suppressed_count: Annotated[int, "Always 0: every refusal is written"] = 0
 
@@ -181,7 +175,7 @@ class IdUsageEvent(Event):
 @dataclass(slots=True, kw_only=True)
 class InitProducerIdEvent(Event):
     """A broker answered InitProducerId, or EndTxn (v5+) with a new id; or the gateway refused InitProducerId itself
-    (refuse_init_producer_id, transactional_ids_rate, or a busy state owner): error 14, `node_id` null.
+    (refuse_init_producer_id, transactional_ids_rate): error 14, `node_id` null.
     """
 
     type: ClassVar[str] = "init_producer_id"
@@ -314,7 +308,7 @@ class ConfigEvent(Event):
 
 @dataclass(slots=True, kw_only=True)
 class LifecycleEvent(Event):
-    """A gateway started, caught up, lives, stops; or it saw a worker die, or another gateway come or go."""
+    """A gateway started, caught up, lives or stops, or saw another gateway come or go."""
 
     type: ClassVar[str] = "lifecycle"
 
@@ -335,8 +329,7 @@ class LifecycleEvent(Event):
         "caught_up: the decision clock minus the wall's, as read once to give what was restored its place in time; "
         "null: another phase",
     ] = None
-    text: Annotated[str, "In words: which member, which worker, why"] = ""
-    workers: Annotated[int, "Worker processes; 1: the only process"] = 1
+    text: Annotated[str, "In words: which member, why"] = ""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -8,8 +8,7 @@ count the steps of the most expensive accepted frames (tests/support/steps.py). 
 * A response may be as long as the cluster is large. If every element is inspected, or all bytes are hashed or
   searched, the work is a Walk, which runs for STEPS_PER_TURN and then yields.
 * At most MOST_FRAMES_PER_TURN frames of one read or one mute are handled per turn; fewer if they contain new
-  producer ids or many inspected elements (JUDGED_PER_TURN). The rest waits for the next turn. The same holds
-  for messages between a worker and the state owner (gateway/process/message_reader.py).
+  producer ids or many inspected elements (JUDGED_PER_TURN). The rest waits for the next turn.
 
 Memory: a request allocates at most MEMORY_FACTOR times its size plus MEMORY_SLACK_BYTES.
 """

@@ -472,7 +472,7 @@ class LayeredFilter:
 
 
 def silence_ms(settings: ProducerIdSettings) -> int:
-    """Return how long (ms) another process may use an id without publishing it again."""
+    """Return how long (ms) another gateway may use an id without publishing it again."""
     return settings.slice_ms + _tolerance_ms(settings)
 
 

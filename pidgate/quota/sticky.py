@@ -239,7 +239,7 @@ class StickyRefusals:
     def admitted(self, user: User, producer_id: int, now_ms: int) -> None:
         """Watch a new id from its first batch on, as if it had been refused here.
 
-        Another process may have refused it just before, and hold its first batch of another partition; when the leader
+        Another gateway may have refused it just before, and hold its first batch of another partition; when the leader
         moves, the client sends the next one here.
         """
         if self._room.count_admitted(user, now_ms // WATCH_MS):

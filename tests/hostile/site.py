@@ -30,7 +30,7 @@ METADATA: Final = 3
 BUSY_MS: Final = 50.0 if THOROUGH else 150.0
 """The longest that others may wait inside a process of the gateway, in CPU time of its event loop's thread.
 
-An honest frame that is whole is forwarded in the callback that reads it (`Honest` has no producer id, so no state owner
+An honest frame that is whole is forwarded in the callback that reads it (`Honest` has no producer id, so no quota
 is asked about it): all it can wait for is the callback before. By the clock that would hold the time in which the
 process had no core. By day much else runs on the same two cores, and even CPU time is stretched by what it
 leaves in the caches: there only a loop that stands still is looked for."""
@@ -42,7 +42,7 @@ RUNNING_SITES: Final = 2
 _PAUSE_S: Final = 0.01
 
 _NOT_OF_THE_ATTACK: Final = ("cluster_reached", "config_warning", "event_loop_stalled", "state_saved")
-"""Log events that a busy machine brings, or time, or a worker that is still starting."""
+"""Log events that a busy machine brings, or time."""
 
 _topic_numbers = itertools.count(1)
 
@@ -54,7 +54,7 @@ QUOTAS: Final = {
 
 
 class Honest:
-    """A user who sends a record at a time over three connections, so that each worker is likely to have one."""
+    """A user who sends a record at a time over three connections."""
 
     def __init__(self, address: str, topic: str, *, sasl: bool) -> None:
         self._address = address
@@ -309,6 +309,5 @@ def _check_quota(site: Site, case: Case, target: Target, counted_before: float) 
     # One new id in a thousand may pass as a known one, which is not counted.
     known = len(passed) // 1_000
     while (counted := site.would_refuse() - counted_before) < len(passed) - known - case.attack.ids_allowed:
-        # Workers report once a second.
         assert time.monotonic() < give_up_s, f"{len(passed)} ids passed, {counted:.0f} of them counted"
         time.sleep(0.1)

@@ -160,7 +160,6 @@ def test_who_has_not_logged_in_keeps_no_user_out(sasl_cluster: Cluster) -> None:
 MOST = 10
 TRIED = 20
 REPORTED_S = 0.1
-"""By then a worker knows what the others have open."""
 
 
 def is_open(client: Attacker) -> bool:

@@ -183,7 +183,7 @@ def test_a_delegation_token_that_nobody_saw_has_the_quota_of_its_mechanism(
         target = site.target()
         token = _delegation_token(site, HONEST_USER, is_seen=False)
         with site.under_attack(log_lines=2):
-            for _ in range(MANY_LOGINS):  # so that each worker has one
+            for _ in range(MANY_LOGINS):
                 with site.connect() as attacker:
                     assert scram_login(attacker, *token, ",tokenauth=true") == 0
                     attacker.attack([target.produce() for _ in range(EACH)], Delivery.WHOLE)
@@ -206,7 +206,7 @@ def test_a_delegation_token_whose_owner_is_known_sheds_no_quota_of_his(sasl_clus
         token = _delegation_token(site, HOSTILE_USER, is_seen=True)
         topic = site.topic()
         with site.under_attack(log_lines=2):  # each process limits its own
-            for _ in range(MANY_LOGINS):  # so that each worker has one
+            for _ in range(MANY_LOGINS):
                 with site.connect() as attacker:
                     assert scram_login(attacker, *token, ",tokenauth=true") == 0
                     attacker.attack(

@@ -30,7 +30,6 @@ LOG_LINES: Final = 6
 """A second: each process says that ids were refused, or that filters are full."""
 
 HONEST: Final = {"producer_ids_rate": 1_000_000}
-WITH_WORKERS: Final = [1, pytest.param(2, marks=pytest.mark.nightly)]
 
 
 def produce(target: Target, *ids: int) -> bytes:

@@ -77,7 +77,7 @@ def test_a_transactional_id_made_up_at_each_start_is_refused(sasl_cluster: Clust
     frames = [_init(f"start-{number}") for number in range(MANY)]
     with running_site(sasl_cluster, Place(), quotas=LIMITED) as site:
         refused = 0
-        with site.under_attack(log_lines=6):  # with those of a worker that is still starting
+        with site.under_attack(log_lines=6):
             for first in range(0, MANY, 5):
                 with site.connect(HOSTILE_USER) as attacker:  # a new connection sheds nothing
                     outcome = attacker.attack(frames[first : first + 5], Delivery.PIPELINED)

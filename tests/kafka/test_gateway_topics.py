@@ -146,7 +146,7 @@ def test_its_id_is_known_soon_after_it_was_made(broker: Cluster, topic_name: Top
 
         def is_refused() -> bool:
             codes = set()
-            for _ in range(12):  # connections enough to meet every worker
+            for _ in range(12):
                 with RawClient(running.bootstrap_servers) as client:
                     ((partition,),) = (
                         topic["partitions"] for topic in client.call(FETCH, 13, body)["responses"]

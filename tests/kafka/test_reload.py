@@ -19,13 +19,6 @@ from typing import Any
 import pytest
 import yaml
 
-from pidgate.gateway.clock import wall_ms
-from pidgate.load.connection import connect
-from pidgate.load.context import take_id
-from pidgate.load.exchanges import produce
-from pidgate.load.tally import Tally
-from pidgate.protocol.errors import ErrorCode
-from pidgate.protocol.record_batch import record_batch
 from tests.support.clients.load import Load
 from tests.support.clients.process import ClientProcess
 from tests.support.log_checks import raise_if_bad
@@ -110,21 +103,6 @@ async def admitted_of(gateway: GatewayProcess, topic: str, producers: int) -> in
     return sum(one.is_acknowledged for one in sent)
 
 
-async def refusal_messages(gateway: GatewayProcess, topic: str, producers: int) -> list[str]:
-    """What new producers are told, each over a connection of its own."""
-    said = []
-    host, port = gateway.bootstrap_servers.rsplit(":", 1)
-    for _ in range(producers):
-        connection = await connect((host, int(port)), client_id="asking")
-        producer_id, epoch = await take_id(connection, Tally())
-        batch = record_batch([b"x"], producer_id, epoch, 0, wall_ms())
-        answer = await connection.run(produce(topic, [(0, batch)]))
-        assert answer.error_code == ErrorCode.NOT_ENOUGH_REPLICAS
-        said.append(answer.error_message or "")
-        connection.close()
-    return said
-
-
 # ---- what holds, and how soon --------------------------------------------------------------------------
 
 
@@ -193,7 +171,7 @@ def test_a_bad_file_changes_nothing_and_says_so(cluster: Cluster, topic: str) ->
         problems = {line["key"]: line for line in gateway.log_events("config_problem")}
         assert set(problems) == {"quotas.default.producer_ids_rate", "workers"}
         assert re.search(r"pidgate\.yaml:\d+$", problems["workers"]["where"])
-        assert "run several gateways" in problems["workers"]["text"]
+        assert "write reuse_port: true" in problems["workers"]["text"]
         [refused] = gateway.log_events("config_refused")
         assert (refused["problems"], refused["level"]) == (2, "error")
         assert asyncio.run(admitted_of(gateway, topic, 2)) == 0

@@ -634,7 +634,7 @@ def shown(gateway: GatewayProcess, user: str) -> object:
 
 
 async def codes_of_new_ids(gateway: GatewayProcess, topic: str, number: int) -> set[int]:
-    """On as many connections, so that every worker has some of them."""
+    """On as many connections."""
 
     async def one() -> int:
         async with SwarmProducer(gateway.bootstrap_servers, topic) as producer:

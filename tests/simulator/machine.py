@@ -33,7 +33,6 @@ from tests.simulator.loop import SimulatedLoop
 from tests.simulator.process import CURRENT, Process
 
 _MEMORY: Final = Path("/dev/shm")
-_FIRST_PROCESS_ID: Final = 100
 _OBJECTS_BETWEEN_COLLECTIONS: Final = 50_000
 """Hardly one in a run: they take a tenth of its time otherwise."""
 MISTAKES: Final = frozenset({Event.UNEXPECTED_ERROR})
@@ -81,7 +80,6 @@ class Machine:
         self.directory = Path()
         self.at_exit: list[Callable[[], object]] = []
         self._starts: dict[str, int] = {}
-        self._process_id = _FIRST_PROCESS_ID
         self._processors: list[Any] = []
         self._before: list[Any] = []
         self._gc_before = gc.get_threshold()
@@ -119,11 +117,9 @@ class Machine:
     def outside(self, process: Process, own_client: Callable[[Settings], OwnClient]) -> Outside:
         """Return the outside of a process that starts."""
         number = self._starts[process.name] = self._starts.get(process.name, 0) + 1
-        self._process_id += 1
         return Outside(
             bind=self.loop.network.bind,
             random_bits=Random(f"{self.seed}/{process.name}/{number}").getrandbits,
-            process_id=self._process_id,
             own_client=own_client,
             open_admin=_no_site,
             without_core_s=_always_has_a_core,

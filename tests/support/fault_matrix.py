@@ -33,7 +33,6 @@ _BAD = "faults/test_bad_clients_under_load.py::test_beside_bad_clients_everybody
 _EVENTS = "faults/test_event_topic_faults.py"
 _RESTART = "faults/test_restart_faults.py"
 _FLEET = "faults/test_fleet_faults.py"
-_WORKERS = "kafka/test_workers.py"
 
 MATRIX: Final[dict[str, tuple[Row, ...]]] = {
     "Brokers": (
@@ -115,7 +114,6 @@ MATRIX: Final[dict[str, tuple[Row, ...]]] = {
                 f"{_RESTART}::test_fifty_kills_with_the_topic",
                 f"{_RESTART}::test_kills_with_a_state_directory_alone",
                 f"{_RESTART}::test_kills_with_both",
-                f"{_RESTART}::test_kills_of_a_gateway_with_workers",
             ),
         ),
         Row(
@@ -130,7 +128,6 @@ MATRIX: Final[dict[str, tuple[Row, ...]]] = {
             "exit code 0 within drain_timeout; mutes are not waited for, who reads nothing is cut off",
             (
                 f"{_GETS_THROUGH}[gateway stopped]",
-                f"{_GETS_THROUGH}[gateway of workers stopped]",
                 f"{_PROCESSES}::test_a_drain_is_not_ready_accepts_nobody_answers_what_is_in_flight_and_ends_with_0",
                 f"{_PROXY}::test_sigterm_lets_what_is_in_flight_be_answered_and_waits_for_no_mute",
                 f"{_PROXY}::test_sigterm_ends_in_time_although_a_client_reads_nothing",
@@ -149,32 +146,12 @@ MATRIX: Final[dict[str, tuple[Row, ...]]] = {
             ("faults/test_rolling_restart.py::test_no_application_notices",),
         ),
         Row(
-            "a worker killed",
-            RETRY,
-            f"{NOTHING_LOST}; another is started, what it had counted is kept",
+            "one of several gateways on one port killed, standing still, or told to end",
+            "killed: a closed connection; standing still: its share of new connections waits; told to end: nothing",
+            f"{NOTHING_LOST}; a drain resets no connection that is about to be made",
             (
-                f"{_GETS_THROUGH}[worker killed]",
-                f"{_WORKERS}::test_a_killed_worker_is_replaced_and_its_producers_go_on",
-            ),
-        ),
-        Row(
-            "the state owner killed, or hanging",
-            "nothing; new ids pass for the time, up to a ceiling",
-            f"{NOTHING_LOST}; at most ten times a user's rate in a window",
-            (
-                f"{_GETS_THROUGH}[state owner killed]",
-                f"{_GETS_THROUGH}[state owner hangs]",
-                f"{_WORKERS}::test_without_its_state_owner_a_worker_lets_ids_pass",
-                "hostile/test_state_owner.py::test_while_the_state_owner_is_gone_a_user_has_a_ceiling",
-            ),
-        ),
-        Row(
-            "the supervisor killed",
-            RETRY,
-            "workers and state owner end with it: nothing goes on holding the ports",
-            (
-                f"{_GETS_THROUGH}[supervisor killed]",
-                f"{_WORKERS}::test_when_the_supervisor_is_killed_nothing_of_it_stays",
+                "kafka/test_reuse_port.py::test_a_drain_resets_nobody_and_what_is_killed_or_stands_still_does",
+                "kafka/test_reuse_port.py::test_connections_are_dealt_to_all_of_them",
             ),
         ),
         Row(

@@ -171,7 +171,6 @@ class _Envelope:
             "seq": mine["seq"],
             "wall_time_ms": wall_ms[order],
             "decision_time_ms": mine["at_ms"] - self.day.world.boots_ms[gateway],
-            "worker": self.processes[0].worker,
         }
         if "own" in mine:
             own = mine["own"]

@@ -48,7 +48,6 @@ def _phase(phase: str, **more: Any) -> dict[str, Any]:
         "restored_users": 0,
         "restored_from": "nothing",
         "text": "",
-        "workers": 1,
         **more,
     }
 

@@ -50,7 +50,6 @@ class Incarnation:
 
     gateway: int
     name: str
-    worker: int
     begin_ms: int
     end_ms: int
 
@@ -62,8 +61,8 @@ def incarnations(world: World, shard: int, day: int) -> list[Incarnation]:
         for number, (begin_ms, end_ms) in enumerate(world.segments(gateway, day)):
             word = np.random.SeedSequence([world.seed, gateway, day, number, 77]).generate_state(2)
             run = "".join(f"{one:08x}" for one in word)[:12]
-            name, worker = (run, 0) if world.shards == 1 else (f"{run}.w{shard + 1}-0", shard + 1)
-            found.append(Incarnation(gateway, name, worker, begin_ms, end_ms))
+            name = run if world.shards == 1 else f"{run}-{shard + 1}"
+            found.append(Incarnation(gateway, name, begin_ms, end_ms))
     return found
 
 

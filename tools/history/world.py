@@ -44,7 +44,7 @@ class Fleet(StrEnum):
 class World:
     """`begin_ms`: the first day's midnight, UTC. `scale`: factor on the normal number of processes.
 
-    `shards`: workers of a gateway; a user belongs to one of them.
+    `shards`: tasks that write a day; a user belongs to one of them.
     """
 
     seed: int

@@ -143,7 +143,6 @@ class Runner:
     def __init__(self, options: argparse.Namespace, todo: list[Mutant], choice: Choice) -> None:
         self.options, self.todo, self.choice = options, todo, choice
         self._failed: str | None = None
-        self._child = False
         self._control_file = Path(f"{options.results}.control.json")
 
     def pytest_configure(self) -> None:
@@ -222,7 +221,6 @@ class Runner:
     def _run(self, prepare: Callable[[], bool], items: list[pytest.Item], folder: Path, said: str) -> None:
         status = 4
         try:
-            self._child = True
             os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
             null = os.open(os.devnull, os.O_RDWR)
             for descriptor in (0, 1, 2):

@@ -67,7 +67,8 @@ class GatewayProcess(guard.GuardedProcess):
 
     `quotas`, `listener` and `settings` are sections of the configuration file (`settings`: top-level keys,
     which win). Node ports are reserved up to the highest of `node_ids`. `environment` replaces that of this
-    process; `module` is the command in it; `run_by` prefixes the command line (with valgrind, for example).
+    process; `module` is the command in it; `run_by` prefixes the command line (with valgrind, for example);
+    `options` go with --config.
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class GatewayProcess(guard.GuardedProcess):
         environment: Mapping[str, str] | None = None,
         module: str = "pidgate",
         run_by: Sequence[str] = (),
+        options: Sequence[str] = (),
     ) -> None:
         brokers = bootstrap_servers.split(",") if isinstance(bootstrap_servers, str) else bootstrap_servers
         # One block, so that node ports do not collide with the other two.
@@ -109,6 +111,7 @@ class GatewayProcess(guard.GuardedProcess):
         self._environment = environment
         self._module = module
         self._run_by = run_by
+        self._options = options
         self.directory: Path | None = None
 
     def __enter__(self) -> Self:
@@ -139,7 +142,7 @@ class GatewayProcess(guard.GuardedProcess):
         config.write_text(yaml.safe_dump(self.config, sort_keys=False))
         with (self.directory / "pidgate.log").open("ab") as log:
             self._process = guard.spawn(
-                [*self._run_by, *python_module(self._module, "run", "--config", str(config))],
+                [*self._run_by, *python_module(self._module, "run", "--config", str(config), *self._options)],
                 stdout=log,
                 stderr=log,
                 env=self._environment,

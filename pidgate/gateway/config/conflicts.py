@@ -27,6 +27,11 @@ def conflicts(settings: Settings) -> Iterator[Finding]:
     yield from _admin_conflicts(settings)
     yield from _tls_conflicts(settings)
     yield from _identity_conflicts(settings)
+    if settings.reuse_port and not settings.events.enabled:
+        yield (
+            ("reuse_port",),
+            "needs the events topic, through which gateways share a quota and refusals; write events: {enabled: true}",
+        )
     limits = settings.limits
     if limits.buffered_total_bytes < limits.frame_bytes:
         yield (
@@ -93,6 +98,11 @@ def warnings(settings: Settings) -> Iterator[Finding]:
     yield from _unidentified_warnings(settings)
     yield from _token_warnings(settings)
     yield from _password_warnings(settings)
+    if settings.reuse_port and settings.given_gateway_id:
+        yield (
+            ("gateway_id",),
+            "names all gateways of this file alike; remove it, and each is named by its host and admin port",
+        )
     ids = settings.quotas.producer_ids
     if ids.remember_ms < ids.window_ms:
         yield (

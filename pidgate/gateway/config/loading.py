@@ -8,6 +8,7 @@ import inspect
 import typing
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from pydantic import BaseModel, ValidationError
@@ -34,6 +35,7 @@ _OPTIONS: dict[KeyPath, str] = {
     ("listeners", 0, "bind"): "--bind",
     ("listeners", 0): "--bind",
     ("admin", "bind"): "--admin",
+    ("state_dir",): "--state-dir",
 }
 _MISSING: dict[KeyPath, str] = {
     ("cluster",): "add cluster: {bootstrap_servers: [host:9092]}",
@@ -53,9 +55,19 @@ _WORDS = {
 }
 
 
-def load(path: Path) -> Settings:
+Overrides = Mapping[KeyPath, str]
+"""Values of options that take the place of a file's, so that one file serves several gateways."""
+
+
+def load(path: Path, overrides: Overrides = MappingProxyType({})) -> Settings:
     """Read and check a file. Raises ConfigError with every problem, each with its line and remedy."""
-    return checked(read_yaml(path))
+    return checked(read(path, overrides))
+
+
+def read(path: Path, overrides: Overrides) -> Source:
+    """Read a file. Raises ConfigError when it cannot be read, is no YAML, or repeats a key."""
+    source = read_yaml(path)
+    return OverriddenSource(source, overrides) if overrides else source
 
 
 def parse(text: str, name: str = "pidgate.yaml") -> Settings:
@@ -87,6 +99,32 @@ def _without_nulls(data: object, path: KeyPath = ()) -> object:
     return data if not isinstance(data, list) else [_without_nulls(item, (*path, 0)) for item in data]
 
 
+class OverriddenSource(Source):
+    """A file, some of whose values are overridden by options: messages about those name the option."""
+
+    def __init__(self, source: Source, overrides: Overrides) -> None:
+        super().__init__(source.name, source.data, source.lines)
+        self._overrides = overrides
+        for path, value in overrides.items():
+            self.data = _replaced(self.data, path, value)
+
+    def where(self, path: KeyPath) -> str:
+        return _OPTIONS[path] if path in self._overrides else super().where(path)
+
+    def key(self, path: KeyPath) -> str:
+        return "" if path in self._overrides else super().key(path)
+
+
+def _replaced(data: object, path: KeyPath, value: str) -> object:
+    """Return a copy with another value at `path`; data that is no section stays, and is refused later."""
+    if not path:
+        return value
+    if data is not None and not isinstance(data, dict):
+        return data
+    section: dict[object, object] = dict(data or {})
+    return section | {path[0]: _replaced(section.get(path[0]), path[1:], value)}
+
+
 class OptionSource(Source):
     """Settings written as command-line options: messages name the option."""
 
@@ -104,7 +142,11 @@ class OptionSource(Source):
 
 
 def from_options(
-    bootstrap_servers: str, *, bind: str = "127.0.0.1:9292", admin: str = "127.0.0.1:9290"
+    bootstrap_servers: str,
+    *,
+    bind: str = "127.0.0.1:9292",
+    admin: str = "127.0.0.1:9290",
+    state_dir: str | None = None,
 ) -> Settings:
     """Return settings without a file: observe mode, node n at the port of `bind` + 8 + n.
 
@@ -122,6 +164,7 @@ def from_options(
         },
         "listeners": [{"bind": bind, "node_ports": {"first": address.port + 8}}],
         "admin": {"bind": admin},
+        "state_dir": state_dir,
     }
     return checked(OptionSource(data, _OPTIONS))
 
@@ -142,8 +185,8 @@ def problems(error: ValidationError, model: type[BaseModel], source: Source) -> 
 _REMOVED: Final[Mapping[KeyPath, str]] = {
     (
         "workers",
-    ): "is not a key: a gateway is one process; for more cores run several gateways of the fleet with the "
-    "same file, and remove this key",
+    ): "is not a key: a gateway is one process; for more cores remove it, write reuse_port: true, and start several "
+    "gateways with this file, each with its own --admin and --state-dir",
 }
 """Keys of which an operator needs to know what takes their place."""
 

@@ -333,6 +333,8 @@ class Settings(Section):
     limits: LimitsSettings = LimitsSettings()
     events: EventsSettings = EventsSettings()
     state_dir: str | None = None
+    # Off: a second gateway that is started on the same ports by mistake is told so.
+    reuse_port: bool = False
     admin: AdminSettings = AdminSettings()
     drain_timeout_ms: DurationMs = Field(default=25_000, alias="drain_timeout")
     log_level: Literal["debug", "info", "warning", "error"] = "info"

@@ -55,13 +55,13 @@ class Source:
     def __init__(self, name: str, data: object, lines: dict[KeyPath, int]) -> None:
         self.name = name
         self.data = data
-        self._lines = lines
+        self.lines = lines
 
     def line(self, path: KeyPath) -> int:
         """Return the line (from 1) of the key at `path`, or of the nearest section around it."""
-        while path and path not in self._lines:
+        while path and path not in self.lines:
             path = path[:-1]
-        return self._lines.get(path, 1)
+        return self.lines.get(path, 1)
 
     def where(self, path: KeyPath) -> str:
         """Return file and line of a key, for messages."""

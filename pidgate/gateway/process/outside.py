@@ -1,4 +1,4 @@
-"""The outside of a process: ports, chance, its number, tasks and core, its own Kafka client, the admin site.
+"""The outside of a process: ports, chance, tasks and core, its own Kafka client, the admin site.
 
 The composition roots take it as an argument. With the event loop (every connection and timer) and gateway/clock.py it
 is all that a process knows of the machine but for its files, so that a simulation can be the machine.
@@ -7,7 +7,6 @@ is all that a process knows of the machine but for its files, so that a simulati
 from __future__ import annotations
 
 import asyncio
-import os
 import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from typing import Protocol
 from pidgate.gateway.admin.site import GatewayView
 from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.metrics.core_taken import CoreTaken
+from pidgate.gateway.process.port_lock import PortLocks
 from pidgate.gateway.proxy.bounds import Bounds
 from pidgate.gateway.proxy.listeners import Bind, listening_socket
 from pidgate.gateway.quotas.administration import Administration
@@ -70,9 +70,9 @@ class Outside:
     """The machine's, unless another is given."""
 
     bind: Bind = listening_socket
+    port_locks: Callable[[], PortLocks] = PortLocks
     random_bits: Callable[[int], int] = secrets.randbits
     """Called with a number of bits."""
-    process_id: int = field(default_factory=os.getpid)
     own_client: Callable[[Settings], OwnClient] = OwnClient.from_settings
     open_admin: OpenAdmin = admin_site
     without_core_s: Callable[[float], float] = field(default_factory=lambda: CoreTaken().since_last_s)

@@ -6,12 +6,14 @@ import asyncio
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.registry import Collector
 
 from pidgate.gateway.clock import monotonic_ms, wall_ms
+from pidgate.gateway.config.loading import Overrides
 from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.logs import Event, guarded, logger
 from pidgate.gateway.metrics.turns import SeesManyRows
@@ -37,7 +39,8 @@ _LOOK_S: Final = 0.02
 class Gateway:
     """`start`, then `until_stopped`; `drain` from a signal handler's task ends it.
 
-    `file`: the file of the settings, if they come from one. `incarnation`: of this run. `outside`: the machine.
+    `file`: the file of the settings, if they come from one; `overrides`: options in place of its values.
+    `incarnation`: of this run. `outside`: the machine.
     """
 
     def __init__(
@@ -45,6 +48,7 @@ class Gateway:
         settings: Settings,
         file: Path | None = None,
         *,
+        overrides: Overrides = MappingProxyType({}),
         incarnation: str = "",
         outside: Outside | None = None,
     ) -> None:
@@ -61,15 +65,15 @@ class Gateway:
         )
         administer = self._quotas.administer
         self.traffic = Traffic(settings, self._manager.state, recorder, administer, outside)
-        self._reloading = Reloading(file, settings, self._quotas, self.traffic.users)
+        self._reloading = Reloading(file, settings, self._quotas, self.traffic.users, overrides)
         self._stopped = asyncio.Event()
         self._is_draining = False
 
     async def start(self) -> None:
-        """Listen, then reach for the cluster and for what is remembered. Raises CannotListen, StateDirInUse."""
+        """Listen, then reach for the cluster and for what is remembered. Raises CannotListen, CannotStart."""
         self._manager.open()
         self._quotas.open()
-        await self.traffic.start()
+        # Before the ports: a gateway that shares them gets connections as soon as it listens.
         self._admin = await self._outside.open_admin(
             self._settings,
             self,
@@ -78,6 +82,11 @@ class Gateway:
             self._now_ms,
             self.traffic.sticky_entries,
         )
+        try:
+            await self.traffic.start()
+        except BaseException:
+            await self._admin.close()
+            raise
         self._manager.start()
         self._quotas.start()
         self._reloading.start()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import resource
+import socket
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final
@@ -66,6 +67,7 @@ class Traffic:
         loop = asyncio.get_running_loop()
         quotas, now_ms = settings.to_quotas(), monotonic_ms(loop)()
         self._settings = settings
+        self._outside_bind, self._locks = outside.bind, outside.port_locks()
         self._admission = admission = Admission(quotas, outside.seed, now_ms, state=state)
         self.counters = counters = Counters()
         self._recorder = recorder
@@ -109,7 +111,8 @@ class Traffic:
             Listener(
                 listener,
                 self.shared,
-                outside.bind,
+                self._bind,
+                shares_ports=settings.reuse_port,
                 tls=tls,
                 tls_handshake_ms=bounds.tls_handshake_ms,
             )
@@ -186,7 +189,7 @@ class Traffic:
     # ---- the end ---------------------------------------------------------------------------------------
 
     async def drain(self) -> int:
-        """Accept nothing new, let what is in flight be answered, close; at most `drain_timeout` long.
+        """Empty the ports' backlogs, close the ports, let what is in flight be answered; at most `drain_timeout` long.
 
         Mutes are not waited for: what is held behind one was never forwarded, and its client sends it again.
         Return how many connections had to be cut.
@@ -194,12 +197,15 @@ class Traffic:
         timeout_ms = self._settings.drain_timeout_ms
         channels = self.shared.channels
         log.info(Event.DRAINING, cause="signal", connections=len(channels), drain_timeout_ms=timeout_ms)
+        give_up_s = self.shared.loop.time() + timeout_ms / 1000
+        await self.shared.accepting.empty()
         for listener in self._listeners:
             listener.close()
+        self._locks.release()
         for channel in list(channels):
             channel.drain()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(timeout_ms / 1000):
+            async with asyncio.timeout_at(give_up_s):
                 await self.shared.all_closed.wait()
         cut = len(channels)
         for channel in list(channels):
@@ -220,6 +226,15 @@ class Traffic:
         return cut
 
     # ---- inside ----------------------------------------------------------------------------------------
+
+    def _bind(self, host: str, port: int, shares_port: bool) -> socket.socket:
+        """Listen; a shared port is locked for gateways of this fleet. Raises OSError, CannotStart."""
+        settings = self._settings
+        if shares_port and port:
+            servers = sorted(str(server) for server in settings.cluster.bootstrap_servers)
+            fleet = {"events.topic": settings.events.topic, "cluster.bootstrap_servers": servers}
+            self._locks.hold([port], fleet)
+        return self._outside_bind(host, port, shares_port)
 
     def _node_learnt(self, node_id: int) -> None:
         host, port = self.nodes.known_addresses[node_id]

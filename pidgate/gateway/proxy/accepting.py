@@ -12,6 +12,7 @@ from typing import Final
 
 from pidgate.gateway.logs import Event, LogLimit, logger
 from pidgate.gateway.metrics.counters import Counters
+from pidgate.gateway.proxy.backlog import open_no_more
 from pidgate.gateway.proxy.connection_quotas import ConnectionQuotas
 
 log = logger()
@@ -20,6 +21,10 @@ BACKLOG: Final = 1024
 """Connections that may wait to be accepted: a fleet of clients comes back at the same moment after a restart."""
 QUIET_MS: Final = 10_000
 """A pause is logged once in so many."""
+EMPTY_AFTER_S: Final = 0.1
+"""Without a connection that comes: a handshake that had begun is over by then."""
+EMPTIED_WITHIN_S: Final = 1.0
+"""At most: clients whose first packet was dropped send it again after a second."""
 RETRY_MS: Final = 1_000
 """A port that finds no free descriptor tries again after so many."""
 
@@ -56,6 +61,11 @@ class Port:
         else:
             self._server = server
 
+    def open_no_more(self) -> None:
+        """Have the kernel open no more connections; those that are open are still accepted."""
+        if not self._is_closed:
+            open_no_more(self._bound)
+
     def pause(self) -> None:
         self._is_paused = True
         server, self._server = self._server, None
@@ -85,6 +95,7 @@ class Accepting:
         self._ports: list[Port] = []
         self._resuming: set[asyncio.Task[None]] = set()
         self._is_paused = False
+        self._accepted = 0
         self._lines = LogLimit(QUIET_MS)
         self._failures = LogLimit(QUIET_MS)
 
@@ -105,8 +116,19 @@ class Accepting:
                 log.error(Event.ACCEPTING_FAILED, reason=reason, retry_ms=RETRY_MS, suppressed_count=left_out)
             self._loop.call_later(RETRY_MS / 1000, self._resume, port)
 
+    async def empty(self) -> None:
+        """Have the kernel open no more connections, and accept those that wait: a port that closes resets them."""
+        for port in self._ports:
+            port.open_no_more()
+        give_up_s = self._loop.time() + EMPTIED_WITHIN_S
+        before = -1
+        while (self._is_paused or self._accepted != before) and self._loop.time() < give_up_s:
+            before = self._accepted
+            await asyncio.sleep(EMPTY_AFTER_S)
+
     def look(self) -> None:
         """Pause if too many have come; called after each accepted connection."""
+        self._accepted += 1
         now_ms = self._now_ms()
         pause_ms = self._quotas.pause_ms(now_ms)
         if not pause_ms or self._is_paused:

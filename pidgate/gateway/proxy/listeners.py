@@ -14,6 +14,7 @@ from pidgate.gateway.cluster.nodes import NodePorts
 from pidgate.gateway.config.listening import CannotListen, listening_on
 from pidgate.gateway.config.principal_rules import NoRuleApplies
 from pidgate.gateway.config.settings import ListenerSettings
+from pidgate.gateway.errors import CannotStart
 from pidgate.gateway.logs import Event, logger
 from pidgate.gateway.proxy.accepting import BACKLOG, Port
 from pidgate.gateway.proxy.behind_proxies import AcceptedBehindProxy, ProxyAddresses
@@ -27,7 +28,7 @@ from pidgate.gateway.tls.principals import CertificateUsers
 log = logger()
 
 Bind = Callable[[str, int, bool], socket.socket]
-"""Listening on host and port, perhaps with other processes; raises OSError. See `listening_socket`."""
+"""Listening on host and port, perhaps with other gateways; raises OSError, CannotStart. See `listening_socket`."""
 
 
 def listening_socket(host: str, port: int, shares_port: bool) -> socket.socket:
@@ -52,7 +53,7 @@ def listening_socket(host: str, port: int, shares_port: bool) -> socket.socket:
 class Listener:
     """One entry of `listeners`: its sockets and what it shows its clients.
 
-    `shares_ports`: other workers of this gateway listen on the same ones, and the kernel deals connections out.
+    `shares_ports`: other gateways may listen on the same ones, and the kernel deals connections out (reuse_port).
     `tls`: what clients find there; None: no TLS.
     """
 
@@ -87,7 +88,7 @@ class Listener:
     async def open(self) -> None:
         """Listen on the bootstrap port and on every port that the configuration names.
 
-        Raises CannotListen.
+        Raises CannotListen, CannotStart.
         """
         settings = self._settings
         await self._serve(settings.only_node, self._bound(settings.bind_port, "bind"))
@@ -121,7 +122,7 @@ class Listener:
             return ""
         try:
             bound = self._bound(port, "node_ports")
-        except CannotListen as error:
+        except (CannotListen, CannotStart) as error:
             self._missing[node_id] = port
             return str(error)
         self._missing.pop(node_id, None)
@@ -130,6 +131,10 @@ class Listener:
         self._opening.add(task)
         task.add_done_callback(self._opening.discard)
         return ""
+
+    def open_no_more(self) -> None:
+        """Open no more ports."""
+        self._is_closed = True
 
     def close(self) -> None:
         """Accept no more connections; those that are open stay."""

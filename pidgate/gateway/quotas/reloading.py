@@ -12,15 +12,16 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final, Literal, Protocol
 
 from pidgate.gateway.clock import wall_ms
 from pidgate.gateway.config import conflicts
 from pidgate.gateway.config.file_watch import LOOK_EVERY_S, FileWatch
-from pidgate.gateway.config.loading import ConfigError, checked
+from pidgate.gateway.config.loading import ConfigError, Overrides, checked, read
 from pidgate.gateway.config.reloadable import Difference, differences, taken_over
 from pidgate.gateway.config.settings import Settings
-from pidgate.gateway.config.source import Problem, Source, read_yaml
+from pidgate.gateway.config.source import Problem, Source
 from pidgate.gateway.disk_thread import aside
 from pidgate.gateway.logs import Event, guarded, logger
 from pidgate.gateway.quotas.administration import InForce
@@ -87,7 +88,7 @@ class FileQuotas(Protocol):
 class Reloading:
     """Reloads of the file from `start` to `stop`; `reload` is for a signal. Without a file it does nothing.
 
-    `settings`: the file's settings in force.
+    `settings`: the settings in force, of the file and `overrides`.
     """
 
     def __init__(
@@ -96,8 +97,10 @@ class Reloading:
         settings: Settings,
         quotas: FileQuotas,
         users: Callable[[], Iterable[UserSnapshot]],
+        overrides: Overrides = MappingProxyType({}),
     ) -> None:
         self.file = file
+        self._overrides = overrides
         self.settings = settings
         self.results: Counter[Result] = Counter()
         self.is_last_good = True
@@ -176,7 +179,7 @@ class Reloading:
         for _ in range(SETTLING_LOOKS):
             await aside(watch.mark)
             try:
-                problem, read = None, await aside(_read, self.file)
+                problem, read = None, await aside(_read, self.file, self._overrides)
             except ConfigError as error:
                 problem = error
             await asyncio.sleep(SETTLED_S)
@@ -268,6 +271,6 @@ def log_nothing_to_reload() -> None:
     )
 
 
-def _read(file: Path) -> tuple[Source, Settings]:
-    source = read_yaml(file)
+def _read(file: Path, overrides: Overrides) -> tuple[Source, Settings]:
+    source = read(file, overrides)
     return source, checked(source)

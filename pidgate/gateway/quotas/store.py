@@ -1,7 +1,7 @@
 """The quotas of one gateway: those of the file with the changes made at run time.
 
-One per gateway: in the only process, or in the state owner. Callers know administration.py; topic_store.py carries
-changes through the fleet, dir_store.py keeps them without a topic.
+Callers know administration.py. topic_store.py carries changes through the fleet; dir_store.py keeps them without a
+topic.
 """
 
 from __future__ import annotations

@@ -166,14 +166,10 @@ class ConnectionRecorder:
 
     @guarded
     def decided_later(self, decisions: Iterable[Decision], of_transaction: str | None, now_ms: int) -> None:
-        """Publish the decisions about a Produce request that has gone on; `of_transaction` is of `transaction_of`."""
+        """Publish the decisions about a beginning of a transaction, which events name by `of_transaction`."""
         self.introduce()
         for decision in decisions:
             self._decided(decision, of_transaction, now_ms)
-
-    def transaction_of(self, buf: Buffer, head: RequestHead) -> str | None:
-        """Return what events name the transaction by to which the Produce request in `buf` belongs."""
-        return _hash_of(transactional_id(buf, head))
 
     def _decided(self, decision: Decision, of_transaction: str | None, now_ms: int) -> None:
         recorder, session = self._recorder, self._session

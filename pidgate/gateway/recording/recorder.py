@@ -52,7 +52,6 @@ class Identity:
 
     gateway_id: str
     incarnation: str
-    worker: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +101,7 @@ class Recorder:
         """Lookup of the name of a topic that a batch names by id, where it is known; otherwise its argument."""
         self.quotas = quotas
         self.quota_version = 0
-        """Of the quotas in force; the state owner sends it to workers."""
+        """Of the quotas in force."""
         self._provenance: Mapping[str, Provenance] = {}
         self.seq = 0
         """Of the latest event."""
@@ -159,7 +158,6 @@ class Recorder:
             "cluster": self.topology.cluster_id or self.cluster,
             "gateway_id": identity.gateway_id,
             "incarnation": identity.incarnation,
-            "worker": identity.worker,
             "seq": 0,
             "wall_time_ms": self.wall_ms(),
             "decision_time_ms": now_ms,
@@ -249,8 +247,7 @@ class Recorder:
     @guarded
     def metadata_passes(self, answer: Answer, version: int, hashed: int) -> None:
         """Offer a Metadata answer, as the broker wrote it without its size prefix, to the topology; see TopicNames."""
-        if self._records_topology:
-            self.topology.offer(answer, version, hashed)
+        self.topology.offer(answer, version, hashed)
 
     # ---- once a second ---------------------------------------------------------------------------------
 
@@ -281,13 +278,7 @@ class Recorder:
             self.publish(event)
         self.publish_leaving(most)
 
-    @property
-    def _records_topology(self) -> bool:
-        return self._identity.worker <= 1  # what one worker sees, all see
-
     def _publish_topology(self, now_ms: int) -> None:
-        if not self._records_topology:
-            return
         self.topology.read()
         change = self.topology.change(now_ms)
         if change is not None:

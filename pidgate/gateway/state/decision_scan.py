@@ -21,7 +21,6 @@ _WANTED: Final = frozenset(
     (
         "incarnation",
         "seq",
-        "decision_time_ms",
         "user",
         "producer_id",
         "transactional",
@@ -37,8 +36,8 @@ _IDS_END: Final = 1 << 63
 """Kafka's producer ids are below it."""
 
 
-Scanned = tuple[bytes, int, int, str, int, bool, bool, Reason, int | None, int | None]
-"""Of a decision: incarnation, seq, decision_time_ms, user, producer_id, transactional, admitted, reason, tokens_after,
+Scanned = tuple[bytes, int, str, int, bool, bool, Reason, int | None, int | None]
+"""Of a decision: incarnation, seq, user, producer_id, transactional, admitted, reason, tokens_after,
 token_units.
 
 `user` as it stands in the event: it may be a pseudonym. A bare tuple: a named one takes a third of a microsecond more.
@@ -82,12 +81,11 @@ def scan(value: bytes) -> Scanned | None:
     match = _match(value)
     if match is None:
         return _read(value) if type_of(value) == DecisionEvent.type else None
-    incarnation, seq, time_ms, user, producer_id, use, decision, reason, tokens, units = match.groups()
+    incarnation, seq, user, producer_id, use, decision, reason, tokens, units = match.groups()
     try:
         found = (
             incarnation,
             int(seq),
-            int(time_ms),
             user.decode("ascii"),
             int(producer_id),
             use == b"true",
@@ -109,7 +107,6 @@ def _read(value: bytes) -> Scanned:
         decision = (
             _text(found["incarnation"]).encode("ascii", "replace"),
             int(found["seq"]),
-            int(found["decision_time_ms"]),
             _text(found["user"]),
             int(found["producer_id"]),
             found["transactional"] is True,
@@ -128,7 +125,7 @@ def _read(value: bytes) -> Scanned:
 
 def _possible(decision: Scanned) -> Scanned:
     """Return the decision if there can be such an id and such a token: who applies it does not look again."""
-    producer_id, token_units = decision[4], decision[-1]
+    producer_id, token_units = decision[3], decision[-1]
     if not 0 <= producer_id < _IDS_END:
         raise EventUnreadable(f"decision.producer_id is {producer_id}")
     if token_units is not None and token_units <= 0:

@@ -33,7 +33,7 @@ or by others that start with it, and proves no history.
 _REASONS: Final = {reason.value: reason for reason in Reason}
 
 Watch = Callable[[User, int, int], None]
-"""(user, producer id, now_ms): another process has refused this id."""
+"""(user, producer id, now_ms): another gateway has refused this id."""
 OnGateway = Callable[[LifecycleEvent | ConfigEvent, int], None]
 """(the event, when: on the clock of now_ms, at most now)."""
 
@@ -50,20 +50,18 @@ class _Balance:
 
 
 class EventApplier:
-    """`run`: what this gateway's incarnations begin with.
+    """`run`: this gateway's incarnation; its own events are skipped.
 
-    `user_of`: the user of a name in an event (events.UserNames, where users are redacted). `began_ms`: when this
-    process began, by the clock of decisions, which the processes of a run share and nobody sets: what it lets pass
-    while it restores is no history, and neither is what is older than `remember_ms`. `counts_charges`: there is a
-    bound for the whole cluster, so every charge of the history counts. `on_mistake` is called with what else an event
-    brings about than EventUnreadable; without it that is raised.
+    `user_of`: the user of a name in an event (events.UserNames, where users are redacted). Events older than
+    `remember_ms` are no history. `counts_charges`: there is a bound for the whole cluster, so every charge of the
+    history counts. `on_mistake` is called with any exception of an event other than EventUnreadable; without it the
+    exception is raised.
     """
 
     def __init__(
         self,
         run: str,
         *,
-        began_ms: int | None = None,
         remember_ms: int = 1 << 62,
         counts_charges: bool = False,
         user_of: Callable[[str], User] | None = None,
@@ -71,8 +69,6 @@ class EventApplier:
         on_mistake: Callable[[Exception], None] | None = None,
     ) -> None:
         self._run = run.encode()
-        self._run_worker = self._run + b"."
-        self._began_ms = 1 << 62 if began_ms is None else began_ms
         self._user_of = user_of or _same_name
         self._on_gateway = on_gateway
         self._on_mistake = on_mistake
@@ -95,14 +91,14 @@ class EventApplier:
         wall_ms: int,
         watch: Watch | None = None,
     ) -> None:
-        """Apply a piece of the topic's history, this gateway's own events before this process began included.
+        """Apply a piece of the topic's history.
 
         `wall_ms` is the same moment as `now_ms`. Balances wait for `finish_restore`. `watch` is called with ids that
         were refused a short while ago.
         """
         restore_id, user_of, balances = state.restore_id, self._user_of, self._balances
         charged_ms = self._charged_ms
-        began_ms = self._began_ms
+        run = self._run
         decided, oldest_ms = self.history.decided, now_ms - self.history.remember_ms
         for record in records:
             try:
@@ -111,9 +107,10 @@ class EventApplier:
                 if decision is None:
                     self._restore_other(record.value, state, at_ms, now_ms)
                     continue
-                incarnation, seq, decided_ms, name, producer_id, transactional, admitted = decision[:7]
-                reason, units, token_units = decision[7:]
-                if decided_ms >= began_ms and self._is_own(incarnation):
+                incarnation, seq, name, producer_id, transactional, admitted, reason, units, token_units = (
+                    decision
+                )
+                if incarnation == run:
                     # It was noted while the state is being restored, and is handed over.
                     continue
                 if reason in _OF_A_STATE and at_ms > oldest_ms:
@@ -163,28 +160,24 @@ class EventApplier:
                 decision = scan(record.value)
                 if decision is None:
                     event = self._read_whole(record.value)
-                    if event is not None and not self._is_own(event.incarnation.encode()):
+                    if event is not None and not self._is_own(event):
                         self._take(event, state.restorer, now_ms, now_ms)
-                elif not self._is_own(decision[0]):
+                elif decision[0] != self._run:
                     self._follow(decision, state, watch, now_ms)
             except Exception as error:  # noqa: BLE001 - no one event ends the following of all others
                 self._skip(error)
 
     def _follow(self, decision: Scanned, state: ProducerIdQuota, watch: Watch, now_ms: int) -> None:
         self.decisions += 1
-        _, _, _, name, producer_id, transactional, admitted, reason, _, _ = decision
+        _, _, name, producer_id, transactional, admitted, reason, _, _ = decision
         if admitted:
             user = self._user_of(name)
             state.admitted_elsewhere(user, producer_id, now_ms, reason, transactional=transactional)
         else:
             watch(self._user_of(name), producer_id, now_ms)
 
-    def _is_own(self, incarnation: bytes) -> bool:
-        return incarnation == self._run or incarnation.startswith(self._run_worker)
-
-    def _is_of_this_process(self, event: Event) -> bool:
-        """Return whether this process, or a worker since it began, wrote the event."""
-        return event.decision_time_ms >= self._began_ms and self._is_own(event.incarnation.encode())
+    def _is_own(self, event: Event) -> bool:
+        return event.incarnation.encode() == self._run
 
     # Transactional ids, gateways
 
@@ -197,17 +190,16 @@ class EventApplier:
         event = self._read_whole(value)
         if event is None:
             return
-        if isinstance(event, LifecycleEvent) and not self._is_of_this_process(event):
+        if isinstance(event, LifecycleEvent) and not self._is_own(event):
             self.history.lifecycle(event, now_ms - at_ms)
         self._take(event, state, at_ms, now_ms)
 
     def _take(self, event: Event, state: Restorer, at_ms: int, now_ms: int) -> None:
-        is_own = self._is_own(event.incarnation.encode())
+        if self._is_own(event):
+            return  # noted while the state is being restored, and handed over
         if isinstance(event, TransactionalIdEvent):
-            if self._is_of_this_process(event):
-                return  # noted while the state is being restored, and handed over
             _restore_transactional_id(event, self._user_of(event.user), state, at_ms, now_ms)
-        elif isinstance(event, (LifecycleEvent, ConfigEvent)) and self._on_gateway is not None and not is_own:
+        elif isinstance(event, (LifecycleEvent, ConfigEvent)) and self._on_gateway is not None:
             self._on_gateway(event, at_ms)
 
     def _skip(self, error: Exception) -> None:

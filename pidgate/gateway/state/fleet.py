@@ -73,8 +73,8 @@ class Fleet:
 
     def take(self, event: LifecycleEvent | ConfigEvent, at_ms: int, now_ms: int) -> list[FleetChange]:
         """Take in a gateway's event of `at_ms`; one older than GONE_AFTER_MS says nothing, but for a stop."""
-        run = event.incarnation.split(".", 1)[0]
-        if isinstance(event, LifecycleEvent) and event.phase == "stop" and "." not in event.incarnation:
+        run = event.incarnation
+        if isinstance(event, LifecycleEvent) and event.phase == "stop":
             member = self._members.pop(run, None)
             return [] if member is None else [_gone(member, "stop")]
         if now_ms - at_ms >= GONE_AFTER_MS:

@@ -10,7 +10,7 @@ from pidgate.events.definitions import LifecycleEvent
 
 
 class History:
-    """Runs of gateways that had a state within `remember_ms`. `decided`: incarnations that decided by one since then.
+    """Runs of gateways that had a state within `remember_ms`. `decided`: runs that decided by one since then.
 
     A run's lifecycle events come in their order: they have one key.
     """
@@ -27,7 +27,7 @@ class History:
 
         A run whose start is not here began before what is read, and has been restored since.
         """
-        run = event.incarnation.partition(".")[0]
+        run = event.incarnation
         if event.phase == "start":
             self._restoring.add(run)
             return
@@ -46,7 +46,7 @@ class History:
 
     def ends_cold_starts(self, wall_ms: int) -> bool:
         """Return whether some gateway had a state, and is in no grace any more."""
-        runs = {incarnation.partition(b".")[0].decode("ascii", "replace") for incarnation in self.decided}
+        runs = {run.decode("ascii", "replace") for run in self.decided}
         return any(self._grace_until_wall_ms.get(run, 0) <= wall_ms for run in runs | self._restored)
 
     @property

@@ -109,7 +109,6 @@ class QuotaStateManager:
         """
         self._applier = EventApplier(
             run,
-            began_ms=self._now_ms(),
             remember_ms=self._ids.remember_ms,
             counts_charges=settings.quotas.cluster_producer_ids_rate_milli is not None,
             user_of=self.names.user_of,
@@ -398,6 +397,5 @@ class QuotaStateManager:
             self._recorder.lifecycle(
                 phase,
                 grace_until_wall_ms=self._cold_start.grace_until_wall_ms,
-                workers=1,
                 **fields,
             )

@@ -166,17 +166,15 @@ def test_with_more_tokens_than_are_kept_who_waits_gets_his_owner(
         async with brokers.behind(tmp_path) as (gateway, _broker):
             owners = gateway.gateway.traffic.shared.token_owners
             monkeypatch.setattr(owners, "_most", MANY)
-            announced = list[str]()
-            owners.on_learnt = lambda learnt: announced.extend(token_id for token_id, _ in learnt)
             await logged_in(gateway)
             await until(lambda: users(gateway) == ["alice"])
             assert brokers.asked == 1
-            assert len(announced) == len(owners.known_tokens()) + 1 == MANY + 1
-            assert announced[-1] == "id-1"
+            assert len(owners.known_tokens()) == MANY
+            assert owners.known_tokens()[-1] == ("id-1", "alice")
             lookup = gateway.gateway.traffic.shared.token_lookup
             assert lookup is not None
             await lookup._learn({"id-30"})
-            assert announced[MANY + 1 :] == ["id-30"]
+            assert owners.known_tokens()[-1] == ("id-30", "bob")
             assert owners.owner_of("id-1") == "alice"
 
     run(scenario())

@@ -1,28 +1,14 @@
-"""Owners of delegation tokens: learnt once, bounded, and shared with other processes."""
+"""Owners of delegation tokens: learnt once, and bounded."""
 
 from pidgate.gateway.cluster.token_owners import NOTHING_KNOWN, TokenOwners
 from pidgate.names import LONGEST_NAME, bounded
 
 
-def test_what_was_learnt_is_known_and_others_hear_of_what_is_new() -> None:
-    noted: list[list[tuple[str, str]]] = []
+def test_learnt_owners_are_known() -> None:
     owners = TokenOwners()
-    owners.on_learnt = lambda learnt: noted.append(list(learnt))
     owners.learn_tokens([("id-1", "alice"), ("id-2", "bob")])
     owners.learn_tokens([("id-2", "bob")])
-    owners.learn_tokens([("id-3", "bob"), ("id-1", "alice")])
-    assert noted == [[("id-1", "alice"), ("id-2", "bob")], [("id-3", "bob")]]
     assert [owners.owner_of(token_id) for token_id in ("id-1", "id-2", "id-4")] == ["alice", "bob", None]
-
-
-def test_what_another_process_has_learnt_is_not_sent_back() -> None:
-    noted: list[object] = []
-    owners = TokenOwners()
-    owners.on_learnt = noted.append
-    assert owners.take_shared([("id-1", "alice")]) == [("id-1", "alice")]
-    assert owners.take_shared([("id-1", "alice")]) == []
-    assert owners.known_tokens() == [("id-1", "alice")]
-    assert noted == []
 
 
 def test_those_that_were_used_the_longest_ago_give_way() -> None:

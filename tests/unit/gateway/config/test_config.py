@@ -56,6 +56,29 @@ def test_the_minimal_file_works_as_it_stands(tmp_path: Path) -> None:
     assert warnings_of(settings) == []
 
 
+def test_one_file_serves_several_gateways(tmp_path: Path) -> None:
+    file = tmp_path / "pidgate.yaml"
+    file.write_text(CLUSTER + "admin: {bind: 127.0.0.1:1, writable: true}\nstate_dir: /here")
+
+    settings = loading.load(file, {("admin", "bind"): "127.0.0.1:2", ("state_dir",): "/there"})
+
+    assert (str(settings.admin.bind), settings.admin.writable) == ("127.0.0.1:2", True)
+    assert settings.state_dir == "/there"
+    assert settings.gateway_id.endswith(":2")
+    file.write_text(CLUSTER)
+    assert loading.load(file, {("state_dir",): "/there"}).state_dir == "/there"
+    with pytest.raises(ConfigError, match=r"^--admin: 'nowhere'"):
+        loading.load(file, {("admin", "bind"): "nowhere"})
+    file.write_text(CLUSTER + "admin: nonsense")
+    with pytest.raises(ConfigError, match=r"pidgate.yaml:\d+: admin: .*not a section"):
+        loading.load(file, {("admin", "bind"): "127.0.0.1:2"})
+
+
+def test_one_gateway_id_for_several_gateways_is_warned_of() -> None:
+    (warning,) = warnings_of(loading.parse(CLUSTER + "gateway_id: here\nreuse_port: true"))
+    assert "names all gateways of this file alike" in warning
+
+
 def test_everything_but_the_bootstrap_servers_has_a_default() -> None:
     settings = loading.parse(CLUSTER)
 
@@ -264,8 +287,13 @@ log_level: loud
         ),
         (
             CLUSTER + "workers: 2",
-            "f.yaml:2: workers: is not a key: a gateway is one process; for more cores run several gateways of the "
-            "fleet with the same file, and remove this key",
+            "f.yaml:2: workers: is not a key: a gateway is one process; for more cores remove it, write reuse_port: "
+            "true, and start several gateways with this file, each with its own --admin and --state-dir",
+        ),
+        (
+            CLUSTER + "reuse_port: true\nevents: {enabled: false}",
+            "f.yaml:2: reuse_port: needs the events topic, through which gateways share a quota and refusals; "
+            "write events: {enabled: true}",
         ),
         (
             CLUSTER + "limits: {frame: 100MB, buffered_total: 1MiB}",

@@ -106,3 +106,38 @@ def test_a_port_that_is_closed_meanwhile_stays_closed() -> None:
         assert ports.accepted == 0
 
     asyncio.run(close())
+
+
+def test_a_port_that_is_emptied_has_accepted_all_that_waited() -> None:
+    async def scenario() -> None:
+        ports = Ports()
+        await ports.accepting.add(ports.port)
+        address = ports.bound.getsockname()
+        waiting = [socket.create_connection(address) for _ in range(20)]
+        assert ports.accepted == 0
+        await ports.accepting.empty()
+        ports.port.close()
+        assert ports.accepted == 20
+        for client in waiting:
+            client.close()
+
+    asyncio.run(scenario())
+
+
+def test_emptying_ends_although_connections_keep_coming(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where the kernel takes no packet filter."""
+    monkeypatch.setattr(accepting, "open_no_more", lambda _bound: False)
+
+    async def scenario() -> None:
+        ports = Ports()
+        await ports.accepting.add(ports.port)
+        loop = asyncio.get_running_loop()
+        emptying = loop.create_task(ports.accepting.empty())
+        began_s = loop.time()
+        while not emptying.done():
+            assert await ports.accept_one()
+            ports.accepting.look()
+            assert loop.time() < began_s + 10
+        ports.port.close()
+
+    asyncio.run(scenario())

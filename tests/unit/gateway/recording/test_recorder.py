@@ -50,13 +50,13 @@ FRAME = produce_request(9, [("orders", [(2, record_batch(7))])])
 class Told:
     """A recorder, its clock and what it told."""
 
-    def __init__(self, quotas: Quotas = QUOTAS, worker: int = 0, **settings: Any) -> None:
+    def __init__(self, quotas: Quotas = QUOTAS, **settings: Any) -> None:
         self.now_ms = 5_000
         self.values: list[tuple[str, bytes]] = []
         self.failures: list[Exception] = []
         self.recorder = Recorder(
             lambda key, value: self.values.append((key, value)),
-            Identity("gw-1", "run7", worker),
+            Identity("gw-1", "run7"),
             Clocks(lambda: self.now_ms, lambda: WALL_MS + self.now_ms),
             RecorderSettings(**settings),
             quotas,
@@ -452,14 +452,13 @@ def test_lifecycle_takes_its_settings_from_the_quotas() -> None:
     assert (found.restored_ids, found.restored_from, found.text) == (5, "topic", "from the topic")
 
 
-@pytest.mark.parametrize(("worker", "told_of"), [(0, 1), (1, 1), (2, 0)])
-def test_topology_is_told_by_one_process(worker: int, told_of: int) -> None:
-    told = Told(worker=worker)
+def test_topology_is_published_once() -> None:
+    told = Told()
     told.recorder.broker_learnt(1, "broker-1", 9092)
     told.recorder.tick()
     told.recorder.tick()
     found = told.of(TopologyEvent)
-    assert [[broker.host for broker in event.brokers] for event in found] == [["broker-1"]] * told_of
+    assert [[broker.host for broker in event.brokers] for event in found] == [["broker-1"]]
 
 
 # Promises

@@ -42,7 +42,7 @@ def phase(wall_ms: int, phase: Any, **changes: Any) -> tuple[int, bytes]:
     """Return a lifecycle event of another gateway, appended as it was written."""
     given: dict[str, Any] = dict(
         cluster="", gateway_id="gw2", incarnation="other", seq=1, wall_time_ms=wall_ms, decision_time_ms=1,
-        phase=phase, mode="enforce", window_ms=HOUR_MS, remember_ms=DAY_MS, workers=1,
+        phase=phase, mode="enforce", window_ms=HOUR_MS, remember_ms=DAY_MS,
     )  # fmt: skip
     event: Event = LifecycleEvent(**(given | changes))
     return wall_ms, to_json(event)

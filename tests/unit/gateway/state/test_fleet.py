@@ -28,8 +28,6 @@ def test_a_gateway_is_seen_once() -> None:
     (seen,) = fleet.take(lifecycle(phase="start"), 1_000, 1_000)
     assert (seen.kind, seen.gateway_id, seen.incarnation) == ("seen", "gw-2", "other")
     assert fleet.take(lifecycle(), 31_000, 31_000) == []
-    # Its workers are no gateways of their own.
-    assert fleet.take(lifecycle(incarnation="other.w1-1"), 31_000, 31_000) == []
     assert len(fleet) == 1
 
 
@@ -45,8 +43,6 @@ def test_who_is_silent_is_gone_and_may_come_back() -> None:
 def test_who_stops_says_so() -> None:
     fleet = Fleet(OWN)
     fleet.take(lifecycle(), 1_000, 1_000)
-    # A worker that stops is not its gateway.
-    assert fleet.take(lifecycle(phase="stop", incarnation="other.w1-1"), 2_000, 2_000) == []
     assert told(fleet.take(lifecycle(phase="stop"), 2_000, 2_000)) == [("gone", "stop")]
     assert fleet.members() == []
     assert fleet.take(lifecycle(phase="stop"), 2_001, 2_001) == []
