@@ -10,8 +10,8 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from pidgate.load.journal import Outcome as Delivered
 
+from pidgate.load.journal import Outcome as Delivered
 from tests.support.clients.load import Load
 from tests.support.clients.process import ClientProcess
 from tests.support.connects import Outcome, connects
