@@ -1,4 +1,6 @@
-"""Metrics of the quota's state, its quotas and the configuration file: read from their owners at each scrape."""
+"""Metrics of the quota state, the quotas in force and the configuration file, read from their owners at each
+scrape.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from pidgate.gateway.state.manager import QuotaStateManager
 
 
 class StateCollector(Collector):
-    """The state, the events topic, the state directory, the fleet, a cold start's grace."""
+    """Metrics of the state, the events topic, the state directory, the fleet and a cold start's grace."""
 
     def __init__(self, manager: QuotaStateManager) -> None:
         self._manager = manager
@@ -61,7 +63,7 @@ class StateCollector(Collector):
 
 
 class QuotaStoreCollector(Collector):
-    """Changes made at run time, and whether the fleet has them."""
+    """Metrics of changes made at run time, and of their distribution to the fleet."""
 
     def __init__(self, store: QuotaStore) -> None:
         self._store = store

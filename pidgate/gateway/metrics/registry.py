@@ -1,6 +1,7 @@
-"""The gateway's Prometheus metrics, made at each scrape of counters and snapshots of users.
+"""The gateway's Prometheus metrics, built at each scrape from counters and snapshots of users.
 
-Nothing here runs on the way of a request. Per user the names are KIP-936's (group ProducerIds, tag user).
+None of this code runs on the request path. Metrics per user have KIP-936's names (group ProducerIds, tag
+user).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -110,7 +111,7 @@ class GatewayCollector(Collector, SeesManyRows[UserRows]):
 
 
 def build_registry(collectors: Sequence[Collector]) -> CollectorRegistry:
-    """Return a registry with these, and the families of its process (CPU, memory, files)."""
+    """Return a registry of these collectors, plus the families of its process (CPU, memory, files)."""
     registry = CollectorRegistry()
     for collector in collectors:
         registry.register(collector)

@@ -1,8 +1,7 @@
 """KIP-936's metrics per user and further ones, from the quota's snapshots.
 
-User names come from clients, so their number is bounded: the first LABELLED_USERS seen keep a label of their
-own for the life of the process (a series that comes and goes would look like a counter reset), the rest are
-summed.
+Clients choose user names, so their number is bounded. The first LABELLED_USERS seen keep their own label for
+the life of the process (a series that comes and goes would look like a counter reset); the rest are summed.
 """
 
 from collections import Counter
@@ -23,10 +22,10 @@ OTHER_USERS: Final = "(other)"
 
 
 class _Sum:
-    """Sum of the users without a label of their own, under the names of a snapshot."""
+    """Sum of the users without their own label, with the field names of a snapshot."""
 
     tokens = rate_milli = None
-    """Balances and quotas of many users have no sum that says anything."""
+    """Balances and quotas of many users have no meaningful sum."""
     waited_ms_sum: int
     waited_ms_buckets: Counter[int]
 
@@ -56,7 +55,7 @@ _Row = UserSnapshot | _Sum
 
 
 class UserRows:
-    """Rows by label: of a user, or of all who have no label of their own."""
+    """Rows by label: one per labelled user, and one for all others."""
 
     def __init__(self, label_of: Callable[[User], str]) -> None:
         self.by_label: dict[str, _Row] = {}
@@ -73,14 +72,14 @@ class UserRows:
 
 
 class UserFamilies:
-    """Maker of the families at each scrape, which keeps which users have a label of their own."""
+    """Builds the families at each scrape and keeps the labelled users."""
 
     def __init__(self, labelled_users: int = LABELLED_USERS) -> None:
         self._room = labelled_users
         self._labelled: set[str] = set()
 
     def rows(self) -> UserRows:
-        """Return rows to which users can be added."""
+        """Return rows to add users to."""
         return UserRows(self._label)
 
     def collect(self, seen: UserRows) -> Iterator[Metric]:
@@ -95,7 +94,7 @@ class UserFamilies:
 
     def _label(self, user: User) -> str:
         if is_unidentified(user):
-            return shown(user)  # there are few of them, and they are many people each
+            return shown(user)  # few rows, of many people each
         if user not in self._labelled:
             if len(self._labelled) >= self._room:
                 return OTHER_USERS
@@ -148,7 +147,7 @@ _NUMBERS: Final = (
         "InitProducerId requests let pass because nobody could decide.",
     ),
 )
-"""Kind, name, field of a snapshot, its units in one of the metric's, text."""
+"""Kind, name, snapshot field, its units per unit of the metric, text."""
 
 
 def _numbers(rows: Mapping[str, _Row]) -> Iterator[Metric]:
@@ -170,14 +169,16 @@ def _by_label(rows: Mapping[str, _Row], name: str, text: str, label: str, field_
 
 
 def _waited(rows: Mapping[str, _Row]) -> Metric:
-    """Snapshots count per bucket, bounds in ms; Prometheus wants running sums, bounds in seconds."""
+    """Convert buckets: snapshots count per bucket with bounds in ms, Prometheus needs running sums in
+    seconds.
+    """
     text = "How long refused producer ids waited for their admission."
     family = HistogramMetricFamily(f"{PREFIX}producer_ids_waited_seconds", text, labels=["user"])
     for user, row in rows.items():
         if not row.waited_ms_buckets:
             # Most users never wait, and a histogram is a third of all their series.
             continue
-        # All bounds from then on: a bound that comes later would break the rates computed over it.
+        # All bounds from the first value on: a bound added later would break rates computed over it.
         bounds_ms = sorted({*WAITED_BUCKETS_MS, *row.waited_ms_buckets})
         sums = [
             float(total) for total in accumulate(row.waited_ms_buckets.get(bound, 0) for bound in bounds_ms)

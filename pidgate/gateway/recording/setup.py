@@ -29,7 +29,7 @@ class EventSink(Protocol):
 
 
 def recorder_of(settings: Settings, events: EventSink, incarnation: str) -> Recorder | None:
-    """Return the recorder. None without a topic and a state directory, as its events would have no reader."""
+    """Return the recorder. None with neither a topic nor a state directory: no one reads events."""
     if not settings.events.enabled and settings.state_dir is None:
         return None
     return Recorder(

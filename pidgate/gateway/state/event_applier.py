@@ -1,6 +1,7 @@
-"""Applier of events to the quota's state: restores it from their history, keeps it in step with other gateways. PURE.
+"""Applies events to the quota's state: restores it from their history, then follows other gateways. PURE.
 
-Decisions go into the state, lifecycle and config events to a callback; all else is passed over by its first bytes.
+Decisions change the state; lifecycle and config events go to a callback. All other events are skipped after
+their first bytes.
 """
 
 from __future__ import annotations
@@ -22,25 +23,24 @@ from pidgate.quota.verdicts import Reason
 
 _CHARGED: Final = frozenset({Reason.FIRST_SEEN, Reason.QUEUE})
 _READ_WHOLE: Final = frozenset({LifecycleEvent.type, ConfigEvent.type, TransactionalIdEvent.type})
-"""Beside decisions, which are scanned."""
+"""Parsed whole; decisions are scanned instead."""
 _OF_A_STATE: Final = frozenset(
     {Reason.FIRST_SEEN, Reason.QUEUE, Reason.REFRESH, Reason.DEADLINE, Reason.BLOCKED}
 )
-"""Decided by a gateway that had its state. What passes while it has none yet is published as observed, by this gateway
-or by others that start with it, and proves no history.
-"""
+"""Reasons decided with a state. Requests that pass without a state are published as observed, by this gateway
+or others that start with it, and do not prove a history."""
 
 _REASONS: Final = {reason.value: reason for reason in Reason}
 
 Watch = Callable[[User, int, int], None]
 """(user, producer id, now_ms): another process has refused this id."""
 OnGateway = Callable[[LifecycleEvent | ConfigEvent, int], None]
-"""(the event, when: on the clock of now_ms, at most now)."""
+"""(the event, its time on the clock of now_ms, at most now)."""
 
 
 @dataclass(slots=True)
 class _Balance:
-    """A user's newest balance, and its event."""
+    """A user's newest balance, with its event."""
 
     incarnation: bytes
     seq: int
@@ -50,13 +50,13 @@ class _Balance:
 
 
 class EventApplier:
-    """`run`: what this gateway's incarnations begin with.
+    """`run`: common prefix of this gateway's incarnations.
 
-    `user_of`: the user of a name in an event (events.UserNames, where users are redacted). `began_ms`: when this
-    process began, by the clock of decisions, which the processes of a run share and nobody sets: what it lets pass
-    while it restores is no history, and neither is what is older than `remember_ms`. `counts_charges`: there is a
-    bound for the whole cluster, so every charge of the history counts. `on_mistake` is called with what else an event
-    brings about than EventUnreadable; without it that is raised.
+    `user_of`: maps a name in an event to its user (events.UserNames, where users are redacted). `began_ms`:
+    start of this process on the clock of decisions, which the processes of a run share and which is never
+    set. Requests passed during this process's restore are no history, nor is anything older than
+    `remember_ms`. `counts_charges`: a cluster-wide bound exists, so every charge of the history counts.
+    `on_mistake`: called with exceptions other than EventUnreadable; without it they are raised.
     """
 
     def __init__(
@@ -95,10 +95,10 @@ class EventApplier:
         wall_ms: int,
         watch: Watch | None = None,
     ) -> None:
-        """Apply a piece of the topic's history, this gateway's own events before this process began included.
+        """Apply a part of the topic's history, including this gateway's own events from before this process.
 
-        `wall_ms` is the same moment as `now_ms`. Balances wait for `finish_restore`. `watch` is called with ids that
-        were refused a short while ago.
+        `wall_ms` is the same moment as `now_ms`. Balances wait for `finish_restore`. `watch` is called with
+        recently refused ids.
         """
         restore_id, user_of, balances = state.restore_id, self._user_of, self._balances
         charged_ms = self._charged_ms
@@ -114,18 +114,18 @@ class EventApplier:
                 incarnation, seq, decided_ms, name, producer_id, transactional, admitted = decision[:7]
                 reason, units, token_units = decision[7:]
                 if decided_ms >= began_ms and self._is_own(incarnation):
-                    # The interim state holds it, and hands it over.
+                    # The interim state holds it and hands it over.
                     continue
                 if reason in _OF_A_STATE and at_ms > oldest_ms:
                     decided.add(incarnation)
                 user = user_of(name)
                 self.decisions += 1
                 if admitted and (reason is Reason.GRACE or (reason is Reason.OBSERVE and units is None)):
-                    # No bucket was asked: it passed in the first moments of a cold start, before its grace began.
+                    # Not charged: it passed in the first moments of a cold start, before the grace began.
                     state.restore_grace(user, producer_id, at_ms, now_ms, transactional=transactional)
                 elif admitted:
                     unseen = restore_id(user, producer_id, at_ms, now_ms, transactional=transactional)
-                    # Two gateways may have let it in at the same time.
+                    # Two gateways may have admitted it at the same time.
                     if unseen and charged_ms is not None and reason in _CHARGED:
                         charged_ms.append(at_ms)
                 elif watch is not None and now_ms - at_ms < WATCH_MS:
@@ -136,7 +136,7 @@ class EventApplier:
                 known = balances.get(user)
                 if known is None:
                     balances[user] = _Balance(incarnation, seq, units, token_units, at_ms)
-                # An event that was written twice is older than it looks the second time.
+                # A duplicate of an event is older than its place suggests.
                 elif at_ms >= known.at_ms and (seq > known.seq or incarnation != known.incarnation):
                     known.incarnation, known.seq, known.at_ms = incarnation, seq, at_ms
                     known.units, known.token_units = units, token_units
@@ -144,7 +144,7 @@ class EventApplier:
                 self._skip(error)
 
     def finish_restore(self, state: Restorer) -> None:
-        """Restore each user's newest balance, once the history has been applied. What comes later is for `follow`."""
+        """Restore each user's newest balance, after the whole history. Later events go to `follow`."""
         for user, balance in self._balances.items():
             state.restore_tokens(user, balance.units, balance.token_units, balance.at_ms)
         self._balances.clear()
@@ -152,12 +152,12 @@ class EventApplier:
             state.restore_cluster_charges(self._charged_ms)
             self._charged_ms.clear()
 
-    # The others
+    # Following
 
     def follow(
         self, records: Iterable[EventRecord], state: ProducerIdQuota, watch: Watch, now_ms: int
     ) -> None:
-        """Apply what happens in other gateways now; this gateway's own events are passed over."""
+        """Apply current events of other gateways; skip this gateway's own."""
         for record in records:
             try:
                 decision = scan(record.value)
@@ -183,17 +183,17 @@ class EventApplier:
         return incarnation == self._run or incarnation.startswith(self._run_worker)
 
     def _is_of_this_process(self, event: Event) -> bool:
-        """Return whether this process, or a worker since it began, wrote the event."""
+        """Return whether this process wrote the event, or a worker since this process began."""
         return event.decision_time_ms >= self._began_ms and self._is_own(event.incarnation.encode())
 
     # Transactional ids, gateways
 
     def _read_whole(self, value: bytes) -> Event | None:
-        """Return an event that is no decision; None when it is of no use here. Raises EventUnreadable."""
+        """Return an event other than a decision; None if it is not needed here. Raises EventUnreadable."""
         return from_json(value) if type_of(value) in _READ_WHOLE else None
 
     def _restore_other(self, value: bytes, state: Restorer, at_ms: int, now_ms: int) -> None:
-        """Take in what is no decision."""
+        """Apply an event other than a decision."""
         event = self._read_whole(value)
         if event is None:
             return
@@ -205,13 +205,15 @@ class EventApplier:
         is_own = self._is_own(event.incarnation.encode())
         if isinstance(event, TransactionalIdEvent):
             if self._is_of_this_process(event):
-                return  # the interim state holds it, and hands it over
+                return  # the interim state holds it and hands it over
             _restore_transactional_id(event, self._user_of(event.user), state, at_ms, now_ms)
         elif isinstance(event, (LifecycleEvent, ConfigEvent)) and self._on_gateway is not None and not is_own:
             self._on_gateway(event, at_ms)
 
     def _skip(self, error: Exception) -> None:
-        """Count an event that is passed over. Raises the error when it is a mistake of ours and nobody takes those."""
+        """Count a skipped event. Raises the error if it is a defect of the gateway and no `on_mistake` is
+        set.
+        """
         if not isinstance(error, EventUnreadable):
             if self._on_mistake is None:
                 raise error
@@ -234,7 +236,7 @@ def _restore_transactional_id(
 
 
 def hash_in(event: TransactionalIdEvent) -> int | None:
-    """Return the hash of a transactional id; None for the form of a newer version: the id counts as new then."""
+    """Return the hash of a transactional id. None for the form of a newer version: the id counts as new then."""
     _, _, digits = event.transactional_id_hash.partition(":")
     try:
         hashed = int(digits, 16)

@@ -1,4 +1,4 @@
-"""Handing over of what passed before the state was restored, beside the traffic, however much goes on coming."""
+"""Handover of ids noted before the state was restored, alongside the traffic and under any load."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from typing import Final
 from pidgate.quota.interim import InterimState, Successor
 
 PORTION: Final = 200
-"""Ids of one callback: some 2 ms."""
+"""Ids per callback: about 2 ms."""
 
 
 async def hand_over(interim: InterimState, successor: Successor, now_ms: Callable[[], int]) -> None:
-    """Hand over what was noted, but for a portion at most: for whoever takes over, in the same turn of the event loop.
+    """Hand over all noted ids except for at most one portion. The caller hands over that rest in the same
+    turn.
 
-    A turn hands over twice as much as came in the one before: a flood of new ids would otherwise keep the interim
-    state, which refuses nothing, for as long as it lasts. In callbacks of a portion each, so that others have theirs
-    in between.
+    A turn hands over twice as many ids as arrived in the turn before. Otherwise a flood of new ids would keep
+    the interim state, which refuses nothing, in place for as long as it lasts. Each portion is a callback of
+    its own, so that other callbacks run in between.
     """
     loop = asyncio.get_running_loop()
     came = 0

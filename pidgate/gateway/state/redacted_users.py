@@ -1,7 +1,7 @@
 """The quota's state when events carry hashes instead of user names (`redact: [user]`). PURE.
 
-Other gateways and the past name a user by its hash. When the user itself is first seen, what was kept under the hash
-becomes its own.
+Other gateways, and past events, name a user by its hash. When the user itself is first seen, the state kept
+under the hash becomes the user's.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from pidgate.quota.verdicts import Reason
 
 
 def under_their_names(names: UserNames, users: Sequence[SavedUser]) -> Iterator[SavedUser]:
-    """Yield a snapshot's users under their names where those are known.
+    """Yield a snapshot's users under their real names, where known.
 
-    A user is met before the topic is read: events name it by its hash, and count for it from then on. A state kept
-    under a hash whose user is known by now becomes the state of that user, unless the snapshot has one.
+    A user may be met before the topic is read: its events carry the hash and count for the user from then on.
+    A state saved under a hash with a known user becomes that user's state, unless the snapshot has one
+    already.
     """
     there = {saved.state.user for saved in users}
     for saved in users:
@@ -38,7 +39,7 @@ def under_their_names(names: UserNames, users: Sequence[SavedUser]) -> Iterator[
 
 
 class RedactedUsersQuota:
-    """A quota that resolves each user's hash before it is asked. `names` maps the hashes of users met so far."""
+    """A quota that resolves each user's hash first. `names` maps the hashes of users met so far."""
 
     def __init__(self, names: UserNames, quota: ProducerIdQuota) -> None:
         self._names = names
@@ -63,7 +64,7 @@ class RedactedUsersQuota:
         self._quota.insert_transactional_id(user, hashed, now_ms)
 
     def transactional_id_meanwhile(self, user: User, hashed: int, now_ms: int, reason: Reason) -> None:
-        """Take over a transactional id let pass before the state was restored."""
+        """Take over a transactional id admitted before the state was restored."""
         self._meet(user, now_ms)
         self._quota.transactional_id_meanwhile(user, hashed, now_ms, reason)
 
@@ -75,12 +76,12 @@ class RedactedUsersQuota:
     def admitted_meanwhile(
         self, user: User, producer_id: int, now_ms: int, reason: Reason, *, transactional: bool = False
     ) -> bool:
-        """Take over an id let pass before the state was restored; return whether it was unseen."""
+        """Take over an id admitted before the state was restored; return whether it was unseen."""
         self._meet(user, now_ms)
         return self._quota.admitted_meanwhile(user, producer_id, now_ms, reason, transactional=transactional)
 
     def set_quotas(self, quotas: Quotas, now_ms: int) -> None:
-        """Apply new quotas; whoever has one of its own is met."""
+        """Apply new quotas; users with quotas of their own count as met."""
         self._quota.set_quotas(quotas, now_ms)
         for user in quotas.users:
             self._meet(user, now_ms)
@@ -91,11 +92,11 @@ class RedactedUsersQuota:
         self._quota.apply(command, now_ms)
 
     def sweep(self, now_ms: int) -> list[GaveUp]:
-        """Forget what has expired; return the ids that gave up."""
+        """Remove expired state; return the ids whose retries have ended."""
         return self._quota.sweep(now_ms)
 
     def users(self) -> list[User]:
-        """Return the users of whom something is known."""
+        """Return the users with any state."""
         return self._quota.users()
 
     def status(self, user: User, now_ms: int) -> UserStatus:
