@@ -1,4 +1,4 @@
-"""Errors and warnings that concern several keys: ports that meet, addresses that lead nowhere."""
+"""Errors and warnings about several keys together: colliding ports, unreachable addresses."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -11,10 +11,10 @@ from pidgate.quota import settings as quota
 from pidgate.units import WILDCARD_HOSTS, Address, is_loopback, show_duration, show_size
 
 Finding = tuple[KeyPath, str]
-# Without node_ids nobody knows which ids a cluster has. Most have 1-3; reserved.broker.max.id is 1000.
+# Without node_ids the ids of the cluster are unknown. Most have 1-3; reserved.broker.max.id is 1000.
 _LIKELY_NODES = 4
 _POSSIBLE_NODES = 1_000
-# Clients give a request up after request.timeout.ms, 30 s; a refusal held longer looks like a dead broker.
+# Clients give up a request after request.timeout.ms, 30 s; a longer refusal looks like a dead broker.
 _LONG_THROTTLE_MS = 20_000
 
 
@@ -84,7 +84,7 @@ def _identity_conflicts(settings: Settings) -> Iterator[Finding]:
 
 
 def warnings(settings: Settings) -> Iterator[Finding]:
-    """Yield warnings about what works but may surprise: (path, sentence)."""
+    """Yield warnings about valid but surprising settings: (path, sentence)."""
     for index, listener in enumerate(settings.listeners):
         yield from _listener_warnings(listener, ("listeners", index))
     yield from _open_range_warnings(settings)
@@ -107,7 +107,7 @@ def warnings(settings: Settings) -> Iterator[Finding]:
 
 
 def _unidentified_warnings(settings: Settings) -> Iterator[Finding]:
-    """Warn about a quota that many may share without anybody having chosen it, where the cluster has SASL."""
+    """Warn of a quota shared by many users by accident, where the cluster has SASL."""
     quotas = settings.quotas
     default = quotas.default
     has_rate = default.producer_ids_rate_milli is not None or default.to_byte_rates() != quota.ByteRates()
@@ -122,7 +122,7 @@ def _unidentified_warnings(settings: Settings) -> Iterator[Finding]:
 
 
 def _token_warnings(settings: Settings) -> Iterator[Finding]:
-    """Warn only: a file may be checked where the token is not, and it is read again when it is needed."""
+    """Warn only: a file may be checked where the token is missing, and the token is read again when needed."""
     if not settings.admin.token_file:
         return
     path, file = ("admin", "token_file"), Path(settings.admin.token_file)
@@ -137,14 +137,14 @@ def _token_warnings(settings: Settings) -> Iterator[Finding]:
 
 
 def _password_warnings(settings: Settings) -> Iterator[Finding]:
-    """Warn only: a secret that is mounted into a container is often readable for all in it."""
+    """Warn only: a secret mounted into a container is often readable for all of it."""
     sasl = settings.own_client
     if sasl is None:
         return
     try:
         is_readable_by_all = bool(Path(sasl.password_file).stat().st_mode & 0o004)
     except OSError:
-        return  # who logs in with it will say so
+        return  # reported when it is used to log in
     if is_readable_by_all:
         yield (
             ("own_client", "password_file"),
@@ -153,7 +153,7 @@ def _password_warnings(settings: Settings) -> Iterator[Finding]:
 
 
 def _memory_warnings(settings: Settings) -> Iterator[Finding]:
-    """Warn about state that does not outlive a restart."""
+    """Warn of state that does not survive a restart."""
     events, ids = settings.events, settings.quotas.producer_ids
     if events.enabled and events.retention_ms < ids.remember_ms:
         yield (
@@ -235,7 +235,7 @@ def _listener_warnings(listener: ListenerSettings, path: KeyPath) -> Iterator[Fi
 
 
 def _proxy_warnings(settings: Settings) -> Iterator[Finding]:
-    """Warn about headers that anybody may send, and about clients of our own that send none."""
+    """Warn of headers accepted from any address, and of the gateway's own clients, which send none."""
     for index, listener in enumerate(settings.listeners):
         if any(network.prefixlen == 0 for network in listener.proxy_protocol_from):
             yield (
@@ -268,7 +268,7 @@ def _open_range_warnings(settings: Settings) -> Iterator[Finding]:
 
 
 def reserved_ports(listener: ListenerSettings) -> range:
-    """Return the ports for brokers: of the node_ids, or of as many as are likely."""
+    """Return the ports for brokers: of the node_ids, or of the likely number of brokers."""
     if listener.first_node_port is None:
         return range(0)
     count = len(listener.node_ids) or _LIKELY_NODES
@@ -276,7 +276,7 @@ def reserved_ports(listener: ListenerSettings) -> range:
 
 
 def _claims(settings: Settings) -> Iterator[tuple[KeyPath, str, str, range]]:
-    """Yield (path, name, host, ports) of all that the gateway listens on."""
+    """Yield (path, name, host, ports) of every address on which the gateway listens."""
     for index, listener in enumerate(settings.listeners):
         path: KeyPath = ("listeners", index)
         yield (*path, "bind"), f"bind of listener {listener.name}", listener.bind.host, _single(listener.bind)
@@ -286,7 +286,7 @@ def _claims(settings: Settings) -> Iterator[tuple[KeyPath, str, str, range]]:
 
 
 def _single(address: Address) -> range:
-    # Port 0 is any free port: it meets nobody.
+    # Port 0 is any free port: it collides with none.
     return range(address.port, address.port + 1) if address.port else range(0)
 
 
@@ -343,7 +343,7 @@ def _client_conflicts(settings: Settings) -> Iterator[Finding]:
     ]
     for path, clients in sections:
         if "" in clients:
-            # The empty client id is that of clients which send none.
+            # The empty client id means clients that send none.
             where = ".".join([*map(str, path), "default_client"])
             yield (
                 (*path, "clients", ""),

@@ -1,4 +1,4 @@
-"""The error of an address that cannot be listened on, with the setting and the remedy. Opens no socket."""
+"""The error of a failed bind, with the setting and the remedy. Opens no socket."""
 
 import errno
 from collections.abc import Iterator
