@@ -1,4 +1,4 @@
-"""`pidgate explain`: why a user, or one of its producer ids, is refused or is not."""
+"""`pidgate explain`: why a user, or one of its producer ids, is refused or admitted."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SOON_MS: Final = 1_000
 
 
 def explain(options: ExplainOptions) -> int:
-    """Show what each gateway knows of a user; return the exit code."""
+    """Show each gateway's state of a user; return the exit code."""
 
     def show(answer: JsonObject) -> None:
         print(f"{answer['gateway']} at {answer['address']}, {moment(answer['wall_ms'])}")
@@ -32,7 +32,7 @@ def explain(options: ExplainOptions) -> int:
 
 
 def sentences(answer: JsonObject) -> Iterator[str]:
-    """Yield the explanation line by line: settings, state, last refusal, and what to do."""
+    """Yield the explanation line by line: settings, state, last refusal, and remedies."""
     yield from _settings(answer)
     if not answer["is_restored"]:
         yield "What is remembered is still being read: nothing is refused until then."

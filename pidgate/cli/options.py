@@ -1,7 +1,7 @@
 """The options of each command, declared once: name, type, help and default.
 
-A new option is a field of the command's dataclass here; the command's work gets the dataclass as it is. A dataclass's
-docstring is the help of its command.
+A new option is a field of the command's dataclass here; the command receives the dataclass. Its docstring is
+the help of the command.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ _T = TypeVar("_T")
 
 
 def add_commands(app: typer.Typer, commands: Mapping[str, tuple[type[Any], str]]) -> None:
-    """Register commands by name: one of the dataclasses below, whose docstring is the help, and "module.function".
+    """Register commands by name: a dataclass below, whose docstring is the help, and "module.function".
 
-    The function is of this folder; it takes the options and returns the exit code. Its module is imported when the
-    command runs.
+    The function is in this folder. It takes the options and returns the exit code. Its module is imported
+    when the command runs.
     """
     for name, (options, work) in commands.items():
         app.command(name, help=inspect.getdoc(options))(_callback(options, work))
 
 
 def _callback(options: type[Any], work: str) -> Callable[..., None]:
-    """Return the function whose signature typer reads the options from."""
+    """Return the function from whose signature typer reads the options."""
     types = get_type_hints(options, include_extras=True)
 
     def run(**values: Any) -> None:
@@ -55,12 +55,14 @@ _OPTION: Final = "option"
 
 
 def option(default: _T, help: str, *names: str, **more: Any) -> _T:
-    """Return a field that is an option; `more` is passed on to typer, which finds a name where none is given."""
+    """Return a dataclass field for an option. `more` is passed to typer, which derives a missing name from
+    the field's.
+    """
     return field(default=default, metadata={_OPTION: typer.Option(*names, help=help, **more)})
 
 
 def complain(command: str, text: str) -> NoReturn:
-    """Print an error of usage and end the command."""
+    """Print a usage error and exit."""
     typer.echo(f"pidgate {command}: {text}", err=True)
     raise typer.Exit(USAGE_ERROR)
 
@@ -93,7 +95,7 @@ NoteOption = Annotated[str, typer.Option(show_default=False, help="Why, for whoe
 class RunOptions:
     """Run the gateway in the foreground until SIGTERM or SIGINT."""
 
-    # What is None is left to loading.from_options.
+    # None leaves the value to loading.from_options.
     config: ConfigOption = None
     bootstrap_servers: str | None = option(
         None, "Run without a file, before these brokers: host:port,host:port"
@@ -106,7 +108,7 @@ class RunOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckOptions:
-    """Validate a file and say in plain words what it means."""
+    """Validate a file and explain it."""
 
     config: ConfigOption = None
     as_json: bool = option(False, "For programs.", "--json")
@@ -114,7 +116,7 @@ class CheckOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class WhoOptions:
-    """Show who brings new producer ids, from the events topic, and what to do about it."""
+    """Show which users create new producer ids, from the events topic, and what to do about it."""
 
     config: ConfigOption = None
     bootstrap_servers: str | None = option(
@@ -129,7 +131,9 @@ class WhoOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class LoadOptions:
-    """Send with synthetic clients, good and bad ones, and report what they see. Kinds: docs/load.md."""
+    """Send with well-behaved and misbehaving synthetic clients, and report their results. Kinds:
+    docs/load.md.
+    """
 
     topic: Annotated[str, typer.Option(help="Topic to produce to.", show_default=False)]
     bootstrap_servers: str | None = option(
@@ -153,7 +157,7 @@ class LoadOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class HealthOptions:
-    """Ask a running gateway whether it lives; exit code 0 or 1. Made for container health checks."""
+    """Check that a running gateway is alive; exit code 0 or 1. For container health checks."""
 
     config: Path | None = option(
         None, "Take admin.bind from this file, if it exists.", "--config", "-c", metavar="FILE"
@@ -167,7 +171,7 @@ class HealthOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class GatewayOptions:
-    """The running gateways that a command calls: by a file, by addresses, or the one on this machine."""
+    """Options that select running gateways: by a file, by addresses, or the one on this machine."""
 
     config: ConfigOption = None
     admin: AdminOption = None
@@ -191,7 +195,7 @@ class PromoteOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class EntityOptions(GatewayOptions):
-    """A user or the default user, named as kafka-configs names them."""
+    """A user or the default user, with the option names of kafka-configs."""
 
     user: UserOption = None
     entity_default: bool = option(
@@ -199,9 +203,9 @@ class EntityOptions(GatewayOptions):
     )
 
     def entity(self, *, needed: bool = True) -> str | None:
-        """Return the user; None for the default user, and for no user where none is `needed`.
+        """Return the user. None: the default user, or none given where none is `needed`.
 
-        Ends the command when the options do not fit.
+        Exits when the options do not fit.
         """
         if self.user == "":
             complain("quotas", "a user has a name; --entity-default is for those that are not named")
@@ -213,15 +217,15 @@ class EntityOptions(GatewayOptions):
 
 
 class DescribeOptions(EntityOptions):
-    """Show what is in force, where it comes from, who set it and when."""
+    """Show the quotas in force, with their source, author and time."""
 
 
 class DiffOptions(EntityOptions):
-    """Show what was set at run time, beside the file's quotas."""
+    """Show changes made at run time next to the file's quotas."""
 
 
 class ResetOptions(EntityOptions):
-    """Forget what was set at run time: the file holds again."""
+    """Remove changes made at run time: the file's quotas apply again."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -246,7 +250,7 @@ class AlterOptions(EntityOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class BlockOptions(GatewayOptions):
-    """Refuse every new producer id of a user; its running producers go on."""
+    """Refuse every new producer id of a user; its running producers continue."""
 
     user: UserArgument
     lasts: ForOption = ""
@@ -255,14 +259,14 @@ class BlockOptions(GatewayOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class RaiseOptions(BlockOptions):
-    """Give a user more than it has, for a while: raise alice 500 --for 2h."""
+    """Raise a user's quota for a limited time: raise alice 500 --for 2h."""
 
     rate: Annotated[str, typer.Argument(metavar="RATE", show_default=False, help="New ids per window.")]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReleaseOptions(GatewayOptions):
-    """Let one producer id in, uncharged, when it comes back."""
+    """Admit one refused producer id, uncharged, on its next attempt."""
 
     user: NeededUserOption
     producer_id: Annotated[int, typer.Option("--producer-id", min=0, metavar="ID", show_default=False)]
@@ -270,14 +274,14 @@ class ReleaseOptions(GatewayOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class RefillOptions(GatewayOptions):
-    """Fill a user's bucket: all of its burst, now."""
+    """Fill a user's bucket to its full burst now."""
 
     user: UserArgument
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModeOptions(GatewayOptions):
-    """Observe or enforce, for a user or for all of them, on every gateway; file: what the file says."""
+    """Set a user or all users to observe or enforce, on every gateway; file: as in the file."""
 
     to: Annotated[str, typer.Argument(metavar="observe|enforce|file", show_default=False)]
     of_all: bool = option(False, "Every user, whatever is said of it elsewhere. Has to be typed.", "--all")
@@ -288,7 +292,7 @@ class ModeOptions(GatewayOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ExplainOptions(GatewayOptions):
-    """Show why a user is refused, or is not: tokens, ids in line, the last refusal and until when."""
+    """Show why a user is refused or admitted: tokens, queued ids, the last refusal and its end."""
 
     user: NeededUserOption
     producer_id: int | None = option(None, "", "--producer-id", min=0, metavar="ID")

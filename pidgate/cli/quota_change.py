@@ -1,6 +1,7 @@
 """`pidgate quotas alter`, `reset`, `raise`, `block`, `release`, `refill` and `pidgate mode`.
 
-The last command wins: a standing change ends a temporary one of the same setting, and prints that.
+The last command wins: a standing change ends a temporary one of the same setting, and the command prints
+that.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ Changes = list[JsonObject]
 
 
 def set_by() -> str:
-    """Return the user of the operating system, as cli:NAME."""
+    """Return the operating system's user as cli:NAME."""
     try:
         return f"cli:{pwd.getpwuid(os.getuid()).pw_name}"
     except KeyError:
@@ -80,13 +81,13 @@ def raise_(options: RaiseOptions) -> int:
 
 
 def block(options: BlockOptions) -> int:
-    """Set a rate of 0: no new producer id any more; return the exit code."""
+    """Set a rate of 0, so that every new producer id is refused; return the exit code."""
     user = options.user
     return _change(options, "quotas block", user, lambda _current: [_set(options, user, RATE, 0)])
 
 
 def reset(options: ResetOptions) -> int:
-    """Let the file hold again for everything of an entity; return the exit code."""
+    """Apply the file's settings of an entity again; return the exit code."""
     user = options.entity()
 
     def changes(current: JsonObject) -> Changes:
@@ -100,7 +101,7 @@ def reset(options: ResetOptions) -> int:
 
 
 def mode(options: ModeOptions) -> int:
-    """Set the mode of a user or of all, or let the file hold again; return the exit code."""
+    """Set the mode of a user or of all, or apply the file's again; return the exit code."""
     to, user = options.to, options.user
     if to not in (*_MODES, "file"):
         complain("mode", f"{to!r} is no mode; write observe, enforce or file")
@@ -119,12 +120,10 @@ def mode(options: ModeOptions) -> int:
 
 
 def release(options: ReleaseOptions) -> int:
-    """Release one producer id; return the exit code."""
     return _execute(options, "release", options.user, options.producer_id)
 
 
 def refill(options: RefillOptions) -> int:
-    """Refill the user's bucket; return the exit code."""
     return _execute(options, "refill", options.user, None)
 
 
@@ -165,7 +164,7 @@ def _change(
 
 
 def _ended_with(changes: Changes, current: Iterable[JsonObject]) -> Changes:
-    """Return the temporary changes that would stand above what is set now."""
+    """Return the temporary changes that would override the new standing ones."""
     standing = {
         (change["setting"], change["user"])
         for change in changes
@@ -207,7 +206,7 @@ def _in_words(change: JsonObject, window_ms: int) -> str:
 
 
 def added(texts: Iterable[str], user: str | None) -> list[tuple[str, float | str]]:
-    """Read producer_ids_rate=100,mode=enforce as kafka-configs does. Raises BadUsage."""
+    """Parse producer_ids_rate=100,mode=enforce as kafka-configs does. Raises BadUsage."""
     found: list[tuple[str, float | str]] = []
     for text in _split(texts):
         setting, equals, value = (part.strip() for part in text.partition("="))
@@ -221,7 +220,7 @@ def added(texts: Iterable[str], user: str | None) -> list[tuple[str, float | str
 
 
 def deleted(texts: Iterable[str], user: str | None) -> list[str]:
-    """Read names of settings, separated by commas. Raises BadUsage."""
+    """Parse names of settings, separated by commas. Raises BadUsage."""
     names = _split(texts)
     for setting in names:
         _check_setting(setting, user)

@@ -18,7 +18,9 @@ _CLIENTS = {
 
 
 def refuse_unusable(settings: Settings, source: Source) -> None:
-    """Raise ConfigError if the gateway would not start with the files that are here; missing ones are no reason."""
+    """Raise ConfigError if the gateway would not start with the files present. Missing files are not an
+    error.
+    """
     problems = [
         Problem(source.where(error.path), source.key(error.path), error.text)
         for error in unusable(settings)
@@ -29,7 +31,7 @@ def refuse_unusable(settings: Settings, source: Source) -> None:
 
 
 def warned(settings: Settings, source: Source) -> Iterator[str]:
-    """Yield warnings about certificates, and about files that are missing: it may be checked elsewhere."""
+    """Yield warnings about certificates and missing files: the check may run on another machine."""
     found = [(error.path, error.text) for error in unusable(settings) if isinstance(error, FileMissing)]
     for path, text in [*found, *warnings(settings)]:
         yield f"{source.where(path)}: {source.key(path)}: {text}"
@@ -46,7 +48,7 @@ def of_listener(listener: ListenerSettings) -> Iterator[str]:
 
 
 def of_identity(settings: Settings) -> Iterator[str]:
-    """Yield as whom brokers see clients, and what that needs, where the gateway logs in for them."""
+    """Yield the identity of clients at the brokers, and its requirements, where the gateway logs in for them."""
     identity, sasl = settings.cluster.upstream_identity, settings.own_client
     if sasl is None:
         return
@@ -58,7 +60,7 @@ def of_identity(settings: Settings) -> Iterator[str]:
 
 
 def of_cluster(settings: Settings) -> Iterator[str]:
-    """Yield a line if brokers are spoken to with TLS, or if only the clients are."""
+    """Yield a line if broker connections use TLS, or if only the clients do."""
     tls = settings.cluster.tls
     if tls is not None:
         trusted = tls.ca_file or "the CAs of this machine"
