@@ -1,5 +1,4 @@
-"""Patterns of users that create many producer ids: features, rules and wording, for the console and for
-Spark. Pure.
+"""Patterns of users that create many producer ids: features, rules, wording; for the console and Spark. Pure.
 
     patterns.py     the patterns: name, sentence and advice of each
     features.py     the numbers that rules look at, of a source, an application or a user
