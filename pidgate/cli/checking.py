@@ -138,7 +138,7 @@ def _memory(settings: Settings) -> Iterator[str]:
     ids = settings.quotas.producer_ids
     if ids.grace_ms:
         grace = units.show_duration(ids.grace_ms)
-        yield f"After a cold start unseen ids are let in uncharged for {grace}, 10 times a user's rate at most."
+        yield f"After a cold start unseen ids are admitted uncharged for {grace}, 10 times a user's rate at most."
     else:
         yield "After a cold start every running producer is charged as a new one (grace: 0s)."
 
@@ -146,7 +146,7 @@ def _memory(settings: Settings) -> Iterator[str]:
 def _proxies(listener: ListenerSettings) -> Iterator[str]:
     if listener.proxy_protocol_from:
         proxies = ", ".join(map(str, listener.proxy_protocol_from))
-        yield f"  From {proxies} each connection has to begin with a PROXY header (version 2), whose address counts."
+        yield f"  From {proxies} each connection has to begin with a PROXY header (version 2). Its address counts."
 
 
 def _listener(listener: ListenerSettings) -> Iterator[str]:
@@ -155,13 +155,13 @@ def _listener(listener: ListenerSettings) -> Iterator[str]:
     if listener.only_node is not None:
         shown = units.Address(*ports.advertised_address(listener.only_node))
         other = units.Address(*ports.advertised_address(listener.only_node + 1))
-        yield f"{name}: stands for broker {listener.only_node} alone, at {listener.bind}, shown as {shown}."
-        yield f"  Other brokers are shown, not listened for: broker {listener.only_node + 1} as {other}."
+        yield f"{name}: represents broker {listener.only_node} alone, at {listener.bind}, advertised as {shown}."
+        yield f"  Other brokers are advertised, but not listened for: broker {listener.only_node + 1} as {other}."
         return
     yield f"{name}: clients bootstrap at {listener.bind}."
     if listener.sni is not None:
         shown = units.Address(*ports.advertised_address(0))
-        yield f"  All brokers are at this port, told apart by name (SNI): broker 0 is shown to clients as {shown}."
+        yield f"  All brokers are at this port, distinguished by name (SNI): broker 0 is advertised as {shown}."
         return
     if not listener.node_ids:
         shown = units.Address(*ports.advertised_address(0))

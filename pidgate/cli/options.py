@@ -80,7 +80,7 @@ CaOption = Annotated[
     Path | None, typer.Option("--ca-file", metavar="FILE", help="Call with TLS, trusting this CA (PEM).")
 ]
 TokenOption = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Holds what admin.token_file of the gateway holds.")
+    Path | None, typer.Option(metavar="FILE", help="A copy of the gateway's admin.token_file.")
 ]
 UserOption = Annotated[str | None, typer.Option("--user", "--entity-name", metavar="USER", help="This user.")]
 NeededUserOption = Annotated[str, typer.Option("--user", "--entity-name", metavar="USER", show_default=False)]
@@ -88,7 +88,7 @@ UserArgument = Annotated[str, typer.Argument(metavar="USER", show_default=False)
 ForOption = Annotated[
     str, typer.Option("--for", metavar="2h", show_default=False, help="Ends by itself after 30m, 2h, 1d.")
 ]
-NoteOption = Annotated[str, typer.Option(show_default=False, help="Why, for whoever reads it later.")]
+NoteOption = Annotated[str, typer.Option(show_default=False, help="The reason, shown with the change.")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,14 +126,12 @@ class WhoOptions:
     since: str = option("1h", "How far back: 30m, 1h, 7d.")
     user: str | None = option(None, "This user only.")
     top: int = option(20, "How many users to show, most new ids first.", min=1)
-    as_json: bool = option(False, "For programs; docs/who.md says what is in it.", "--json")
+    as_json: bool = option(False, "JSON; see docs/who.md.", "--json")
 
 
 @dataclass(frozen=True, kw_only=True)
 class LoadOptions:
-    """Send with well-behaved and misbehaving synthetic clients, and report their results. Kinds:
-    docs/load.md.
-    """
+    """Send with good and bad synthetic clients, and report their results. Kinds: docs/load.md."""
 
     topic: Annotated[str, typer.Option(help="Topic to produce to.", show_default=False)]
     bootstrap_servers: str | None = option(
@@ -189,7 +187,7 @@ class PromoteOptions:
     admin: AdminOption = None
     ca_file: CaOption = None
     token_file: TokenOption = None
-    since: str = option("1d", "How far back to look: 1h, 1d, 7d.")
+    since: str = option("1d", "Length of the past to replay: 1h, 1d, 7d.")
     yes: bool = option(False, "Do not ask.", "--yes")
 
 
@@ -199,7 +197,10 @@ class EntityOptions(GatewayOptions):
 
     user: UserOption = None
     entity_default: bool = option(
-        False, "The default user: who is not named.", "--entity-default", "--user-defaults"
+        False,
+        "The default user: all users without a quota of their own.",
+        "--entity-default",
+        "--user-defaults",
     )
 
     def entity(self, *, needed: bool = True) -> str | None:
@@ -208,11 +209,11 @@ class EntityOptions(GatewayOptions):
         Exits when the options do not fit.
         """
         if self.user == "":
-            complain("quotas", "a user has a name; --entity-default is for those that are not named")
+            complain("quotas", "an empty user name; use --entity-default for the default user")
         if self.entity_default and self.user is not None:
             complain("quotas", "either --user or --entity-default")
         if needed and not self.entity_default and self.user is None:
-            complain("quotas", "whose quota? write --user alice, or --entity-default")
+            complain("quotas", "no user; write --user alice, or --entity-default")
         return self.user
 
 
@@ -240,7 +241,7 @@ class AlterOptions(EntityOptions):
     )
     delete: list[str] | None = option(
         None,
-        "The default user's holds, whatever the file says.",
+        "Apply the default user's value, overriding the file.",
         "--delete-config",
         metavar="producer_ids_rate",
     )
@@ -284,7 +285,9 @@ class ModeOptions(GatewayOptions):
     """Set a user or all users to observe or enforce, on every gateway; file: as in the file."""
 
     to: Annotated[str, typer.Argument(metavar="observe|enforce|file", show_default=False)]
-    of_all: bool = option(False, "Every user, whatever is said of it elsewhere. Has to be typed.", "--all")
+    of_all: bool = option(
+        False, "Every user, overriding all other settings. Required unless --user is given.", "--all"
+    )
     user: UserOption = None
     lasts: ForOption = ""
     note: NoteOption = ""

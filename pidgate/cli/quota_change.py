@@ -52,7 +52,7 @@ def alter(options: AlterOptions) -> int:
         found += [_removed(options, user, name) for name in deleted(options.delete or (), user)]
         if not found:
             raise BadUsage(
-                "what is to change? --add-config producer_ids_rate=100 or --delete-config producer_ids_rate"
+                "no change; write --add-config producer_ids_rate=100 or --delete-config producer_ids_rate"
             )
         return found
 
@@ -106,10 +106,10 @@ def mode(options: ModeOptions) -> int:
     if to not in (*_MODES, "file"):
         complain("mode", f"{to!r} is no mode; write observe, enforce or file")
     if options.of_all == (user is not None):
-        which = "whose mode? write --user alice, or --all for every user"
+        which = "no user; write --user alice, or --all for every user"
         complain("mode", "either --all or --user" if options.of_all else which)
     if to == "file" and options.lasts:
-        complain("mode", "--for goes with observe and enforce; after that the file holds again by itself")
+        complain("mode", "--for works with observe and enforce; afterwards the file applies again")
 
     def changes(current: JsonObject) -> Changes:
         if to != "file":
@@ -134,9 +134,11 @@ def _execute(options: GatewayOptions, command: str, user: str, producer_id: int 
 
     def show(answer: JsonObject) -> None:
         what = (
-            "its bucket is full" if producer_id is None else f"producer id {producer_id} is let in, uncharged"
+            "its bucket is full"
+            if producer_id is None
+            else f"producer id {producer_id} is admitted, uncharged"
         )
-        fleet = "told to every gateway" if answer["kept"] == "topic" else "done by this gateway only"
+        fleet = "sent to every gateway" if answer["kept"] == "topic" else "done by this gateway only"
         print(f"{printable(user)}: {what}\n{answer['gateway']}: done; {fleet}")
         if answer["kept"] != "topic":
             print("  for the others: repeat it with --admin HOST:PORT for each")
@@ -175,7 +177,7 @@ def _ended_with(changes: Changes, current: Iterable[JsonObject]) -> Changes:
 
 def _show(answer: JsonObject) -> None:
     if answer["kept"] is None:
-        print(f"{answer['gateway']}: nothing was set at run time: what the file says holds")
+        print(f"{answer['gateway']}: nothing was set at run time: the file applies")
         return
     ended = {(one["setting"], one["user"]) for one in answer["ended"]}
     for change in answer["changes"]:
@@ -192,9 +194,7 @@ def _show(answer: JsonObject) -> None:
 def _in_words(change: JsonObject, window_ms: int) -> str:
     setting, name = change["setting"], words.entity(change["user"], change["setting"])
     if change["action"] == "reset":
-        return (
-            f"{name}: {setting} is what {'it was before' if change['temporary'] else 'the file says'} again"
-        )
+        return f"{name}: {setting} is again {'as before' if change['temporary'] else 'as in the file'}"
     if change["action"] == "remove":
         return f"{name}: {setting} is not set any more"
     until = change["until_wall_ms"]
@@ -270,7 +270,7 @@ def _set(
 
 def _removed(options: AlterOptions, user: str | None, setting: str) -> JsonObject:
     if options.lasts:
-        raise BadUsage("--for goes with what is set; what is removed stays removed")
+        raise BadUsage("--for works with --add-config only; a removal has no end")
     return {"setting": setting, "user": user, "action": "remove", "note": options.note}
 
 

@@ -150,7 +150,7 @@ def _show_diff(answer: JsonObject) -> None:
     console = plain_console(WIDTH_WITHOUT_TERMINAL)
     console.print(f"{answer['gateway']} at {answer['address']}", soft_wrap=True)
     if not answer["differences"]:
-        console.print("Nothing was changed at run time: what the file says holds.")
+        console.print("Nothing was changed at run time: the file applies.")
         return
     _print_table(
         console,

@@ -33,7 +33,7 @@ class DiskThread(Executor):
                 return
             try:
                 done = fn(*args, **kwargs)
-            except BaseException as error:  # noqa: BLE001 - whoever waits for it has it
+            except BaseException as error:  # noqa: BLE001 - set on the future
                 future.set_exception(error)
             else:
                 future.set_result(done)

@@ -341,7 +341,7 @@ async def guarded(where: str, work: Awaitable[object]) -> None:
     """Run the work of a task that is never awaited. A failure is logged, as nothing else would report it."""
     try:
         await work
-    except Exception:  # noqa: BLE001 - whatever it is: nobody else would say so
+    except Exception:  # noqa: BLE001 - nothing else would report it
         log_mistake(where, reason=f"a task has ended: {where}")
 
 
@@ -353,6 +353,6 @@ async def begun_anew(where: str, work: Callable[[], Awaitable[None]]) -> None:
         try:
             await work()
             return
-        except Exception:  # noqa: BLE001 - whatever it is: without this work the gateway goes on, and worse
-            log_mistake(where, reason=f"a task has failed and begins anew: {where}")
+        except Exception:  # noqa: BLE001 - the gateway needs this work to restart
+            log_mistake(where, reason=f"a task has failed and restarts: {where}")
             await asyncio.sleep(ANEW_S)

@@ -91,7 +91,7 @@ def coverage_in_words(coverage: Coverage, zone: tzinfo | None) -> str:
     maybe = f" (and {coverage.hidden:,} more may not have)" if coverage.hidden else ""
     return (
         f"About {percent:.3g} % of the ids allocated since {since} passed the gateway; "
-        f"{coverage.around:,} did not{maybe}: somebody produces around it."
+        f"{coverage.around:,} did not{maybe}: some producers bypass it."
     )
 
 

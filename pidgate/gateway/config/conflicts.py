@@ -40,7 +40,7 @@ def _admin_conflicts(settings: Settings) -> Iterator[Finding]:
     if admin.writable and not admin.token_file and not is_loopback(admin.bind.host):
         yield (
             ("admin", "writable"),
-            f"lets whoever reaches {admin.bind} set quotas; write admin.token_file, or bind to 127.0.0.1",
+            f"lets every client that reaches {admin.bind} set quotas; write admin.token_file, or bind to 127.0.0.1",
         )
 
 
@@ -52,7 +52,7 @@ def _tls_conflicts(settings: Settings) -> Iterator[Finding]:
         if tls.client_auth != "none" and not tls.client_ca_file:
             yield (
                 path,
-                f"is missing; client_auth: {tls.client_auth} needs the CA that clients' certificates are of",
+                f"is missing; client_auth: {tls.client_auth} needs the CA of the clients' certificates",
             )
         if tls.client_auth == "none" and tls.client_ca_file:
             yield path, "has no effect: no client is asked for a certificate; add client_auth: required"
@@ -63,7 +63,7 @@ def _tls_conflicts(settings: Settings) -> Iterator[Finding]:
             )
     tls_of_cluster = settings.cluster.tls
     if tls_of_cluster is not None and tls_of_cluster.given_key_file and not tls_of_cluster.cert_file:
-        yield ("cluster", "tls", "cert_file"), "is missing; a key alone can be shown to nobody"
+        yield ("cluster", "tls", "cert_file"), "is missing; a key without a certificate is useless"
 
 
 def _identity_conflicts(settings: Settings) -> Iterator[Finding]:
@@ -115,9 +115,9 @@ def _unidentified_warnings(settings: Settings) -> Iterator[Finding]:
     if has_sasl and quotas.mode == "enforce" and has_rate and not quotas.unidentified:
         yield (
             ("quotas", "unidentified"),
-            "names no mechanism: all who log in by GSSAPI share one quota, that of quotas.default, and so do all by "
-            "OAUTHBEARER whose token is no JWT, and all with delegation tokens that are not known yet; write for "
-            "example GSSAPI: {producer_ids_rate: 5000}",
+            "names no mechanism: all users of GSSAPI share one quota, that of quotas.default, as do all users of "
+            "OAUTHBEARER with opaque tokens (no JWT), and all users of delegation tokens with an owner not known yet; "
+            "write for example GSSAPI: {producer_ids_rate: 5000}",
         )
 
 
@@ -172,7 +172,10 @@ def _memory_warnings(settings: Settings) -> Iterator[Finding]:
 def _listener_conflicts(listener: ListenerSettings, path: KeyPath) -> Iterator[Finding]:
     advertise, ports = listener.advertise, listener.node_ports
     if listener.only_node is not None and ports is not None:
-        yield (*path, "node_ports"), "does not go with only_node, whose port is bind; remove one of the two"
+        yield (
+            (*path, "node_ports"),
+            "conflicts with only_node, which uses the port of bind; remove one of the two",
+        )
     if listener.sni is not None:
         yield from _sni_conflicts(listener, path)
     elif advertise is None and listener.bind.host in WILDCARD_HOSTS:
@@ -203,7 +206,7 @@ def _sni_conflicts(listener: ListenerSettings, path: KeyPath) -> Iterator[Findin
     sni = listener.sni
     assert sni is not None
     if listener.tls is None:
-        yield (*path, "sni"), "needs tls: only there do clients say which host they want; write listeners.tls"
+        yield (*path, "sni"), "needs tls, which carries the client's host name; write listeners.tls"
     if sni.host.count("{node_id}") != 1:
         yield (
             (*path, "sni"),
@@ -222,7 +225,7 @@ def _sni_conflicts(listener: ListenerSettings, path: KeyPath) -> Iterator[Findin
         if given is not None:
             yield (
                 (*path, key),
-                "does not go with sni, which shows all brokers at one port; remove one of the two",
+                "conflicts with sni, which advertises all brokers at one port; remove one of the two",
             )
 
 
@@ -240,7 +243,7 @@ def _proxy_warnings(settings: Settings) -> Iterator[Finding]:
         if any(network.prefixlen == 0 for network in listener.proxy_protocol_from):
             yield (
                 ("listeners", index, "proxy_protocol_from"),
-                "lists every address: whoever connects has to name one, and may name any; write your proxies'",
+                "lists every address: every client has to send a header, and may forge it; write your proxies'",
             )
     if settings.cluster.proxy_protocol and settings.events.enabled:
         yield (
@@ -323,12 +326,12 @@ def _quota_conflicts(settings: Settings) -> Iterator[Finding]:
     if "" in settings.quotas.users:
         yield (
             ("quotas", "users", ""),
-            "a user without a name; what holds for everybody else is quotas.default",
+            "a user without a name; the quota of all other users is quotas.default",
         )
     if any("\0" in user for user in settings.quotas.users):
         yield (
             ("quotas", "users"),
-            "a name with a NUL is no principal's; those who cannot be identified are quotas.unidentified",
+            "a principal's name contains no NUL; unidentified users are in quotas.unidentified",
         )
     yield from _client_conflicts(settings)
 
@@ -347,5 +350,5 @@ def _client_conflicts(settings: Settings) -> Iterator[Finding]:
             where = ".".join([*map(str, path), "default_client"])
             yield (
                 (*path, "clients", ""),
-                f"a client without an id; what holds for all that are not named is {where}",
+                f"a client without an id; the quota of all other client ids is {where}",
             )

@@ -90,7 +90,7 @@ class PrincipalRules:
         found = (match[1] for match in _SPLITTER.finditer(text.strip(_TRIMMED)))
         self.rules = tuple(rule for one in found if (rule := _rule(one)) is not None)
         if not self.rules:
-            raise NotARule("holds no rule, so that no certificate would be let in; write DEFAULT")
+            raise NotARule("contains no rule, so no certificate would be admitted; write DEFAULT")
 
     def principal(self, name: str) -> str:
         """Apply the first rule that matches a distinguished name. Raises NoRuleApplies."""
@@ -138,8 +138,8 @@ def _parts(replacement: str, groups: int) -> Iterator[str | int]:
             digits = _DIGITS.match(text, at + 1)
             if digits is None or int(digits[0][0]) > groups:
                 raise NotARule(
-                    f"the replacement {replacement[:100]!r} refers to a group that its pattern has not; write (..) "
-                    "around what is meant, or \\$ for the character"
+                    f"the replacement {replacement[:100]!r} refers to a group missing in its pattern; write (..) "
+                    "around the group, or \\$ for the character"
                 )
             group, at = int(digits[0][0]), at + 2
             # Further digits belong to the number as long as such a group exists.

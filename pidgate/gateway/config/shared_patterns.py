@@ -23,7 +23,7 @@ _REPEATED: Final = re.compile(rf"(?:[*+?]|{_REPETITION})(?:\?|(\+))?")
 _LOOKS: Final = ("(?=", "(?!", "(?<")
 
 _ELSEWHERE: Final = (
-    (r"\\[bB]", "a word's edge, beside letters beyond ASCII; write what stands there, such as (,.*|$)"),
+    (r"\\[bB]", "a word boundary next to non-ASCII letters; write the neighbouring text, such as (,.*|$)"),
     (r"\\[0-9]", r"the digits behind a backslash; write \x41 for a character, and \1[2] for a 2 behind a reference"),
     (r"\\[\s\S]", r"the letter behind a backslash; write \\ for a backslash, and classes such as [a-z] for others"),
     (r"\(\?", "such a group; write (..), (?:..), (?=..), (?!..), (?<=..), (?<!..), (?>..), and (?i) at the beginning"),
@@ -51,8 +51,8 @@ def compiled(pattern: str) -> re.Pattern[str]:
             found = re.compile(pattern, re.ASCII)
         except (re.error, Warning, RecursionError, OverflowError) as error:
             raise NotShared(
-                f"{error}; write it with what Java and Python read alike: groups by number, (?i) at the beginning, "
-                "what stands behind (?<= of one length"
+                f"{error}; use syntax that Java and Python read alike: groups by number, (?i) at the beginning, "
+                "lookbehind (?<= of a fixed length"
             ) from error
     if cause := _unlike_in_groups(pattern):
         raise NotShared(f"Java and Python may not read alike {cause}")

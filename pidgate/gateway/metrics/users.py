@@ -85,10 +85,10 @@ class UserFamilies:
     def collect(self, seen: UserRows) -> Iterator[Metric]:
         rows = seen.by_label
         yield from _numbers(rows)
-        yield _by_label(rows, "admitted", "Producer ids let in.", "reason", "admitted")
+        yield _by_label(rows, "admitted", "Producer ids admitted.", "reason", "admitted")
         yield _by_label(rows, "refused", "Requests refused.", "reason", "refused")
-        yield _by_label(rows, "outcomes", "What became of refused ids.", "outcome", "outcomes")
-        closed = "Connections closed to keep what was acknowledged true."
+        yield _by_label(rows, "outcomes", "Outcomes of refused ids.", "outcome", "outcomes")
+        closed = "Connections closed to protect acknowledged records."
         yield _by_label(rows, "connections_closed", closed, "reason", "closed")
         yield _waited(rows)
 
@@ -104,10 +104,10 @@ class UserFamilies:
 
 _NUMBERS: Final = (
     (gauge, "rate", "admitted_per_s", 1, "New producer ids admitted per second (KIP-936)."),
-    (gauge, "tokens", "tokens", 1, "New producer ids the user may bring now (KIP-936); below 0: throttled."),
+    (gauge, "tokens", "tokens", 1, "New producer ids the user may create now (KIP-936); below 0: throttled."),
     (gauge, "throttle_time_ms", "throttle_time_ms", 1, "Average of the throttles above 0, in ms (KIP-936)."),
     (gauge, "quota", "rate_milli", 1_000, "producer_ids_rate of the user, ids a window."),
-    (gauge, "waiting", "waiting", 1, "Refused producer ids that came back and wait."),
+    (gauge, "waiting", "waiting", 1, "Refused producer ids that were retried and wait."),
     (
         gauge,
         "oldest_waiting_seconds",
@@ -123,7 +123,7 @@ _NUMBERS: Final = (
         1,
         "Partitions on which a refused sequence has to come first.",
     ),
-    (counter, "would_refuse", "would_refuse", 1, "Ids let in that enforce would have refused."),
+    (counter, "would_refuse", "would_refuse", 1, "Ids admitted that enforce would have refused."),
     (counter, "unused", "unused_ids", 1, "Ids allocated and never produced with by their connection."),
     (
         counter,
@@ -137,14 +137,14 @@ _NUMBERS: Final = (
         "init_would_refuse",
         "inits_would_refuse",
         1,
-        "InitProducerId requests let pass that enforce would have refused.",
+        "InitProducerId requests admitted that enforce would have refused.",
     ),
     (
         counter,
         "init_failed_open",
         "inits_failed_open",
         1,
-        "InitProducerId requests let pass because nobody could decide.",
+        "InitProducerId requests admitted because the quota code failed.",
     ),
 )
 """Kind, name, snapshot field, its units per unit of the metric, text."""

@@ -57,7 +57,7 @@ class BrokerLogin(Reader):
                 self._say(self._exchange.send(answer))
         except StopIteration as last:
             self._hand_over(last.value)
-        except Exception as error:  # noqa: BLE001 - whoever dialled gets it
+        except Exception as error:  # noqa: BLE001 - passed to the dialling task
             self._fail(error)
 
     def next_buffer(self) -> memoryview:

@@ -215,7 +215,9 @@ class ClientConnection(Reader):
 
     def give_way(self) -> None:
         """Close for a newer connection: all are taken, and this one has sent no request or has not logged in."""
-        self.close("limit", "it was silent or not logged in, and others wait: limits.connections")
+        self.close(
+            "limit", "closed for a newer connection: it was silent or not logged in (limits.connections)"
+        )
 
     def check_age(self, now_ms: int, limits: AgeLimits) -> None:
         """Close a connection that is silent for too long or whose frame is overdue; called about once a
@@ -242,9 +244,7 @@ class ClientConnection(Reader):
         """Close: its incomplete frame fits neither the memory shared by connections before login nor its
         queue.
         """
-        self.close(
-            "limit", "it has not logged in, and others like it hold what limits.buffered_total leaves them"
-        )
+        self.close("limit", "the memory for connections before login is full: limits.buffered_total")
         self._drop_frame()
 
     def _drop_frame(self) -> None:

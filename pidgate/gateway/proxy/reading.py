@@ -231,7 +231,7 @@ class Reader(ABC):
     def take_rest(self, rest: bytes) -> None:
         """Continue with the bytes deferred from the last turn."""
 
-    # ---- what is the same in both ----------------------------------------------------------------------
+    # ---- common to both modes --------------------------------------------------------------------------
 
     @abstractmethod
     def write(self, data: Data) -> None:

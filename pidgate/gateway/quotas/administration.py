@@ -105,7 +105,7 @@ def _check_sense(change: Change, wall_ms: int) -> None:
         )
     if target.user is not None and "\0" in target.user:
         raise NotAllowed(
-            "no principal's name holds a NUL; the quota of those who cannot be identified is set in the "
+            "a principal's name contains no NUL; the quota of unidentified users is set in the "
             "configuration file (quotas.unidentified)"
         )
     if target.user is not None and len(target.user) > LONGEST_USER:
@@ -113,7 +113,7 @@ def _check_sense(change: Change, wall_ms: int) -> None:
     if len(change.note) > LONGEST_NOTE:
         raise NotAllowed(f"a note of {len(change.note)} characters; at most {LONGEST_NOTE} are kept")
     if (target.setting, target.user) == ALL_MODES and change.action is Action.REMOVE:
-        raise NotAllowed("there is always a mode of all users: set it, or reset it to what the file says")
+        raise NotAllowed("the mode of all users cannot be removed: set it, or reset it to the file's")
     if target.temporary and change.action is not Action.RESET:
         if change.until_wall_ms is None:
             raise NotAllowed("a temporary change needs an end; say for how long, or make it a standing one")

@@ -256,7 +256,7 @@ def decode(key: bytes, value: bytes) -> LogEntry:
     except (ValueError, RecursionError) as error:  # base class of UnicodeDecodeError and JSONDecodeError
         raise RecordUnreadable(f"no JSON of a change: {error}") from error
     if key_of(entry.what) != key:
-        raise RecordUnreadable(f"its key {key!r} is not that of what it holds")
+        raise RecordUnreadable(f"its key {key!r} does not match its contents")
     return entry
 
 

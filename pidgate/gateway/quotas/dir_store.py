@@ -163,7 +163,7 @@ def decoded(data: bytes) -> list[Restored]:
             raise FileUnreadable("its checksum is wrong")
         return [Restored(from_json(one), one["is_pending"] is True) for one in held]
     except (ValueError, KeyError, TypeError, RecursionError, RecordUnreadable) as error:
-        raise FileUnreadable(f"holds what no such file holds ({error!r})") from error
+        raise FileUnreadable(f"has invalid contents ({error!r})") from error
 
 
 def _text(held: object) -> bytes:

@@ -22,14 +22,14 @@ def inherited_quotas(quotas: Quotas, mechanisms: Iterable[str]) -> Iterator[tupl
         user = unidentified(mechanism)
         if user in quotas.users or not _is_held(quotas, user):
             continue
-        who, given = f"all who log in by {mechanism}", ""
+        who, given = f"all users of {mechanism}", ""
         if mechanism in READABLE_MECHANISMS:
             if mechanism == "PLAIN":
                 continue
-            given = ", if there are any,"
-            who = f"all with delegation tokens that are not known yet (by {mechanism})"
+            given = ", if any,"
+            who = f"all users of delegation tokens with an owner not known yet ({mechanism})"
             if mechanism == "OAUTHBEARER":
-                who = "all by OAUTHBEARER whose token is no JWT"
+                who = "all users of OAUTHBEARER with opaque tokens (no JWT)"
         yield (
             f"quotas.unidentified.{mechanism}",
             f"is missing, and the brokers offer {mechanism}: {who}{given} share the one quota that quotas.default "

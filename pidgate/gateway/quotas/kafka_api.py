@@ -59,7 +59,7 @@ Buffer = bytes | bytearray | memoryview
 _OURS: Final = tuple(key.encode() for key in KEYS)
 _MILLI: Final = 1000
 _PASSED: Final = Outcome(ErrorCode.NONE, None)
-_SILENT: Final = Outcome(ErrorCode.UNKNOWN_SERVER_ERROR, "The broker did not say what became of this entity.")
+_SILENT: Final = Outcome(ErrorCode.UNKNOWN_SERVER_ERROR, "The broker's answer lacks this entity.")
 
 _rate_milli = lru_cache(maxsize=64)(rate_milli)  # many quotas are set to the same value
 

@@ -65,7 +65,7 @@ class QuotasTopic(GatewayTopic):
     def _unsafe(self, settings: Mapping[str, str]) -> Iterator[dict[str, str]]:
         finding = partial(self._finding, settings)
         if settings.get("cleanup.policy", "compact") != "compact":
-            reason = "what is deleted by age is forgotten by the gateways that start after it"
+            reason = "gateways that start after a deletion by age do not see the deleted changes"
             yield finding("cleanup.policy", reason, "compact")
         yield from self._unreadable_compression(settings)
 
@@ -134,7 +134,7 @@ class TopicStore:
             await self._arrived.wait()
             try:
                 await self._session()
-            except Exception as error:  # noqa: BLE001 - whatever ends a session, the next one tries again
+            except Exception as error:  # noqa: BLE001 - the next session retries
                 cause = explain_error(error, "writing", self.topic.name)
                 await asyncio.sleep(self._availability.record_failure(cause, buffered=self.unwritten))
 

@@ -24,7 +24,7 @@ def guarded(method: Callable[Concatenate[_Self, _P], None]) -> Callable[Concaten
     def never_raises(self: _Self, /, *args: _P.args, **kwargs: _P.kwargs) -> None:
         try:
             method(self, *args, **kwargs)
-        except Exception as error:  # noqa: BLE001 - this is what it is for
+        except Exception as error:  # noqa: BLE001 - its purpose
             self.failed(error)
 
     return never_raises

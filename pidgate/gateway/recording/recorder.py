@@ -150,7 +150,7 @@ class Recorder:
             if now_ms >= self._quiet_until_ms:
                 self._quiet_until_ms = now_ms + BETWEEN_FAILURES_MS
                 self._on_failure(error)
-        except Exception:  # noqa: BLE001 - there is nobody left to report to
+        except Exception:  # noqa: BLE001 - no further place to report it
             self.failures += 1
 
     # ---- publishing ------------------------------------------------------------------------------------
@@ -316,7 +316,7 @@ class Recorder:
         while later and most > 0:
             try:
                 later.popleft()()
-            except Exception as error:  # noqa: BLE001 - counted and reported there: it may be anybody's
+            except Exception as error:  # noqa: BLE001 - counted and reported there
                 self.failed(error)
             most -= 1
         while leaving and most > 0:

@@ -62,7 +62,7 @@ class EventTopic(GatewayTopic):
     def _unsafe(self, settings: Mapping[str, str]) -> Iterator[dict[str, str]]:
         finding = partial(self._finding, settings)
         if settings.get("message.timestamp.type", "LogAppendTime") != "LogAppendTime":
-            reason = "the age of an event is then what the clock of its gateway says"
+            reason = "event ages then depend on each gateway's clock"
             yield finding("message.timestamp.type", reason, "LogAppendTime")
         if "compact" in settings.get("cleanup.policy", "delete"):
             reason = (

@@ -100,7 +100,7 @@ class QuotaStateManager:
         self._observer = observer
         self._watch = observer.refused_elsewhere
         self.is_restored = False
-        self.progress = "what is remembered has not been read yet"
+        self.progress = "the stored state has not been read yet"
         self.names = UserNames(settings.events.redact, settings.quotas.named())
         self._quotas, self._provenance = settings.to_quotas(), provenance
         self._is_started = False
@@ -298,7 +298,7 @@ class QuotaStateManager:
         ends_grace = self._applier.history.ends_cold_starts(wall_ms())
         if self.is_restored and ends_grace and self.grace_left_ms:
             # It could not be read at the start, which therefore counted as cold.
-            self._cold_start.end("the events topic can be read now, and tells what is remembered")
+            self._cold_start.end("the events topic can be read now and contains the state")
 
     def _gateway_event(self, event: LifecycleEvent | ConfigEvent, at_ms: int) -> None:
         """Apply a lifecycle or config event of a gateway, possibly of an earlier run of this one."""

@@ -108,7 +108,7 @@ class EventPublisher:
             while True:
                 try:
                     await self._session()
-                except Exception as error:  # noqa: BLE001 - whatever ends a session, the next one tries again
+                except Exception as error:  # noqa: BLE001 - the next session retries
                     await asyncio.sleep(self._failed(error))
         finally:
             logging_drops.cancel()

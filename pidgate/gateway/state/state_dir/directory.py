@@ -161,7 +161,7 @@ class StateDir:
                 continue
             if contents.damage:
                 loaded.set_aside.append((name, contents.damage))
-                self._set_aside(name, f"{contents.damage}; what stands before it is used")
+                self._set_aside(name, f"{contents.damage}; the part before it is used")
             self._complete = generation
             loaded.about, loaded.users = contents.about, contents.users
             return loaded, contents.torn_bytes
@@ -275,7 +275,7 @@ class StateDir:
                 path=str(self.path),
                 cause=f"the disk hangs: the stop did not wait for it beyond {CLOSING_S:g} s",
                 failures=self.save_failures + 1,
-                remedy="look at the disk; the next start reads what it holds",
+                remedy="look at the disk; the next start reads the last complete save",
             )
             return
         self._thread.shutdown(wait=False)

@@ -203,7 +203,7 @@ def _read_save(save: list[Frame]) -> tuple[About, list[UserState]]:
         about = _read_about(first.head)
         return about, [_read_user(frame) for frame in between]
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
-        raise FrameDamaged(f"holds what no snapshot holds ({error!r})") from error
+        raise FrameDamaged(f"has invalid contents ({error!r})") from error
 
 
 def _about_head(about: About) -> dict[str, Any]:
