@@ -414,7 +414,7 @@ def test_the_file_names_the_gateway_and_its_token(tmp_path: Path) -> None:
 def test_a_gateway_that_may_not_be_written_says_what_to_set() -> None:
     run(
         lambda typed, _gateway: assert_in(
-            typed("quotas", "block", "alice"), "write admin.writable: true into the gateway's file", 1
+            typed("quotas", "block", "alice"), "set admin.writable: true in the gateway's file", 1
         ),
         FILE.replace(", writable: true", ""),
     )
