@@ -5,8 +5,7 @@ from contextlib import suppress
 
 
 def allow_most(wanted: int = 0) -> int:
-    """Raise this process's limit, inherited by its children, to the hard limit; return the limit then in
-    force.
+    """Raise this process's limit, inherited by its children, to the hard limit; return the new limit.
 
     `wanted`: raise the hard limit to it too, which only root may do.
     """

@@ -206,9 +206,7 @@ def about_size(size: float) -> str:
 
 
 def number(value: float) -> str:
-    """Format with thousands separators and at most one decimal, small fractions with two digits: 1,000, 41.5,
-    0.25.
-    """
+    """Format with thousands separators and at most one decimal, or two digits below 1: 1,000, 41.5, 0.25."""
     if 0 < abs(value) < 0.95:
         return f"{value:.2g}"
     return f"{value:,.1f}".removesuffix(".0")

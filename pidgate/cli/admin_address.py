@@ -43,8 +43,9 @@ def of_text(text: str, ca_file: Path | None) -> AdminAddress:
 
 
 def of_settings(admin: AdminSettings) -> AdminAddress:
-    """Return the admin address of the gateway with these settings, trusting its own certificate. Raises
-    TlsUnusable.
+    """Return the admin address of the gateway with these settings, trusting its own certificate.
+
+    Raises TlsUnusable.
     """
     if admin.tls is None:
         return AdminAddress(admin.bind)

@@ -240,9 +240,7 @@ def byte_rates_in_words(quotas: ByteQuotas) -> Iterator[str]:
 
 
 def _byte_level(entity: ByteEntity) -> tuple[int, bool, str, str]:
-    """Sort key: named users first, then the default user, then client ids alone; the more exact first within
-    each.
-    """
+    """Sort key: named users, the default user, client ids alone; within each the more exact first."""
     user, client_id = entity
     rank = 2 if user is None else 1 if user == DEFAULT else 0
     return rank, client_id is None, user or "", client_id or "\U0010ffff"

@@ -55,8 +55,9 @@ _OPTION: Final = "option"
 
 
 def option(default: _T, help: str, *names: str, **more: Any) -> _T:
-    """Return a dataclass field for an option. `more` is passed to typer, which derives a missing name from
-    the field's.
+    """Return a dataclass field for an option.
+
+    `more` is passed to typer, which derives a missing name from the field's.
     """
     return field(default=default, metadata={_OPTION: typer.Option(*names, help=help, **more)})
 

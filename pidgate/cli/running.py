@@ -104,10 +104,10 @@ def _log_start(settings: Settings, file: Path | None, most_open_files: int) -> N
 
 
 async def serve(make_gateway: Callable[[], RunsAndDrains]) -> int:
-    """Start, then wait. The first SIGTERM or SIGINT drains, the second one exits without draining. SIGHUP
-    reloads.
+    """Start, then wait.
 
-    Returns the exit code. Raises CannotListen.
+    The first SIGTERM or SIGINT drains, the second one exits without draining. SIGHUP reloads. Returns the
+    exit code. Raises CannotListen.
     """
     gateway = make_gateway()
     loop = asyncio.get_running_loop()

@@ -18,8 +18,9 @@ _CLIENTS = {
 
 
 def refuse_unusable(settings: Settings, source: Source) -> None:
-    """Raise ConfigError if the gateway would not start with the files present. Missing files are not an
-    error.
+    """Raise ConfigError if the gateway would not start with the files present.
+
+    Missing files are not an error.
     """
     problems = [
         Problem(source.where(error.path), source.key(error.path), error.text)

@@ -37,8 +37,9 @@ class UnknownEventType(EventUnreadable):
 
 
 def fields_of(value: bytes) -> Fields:
-    """Return an event's fields without checking each, for readers that need a few of them. Raises
-    EventUnreadable.
+    """Return an event's fields without checking each, for readers that need a few of them.
+
+    Raises EventUnreadable.
     """
     try:
         found: Any = _DECODER.decode(value.decode("utf-8"))
@@ -57,8 +58,9 @@ def fields_of(value: bytes) -> Fields:
 
 
 def from_json(value: bytes) -> Event:
-    """Read the event in these bytes. Raises EventUnreadable with the reason, or its subclass
-    UnknownEventType.
+    """Read the event in these bytes.
+
+    Raises EventUnreadable with the reason, or its subclass UnknownEventType.
     """
     found = fields_of(value)
     word = found.get("type")
@@ -140,8 +142,9 @@ def _at_once(hint: Any) -> frozenset[type]:
 
 
 def _reader(made: Any) -> Callable[[Fields, str, bool], Any]:
-    """Return the function that builds a `made` from a JSON object. Most values are accepted by their class
-    alone.
+    """Return the function that builds a `made` from a JSON object.
+
+    Most values are accepted by their class alone.
     """
     hints = get_type_hints(made)
     checks = {field.name: _check_of(hints[field.name]) for field in fields(made)}

@@ -65,7 +65,8 @@ def to_json(event: Event) -> bytes:
 
 
 def key_of(event: Event) -> str:
-    """Return the record key: the user, or the gateway's id without a user. One key means one partition and
-    one order.
+    """Return the record key: the user, or the gateway's id without a user.
+
+    One key means one partition and one order.
     """
     return event.user or event.gateway_id

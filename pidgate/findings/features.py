@@ -19,8 +19,7 @@ SHORT_LIFE_MS: Final = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceFeatures:
-    """A source: the producers of one place (client id at an address), one address, or one family of client
-    ids.
+    """A source: producers of one place (client id at an address), one address, or one client id family.
 
     Shares and lives refer to `used` ids, those with known requests. Times are milliseconds, shares 0 to 1.
     """

@@ -44,8 +44,7 @@ WASTEFUL: Final = frozenset((Pattern.PRODUCER_PER_TASK, Pattern.UNUSED_IDS))
 
 @dataclass(frozen=True, slots=True)
 class PatternWords:
-    """A pattern in words: its name, the behaviour of such a user, a sentence with {places} to fill, and the
-    remedy.
+    """A pattern in words: its name, the user's behaviour, a sentence with {places} to fill, and the remedy.
 
     In a sentence {who} are clients; {s}, {is_} and {was} agree with them.
     """

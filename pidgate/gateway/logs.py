@@ -236,8 +236,9 @@ def _printable_values(
 
 
 def _printable_traceback(output: TextIO, exc_info: structlog.typing.ExcInfo) -> None:
-    """Print a traceback without values of variables, which may hold a secret. Its error text may come from a
-    client.
+    """Print a traceback without values of variables, which may hold a secret.
+
+    Its error text may come from a client.
     """
     text = io.StringIO()
     structlog.dev.plain_traceback(text, exc_info)
@@ -256,10 +257,10 @@ def _in_json(character: str) -> str:
 
 
 def _log_unraisable(unraisable: "sys.UnraisableHookArgs") -> None:
-    """Log an exception in a callback that could not be raised, instead of a traceback on stderr. Clients can
-    cause some.
+    """Log an exception in a callback that could not be raised, instead of a traceback on stderr.
 
-    Python's ssl decodes the client's SNI host name before any code of the gateway sees it.
+    Clients can cause some. Python's ssl decodes the client's SNI host name before any code of the gateway
+    sees it.
     """
     kind = unraisable.exc_type.__name__
     log_mistake(f"unraisable {kind}", unraisable.exc_value, reason=f"{kind} where it cannot be raised")
@@ -317,8 +318,7 @@ _mistakes = LogLimit()
 
 
 def log_mistake(where: str, error: BaseException | None = None, **about: object) -> None:
-    """Log an exception, by default the one being handled, with its traceback: a defect of the gateway at this
-    place.
+    """Log an exception, by default the one being handled, with its traceback, as a defect at this place.
 
     A client that has found a defect can trigger it at will, so each place logs one traceback a second.
     """
@@ -346,8 +346,9 @@ async def guarded(where: str, work: Awaitable[object]) -> None:
 
 
 async def begun_anew(where: str, work: Callable[[], Awaitable[None]]) -> None:
-    """Run the work of a task that is never awaited, until it returns. A failure is logged, and the work
-    restarts.
+    """Run the work of a task that is never awaited, until it returns.
+
+    A failure is logged, and the work restarts.
     """
     while True:
         try:

@@ -107,8 +107,9 @@ class ProducerJournal:
 
     @classmethod
     def to_file(cls, path: Path, producer: str, topic: str = "", *, knows_sent: bool = True) -> Self:
-        """Return a journal that is also written to a file, line by line, so that it survives a kill. Close it
-        after use.
+        """Return a journal that is also written to a file, line by line, so that it survives a kill.
+
+        Close it after use.
         """
         return cls(producer, topic, knows_sent=knows_sent, file=path.open("w", buffering=1))
 
@@ -158,9 +159,7 @@ class ProducerJournal:
         self._write({"event": "failed", "partition": partition, "n": n, "error": entry.error, "at_ms": at_ms})
 
     def lost(self, partition: int | None, n: int, *, at_ms: int | None = None) -> None:
-        """Record that the producer has given up without an answer to its last try: the record is in the log
-        or not.
-        """
+        """Record that the producer gave up without an answer to its last try: in the log or not."""
         at_ms = now_ms() if at_ms is None else at_ms
         self._settle((partition, n), Outcome.SENT, at_ms)
         self._write({"event": "lost", "partition": partition, "n": n, "at_ms": at_ms})

@@ -66,9 +66,7 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 async def pace(
     due: Iterator[Due], start_s: float, hand_out: Callable[[Due], None], stop: asyncio.Event
 ) -> Latency:
-    """Hand out all work at its due time until the schedule ends or `stop` is set; return the pacer's own
-    delays.
-    """
+    """Hand out work at its due time until the schedule ends or `stop` is set; return the pacer's delays."""
     loop = asyncio.get_running_loop()
     own_delay, behind = Latency(), 0
     for one in due:

@@ -32,8 +32,9 @@ class _Broken(Exception):
 
 
 class Transactional(OneByOne):
-    """Transactional producer. Its latency covers the whole transaction: records count when they are
-    committed.
+    """Transactional producer.
+
+    Its latency covers the whole transaction: records count when they are committed.
     """
 
     transactional_id: str

@@ -17,8 +17,9 @@ from pidgate.who.sequences import Lost
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Wall clock. `given_from_ms`: as given by --since. `from_ms` is later when the topic does not reach back
-    that far.
+    """Wall clock.
+
+    `given_from_ms`: as given by --since. `from_ms` is later when the topic does not reach back that far.
     """
 
     from_ms: int
@@ -41,8 +42,9 @@ class Named:
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """One producer id. `started_ms` None: known from before the window. `requests` None: usage is not
-    reported.
+    """One producer id.
+
+    `started_ms` None: known from before the window. `requests` None: usage is not reported.
     """
 
     started_ms: int | None

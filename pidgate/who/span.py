@@ -15,8 +15,9 @@ MARGIN_MS: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """`from_ms`, `to_ms`: the window. `whole_from_ms`: from this time on no partition's beginning was
-    deleted.
+    """`from_ms`, `to_ms`: the window.
+
+    `whole_from_ms`: from this time on no partition's beginning was deleted.
     """
 
     from_ms: int

@@ -20,8 +20,7 @@ def signature(path: Path) -> Signature | None:
 
 
 class FileWatch:
-    """Detects changes of a file by polling, which covers symbolic link swaps, renames and network file
-    systems alike.
+    """Detects file changes by polling, which covers symbolic links, renames and network file systems alike.
 
     Call `mark` and read the file, then poll `has_changed`.
     """

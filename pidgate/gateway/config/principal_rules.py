@@ -39,8 +39,9 @@ class NoRuleApplies(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule. `pattern` None: DEFAULT, the name unchanged. `parts` of the replacement: texts and group
-    numbers.
+    """One rule.
+
+    `pattern` None: DEFAULT, the name unchanged. `parts` of the replacement: texts and group numbers.
     """
 
     pattern: re.Pattern[str] | None
@@ -59,8 +60,7 @@ class Rule:
         return found.upper() if self.case == "U" else found
 
     def _replaced(self, pattern: re.Pattern[str], name: str) -> str:
-        """Replace like Java's replaceAll: a pattern that matches a part of the name, or the empty text, does
-        so repeatedly.
+        """Replace like Java's replaceAll: repeatedly, if the pattern matches a part of the name or nothing.
 
         After an empty match Java continues behind the next character, Python's re.sub in front of it.
         """

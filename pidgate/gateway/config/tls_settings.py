@@ -75,8 +75,9 @@ class ListenerTlsSettings(ServerTlsSettings):
 
 
 class ClusterTlsSettings(TlsSettings):
-    """TLS towards the brokers. `ca_file` defaults to this machine's CAs. `cert_file`: shown to brokers that
-    ask for one.
+    """TLS towards the brokers.
+
+    `ca_file` defaults to this machine's CAs. `cert_file`: shown to brokers that ask for one.
     """
 
     ca_file: PemFile = ""

@@ -18,9 +18,7 @@ Network = IPv4Network | IPv6Network
 
 
 class Advertise(NamedTuple):
-    """The address advertised to clients: a host, optionally with {node_id}, and a port (None: the node's
-    own).
-    """
+    """The advertised address: a host, optionally with {node_id}, and a port (None: the node's own)."""
 
     host: str
     port: int | None

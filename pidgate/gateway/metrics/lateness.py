@@ -26,10 +26,10 @@ STALL_S: Final = 0.1
 
 
 class LatenessWatch:
-    """Call `start`, then `stop`. `clock` returns seconds. It is not the loop's clock, which is cached during
-    a callback.
+    """Call `start`, then `stop`.
 
-    `without_core_s`: see CoreTaken.since_last_s.
+    `clock` returns seconds. It is not the loop's clock, which is cached during a callback. `without_core_s`:
+    see CoreTaken.since_last_s.
     """
 
     def __init__(

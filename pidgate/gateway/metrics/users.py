@@ -169,9 +169,7 @@ def _by_label(rows: Mapping[str, _Row], name: str, text: str, label: str, field_
 
 
 def _waited(rows: Mapping[str, _Row]) -> Metric:
-    """Convert buckets: snapshots count per bucket with bounds in ms, Prometheus needs running sums in
-    seconds.
-    """
+    """Convert counts per bucket in ms to running sums in seconds, as Prometheus needs them."""
     text = "How long refused producer ids waited for their admission."
     family = HistogramMetricFamily(f"{PREFIX}producer_ids_waited_seconds", text, labels=["user"])
     for user, row in rows.items():

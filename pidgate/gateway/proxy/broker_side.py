@@ -98,8 +98,9 @@ class BrokerSide(ClientConnection):
 
 
 def in_few_writes(frames: list[Buffer]) -> list[Buffer]:
-    """Return the frames in the same order with small ones joined. A frame with a buffer of its own is not
-    copied.
+    """Return the frames in the same order with small ones joined.
+
+    A frame with a buffer of its own is not copied.
     """
     writes: list[Buffer] = []
     small: list[Buffer] = []

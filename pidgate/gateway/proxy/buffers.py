@@ -88,9 +88,7 @@ class Half:
         return bool(self._waiting)
 
     def may_take(self, who: object, owner: str, more_bytes: int) -> bool:
-        """Return whether `who` may take memory now: there is room and its owner has no waiters, or `who` may
-        exceed the limit.
-        """
+        """Return whether there is room and the owner has no waiters, or `who` may exceed the limit."""
         return who is self._ahead or (owner not in self._waiting and self.has_room(owner, more_bytes))
 
     def wait(self, who: object, owner: str, more_bytes: int, resume: Callable[[], None]) -> None:
@@ -220,9 +218,7 @@ class BudgetShare:
         self._has_ended = False
 
     def end(self) -> None:
-        """Release everything and ignore later calls: both sockets are closed, so nothing else would release
-        it.
-        """
+        """Release everything and ignore later calls: both sockets are closed."""
         for purpose in Purpose:
             self.hold(purpose, 0)
         self._has_ended = True

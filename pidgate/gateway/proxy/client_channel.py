@@ -194,9 +194,7 @@ class ClientChannel(BrokerSide):
             self._read_ahead.count_answers()
 
     def answered(self) -> None:
-        """Continue requests that waited for these answers, or close the connection if it only waited for
-        them.
-        """
+        """Continue requests that waited for these answers, or close if only they were waited for."""
         conversation = self.conversation
         if conversation.held and self._mute_timer is None and not conversation.awaits_answer:
             self._release()

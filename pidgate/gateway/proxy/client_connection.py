@@ -123,8 +123,7 @@ class ClientConnection(Reader):
         return None if source is None or destination is None else Origin(source, destination)
 
     def logged_in(self, session_lifetime_ms: int) -> None:
-        """Schedule the connection's end before the gateway's session at the broker expires (KIP-368); 0:
-        never.
+        """Schedule the connection's end before the gateway's broker session expires (KIP-368); 0: never.
 
         The client reconnects and is logged in again. Re-authenticating on the open connection would delay its
         requests.
@@ -220,7 +219,7 @@ class ClientConnection(Reader):
         )
 
     def check_age(self, now_ms: int, limits: AgeLimits) -> None:
-        """Close a connection that is silent for too long or whose frame is overdue; called about once a
+        """Close the connection if it is silent for too long or its frame is overdue; called about once a
         second.
         """
         if self.was_heard:
@@ -241,9 +240,7 @@ class ClientConnection(Reader):
             self._drop_frame()
 
     def _no_room(self) -> None:
-        """Close: its incomplete frame fits neither the memory shared by connections before login nor its
-        queue.
-        """
+        """Close: there is no room for its frame, nor for waiting, in the memory for connections before login."""
         self.close("limit", "the memory for connections before login is full: limits.buffered_total")
         self._drop_frame()
 

@@ -167,8 +167,9 @@ class ConnectionContext:
         requires_login: bool | None = None,
         principal_claim: str = DEFAULT_CLAIM,
     ) -> None:
-        """Set up a port. `requires_login` None: as observed at the brokers. `principal_claim`: see
-        SaslExchange.
+        """Set up a port.
+
+        `requires_login` None: as observed at the brokers. `principal_claim`: see SaslExchange.
         """
         self.shared = shared
         self._ports = ports

@@ -147,8 +147,9 @@ class ConnectionQuotas:
                 del self._addresses[address]
 
     def pause_ms(self, now_ms: int) -> int:
-        """Return for how long to accept no connection. At the total, closes a connection that may be closed
-        for others.
+        """Return for how long to accept no connection.
+
+        At the total, closes a connection that may be closed for others.
         """
         delay_ms = self._pace.delay_ms(now_ms)
         if len(self._open) >= self.limits.total:

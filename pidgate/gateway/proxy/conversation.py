@@ -124,7 +124,7 @@ class Conversation(ApiContext):
         return self._hold(request, now_ms) if step is HOLD else step
 
     def may_pass(self, beginning: bytes, request_bytes: int, now_ms: int) -> bool:
-        """Return whether a request may be forwarded while it arrives, judged by its beginning
+        """Return whether a request with this beginning may be forwarded while it arrives
         (passing_produce.py).
         """
         return self.intake(now_ms) is OPEN and may_pass(self, beginning, request_bytes, now_ms)
@@ -201,8 +201,9 @@ class Conversation(ApiContext):
         return waited
 
     def owner_found(self) -> bool:
-        """Apply the owner of the connection's token, now looked up. Returns whether held requests waited for
-        it.
+        """Apply the owner of the connection's token, now looked up.
+
+        Returns whether held requests waited for it.
         """
         identity = self.sasl.identity
         if identity is None:
@@ -236,8 +237,9 @@ class Conversation(ApiContext):
         self._nothing_held()
 
     def intake(self, now_ms: int) -> Intake:
-        """Return how the next request is treated. Checks whether the mute has ended, as no event reports
-        that.
+        """Return how the next request is treated.
+
+        Checks whether the mute has ended, as no event reports that.
         """
         if now_ms >= self.muted_until_ms:
             self._enter(IntakeEvent.MUTE_ENDED)
@@ -271,9 +273,7 @@ class Conversation(ApiContext):
         return self.unanswered.expect(correlation_id)
 
     def next_alone(self) -> InFlightRequest | None:
-        """Return the request of the broker's next answer, if no answer of the gateway's own waits directly
-        behind it.
-        """
+        """Return the request of the broker's next answer, unless an own answer waits directly behind it."""
         return self.unanswered.next_alone()
 
     def answered(self) -> None:
@@ -315,10 +315,9 @@ class Conversation(ApiContext):
     # ---- inside ----------------------------------------------------------------------------------------
 
     def _repeats(self, frame: Buffer, start: int, end: int, now_ms: int) -> bool:
-        """Handle a Produce like the previous one, of a known id, on a connection where nothing waits. The hot
-        path.
+        """Handle a Produce like the previous one, of a known id, on a connection where nothing waits.
 
-        Has the full effect of `_next_in_line`, or none.
+        The hot path. Has the full effect of `_next_in_line`, or none.
         """
         if self.byte_quota.is_on:
             return False

@@ -63,9 +63,7 @@ class InFlightRequests:
         return head
 
     def next_alone(self) -> InFlightRequest | None:
-        """Return the request of the broker's next answer, if no answer of the gateway's own waits directly
-        behind it.
-        """
+        """Return the request of the broker's next answer, unless an own answer waits directly behind it."""
         in_order = self._in_order
         if not in_order or (len(in_order) > 1 and isinstance(in_order[1], bytes)):
             return None

@@ -117,9 +117,7 @@ class ReceiveBuffer:
         return large, len(large)
 
     def keep(self, buf: bytes | bytearray, start: int, end: int) -> None:
-        """Keep buf[start:end]: the beginning of a frame that fits the shared buffer, or too few bytes to know
-        its size.
-        """
+        """Keep buf[start:end], the beginning of a frame that fits the shared buffer or has an unknown size."""
         self.is_plain = False
         self._rest = bytes(memoryview(buf)[start:end])
 

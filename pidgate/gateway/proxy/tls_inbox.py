@@ -62,8 +62,9 @@ class TlsInbox:
         self._taken = 0
 
     def keep_rest(self) -> int:
-        """Copy the bytes not passed to the library: the buffer is reused in the next turn. Returns the bytes
-        held.
+        """Copy the bytes not passed to the library: the buffer is reused in the next turn.
+
+        Returns the bytes held.
         """
         left_bytes = len(self._arrived) - self._taken
         self._arrived = memoryview(bytes(self._arrived[self._taken :])) if left_bytes else NOTHING
@@ -91,11 +92,10 @@ class TlsInbox:
         self._knows_records = True
 
     def feed(self) -> bool:
-        """Pass more arrived bytes to the library. False: it has all, or all but the beginning of a record
-        header.
+        """Pass more arrived bytes to the library.
 
-        After the handshake it passes several large records or one small one, which bounds the cost of a call
-        that returns no data.
+        False: it has all, or all but the beginning of a record header. After the handshake it passes several
+        large records or one small one, which bounds the cost of a call that returns no data.
         """
         start, end = self._taken, len(self._arrived)
         if start == end:

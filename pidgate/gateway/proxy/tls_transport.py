@@ -25,8 +25,9 @@ TURN_BYTES: Final = 1024 * 1024
 
 
 class TlsTransport(ABC):
-    """TLS of one socket. By shape an asyncio.Transport to its reader and an asyncio.BufferedProtocol to the
-    socket.
+    """TLS of one socket.
+
+    By shape an asyncio.Transport to its reader and an asyncio.BufferedProtocol to the socket.
     """
 
     def __init__(
@@ -39,8 +40,9 @@ class TlsTransport(ABC):
         purpose: Purpose,
         server_hostname: str | None,
     ) -> None:
-        """Set up TLS. `server_hostname`: the host name of the dialled server. None: this is the server's
-        side.
+        """Set up TLS. `server_hostname`: the host name of the dialled server.
+
+        None: this is the server's side.
         """
         self._reader = reader
         self._loop = loop

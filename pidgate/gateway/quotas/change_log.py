@@ -107,8 +107,9 @@ class ChangeLog:
                 (self._pending if is_pending and self._has_topic else self._kept)[entry.what.target] = entry
 
     def append(self, what: Change | Command) -> LogEntry:
-        """Add an entry of this process. A change applies here from now on. The caller writes the entry to the
-        topic.
+        """Add an entry of this process.
+
+        A change applies here from now on. The caller writes the entry to the topic.
         """
         self._seq += 1
         entry = LogEntry(self._run, self._seq, what)
@@ -248,8 +249,9 @@ def encode(entry: LogEntry) -> bytes:
 
 
 def decode(key: bytes, value: bytes) -> LogEntry:
-    """Decode a record. Raises RecordUnreadable, also if key and value disagree, because compaction goes by
-    key.
+    """Decode a record.
+
+    Raises RecordUnreadable, also if key and value disagree, because compaction goes by key.
     """
     try:
         entry = from_json(json.loads(value))

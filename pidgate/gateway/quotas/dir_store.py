@@ -50,8 +50,9 @@ class DirStore:
         """Cause of the last failed write; empty after a success."""
 
     def read(self) -> list[Restored]:
-        """Read the file; blocks briefly. Sets a damaged file aside and logs an unreadable one; raises
-        nothing.
+        """Read the file; blocks briefly.
+
+        Sets a damaged file aside and logs an unreadable one; raises nothing.
         """
         path = self._directory / FILE
         try:
@@ -80,9 +81,7 @@ class DirStore:
 
     @property
     def is_behind(self) -> bool:
-        """Return whether the last write failed, so that the newest contents are neither on disk nor being
-        written.
-        """
+        """Return whether the newest contents are neither on disk nor being written: the last write failed."""
         return self._written < self._wanted and (self._writing is None or self._writing.done())
 
     def changed(self) -> None:

@@ -82,8 +82,9 @@ class QuotaOrigins:
         self._deciding = deciding(in_force.in_file, in_force.changes, file_wins=False, wall_ms=wall_ms)
 
     def own(self, setting: Setting, user: str | None) -> QuotaOrigin:
-        """Return the value set for this user alone. `user` None: for the default user (rate), or for all
-        (mode).
+        """Return the value set for this user alone.
+
+        `user` None: for the default user (rate), or for all (mode).
         """
         value = value_in_force(self._in_force.quotas, setting, user)
         in_file = value_in_force(self._in_force.in_file, setting, user)
@@ -138,10 +139,9 @@ def _from_change(change: Change, in_file: int | Mode | None) -> QuotaOrigin:
 
 
 def provenance_in_force(settings: Settings, changes: Iterable[Change]) -> dict[str, Provenance]:
-    """Return the source of each user's quota; the default quota has the key "". `changes`: only effective
-    ones.
+    """Return the source of each user's quota; the default quota has the key "".
 
-    The owner always comes from the file. The mode of all users is left out.
+    `changes`: only effective ones. The owner always comes from the file. The mode of all users is left out.
     """
     users = settings.quotas.named().items()
     found = {name: Provenance(owner=user.owner) for name, user in users}

@@ -11,8 +11,7 @@ from pidgate.quota.settings import Quotas
 
 
 def inherited_quotas(quotas: Quotas, mechanisms: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield (key, sentence) for each mechanism whose unnamed users share one quota inherited from another
-    setting.
+    """Yield (key, sentence) for each mechanism with unnamed users that share one inherited quota.
 
     `mechanisms`: those offered by the brokers. Readable mechanisms have few unnamed users: opaque bearer
     tokens, and delegation tokens before an answer has shown their owner. The brokers do not show whether any

@@ -281,10 +281,10 @@ def _shown(entity: Entity) -> str:
 def described(
     buf: Buffer, start: int, end: int, api_version: int, note: object, quotas: Quotas
 ) -> bytes | Walk | None:
-    """Return the broker's framed answer plus the gateway's rates, in ids per window. None: forward it
-    unchanged.
+    """Return the broker's framed answer plus the gateway's rates, in ids per window.
 
-    Brokers may keep quotas of thousands of users, so the result may be a Walk that ends in one of these.
+    None: forward it unchanged. Brokers may keep quotas of thousands of users, so the result may be a Walk
+    that ends in one of these.
 
     Nothing is added to an error answer, such as a failed authorization. Raises KafkaProtocolError.
     """

@@ -59,8 +59,7 @@ class QuotaObserver(Protocol):
 
 
 class QuotaStore:
-    """An Administration: `open`, `start`, `stop`; `change`, `command` and `file_changed` at any time in
-    between.
+    """An Administration: `open`, `start`, `stop`; in between `change`, `command` and `file_changed`.
 
     `observer` is notified in the event loop, from `open` on. `run`: a name unique among all stores, past ones
     included.
@@ -161,9 +160,7 @@ class QuotaStore:
         return await self._keep(entries)
 
     async def command(self, command: Command) -> Kept:
-        """Execute a command at once; return TOPIC if every gateway that follows the topic executes it, else
-        MEMORY.
-        """
+        """Execute a command now; return TOPIC if all gateways that follow the topic execute it, else MEMORY."""
         command = self._stamped(command)
         self._execute(command)
         if self._topic is None:

@@ -82,9 +82,7 @@ class Outgoing(NamedTuple):
 
 
 class TopicStore:
-    """Reader and writer of the quotas topic: `write` at any time; `follow` and `write_all` once each, in a
-    task.
-    """
+    """Reader and writer of the quotas topic: `write` any time; `follow` and `write_all` once, in a task."""
 
     def __init__(self, kafka: OwnClient, topic: QuotasTopic) -> None:
         self._kafka = kafka

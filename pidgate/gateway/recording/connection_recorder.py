@@ -139,8 +139,9 @@ class ConnectionRecorder:
             self.failed(error)
 
     def _count_each(self, batches: list[ProducerBatch], record_counts: list[int], now_ms: int) -> None:
-        """Count a request of several ids for each of them, with its bytes for the first only. Clients send
-        one id.
+        """Count a request of several ids for each of them, with its bytes for the first only.
+
+        Clients send one id.
         """
         counted = {batches[0][0]}
         for batch, records in zip(batches, record_counts, strict=True):
@@ -168,8 +169,9 @@ class ConnectionRecorder:
 
     @guarded
     def decided_later(self, decisions: Iterable[Decision], of_transaction: str | None, now_ms: int) -> None:
-        """Publish decisions about a Produce request already forwarded. `of_transaction` comes from
-        `transaction_of`.
+        """Publish decisions about a Produce request already forwarded.
+
+        `of_transaction` comes from `transaction_of`.
         """
         self.introduce()
         for decision in decisions:
@@ -229,10 +231,10 @@ class ConnectionRecorder:
 
     @guarded
     def produce_answered(self, asked: object, errors: Sequence[PartitionError]) -> None:
-        """Count the error codes of an answer. `asked`: the request's batches or its only id; otherwise it had
-        none.
+        """Count the error codes of an answer.
 
-        Very many batches with several ids are reduced to the distinct ids; the first id counts then.
+        `asked`: the request's batches or its only id; otherwise it had none. Very many batches with several
+        ids are reduced to the distinct ids; the first id counts then.
         """
         first = asked[0] if isinstance(asked, tuple) else asked
         only_id = first if isinstance(first, int) else -1
@@ -263,9 +265,7 @@ class ConnectionRecorder:
 
     @guarded
     def transactional_id_admitted(self, name_hash: str, decisions: Iterable[Decision], now_ms: int) -> None:
-        """Publish that the transactional id with this short hash counts as used, for other gateways and a
-        restart.
-        """
+        """Publish that the transactional id with this hash counts as used, for other gateways and a restart."""
         self.introduce()
         recorder = self._recorder
         for decision in decisions:

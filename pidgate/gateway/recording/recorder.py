@@ -251,9 +251,7 @@ class Recorder:
 
     @guarded
     def metadata_passes(self, answer: Answer, version: int, hashed: int) -> None:
-        """Pass a Metadata answer, as sent by the broker without its size prefix, to the topology; see
-        TopicNames.
-        """
+        """Pass a broker's Metadata answer, without its size prefix, to the topology; see TopicNames."""
         if self._records_topology:
             self.topology.offer(answer, version, hashed)
 
@@ -261,8 +259,9 @@ class Recorder:
 
     @guarded
     def tick(self) -> None:
-        """Publish sums of sampled events, cluster changes, and usages of an ended slice. Called once a
-        second.
+        """Publish sums of sampled events, cluster changes, and usages of an ended slice.
+
+        Called once a second.
         """
         now_ms = self.now_ms()
         for event in self.sampler.sums(now_ms):

@@ -71,8 +71,9 @@ class IdUsage:
     def count_recognised(
         self, epoch: int, topics: list[bytes], partitions: list[list[int]], batches: int, records: int
     ) -> None:
-        """Count a recognised request with one batch for each of these partitions of each topic. Numbers are
-        totals.
+        """Count a recognised request with one batch for each of these partitions of each topic.
+
+        Numbers are totals.
         """
         self.epoch = epoch
         self.batches += batches

@@ -18,8 +18,9 @@ SAME_MS: Final = 1_000
 
 
 class ColdStart:
-    """The grace of this gateway. It ends by the monotonic clock, so setting the wall clock back does not
-    restart it.
+    """The grace of this gateway.
+
+    It ends by the monotonic clock, so setting the wall clock back does not restart it.
     """
 
     def __init__(

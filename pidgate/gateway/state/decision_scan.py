@@ -57,8 +57,9 @@ def type_of(value: bytes) -> str:
 
 
 def _layout() -> re.Pattern[bytes]:
-    """Return a pattern of the fields in the order of pidgate.events.writing. Texts with an escape do not
-    match.
+    """Return a pattern of the fields in the order of pidgate.events.writing.
+
+    Texts with an escape do not match.
     """
     parts = [rf'\{{"schema_version":{SCHEMA_VERSION},"type":"{DecisionEvent.type}"']
     hints = get_type_hints(DecisionEvent)

@@ -211,8 +211,9 @@ class EventApplier:
             self._on_gateway(event, at_ms)
 
     def _skip(self, error: Exception) -> None:
-        """Count a skipped event. Raises the error if it is a defect of the gateway and no `on_mistake` is
-        set.
+        """Count a skipped event.
+
+        Raises the error if it is a defect of the gateway and no `on_mistake` is set.
         """
         if not isinstance(error, EventUnreadable):
             if self._on_mistake is None:

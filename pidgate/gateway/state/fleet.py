@@ -65,8 +65,9 @@ class Fleet:
         return list(self._members.values())
 
     def set_own(self, own: OwnSettings, now_ms: int) -> None:
-        """Change this gateway's settings. Differences are reported at a gateway's next event, in the mode
-        after SPREADS_MS.
+        """Change this gateway's settings.
+
+        Differences are reported at a gateway's next event, in the mode after SPREADS_MS.
         """
         if own.mode != self._own.mode:
             self._mode_spreads_until_ms = now_ms + SPREADS_MS

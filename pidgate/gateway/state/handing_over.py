@@ -13,12 +13,11 @@ PORTION: Final = 200
 
 
 async def hand_over(interim: InterimState, successor: Successor, now_ms: Callable[[], int]) -> None:
-    """Hand over all noted ids except for at most one portion. The caller hands over that rest in the same
-    turn.
+    """Hand over all noted ids except for at most one portion.
 
-    A turn hands over twice as many ids as arrived in the turn before. Otherwise a flood of new ids would keep
-    the interim state, which refuses nothing, in place for as long as it lasts. Each portion is a callback of
-    its own, so that other callbacks run in between.
+    The caller hands over that rest in the same turn. A turn hands over twice as many ids as arrived in the
+    turn before. Otherwise a flood of new ids would keep the interim state, which refuses nothing, in place
+    for as long as it lasts. Each portion is a callback of its own, so that other callbacks run in between.
     """
     loop = asyncio.get_running_loop()
     came = 0

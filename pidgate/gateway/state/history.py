@@ -10,10 +10,10 @@ from pidgate.events.definitions import LifecycleEvent
 
 
 class History:
-    """Runs of gateways with a state within `remember_ms`. `decided`: incarnations that made decisions with
-    one.
+    """Runs of gateways with a state within `remember_ms`.
 
-    A run's lifecycle events arrive in order, as they have one key.
+    `decided`: incarnations that made decisions with one. A run's lifecycle events arrive in order, as they
+    have one key.
     """
 
     def __init__(self, remember_ms: int) -> None:

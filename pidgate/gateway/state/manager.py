@@ -143,8 +143,9 @@ class QuotaStateManager:
             self.events.state_dir.lock()
 
     def start(self) -> None:
-        """Restore, then keep the state, in the background. Without topic and directory the state is ready at
-        once.
+        """Restore, then keep the state, in the background.
+
+        Without topic and directory the state is ready at once.
         """
         self._is_started = True
         self._publish_phase("start")
@@ -192,9 +193,7 @@ class QuotaStateManager:
     # ---- restoring -------------------------------------------------------------------------------------
 
     async def _restore(self) -> None:
-        """Restore the stored state, then take over whatever fails: the interim state would never refuse
-        anything.
-        """
+        """Restore the stored state, then take over, even after a failure: the interim state refuses nothing."""
         began_s = self._loop.time()
         loaded: Loaded | None = None
         with self._going_on():

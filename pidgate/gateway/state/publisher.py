@@ -161,8 +161,9 @@ class EventPublisher:
                     writing.create_task(self._write_queue(producer, queue))
 
     async def _write_queue(self, producer: Any, queue: PartitionQueue) -> None:
-        """Write until the queue is empty. Raises KafkaError when nothing was acknowledged for
-        WITHOUT_ANSWER_S.
+        """Write until the queue is empty.
+
+        Raises KafkaError when nothing was acknowledged for WITHOUT_ANSWER_S.
         """
         from aiokafka.errors import KafkaError
 

@@ -59,8 +59,9 @@ class RecordAccumulator:
         self.last_drop = ""
 
     def put(self, key: str, value: bytes) -> None:
-        """Append the event, or drop and count it. The newest event is dropped: waiting ones are older and in
-        order.
+        """Append the event, or drop and count it.
+
+        The newest event is dropped: waiting ones are older and in order.
         """
         size = len(value)
         if self.events >= MOST_EVENTS or self.size_bytes + size > MOST_BYTES or size > LARGEST_EVENT_BYTES:

@@ -64,8 +64,9 @@ HOLD: Final = Step.HOLD
 
 
 class Api:
-    """An API in a range of versions. This base class forwards the request and streams the answer through
-    unread.
+    """An API in a range of versions.
+
+    This base class forwards the request and streams the answer through unread.
     """
 
     def __init__(self, passing: Passing = UNREAD) -> None:
@@ -92,8 +93,9 @@ class Api:
         return HOLD
 
     def held(self, context: ApiContext, request: Request, now_ms: int) -> None:
-        """Note that the request waits. Must not raise: errors in the request are reported when its turn
-        comes.
+        """Note that the request waits.
+
+        Must not raise: errors in the request are reported when its turn comes.
         """
 
     def begins(self, context: ApiContext, request: InFlightRequest, response: Response) -> Passing:
@@ -134,8 +136,9 @@ class Request(InFlightRequest):
     __slots__ = ("_head", "buf", "end", "start")
 
     def __init__(self, buf: Buffer, start: int, end: int, api: Api) -> None:
-        """Read the API key, the version and the correlation id. Raises MalformedFrame when the frame is too
-        short for them.
+        """Read the API key, the version and the correlation id.
+
+        Raises MalformedFrame when the frame is too short for them.
         """
         if end - start < _HEAD.size:
             raise MalformedFrame("a request of less than 8 bytes")
@@ -149,8 +152,9 @@ class Request(InFlightRequest):
 
     @property
     def head(self) -> RequestHead:
-        """The request header, parsed on first use: most requests are forwarded without. Raises
-        MalformedFrame.
+        """The request header, parsed on first use: most requests are forwarded without.
+
+        Raises MalformedFrame.
         """
         head = self._head
         if head is None:
@@ -343,8 +347,9 @@ class ApiContext(ABC):
         return CLOSE
 
     def refuse_gateway_topic(self, api_key: int, answer: bytes | None) -> Step:
-        """Answer a request that names a gateway topic, or close (None). It counts against no quota and does
-        not mute.
+        """Answer a request that names a gateway topic, or close (None).
+
+        It counts against no quota and does not mute.
         """
         self.count_gateway_topic(api_key)
         return self.close(CLOSE_CAUSE, CLOSE_REASON) if answer is None else self.respond(answer)
@@ -371,8 +376,9 @@ class ApiContext(ABC):
         return self._sensors
 
     def record_bytes(self, sensors: ClientSensors, nbytes: int, now_ms: int) -> int:
-        """Count bytes and mute the channel above the rate. Returns the rest of the mute in ms, 0 without a
-        throttle.
+        """Count bytes and mute the channel above the rate.
+
+        Returns the rest of the mute in ms, 0 without a throttle.
         """
         throttle_ms = sensors.record(nbytes, now_ms)
         if not throttle_ms:

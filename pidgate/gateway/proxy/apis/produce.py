@@ -226,8 +226,9 @@ def _to_gateway_topic(context: ApiContext, request: Request, acks: int) -> Step:
 
 
 def has_no_answer(request: Request) -> bool:
-    """Return whether it is a Produce with acks=0. Its client regards it as sent and may disconnect
-    afterwards.
+    """Return whether it is a Produce with acks=0.
+
+    Its client regards it as sent and may disconnect afterwards.
     """
     if request.api_key != PRODUCE:
         return False

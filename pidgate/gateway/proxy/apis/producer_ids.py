@@ -76,9 +76,7 @@ def _refuse(
 
 
 class EndTxnApi(Api):
-    """EndTxn in versions whose answer may carry a new producer id (KIP-890): it inherits its predecessor's
-    admission.
-    """
+    """EndTxn with a possible new producer id in its answer (KIP-890), which inherits the old id's admission."""
 
     def __init__(self) -> None:
         super().__init__(WHOLE)

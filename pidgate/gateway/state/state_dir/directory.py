@@ -63,8 +63,8 @@ class Loaded:
 
     @property
     def offsets(self) -> dict[int, int]:
-        """Offsets to continue at in the events topic; none, so the beginning, if part of the snapshot was
-        impossible.
+        """Offsets to continue at in the events topic; none (its beginning) if part of the snapshot was
+        invalid.
         """
         return self.about.offsets if self.about is not None and self.is_whole else {}
 
@@ -118,8 +118,9 @@ class StateDir:
             self._lock.take()
 
     def load(self) -> Loaded:
-        """Read the directory, and lock it if `lock` did not. Blocks: call `in_thread`. Raises only
-        StateDirInUse.
+        """Read the directory, and lock it if `lock` did not.
+
+        Blocks: call `in_thread`. Raises only StateDirInUse.
         """
         started_s = monotonic_s()
         try:

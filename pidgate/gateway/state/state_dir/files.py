@@ -63,8 +63,9 @@ def listing(directory: Path) -> Listing:
 
 
 def make_directory(directory: Path) -> None:
-    """Create the directory, accessible to the gateway's user only. An existing one keeps its mode. Raises
-    OSError.
+    """Create the directory, accessible to the gateway's user only.
+
+    An existing one keeps its mode. Raises OSError.
     """
     directory.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
 

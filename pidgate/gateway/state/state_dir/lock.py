@@ -57,8 +57,10 @@ class DirectoryLock:
         return self._fd is not None
 
     def release(self) -> None:
-        """Unlock. The file stays: if it were unlinked, a third gateway could lock a new one while a second
-        waits for this.
+        """Unlock.
+
+        The file stays: if it were unlinked, a third gateway could lock a new one while a second waits for
+        this.
         """
         if self._fd is not None:
             os.close(self._fd)

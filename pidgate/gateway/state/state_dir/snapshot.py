@@ -56,8 +56,9 @@ class SnapshotUnreadable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """Contents of a save other than users. `offsets`: the next offsets of the events topic to apply, by
-    partition.
+    """Contents of a save other than users.
+
+    `offsets`: the next offsets of the events topic to apply, by partition.
     """
 
     written_wall_ms: int
