@@ -1,4 +1,4 @@
-"""The command line of a child process that runs a module of ours."""
+"""The command line of a child process that runs a Python module."""
 
 import sys
 

@@ -1,7 +1,8 @@
-"""Client settings for a secured cluster: a file of properties, with librdkafka's names or Java's (`--kafka-config`).
+"""Client settings for a secured cluster: a properties file with librdkafka's or Java's names
+(`--kafka-config`).
 
-Values are secrets: they go to the client and into no message. Only settings of security and of connections are
-accepted; the commands set all others.
+Values are secrets: they are passed to the client and appear in no message. Only security and connection
+settings are accepted; the commands set all others.
 """
 
 from __future__ import annotations
@@ -45,9 +46,10 @@ _READABLE_BY_ALL = 0o004
 
 
 def read_client_settings(path: str, *, reads_files: bool = True) -> dict[str, str]:
-    """Return the settings of a file of `name=value` lines, with librdkafka's names; `reads_files`: with their content.
+    """Return the settings of a file of `name=value` lines, with librdkafka's names.
 
-    Raises BadClientSettings, which names no value.
+    `reads_files`: replace names of certificate files by their content. Raises BadClientSettings, without
+    values.
     """
     given = {}
     for number, line in enumerate(_content(path, f"--kafka-config {path}").splitlines(), 1):
@@ -69,7 +71,7 @@ def read_client_settings(path: str, *, reads_files: bool = True) -> dict[str, st
 def in_words_of_librdkafka(
     given: Mapping[str, str], path: str, *, reads_files: bool = True
 ) -> dict[str, str]:
-    """Translate the names of Java's client. Raises BadClientSettings.
+    """Translate names of Java's client to librdkafka's. Raises BadClientSettings.
 
     `reads_files`: return the content of certificate files, for tasks on other machines.
     """
@@ -105,8 +107,8 @@ def in_words_of_librdkafka(
 
 
 def _refuse_if_readable_by_all(file: str, path: str) -> None:
-    """Raise BadClientSettings where every user of this machine can read the key."""
-    with suppress(OSError):  # reading it names the reason
+    """Raise BadClientSettings if every user of this machine can read the key."""
+    with suppress(OSError):  # reading it reports the reason
         if Path(file).stat().st_mode & _READABLE_BY_ALL:
             raise BadClientSettings(
                 f"--kafka-config {path} names {file}, a key that every user of this machine can read; chmod 640 {file}"

@@ -1,7 +1,7 @@
-"""Names that clients choose, cut to a length that may be kept: client ids, users, transactional ids. PURE.
+"""Names chosen by clients, cut to a bounded length: client ids, users, transactional ids. PURE.
 
-A name is bounded where it enters, once; what is kept of it in tables, events and logs is then never longer.
-Imports nothing of pidgate.
+A name is bounded once, at its entry. Copies in tables, events and logs are then never longer. Imports nothing
+of pidgate.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from hashlib import blake2b
 from typing import Final
 
 LONGEST_NAME: Final = 255
-"""Characters: of a topic 249 are allowed, and what people name is shorter."""
+"""In characters. A topic's name has at most 249, and names chosen by people are shorter."""
 
 _DIGITS: Final = 16
 
 
 def bounded(name: str) -> str:
-    """Return the name; of a longer one than LONGEST_NAME its beginning and a hash of all of it.
+    """Return the name; if it is longer than LONGEST_NAME, its beginning and a hash of the whole name.
 
-    So two long names that begin alike stay two, and what is bounded already stays as it is.
+    Long names with the same beginning therefore stay distinct, and a bounded name stays unchanged.
     """
     if len(name) <= LONGEST_NAME:
         return name

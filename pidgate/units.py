@@ -1,7 +1,7 @@
-"""Durations, sizes, rates, addresses and times as people write and read them: the product's one parser and formatter.
-PURE. Imports nothing of pidgate; the time zone is given.
+"""Parsing and formatting of durations, sizes, rates, addresses and times, for the whole product. PURE.
 
-`show_*` is exact and reads back (90m, 100MiB); `about_*` rounds, for people only (1.5 h, 104.9 MB).
+Imports nothing of pidgate; the time zone is passed in. `show_*` is exact and can be parsed again (90m,
+100MiB); `about_*` rounds, for people only (1.5 h, 104.9 MB).
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ ABOUT_DURATIONS: Final = (
     (59_500, 60_000, "min"),
     (1_000, 1_000, "s"),
 )
-"""Units of `about_duration`: used from this many ms on, length in ms, name. What would round to 60 min is 1 h."""
+"""Units of `about_duration`: minimum in ms, length in ms, name. Values that would round to 60 min become 1 h."""
 MOST_CHARACTERS: Final = 60
-"""Shown of a name; client ids may have 32 KiB."""
+"""Characters shown of a name; client ids may have 32 KiB."""
 
 
 class Address(NamedTuple):
@@ -49,9 +49,9 @@ class Address(NamedTuple):
 
 
 def duration_ms(value: object) -> int:
-    """Read a duration such as "1h", "90s", "500ms" or "1.5h" as whole milliseconds.
+    """Parse a duration such as "1h", "90s", "500ms" or "1.5h" as whole milliseconds.
 
-    Raises ValueError when it is none; the text says what to write, as that of every parser here.
+    Raises ValueError otherwise. As for every parser here, its text is the remedy.
     """
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         raise ValueError(f"{value} has no unit; write {value}s, {value}ms, {value}m or {value}h")
@@ -62,7 +62,7 @@ def duration_ms(value: object) -> int:
 
 
 def size_bytes(value: object) -> int:
-    """Read a size such as 65536, "64KiB" (2^10) or "100MB" (10^6) as bytes. Raises ValueError when it is none."""
+    """Parse a size such as 65536, "64KiB" (2^10) or "100MB" (10^6) as bytes. Raises ValueError otherwise."""
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return value
     match = _NUMBER_AND_UNIT.fullmatch(value) if isinstance(value, str) else None
@@ -72,7 +72,7 @@ def size_bytes(value: object) -> int:
 
 
 def rate(value: object) -> int | float:
-    """Return a rate as it is. Raises ValueError unless it is a finite number of 0 or more."""
+    """Return a rate unchanged. Raises ValueError unless it is a finite number of 0 or more."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise ValueError(f"{value!r} is not a number; write for example 100, without quotes or unit")
     if not math.isfinite(value):
@@ -85,7 +85,7 @@ def rate(value: object) -> int | float:
 
 
 def address(value: object) -> Address:
-    """Read "host:port" or "[ipv6]:port". Raises ValueError when it is neither."""
+    """Parse "host:port" or "[ipv6]:port". Raises ValueError otherwise."""
     host, port = split_host_port(value)
     if port is None:
         raise ValueError(f"{value!r} has no port; write {host}:PORT")
@@ -93,9 +93,9 @@ def address(value: object) -> Address:
 
 
 def split_host_port(value: object) -> tuple[str, int | None]:
-    """Read "host", "host:port", "[ipv6]" or "[ipv6]:port"; the port is None when none is written.
+    """Parse "host", "host:port", "[ipv6]" or "[ipv6]:port". The port is None when it is missing.
 
-    Raises ValueError when it is none of them.
+    Raises ValueError otherwise.
     """
     if not isinstance(value, str) or not value.strip():
         raise ValueError(f"{value!r} is not an address; write host:port")
@@ -118,7 +118,7 @@ def split_host_port(value: object) -> tuple[str, int | None]:
 
 
 def port_number(value: object) -> int:
-    """Read a TCP port, 0 to 65535. Raises ValueError when it is none."""
+    """Parse a TCP port, 0 to 65535. Raises ValueError otherwise."""
     text = str(value)
     if isinstance(value, bool) or not text.isascii() or not text.isdigit() or int(text) > 65_535:
         raise ValueError(f"{value!r} is not a port; write a number from 0 to 65535")
@@ -126,7 +126,7 @@ def port_number(value: object) -> int:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether only this machine can reach a listener on `host`; of names, only localhost is taken for that."""
+    """Return whether only this machine can reach a listener on `host`. Of names, only localhost counts."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -134,9 +134,9 @@ def is_loopback(host: str) -> bool:
 
 
 def node_id_list(value: object) -> tuple[int, ...]:
-    """Read node ids: a list of numbers and ranges, [0-5, 101-105], or the same as one string.
+    """Parse node ids: a list of numbers and ranges, [0-5, 101-105], or the same as one string.
 
-    Raises ValueError when it is no such list, is empty, or names an id twice.
+    Raises ValueError for anything else, an empty list, or a repeated id.
     """
     parts = value.split(",") if isinstance(value, str) else value
     if not isinstance(parts, list):
@@ -165,7 +165,7 @@ def _node_id_range(part: object) -> range:
 
 
 def show_duration(milliseconds: int) -> str:
-    """Write milliseconds in the largest unit that divides them: 3600000 as "1h"."""
+    """Format milliseconds in the largest unit that divides them: 3600000 as "1h"."""
     for unit in ("d", "h", "m", "s"):
         # 24h reads better than 1d next to a window of 1h.
         is_one_day = unit == "d" and milliseconds == _DURATION_MS["d"]
@@ -175,7 +175,7 @@ def show_duration(milliseconds: int) -> str:
 
 
 def show_size(size: int) -> str:
-    """Write bytes in the largest unit that divides them: 104857600 as "100MiB"."""
+    """Format bytes in the largest unit that divides them: 104857600 as "100MiB"."""
     for unit in ("GiB", "GB", "MiB", "MB", "KiB", "kB"):
         if size and size % _SIZE_BYTES[unit] == 0:
             return f"{size // _SIZE_BYTES[unit]}{unit}"
@@ -183,7 +183,7 @@ def show_size(size: int) -> str:
 
 
 def show_milli(thousandths: int) -> str:
-    """Write thousandths as a number without needless zeros: 100000 as "100", 2500 as "2.5"."""
+    """Format thousandths as a number without trailing zeros: 100000 as "100", 2500 as "2.5"."""
     return f"{thousandths / 1_000:,.3f}".rstrip("0").rstrip(".")
 
 
@@ -206,14 +206,14 @@ def about_size(size: float) -> str:
 
 
 def number(value: float) -> str:
-    """Write with thousands separators and at most one decimal, small fractions with two digits: 1,000, 41.5, 0.25."""
+    """Format with thousands separators and at most one decimal, or two digits below 1: 1,000, 41.5, 0.25."""
     if 0 < abs(value) < 0.95:
         return f"{value:.2g}"
     return f"{value:,.1f}".removesuffix(".0")
 
 
 def counted(value: float, one: str, many: str = "") -> str:
-    """Write a number with its noun: 1 id, 4,812 ids."""
+    """Format a number with its noun: 1 id, 4,812 ids."""
     return f"{number(value)} {one if value == 1 else many or one + 's'}"
 
 
@@ -228,17 +228,17 @@ def listed(names: Sequence[str], at_most: int = 2) -> str:
 
 
 def clock(wall_ms: int, zone: tzinfo | None = None) -> str:
-    """Write a time of day: 14:02. `zone` None is the machine's."""
+    """Format a time of day: 14:02. `zone` None is the machine's."""
     return datetime.fromtimestamp(wall_ms / 1_000, zone).strftime("%H:%M")
 
 
 def moment(wall_ms: int, zone: tzinfo | None = None) -> str:
-    """Write date and time: 2026-11-21 14:02. `zone` None is the machine's."""
+    """Format date and time: 2026-11-21 14:02. `zone` None is the machine's."""
     return datetime.fromtimestamp(wall_ms / 1_000, zone).strftime("%Y-%m-%d %H:%M")
 
 
 def printable(name: str) -> str:
-    """Escape and cut a name that comes from outside, so that nothing in it moves a terminal's cursor."""
+    """Escape and cut an external name, so that it cannot control a terminal."""
     text = "".join(
         sign if sign.isprintable() else sign.encode("unicode_escape").decode("ascii") for sign in name
     )

@@ -1,1 +1,1 @@
-"""The command `pidgate`: options.py declares the options of each command, a module of its own does its work."""
+"""The command `pidgate`: options.py declares the options of each command, a module per command does its work."""

@@ -1,4 +1,4 @@
-"""Admin addresses as options and files name them, and connections to them: HTTP, or HTTPS with a CA that is trusted."""
+"""Admin addresses in options and files, and connections to them: HTTP, or HTTPS with a trusted CA."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class AdminAddress:
     tls: ssl.SSLContext | None = None
 
     def connect(self, timeout_s: float) -> http.client.HTTPConnection:
-        """Return a connection that is opened with the first request."""
+        """Return a connection, which opens on its first request."""
         host, port = self.address
         host = "127.0.0.1" if host in WILDCARD_HOSTS else host
         if self.tls is None:
@@ -35,7 +35,7 @@ class AdminAddress:
 
 
 def of_text(text: str, ca_file: Path | None) -> AdminAddress:
-    """Return the address of HOST:PORT or https://HOST:PORT. Raises ValueError, TlsUnusable."""
+    """Parse HOST:PORT or https://HOST:PORT. Raises ValueError, TlsUnusable."""
     address = units.address(text.removeprefix(_HTTPS).removesuffix("/"))
     if ca_file is None and not text.startswith(_HTTPS):
         return AdminAddress(address)
@@ -43,7 +43,10 @@ def of_text(text: str, ca_file: Path | None) -> AdminAddress:
 
 
 def of_settings(admin: AdminSettings) -> AdminAddress:
-    """Return that of the gateway whose file this is: its own certificate is trusted. Raises TlsUnusable."""
+    """Return the admin address of the gateway with these settings, trusting its own certificate.
+
+    Raises TlsUnusable.
+    """
     if admin.tls is None:
         return AdminAddress(admin.bind)
     from pidgate.gateway.tls.contexts import pinned_context
@@ -52,7 +55,7 @@ def of_settings(admin: AdminSettings) -> AdminAddress:
 
 
 def cause_of(error: OSError | http.client.HTTPException) -> str:
-    """Return why a request failed; `error` is what http.client raised."""
+    """Return why a request failed. `error` comes from http.client."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate was refused: {error.verify_message}; name its CA with --ca-file"
     if isinstance(error, http.client.RemoteDisconnected | http.client.BadStatusLine):
@@ -61,7 +64,7 @@ def cause_of(error: OSError | http.client.HTTPException) -> str:
 
 
 def _context(ca_file: Path | None) -> ssl.SSLContext:
-    # It takes as long to load as all the rest of the command.
+    # Its import takes as long as the rest of the command.
     from pidgate.gateway.config.tls_settings import ClusterTlsSettings
     from pidgate.gateway.tls.contexts import client_context
 

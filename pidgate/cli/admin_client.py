@@ -1,6 +1,6 @@
 """HTTP client of the admin addresses of running gateways. No proxy, no redirect.
 
-Gateways are called at the same time: with Kafka down, each one needs some seconds to answer.
+Gateways are called concurrently: with Kafka down, each needs a few seconds to answer.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NOT_DONE: Final = 1
 """Not reached, or refused."""
 USAGE_ERROR: Final = 2
 TIMEOUT_S: Final = 15.0
-"""A gateway answers within a few seconds, in whatever state Kafka is."""
+"""A gateway answers within a few seconds, whatever the state of Kafka."""
 _MOST_AT_ONCE: Final = 32
 _LONGEST_ANSWER: Final = 256 * 1024 * 1024
 
@@ -39,15 +39,15 @@ JsonObject = dict[str, Any]
 
 
 class BadUsage(Exception):
-    """The command line cannot be executed; the text is the remedy."""
+    """The command line cannot be executed. The text is the remedy."""
 
 
 class Failed(Exception):
-    """A gateway was not reached, or refused; the text is the reason and the remedy."""
+    """A gateway was not reached, or refused. The text gives the reason and the remedy."""
 
 
 def gateways(options: GatewayOptions) -> list[Gateway]:
-    """Return the gateways that the options name, at least one. Raises BadUsage."""
+    """Return the gateways named by the options, at least one. Raises BadUsage."""
     admin, token_file, own = options.admin, options.token_file, None
     try:
         if options.config is not None:
@@ -63,7 +63,7 @@ def gateways(options: GatewayOptions) -> list[Gateway]:
 
 
 def _admin_settings(file: Path) -> AdminSettings:
-    # It takes as long to load as all the rest of the command.
+    # Its import takes as long as the rest of the command.
     from pidgate.gateway.config.loading import ConfigError, load
 
     try:
@@ -73,7 +73,7 @@ def _admin_settings(file: Path) -> AdminSettings:
 
 
 def _token_of_own_gateway(address: Address) -> str | None:
-    """Return what a gateway of this user has made on this machine."""
+    """Return the token that a gateway of this user has created on this machine."""
     return token_of(address.port) if is_loopback(address.host) or address.host in WILDCARD_HOSTS else None
 
 
@@ -101,17 +101,18 @@ class Gateway:
         return self.at.address
 
     def get(self, path: str, **query: str | int | None) -> JsonObject:
-        """Send a GET; return the answer and the address. Raises Failed, BadUsage."""
+        """Send a GET; return the answer together with the address. Raises Failed, BadUsage."""
         text = urlencode({key: value for key, value in query.items() if value is not None}, quote_via=quote)
         return self._request("GET", f"{path}?{text}" if text else path, None)
 
     def post(self, path: str, content: Mapping[str, Any]) -> JsonObject:
-        """Send a POST; return the answer and the address. Raises Failed, BadUsage."""
+        """Send a POST; return the answer together with the address. Raises Failed, BadUsage."""
         return self._request("POST", path, json.dumps(content).encode())
 
     def _request(self, method: str, path: str, body: bytes | None) -> JsonObject:
         connection = self.at.connect(TIMEOUT_S)
-        # Checked against pages of other sites, which cannot choose it: the gateway need not know how it is called.
+        # The gateway checks it against web pages of other sites, which cannot set it. It need not be the
+        # gateway's name.
         headers = {"Host": "localhost"}
         if self.token is not None:
             headers["Authorization"] = f"Bearer {self.token}"
@@ -156,9 +157,9 @@ def for_each(
     call: Callable[[Gateway], JsonObject],
     show: Callable[[JsonObject], None],
 ) -> int:
-    """Call each gateway, show the answers, print the failures to stderr; return the exit code.
+    """Call each gateway, show the answers, print failures to stderr; return the exit code.
 
-    With --json the answers are one list.
+    With --json the answers form one list.
     """
     try:
         found = gateways(options)

@@ -1,6 +1,7 @@
-"""The command `pidgate`. Exit code 2 means: change what you typed or wrote.
+"""The command `pidgate`. Exit code 2 means a mistake in the command line or in a file.
 
-Only parses (options.py); each command's work is imported when it runs: `run` has to listen within half a second.
+This module only parses (options.py). The code of a command is imported when it runs: `run` has to listen
+within half a second.
 """
 
 import typer
@@ -49,19 +50,19 @@ app.add_typer(quotas.app, name="quotas")
     },
 )
 def pipeline(context: typer.Context) -> None:
-    """Study the events on Spark: who burns producer ids and why, and what the quotas should be."""
+    """Study the events on Spark: which users create producer ids, why, and recommended quotas."""
     import os
 
     from pidgate.child_python import python_module
 
-    # A process of its own, so that neither of the two has to know the other: each ships alone.
+    # A separate process, so that neither package imports the other: each ships alone.
     command = python_module("pidgate.pipeline", *context.args)
     os.execv(command[0], command)
 
 
 @app.command()
 def version() -> None:
-    """Show the version, and whether the hot path is compiled."""
+    """Show the version and whether the hot path is compiled."""
     from pidgate import version as installed
 
     build = "compiled" if installed.is_compiled() else "in plain Python"
@@ -69,7 +70,7 @@ def version() -> None:
 
 
 def main() -> None:
-    """The entry point of the console script."""
+    """Run the console script."""
     app(prog_name="pidgate")
 
 

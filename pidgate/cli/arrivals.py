@@ -18,7 +18,7 @@ _TYPE_WITHIN_BYTES: Final = 48
 
 @dataclass(frozen=True, slots=True)
 class NewId:
-    """A producer id that was admitted as a new one."""
+    """A producer id admitted as a new one."""
 
     at_ms: int
     producer_id: int
@@ -29,7 +29,7 @@ class NewId:
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """The balance in a decision: `units` of which `token_units` make one token, at a wall clock time."""
+    """The balance in a decision: `units`, with `token_units` to a token, at a wall clock time."""
 
     at_ms: int
     units: int
@@ -39,12 +39,12 @@ class Balance:
 class History:
     """The new ids and refusals of one user, from records of any partition in any order.
 
-    `user` is its name in events. `unreadable` counts events that could not be read.
+    `user` is the name in events. `unreadable` counts unreadable events.
     """
 
     def __init__(self, user: str, from_ms: int) -> None:
         self._user = user
-        # Gateways write ASCII; letters written as they are can be read, too.
+        # Gateways write ASCII; unescaped letters can be read too.
         self._in_json = (
             json.dumps(user).encode(),
             json.dumps(user, ensure_ascii=False).encode("utf-8", "replace"),
@@ -54,9 +54,9 @@ class History:
         self.first: Balance | None = None
         """The first balance in the events."""
         self.config: ConfigEvent | None = None
-        """The newest one. It holds the quotas in force now."""
+        """The newest config event, with the quotas in force now."""
         self.refused = 0
-        """Refusals of the user, which was enforced then."""
+        """Refusals of the user, which was enforced at that time."""
         self.gateways: set[str] = set()
         self.unreadable = 0
 
@@ -67,7 +67,7 @@ class History:
             is_decision = _TYPES[0] in head
             if not is_decision and _TYPES[1] not in head:
                 continue
-            # Parsing an event takes a hundred times as long as finding that it is another user's.
+            # Parsing an event takes a hundred times as long as finding that it belongs to another user.
             if is_decision and not any(name in record.value for name in self._in_json):
                 continue
             try:
@@ -81,7 +81,7 @@ class History:
             elif (
                 isinstance(event, DecisionEvent)
                 and event.user == self._user
-                # Reading begins a little before the span.
+                # Reading begins slightly before the period.
                 and event.wall_time_ms >= self._from_ms
             ):
                 self._add_decision(event)
@@ -101,7 +101,7 @@ class History:
             self.first = Balance(at_ms, event.tokens_before, event.token_units)
 
     def new_ids(self, remember_ms: int) -> list[NewId]:
-        """Return the new ids in the order of time. An id that two gateways admitted at the same time counts once."""
+        """Return the new ids in order of time. An id admitted by two gateways at the same time counts once."""
         seen: dict[int, int] = {}
         found = []
         for new in sorted(self._ids, key=lambda new: new.at_ms):

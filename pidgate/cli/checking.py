@@ -1,4 +1,4 @@
-"""`pidgate check`: a configuration file in plain words, and the most that its quotas allow."""
+"""`pidgate check`: explain a configuration file, and the maximum that its quotas allow."""
 
 import asyncio
 import json
@@ -29,12 +29,12 @@ from pidgate.quota.settings import (
 )
 
 VALID: Final = 0
-# A name that nobody has: resolves to what holds for users that are not named.
+# A name without a user: resolves to the quota of users that are not named.
 _ANYBODY: Final = ""
 _LISTED_NODES: Final = 20
 _SHARED_MECHANISMS: Final = ("OAUTHBEARER", "GSSAPI", "SCRAM-SHA-512")
 _ASKED_S: Final = 5.0
-"""For brokers to answer: a file may be checked where there are none."""
+"""Time for brokers to answer: a file may be checked where there are none."""
 _ONE_OF: Final = {60_000: "minute", 3_600_000: "hour", 86_400_000: "day"}
 
 
@@ -78,9 +78,10 @@ def _warnings(settings: Settings, source: Source) -> Iterator[str]:
 
 
 def _shared_quota_warnings(settings: Settings) -> Iterator[str]:
-    """Ask the brokers for their mechanisms where quotas may be shared without the file's writer having chosen it.
+    """Warn of quotas that may be shared by accident, after asking the brokers for their SASL mechanisms.
 
-    The file alone shows neither whether they require a login, nor by what. Without an answer it is all there is.
+    The file alone does not show whether the brokers require a login, nor the mechanisms. Without an answer it
+    is the only source.
     """
     quotas = settings.to_quotas()
     has_login = any(listener.requires_login is not False for listener in settings.listeners)
@@ -100,7 +101,7 @@ async def _mechanisms(settings: Settings) -> Sequence[str] | None:
 
 
 def explanation(settings: Settings) -> Iterator[str]:
-    """Yield everything but the table of users, line by line."""
+    """Yield the explanation line by line, without the table of users."""
     servers = ", ".join(str(server) for server in settings.cluster.bootstrap_servers)
     name = f" {settings.cluster.name}" if settings.cluster.name else ""
     yield f"Cluster{name}: brokers are first looked for at {servers}."
@@ -122,7 +123,7 @@ def explanation(settings: Settings) -> Iterator[str]:
 
 
 def _memory(settings: Settings) -> Iterator[str]:
-    """Yield what outlives a restart, and what a start without it does."""
+    """Yield the state that survives a restart, and the effect of a start without it."""
     events = settings.events
     if events.enabled:
         kept = units.show_duration(events.retention_ms)
@@ -137,7 +138,7 @@ def _memory(settings: Settings) -> Iterator[str]:
     ids = settings.quotas.producer_ids
     if ids.grace_ms:
         grace = units.show_duration(ids.grace_ms)
-        yield f"After a cold start unseen ids are let in uncharged for {grace}, 10 times a user's rate at most."
+        yield f"After a cold start unseen ids are admitted uncharged for {grace}, 10 times a user's rate at most."
     else:
         yield "After a cold start every running producer is charged as a new one (grace: 0s)."
 
@@ -145,7 +146,7 @@ def _memory(settings: Settings) -> Iterator[str]:
 def _proxies(listener: ListenerSettings) -> Iterator[str]:
     if listener.proxy_protocol_from:
         proxies = ", ".join(map(str, listener.proxy_protocol_from))
-        yield f"  From {proxies} each connection has to begin with a PROXY header (version 2), whose address counts."
+        yield f"  From {proxies} each connection has to begin with a PROXY header (version 2). Its address counts."
 
 
 def _listener(listener: ListenerSettings) -> Iterator[str]:
@@ -154,13 +155,13 @@ def _listener(listener: ListenerSettings) -> Iterator[str]:
     if listener.only_node is not None:
         shown = units.Address(*ports.advertised_address(listener.only_node))
         other = units.Address(*ports.advertised_address(listener.only_node + 1))
-        yield f"{name}: stands for broker {listener.only_node} alone, at {listener.bind}, shown as {shown}."
-        yield f"  Other brokers are shown, not listened for: broker {listener.only_node + 1} as {other}."
+        yield f"{name}: represents broker {listener.only_node} alone, at {listener.bind}, advertised as {shown}."
+        yield f"  Other brokers are advertised, but not listened for: broker {listener.only_node + 1} as {other}."
         return
     yield f"{name}: clients bootstrap at {listener.bind}."
     if listener.sni is not None:
         shown = units.Address(*ports.advertised_address(0))
-        yield f"  All brokers are at this port, told apart by name (SNI): broker 0 is shown to clients as {shown}."
+        yield f"  All brokers are at this port, distinguished by name (SNI): broker 0 is advertised as {shown}."
         return
     if not listener.node_ids:
         shown = units.Address(*ports.advertised_address(0))
@@ -191,7 +192,7 @@ def _quotas(quotas: Quotas) -> Iterator[str]:
 
 
 def quota_in_words(quota: EffectiveQuota, ids: ProducerIdSettings) -> str:
-    """For example "100 new producer ids per 1h, at most 201 in the first hour"."""
+    """Describe a quota, for example "100 new producer ids per 1h, at most 201 in the first hour"."""
     if quota.exempt:
         return "exempt: counted, never charged or refused"
     if quota.rate_milli is None:
@@ -200,10 +201,10 @@ def quota_in_words(quota: EffectiveQuota, ids: ProducerIdSettings) -> str:
 
 
 def rate_in_words(rate_milli: int, ids: ProducerIdSettings) -> str:
-    """As quota_in_words, of a rate in thousandths of an id per window."""
+    """Describe a rate in thousandths of an id per window, as quota_in_words does."""
     if rate_milli == 0:
         return "blocked: every new producer id is refused"
-    # (1 + burst) x rate + 1: the bucket is full at first, and its balance may end just below 0.
+    # (1 + burst) x rate + 1: the bucket starts full, and its balance may end just below 0.
     at_most = int((1 + ids.burst) * rate_milli / 1_000) + 1
     window = units.show_duration(ids.window_ms)
     first = _ONE_OF.get(ids.window_ms, window)
@@ -229,7 +230,7 @@ def _print_users(quotas: Quotas) -> None:
 
 
 def byte_rates_in_words(quotas: ByteQuotas) -> Iterator[str]:
-    """Yield the byte rates, in the order in which Kafka looks at them (KIP-13's eight levels)."""
+    """Yield the byte rates in Kafka's order of precedence (KIP-13's eight levels)."""
     if not quotas.rates:
         return
     window_s = (quotas.samples - 1) * quotas.sample_ms / 1000
@@ -239,7 +240,7 @@ def byte_rates_in_words(quotas: ByteQuotas) -> Iterator[str]:
 
 
 def _byte_level(entity: ByteEntity) -> tuple[int, bool, str, str]:
-    """Sort named users first, then the default one, then client ids alone; within them the more exact first."""
+    """Sort key: named users, the default user, client ids alone; within each the more exact first."""
     user, client_id = entity
     rank = 2 if user is None else 1 if user == DEFAULT else 0
     return rank, client_id is None, user or "", client_id or "\U0010ffff"

@@ -1,4 +1,4 @@
-"""`pidgate explain`: why a user, or one of its producer ids, is refused or is not."""
+"""`pidgate explain`: why a user, or one of its producer ids, is refused or admitted."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SOON_MS: Final = 1_000
 
 
 def explain(options: ExplainOptions) -> int:
-    """Show what each gateway knows of a user; return the exit code."""
+    """Show each gateway's state of a user; return the exit code."""
 
     def show(answer: JsonObject) -> None:
         print(f"{answer['gateway']} at {answer['address']}, {moment(answer['wall_ms'])}")
@@ -32,10 +32,10 @@ def explain(options: ExplainOptions) -> int:
 
 
 def sentences(answer: JsonObject) -> Iterator[str]:
-    """Yield the explanation line by line: settings, state, last refusal, and what to do."""
+    """Yield the explanation line by line: settings, state, last refusal, and remedies."""
     yield from _settings(answer)
     if not answer["is_restored"]:
-        yield "What is remembered is still being read: nothing is refused until then."
+        yield "The state is still being read: nothing is refused until then."
         return
     yield from _balance(answer)
     yield from _known(answer)
@@ -68,9 +68,7 @@ def _settings(answer: JsonObject) -> Iterator[str]:
 def _balance(answer: JsonObject) -> Iterator[str]:
     if answer["tokens"] is not None:
         wait_ms = answer["next_token_in_ms"]
-        soon = (
-            "a new id is admitted at once" if not wait_ms else f"the next new id in {about_duration(wait_ms)}"
-        )
+        soon = "a new id is admitted now" if not wait_ms else f"the next new id in {about_duration(wait_ms)}"
         yield f"Tokens: {words.tokens(answer)}: {soon}."
     if answer["transactional_tokens"] is not None:
         yield f"Tokens of transactional ids: {words.tokens(answer, TRANSACTIONAL_RATE)}."
@@ -81,19 +79,19 @@ def _balance(answer: JsonObject) -> Iterator[str]:
         yield f"In line: {counted(answer['waiting'], 'id')}, the one that waits longest for {oldest}."
     if answer["grace_left_ms"]:
         yield (
-            f"Cold start: for another {about_duration(answer['grace_left_ms'])} unseen ids are let in uncharged "
+            f"Cold start: for another {about_duration(answer['grace_left_ms'])} unseen ids are admitted uncharged "
             f"({answer['grace_admitted']:,} so far)."
         )
 
 
 def _known(answer: JsonObject) -> Iterator[str]:
     if not answer["is_known"]:
-        yield "This gateway remembers nothing of this user."
+        yield "This gateway has no state of this user."
     else:
         yield f"Remembered: {counted(answer['live_ids'], 'id')}, which cost nothing."
     if answer["sticky_entries"]:
         waits = counted(answer["sticky_entries"], "partition")
-        yield f"Refused batches that have to come first, whatever the quota says by now: of {waits}."
+        yield f"Refused batches that must be retried first, whatever the quota is by now: of {waits}."
 
 
 def _of_id(known_id: JsonObject, answer: JsonObject) -> Iterator[str]:
@@ -101,7 +99,7 @@ def _of_id(known_id: JsonObject, answer: JsonObject) -> Iterator[str]:
     if known_id["is_remembered"]:
         yield f"{name} is remembered: it costs nothing, and is not refused."
     elif known_id["is_released"]:
-        yield f"{name} was released: it is let in when it comes back, and costs nothing."
+        yield f"{name} was released: it is admitted on its next attempt, and costs nothing."
     else:
         yield f"{name} is not remembered: it is new, or was not used for long."
     waiting = known_id["waiting"]
@@ -124,7 +122,7 @@ def _refusal(refusal: JsonObject, answer: JsonObject) -> str:
     until_ms, now_ms = refusal["until_wall_ms"], answer["wall_ms"]
     ago = about_duration(max(0, now_ms - refusal["refused_wall_ms"]))
     if until_ms > now_ms:
-        until = f"it may come back in {about_duration(until_ms - now_ms)}, at {_time(until_ms)}"
+        until = f"it may retry in {about_duration(until_ms - now_ms)}, at {_time(until_ms)}"
     else:
         until = f"its throttle of {about_duration(refusal['throttle_time_ms'])} is over"
     producer_id = refusal["producer_id"]
@@ -142,7 +140,7 @@ def _why(refusal: JsonObject, answer: JsonObject) -> str:
     if reason == "blocked":
         return f"new ids of {whose} are blocked (rate 0)"
     if reason == "deadline":
-        return "it came back before its throttle was over"
+        return "it was retried before its throttle was over"
     if reason == "established":
         return (
             "it is not known here and came above sequence 0, so it was asked to begin with its lowest batch"
@@ -160,7 +158,7 @@ def _what_to_do(answer: JsonObject) -> Iterator[str]:
     is_blocked, user = answer[RATE]["value"] == 0, shlex.quote(answer["user"])
     if answer["is_exempt"] or not (is_blocked or (answer["next_token_in_ms"] or 0) >= _SOON_MS):
         return
-    yield f"Who brings them: pidgate who --user {user}"
+    yield f"See which clients create them: pidgate who --user {user}"
     raised = "alter --add-config producer_ids_rate=N --user" if is_blocked else "raise"
     tail = "" if is_blocked else " N"
     yield f"More for a while: pidgate quotas {raised} {user}{tail} --for 2h"

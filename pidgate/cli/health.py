@@ -12,13 +12,13 @@ HEALTHY: Final = 0
 UNHEALTHY: Final = 1
 
 TIMEOUT_S: Final = 3.0
-"""Below the 5 s that the image's health check waits."""
+"""Below the 5 s timeout of the image's health check."""
 
 
 def health(options: HealthOptions) -> int:
     """Get /livez (or /readyz) and print the answer; return the exit code.
 
-    The file may be missing: a container's health check names it even when the gateway was started by options.
+    The file may be missing: a container's health check names it even if the gateway was started with options.
     """
     from pidgate.gateway.config.loading import ConfigError, load
 

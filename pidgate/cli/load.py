@@ -98,7 +98,7 @@ def _print_report(result: Result, *, as_json: bool) -> None:
 
 
 def plan_of(options: LoadOptions) -> Plan:
-    """Return the plan that the options describe. Raises ConfigError naming the option."""
+    """Return the plan for these options. Raises ConfigError naming the option."""
     if _TOPIC.fullmatch(options.topic) is None:
         raise ConfigError.at("--topic", f"{options.topic!r} is not a topic's name")
     settings = _kafka_config(options)
@@ -138,7 +138,7 @@ def _clients(given: Sequence[str]) -> dict[Kind, Clients]:
 
 
 def _batch(text: str) -> tuple[int, int]:
-    """Return records, and bytes of each record's value."""
+    """Return the number of records, and the bytes of each record's value."""
     match = _BATCH.fullmatch(text)
     if match is None or not int(match[1]):
         raise ConfigError.at("--batch", f"{text!r}; write records x bytes of each: 1x1000, 10x1KiB")
@@ -172,7 +172,7 @@ def _kafka_config(options: LoadOptions) -> Mapping[str, str]:
 
 
 def _tls(options: LoadOptions, settings: Mapping[str, str]) -> ssl.SSLContext | None:
-    """Return the TLS context, None without TLS. Raises ConfigError naming the option, or the key of the file."""
+    """Return the TLS context. None: no TLS. Raises ConfigError naming the option, or the key of the file."""
     listener = None if options.config is None else loading.load(options.config).listeners[0].tls
     is_wanted = settings.get("security.protocol", "").upper().endswith("SSL")
     if not is_wanted and listener is None:

@@ -1,7 +1,7 @@
 """The options of each command, declared once: name, type, help and default.
 
-A new option is a field of the command's dataclass here; the command's work gets the dataclass as it is. A dataclass's
-docstring is the help of its command.
+A new option is a field of the command's dataclass here; the command receives the dataclass. Its docstring is
+the help of the command.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ _T = TypeVar("_T")
 
 
 def add_commands(app: typer.Typer, commands: Mapping[str, tuple[type[Any], str]]) -> None:
-    """Register commands by name: one of the dataclasses below, whose docstring is the help, and "module.function".
+    """Register commands by name: a dataclass below, whose docstring is the help, and "module.function".
 
-    The function is of this folder; it takes the options and returns the exit code. Its module is imported when the
-    command runs.
+    The function is in this folder. It takes the options and returns the exit code. Its module is imported
+    when the command runs.
     """
     for name, (options, work) in commands.items():
         app.command(name, help=inspect.getdoc(options))(_callback(options, work))
 
 
 def _callback(options: type[Any], work: str) -> Callable[..., None]:
-    """Return the function whose signature typer reads the options from."""
+    """Return the function from whose signature typer reads the options."""
     types = get_type_hints(options, include_extras=True)
 
     def run(**values: Any) -> None:
@@ -55,12 +55,15 @@ _OPTION: Final = "option"
 
 
 def option(default: _T, help: str, *names: str, **more: Any) -> _T:
-    """Return a field that is an option; `more` is passed on to typer, which finds a name where none is given."""
+    """Return a dataclass field for an option.
+
+    `more` is passed to typer, which derives a missing name from the field's.
+    """
     return field(default=default, metadata={_OPTION: typer.Option(*names, help=help, **more)})
 
 
 def complain(command: str, text: str) -> NoReturn:
-    """Print an error of usage and end the command."""
+    """Print a usage error and exit."""
     typer.echo(f"pidgate {command}: {text}", err=True)
     raise typer.Exit(USAGE_ERROR)
 
@@ -78,7 +81,7 @@ CaOption = Annotated[
     Path | None, typer.Option("--ca-file", metavar="FILE", help="Call with TLS, trusting this CA (PEM).")
 ]
 TokenOption = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Holds what admin.token_file of the gateway holds.")
+    Path | None, typer.Option(metavar="FILE", help="A copy of the gateway's admin.token_file.")
 ]
 UserOption = Annotated[str | None, typer.Option("--user", "--entity-name", metavar="USER", help="This user.")]
 NeededUserOption = Annotated[str, typer.Option("--user", "--entity-name", metavar="USER", show_default=False)]
@@ -86,14 +89,14 @@ UserArgument = Annotated[str, typer.Argument(metavar="USER", show_default=False)
 ForOption = Annotated[
     str, typer.Option("--for", metavar="2h", show_default=False, help="Ends by itself after 30m, 2h, 1d.")
 ]
-NoteOption = Annotated[str, typer.Option(show_default=False, help="Why, for whoever reads it later.")]
+NoteOption = Annotated[str, typer.Option(show_default=False, help="The reason, shown with the change.")]
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
     """Run the gateway in the foreground until SIGTERM or SIGINT."""
 
-    # What is None is left to loading.from_options.
+    # None leaves the value to loading.from_options.
     config: ConfigOption = None
     bootstrap_servers: str | None = option(
         None, "Run without a file, before these brokers: host:port,host:port"
@@ -110,7 +113,7 @@ class RunOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckOptions:
-    """Validate a file and say in plain words what it means."""
+    """Validate a file and explain it."""
 
     config: ConfigOption = None
     as_json: bool = option(False, "For programs.", "--json")
@@ -118,7 +121,7 @@ class CheckOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class WhoOptions:
-    """Show who brings new producer ids, from the events topic, and what to do about it."""
+    """Show which users create new producer ids, from the events topic, and what to do about it."""
 
     config: ConfigOption = None
     bootstrap_servers: str | None = option(
@@ -128,12 +131,12 @@ class WhoOptions:
     since: str = option("1h", "How far back: 30m, 1h, 7d.")
     user: str | None = option(None, "This user only.")
     top: int = option(20, "How many users to show, most new ids first.", min=1)
-    as_json: bool = option(False, "For programs; docs/who.md says what is in it.", "--json")
+    as_json: bool = option(False, "JSON; see docs/who.md.", "--json")
 
 
 @dataclass(frozen=True, kw_only=True)
 class LoadOptions:
-    """Send with synthetic clients, good and bad ones, and report what they see. Kinds: docs/load.md."""
+    """Send with good and bad synthetic clients, and report their results. Kinds: docs/load.md."""
 
     topic: Annotated[str, typer.Option(help="Topic to produce to.", show_default=False)]
     bootstrap_servers: str | None = option(
@@ -157,7 +160,7 @@ class LoadOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class HealthOptions:
-    """Ask a running gateway whether it lives; exit code 0 or 1. Made for container health checks."""
+    """Check that a running gateway is alive; exit code 0 or 1. For container health checks."""
 
     config: Path | None = option(
         None, "Take admin.bind from this file, if it exists.", "--config", "-c", metavar="FILE"
@@ -171,7 +174,7 @@ class HealthOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class GatewayOptions:
-    """The running gateways that a command calls: by a file, by addresses, or the one on this machine."""
+    """Options that select running gateways: by a file, by addresses, or the one on this machine."""
 
     config: ConfigOption = None
     admin: AdminOption = None
@@ -189,43 +192,46 @@ class PromoteOptions:
     admin: AdminOption = None
     ca_file: CaOption = None
     token_file: TokenOption = None
-    since: str = option("1d", "How far back to look: 1h, 1d, 7d.")
+    since: str = option("1d", "Length of the past to replay: 1h, 1d, 7d.")
     yes: bool = option(False, "Do not ask.", "--yes")
 
 
 @dataclass(frozen=True, kw_only=True)
 class EntityOptions(GatewayOptions):
-    """A user or the default user, named as kafka-configs names them."""
+    """A user or the default user, with the option names of kafka-configs."""
 
     user: UserOption = None
     entity_default: bool = option(
-        False, "The default user: who is not named.", "--entity-default", "--user-defaults"
+        False,
+        "The default user: all users without a quota of their own.",
+        "--entity-default",
+        "--user-defaults",
     )
 
     def entity(self, *, needed: bool = True) -> str | None:
-        """Return the user; None for the default user, and for no user where none is `needed`.
+        """Return the user. None: the default user, or none given where none is `needed`.
 
-        Ends the command when the options do not fit.
+        Exits when the options do not fit.
         """
         if self.user == "":
-            complain("quotas", "a user has a name; --entity-default is for those that are not named")
+            complain("quotas", "an empty user name; use --entity-default for the default user")
         if self.entity_default and self.user is not None:
             complain("quotas", "either --user or --entity-default")
         if needed and not self.entity_default and self.user is None:
-            complain("quotas", "whose quota? write --user alice, or --entity-default")
+            complain("quotas", "no user; write --user alice, or --entity-default")
         return self.user
 
 
 class DescribeOptions(EntityOptions):
-    """Show what is in force, where it comes from, who set it and when."""
+    """Show the quotas in force, with their source, author and time."""
 
 
 class DiffOptions(EntityOptions):
-    """Show what was set at run time, beside the file's quotas."""
+    """Show changes made at run time next to the file's quotas."""
 
 
 class ResetOptions(EntityOptions):
-    """Forget what was set at run time: the file holds again."""
+    """Remove changes made at run time: the file's quotas apply again."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -240,7 +246,7 @@ class AlterOptions(EntityOptions):
     )
     delete: list[str] | None = option(
         None,
-        "The default user's holds, whatever the file says.",
+        "Apply the default user's value, overriding the file.",
         "--delete-config",
         metavar="producer_ids_rate",
     )
@@ -250,7 +256,7 @@ class AlterOptions(EntityOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class BlockOptions(GatewayOptions):
-    """Refuse every new producer id of a user; its running producers go on."""
+    """Refuse every new producer id of a user; its running producers continue."""
 
     user: UserArgument
     lasts: ForOption = ""
@@ -259,14 +265,14 @@ class BlockOptions(GatewayOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class RaiseOptions(BlockOptions):
-    """Give a user more than it has, for a while: raise alice 500 --for 2h."""
+    """Raise a user's quota for a limited time: raise alice 500 --for 2h."""
 
     rate: Annotated[str, typer.Argument(metavar="RATE", show_default=False, help="New ids per window.")]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReleaseOptions(GatewayOptions):
-    """Let one producer id in, uncharged, when it comes back."""
+    """Admit one refused producer id, uncharged, on its next attempt."""
 
     user: NeededUserOption
     producer_id: Annotated[int, typer.Option("--producer-id", min=0, metavar="ID", show_default=False)]
@@ -274,17 +280,19 @@ class ReleaseOptions(GatewayOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class RefillOptions(GatewayOptions):
-    """Fill a user's bucket: all of its burst, now."""
+    """Fill a user's bucket to its full burst now."""
 
     user: UserArgument
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModeOptions(GatewayOptions):
-    """Observe or enforce, for a user or for all of them, on every gateway; file: what the file says."""
+    """Set a user or all users to observe or enforce, on every gateway; file: as in the file."""
 
     to: Annotated[str, typer.Argument(metavar="observe|enforce|file", show_default=False)]
-    of_all: bool = option(False, "Every user, whatever is said of it elsewhere. Has to be typed.", "--all")
+    of_all: bool = option(
+        False, "Every user, overriding all other settings. Required unless --user is given.", "--all"
+    )
     user: UserOption = None
     lasts: ForOption = ""
     note: NoteOption = ""
@@ -292,7 +300,7 @@ class ModeOptions(GatewayOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ExplainOptions(GatewayOptions):
-    """Show why a user is refused, or is not: tokens, ids in line, the last refusal and until when."""
+    """Show why a user is refused or admitted: tokens, queued ids, the last refusal and its end."""
 
     user: NeededUserOption
     producer_id: int | None = option(None, "", "--producer-id", min=0, metavar="ID")

@@ -1,6 +1,7 @@
-"""`pidgate promote alice`: show what her quota would have refused in the recorded time, and enforce it on confirmation.
+"""`pidgate promote alice`: replay alice's quota on the recorded time, and enforce it on confirmation.
 
-Exit code 0: shown, and switched if confirmed; 1: the switch failed; 2: wrong usage, or the events cannot be read.
+Exit code 0: shown, and switched if confirmed; 1: the switch failed; 2: wrong usage, or the events cannot be
+read.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ HOUR_MS: Final = 3_600_000
 
 
 def promote(options: PromoteOptions) -> int:
-    """Show, ask, switch; return the exit code."""
+    """Show the replay, ask, switch; return the exit code."""
     try:
         settings = _settings(options.config)
         since_ms = option_value("--since", units.duration_ms, options.since)
@@ -83,7 +84,7 @@ async def _history(settings: Settings, user: str, from_ms: int, now_ms: int) -> 
 
 @dataclass(slots=True)
 class Replayed:
-    """Outcomes of a user's new ids: of all, by hour, and by client id and address."""
+    """Outcomes of a user's new ids: in total, by hour, and by client id and address."""
 
     all: Outcome = field(default_factory=Outcome)
     by_hour: dict[int, Outcome] = field(default_factory=dict)
@@ -93,7 +94,7 @@ class Replayed:
 def replay(
     ids: Sequence[NewId], rate_milli: int | None, settings: ProducerIdSettings, balance: Balance | None
 ) -> Replayed:
-    """Replay ids in the order of time. `rate_milli` None: no limit; `balance`: at the beginning, None: full."""
+    """Replay ids in order of time. `rate_milli` None: no limit. `balance`: at the beginning, None: full."""
     parts: dict[tuple[int, str, str], Outcome] = {}
     quota = QuotaReplay(rate_milli, settings, ids[0].at_ms) if rate_milli and ids else None
     if quota is not None and balance is not None:
@@ -125,7 +126,7 @@ def replay(
 def in_words(
     user: str, settings: Settings, history: History, since_ms: int, zone: tzinfo | None = None
 ) -> Iterator[str]:
-    """Yield the quota, the sum, and the refusals by hour and by place; `zone` None is the machine's."""
+    """Yield the quota, the total, and the refusals by hour and by place. `zone` None is the machine's."""
     in_events = UserNames(settings.events.redact).in_events(user)
     quotas, where = quotas_now(settings, history.config, user, in_events)
     quota, ids = resolve(quotas, user), quotas.producer_ids

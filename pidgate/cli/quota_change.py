@@ -1,6 +1,7 @@
 """`pidgate quotas alter`, `reset`, `raise`, `block`, `release`, `refill` and `pidgate mode`.
 
-The last command wins: a standing change ends a temporary one of the same setting, and prints that.
+The last command wins: a standing change ends a temporary one of the same setting, and the command prints
+that.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ Changes = list[JsonObject]
 
 
 def set_by() -> str:
-    """Return the user of the operating system, as cli:NAME."""
+    """Return the operating system's user as cli:NAME."""
     try:
         return f"cli:{pwd.getpwuid(os.getuid()).pw_name}"
     except KeyError:
@@ -51,7 +52,7 @@ def alter(options: AlterOptions) -> int:
         found += [_removed(options, user, name) for name in deleted(options.delete or (), user)]
         if not found:
             raise BadUsage(
-                "what is to change? --add-config producer_ids_rate=100 or --delete-config producer_ids_rate"
+                "no change; write --add-config producer_ids_rate=100 or --delete-config producer_ids_rate"
             )
         return found
 
@@ -80,13 +81,13 @@ def raise_(options: RaiseOptions) -> int:
 
 
 def block(options: BlockOptions) -> int:
-    """Set a rate of 0: no new producer id any more; return the exit code."""
+    """Set a rate of 0, so that every new producer id is refused; return the exit code."""
     user = options.user
     return _change(options, "quotas block", user, lambda _current: [_set(options, user, RATE, 0)])
 
 
 def reset(options: ResetOptions) -> int:
-    """Let the file hold again for everything of an entity; return the exit code."""
+    """Apply the file's settings of an entity again; return the exit code."""
     user = options.entity()
 
     def changes(current: JsonObject) -> Changes:
@@ -100,15 +101,15 @@ def reset(options: ResetOptions) -> int:
 
 
 def mode(options: ModeOptions) -> int:
-    """Set the mode of a user or of all, or let the file hold again; return the exit code."""
+    """Set the mode of a user or of all, or apply the file's again; return the exit code."""
     to, user = options.to, options.user
     if to not in (*_MODES, "file"):
         complain("mode", f"{to!r} is no mode; write observe, enforce or file")
     if options.of_all == (user is not None):
-        which = "whose mode? write --user alice, or --all for every user"
+        which = "no user; write --user alice, or --all for every user"
         complain("mode", "either --all or --user" if options.of_all else which)
     if to == "file" and options.lasts:
-        complain("mode", "--for goes with observe and enforce; after that the file holds again by itself")
+        complain("mode", "--for works with observe and enforce; afterwards the file applies again")
 
     def changes(current: JsonObject) -> Changes:
         if to != "file":
@@ -119,12 +120,10 @@ def mode(options: ModeOptions) -> int:
 
 
 def release(options: ReleaseOptions) -> int:
-    """Release one producer id; return the exit code."""
     return _execute(options, "release", options.user, options.producer_id)
 
 
 def refill(options: RefillOptions) -> int:
-    """Refill the user's bucket; return the exit code."""
     return _execute(options, "refill", options.user, None)
 
 
@@ -135,9 +134,11 @@ def _execute(options: GatewayOptions, command: str, user: str, producer_id: int 
 
     def show(answer: JsonObject) -> None:
         what = (
-            "its bucket is full" if producer_id is None else f"producer id {producer_id} is let in, uncharged"
+            "its bucket is full"
+            if producer_id is None
+            else f"producer id {producer_id} is admitted, uncharged"
         )
-        fleet = "told to every gateway" if answer["kept"] == "topic" else "done by this gateway only"
+        fleet = "sent to every gateway" if answer["kept"] == "topic" else "done by this gateway only"
         print(f"{printable(user)}: {what}\n{answer['gateway']}: done; {fleet}")
         if answer["kept"] != "topic":
             print("  for the others: repeat it with --admin HOST:PORT for each")
@@ -165,7 +166,7 @@ def _change(
 
 
 def _ended_with(changes: Changes, current: Iterable[JsonObject]) -> Changes:
-    """Return the temporary changes that would stand above what is set now."""
+    """Return the temporary changes that would override the new standing ones."""
     standing = {
         (change["setting"], change["user"])
         for change in changes
@@ -176,7 +177,7 @@ def _ended_with(changes: Changes, current: Iterable[JsonObject]) -> Changes:
 
 def _show(answer: JsonObject) -> None:
     if answer["kept"] is None:
-        print(f"{answer['gateway']}: nothing was set at run time: what the file says holds")
+        print(f"{answer['gateway']}: nothing was set at run time: the file applies")
         return
     ended = {(one["setting"], one["user"]) for one in answer["ended"]}
     for change in answer["changes"]:
@@ -193,9 +194,7 @@ def _show(answer: JsonObject) -> None:
 def _in_words(change: JsonObject, window_ms: int) -> str:
     setting, name = change["setting"], words.entity(change["user"], change["setting"])
     if change["action"] == "reset":
-        return (
-            f"{name}: {setting} is what {'it was before' if change['temporary'] else 'the file says'} again"
-        )
+        return f"{name}: {setting} is again {'as before' if change['temporary'] else 'as in the file'}"
     if change["action"] == "remove":
         return f"{name}: {setting} is not set any more"
     until = change["until_wall_ms"]
@@ -207,7 +206,7 @@ def _in_words(change: JsonObject, window_ms: int) -> str:
 
 
 def added(texts: Iterable[str], user: str | None) -> list[tuple[str, float | str]]:
-    """Read producer_ids_rate=100,mode=enforce as kafka-configs does. Raises BadUsage."""
+    """Parse producer_ids_rate=100,mode=enforce as kafka-configs does. Raises BadUsage."""
     found: list[tuple[str, float | str]] = []
     for text in _split(texts):
         setting, equals, value = (part.strip() for part in text.partition("="))
@@ -221,7 +220,7 @@ def added(texts: Iterable[str], user: str | None) -> list[tuple[str, float | str
 
 
 def deleted(texts: Iterable[str], user: str | None) -> list[str]:
-    """Read names of settings, separated by commas. Raises BadUsage."""
+    """Parse names of settings, separated by commas. Raises BadUsage."""
     names = _split(texts)
     for setting in names:
         _check_setting(setting, user)
@@ -271,7 +270,7 @@ def _set(
 
 def _removed(options: AlterOptions, user: str | None, setting: str) -> JsonObject:
     if options.lasts:
-        raise BadUsage("--for goes with what is set; what is removed stays removed")
+        raise BadUsage("--for works with --add-config only; a removal has no end")
     return {"setting": setting, "user": user, "action": "remove", "note": options.note}
 
 

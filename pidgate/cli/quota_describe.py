@@ -1,4 +1,6 @@
-"""`pidgate quotas describe` and `pidgate quotas diff`: the quotas in force, who set them, and the file's."""
+"""`pidgate quotas describe` and `pidgate quotas diff`: the quotas in force with their sources, and the
+file's.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ def describe(options: DescribeOptions) -> int:
 
 
 def diff(options: DiffOptions) -> int:
-    """Show what was changed at run time, beside the file's values; return the exit code."""
+    """Show changes made at run time next to the file's values; return the exit code."""
     user = options.entity(needed=False)
 
     def call(gateway: Gateway) -> JsonObject:
@@ -79,7 +81,7 @@ def headline(answer: JsonObject) -> Iterator[str]:
 
 
 def rows_of(entry: Mapping[str, Any], window_ms: int, user: str | None) -> Iterator[tuple[str, ...]]:
-    """Yield a row for each setting of an entity; for the one `user` that was named, the effective settings."""
+    """Yield a row per setting of an entity; for the `user` named in the options, the effective settings."""
     name = words.entity(entry["user"])
     if entry["user"] is None:
         settings = {RATE: entry[RATE], **_set({TRANSACTIONAL_RATE: entry[TRANSACTIONAL_RATE]})}
@@ -107,7 +109,7 @@ def rows_of(entry: Mapping[str, Any], window_ms: int, user: str | None) -> Itera
 
 
 def _set(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those for which the file or somebody at run time has set something."""
+    """Return the settings with a value from the file or from run time."""
     return {
         setting: one
         for setting, one in settings.items()
@@ -116,7 +118,7 @@ def _set(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _byte_rows(entry: Mapping[str, Any], name: str) -> Iterator[tuple[str, ...]]:
-    """Yield the file's byte rates of a user; docs/byte-quotas.md has which of them holds for a client."""
+    """Yield the file's byte rates of a user. docs/byte-quotas.md says which rate applies to a client."""
     for rates in entry["byte_rates"]:
         client_id = rates["client_id"]
         of_client = "" if client_id is None else f" of client {printable(client_id) or '(default)'}"
@@ -131,7 +133,7 @@ def _byte_rows(entry: Mapping[str, Any], name: str) -> Iterator[tuple[str, ...]]
 
 
 def differences(answer: JsonObject) -> list[JsonObject]:
-    """Return each change made at run time, with the value in force and the file's."""
+    """Return each change made at run time with the value in force and the file's."""
     entries = answer["entries"]
     origins = {(rate, entry["user"]): entry[rate] for entry in entries for rate in RATES}
     origins |= {(MODE, entry["user"]): entry["mode"] for entry in entries if entry["user"] is not None}
@@ -148,7 +150,7 @@ def _show_diff(answer: JsonObject) -> None:
     console = plain_console(WIDTH_WITHOUT_TERMINAL)
     console.print(f"{answer['gateway']} at {answer['address']}", soft_wrap=True)
     if not answer["differences"]:
-        console.print("Nothing was changed at run time: what the file says holds.")
+        console.print("Nothing was changed at run time: the file applies.")
         return
     _print_table(
         console,

@@ -1,4 +1,4 @@
-"""The admin API's answers about quotas, in the words and columns of a terminal."""
+"""The admin API's answers about quotas as text and columns for a terminal."""
 
 from __future__ import annotations
 
@@ -21,19 +21,18 @@ _SOURCES: Final = {"file": "file", "run_time": "run time", "nothing": "not set"}
 
 
 def unset(user: str | None) -> str:
-    """Word a missing value: without one the default user's rate holds; the default user has no limit then."""
+    """Describe a missing value: a user then has the default user's rate, and the default user has no limit."""
     return "no limit" if user is None else "not set"
 
 
 def entity(user: str | None, setting: str = RATE) -> str:
-    """Name the entity of a setting."""
     if user is None:
         return ALL_USERS if setting == MODE else DEFAULT_USER
     return printable(shown(user))
 
 
 def value(setting: str, given: float | str | None, window_ms: int, nothing: str = "no limit") -> str:
-    """Write a value: 100 per 1h, blocked, or a mode. `nothing` stands for a rate that is not set."""
+    """Describe a value: 100 per 1h, blocked, or a mode. `nothing` is the text for a rate that is not set."""
     if setting == MODE:
         return "not set" if given is None else str(given)
     if given is None:
@@ -44,12 +43,11 @@ def value(setting: str, given: float | str | None, window_ms: int, nothing: str 
 
 
 def bytes_per_s(rate: int) -> str:
-    """Write a byte rate."""
     return f"{units.show_size(rate)} per s"
 
 
 def source(origin: Mapping[str, Any]) -> str:
-    """Write where a value comes from: file; run time, until 16:05; and its entity, unless that is the user."""
+    """Describe the source of a value: file; run time, until 16:05; and its entity, unless that is the user."""
     text = _SOURCES.get(origin["source"], str(origin["source"]))
     if origin["until_wall_ms"] is not None:
         text += f", until {moment(origin['until_wall_ms'])}"
@@ -61,7 +59,7 @@ def source(origin: Mapping[str, Any]) -> str:
 
 
 def set_by(origin: Mapping[str, Any]) -> str:
-    """Write who set a value: cli:root at 2026-11-21 14:02; nothing for the file's."""
+    """Describe the author of a value: cli:root at 2026-11-21 14:02; nothing for the file's."""
     if origin["set_wall_ms"] is None:
         return ""
     by = printable(origin["set_by"]) or "somebody"
@@ -69,14 +67,14 @@ def set_by(origin: Mapping[str, Any]) -> str:
 
 
 def tokens(entry: Mapping[str, Any], setting: str = RATE) -> str:
-    """Write the balance under a rate: 41.5 of 100; nothing without a limit."""
+    """Describe the balance of a rate: 41.5 of 100; nothing without a limit."""
     name = {RATE: "tokens", TRANSACTIONAL_RATE: "transactional_tokens"}.get(setting, "")
     left, full = entry.get(name), entry.get(f"full_{name}")
     return "" if left is None or full is None else f"{number(left)} of {number(full)}"
 
 
 def kept(answer: Mapping[str, Any], topic: str | None) -> str:
-    """Write where a change is kept, who has it, and what to do when that is not every gateway."""
+    """Describe where a change is kept and which gateways have it, with a remedy unless all have it."""
     gateway = answer["gateway"]
     if answer["kept"] == "topic":
         return f"{gateway}: in force; kept in the topic{f' {topic}' if topic else ''}: every gateway has it"

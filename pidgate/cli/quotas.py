@@ -1,7 +1,7 @@
 """The command line of `pidgate quotas`.
 
-Only parses. `pidgate quotas --alter ...` and `--describe` are alter and describe, as in kafka-configs. Without a
-command it describes.
+This module only parses. `pidgate quotas --alter ...` and `--describe` run alter and describe, as in
+kafka-configs. The default command is describe.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _HELP: Final = ("--help",)
 
 
 class _AsInKafka(TyperGroup):
-    """Group of commands that finds its command among the arguments."""
+    """Command group that finds its command among the arguments."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if not args or (args[0].startswith("-") and args[0] not in _HELP):

@@ -112,9 +112,10 @@ def _log_start(settings: Settings, file: Path | None, most_open_files: int) -> N
 
 
 async def serve(make_gateway: Callable[[], RunsAndDrains]) -> int:
-    """Start, then wait; the first SIGTERM or SIGINT drains, the second one does not wait for it. SIGHUP reloads.
+    """Start, then wait.
 
-    Returns the exit code. Raises CannotListen.
+    The first SIGTERM or SIGINT drains, the second one exits without draining. SIGHUP reloads. Returns the
+    exit code. Raises CannotListen.
     """
     gateway = make_gateway()
     loop = asyncio.get_running_loop()
@@ -131,14 +132,15 @@ async def serve(make_gateway: Callable[[], RunsAndDrains]) -> int:
             drains.append(loop.create_task(guarded("drain", gateway.drain())))
         is_stopping = True
 
-    # Before the start: some ports serve clients already while others are being opened.
+    # Before the start: some ports already serve clients while others are being opened.
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal)
     loop.add_signal_handler(signal.SIGHUP, gateway.reload)
     try:
         await gateway.start()
         is_started = True
-        # What is there now stays: the cyclic collector need not walk these 90,000 objects, with all traffic waiting.
+        # These 90,000 objects are permanent. Without them the cyclic collector pauses the traffic for less
+        # time.
         gc.freeze()
         if is_stopping:
             drains.append(loop.create_task(guarded("drain", gateway.drain())))

@@ -1,4 +1,4 @@
-"""Standard output as a console of rich, which shows names of clients as they are."""
+"""Standard output as a rich console, which prints client names unchanged."""
 
 from typing import Final
 
@@ -8,7 +8,7 @@ WIDTH_WITHOUT_TERMINAL: Final = 120
 
 
 def plain_console(width_without_terminal: int = WIDTH_WITHOUT_TERMINAL) -> Console:
-    """Return a console that interprets nothing in what it prints; into a pipe or file it is so many columns wide."""
+    """Return a console without markup. Into a pipe or file it is `width_without_terminal` columns wide."""
     console = Console(markup=False, highlight=False, emoji=False)
     if not console.is_terminal:
         console.width = width_without_terminal

@@ -18,7 +18,10 @@ _CLIENTS = {
 
 
 def refuse_unusable(settings: Settings, source: Source) -> None:
-    """Raise ConfigError if the gateway would not start with the files that are here; missing ones are no reason."""
+    """Raise ConfigError if the gateway would not start with the files present.
+
+    Missing files are not an error.
+    """
     problems = [
         Problem(source.where(error.path), source.key(error.path), error.text)
         for error in unusable(settings)
@@ -29,7 +32,7 @@ def refuse_unusable(settings: Settings, source: Source) -> None:
 
 
 def warned(settings: Settings, source: Source) -> Iterator[str]:
-    """Yield warnings about certificates, and about files that are missing: it may be checked elsewhere."""
+    """Yield warnings about certificates and missing files: the check may run on another machine."""
     found = [(error.path, error.text) for error in unusable(settings) if isinstance(error, FileMissing)]
     for path, text in [*found, *warnings(settings)]:
         yield f"{source.where(path)}: {source.key(path)}: {text}"
@@ -42,28 +45,28 @@ def of_listener(listener: ListenerSettings) -> Iterator[str]:
         yield f"  With TLS {tls.min_version} or later, as {tls.cert_file}; {_CLIENTS[tls.client_auth]}."
         if tls.identifies:
             rules = tls.ssl_principal_mapping_rules
-            yield f"  Who shows a certificate is the user that {rules} makes of its subject, until a login by SASL."
+            yield f"  A client with a certificate is the user that {rules} maps its subject to, until a SASL login."
 
 
 def of_identity(settings: Settings) -> Iterator[str]:
-    """Yield as whom brokers see clients, and what that needs, where the gateway logs in for them."""
+    """Yield the identity of clients at the brokers, and its requirements, where the gateway logs in for them."""
     identity, sasl = settings.cluster.upstream_identity, settings.own_client
     if sasl is None:
         return
     if identity == "delegation_token":
-        yield "Who shows a certificate is logged in at the brokers as its user, with a delegation token (KIP-373):"
+        yield "A client with a certificate is logged in at the brokers as its user, with a delegation token (KIP-373):"
         yield f"  they need delegation.token.secret.key, and {sasl.username} the right CreateTokens on these users."
     if identity == "own":
-        yield f"Brokers see every client as {sasl.username}: what that user may, whoever reaches a listener may."
+        yield f"Brokers see every client as {sasl.username}: all clients of a listener have its rights."
 
 
 def of_cluster(settings: Settings) -> Iterator[str]:
-    """Yield a line if brokers are spoken to with TLS, or if only the clients are."""
+    """Yield a line if broker connections use TLS, or if only the clients do."""
     tls = settings.cluster.tls
     if tls is not None:
         trusted = tls.ca_file or "the CAs of this machine"
-        names = "" if tls.verify_hostname else ", whatever their names (verify_hostname: false)"
+        names = "" if tls.verify_hostname else ", under any host name (verify_hostname: false)"
         shown = f" Shown to them: {tls.cert_file}." if tls.cert_file else ""
-        yield f"Brokers are spoken to with TLS {tls.min_version} or later, trusted by {trusted}{names}.{shown}"
+        yield f"Connections to brokers use TLS {tls.min_version} or later, trusted by {trusted}{names}.{shown}"
     elif any(listener.tls is not None for listener in settings.listeners):
-        yield "Brokers are spoken to without TLS: what clients encrypt is readable between here and there."
+        yield "Connections to brokers have no TLS: traffic encrypted by clients is readable on this stretch."

@@ -1,4 +1,6 @@
-"""`pidgate who`: who brings new producer ids, out of the events topic. Exit code 2: it could not be read."""
+"""`pidgate who`: users that create new producer ids, from the events topic. Exit code 2: it could not be
+read.
+"""
 
 from __future__ import annotations
 
@@ -93,7 +95,7 @@ async def _picture(settings: Settings, options: WhoOptions, since_ms: int) -> Pi
 
 
 def _as_in_events(quotas: Quotas, names: UserNames) -> Quotas:
-    """Return the quotas with users named as in events: hashed, where those are redacted."""
+    """Return the quotas with users named as in events: hashed where user names are redacted."""
     return replace(quotas, users={names.in_events(user): quota for user, quota in quotas.users.items()})
 
 

@@ -1,4 +1,5 @@
 """The events of the events topic: definitions, JSON, versions, redaction.
 
-`definitions.py` defines every type once; all else is derived from it. Pure: no clock, no sockets, no Kafka.
+`definitions.py` defines every type once; everything else is derived from it. Pure: no clock, no sockets, no
+Kafka.
 """

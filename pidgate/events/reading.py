@@ -1,13 +1,13 @@
 """Reader of events: from JSON bytes back to an event. PURE.
 
-The rules, in a rolling upgrade as in an archive:
+The rules, for a rolling upgrade and for an archive:
 
-- A newer version is read leniently. Unknown fields are ignored, and an unknown word (a new reason) is returned as it
-  stands. A new version may add fields and types; it renames and removes nothing, and the fields of this version keep
-  their types.
+- A newer version is read leniently. Unknown fields are ignored, and an unknown word (a new reason) is
+  returned unchanged. A new version may add fields and types; it renames and removes nothing, and the fields
+  of this version keep their types.
 - An unknown type is an error of its own: the event is skipped, or goes to the dead letters.
-- A missing field without a default, or one of another type, makes the event unreadable, in any version. The error says
-  which.
+- A missing field without a default, or a field of another type, makes the event unreadable, in any version.
+  The error names the field.
 
 An event that was read is always of this version.
 """
@@ -23,25 +23,28 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from pidgate.events.definitions import EVENT_TYPES, SCHEMA_VERSION, Event
 
 Fields = dict[str, Any]
-"""An event as the JSON object it is, before anything about its fields was checked."""
+"""An event as a JSON object, before its fields are checked."""
 
 _LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1
 
 
 class EventUnreadable(ValueError):
-    """These bytes are no event that can be read here; the message says why."""
+    """These bytes are not an event readable by this version. The message gives the reason."""
 
 
 class UnknownEventType(EventUnreadable):
-    """An event of a type that this version does not know: written by a newer gateway. To be skipped."""
+    """An event of an unknown type, written by a newer gateway. To be skipped."""
 
 
 def fields_of(value: bytes) -> Fields:
-    """Return the fields of an event, not checked one by one, for a reader that needs a few. Raises EventUnreadable."""
+    """Return an event's fields without checking each, for readers that need a few of them.
+
+    Raises EventUnreadable.
+    """
     try:
         found: Any = _DECODER.decode(value.decode("utf-8"))
         if b"\\u" in value:
-            # An escaped half of a surrogate pair is text that nobody can print, send or hash.
+            # An escaped half of a surrogate pair cannot be printed, sent or hashed.
             json.dumps(found, ensure_ascii=False).encode("utf-8")
     except (ValueError, RecursionError) as problem:
         raise EventUnreadable(f"not JSON: {problem}") from problem
@@ -55,7 +58,10 @@ def fields_of(value: bytes) -> Fields:
 
 
 def from_json(value: bytes) -> Event:
-    """Read the event in these bytes. Raises EventUnreadable with the reason; UnknownEventType is one."""
+    """Read the event in these bytes.
+
+    Raises EventUnreadable with the reason, or its subclass UnknownEventType.
+    """
     found = fields_of(value)
     word = found.get("type")
     if type(word) is not str:
@@ -67,7 +73,7 @@ def from_json(value: bytes) -> Event:
     return event
 
 
-# Checks: each takes a value, what to call it in an error, and whether to be lenient; it returns the value.
+# Checks: each takes a value, its name for errors, and whether to be lenient; it returns the value.
 
 _Check = Callable[[Any, str, bool], Any]
 
@@ -130,13 +136,16 @@ def _check_of(hint: Any) -> _Check:
 
 
 def _at_once(hint: Any) -> frozenset[type]:
-    """The classes whose values need no further look; a whole number must fit into 64 bits besides."""
+    """Return the classes whose values need no further check, except that integers must fit into 64 bits."""
     kinds = set() if get_origin(hint) in (list, Literal) else {hint, *get_args(hint)}
     return frozenset(kind for kind in (str, bool, int, type(None)) if kind in kinds)
 
 
 def _reader(made: Any) -> Callable[[Fields, str, bool], Any]:
-    """Return the function that makes a `made` of a JSON object. Most values are accepted at once, by their class."""
+    """Return the function that builds a `made` from a JSON object.
+
+    Most values are accepted by their class alone.
+    """
     hints = get_type_hints(made)
     checks = {field.name: _check_of(hints[field.name]) for field in fields(made)}
     at_once = {field.name: _at_once(hints[field.name]) for field in fields(made)}
@@ -171,7 +180,7 @@ def _not_json(constant: str) -> float:
     raise ValueError(f"{constant} is not a number of JSON")
 
 
-# One for all: json.loads makes one for each call that has an option.
+# Shared, because json.loads creates a decoder for each call with an option.
 _DECODER = json.JSONDecoder(parse_constant=_not_json)
 
 
@@ -180,6 +189,6 @@ def _kind(value: object) -> str:
 
 
 def _shown(value: object) -> str:
-    """The value for an error message, cut short: it comes from outside."""
+    """Return the value for an error message, truncated because it comes from outside."""
     text = repr(value)
     return text if len(text) <= 40 else text[:37] + "..."

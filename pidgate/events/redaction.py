@@ -1,8 +1,8 @@
-"""Short hashes in place of names that must not stand in the topic: users, client ids, addresses. PURE.
+"""Short hashes in place of users, client ids and addresses that must not appear in the topic. PURE.
 
-The hash has no key, so that every gateway and every restart gives the same person the same name: that is what lets
-gateways share one quota without naming anybody. It is a pseudonym, not a secret: whoever has a list of candidates can
-hash them too.
+The hash has no key, so that every gateway and every restart gives the same person the same pseudonym. This
+lets gateways share a quota without naming its user. A pseudonym is not a secret: candidate names can be
+hashed for comparison.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ REDACTABLE: Final = ("user", "client_id", "address")
 
 TRANSACTIONAL_ID: Final = "transactional_id"
 
-_HASH_BYTES = 8  # among a million names two are alike with a chance of 3 in 100 million
+_HASH_BYTES = 8  # among a million names two collide with a probability of 3 in 100 million
 
 MOST_MET: Final = 100_000
-"""Users whose names are found by their hashes. State of those beyond stays under the hash until they come again."""
+"""Users found by their hashes. The state of further users stays under the hash until they connect again."""
 
 _E = TypeVar("_E", bound=Event)
 
 
 def pseudonym(field: str, name: str) -> str:
-    """Return the hash for this name: `h:` and 16 hex digits; an empty name stays empty.
+    """Return the hash of this name: `h:` and 16 hex digits. An empty name stays empty.
 
-    The field takes part (at most 16 bytes), so that a user and a client id of the same name do not give each other
-    away.
+    The field is hashed too (at most 16 bytes), so that a user and a client id of the same name have different
+    hashes.
     """
     if not name:
         return ""
@@ -40,7 +40,7 @@ def pseudonym(field: str, name: str) -> str:
 
 
 def hash64(field: str, name: str) -> int:
-    """Return the number that `pseudonym` writes in hexadecimal. A name and its bounded form have the same."""
+    """Return the number written by `pseudonym` in hexadecimal. A name and its bounded form have the same."""
     return _hashed(field, bounded(name))
 
 
@@ -51,10 +51,10 @@ def _hashed(field: str, name: str) -> int:
 
 
 def redacted(event: _E, redact: Collection[str]) -> _E:
-    """The event with the named fields hashed; the same event when there are none. To be applied once.
+    """Return the event with the named fields hashed, or the same event without any. Apply it once.
 
-    With `user`, the users in a config event are hashed too, and owner and note are left out: they would say
-    whom the hash stands for. Raises ValueError for a field that is not in REDACTABLE.
+    With `user`, users in a config event are hashed too, and owner and note are removed, as they would
+    identify the user. Raises ValueError for a field that is not in REDACTABLE.
     """
     if not redact:
         return event
@@ -78,15 +78,16 @@ def redacted(event: _E, redact: Collection[str]) -> _E:
 
 
 class UserNames:
-    """Names of users in events, and users by name; the same where users are not redacted.
+    """Maps users to their names in events and back. The two are equal where users are not redacted.
 
-    With `redact: [user]` a gateway finds a name's user by hashing the users that it knows: those with quotas of their
-    own (given here, and to `meet` when quotas change) and those that have connected. State under a name of nobody it
-    knows is kept under that name; when its user is met, `meet` returns that name, and the state is moved. Until then
-    only the default quota can hold for it, since a user with a quota of its own is known from the start.
+    With `redact: [user]` a gateway finds a name's user by hashing its known users: those with quotas of their
+    own (given here, and to `meet` when quotas change) and those that have connected. State under a name
+    without a known user is kept under that name. When its user is met, `meet` returns that name, and the
+    state is moved. Until then only the default quota can apply to it, since users with their own quota are
+    known from the start.
 
-    A user is a principal's name, or NUL and a mechanism where nobody can be identified. The empty name stays as it is:
-    it was that of everybody unidentified once.
+    A user is a principal's name, or NUL and a mechanism for unidentified users. The empty name stays as it
+    is: it was once the name of all unidentified users.
     """
 
     __slots__ = ("_redacts", "_users")
@@ -99,11 +100,10 @@ class UserNames:
 
     @property
     def redacts(self) -> bool:
-        """True when events carry hashes instead of users."""
+        """Return whether events carry hashes instead of users."""
         return self._redacts
 
     def in_events(self, user: str) -> str:
-        """Return the name of this user in events."""
         return pseudonym("user", user) if self._redacts and user else user
 
     def user_of(self, name: str) -> str:
@@ -111,9 +111,9 @@ class UserNames:
         return self._users.get(name, name)
 
     def meet(self, user: str) -> str | None:
-        """Note that this user is known, if there is room.
+        """Record that this user is known, if there is room.
 
-        Return the name under which its state may have been kept so far; None when it was known.
+        Returns the name under which its state may have been kept so far. None: it was known already.
         """
         if not self._redacts or not user:
             return None

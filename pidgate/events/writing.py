@@ -1,8 +1,8 @@
-"""From an event to its JSON bytes, fast: gateways do this for every decision, beside the traffic.
+"""Fast conversion of events to JSON bytes: gateways do this for every decision, alongside the traffic.
 
-A writer is put together for each type out of its fields' types, as dataclasses puts its `__init__` together:
-one f-string over all fields costs half of what handing a dict to `json` does. What a writer writes is plain
-JSON in ASCII, fields in the order of the definitions, beginning with schema_version and type. Pure.
+A writer is generated for each type from its fields' types, as dataclasses generates `__init__`: one f-string
+over all fields costs half as much as passing a dict to `json`. The output is plain ASCII JSON with the fields
+in the order of the definitions, beginning with schema_version and type. Pure.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _IN_TEXT: dict[object, str] = {
     int | None: "{'null' if event.NAME is None else format(event.NAME, 'd')}",
     str | None: "{'null' if event.NAME is None else text(event.NAME)}",
 }
-"""Return the f-string expression of a field of this type; every other type is handed to `json`."""
+"""f-string expressions by field type; all other types are passed to `json`."""
 
 
 def _plain(value: object) -> object:
     if is_dataclass(value) and not isinstance(value, type):
-        # Not asdict, which copies all that is in it: a topology of thousands of partitions would stall traffic.
+        # Not asdict, which copies recursively: a topology of thousands of partitions would stall traffic.
         return {field.name: getattr(value, field.name) for field in fields(value)}
     raise TypeError(f"{type(value).__name__} has no place in an event")
 
@@ -36,7 +36,7 @@ _any = json.JSONEncoder(separators=(",", ":"), allow_nan=False, default=_plain).
 
 
 def prefix_of(event_type: type[Event]) -> bytes:
-    """Return the beginning of the JSON of every event of this type, so that a reader can skip by it."""
+    """Return the common beginning of all events of this type as JSON, by which a reader can skip them."""
     return f'{{"schema_version":{SCHEMA_VERSION},"type":"{event_type.type}",'.encode()
 
 
@@ -57,16 +57,16 @@ _WRITERS = {event_type: _writer(event_type) for event_type in EVENT_TYPES.values
 
 
 def to_json(event: Event) -> bytes:
-    """The event as one JSON object, without a line end.
+    """Return the event as one JSON object, without a newline.
 
-    Raises TypeError or ValueError when a field holds what its type does not allow (a None that is not
-    allowed, NaN).
+    Raises TypeError or ValueError for a field value that its type does not allow (None, NaN).
     """
     return _WRITERS[type(event)](event).encode("ascii")
 
 
 def key_of(event: Event) -> str:
-    """The record key: the user, or the gateway's id where there is no user. One key, one partition, one
-    order.
+    """Return the record key: the user, or the gateway's id without a user.
+
+    One key means one partition and one order.
     """
     return event.user or event.gateway_id

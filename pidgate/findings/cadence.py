@@ -1,7 +1,7 @@
-"""The beat at which the starts of a source come: at equal or growing intervals, or by the clock. Pure.
+"""The beat of a source's starts: equal or growing intervals, or fixed clock times. Pure.
 
-`cadence` is the definition, for the lives that the console keeps. pipeline/offenders/cadence.py computes the same over
-tables; tests/pipeline/test_offenders_cadence.py compares both.
+`cadence` is the definition, for the lives kept by the console. pipeline/offenders/cadence.py computes the
+same over tables; tests/pipeline/test_offenders_cadence.py compares both.
 """
 
 from __future__ import annotations
@@ -13,34 +13,36 @@ from itertools import pairwise
 from typing import Final
 
 FEWEST_BURSTS: Final = 6
-"""Starts before they can have a beat: five intervals."""
+"""Starts needed for a beat: five intervals."""
 CLOCK: Final = 0.8
 """Concentration of starts on the clock. Equal times give 1, times within half of the period 0.64, any times 0."""
 EXECUTORS_GAP_MS: Final = 120_000
 BURST_GAPS_MS: Final = (1_000, 10_000, EXECUTORS_GAP_MS)
-"""Starts closer together than this are one start of several producers; the one that shows more of a beat counts. The
-last, for the executors of a cluster, counts by the clock only: it would hide the first steps of a back-off."""
+"""Starts closer together than this count as one start of several producers. Of the gaps, the one that shows
+more of a beat counts. The last gap, for the executors of a cluster, counts by the clock only: it would hide
+the first steps of a back-off."""
 EVEN: Final = (0.8, 1.25)
-"""An interval is like the one before: this multiple of it. Of intervals by chance, one in nine is."""
+"""An interval equals the one before if it is within these multiples of it. One in nine random intervals is."""
 GROWN: Final = (1.5, 3.0)
-"""It has grown as back-offs do (10, 20, 40 s). Of intervals by chance, one in seven has."""
+"""An interval has grown like a back-off (10, 20, 40 s) within these multiples. One in seven random intervals
+has."""
 RESTART_PAUSE_MS: Final = (2_000, 6 * 60_000)
-"""Pauses of supervisors before they start a process again: seconds (systemd, a shell loop) up to the five minutes at
-which Kubernetes' back-off ends, and the start itself."""
+"""Pauses of supervisors before they restart a process: from seconds (systemd, a shell loop) to the five
+minutes that end Kubernetes' back-off, plus the start itself."""
 OVERLAP_MS: Final = 1_000
-"""A start overlaps with the one before if that was in use for so long after it."""
+"""A start overlaps with the one before if that was in use for at least this long after it."""
 KNOWN_PAUSES: Final = 0.8
-"""Share of the intervals whose pauses are to be known before their beat counts."""
+"""Share of the intervals with known pauses needed for a beat."""
 FEWEST_PERIODS: Final = 5
 PERIODS_MS: Final = tuple(
     minutes * 60_000 for minutes in (1, 5, 10, 15, 30, 60, 120, 180, 240, 360, 720, 1440)
 )
-"""Periods that the hours of crontabs are multiples of."""
+"""Periods whose multiples are usual in crontabs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The start of a producer, and its last use; None: not known."""
+    """The start of a producer, and its last use. None: unknown."""
 
     at_ms: int
     end_ms: int | None
@@ -54,13 +56,18 @@ class _Burst:
 
 
 def cadence(starts: Iterable[Start]) -> dict[str, float]:
-    """Return the cadence features of SourceFeatures; those that are not known are left out.
+    """Return the cadence features of SourceFeatures; unknown ones are left out.
 
-    bursts: starts of one or several producers. interval_ms, pause_ms: between their beginnings, and from the last use
-    of one to the next (geometric means). beat_share: of the intervals, or else of the pauses, those that equal the one
-    before or have grown as a back-off does. grown: how many of them grew. restart_share: of the intervals, those whose
-    pause is a supervisor's. overlap_share: bursts that began while the one before was in use. clock: from 0 (any time)
-    to 1 (always the same second, minute, ... of the period clock_ms). clock_periods: periods with a start in them.
+    - bursts: starts of one or several producers.
+    - interval_ms, pause_ms: between their beginnings, and from the last use of one to the next (geometric
+      means).
+    - beat_share: of the intervals, or else of the pauses, those that equal the one before or have grown as a
+      back-off does.
+    - grown: how many of them grew.
+    - restart_share: of the intervals, those with a supervisor's pause.
+    - overlap_share: bursts that began while the one before was in use.
+    - clock: from 0 (any time) to 1 (always the same second, minute, ... of the period clock_ms).
+    - clock_periods: periods with a start in them.
     """
     ticks = _ticks(starts)
     best: tuple[float, dict[str, float]] | None = None
@@ -149,7 +156,7 @@ def _geometric_mean(values: Sequence[float]) -> float:
 
 
 def _clock(starts_ms: Sequence[int]) -> dict[str, float]:
-    """Return the period on which the starts concentrate most, of those that hold FEWEST_PERIODS."""
+    """Return the period with the highest concentration of starts, among those that hold FEWEST_PERIODS."""
     best: tuple[float, int, int] | None = None
     for period_ms in PERIODS_MS:
         periods = len({at_ms // period_ms for at_ms in starts_ms})

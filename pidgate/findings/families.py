@@ -1,6 +1,6 @@
 """Families of client ids: `producer-17` and `producer-18` are both `producer-*`. Pure.
 
-The expressions are read by Python and by Java (Spark) alike.
+Python and Java (Spark) read the expressions alike.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from typing import Final
 ANYTHING: Final = "*"
 """A counted or random part of a client id."""
 OWN_STORY: Final = 8
-"""So many new ids make a place, an address or a family a source of its own: fewer show no rhythm."""
+"""New ids that make a place, an address or a family a source of its own: fewer show no rhythm."""
 
 _UUID: Final = r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
 _POD: Final = r"-[bcdfghjklmnpqrstvwxz2456789]{5,10}(?=-|$)"
-"""The letters of names of pods and replica sets in Kubernetes: no vowels, so no words."""
+"""The letters in Kubernetes' pod and replica set names: no vowels, so no words."""
 _NUMBERED: Final = r"(?<![A-Za-z0-9])([A-Za-z]+)[0-9]+(?![A-Za-z0-9])"
 _DRAWN: Final = r"(?<![A-Za-z0-9])[A-Za-z]*[0-9][A-Za-z0-9]*(?![A-Za-z0-9])"
 
@@ -25,7 +25,7 @@ REPLACEMENTS: Final = (
     (_NUMBERED, "word", ANYTHING),
     (_DRAWN, "", ANYTHING),
 )
-"""Applied one after another: an expression, "word" where its first group stays, and the text in place of the rest."""
+"""Applied in order: an expression, "word" if its first group is kept, and the replacement for the rest."""
 
 _COMPILED: Final = [
     (re.compile(expression), f"\\1{text}" if keeps else text) for expression, keeps, text in REPLACEMENTS

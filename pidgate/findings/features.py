@@ -1,6 +1,7 @@
-"""The numbers that rules look at. NaN: not known. A comparison with NaN is false, so such a condition does not hold.
+"""The numbers that rules look at. NaN: unknown. A comparison with NaN is false, so its condition does not
+hold.
 
-The console and Spark fill them; a feature that one of them cannot know stays NaN there. Pure.
+The console and Spark fill them; a feature unknown to one of them stays NaN there. Pure.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ from typing import Any, Final, TypeVar
 F = TypeVar("F", bound="SourceFeatures | AppFeatures | UserFeatures")
 
 SHORT_LIFE_MS: Final = 1_000
-"""Life of an id that was made for one batch: the batch is sent, the producer closed."""
+"""Life of an id made for one batch: the batch is sent, then the producer is closed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceFeatures:
-    """A source: the producers of one place (client id at an address), one address, or one family of client ids.
+    """A source: producers of one place (client id at an address), one address, or one client id family.
 
-    Shares and lives are of `used` ids, of which requests are known. Times are milliseconds, shares 0 to 1.
+    Shares and lives refer to `used` ids, those with known requests. Times are milliseconds, shares 0 to 1.
     """
 
     new_ids: float = nan  # admitted as new within the time
@@ -50,15 +51,16 @@ class SourceFeatures:
     clock_ms: float = nan
     clock_periods: float = nan
     resets: float = (
-        nan  # share of the connections closed by clients that were cut; the console does not read it
+        nan  # share of connections cut off, of those closed by clients; the console does not read it
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppFeatures:
-    """The calm producers of one application (family of client ids): those of sources that no rule explains.
+    """The calm producers of one application (family of client ids): those of sources without a matching rule.
 
-    A late one started after the first part of the time (HEAD_MS), an over one ended before its last part.
+    A late producer started after the first part of the time (HEAD_MS), an over one ended before its last
+    part.
     """
 
     ids: float = nan
@@ -86,35 +88,37 @@ class AppFeatures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserFeatures:
-    """All of a user, out of answers to InitProducerId, which Spark does not read."""
+    """A whole user, from answers to InitProducerId, which Spark does not read."""
 
     allocated_ids: float = nan
-    unused_ids: float = nan  # allocated and never produced with
+    unused_ids: float = nan  # allocated and never used to produce
     used_ids: float = nan
     transactional_ids: float = nan
     bumped_ids: float = nan  # seen with an epoch above 0
 
 
 HEAD_MS: Final = 60 * 60_000
-"""A producer first seen so shortly after the history begins may have run before. Of a short history a twentieth."""
+"""A producer first seen this soon after the history begins may have run before. Of a short history a
+twentieth."""
 OPEN_MS: Final = 60 * 60_000
-"""An id that was used so shortly before the end is not over: use is reported every 15 minutes, quiet producers more
-seldom. Of a short history a twentieth."""
+"""An id used this shortly before the end is not over: usage is reported every 15 minutes, of quiet producers
+less often. Of a short history a twentieth."""
 SESSION_GAP_MS: Final = 30 * 60_000
-"""Starts that follow each other within this are one session: a pod may take minutes to get ready, a bus-load of
-them is replaced one by one. Of a short history a twentieth."""
+"""Starts that follow each other within this time are one session: a pod may take minutes to become ready, and
+many pods are replaced one by one. Of a short history a twentieth."""
 SHORT_SHARE: Final = 0.05
 LONG_MS: Final = 6 * 60 * 60_000
-"""A producer that lives so long is no job. Of a short history a quarter."""
+"""A producer that lives this long is not a job. Of a short history a quarter."""
 LONG_SHARE: Final = 0.25
 REPLACED: Final = 0.5
-"""In a replacement at least this share of its starts stands against an end, and of all instances against a start."""
+"""In a replacement at least this share of its starts has a matching end, and this share of all instances a
+start."""
 FEWEST_INSTANCES: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The stretch of time that the events cover (wall clock)."""
+    """The period covered by the events (wall clock)."""
 
     first_ms: int
     last_ms: int
@@ -124,7 +128,7 @@ class Span:
         return max(1, self.last_ms - self.first_ms)
 
     def shortened(self, wanted_ms: int, share: float) -> int:
-        """Return a duration as it is meant for weeks of history; of a history of minutes, a share of it."""
+        """Return a duration meant for weeks of history; for a history of minutes, a share of it."""
         return int(min(wanted_ms, share * self.length_ms))
 
     @property
@@ -145,7 +149,7 @@ class Span:
 
 
 def features_of(kind: type[F], row: Mapping[str, Any]) -> F:
-    """Return the features in a row; None and missing ones become NaN."""
+    """Return the features in a row. None and missing values become NaN."""
     known = {one.name: row.get(one.name) for one in fields(kind)}
     return kind(**{name: nan if value is None else value for name, value in known.items()})
 

@@ -1,4 +1,4 @@
-"""The patterns of users that bring new producer ids: name, sentence and advice of each. Pure.
+"""Patterns of users that create new producer ids: name, sentence and advice of each. Pure.
 
 A user may show several.
 """
@@ -11,7 +11,7 @@ from typing import Final
 
 
 class Pattern(StrEnum):
-    """One way of opening producers."""
+    """One way of creating producers."""
 
     RESTART_LOOP = "restart_loop"  # KIP-936: a process that crashes and is started again, over and over
     PRODUCER_PER_ERROR = "producer_per_error"  # KIP-936: a new producer on each error
@@ -26,7 +26,7 @@ class Pattern(StrEnum):
     CRON_JOB = "cron_job"  # a few short-lived producers, by the clock
     SHARED_ADDRESS = "shared_address"  # many processes behind one NAT address
     SHARED_CLIENT_ID = "shared_client_id"  # many processes with one client id
-    UNKNOWN = "unknown"  # too little is known, or it fits nothing
+    UNKNOWN = "unknown"  # too little is known, or no rule matches
 
 
 HARMFUL: Final = frozenset(
@@ -37,16 +37,16 @@ HARMFUL: Final = frozenset(
         Pattern.RANDOM_TRANSACTIONAL_IDS,
     )
 )
-"""Patterns that `offenders` calls harmful."""
+"""Patterns called harmful by `offenders`."""
 WASTEFUL: Final = frozenset((Pattern.PRODUCER_PER_TASK, Pattern.UNUSED_IDS))
-"""Patterns that cost ids without need; `who` shows them and their remedy as it shows harmful ones."""
+"""Patterns that waste ids; `who` shows them with their remedy, as it does harmful ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class PatternWords:
-    """A pattern for people: its name, what such a user does, a sentence with {places} to fill, what to do about it.
+    """A pattern in words: its name, the user's behaviour, a sentence with {places} to fill, and the remedy.
 
-    In a sentence {who} are clients, {s}, {is_} and {was} agree with them.
+    In a sentence {who} are clients; {s}, {is_} and {was} agree with them.
     """
 
     name: str
@@ -153,7 +153,7 @@ PATTERN_WORDS: Final[dict[Pattern, PatternWords]] = {
 
 
 def pattern_words(pattern: str) -> PatternWords:
-    """Return the words of a pattern; plain ones for a pattern that a newer version made up."""
+    """Return the words of a pattern; plain ones for a pattern of a newer version."""
     try:
         return PATTERN_WORDS[Pattern(pattern)]
     except ValueError:

@@ -1,11 +1,13 @@
-"""The rules: which numbers make which pattern. The only place to change what is found (patterns.py: the words). Pure.
+"""The rules that map numbers to patterns: the only place that decides findings (patterns.py has the words).
+Pure.
 
-Three tables, each read from the top. SOURCES judges one source; the first rule that fits counts. Producers of sources
-that no rule fits are calm, and APPS judges the calm ones of an application together; the first rule that fits counts.
-USERS judges all of a user; each rule that fits counts. The thresholds of SOURCES and APPS are judged by labelled
-histories (tools/bench/detector.py, tests/pipeline/test_offenders.py).
+There are three tables, each read from the top. SOURCES judges one source; the first matching rule counts.
+Producers of sources without a matching rule are calm. APPS judges the calm producers of an application
+together; the first matching rule counts. USERS judges a whole user; every matching rule counts. The
+thresholds of SOURCES and APPS are validated by labelled histories (tools/bench/detector.py,
+tests/pipeline/test_offenders.py).
 
-Conditions have no `not`: an unknown feature (NaN) then never makes a rule fit.
+Conditions have no `not`, so an unknown feature (NaN) never makes a rule match.
 """
 
 from __future__ import annotations
@@ -20,81 +22,85 @@ from pidgate.findings.features import AppFeatures, F, SourceFeatures, UserFeatur
 from pidgate.findings.patterns import Pattern
 
 FEWEST_IDS: Final = 8
-"""New ids before anything is found of a source."""
+"""New ids needed for a finding about a source."""
 BEAT: Final = 0.6
 """Share of the intervals that equal the one before or doubled; by chance it is 0.26."""
 NO_BEAT: Final = 0.4
-"""Below this there is none."""
+"""Below this share there is no beat."""
 SHORTEST_LOOP_MS: Final = 2_000
-"""No process starts, produces and dies faster again and again; what does is one process opening producers."""
+"""No process starts, produces and dies faster repeatedly; a single process that opens producers does."""
 SHORTEST_EMPTY_LOOP_MS: Final = 10_000
 """The same for producers of a single request, which may as well be a producer per batch at a beat: the first step
 of Kubernetes' back-off ..."""
 LONGEST_FLUSH_MS: Final = 120_000
-"""... and if they live for a moment: what flushes by a timer does so every minute or two. Back-offs end at five, and
+"""... and if they live for a moment: flushes by a timer come every minute or two. Back-offs end at five, and
 keep to the beat."""
 LONGEST_LOOP_MS: Final = 20 * 60_000
-"""Kubernetes waits 5 minutes at most and calls what ran for 10 a success."""
+"""Kubernetes waits 5 minutes at most and resets the back-off after a run of 10."""
 CRASHES: Final = 0.3
-"""Of the connections that clients closed, so many were cut: their process died. Then no beat is needed ..."""
+"""Share of cut connections, of those closed by clients: their process died. Then no beat is needed ..."""
 FEWEST_CRASHES: Final = 12
 LONGEST_CRASH_LOOP_MS: Final = 90 * 60_000
-"""... but more starts; and what runs for an hour before it dies is a loop, too."""
+"""... but more starts; and a process that runs for an hour before it dies is a loop too."""
 RESTARTS: Final = 0.8
-"""Of the pauses, so many are a supervisor's: the kernel closes the connections of most processes that die, so that
-nothing was cut. No beat is needed either, if what comes is a process and no piece of work ..."""
+"""Share of pauses that are a supervisor's: the kernel closes the connections of most processes that die, so
+that nothing is cut. No beat is needed either, if each start is a process rather than a piece of work ..."""
 SHORTEST_PROCESS_MS: Final = 10_000
-"""... by its life. Others are those of processes that died before they sent anything."""
+"""... by its life. Other such pauses belong to processes that died before they sent anything."""
 OVERLAP: Final = 0.2
-"""Of the starts of one process after another, so many at most find the one before still in use."""
+"""Highest share of starts of consecutive processes that overlap with the one before."""
 CLOCK_JITTER_MS: Final = 6 * 60_000
-"""CLOCK for periods of hours: what is started by the clock begins within minutes, people and load do not."""
+"""CLOCK for periods of hours: jobs started by the clock begin within minutes, people and load do not."""
 CLOCK_NO_CHANCE: Final = 5.5
 """Few starts lie close together on some clock: n R^2 exceeds this by chance once in 245 times (Rayleigh's test)."""
 CRON_IDS: Final = 20
 """Producers of one start of a job ..."""
 BATCH_IDS: Final = 5
-"""... and at most so many if each is used for a moment: more are opened for each piece of its work."""
+"""... and at most this many if each is used for a moment: more are opened for each piece of its work."""
 MOST: Final = 0.5
 NEARLY_ALL: Final = 0.9
 MADE_UP: Final = 0.8
-"""Of the ids, so many have a transactional id of their own ..."""
+"""Share of ids that have a transactional id of their own ..."""
 TURNOVER: Final = 20
-"""... and so many follow each other in the place of one: ten deployments in a month are no loop. Or fewer, ..."""
+"""... and ids that follow each other in the place of one: ten deployments in a month are no loop. Or fewer,
+..."""
 SHORT_TURNOVER: Final = 5
 SHORT_TERM_MS: Final = 6 * 3_600_000
-"""... if they are in use for less than this: what is deployed runs longer."""
+"""... if they are in use for less than this: deployed services run longer."""
 ERROR_TURNOVER: Final = 3
-"""Producers that failed at their end, in the place of one; deployments during an outage look alike once or twice."""
+"""Producers that failed at their end, in the place of one; deployments during an outage look alike once or
+twice."""
 SAME_BREATH_MS: Final = 10_000
-"""A producer that follows a failed one within this comes from the same process: Kubernetes' back-off begins here."""
+"""A producer that follows a failed one within this time is from the same process: Kubernetes' back-off begins
+here."""
 BATCH_REQUESTS: Final = 5
-"""A batch, and what it was split into, where most is sent within a second; on average."""
+"""A batch and its splits, where most are sent within a second; on average."""
 FEWEST_TASKS: Final = 20
-"""New ids before short-lived producers that fit no other rule are called a producer per task."""
+"""New ids needed before short-lived producers without another matching rule are called a producer per task."""
 LONGEST_TASK_MS: Final = 60_000
-"""A producer that lives less was made for one task."""
+"""A producer with a shorter life was made for one task."""
 CROWD: Final = 8
-"""Processes behind one address or one client id that are worth a word ..."""
+"""Processes behind one address or one client id that are worth mentioning ..."""
 AT_ONCE: Final = 2
-"""... if so many are in use at once on average, nights included: what is restarted under new names is one at a time."""
+"""... if this many are in use at a time on average, nights included: restarts under new names are one at a
+time."""
 COME_AGAIN: Final = 2
-"""Lives at each of a crowd's addresses: machines that are switched on again; a pod that is added has a new one."""
+"""Lives at each address of a crowd: machines that are switched on again; an added pod has a new address."""
 DAY_RHYTHM: Final = 0.4
 """Starts that follow a day's load. Spread over half of the day they give 0.64, over all of it 0 ..."""
 NO_CHANCE: Final = 8
 """... and few starts any number: n R^2 exceeds this by chance once in 3,000 times (Rayleigh's test)."""
 RELEASED_LONG: Final = 0.3
-"""Of the producers of a service that is released several times a day, so many run over night."""
+"""Share of producers that run overnight in a service released several times a day."""
 FEWEST_GROWTHS: Final = 3
 SHORTEST_INSTANCE_MS: Final = 60_000
-"""An instance that is added for load lives for minutes at least."""
+"""An instance added for load lives for minutes at least."""
 FEWEST_UNUSED: Final = 10
 UNUSED: Final = 0.25
-"""Of the allocated ids, so many were never produced with."""
+"""Share of allocated ids that were never used to produce."""
 TRANSACTIONAL: Final = 0.5
 MOSTLY: Final = 0.5
-"""A user of whose new ids less is explained is (also) unknown."""
+"""A user with a smaller explained share of new ids is (also) unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +176,7 @@ def _is_no_batch(s: SourceFeatures) -> bool:
 
 
 def _is_no_error(s: SourceFeatures) -> bool:
-    """Return whether each start is a process, not a producer for an error. No known error is none."""
+    """Return whether each start is a process, not a producer for an error. Unknown errors count as none."""
     return max(0.0, s.failed) < MOST or s.pause_ms >= SAME_BREATH_MS
 
 
@@ -300,7 +306,7 @@ PATTERNS: Final = frozenset(
         Pattern.UNKNOWN,
     )
 )
-"""All that is found of sources and applications: what Spark finds."""
+"""Patterns of sources and applications, which Spark finds."""
 EVIDENCE: Final = (
     {rule.pattern: rule.evidence for rule in SOURCES}
     | {rule.pattern: rule.evidence for rule in APPS}
@@ -309,10 +315,10 @@ EVIDENCE: Final = (
 
 
 def pattern_of(rules: Sequence[Rule[F]], features: F) -> Pattern | None:
-    """Return the pattern of the first rule that fits; None: none does."""
+    """Return the pattern of the first matching rule. None: no rule matches."""
     return next((rule.pattern for rule in rules if rule.fits(features)), None)
 
 
 def is_unknown(unexplained_ids: float, all_ids: float) -> bool:
-    """Return whether so many of a user's new ids that fit no rule are worth a finding beside others."""
+    """Return whether a user's unexplained new ids are worth a finding beside others."""
     return unexplained_ids > MOSTLY * all_ids and unexplained_ids >= FEWEST_IDS

@@ -1,6 +1,6 @@
 """The sentence and the evidence of a finding, from the features of its largest source. Pure.
 
-patterns.py holds the sentences with {places}; here each place gets its word. units.py says how numbers read.
+patterns.py holds the sentences with {places}, which are filled here. units.py formats the numbers.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from pidgate.findings.rules import EVIDENCE, is_unknown
 from pidgate.units import about_duration, counted, printable
 
 Row = Mapping[str, Any]
-"""A source (or application) by the names of its features; None: not known. Beside them `user` (empty where the reader
-knows it already), `client`, `address` (None: several) and, where known, `software`."""
+"""A source (or application) by the names of its features. None: unknown. Further keys: `user` (empty where
+the reader knows it already), `client`, `address` (None: several) and, where known, `software`."""
 
 
 def sentence(pattern: Pattern, of: Row, alike: int = 1) -> str:
-    """Return the pattern's sentence, filled; `?` for unknown numbers. `alike`: sources that show the same."""
+    """Return the pattern's sentence, filled; `?` for unknown numbers. `alike`: sources with the same pattern."""
     parts = Formatter().parse(PATTERN_WORDS[pattern].sentence)
     filled = "".join(text + (_word(place, of) if place else "") for text, place, _, _ in parts)
     return filled + (f" (and {alike - 1} more like it)" if alike > 1 else "")
 
 
 def unexplained(user: str, ids: int, all_ids: int) -> str:
-    """Return the sentence of new ids that fit no rule."""
+    """Return the sentence about new ids without a matching rule."""
     prefix = f"{printable(user)}: " if user else ""
     if not is_unknown(ids, all_ids):
         return f"{prefix}too little is known, {counted(ids, 'new id')}"
@@ -36,7 +36,7 @@ def unexplained(user: str, ids: int, all_ids: int) -> str:
 
 
 def evidence(pattern: Pattern, of: Row) -> dict[str, float]:
-    """Return the numbers that the pattern's rule looked at, without unknown ones."""
+    """Return the numbers used by the pattern's rule, without unknown ones."""
     names = ("new_ids", *EVIDENCE[pattern])
     return {name: round(of[name], 3) for name in names if of.get(name) is not None}
 
@@ -46,7 +46,7 @@ class _NotKnown(Exception):
 
 
 class _Known(dict[str, Any]):
-    """Features, of which unknown ones cannot be taken."""
+    """Features, where access to an unknown one raises."""
 
     def __getitem__(self, name: str) -> Any:
         value = super().__getitem__(name)
@@ -151,4 +151,4 @@ _WORDS: Final[Mapping[str, Callable[[Row], str]]] = {
     "transactional": lambda of: counted(int(of["transactional_ids"]), "id"),
     "bumps": _bumps,
 }
-"""The {places} of sentences that are not a feature as it is."""
+"""The {places} of sentences that are not plain features."""

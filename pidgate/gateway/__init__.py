@@ -1,1 +1,1 @@
-"""The asyncio proxy: what speaks to clients and brokers, and keeps the quota's state over restarts and processes."""
+"""The asyncio proxy between clients and brokers, with the quota's state kept over restarts."""

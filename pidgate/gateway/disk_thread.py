@@ -1,6 +1,6 @@
-"""Threads for what a disk may hold up, and that nobody has to wait for.
+"""Threads for disk work that may block and that process exit must not wait for.
 
-Not those of asyncio.to_thread: the interpreter waits for them, and a process that has drained would not end while a
+asyncio.to_thread does not fit: the interpreter joins its threads, so a drained process would not exit while a
 disk hangs.
 """
 
@@ -18,14 +18,14 @@ _T = TypeVar("_T")
 
 
 class DiskThread(Executor):
-    """An executor of one daemon thread, which does what it is given in order."""
+    """An executor of one daemon thread, which runs its work in order."""
 
     def __init__(self, name: str) -> None:
         self._queue: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._thread = Thread(target=self._run, name=name, daemon=True)
 
     def submit(self, fn: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> Future[_T]:
-        """Do it behind all that was given before."""
+        """Run it after all earlier work."""
         future: Future[_T] = Future()
 
         def work() -> None:
@@ -33,7 +33,7 @@ class DiskThread(Executor):
                 return
             try:
                 done = fn(*args, **kwargs)
-            except BaseException as error:  # noqa: BLE001 - whoever waits for it has it
+            except BaseException as error:  # noqa: BLE001 - set on the future
                 future.set_exception(error)
             else:
                 future.set_result(done)
@@ -44,11 +44,11 @@ class DiskThread(Executor):
         return future
 
     def do(self, work: Callable[..., _T], *args: object) -> asyncio.Future[_T]:
-        """Do it behind all that was given before, for the running event loop."""
+        """Run it after all earlier work; return a future of the running event loop."""
         return asyncio.get_running_loop().run_in_executor(self, work, *args)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """End the thread behind what it was given; never waits."""
+        """End the thread after its queued work; never waits."""
         self._queue.put(None)
 
     def _run(self) -> None:
@@ -57,7 +57,7 @@ class DiskThread(Executor):
 
 
 async def aside(work: Callable[..., _T], *args: object) -> _T:
-    """Do it in a thread of its own."""
+    """Run it in its own thread."""
     thread = DiskThread("pidgate-disk")
     done = thread.do(work, *args)
     thread.shutdown()

@@ -1,7 +1,8 @@
-"""The only place that configures structlog, and the names of all log events.
+"""Configuration of structlog, done here only, and the names of all log events.
 
-An event is a constant with fixed keys: whoever searches logs relies on both. Never logged: tokens, passwords,
-record contents. Per frame nothing above debug. A test (test_logs.py) holds every call to the keys of its event.
+An event is a constant with fixed keys, because log searches rely on both. Never logged: tokens, passwords,
+record contents. Per frame nothing above debug. A test (test_logs.py) checks every call against the keys of
+its event.
 """
 
 import asyncio
@@ -117,9 +118,9 @@ class Event(StrEnum):
 
 
 class _Output:
-    """The stream of all lines, which never raises: a full disk or a pipe that nobody reads must end no task.
+    """The stream of all lines. It never raises: a full disk or an unread pipe must not end a task.
 
-    What could not be written is counted, and the next line that can be says how many (`lines_not_written`).
+    Failed writes are counted, and the next successful line has their number (`lines_not_written`).
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -138,17 +139,17 @@ class _Output:
         return len(line)
 
     def flush(self) -> None:
-        """Do nothing: every line has been flushed."""
+        """Do nothing: every line is flushed when written."""
 
     def tell(self, _logger: object, _method: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-        """Add the count of those before it that could not be written."""
+        """Add the number of earlier lines that could not be written."""
         if self._not_written:
             line["lines_not_written"] = self._not_written
         return line
 
 
 def configure(level: Level, stream: TextIO | None = None, log_format: Format | None = None) -> None:
-    """Send everything, the standard library's loggers included, to `stream` (stderr).
+    """Send all logs, including those of the standard library's loggers, to `stream` (stderr).
 
     The format is `console` on a terminal and `json` elsewhere, unless `log_format` is given.
     """
@@ -172,7 +173,7 @@ def configure(level: Level, stream: TextIO | None = None, log_format: Format | N
     )
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    # Libraries (asyncio, aiohttp) log their own workings at info.
+    # Libraries (asyncio, aiohttp) log their internals at info.
     root.setLevel(max(logging.WARNING, logging.getLevelNamesMapping()[level.upper()]))
     sys.unraisablehook = _log_unraisable
 
@@ -188,14 +189,14 @@ def _shared_processors() -> list[Any]:
 def _in_reading_order(
     _logger: object, _method: str, line: MutableMapping[str, Any]
 ) -> MutableMapping[str, Any]:
-    """Put time, level and event first; people read JSON lines too."""
+    """Put time, level and event first, for people who read JSON lines."""
     first = {key: line.pop(key) for key in ("timestamp", "level", "event") if key in line}
     return {**first, **line}
 
 
 def _renderer(log_format: Format, output: TextIO) -> list[Any]:
     if log_format == "json":
-        # default=str: a log line must never raise because of what it holds.
+        # default=str: a log line must never raise because of its values.
         return [
             structlog.processors.format_exc_info,
             structlog.processors.JSONRenderer(default=str, ensure_ascii=False),
@@ -210,11 +211,11 @@ def _renderer(log_format: Format, output: TextIO) -> list[Any]:
 
 
 _OTHERS: Final = re.compile(r"[^ -~]")
-"""All that may be unprintable: ESC and NUL, C1, what turns the direction of a text, lone surrogates."""
+"""Characters that may be unprintable: ESC and NUL, C1, changes of text direction, lone surrogates."""
 
 
 def _printable(text: str, but: str = "") -> str:
-    """Escape what a terminal does not show but obey: clients choose names, and do not steer who reads the log."""
+    """Escape characters that control a terminal: names chosen by clients must not affect a reader's screen."""
     if text.isprintable():
         return text
     return _OTHERS.sub(lambda found: _shown(found[0]) if found[0] not in but else found[0], text)
@@ -227,7 +228,7 @@ def _shown(character: str) -> str:
 def _printable_values(
     _logger: object, _method: str, line: MutableMapping[str, Any]
 ) -> MutableMapping[str, Any]:
-    """Escape texts; other values are shown by their repr, which does the same."""
+    """Escape texts. Other values appear as their repr, which escapes too."""
     for key, value in line.items():
         if isinstance(value, str):
             line[key] = _printable(value)
@@ -235,14 +236,17 @@ def _printable_values(
 
 
 def _printable_traceback(output: TextIO, exc_info: structlog.typing.ExcInfo) -> None:
-    """Print a traceback without values of variables, which may hold a secret; its error may quote a client."""
+    """Print a traceback without values of variables, which may hold a secret.
+
+    Its error text may come from a client.
+    """
     text = io.StringIO()
     structlog.dev.plain_traceback(text, exc_info)
     output.write(_printable(text.getvalue(), but="\n"))
 
 
 def _printable_json(_logger: object, _method: str, line: str) -> str:
-    """Escape as JSON does it, so that whoever reads it gets the texts as they are: JSON itself stops at 0x1f."""
+    """Escape as in JSON, so that readers get the original texts. JSON itself escapes only up to 0x1f."""
     if line.isprintable():
         return line
     return _OTHERS.sub(lambda found: found[0] if found[0].isprintable() else _in_json(found[0]), line)
@@ -253,31 +257,33 @@ def _in_json(character: str) -> str:
 
 
 def _log_unraisable(unraisable: "sys.UnraisableHookArgs") -> None:
-    """Log an error in a callback that could not be raised, in place of a traceback on stderr: clients can cause some.
+    """Log an exception in a callback that could not be raised, instead of a traceback on stderr.
 
-    Python's ssl decodes the name that a client asks for (SNI) before any code of ours sees it.
+    Clients can cause some. Python's ssl decodes the client's SNI host name before any code of the gateway
+    sees it.
     """
     kind = unraisable.exc_type.__name__
     log_mistake(f"unraisable {kind}", unraisable.exc_value, reason=f"{kind} where it cannot be raised")
 
 
 def logger() -> Any:
-    """Return a logger for the gateway's own events; the first argument of its methods is an Event."""
+    """Return a logger for the gateway's events. The first argument of its methods is an Event."""
     return structlog.get_logger()
 
 
 QUIET_MS: Final = 1_000
 MOST_LINES_A_SECOND: Final = 50
-"""Of one limit: users and client ids are many where somebody makes them up."""
+"""Lines of one limit: clients can invent any number of users and client ids."""
 KEYS_KEPT: Final = 10_000
-"""Keys whose last line, and number of left out ones, is remembered."""
+"""Keys with a remembered last line and number of suppressed ones."""
 
 
 class LogLimit:
-    """The limit of log lines that a client can provoke: a storm of them must not become a storm of lines.
+    """Limits log lines that clients can provoke: a storm of requests must not become a storm of lines.
 
-    A key (a user, a cause, a place in the code) has one line in `quiet_ms`, and all keys together MOST_LINES_A_SECOND;
-    what is left out is counted, and the key's next line has the number. All times are monotonic milliseconds.
+    A key (a user, a cause, a place in the code) has one line in `quiet_ms`, and all keys together
+    MOST_LINES_A_SECOND. Suppressed lines are counted, and the key's next line has their number. All times are
+    monotonic milliseconds.
     """
 
     def __init__(self, quiet_ms: int = QUIET_MS) -> None:
@@ -288,12 +294,12 @@ class LogLimit:
         self._lines = 0
 
     def leave_out(self, key: str | None, count: int = 1) -> None:
-        """Count what has no line."""
+        """Count suppressed lines."""
         if key in self._left_out or len(self._left_out) < KEYS_KEPT:
             self._left_out[key] += count
 
     def take(self, key: str | None, now_ms: int) -> int | None:
-        """Return how many lines were left out since this key's last one; None: leave this one out, too."""
+        """Return the number of lines suppressed since this key's last one. None: suppress this one too."""
         second = now_ms // 1_000
         if second != self._second:
             self._second, self._lines = second, 0
@@ -312,9 +318,9 @@ _mistakes = LogLimit()
 
 
 def log_mistake(where: str, error: BaseException | None = None, **about: object) -> None:
-    """Log an exception, that which is being handled by default, with its traceback: a mistake of ours at this place.
+    """Log an exception, by default the one being handled, with its traceback, as a defect at this place.
 
-    Whoever has found one can have it as often as he likes, so that a place has one traceback a second.
+    A client that has found a defect can trigger it at will, so each place logs one traceback a second.
     """
     left_out = _mistakes.take(where, int(monotonic_s() * 1000))
     if left_out is not None:
@@ -328,23 +334,26 @@ def log_mistake(where: str, error: BaseException | None = None, **about: object)
 
 
 ANEW_S: Final = 1.0
-"""Wait before work that has failed is begun anew."""
+"""Wait before failed work is restarted."""
 
 
 async def guarded(where: str, work: Awaitable[object]) -> None:
-    """Do the work of a task that nobody awaits; its failure is logged, and would be by nothing else."""
+    """Run the work of a task that is never awaited. A failure is logged, as nothing else would report it."""
     try:
         await work
-    except Exception:  # noqa: BLE001 - whatever it is: nobody else would say so
+    except Exception:  # noqa: BLE001 - nothing else would report it
         log_mistake(where, reason=f"a task has ended: {where}")
 
 
 async def begun_anew(where: str, work: Callable[[], Awaitable[None]]) -> None:
-    """Do the work of a task that nobody awaits until it returns; where it fails that is logged, and it begins anew."""
+    """Run the work of a task that is never awaited, until it returns.
+
+    A failure is logged, and the work restarts.
+    """
     while True:
         try:
             await work()
             return
-        except Exception:  # noqa: BLE001 - whatever it is: without this work the gateway goes on, and worse
-            log_mistake(where, reason=f"a task has failed and begins anew: {where}")
+        except Exception:  # noqa: BLE001 - the gateway needs this work to restart
+            log_mistake(where, reason=f"a task has failed and restarts: {where}")
             await asyncio.sleep(ANEW_S)

@@ -1,4 +1,4 @@
-"""The load library: synthetic clients, good and bad ones, that send at fixed times and measure the answers.
+"""Synthetic clients, well-behaved and misbehaving, that send at fixed times and measure the answers.
 
-`pidgate load`, the demos, the benchmark and the tests use it.
+`pidgate load`, the demos, the benchmark and the tests use this library.
 """

@@ -25,7 +25,7 @@ class BlockingConnection:
         timeout_s: float = 15.0,
         source_host: str = "",
     ) -> None:
-        """`source_host`: local address to connect from; empty: any."""
+        """Connect. `source_host`: local address to connect from; empty: any."""
         self.socket = socket.create_connection(address, timeout_s, (source_host, 0) if source_host else None)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.client_id = client_id
@@ -54,7 +54,7 @@ class BlockingConnection:
         return self.frame()
 
     def run(self, exchange: Exchange[T]) -> T:
-        """Carry out an exchange. Raises ConnectionLost and what the exchange raises."""
+        """Carry out an exchange. Raises ConnectionLost and the exceptions of the exchange."""
         answer = None
         while True:
             try:

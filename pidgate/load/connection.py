@@ -1,7 +1,8 @@
-"""An asyncio connection to a broker or gateway: frames out, answers in the order of the requests, each with its time.
+"""An asyncio connection to a broker or gateway: sends frames, returns answers in order of the requests, with
+times.
 
-Knows sizes and correlation ids, no APIs. It has no back pressure: frames that are sent faster than the socket accepts
-them fill memory.
+It knows sizes and correlation ids, no APIs. It has no back-pressure: frames sent faster than the socket
+accepts them fill memory.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ REQUEST_TIMEOUT_S: Final = 30.0
 """Java's request.timeout.ms."""
 _LONGEST_ANSWER: Final = 64 * 1024 * 1024
 _INBOX_BYTES: Final = 4096
-"""To start with: there may be ten thousand connections."""
+"""Initial size: there may be ten thousand connections."""
 
 
 class ConnectionLost(OSError):
@@ -29,7 +30,7 @@ class ConnectionLost(OSError):
 
 
 class Answer(NamedTuple):
-    """A frame without its size prefix, and when its last byte was read (the event loop's clock)."""
+    """A frame without its size prefix, and the time at which its last byte was read (the event loop's clock)."""
 
     frame: bytes
     arrived_s: float
@@ -52,7 +53,7 @@ class Connection(asyncio.BufferedProtocol):
         self.is_open = False
 
     def next_correlation_id(self) -> int:
-        """Return the correlation id for the next frame that is sent."""
+        """Return the correlation id for the next frame."""
         self._correlation_id = self._correlation_id + 1 & 0x7FFFFFFF
         return self._correlation_id
 
@@ -74,7 +75,7 @@ class Connection(asyncio.BufferedProtocol):
         return await self.send(build(self.next_correlation_id(), self.client_id))
 
     async def run(self, exchange: Exchange[T]) -> T:
-        """Carry out an exchange. Raises ConnectionLost and what the exchange raises."""
+        """Carry out an exchange. Raises ConnectionLost and the exceptions of the exchange."""
         frame = None
         while True:
             try:

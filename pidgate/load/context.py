@@ -1,4 +1,4 @@
-"""Steps that all kinds of producers share: get a producer id, send a batch, connect again."""
+"""Steps shared by all kinds of producers: get a producer id, send a batch, reconnect."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pidgate.protocol.errors import ErrorCode, KafkaProtocolError
 from pidgate.protocol.logins import LoginRefused
 from pidgate.protocol.record_batch import RecordBatch
 
-_LAST_EPOCH: Final = 0x7FFE  # the one after it means that the id is used up
+_LAST_EPOCH: Final = 0x7FFE  # the next one means that the id is used up
 _ASK_AGAIN: Final = frozenset(
     (
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -39,7 +39,7 @@ class Producer(NamedTuple):
     producer_epoch: int
 
     def bumped(self) -> Producer | None:
-        """Return the next epoch, whose sequences begin at 0; None after the last one."""
+        """Return the next epoch, with sequences from 0. None after the last one."""
         if self.producer_epoch >= _LAST_EPOCH:
             return None
         return self._replace(producer_epoch=self.producer_epoch + 1)
@@ -54,9 +54,10 @@ FAILURES = (OSError, KafkaProtocolError, NoProducerId, LoginRefused)
 
 
 async def take_id(connection: Connection, tally: Tally, transactional_id: str | None = None) -> Producer:
-    """Get a producer id as clients do: ask again while the broker (or a gateway's quota) answers "later".
+    """Get a producer id like a client: ask again while the broker (or a gateway's quota) answers "later".
 
-    Raises NoProducerId, ConnectionError (another broker coordinates the transactional id), OSError, KafkaProtocolError.
+    Raises NoProducerId, ConnectionError (another broker coordinates the transactional id), OSError,
+    KafkaProtocolError.
     """
     while True:
         answer = await connection.run(init_producer_id(transactional_id))
@@ -89,14 +90,14 @@ class Context:
         return cls(plan, Cluster(plan), RecordBatch(values), count(plan.first_id or 0), journal)
 
     def partitions_of(self, number: int) -> Sequence[int]:
-        """Return the partitions to which the producer of that number (from 0) sends each batch."""
+        """Return the partitions to which producer `number` (from 0) sends each batch."""
         partitions, each = self.cluster.partitions, self.plan.partitions_each
         if not each:
             return range(partitions)
         return [(number * each + one) % partitions for one in range(each)]
 
     async def new_producer(self, connection: Connection, tally: Tally) -> Producer:
-        """Return a new producer id. Raises what `take_id` raises."""
+        """Return a new producer id. Raises the exceptions of `take_id`."""
         if self.plan.first_id is not None:
             producer = Producer(next(self.own_ids), 0)
         else:
@@ -113,7 +114,7 @@ class Context:
         transactional_id: str | None = None,
         batch: RecordBatch | None = None,
     ) -> asyncio.Future[Answer]:
-        """Send the batch of this sequence to each of the partitions, in one Produce request."""
+        """Send the batch with this sequence to each of the partitions, in one Produce request."""
         stamped = (batch or self.batch).stamped(
             *producer, sequence, wall_ms(), is_transactional=transactional_id is not None
         )
@@ -136,7 +137,7 @@ class Context:
 
 
 class Link:
-    """A connection to the address that `find` returns, opened when it is needed and again when it was lost."""
+    """A connection to the address returned by `find`, opened on demand and again when it was lost."""
 
     def __init__(self, context: Context, tally: Tally, find: Callable[[], Awaitable[Address]]) -> None:
         self._context = context

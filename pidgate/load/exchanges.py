@@ -33,7 +33,7 @@ class ProducerIdAnswer(NamedTuple):
 
 
 def hello(login: Login | None = None) -> Exchange[None]:
-    """Begin as all clients do: ApiVersions, then SASL with a login. Raises LoginRefused, KafkaProtocolError."""
+    """Begin like all clients: ApiVersions, then SASL with a login. Raises LoginRefused, KafkaProtocolError."""
     yield lambda n, client_id: messages.api_versions_request(n, client_id, pidgate_version())
     if login is not None:
         yield from log_in(login)
@@ -162,7 +162,7 @@ def call(api_key: int, api_version: int, body: Mapping[str, Any] | None = None) 
 
 
 def message_of(cls: Any, api_version: int, body: Mapping[str, Any]) -> Any:
-    """Return a message or struct of the codec; fields that this version does not have are left out."""
+    """Return a message or struct of the codec, without fields that this version does not have."""
     fields: dict[str, Any] = {}
     for field in cls._struct._fields:
         if not field.for_version_q(api_version):

@@ -1,7 +1,7 @@
-"""A journal of one producer: what it sent, what was refused and acknowledged; and the values that records carry.
+"""A journal of one producer: its sent, refused and acknowledged records, and the format of record values.
 
-The process that runs a client fills it, and may write it to a file as JSON lines, which survives a kill. A log checker
-compares it with the log of the brokers.
+The process of a client fills it, and may write it to a file as JSON lines, which survives a kill. A log
+checker compares it with the log of the brokers.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def verifiable_name(value_prefix: int) -> str:
 
 class Outcome(StrEnum):
     SENT = "sent"
-    """Given to the client; no outcome (yet): in the log or not."""
+    """Passed to the client; no outcome (yet): in the log or not."""
     ACKNOWLEDGED = "acknowledged"
     FAILED = "failed"
     """An exception, or an error in the delivery report."""
@@ -69,7 +69,7 @@ class Refusal:
 
 @dataclass(slots=True)
 class Entry:
-    """What the application knows of one record or batch. Times are time.monotonic() in ms, -1 for unknown."""
+    """The application's view of one record or batch. Times are time.monotonic() in ms, -1 for unknown."""
 
     outcome: Outcome
     offset: int = -1
@@ -86,7 +86,7 @@ class Entry:
 
 
 Key = tuple[int | None, int]
-"""Partition (None: not known, or all) and number. Within a partition, numbers rise in the order of sending."""
+"""Partition (None: unknown, or all) and number. Within a partition, numbers rise in the order of sending."""
 
 
 class ProducerJournal:
@@ -98,7 +98,7 @@ class ProducerJournal:
         self.producer = producer
         self.topic = topic
         self.knows_sent = knows_sent
-        """False when the client reports outcomes only: a record without an entry may have been sent, too."""
+        """False when the client reports outcomes only: records without an entry may have been sent too."""
         self.entries: dict[Key, Entry] = {}
         self._file = file
         # Clients call back from their own threads.
@@ -107,7 +107,10 @@ class ProducerJournal:
 
     @classmethod
     def to_file(cls, path: Path, producer: str, topic: str = "", *, knows_sent: bool = True) -> Self:
-        """Return a journal that is also written to a file, line by line, so that it survives a kill. Close it."""
+        """Return a journal that is also written to a file, line by line, so that it survives a kill.
+
+        Close it after use.
+        """
         return cls(producer, topic, knows_sent=knows_sent, file=path.open("w", buffering=1))
 
     @classmethod
@@ -156,7 +159,7 @@ class ProducerJournal:
         self._write({"event": "failed", "partition": partition, "n": n, "error": entry.error, "at_ms": at_ms})
 
     def lost(self, partition: int | None, n: int, *, at_ms: int | None = None) -> None:
-        """Record that the producer has given up without an answer to its last try: in the log or not."""
+        """Record that the producer gave up without an answer to its last try: in the log or not."""
         at_ms = now_ms() if at_ms is None else at_ms
         self._settle((partition, n), Outcome.SENT, at_ms)
         self._write({"event": "lost", "partition": partition, "n": n, "at_ms": at_ms})
@@ -171,7 +174,7 @@ class ProducerJournal:
         *,
         at_ms: int | None = None,
     ) -> None:
-        """Record an answer after which the producer tries again."""
+        """Record an answer after which the producer retries."""
         refusal = Refusal(now_ms() if at_ms is None else at_ms, error_code, throttle_time_ms, message)
         with self._lock:
             self.entries[partition, n].refusals.append(refusal)

@@ -1,6 +1,7 @@
-"""Clients that do one thing at a time: a life of a crash loop, a producer for one batch, a connection, a fetch.
+"""Clients that do one thing at a time: a life of a crash loop, a producer for one batch, a connection, a
+fetch.
 
-Work that becomes due during another piece of work waits, and its waiting time counts: a blocked thread is part of the
+Work that becomes due during other work waits, and its waiting time counts: a blocked thread is part of the
 load.
 """
 
@@ -26,11 +27,11 @@ _ACKNOWLEDGED = (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
 
 
 class OneByOne(ABC):
-    """Worker through a queue, in a task of its own that begins with the first piece of work."""
+    """Worker that processes a queue in its own task, which starts with the first piece of work."""
 
     transactional_id: str | None = None
     pause_s = 0.0
-    """Between two pieces of work."""
+    """Pause between two pieces of work."""
 
     def __init__(self, context: Context, tally: Tally, number: int) -> None:
         self.context = context
@@ -48,7 +49,7 @@ class OneByOne(ABC):
         return not self._waiting and self._at_work is None
 
     async def prepare(self) -> None:
-        """Connect and the like before anything is due; by default nothing."""
+        """Connect and the like before the first piece of work is due; by default do nothing."""
         await asyncio.sleep(0)
 
     def queue_work(self, due_s: float) -> None:
@@ -57,12 +58,12 @@ class OneByOne(ABC):
         self._wake()
 
     def work_endlessly(self, is_endless: bool) -> None:
-        """Begin the next piece of work whenever one has ended, or stop that."""
+        """Start the next piece of work whenever one has ended, or stop doing so."""
         self._is_endless = is_endless
         self._wake()
 
     def end_run(self, end_s: float) -> None:
-        """Stop; count all that is not done as unfinished. Raises the exception of the task, if any."""
+        """Stop; count all pending work as unfinished. Raises the exception of the task, if any."""
         if self._work is not None:
             end_task(self._work)
         if self._at_work is not None:
@@ -96,7 +97,7 @@ class OneByOne(ABC):
                 await asyncio.sleep(self.pause_s)
 
     def left_s(self, due_s: float) -> float:
-        """Return how long the batch may still take before it is given up."""
+        """Return the time left until the batch is given up."""
         return due_s + self.context.plan.delivery_timeout_s - self.loop.time()
 
     @abstractmethod
@@ -108,7 +109,7 @@ class OneByOne(ABC):
         return self._turn
 
     def next_partition(self) -> int:
-        """Return the partitions in turns."""
+        """Return the partitions in turn."""
         return self.next_turn() % self.context.cluster.partitions
 
     def link_to_leader(self, partition: int) -> Link:
@@ -153,7 +154,7 @@ class OneByOne(ABC):
 
 
 class CrashLoop(OneByOne):
-    """Each batch is a life: connect, get an id, send one batch, die of any answer. Nothing is retried.
+    """Each batch is a life: connect, get an id, send one batch, exit after any answer. Nothing is retried.
 
     In a journal each life is a number, and its record names it.
     """
@@ -191,7 +192,7 @@ class CrashLoop(OneByOne):
 
 
 class IdPerBatch(OneByOne):
-    """Each batch has its own producer, which retries until the batch is delivered, and is closed then.
+    """Each batch has its own producer, which retries until the batch is delivered and is then closed.
 
     In a journal each producer id is a number.
     """
@@ -251,7 +252,7 @@ class IdPerBatch(OneByOne):
 
 
 class ConnectLoop(OneByOne):
-    """Each piece of work is a connection: ApiVersions, the login if there is one, and close."""
+    """Each piece of work is a connection: ApiVersions, the login if any, and close."""
 
     async def do_work(self, due_s: float) -> None:
         try:
@@ -265,7 +266,7 @@ class ConnectLoop(OneByOne):
 
 
 class FetchLoop(OneByOne):
-    """A consumer without a group that reads its partitions again and again, over one connection."""
+    """A consumer without a group that reads its partitions repeatedly over one connection."""
 
     def __init__(self, context: Context, tally: Tally, number: int) -> None:
         super().__init__(context, tally, number)
@@ -289,7 +290,7 @@ class FetchLoop(OneByOne):
             return self.tally.count_lost(due_s)
         for partition, fetched in answer.partitions.items():
             if fetched.records:
-                # Begin again before the end, where a Fetch would wait for more.
+                # Restart before the end, where a Fetch would wait for more.
                 at_end = fetched.next_offset >= fetched.high_watermark
                 self._offsets[partition] = 0 if at_end else fetched.next_offset
         records = sum(fetched.records for fetched in answer.partitions.values())

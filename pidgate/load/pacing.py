@@ -1,11 +1,12 @@
-"""When work is due, and an event loop that wakes up on time.
+"""The schedule of due times, and an event loop that wakes up on time.
 
-All moments are fixed before anything is sent, whatever the answers do (open loop). Latency counts from them: a
-generator that waits for an answer before it schedules the next request leaves out just the requests that would have
-met a stall (coordinated omission).
+All due times are fixed before the first request, independent of the answers (open loop). Latency counts from
+them: a generator that waits for an answer before it schedules the next request omits exactly the requests
+that would have met a stall (coordinated omission).
 
-epoll takes its time-out in milliseconds, and so do the timers of asyncio and uvloop: at 2,000 requests a second each
-one would be sent half a millisecond late, more than a gateway adds. select takes microseconds, and can wait for epoll.
+epoll takes its timeout in milliseconds, and so do the timers of asyncio and uvloop. At 2,000 requests a
+second each one would be sent half a millisecond late, more than a gateway adds. select takes microseconds,
+and can wait for epoll.
 """
 
 from __future__ import annotations
@@ -21,17 +22,17 @@ from collections.abc import Callable, Iterator, Mapping
 from pidgate.load.tally import Latency
 
 _BEHIND_IN_A_ROW = 20
-"""Batches that are handed out without a pause when the pacer is behind; answers must be read, too."""
+"""Batches handed out without a pause when the pacer is behind: answers must be read too."""
 
 Due = tuple[float, str, int]
 """Seconds after the start, the kind of client, the number within its kind."""
 
 
 def schedule(rates_per_s: Mapping[str, float], duration_s: float, seed: int) -> Iterator[Due]:
-    """Yield everything that is due within `duration_s`, in order of time.
+    """Yield all work due within `duration_s`, in order of time.
 
-    Each kind has an even beat. Its first moment is a random part of an interval after the start, so that kinds of the
-    same rate do not coincide.
+    Each kind has even intervals. Its first one starts at a random point within an interval, so that kinds of
+    the same rate do not coincide.
     """
     dice = random.Random(seed)
     beats = [_beat(kind, rate, dice.random() / rate, duration_s) for kind, rate in rates_per_s.items()]
@@ -48,7 +49,7 @@ def _beat(kind: str, rate_per_s: float, first_s: float, duration_s: float) -> It
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """Return asyncio's own loop; exact to the microsecond where there is epoll."""
+    """Return asyncio's own event loop, exact to the microsecond where there is epoll."""
     if not hasattr(selectors, "EpollSelector"):
         return asyncio.new_event_loop()
 
@@ -65,7 +66,7 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 async def pace(
     due: Iterator[Due], start_s: float, hand_out: Callable[[Due], None], stop: asyncio.Event
 ) -> Latency:
-    """Hand out everything at its time until the schedule ends or `stop` is set; return the pacer's own delays."""
+    """Hand out work at its due time until the schedule ends or `stop` is set; return the pacer's delays."""
     loop = asyncio.get_running_loop()
     own_delay, behind = Latency(), 0
     for one in due:

@@ -53,7 +53,7 @@ _MAY_HAVE_ARRIVED: Final = frozenset(
 
 
 class Then(Enum):
-    """The next step after an answer, for the owner of the connection."""
+    """The next step of the connection's owner after an answer."""
 
     GO_ON = "send the next batches"
     FIND_LEADER = "the partition has another leader"
@@ -68,7 +68,7 @@ class Batch:
     sequence: int
     tries: int = 0
     may_have_arrived: bool = False
-    """One of its tries has no answer, or an answer that leaves open whether it was appended."""
+    """One of its tries has no answer, or an answer that leaves open whether the batch was appended."""
 
 
 class Pipeline:
@@ -99,7 +99,7 @@ class Pipeline:
         self._has_failed = False
         self._needs_new_epoch = False
         self.resume_s = 0.0
-        """Nothing is sent before, because of the throttle time of an answer."""
+        """Nothing is sent before this time, because of the throttle time of an answer."""
 
     @property
     def is_quiet(self) -> bool:
@@ -115,7 +115,7 @@ class Pipeline:
         return self._needs_new_epoch and not self._in_flight
 
     def queue_batch(self, due_s: float) -> None:
-        """Queue a batch to be sent at that time, or as soon afterwards as possible."""
+        """Queue a batch to be sent at its due time, or as soon afterwards as possible."""
         self._tally.count_due(due_s)
         self._waiting.append(due_s)
 

@@ -12,11 +12,11 @@ Address = tuple[str, int]
 
 MOST_BATCH_BYTES: Final = 64 * 1024 * 1024
 RECORD_OVERHEAD_BYTES: Final = 21
-"""Most that a record takes beside its value."""
+"""Most bytes of a record in addition to its value."""
 
 
 class Kind(StrEnum):
-    """Behaviours of clients, by the name that the command line and the report use."""
+    """Behaviours of clients, by their name on the command line and in the report."""
 
     STEADY = "steady"
     CRASH_LOOP = "crash-loop"
@@ -58,14 +58,14 @@ class Plan:
     clients: Mapping[Kind, Clients]
     topic: str = ""
     topic_id: bytes = b""
-    """Names the topic in requests if it is given."""
+    """Identifies the topic in requests if set."""
     duration_s: float = 10.0
     warmup_s: float = 0.0
-    """Time before `duration_s` in which clients work and nothing is counted."""
+    """Time before `duration_s` in which clients work without being counted."""
     record_bytes: int = 1_000
     records_per_batch: int = 1
     partitions_each: int = 1
-    """Partitions to which each request has the batch; 0: all of the topic."""
+    """Partitions that receive the batch of each request; 0: all of the topic."""
     acks: int = -1
     seed: int = 1
     client_id: str = "pidgate-load"
@@ -77,12 +77,12 @@ class Plan:
     create_partitions: int = 0
     """Partitions of the topic if it has to be created; 0: a missing topic is an error."""
     is_direct: bool = False
-    """True: send everything to `bootstrap`, whatever Metadata says. The topic has `partitions`."""
+    """True: send everything to `bootstrap`, regardless of Metadata. The topic has `partitions`."""
     partitions: int = 1
     first_id: int | None = None
-    """First of the producer ids that clients use without asking the broker for one; None: they ask."""
+    """First of the producer ids that clients use without asking the broker. None: they ask."""
     most_tries: int | None = None
-    """Times that a batch of an id-per-batch client is sent before it is given up."""
+    """Tries for a batch of an id-per-batch client."""
     restart_after_s: float = 0.0
     """Pause between two lives of a crash loop."""
     delivery_timeout_s: float = 120.0

@@ -1,6 +1,6 @@
-"""The result of a run, as JSON and as a table. PURE but for the console it writes on.
+"""The result of a run, as JSON and as a table. PURE except for the console that it writes to.
 
-docs/load.md says what the fields mean.
+docs/load.md describes the fields.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def total_of(tallies: Tallies) -> Tally:
 
 
 def report(result: Result) -> dict[str, Any]:
-    """Return the result for programs."""
+    """Return the result as JSON."""
     return {
         "schema_version": SCHEMA_VERSION,
         "plan": _plan(result.plan),
@@ -84,7 +84,7 @@ def _latency(latency: Latency) -> dict[str, float | int | None]:
 
 
 def show(console: Console, result: Result) -> None:
-    """Print the result for people."""
+    """Print the result as a table."""
     tallies, total = result.tallies, total_of(result.tallies)
     columns: dict[str, Tally] = dict(tallies)
     if len(columns) > 1:
@@ -156,7 +156,7 @@ def _ms(value: float | None) -> str:
 
 
 def notes(result: Result) -> list[str]:
-    """Return warnings for the reader of the numbers."""
+    """Return warnings about the numbers."""
     found = []
     total = total_of(result.tallies)
     own_p99 = result.own_delay.percentile_ms(99.0)

@@ -71,7 +71,7 @@ class Result:
 
 
 def show_nothing(_seconds: float, _tallies: Tallies) -> None:
-    """Show no progress."""
+    """Do nothing."""
 
 
 async def run(

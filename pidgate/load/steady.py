@@ -1,6 +1,7 @@
-"""Long-lived producers: the steady one, and the one that is recreated after each error.
+"""Long-lived producers: the steady one, and the one recreated after each error.
 
-The second sends a batch and waits for its answer, as programs do that catch the exception of `send().get()`.
+The second sends a batch and waits for its answer, like a program that catches the exception of
+`send().get()`.
 """
 
 from __future__ import annotations
@@ -64,12 +65,12 @@ class SteadyProducer:
         self._send_batches()
 
     def work_endlessly(self, is_endless: bool) -> None:
-        """Queue a batch whenever one may be sent, or stop that."""
+        """Queue a batch whenever one may be sent, or stop doing so."""
         self._is_endless = is_endless
         self._send_batches()
 
     def end_run(self, end_s: float) -> None:
-        """Stop; count all that is not acknowledged as unfinished. Raises the exception of the task, if any."""
+        """Stop; count all unacknowledged batches as unfinished. Raises the exception of the task, if any."""
         if self._repairing is not None:
             end_task(self._repairing)
         if self._timer is not None:
@@ -165,7 +166,7 @@ class SteadyProducer:
             self._connection = await cluster.connect(address, self._tally)
             self._address = address
         if self._pipeline.needs_new_epoch and not self._new_on_error and self._producer is not None:
-            # As Java does: a new epoch, without a request, which is no new id (KIP-360).
+            # As in Java: a new epoch without a request, which is not a new id (KIP-360).
             self._producer = self._producer.bumped()
             if self._producer is not None:
                 return self._pipeline.restart_sequences()

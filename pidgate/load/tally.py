@@ -1,7 +1,7 @@
 """Counts of the clients of one kind, and histograms of their latency.
 
-A batch that was due but not acknowledged when the run ended counts with the time that it has waited by then: leaving
-it out would hide the longest stalls. Knows no connection; times are seconds of any one clock.
+A batch that was due but is unacknowledged at the end of the run counts with its waiting time so far: omitting
+it would hide the longest stalls. This module knows no connection; times are seconds of any one clock.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ class Latency:
         self._histogram: Any = HdrHistogram(1, _LONGEST_US, _DIGITS)
 
     def record(self, seconds: float) -> None:
-        """Record one measurement."""
         self._histogram.record_value(min(max(round(seconds * 1_000_000), 1), _LONGEST_US))
 
     def add(self, other: Latency) -> None:
@@ -37,7 +36,7 @@ class Latency:
         return int(self._histogram.get_total_count())
 
     def percentile_ms(self, percent: float) -> float | None:
-        """None without measurements."""
+        """Return the latency in ms at this percentile. None without measurements."""
         if not self.count:
             return None
         return float(self._histogram.get_value_at_percentile(percent)) / 1_000
@@ -53,18 +52,18 @@ class Latency:
 
 @dataclass(slots=True)
 class Tally:
-    """Counts of one kind. Batches, unless it says otherwise."""
+    """Counts of one kind, in batches unless stated otherwise."""
 
     due: int = 0
     requests: int = 0
-    """Produce requests sent, each try for itself."""
+    """Produce requests sent, each try counted."""
     resent: int = 0
     """Of these: tries after the first one."""
     acknowledged: int = 0
     records: int = 0
-    """Records that were acknowledged."""
+    """Acknowledged records."""
     bytes: int = 0
-    """Bytes of values that were acknowledged."""
+    """Acknowledged bytes of values."""
     refused: Counter[int] = field(default_factory=Counter)
     """Answers with an error, by Kafka's error code."""
     refused_with_throttle: int = 0
@@ -72,7 +71,7 @@ class Tally:
     ids_refused: Counter[int] = field(default_factory=Counter)
     """InitProducerId answers with an error, by code."""
     lost: int = 0
-    """Given up for good: never acknowledged."""
+    """Given up: never acknowledged."""
     possibly_doubled: int = 0
     """Sent again under another producer id or epoch although the first try may have arrived."""
     unfinished: int = 0
@@ -84,14 +83,14 @@ class Tally:
     throttle_s: float = 0.0
     """Sum of the throttle times of answers."""
     latency: Latency = field(default_factory=Latency)
-    """From when a batch was due to when it was acknowledged."""
+    """From a batch's due time to its acknowledgement."""
     sent_late: Latency = field(default_factory=Latency)
-    """From when a batch was due to when it was first sent."""
+    """From a batch's due time to its first try."""
     from_s: float = float("-inf")
-    """Batches that were due before are not counted."""
+    """Batches due earlier are not counted."""
 
     def restart(self, from_s: float) -> None:
-        """Forget all counts, and count what is due from now on."""
+        """Reset all counts, and count work due from now on."""
         fresh = Tally(from_s=from_s)
         for one in fields(self):
             setattr(self, one.name, getattr(fresh, one.name))
@@ -122,7 +121,7 @@ class Tally:
         self.lost += due_s >= self.from_s
 
     def count_unfinished(self, due_s: float, end_s: float) -> None:
-        """Count a batch that is not done when the run is over."""
+        """Count a batch that is pending at the end of the run."""
         if due_s >= self.from_s:
             self.unfinished += 1
             self.latency.record(end_s - due_s)

@@ -1,8 +1,8 @@
-"""A transactional producer: one transactional id for the run, one batch in each transaction.
+"""A transactional producer: one transactional id for the run, one batch per transaction.
 
-InitProducerId once, then AddPartitionsToTxn, Produce, EndTxn for each batch (KIP-98). Each of them may be sent again
-over a new connection: the brokers recognize repetitions. A transaction that cannot be completed is aborted by a new
-epoch.
+InitProducerId once, then AddPartitionsToTxn, Produce, EndTxn for each batch (KIP-98). Each of them may be
+sent again over a new connection: the brokers recognize repetitions. A transaction that cannot be completed is
+aborted by a new epoch.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pidgate.protocol.errors import ErrorCode, KafkaProtocolError
 from pidgate.protocol.logins import Build, LoginRefused
 
 _BUSY_S: Final = 0.02
-"""While the markers of the last transaction are written; Java's pause for it."""
+"""Pause while the markers of the last transaction are written, as in Java."""
 _COORDINATOR_MOVED: Final = frozenset((ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR))
 _LATER: Final = RETRIABLE | _COORDINATOR_MOVED
 _REFUSED_AGAIN_S: Final = 1.0
@@ -32,7 +32,10 @@ class _Broken(Exception):
 
 
 class Transactional(OneByOne):
-    """Its latency is that of the whole transaction: records count when they are committed."""
+    """Transactional producer.
+
+    Its latency covers the whole transaction: records count when they are committed.
+    """
 
     transactional_id: str
 
@@ -49,7 +52,7 @@ class Transactional(OneByOne):
         self._give_up_s = float("inf")
 
     async def prepare(self) -> None:
-        """Get a producer id. A second caller waits for the first one: each InitProducerId fences the one before."""
+        """Get a producer id. A second caller waits for the first: each InitProducerId fences the one before."""
         async with self._beginning:
             await self._take_id()
 

@@ -1,7 +1,7 @@
-"""Tables that stay small whatever is put into them, and say what they left out. Pure; deterministic.
+"""Tables of bounded size that report how much they left out. Pure; deterministic.
 
-A full table of names goes on counting what it leaves out. A full sample keeps every second key by a mix of
-the key itself, so what stays is a fair share of all there was, and the same at every run.
+A full table of names keeps counting the names it leaves out. A full sample keeps every second key by a hash
+of the key itself: the sample is fair, and the same at every run.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def mixed(key: int) -> int:
 
 
 class Names:
-    """Counts of at most `limit` names; what came under further names is `unnamed`."""
+    """Counts of at most `limit` names. Occurrences of further names are counted in `unnamed`."""
 
     __slots__ = ("_counts", "_limit", "unnamed")
 
@@ -45,7 +45,7 @@ class Names:
             self.unnamed += 1
 
     def __len__(self) -> int:
-        """Number of names held; with `unnamed` above 0 there are more."""
+        """Return the number of names held; with `unnamed` above 0 there are more."""
         return len(self._counts)
 
     def __iter__(self) -> Iterator[str]:
@@ -57,7 +57,7 @@ class Names:
 
 
 class Sample(Generic[Value]):
-    """Values by integer key, at most `limit`: when there are more, 1 in 2, 1 in 4 ... of all keys is kept."""
+    """Values by integer key, at most `limit`. Above it only 1 in 2, 1 in 4 ... of all keys is kept."""
 
     __slots__ = ("_halvings", "_limit", "_mask", "_values")
 
@@ -71,7 +71,7 @@ class Sample(Generic[Value]):
         return self._values.get(key)
 
     def takes(self, key: int) -> bool:
-        """Return whether the key belongs to the share that is kept."""
+        """Return whether the key belongs to the kept share."""
         return not self._mask or not mixed(key) & self._mask
 
     def put(self, key: int, value: Value) -> None:
@@ -83,7 +83,6 @@ class Sample(Generic[Value]):
             self._halve()
 
     def limit_to(self, limit: int) -> None:
-        """Lower the limit."""
         self._limit = limit
         while len(self._values) > limit:
             self._halve()
@@ -95,7 +94,7 @@ class Sample(Generic[Value]):
 
     @property
     def one_in(self) -> int:
-        """Number of keys of which one is kept; 1: all of them."""
+        """Return n, where one in n keys is kept; 1: all of them."""
         return 1 << self._halvings
 
     def __len__(self) -> int:
@@ -107,7 +106,7 @@ class Sample(Generic[Value]):
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Of how many values, which one half, nine in ten, and all of them do not exceed, and their sum."""
+    """Number of values, their sum, and the bounds of one half, nine tenths and all of them."""
 
     count: int
     median: int
@@ -125,5 +124,5 @@ def spread(values: Iterable[int]) -> Spread | None:
 
 
 def quantile(ordered: Sequence[int], share: float) -> int:
-    """Return the least value that this share of `ordered` (ascending, not empty) does not exceed."""
+    """Return the least value not exceeded by this share of `ordered` (ascending, not empty)."""
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)]

@@ -1,14 +1,14 @@
-"""Share of the producer ids handed out by brokers that passed a gateway. Pure.
+"""Share of the producer ids allocated by brokers that passed a gateway. Pure.
 
-What is claimed: a broker hands the ids of its block (1,000, KIP-730) out one after another, and a block belongs
-to one broker. So above the lowest id of a block whose allocation passed a gateway within the window, up to the
-highest one that a gateway saw at all, every id was handed out within the window, too. One of them that no
-gateway saw, neither in an answer to InitProducerId nor in a Produce, went to a producer that goes around the
-gateways (or through one that writes no events).
+The claim: a broker allocates the ids of its block (1,000, KIP-730) in order, and a block belongs to one
+broker. Take the lowest id of a block whose allocation passed a gateway within the window, and the highest id
+seen by any gateway. All ids between them were allocated within the window, too. If no gateway saw such an id,
+neither in an answer to InitProducerId nor in a Produce, its producer bypasses the gateways (or uses one that
+writes no events).
 
-What is not: ids below the lowest and above the highest one of a block; blocks of which no gateway saw two ids;
-a transactional producer's old id, which is answered again at every start. Events that were lost, and answers
-that were summed up in a storm, hide ids: as many missing ones may have passed after all (`hidden`).
+Not claimed: ids below the lowest and above the highest one of a block; blocks of which no gateway saw two
+ids; a transactional producer's old id, which is returned again at every start. Lost events, and answers
+summed up in a storm, hide ids: as many missing ones may have passed after all (`hidden`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Gap:
 class Coverage:
     """`allocated` ids in `blocks` blocks since `since_ms` (wall clock); `missing` of them passed no gateway.
 
-    `hidden` of the missing ones may have passed after all. `gaps`: the blocks with the most missing ones.
+    `hidden` of the missing ones may have passed after all. `gaps`: the blocks with the most missing ids.
     """
 
     since_ms: int
@@ -43,12 +43,12 @@ class Coverage:
 
     @property
     def around(self) -> int:
-        """Number of ids that certainly went around."""
+        """Return the number of ids that certainly bypassed the gateways."""
         return max(0, self.missing - self.hidden)
 
     @property
     def share(self) -> float:
-        """Share of the ids handed out that passed, if everything hidden passed."""
+        """Return the share of allocated ids that passed, if all hidden ones passed."""
         return 1 - self.around / self.allocated
 
 
@@ -56,7 +56,10 @@ MOST_GAPS = 10
 
 
 def coverage(marks: IdMarks, since_ms: int | None, summed_up: int, lost: int) -> Coverage | None:
-    """Return None when no block can be judged. `summed_up`: allocations without ids in events; `lost`: events."""
+    """Return the coverage. None: no block can be judged.
+
+    `summed_up`: allocations without ids in events. `lost`: events.
+    """
     judged, allocated, untold = 0, 0, 0
     gaps = []
     for number, block in marks.blocks():
@@ -73,7 +76,7 @@ def coverage(marks: IdMarks, since_ms: int | None, summed_up: int, lost: int) ->
     if not judged or since_ms is None:
         return None
     missing = sum(gap.missing for gap in gaps)
-    # Those that produced through a gateway without an allocation event are some of the summed-up ones.
+    # Some of the summed-up ids produced through a gateway without an allocation event.
     hidden = max(0, summed_up - untold) + lost
     gaps.sort(key=lambda gap: (-gap.missing, gap.first_id))
     return Coverage(since_ms, judged, allocated, missing, min(hidden, missing), tuple(gaps[:MOST_GAPS]))

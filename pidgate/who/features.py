@@ -1,6 +1,6 @@
-"""The features of pidgate.findings, out of a user's places in the last hours. Pure.
+"""The features of pidgate.findings, from a user's places in the last hours. Pure.
 
-Not known here: the share of connections that were cut. Spark reads it from connection events, which are too many to
+The share of cut connections is unknown here. Spark reads it from connection events, which are too many to
 parse for an answer on a terminal.
 """
 
@@ -31,7 +31,7 @@ DAY_MS: Final = 86_400_000
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Places that are judged together. `address` None: several."""
+    """Places judged together. `address` None: several."""
 
     app: str
     client: str
@@ -44,10 +44,10 @@ class Source:
 
 
 def sources_of(places: Sequence[Place]) -> list[Source]:
-    """Group places as Spark does, but for one thing: a place here is a family of client ids at an address.
+    """Group places as Spark does, except that a place here is a family of client ids at an address.
 
-    A place with OWN_STORY new ids is a source of its own, else its application at its address, else its application.
-    Families too small for a story are one application.
+    A place with OWN_STORY new ids is a source of its own, else its application at its address, else its
+    application. Families too small for a story are one application.
     """
     ids: dict[str, int] = {}
     for place in places:
@@ -71,13 +71,13 @@ def sources_of(places: Sequence[Place]) -> list[Source]:
 
 
 def names_of(places: Sequence[Place], app: str) -> tuple[str, str | None]:
-    """Return the client id and the address of places: the only ones, else the family (`app`), and None."""
+    """Return the client id and the address of places if unique, else the family (`app`) and None."""
     clients, addresses = {place.client_ids for place in places}, {place.address for place in places}
     return clients.pop() if len(clients) == 1 else app, addresses.pop() if len(addresses) == 1 else None
 
 
 def source_features(source: Source, one_in: int) -> SourceFeatures:
-    """Fill the features of a source. `one_in`: ids of which one is in the sample."""
+    """Return the features of a source. `one_in`: ids of which one is in the sample."""
     lives = [life for place in source.places for life in place.lives if life.started_ms is not None]
     used = [life for life in lives if life.requests is not None]
     requests = [life.requests or 0 for life in used]
@@ -109,7 +109,7 @@ def _ids_per_connection(source: Source) -> list[float]:
 
 
 def user_features(user: UserPicture) -> UserFeatures:
-    """Fill the features of a whole user."""
+    """Return the features of a whole user."""
     return UserFeatures(
         allocated_ids=user.allocated_ids,
         unused_ids=user.unused_ids,
@@ -122,7 +122,7 @@ def user_features(user: UserPicture) -> UserFeatures:
 def app_features(
     places: Sequence[Place], span: Span, one_in: int
 ) -> tuple[AppFeatures, dict[str, str | None]]:
-    """Fill the features of an application's calm places; with the address and the client id of its largest crowds."""
+    """Return the features of an application's calm places, plus address and client id of its largest crowds."""
     lives = [life for place in places for life in place.lives]
     late = [life for life in lives if (life.started_ms or 0) > span.head_until_ms]
     over = [life for life in lives if life.end_ms < span.open_from_ms]
@@ -165,7 +165,7 @@ class _Crowd:
 def _largest_crowd(
     places: Iterable[Place], key: Callable[[Place], str], met: Callable[[list[Place]], int]
 ) -> _Crowd:
-    """Return the crowd at the address (or of the client id) with most members, and the lives there at once."""
+    """Return the crowd at the address (or of the client id) with most members, and its concurrent lives."""
     by_key: dict[str, list[Place]] = {}
     for place in places:
         by_key.setdefault(key(place), []).append(place)
@@ -177,7 +177,7 @@ def _largest_crowd(
 
 
 def _sessions(lives: Sequence[Life], span: Span) -> dict[str, float]:
-    """Return the features of groups of starts, as pipeline/offenders/app_features.py computes them."""
+    """Return the features of groups of starts, computed as in pipeline/offenders/app_features.py."""
     gap_ms = span.session_gap_ms
     minute_ms = max(1, min(60_000, gap_ms // 10))
     moments = [(life.seen_ms // minute_ms * minute_ms, 1, 0) for life in lives]
@@ -227,7 +227,7 @@ class _Session:
 
     @property
     def is_replacement(self) -> bool:
-        gone = min(self.ends, self.before)  # an instance that was not there before cannot have been replaced
+        gone = min(self.ends, self.before)  # an instance missing before cannot have been replaced
         return (
             self.starts >= FEWEST_INSTANCES
             and gone >= REPLACED * self.starts

@@ -18,7 +18,7 @@ from pidgate.who.words import software
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A pattern of a user, in words, with the numbers it rests on."""
+    """A pattern of a user in words, with its numbers."""
 
     kind: Pattern
     text: str
@@ -33,7 +33,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class _Judged:
-    """A source, or the calm places of an application, of which a rule fits."""
+    """A source, or the calm places of an application, with a matching rule."""
 
     pattern: Pattern
     row: Mapping[str, Any]
@@ -98,7 +98,7 @@ def _user_findings(user: UserPicture, found: Mapping[Pattern, object]) -> list[F
 
 
 def _finding(pattern: Pattern, alike: Sequence[_Judged]) -> Finding:
-    """Return one finding for sources with the same pattern, told of the largest."""
+    """Return one finding for sources with the same pattern, described by the largest."""
     top = max(alike, key=lambda one: one.ids)
     return Finding(
         pattern,

@@ -1,7 +1,7 @@
 """Marks of every producer id, one byte each, exact. Pure.
 
-A producer id belongs to one user and one cluster, and ids are handed out one after another, in blocks of
-1,000 per broker (KIP-730): so one table of blocks for all users together holds a million ids in a megabyte.
+A producer id belongs to one user and one cluster, and ids are allocated in order, in blocks of 1,000 per
+broker (KIP-730). One table of blocks for all users therefore holds a million ids in a megabyte.
 """
 
 from __future__ import annotations
@@ -10,26 +10,26 @@ from collections.abc import Iterator
 from typing import Final
 
 BLOCK: Final = 1_000
-"""Ids a broker gets at once (KIP-730: ProducerIdsBlock.PRODUCER_ID_BLOCK_SIZE)."""
+"""Ids allocated to a broker at a time (KIP-730: ProducerIdsBlock.PRODUCER_ID_BLOCK_SIZE)."""
 MOST_BLOCKS: Final = 100_000
-"""100 MB at worst: every id in a block of its own. What comes in further blocks is counted as `beyond`."""
+"""100 MB at worst: every id in a block of its own. Ids in further blocks are counted as `beyond`."""
 
 
 class Mark:
-    """Bits for the events of an id within the window. Plain numbers: they are set for every event."""
+    """Bits for the events of an id within the window. Plain numbers, because they are set for every event."""
 
-    NEW: Final = 1  # brought: an unseen id was admitted or refused
+    NEW: Final = 1  # created: an unseen id was admitted or refused
     ADMITTED: Final = 2  # as a new one
     REFUSED: Final = 4  # at least once
     WOULD_REFUSE: Final = 8  # forwarded, but enforcing would have refused it
-    ALLOCATED: Final = 16  # handed out, for the first time, in an answer that passed a gateway
-    USED: Final = 32  # tried to produce, in whatever way
+    ALLOCATED: Final = 16  # allocated, for the first time, in an answer that passed a gateway
+    USED: Final = 32  # used in an attempt to produce, of any kind
     TRANSACTIONAL: Final = 64
     BUMPED: Final = 128  # seen with an epoch above 0
 
 
 class IdMarks:
-    """Marks by producer id. `beyond`: marks that found no room; each of them counts as an id of its own."""
+    """Marks by producer id. `beyond`: marks without room; each of them counts as an id of its own."""
 
     __slots__ = ("_blocks", "beyond")
 
@@ -38,7 +38,7 @@ class IdMarks:
         self.beyond = 0
 
     def mark(self, producer_id: int, marks: int) -> int:
-        """Set marks; returns the marks that the id had before."""
+        """Set marks; return the earlier marks of the id."""
         number = producer_id // BLOCK
         block = self._blocks.get(number)
         if block is None:
@@ -52,7 +52,7 @@ class IdMarks:
         return before
 
     def of(self, producer_id: int) -> int:
-        """Return the marks of one id; 0 when it is not known."""
+        """Return the marks of one id; 0 when it is unknown."""
         block = self._blocks.get(producer_id // BLOCK)
         return 0 if block is None else block[producer_id % BLOCK]
 

@@ -11,8 +11,8 @@ from pidgate.gateway.topics.follower import EventRecord
 from pidgate.who.span import Span
 from pidgate.who.tally import Tally
 
-# Of these types nothing but their number is needed. They are written in this order (see events/writing.py);
-# anything written in another way is read like all others.
+# Only the number of these types is needed. The fields are in the order of events/writing.py; events of any
+# other layout are parsed like all others.
 _ONLY_TICKED: Final = re.compile(
     rb'\{"schema_version":[0-9]+,"type":"(?:connection|topology)","cluster":"[^"\\]*",'
     rb'"gateway_id":"([^"\\]*)","incarnation":"([^"\\]*)","seq":([0-9]{1,18}),'
@@ -20,7 +20,7 @@ _ONLY_TICKED: Final = re.compile(
 
 
 class Intake:
-    """Feeding of a tally with the records of a span. `unreadable`: records that are no event known here."""
+    """Feeds a tally with the records of a span. `unreadable`: records that are no known event."""
 
     def __init__(self, tally: Tally, span: Span) -> None:
         self.tally = tally
@@ -28,7 +28,7 @@ class Intake:
         self._span = span
 
     def take(self, records: Iterable[EventRecord]) -> None:
-        """Take records of one partition, in order; partitions in any order."""
+        """Process records of one partition in order. Partitions may come in any order."""
         for record in records:
             judged = self._span.judges(record.append_ms)
             ticked = _ONLY_TICKED.match(record.value)
@@ -48,7 +48,7 @@ class Intake:
                 self.tally.tick(event.gateway_id, event.incarnation, event.seq, judged=False)
 
     def _tick(self, value: bytes, judged: bool) -> None:
-        """Tick off an event of a newer gateway's type: it cannot be read, but it is not lost."""
+        """Record the number of an event with a newer gateway's type: it cannot be read, but it is not lost."""
         try:
             found = fields_of(value)
         except EventUnreadable:

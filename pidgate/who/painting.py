@@ -33,7 +33,7 @@ def user_pictures(tally: Tally, window: Window, file_quotas: Quotas | None) -> t
 def picture_of(
     tally: Tally, topic: str, span: Span, asked_from_ms: int, unreadable: int, file_quotas: Quotas | None
 ) -> Picture:
-    """Return the whole picture. `file_quotas` hold where no gateway's config event is within the window."""
+    """Return the whole picture. `file_quotas` apply if no gateway's config event is within the window."""
     window = Window(span.from_ms, span.to_ms, asked_from_ms)
     users = user_pictures(tally, window, file_quotas)
     return Picture(
@@ -70,13 +70,13 @@ def _notes(
 
 
 def coverage_of(tally: Tally) -> Coverage | None:
-    """Return the share of ids handed out that passed; what is lost or summed up may hide some of it."""
+    """Return the share of allocated ids that passed; lost and summed-up events may hide some of them."""
     lost = sum(lost.events for lost in tally.sequences.lost())
     return coverage(tally.marks, tally.first_allocation_ms, tally.summed_allocations, lost)
 
 
 def quotas_of(event: ConfigEvent) -> Quotas:
-    """Return the quotas of a config event, as far as users are concerned."""
+    """Return the quotas of users in a config event."""
     return Quotas(
         mode=Mode(event.mode),
         producer_ids=ProducerIdSettings(window_ms=event.window_ms, transactional=Mode(event.transactional)),
@@ -148,7 +148,7 @@ def _quota(user: str, quotas: tuple[Quotas, str] | None) -> QuotaShown | None:
     if quotas is None:
         return None
     in_force, source = quotas
-    # The empty name was that of everybody unidentified, who had no quota.
+    # The empty name was once that of all unidentified users, without a quota.
     quota = resolve(in_force, user) if user else EffectiveQuota(None, Mode.OBSERVE, False)
     return QuotaShown(quota, in_force.producer_ids.window_ms, source)
 
@@ -158,7 +158,7 @@ def _named(names: Names) -> Named:
 
 
 def _is_open(one: IdTally) -> bool:
-    """Return whether an id is in use: used and never reported, as it is when its connections close."""
+    """Return whether an id is in use: used and not reported yet. Usage is reported when its connections close."""
     return one.used and one.last_ms < 0 and not one.refused
 
 

@@ -17,7 +17,10 @@ from pidgate.who.sequences import Lost
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Wall clock. `given_from_ms`: as given by --since; `from_ms` is later when the topic does not reach back."""
+    """Wall clock.
+
+    `given_from_ms`: as given by --since. `from_ms` is later when the topic does not reach back that far.
+    """
 
     from_ms: int
     to_ms: int
@@ -30,7 +33,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """The most frequent of some names. `names`: how many there are, at least (`more_than_counted`: more)."""
+    """The most frequent of some names. `names`: the number of names, at least (`more_than_counted`: more)."""
 
     top: tuple[tuple[str, int], ...] = ()
     names: int = 0
@@ -39,12 +42,15 @@ class Named:
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """One producer id. `started_ms` None: known from before the window. `requests` None: no use is reported."""
+    """One producer id.
+
+    `started_ms` None: known from before the window. `requests` None: usage is not reported.
+    """
 
     started_ms: int | None
     seen_ms: int
     end_ms: int
-    """Last reported use; the end of the window for an id in use, `seen_ms` for one that was refused."""
+    """Last reported use; the end of the window for an id in use, `seen_ms` for a refused one."""
     requests: int | None = None
     refused: bool = False
     failed: bool = False
@@ -56,12 +62,12 @@ class Life:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Producers of one address whose client ids are of one family (`producer-1`, `producer-2`: `producer-*`)."""
+    """Producers of one address with client ids of one family (`producer-1`, `producer-2`: `producer-*`)."""
 
     address: str
     family: str
     client_ids: str
-    """The one client id, or the family."""
+    """The single client id, or the family."""
     names: int = 1
     """Different client ids, counted up to 50."""
     software: str = ""
@@ -69,13 +75,13 @@ class Place:
     starts: tuple[Start, ...] = ()
     """Starts of new ids: the newest 256."""
     lives: tuple[Life, ...] = ()
-    """Of ids that produced or tried to; a sample where `UserPicture.one_in` is above 1."""
+    """Lives of ids that produced or tried to; a sample where `UserPicture.one_in` is above 1."""
     ids_per_connection: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class QuotaShown:
-    """The quota in force for a user, and where that is known from: a gateway's name, or "file"."""
+    """The quota in force for a user, and its source: a gateway's name, or "file"."""
 
     effective: EffectiveQuota
     window_ms: int
@@ -84,22 +90,22 @@ class QuotaShown:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserPicture:
-    """One user within the window. `user` is "" for those whose mechanism cannot be read."""
+    """One user within the window. `user` is "" for users of an unreadable mechanism."""
 
     user: str
     new_ids: int = 0
-    """Ids brought: unseen ones that were admitted or refused."""
+    """Created ids: unseen ones that were admitted or refused."""
     admitted_ids: int = 0
     refused_ids: int = 0
     """Refused at least once."""
     never_admitted_ids: int = 0
     would_refuse_ids: int = 0
     allocated_ids: int = 0
-    """Handed out in answers that passed."""
+    """Allocated in answers that passed."""
     unused_ids: int = 0
-    """Handed out and never produced with, the last minute left out."""
+    """Allocated and never used to produce, without the last minute."""
     used_ids: int = 0
-    """All that produced, known ones too."""
+    """All ids that produced, known ones included."""
     transactional_ids: int = 0
     bumped_ids: int = 0
     long_lived_ids: int = 0
@@ -119,7 +125,7 @@ class UserPicture:
 
     @property
     def returned_ids(self) -> int:
-        """Number of ids in use that were known from before."""
+        """Return the number of ids in use that were known before."""
         return max(0, self.used_ids - self.new_ids)
 
 
@@ -135,9 +141,9 @@ class Picture:
     unreadable: int
     gateways: tuple[str, ...]
     users: tuple[UserPicture, ...]
-    """By new ids, most first."""
+    """Sorted by new ids, most first."""
     users_beyond: int
-    """Events of users that found no room."""
+    """Events of users without room."""
     lost: tuple[Lost, ...]
     coverage: Coverage | None
     ids_beyond: int

@@ -1,7 +1,7 @@
-"""Reader of the stretch of the events topic in a window, once. Knows Kafka, not events.
+"""Reads one window of the events topic, once. Knows Kafka, not events.
 
-Straight from the brokers, without a consumer group, with the gateway's own credentials. Creates no topic, not
-even by asking for it.
+It reads directly from the brokers, without a consumer group, with the gateway's own credentials. It creates
+no topic, not even through a metadata request.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CHUNK_RECORDS: Final = 2_000
 POLL_MS: Final = 500
 REQUEST_TIMEOUT_MS: Final = 10_000
 SILENCE_S: Final = 30.0
-"""Nothing came for so long: given up."""
+"""Reading ends with an error after this long without a record."""
 STOP_WITHIN_S: Final = 2.0
 PARTITION_FETCH_BYTES: Final = 2 * 1024 * 1024
 
@@ -31,7 +31,7 @@ OnRecords = Callable[[list[EventRecord]], None]
 
 
 class CannotRead(Exception):
-    """The topic cannot be read: why, and what helps."""
+    """The topic cannot be read. The text gives the reason and the remedy."""
 
     def __init__(self, cause: Cause) -> None:
         super().__init__(cause.cause)
@@ -41,7 +41,7 @@ class CannotRead(Exception):
 async def read(
     kafka: OwnClient, topic: str, from_ms: int, now_ms: int, on_span: OnSpan, on_records: OnRecords
 ) -> None:
-    """Read what was appended since `from_ms` (wall clock), up to the end that the topic has now.
+    """Read the records appended since `from_ms` (wall clock), up to the current end of the topic.
 
     `on_span` is called once, before any record. Raises CannotRead.
     """
@@ -77,7 +77,7 @@ async def _consumer(kafka: OwnClient) -> Any:
 
 
 async def _partitions(consumer: Any, topic: str) -> list[Any]:
-    """All of the topic. Asks for all topics: a question for one would create it where brokers do that."""
+    """Return all partitions of the topic. Lists all topics: asking for one would create it on some brokers."""
     from aiokafka import TopicPartition
 
     if topic not in await consumer.topics():
@@ -88,7 +88,7 @@ async def _partitions(consumer: Any, topic: str) -> list[Any]:
                 f"the principal of own_client Read and Describe on topic {topic}",
             )
         )
-    # Named for the first time here, now that it is known to exist; the answer lists all partitions.
+    # First use of its name, now that it is known to exist; the answer lists all partitions.
     consumer.assign([TopicPartition(topic, 0)])
     await consumer.beginning_offsets([TopicPartition(topic, 0)])
     return [TopicPartition(topic, number) for number in sorted(consumer.partitions_for_topic(topic))]
@@ -97,7 +97,7 @@ async def _partitions(consumer: Any, topic: str) -> list[Any]:
 async def _edges(consumer: Any, partitions: list[Any], from_ms: int) -> dict[Any, Edge]:
     consumer.assign(partitions)
     first = await consumer.beginning_offsets(partitions)
-    # The end before the start: what is written in between is left to the next time.
+    # The end before the start: records written in between are left to the next run.
     end = await consumer.end_offsets(partitions)
     start = await consumer.offsets_for_times(dict.fromkeys(partitions, max(0, from_ms)))
     edges = {}
@@ -128,7 +128,7 @@ async def _read(consumer: Any, edges: dict[Any, Edge], on_records: OnRecords) ->
                 ]
             )
         for partition in list(ends):
-            # The end need not be a record of ours: the client's position passes over others.
+            # The last record before the end may be a control record: the client's position passes those.
             if await consumer.position(partition) >= ends[partition]:
                 del ends[partition]
                 consumer.pause(partition)

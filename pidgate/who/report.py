@@ -1,4 +1,4 @@
-"""`pidgate who --json`: stable. What a field means: docs/who.md. Fields are added, never renamed. Pure."""
+"""`pidgate who --json`: a stable format, described in docs/who.md. Fields are added, never renamed. Pure."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from pidgate.who.picture import Named, Picture, QuotaShown, UserPicture
 SCHEMA_VERSION: Final = 1
 
 Findings = Mapping[str, Sequence[Finding]]
-"""By user."""
+"""Findings by user."""
 
 
 def report(picture: Picture, users: Sequence[UserPicture], findings: Findings) -> dict[str, Any]:
-    """`users`: those to be shown, out of the picture's."""
+    """Return the report as JSON. `users`: the users of the picture to be shown."""
     return {
         "schema_version": SCHEMA_VERSION,
         "cluster": picture.cluster,

@@ -1,12 +1,12 @@
 """Duplicate and missing events, by the gapless `seq` of each incarnation. Pure.
 
-A topic is written at least once, and a gateway whose buffer is full drops events: both show in `seq`. Events
-of one incarnation are spread over all partitions, and partitions are read at different speeds, so order
-says nothing: each number is ticked off in a bitmap.
+A topic is written at least once, and a gateway with a full buffer drops events: both show in `seq`. Events of
+one incarnation are spread over all partitions, and partitions are read at different speeds. Order therefore
+proves nothing: each number is recorded in a bitmap.
 
-A gap counts only between the first and the last number that were surely inside of what was read (`judged`):
-beside both edges numbers are missing because they lie outside. An incarnation whose last events were lost
-shows no gap: nothing came after them.
+A gap counts only between the first and the last number that were certainly inside the part read (`judged`):
+numbers at both edges are missing because they lie outside. An incarnation whose last events were lost shows
+no gap, as no event follows them.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from typing import Final
 _CHUNK_BITS: Final = 1 << 16
 _WHOLE: Final = (1 << _CHUNK_BITS) - 1
 MOST_INCARNATIONS: Final = 2_000
-"""Beyond these (a gateway in a crash loop), events are taken as they come."""
+"""Events of further incarnations (a gateway in a crash loop) are accepted without a check."""
 MOST_CHUNKS: Final = 200
-"""Unfinished bitmaps of 8 KiB for one incarnation; numbers lie side by side, so that is 13 million events."""
+"""Unfinished bitmaps of 8 KiB for one incarnation. Numbers are adjacent, so that is 13 million events."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """Events missing of one incarnation."""
+    """Missing events of one incarnation."""
 
     gateway_id: str
     incarnation: str
@@ -32,7 +32,7 @@ class Lost:
 
 
 class Sequences:
-    """Bitmap of the numbers that came, by incarnation."""
+    """Bitmap of the received numbers, by incarnation."""
 
     __slots__ = ("_incarnations",)
 
@@ -40,7 +40,7 @@ class Sequences:
         self._incarnations: dict[str, _Ticked] = {}
 
     def is_new(self, gateway_id: str, incarnation: str, seq: int, *, judged: bool) -> bool:
-        """Tick one off; False if it came before."""
+        """Record one number; return False if it was received before."""
         ticked = self._incarnations.get(incarnation)
         if ticked is None:
             if len(self._incarnations) >= MOST_INCARNATIONS:
@@ -51,7 +51,7 @@ class Sequences:
         return ticked.tick(seq, judged)
 
     def lost(self) -> list[Lost]:
-        """Return missing events by incarnation, the most first."""
+        """Return missing events by incarnation, most first."""
         found = [
             Lost(ticked.gateway_id, incarnation, missing)
             for incarnation, ticked in self._incarnations.items()
@@ -66,7 +66,7 @@ class _Ticked:
     first: int = -1
     last: int = -1
     _chunks: dict[int, bytearray | None] = field(default_factory=dict)
-    """None: all of it came. Only chunks with gaps cost memory."""
+    """None: complete. Only chunks with gaps cost memory."""
     _overflowed: bool = False
 
     def tick(self, seq: int, judged: bool) -> bool:
@@ -96,7 +96,7 @@ class _Ticked:
         return self.last - self.first + 1 - sum(self._ticked_in(number) for number in self._chunks)
 
     def _ticked_in(self, number: int) -> int:
-        """Count this chunk's numbers, between first and last, that came."""
+        """Count the received numbers of this chunk, between first and last."""
         lowest = max(self.first - number * _CHUNK_BITS, 0)
         highest = min(self.last - number * _CHUNK_BITS, _CHUNK_BITS - 1)
         if lowest > highest:

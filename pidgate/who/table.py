@@ -1,6 +1,6 @@
-"""`pidgate who` for people: a table of users, what was found of each, and what can be relied on.
+"""`pidgate who` for people: a table of users, the findings of each, and the reliability of the numbers.
 
-Knows rich; everything it shows that comes from clients has gone through units.printable.
+Knows rich. All text from clients has passed units.printable.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def headline(picture: Picture, zone: tzinfo | None) -> str:
 
 
 def footer(picture: Picture, zone: tzinfo | None) -> Iterator[str]:
-    """Yield lines about what passed the gateways, and what is missing from this picture."""
+    """Yield lines about ids that passed the gateways, and about gaps in this picture."""
     if picture.coverage is not None:
         yield coverage_in_words(picture.coverage, zone)
     if picture.lost_events:
@@ -77,7 +77,7 @@ def footer(picture: Picture, zone: tzinfo | None) -> Iterator[str]:
 
 
 def coverage_in_words(coverage: Coverage, zone: tzinfo | None) -> str:
-    """Return the share of ids that passed the gateways, in one sentence or two."""
+    """Return the share of ids that passed the gateways, in one or two sentences."""
     since = units.clock(coverage.since_ms, zone)
     if not coverage.missing:
         return f"All of the {counted(coverage.allocated, 'id')} allocated since {since} passed a gateway."
@@ -91,7 +91,7 @@ def coverage_in_words(coverage: Coverage, zone: tzinfo | None) -> str:
     maybe = f" (and {coverage.hidden:,} more may not have)" if coverage.hidden else ""
     return (
         f"About {percent:.3g} % of the ids allocated since {since} passed the gateway; "
-        f"{coverage.around:,} did not{maybe}: somebody produces around it."
+        f"{coverage.around:,} did not{maybe}: some producers bypass it."
     )
 
 
@@ -164,7 +164,7 @@ def _quota(user: UserPicture) -> str:
 
 
 def quota_in_words(quota: QuotaShown) -> str:
-    """For example "100 per 1h" and below it "enforce"."""
+    """Return for example "100 per 1h" and below it "enforce"."""
     effective = quota.effective
     if effective.exempt:
         return "exempt"

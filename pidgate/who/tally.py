@@ -1,7 +1,7 @@
-"""Events -> bounded sums: every event is looked at once and forgotten. Pure.
+"""Events -> bounded sums: every event is processed once and dropped. Pure.
 
-What stays is in proportion to users, places and names, each of them bounded, and one byte for each producer id.
-Whatever found no room is counted and reported.
+Memory is proportional to users, places and names, each of them bounded, plus one byte for each producer id.
+Items without room are counted and reported.
 """
 
 from __future__ import annotations
@@ -35,25 +35,25 @@ from pidgate.who.user_tally import (
 
 MOST_USERS: Final = 10_000
 MOST_KEPT: Final = 200_000
-"""Ids, and connections, of all users together; beyond, each user keeps half as many."""
+"""Ids, and connections, of all users together. Above it, each user keeps half as many."""
 LEAST_KEPT: Final = 16
 MOST_PLACES_IN_ALL: Final = 30_000
 FEW_PLACES: Final = 16
-"""So many every user may have, however many there are in all."""
+"""Places that every user may have, however many there are in total."""
 MOST_GATEWAYS: Final = 1_000
 UNUSED_AFTER_MS: Final = 60_000
-"""An id that was handed out less than this before the end may still be produced with."""
+"""An id allocated less than this before the end may still be used."""
 
 ADMITTED_AS_NEW: Final = frozenset({"first_seen", "queue", "observe", "exempt", "grace", "fail_open"})
-"""Not refresh and inherited: those ids are known."""
+"""Without refresh and inherited: those ids are known."""
 REFUSED_AS_NEW: Final = frozenset({"first_seen", "queue", "deadline", "blocked"})
-"""Not sticky and established: those refusals keep the order of batches and say nothing about the quota."""
+"""Without sticky and established: those refusals keep the order of batches and are unrelated to the quota."""
 
 _SEEN: Final = Mark.NEW | Mark.ALLOCATED | Mark.USED
 
 
 class Tally:
-    """State of a window: takes its events and holds what is known in the end."""
+    """State of a window: processes its events and holds the result."""
 
     def __init__(self, only_user: str | None = None, ids_kept: int = IDS_KEPT) -> None:
         self.users: dict[str, UserTally] = {}
@@ -81,11 +81,11 @@ class Tally:
         }
 
     def tick(self, gateway_id: str, incarnation: str, seq: int, *, judged: bool = True) -> bool:
-        """Tick an event off; False when it came before. `judged`: see sequences.py."""
+        """Record an event's number; return False for a duplicate. `judged`: see sequences.py."""
         return self.sequences.is_new(gateway_id, incarnation, seq, judged=judged)
 
     def add(self, event: Event, *, judged: bool = True) -> None:
-        """Take one event of the window, unless it came before."""
+        """Process one event of the window, unless it is a duplicate."""
         if not self.tick(event.gateway_id, event.incarnation, event.seq, judged=judged):
             self.duplicates += 1
             return
@@ -98,7 +98,7 @@ class Tally:
             take(event)
 
     def passed(self, gateway_id: str, incarnation: str, seq: int, *, judged: bool = True) -> None:
-        """Take an event of which only its number is of use here."""
+        """Process an event of which only the number is needed."""
         if self.tick(gateway_id, incarnation, seq, judged=judged):
             self.events += 1
         else:
@@ -200,7 +200,7 @@ class Tally:
     def _sight(
         self, user: UserTally, place: PlaceTally, event: Event, producer_id: int, marks: int, before: int
     ) -> IdTally | None:
-        """Note the sight of an id; returns its tally if it belongs to the sample."""
+        """Record an occurrence of an id; return its tally if it belongs to the sample."""
         if not before & _SEEN:
             user.client_ids.add(event.client_id)
             user.addresses.add(event.address)
@@ -242,14 +242,14 @@ class Tally:
 
 
 class _Share:
-    """Limit of what each user may keep, so that all together keep no more than MOST_KEPT."""
+    """Limit per user, so that all users together keep no more than MOST_KEPT."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self._kept = 0
 
     def added(self, samples: Callable[[], Iterable[Sample[Any]]]) -> None:
-        """One more is kept."""
+        """Count one more kept item."""
         self._kept += 1
         while self._kept > MOST_KEPT:
             self._kept = sum(map(len, samples()))

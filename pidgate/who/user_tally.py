@@ -1,6 +1,6 @@
-"""Bounded sums about one user: marks of its ids counted, its places, a sample of its ids. Pure.
+"""Bounded sums about one user: counts of its ids' marks, its places, a sample of its ids. Pure.
 
-Fed by tally.py, event by event; painted by painting.py.
+Fed by tally.py, event by event; read by painting.py.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from pidgate.who.id_marks import Mark
 MOST_NAMES: Final = 500
 """Client ids, software and addresses of one user."""
 MOST_PLACES: Final = 300
-"""Of one user; further ones are counted together, as a place without address."""
+"""Places of one user. Further ones are counted together, as a place without address."""
 MOST_PLACE_NAMES: Final = 50
 MOST_STARTS: Final = 256
 """Times of new ids kept for one place."""
 MOST_CACHED_PLACES: Final = 200
 IDS_KEPT: Final = 2_000
-"""Ids of one user whose life and requests are kept; beyond, a sample of them."""
+"""Ids of one user with recorded life and requests; above it, a sample of them."""
 CONNECTIONS_KEPT: Final = 1_000
 
 
 def software_of(event: Event) -> str:
-    """Return name and version, as far as ApiVersions has them."""
+    """Return name and version, as far as given in ApiVersions."""
     return f"{event.software_name} {event.software_version}".strip()
 
 
@@ -53,7 +53,7 @@ class PlaceTally:
 
     @property
     def starts(self) -> list[tuple[int, int]]:
-        """Times and ids of the newest starts."""
+        """Return times and ids of the newest starts."""
         return self._starts[-MOST_STARTS:]
 
 
@@ -64,13 +64,13 @@ class IdTally:
     place: PlaceTally
     first_ms: int
     last_ms: int = -1
-    """Last use that was reported; -1: none yet."""
+    """Last reported use; -1: none yet."""
     requests: int = 0
     records: int = 0
     started_ms: int = -1
     """Its first decision as a new id; -1: none within the window."""
     refused: bool = False
-    """And not admitted since."""
+    """Refused and not admitted since."""
     used: bool = False
     transactional: bool = False
     name: str | None = None
@@ -81,7 +81,7 @@ class IdTally:
 
 @dataclass(slots=True, eq=False)
 class ConnectionTally:
-    """Number of ids that one connection brought."""
+    """Number of ids used by one connection."""
 
     place: PlaceTally
     ids: int = 0
@@ -103,11 +103,11 @@ class UserTally:
         self.places: dict[tuple[str, str], PlaceTally] = {}
         self.elsewhere: PlaceTally | None = None
         self._places_by_client: dict[tuple[str, str], PlaceTally] = {}
-        # Handed out a moment ago: not unused yet.
+        # Just allocated: not unused yet.
         self.recent: deque[tuple[int, int]] = deque(maxlen=10_000)
 
     def place(self, event: Event, most_places: int) -> PlaceTally:
-        """Return a client's place; with `most_places` others already, that of all the rest."""
+        """Return a client's place; above `most_places` others, the common place of the rest."""
         known = self._places_by_client.get((event.address, event.client_id))
         if known is not None:
             return known
@@ -129,7 +129,7 @@ class UserTally:
         return place
 
     def count(self, marks: int, before: int) -> None:
-        """Count marks set for one of this user's ids, which had `before`."""
+        """Count marks set for one of this user's ids, given its earlier marks `before`."""
         added = marks & ~before
         if not added:
             return

@@ -1,4 +1,4 @@
-"""Names from outside, fit for a terminal. Pure."""
+"""External names, made safe for a terminal. Pure."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _SOFTWARE: Final = {"apache-kafka-java": "Java"}
 
 
 def software(name_and_version: str) -> str:
-    """Rewrite what ApiVersions names ("apache-kafka-java 3.7.0") as people say it ("Java 3.7.0")."""
+    """Convert a name in ApiVersions ("apache-kafka-java 3.7.0") to the common one ("Java 3.7.0")."""
     name, _, version = name_and_version.partition(" ")
     return units.printable(f"{_SOFTWARE.get(name, name)} {version}".strip())
 
 
 def user(name: str) -> str:
-    """Return a user's name fit for a terminal, "(unidentified)" for none."""
+    """Return a user's name safe for a terminal, "(unidentified)" for none."""
     return units.printable(shown(name)) or UNIDENTIFIED

@@ -177,7 +177,8 @@ async def each_command(gateway: GatewayProcess, someone: Someone) -> None:
     tokens = told["tokens"]
     released = await typed("quotas", "release", "--user", USER, "--producer-id", str(waiting.producer_id))
     assert (
-        f"producer id {waiting.producer_id} is let in, uncharged gw-0: done; told to every" in released.words
+        f"producer id {waiting.producer_id} is admitted, uncharged gw-0: done; sent to every"
+        in released.words
     )
     assert (await waiting.send_once(b"x")).codes == [0]
     told = await asyncio.to_thread(explained, gateway, waiting.producer_id)
@@ -230,7 +231,7 @@ async def each_command(gateway: GatewayProcess, someone: Someone) -> None:
     await typed("mode", "enforce", "--all")
     await someone.refused()
     for whom in (("--user", USER), ("--entity-default",)):
-        assert "what the file says again" in (await typed("quotas", "reset", *whom)).words
+        assert "again as in the file" in (await typed("quotas", "reset", *whom)).words
     await typed("mode", "file", "--all")
     assert "Nothing was changed at run time" in (await typed("quotas", "diff")).words
     assert "already" in (await typed("quotas", "raise", USER, "1", exit_code=2)).errors

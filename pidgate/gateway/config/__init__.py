@@ -1,1 +1,1 @@
-"""The configuration file: read, checked, explained."""
+"""The configuration file: reading, checking and explaining it."""

@@ -1,4 +1,4 @@
-"""Errors and warnings that concern several keys: ports that meet, addresses that lead nowhere."""
+"""Errors and warnings about several keys together: colliding ports, unreachable addresses."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -11,10 +11,10 @@ from pidgate.quota import settings as quota
 from pidgate.units import WILDCARD_HOSTS, Address, is_loopback, show_duration, show_size
 
 Finding = tuple[KeyPath, str]
-# Without node_ids nobody knows which ids a cluster has. Most have 1-3; reserved.broker.max.id is 1000.
+# Without node_ids the ids of the cluster are unknown. Most have 1-3; reserved.broker.max.id is 1000.
 _LIKELY_NODES = 4
 _POSSIBLE_NODES = 1_000
-# Clients give a request up after request.timeout.ms, 30 s; a refusal held longer looks like a dead broker.
+# Clients give up a request after request.timeout.ms, 30 s; a longer refusal looks like a dead broker.
 _LONG_THROTTLE_MS = 20_000
 
 
@@ -45,7 +45,7 @@ def _admin_conflicts(settings: Settings) -> Iterator[Finding]:
     if admin.writable and not admin.token_file and not is_loopback(admin.bind.host):
         yield (
             ("admin", "writable"),
-            f"lets whoever reaches {admin.bind} set quotas; write admin.token_file, or bind to 127.0.0.1",
+            f"lets every client that reaches {admin.bind} set quotas; write admin.token_file, or bind to 127.0.0.1",
         )
 
 
@@ -57,7 +57,7 @@ def _tls_conflicts(settings: Settings) -> Iterator[Finding]:
         if tls.client_auth != "none" and not tls.client_ca_file:
             yield (
                 path,
-                f"is missing; client_auth: {tls.client_auth} needs the CA that clients' certificates are of",
+                f"is missing; client_auth: {tls.client_auth} needs the CA of the clients' certificates",
             )
         if tls.client_auth == "none" and tls.client_ca_file:
             yield path, "has no effect: no client is asked for a certificate; add client_auth: required"
@@ -68,7 +68,7 @@ def _tls_conflicts(settings: Settings) -> Iterator[Finding]:
             )
     tls_of_cluster = settings.cluster.tls
     if tls_of_cluster is not None and tls_of_cluster.given_key_file and not tls_of_cluster.cert_file:
-        yield ("cluster", "tls", "cert_file"), "is missing; a key alone can be shown to nobody"
+        yield ("cluster", "tls", "cert_file"), "is missing; a key without a certificate is useless"
 
 
 def _identity_conflicts(settings: Settings) -> Iterator[Finding]:
@@ -89,7 +89,7 @@ def _identity_conflicts(settings: Settings) -> Iterator[Finding]:
 
 
 def warnings(settings: Settings) -> Iterator[Finding]:
-    """Yield warnings about what works but may surprise: (path, sentence)."""
+    """Yield warnings about valid but surprising settings: (path, sentence)."""
     for index, listener in enumerate(settings.listeners):
         yield from _listener_warnings(listener, ("listeners", index))
     yield from _open_range_warnings(settings)
@@ -117,7 +117,7 @@ def warnings(settings: Settings) -> Iterator[Finding]:
 
 
 def _unidentified_warnings(settings: Settings) -> Iterator[Finding]:
-    """Warn about a quota that many may share without anybody having chosen it, where the cluster has SASL."""
+    """Warn of a quota shared by many users by accident, where the cluster has SASL."""
     quotas = settings.quotas
     default = quotas.default
     has_rate = default.producer_ids_rate_milli is not None or default.to_byte_rates() != quota.ByteRates()
@@ -125,14 +125,14 @@ def _unidentified_warnings(settings: Settings) -> Iterator[Finding]:
     if has_sasl and quotas.mode == "enforce" and has_rate and not quotas.unidentified:
         yield (
             ("quotas", "unidentified"),
-            "names no mechanism: all who log in by GSSAPI share one quota, that of quotas.default, and so do all by "
-            "OAUTHBEARER whose token is no JWT, and all with delegation tokens that are not known yet; write for "
-            "example GSSAPI: {producer_ids_rate: 5000}",
+            "names no mechanism: all users of GSSAPI share one quota, that of quotas.default, as do all users of "
+            "OAUTHBEARER with opaque tokens (no JWT), and all users of delegation tokens with an owner not known yet; "
+            "write for example GSSAPI: {producer_ids_rate: 5000}",
         )
 
 
 def _token_warnings(settings: Settings) -> Iterator[Finding]:
-    """Warn only: a file may be checked where the token is not, and it is read again when it is needed."""
+    """Warn only: a file may be checked where the token is missing, and the token is read again when needed."""
     if not settings.admin.token_file:
         return
     path, file = ("admin", "token_file"), Path(settings.admin.token_file)
@@ -147,14 +147,14 @@ def _token_warnings(settings: Settings) -> Iterator[Finding]:
 
 
 def _password_warnings(settings: Settings) -> Iterator[Finding]:
-    """Warn only: a secret that is mounted into a container is often readable for all in it."""
+    """Warn only: a secret mounted into a container is often readable for all of it."""
     sasl = settings.own_client
     if sasl is None:
         return
     try:
         is_readable_by_all = bool(Path(sasl.password_file).stat().st_mode & 0o004)
     except OSError:
-        return  # who logs in with it will say so
+        return  # reported when it is used to log in
     if is_readable_by_all:
         yield (
             ("own_client", "password_file"),
@@ -163,7 +163,7 @@ def _password_warnings(settings: Settings) -> Iterator[Finding]:
 
 
 def _memory_warnings(settings: Settings) -> Iterator[Finding]:
-    """Warn about state that does not outlive a restart."""
+    """Warn of state that does not survive a restart."""
     events, ids = settings.events, settings.quotas.producer_ids
     if events.enabled and events.retention_ms < ids.remember_ms:
         yield (
@@ -182,7 +182,10 @@ def _memory_warnings(settings: Settings) -> Iterator[Finding]:
 def _listener_conflicts(listener: ListenerSettings, path: KeyPath) -> Iterator[Finding]:
     advertise, ports = listener.advertise, listener.node_ports
     if listener.only_node is not None and ports is not None:
-        yield (*path, "node_ports"), "does not go with only_node, whose port is bind; remove one of the two"
+        yield (
+            (*path, "node_ports"),
+            "conflicts with only_node, which uses the port of bind; remove one of the two",
+        )
     if listener.sni is not None:
         yield from _sni_conflicts(listener, path)
     elif advertise is None and listener.bind.host in WILDCARD_HOSTS:
@@ -213,7 +216,7 @@ def _sni_conflicts(listener: ListenerSettings, path: KeyPath) -> Iterator[Findin
     sni = listener.sni
     assert sni is not None
     if listener.tls is None:
-        yield (*path, "sni"), "needs tls: only there do clients say which host they want; write listeners.tls"
+        yield (*path, "sni"), "needs tls, which carries the client's host name; write listeners.tls"
     if sni.host.count("{node_id}") != 1:
         yield (
             (*path, "sni"),
@@ -232,7 +235,7 @@ def _sni_conflicts(listener: ListenerSettings, path: KeyPath) -> Iterator[Findin
         if given is not None:
             yield (
                 (*path, key),
-                "does not go with sni, which shows all brokers at one port; remove one of the two",
+                "conflicts with sni, which advertises all brokers at one port; remove one of the two",
             )
 
 
@@ -245,12 +248,12 @@ def _listener_warnings(listener: ListenerSettings, path: KeyPath) -> Iterator[Fi
 
 
 def _proxy_warnings(settings: Settings) -> Iterator[Finding]:
-    """Warn about headers that anybody may send, and about clients of our own that send none."""
+    """Warn of headers accepted from any address, and of the gateway's own clients, which send none."""
     for index, listener in enumerate(settings.listeners):
         if any(network.prefixlen == 0 for network in listener.proxy_protocol_from):
             yield (
                 ("listeners", index, "proxy_protocol_from"),
-                "lists every address: whoever connects has to name one, and may name any; write your proxies'",
+                "lists every address: every client has to send a header, and may forge it; write your proxies'",
             )
     if settings.cluster.proxy_protocol and settings.events.enabled:
         yield (
@@ -278,7 +281,7 @@ def _open_range_warnings(settings: Settings) -> Iterator[Finding]:
 
 
 def reserved_ports(listener: ListenerSettings) -> range:
-    """Return the ports for brokers: of the node_ids, or of as many as are likely."""
+    """Return the ports for brokers: of the node_ids, or of the likely number of brokers."""
     if listener.first_node_port is None:
         return range(0)
     count = len(listener.node_ids) or _LIKELY_NODES
@@ -286,7 +289,7 @@ def reserved_ports(listener: ListenerSettings) -> range:
 
 
 def _claims(settings: Settings) -> Iterator[tuple[KeyPath, str, str, range]]:
-    """Yield (path, name, host, ports) of all that the gateway listens on."""
+    """Yield (path, name, host, ports) of every address on which the gateway listens."""
     for index, listener in enumerate(settings.listeners):
         path: KeyPath = ("listeners", index)
         yield (*path, "bind"), f"bind of listener {listener.name}", listener.bind.host, _single(listener.bind)
@@ -296,7 +299,7 @@ def _claims(settings: Settings) -> Iterator[tuple[KeyPath, str, str, range]]:
 
 
 def _single(address: Address) -> range:
-    # Port 0 is any free port: it meets nobody.
+    # Port 0 is any free port: it collides with none.
     return range(address.port, address.port + 1) if address.port else range(0)
 
 
@@ -333,12 +336,12 @@ def _quota_conflicts(settings: Settings) -> Iterator[Finding]:
     if "" in settings.quotas.users:
         yield (
             ("quotas", "users", ""),
-            "a user without a name; what holds for everybody else is quotas.default",
+            "a user without a name; the quota of all other users is quotas.default",
         )
     if any("\0" in user for user in settings.quotas.users):
         yield (
             ("quotas", "users"),
-            "a name with a NUL is no principal's; those who cannot be identified are quotas.unidentified",
+            "a principal's name contains no NUL; unidentified users are in quotas.unidentified",
         )
     yield from _client_conflicts(settings)
 
@@ -353,9 +356,9 @@ def _client_conflicts(settings: Settings) -> Iterator[Finding]:
     ]
     for path, clients in sections:
         if "" in clients:
-            # The empty client id is that of clients which send none.
+            # The empty client id means clients that send none.
             where = ".".join([*map(str, path), "default_client"])
             yield (
                 (*path, "clients", ""),
-                f"a client without an id; what holds for all that are not named is {where}",
+                f"a client without an id; the quota of all other client ids is {where}",
             )

@@ -1,4 +1,4 @@
-"""Changes of a file, noticed by polling."""
+"""Detection of file changes by polling."""
 
 import os
 from pathlib import Path
@@ -7,11 +7,11 @@ from typing import Final
 LOOK_EVERY_S: Final = 1.0
 
 Signature = tuple[int, int, int, int]
-"""Device, inode, size and time of change (ns) of the file that the path leads to in the end."""
+"""Device, inode, size and modification time (ns) of the file, with symbolic links resolved."""
 
 
 def signature(path: Path) -> Signature | None:
-    """Return the signature of a file; None when there is none, or it is out of reach."""
+    """Return the signature of a file; None when it is missing or unreadable."""
     try:
         found = os.stat(path)
     except OSError:
@@ -20,9 +20,9 @@ def signature(path: Path) -> Signature | None:
 
 
 class FileWatch:
-    """Watch over a file, by polling: a swapped symbolic link, a rename and a network file system all look alike.
+    """Detects file changes by polling, which covers symbolic links, renames and network file systems alike.
 
-    `mark` it and read it, then poll `has_changed`.
+    Call `mark` and read the file, then poll `has_changed`.
     """
 
     def __init__(self, path: Path) -> None:
@@ -31,7 +31,7 @@ class FileWatch:
         self._seen: Signature | None = None
 
     def mark(self) -> None:
-        """Note the file as it is about to be read; what is written to it from here on is a change."""
+        """Record the file's signature before reading it; later writes count as changes."""
         self._marked = self._seen = signature(self._path)
 
     def is_still(self) -> bool:
@@ -39,7 +39,7 @@ class FileWatch:
         return signature(self._path) == self._marked
 
     def has_changed(self) -> bool:
-        """Return whether the file is not the marked one, and the same as at the last call: nobody is writing to it."""
+        """Return whether the file has changed since `mark` but not since the last call: its writer is done."""
         now = signature(self._path)
         settled, self._seen = now == self._seen, now
         return settled and now != self._marked

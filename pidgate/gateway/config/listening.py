@@ -1,4 +1,4 @@
-"""The error of an address that cannot be listened on, with the setting and the remedy. Opens no socket."""
+"""The error of a failed bind, with the setting and the remedy. Opens no socket."""
 
 import errno
 from collections.abc import Iterator
@@ -28,7 +28,9 @@ def listening_on(what: str, address: tuple[str, int]) -> Iterator[None]:
 def _remedy(address: Address, cause: OSError) -> str:
     if cause.errno == errno.EADDRINUSE:
         find = f"ss -ltnp 'sport = :{address.port}'"
-        return f"the port is in use; stop what listens there ({find} shows it), or write another port"
+        return (
+            f"the port is in use; stop the process listening there ({find} shows it), or write another port"
+        )
     if cause.errno in (errno.EACCES, errno.EPERM):
         return "not allowed; choose a port above 1023, or grant CAP_NET_BIND_SERVICE"
     if cause.errno == errno.EADDRNOTAVAIL:

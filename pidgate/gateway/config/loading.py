@@ -1,6 +1,6 @@
 """A YAML file or command-line options -> checked settings, or one error that names every line and remedy.
 
-The only place that reads either. Must not know sockets, the event loop or the environment.
+No other module reads either. This module must not know sockets, the event loop or the environment.
 """
 
 import difflib
@@ -41,7 +41,7 @@ _MISSING: dict[KeyPath, str] = {
     ("cluster",): "add cluster: {bootstrap_servers: [host:9092]}",
     ("cluster", "bootstrap_servers"): "add bootstrap_servers: [host:9092]",
 }
-"""Remedies for required keys that are missing."""
+"""Remedies for missing required keys."""
 _WORDS = {
     "string_type": "is not text; put it in quotes",
     "int_type": "is not a whole number; write it as digits, without quotes or unit",
@@ -71,7 +71,7 @@ def read(path: Path, overrides: Overrides) -> Source:
 
 
 def parse(text: str, name: str = "pidgate.yaml") -> Settings:
-    """Read and check text, which messages call `name`. Raises ConfigError with every problem."""
+    """Read and check text. Messages refer to it as `name`. Raises ConfigError with every problem."""
     return checked(parse_yaml(text, name))
 
 
@@ -90,7 +90,7 @@ def checked(source: Source) -> Settings:
 
 
 def _without_nulls(data: object, path: KeyPath = ()) -> object:
-    """Drop keys without a value, which mean their default; a user without a value stays a user."""
+    """Drop keys without a value, which mean their default. A user without a value remains a user."""
     if isinstance(data, dict):
         kept = {key: _without_nulls(value, (*path, key)) for key, value in data.items()}
         if path == ("quotas", "users"):
@@ -126,7 +126,7 @@ def _replaced(data: object, path: KeyPath, value: str) -> object:
 
 
 class OptionSource(Source):
-    """Settings written as command-line options: messages name the option."""
+    """Settings from command-line options: messages name the option."""
 
     def __init__(self, data: object, options: dict[KeyPath, str]) -> None:
         super().__init__("", data, {})
@@ -188,11 +188,11 @@ _REMOVED: Final[Mapping[KeyPath, str]] = {
     ): "is not a key: a gateway is one process; for more cores remove it, write reuse_port: true, and start several "
     "gateways with this file, each with its own --admin and --state-dir",
 }
-"""Keys of which an operator needs to know what takes their place."""
+"""Removed keys whose replacement operators need to know."""
 
 
 def _is_informative(detail: ErrorDetails) -> bool:
-    # A list whose items are all wrong counts as too short as well: its items say enough.
+    # A list with only invalid items also counts as too short: the errors of its items are enough.
     return not (detail["type"] == "too_short" and detail["input"])
 
 
@@ -221,7 +221,7 @@ def _message(detail: ErrorDetails, model: type[BaseModel]) -> str:
 
 
 def _may_be_secret(path: KeyPath) -> bool:
-    """Return whether somebody may have written a secret there, in place of the name of its file."""
+    """Return whether a secret may have been written there instead of the name of its file."""
     return any(str(key) in ("password_file", "key_file", "token_file") for key in path)
 
 
@@ -237,7 +237,7 @@ def _suggestion(path: KeyPath, model: type[BaseModel]) -> str:
 
 
 def known_keys(path: KeyPath, model: type[BaseModel]) -> list[str]:
-    """Return the keys that the section at `path` may have."""
+    """Return the allowed keys of the section at `path`."""
     section: type[BaseModel] = model
     key_is_free = False
     for part in path:

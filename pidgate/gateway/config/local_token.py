@@ -1,7 +1,8 @@
-"""The token that a gateway makes for its own user: who sets quotas on a loopback address shows it.
+"""The token that a gateway creates for its own user, required for setting quotas on a loopback address.
 
-A machine has many users, and a loopback address asks for none of them. The token is made at each start and kept in a
-file that only the gateway's user can read; the commands of that user find it by the port of the admin address.
+A machine may have many users, and a loopback address authenticates none of them. The token is created at each
+start, in a file readable only by the gateway's user. Commands of that user find it by the port of the admin
+address.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from pidgate.gateway.config.token_file import TokenUnreadable, token_in
 
 
 def path_of(port: int) -> Path:
-    """Return the file of the gateway of this user whose admin address has this port."""
+    """Return the token file of this user's gateway with this admin port."""
     return Path(tempfile.gettempdir(), f"pidgate-{os.getuid()}", f"admin-{port}.token")
 
 
 def token_of(port: int) -> str | None:
-    """Return the token of this user's gateway; None: there is none, or it is another user's work."""
+    """Return the token of this user's gateway. None: there is none, or the file belongs to another user."""
     path = path_of(port)
     try:
         _check_folder(path.parent)
@@ -32,16 +33,16 @@ def token_of(port: int) -> str | None:
 
 
 class LocalToken:
-    """A gateway's own token. In its file only after `publish`."""
+    """A gateway's own token, written to its file by `publish`."""
 
     def __init__(self) -> None:
         self.token = secrets.token_hex(32).encode()
         self.path: Path | None = None
         self.failure = ""
-        """The reason why it could not be written."""
+        """Reason for a failed write."""
 
     def publish(self, port: int) -> None:
-        """Write the file, or note the failure; again is harmless: some systems clean their folder for such files."""
+        """Write the file, or record the failure. Repeatable: some systems clean up the folder of such files."""
         self.path = path = path_of(port)
         partial = path.with_name(f"{path.name}.{os.getpid()}")
         try:
@@ -60,14 +61,14 @@ class LocalToken:
             self.failure = str(error)
 
     def withdraw(self) -> None:
-        """Remove the file, unless it is another gateway's by now."""
+        """Remove the file, unless another gateway has replaced it."""
         with contextlib.suppress(OSError, TokenUnreadable):
             if self.path is not None and token_in(self.path) == self.token:
                 self.path.unlink()
 
 
 def _check_folder(folder: Path) -> None:
-    """Check the folder. Raises OSError when somebody else could write into it."""
+    """Check the folder. Raises OSError if other users could write into it."""
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
         raise PermissionError(f"{folder} is not a folder of this user alone")

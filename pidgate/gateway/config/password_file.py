@@ -1,4 +1,4 @@
-"""The password of the gateway's own client, read whenever it logs in, so that a changed one is used."""
+"""The password of the gateway's own client, read at each login, so that a changed one is used."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ class CredentialsUnreadable(Exception):
 
 
 def secret_in(file: Path, encoding: str = "utf-8") -> str:
-    """Return the secret in a file, without the newline at the end, which belongs to the editor.
+    """Return the secret in a file, without the trailing newline added by editors.
 
-    Raises CredentialsUnreadable, with the reason alone.
+    Raises CredentialsUnreadable with nothing but the reason.
     """
     try:
         return file.read_text(encoding).rstrip("\r\n")
     except OSError as error:
         problem = str(error)
     except UnicodeDecodeError as error:
-        # Its text has a byte of the secret.
+        # The exception's text contains a byte of the secret.
         problem = f"it is not {error.encoding.upper()}"
-    # Out here, so that no error hangs on this one that has the whole secret in it.
+    # Raised outside, so that it is not chained to an exception that holds the whole secret.
     raise CredentialsUnreadable(problem)
 
 

@@ -1,7 +1,8 @@
 """Kafka's ssl.principal.mapping.rules: a certificate's distinguished name -> a principal's name. PURE.
 
-RULE:pattern/replacement/[LU] and DEFAULT, separated by commas; the first whose pattern matches the whole name counts.
-Patterns are Java's; those that Python does not read alike, or not surely, are refused (shared_patterns.py).
+Rules are RULE:pattern/replacement/[LU] and DEFAULT, separated by commas. The first rule with a pattern that
+matches the whole name applies. Patterns are Java's; those that Python does not, or may not, read alike are
+refused (shared_patterns.py).
 """
 
 from __future__ import annotations
@@ -21,15 +22,15 @@ _SPLITTER: Final = re.compile(rf"\s*({_RULE})\s*(,\s*|$)", re.ASCII)
 _REFERENCE: Final = re.compile(r"\$(\d+)", re.ASCII)
 _DIGITS: Final = re.compile(r"\d+", re.ASCII)
 _LONGEST_REFERENCE_DIGITS: Final = 9
-"""Kafka fails on larger numbers, certificate by certificate."""
+"""Kafka fails on larger numbers, for each certificate."""
 _TRIMMED: Final = "".join(map(chr, range(0x21)))
-"""By Java's String.trim."""
+"""Characters removed by Java's String.trim."""
 _OTHER_LINE_ENDS: Final = re.compile("[\x85\u2028\u2029]")
-"""To Java's patterns, and not to Python's. So is a carriage return, which may stand between rules."""
+"""Line ends in Java's patterns but not in Python's. So is a carriage return, which may separate rules."""
 
 
 class NotARule(ValueError):
-    """A rule that cannot be used, and why."""
+    """An unusable rule. The text is the reason."""
 
 
 class NoRuleApplies(Exception):
@@ -38,14 +39,17 @@ class NoRuleApplies(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule. `pattern` None: DEFAULT, the name as it is. `parts` of the replacement: texts and numbers of groups."""
+    """One rule.
+
+    `pattern` None: DEFAULT, the name unchanged. `parts` of the replacement: texts and group numbers.
+    """
 
     pattern: re.Pattern[str] | None
     parts: tuple[str | int, ...] = ()
     case: str = ""
 
     def apply(self, name: str) -> str | None:
-        """Return the principal's name, empty where it would be no text; None where the pattern does not match."""
+        """Return the principal's name, empty if it would be invalid text; None if the pattern does not match."""
         if self.pattern is None:
             return name
         if self.pattern.fullmatch(name) is None:
@@ -56,9 +60,9 @@ class Rule:
         return found.upper() if self.case == "U" else found
 
     def _replaced(self, pattern: re.Pattern[str], name: str) -> str:
-        """Replace as Java's replaceAll: a pattern that may match less than all, or nothing, does so more than once.
+        """Replace like Java's replaceAll: repeatedly, if the pattern matches a part of the name or nothing.
 
-        Where it has matched nothing, Java looks on behind the next character, and Python's re.sub in front of it.
+        After an empty match Java continues behind the next character, Python's re.sub in front of it.
         """
         parts, copied, at = list[str](), 0, 0
         while at <= len(name) and (match := pattern.search(name, at)) is not None:
@@ -67,7 +71,7 @@ class Rule:
             copied = at
             if start == at:
                 if name[at : at + 1] > "\uffff":
-                    return ""  # Java looks on within this character, and makes halves of it
+                    return ""  # Java continues within this character and splits it in halves
                 at += 1
         return "".join((*parts, name[copied:]))
 
@@ -86,10 +90,10 @@ class PrincipalRules:
         found = (match[1] for match in _SPLITTER.finditer(text.strip(_TRIMMED)))
         self.rules = tuple(rule for one in found if (rule := _rule(one)) is not None)
         if not self.rules:
-            raise NotARule("holds no rule, so that no certificate would be let in; write DEFAULT")
+            raise NotARule("contains no rule, so no certificate would be admitted; write DEFAULT")
 
     def principal(self, name: str) -> str:
-        """Return what the first rule that matches makes of a distinguished name. Raises NoRuleApplies."""
+        """Apply the first rule that matches a distinguished name. Raises NoRuleApplies."""
         for rule in self.rules:
             found = rule.apply(name)
             if found is not None:
@@ -98,7 +102,7 @@ class PrincipalRules:
 
 
 def _rule(text: str) -> Rule | None:
-    """Return the rule; None for an empty one, which Kafka ignores. Raises NotARule."""
+    """Parse a rule. None: an empty one, which Kafka ignores. Raises NotARule."""
     if "\n" in text or "\r" in text:
         raise NotARule(f"{text[:100]!r} goes over more than one line; write each rule on one")
     match = _PARSER.match(text)
@@ -123,7 +127,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 
 def _parts(replacement: str, groups: int) -> Iterator[str | int]:
-    """Yield the parts of a replacement, read as Java's Matcher.appendReplacement does. Raises NotARule."""
+    """Yield the parts of a replacement, parsed like Java's Matcher.appendReplacement. Raises NotARule."""
     text = _with_literal_reference(replacement, groups)
     at = 0
     while at < len(text):
@@ -134,11 +138,11 @@ def _parts(replacement: str, groups: int) -> Iterator[str | int]:
             digits = _DIGITS.match(text, at + 1)
             if digits is None or int(digits[0][0]) > groups:
                 raise NotARule(
-                    f"the replacement {replacement[:100]!r} refers to a group that its pattern has not; write (..) "
-                    "around what is meant, or \\$ for the character"
+                    f"the replacement {replacement[:100]!r} refers to a group missing in its pattern; write (..) "
+                    "around the group, or \\$ for the character"
                 )
             group, at = int(digits[0][0]), at + 2
-            # Further digits belong to the number as long as there is such a group.
+            # Further digits belong to the number as long as such a group exists.
             for digit in digits[0][1:]:
                 if 10 * group + int(digit) > groups:
                     break
@@ -150,10 +154,10 @@ def _parts(replacement: str, groups: int) -> Iterator[str | int]:
 
 
 def _with_literal_reference(replacement: str, groups: int) -> str:
-    """Escape a reference to a group that there is not: to Kafka it is text, unless the pattern has no group at all.
+    """Escape a reference to a missing group: Kafka treats it as text, unless the pattern has no group at all.
 
-    Of several Kafka escapes the first, puts its mark into the wrong place for the next, and lets nobody in. Raises
-    NotARule.
+    Of several such references Kafka escapes the first and misplaces the escape of the next, so that no client
+    is admitted. Raises NotARule.
     """
     if not groups:
         return replacement

@@ -1,7 +1,7 @@
-"""The differences of a changed configuration file: those that take effect at run time, and those that have to wait.
+"""Differences of a changed configuration file: those applied at run time, and those that need a restart.
 
-Quotas take effect. How ids are remembered does not: filters, snapshots and the other gateways of the fleet are
-measured by it. Nor does anything that is opened, bound or started once.
+Quotas are applied. Changes to remembering ids are not: filters, snapshots and the other gateways of the fleet
+depend on it. Nor are changes to anything opened, bound or started once.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ UNTIL_RESTART_IDS: Final = (
     "given_grace_ms",
     "max_live_ids",
 )
-"""Of `quotas.producer_ids`: filters have this shape, the fleet agrees on it, or a start alone looks at it."""
+"""Keys of `quotas.producer_ids` that filters are shaped by, the fleet agrees on, or only a start reads."""
 
 NOTHING: Final = "(nothing)"
 HIDDEN: Final = "(not shown)"
 _SECRETIVE: Final = ("password", "token", "secret", "key_file")
-"""Keys that name a file should hold no secret; somebody may have written one there all the same."""
+"""Keys that should name a file, but may contain a secret by mistake."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A key with another value, both as people write them."""
+    """A key with a changed value, both values in the file's notation."""
 
     key: str
     before: str
@@ -42,7 +42,7 @@ class Difference:
 
 
 def taken_over(running: Settings, in_file: Settings) -> Settings:
-    """Return the settings after a reload: the quotas of the file, everything else as it is running."""
+    """Return the settings after a reload: the quotas of the file, everything else as running."""
     quotas, then = in_file.quotas, running.quotas
     return running.model_copy(
         update={
@@ -65,7 +65,7 @@ def differences(before: Settings, after: Settings) -> list[Difference]:
 
 
 def _differences(path: str, before: Any, after: Any) -> Iterator[Difference]:
-    """Descend only into sections that differ: a file may name thousands of users."""
+    """Yield the differences below `path`. Equal sections are skipped: a file may name thousands of users."""
     if before == after:
         return
     if isinstance(before, BaseModel) and type(before) is type(after):
@@ -104,7 +104,7 @@ def _shown_both(key: str, before: str, after: str) -> tuple[str, str]:
 
 
 def _flat(path: str, value: Any, name: str = "") -> Iterator[tuple[str, str]]:
-    """Yield (dotted key, value in words) of all keys below; the field's `name` ends with its unit."""
+    """Yield (dotted key, value in words) of all keys below. The unit is the suffix of the field's `name`."""
     if isinstance(value, BaseModel):
         for field, key in _keys(path, value):
             yield from _flat(key, getattr(value, field), field)
@@ -129,7 +129,7 @@ def _in_words(value: Any, name: str) -> str:
         return units.show_size(value)
     if name.endswith("_milli"):
         return units.show_milli(value)
-    # An address is a tuple that knows how to write itself; a list of words does not.
+    # An address is a tuple subclass with a text form; a list of words is a plain tuple.
     if isinstance(value, tuple) and type(value) is tuple:
         return f"[{', '.join(map(str, value))}]" if value else NOTHING
     return str(value) or NOTHING

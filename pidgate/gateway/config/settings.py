@@ -1,6 +1,6 @@
-"""The shape of the configuration, key by key: frozen, checked one by one.
+"""The configuration's sections and keys: frozen, each key checked by itself.
 
-A key is here when the code behind it works, not before. Rules between keys are in conflicts.py.
+A key exists only once its code works. Rules between keys are in conflicts.py.
 """
 
 from collections.abc import Iterator
@@ -51,12 +51,12 @@ UpstreamIdentity = Literal["pass", "delegation_token", "own"]
 
 
 class ClusterSettings(Section):
-    """The Kafka cluster behind the gateway. `tls` None: it is spoken to without.
+    """The Kafka cluster behind the gateway. `tls` None: no TLS towards the brokers.
 
-    `proxy_protocol`: each client's connection to a broker begins with a PROXY header, which names its address.
-    `upstream_identity`: as whom brokers see a client. `pass`: by what it sends itself. `delegation_token`: whoever has
-    shown a certificate to the gateway is logged in as that user, with a delegation token that the gateway takes for it.
-    `own`: everybody is the gateway's own client.
+    `proxy_protocol`: each client's connection to a broker begins with a PROXY header, which carries the
+    client's address. `upstream_identity`: the identity of clients at the brokers. `pass`: clients log in
+    themselves. `delegation_token`: a client with a certificate is logged in as its user, with a delegation
+    token obtained by the gateway. `own`: all clients appear as the gateway's own client.
     """
 
     name: str = ""
@@ -67,7 +67,7 @@ class ClusterSettings(Section):
 
 
 class SaslSettings(Section):
-    """Credentials of the gateway's own Kafka clients; the password is read from a file, never written here.
+    """Credentials of the gateway's own Kafka clients. The password is read from a file, never written here.
 
     Clients of the gateway log in with their own.
     """
@@ -80,7 +80,7 @@ class SaslSettings(Section):
 class EventsSettings(Section):
     """The topic of all decisions: audit log, shared state, the pipeline's input.
 
-    Quotas that are set at run time are kept on a second topic, named after this one.
+    Quotas set at run time are kept on a second topic, named after this one.
     """
 
     enabled: bool = True
@@ -95,14 +95,14 @@ class EventsSettings(Section):
 
 
 class NodePortsSettings(Section):
-    """Ports that stand for brokers: in the order of `node_ids`, or `first` + node id without them."""
+    """Ports that represent brokers: in the order of `node_ids`, or `first` + node id without them."""
 
     first: int = Field(default=9300, ge=1, le=65_535)
     node_ids: NodeIds = ()
 
 
 class ListenerSettings(Section):
-    """Address where clients connect, and the brokers' addresses published to them; nodes.py reads it."""
+    """Address where clients connect, and the advertised addresses of brokers; used by nodes.py."""
 
     bind: BindAddress = Address("127.0.0.1", 9292)
     advertise: Advertised | None = None
@@ -116,7 +116,7 @@ class ListenerSettings(Section):
 
     @property
     def requires_login(self) -> bool | None:
-        """True: clients have to log in before anything else; None: as the brokers show it."""
+        """True: clients have to log in first. None: as observed at the brokers."""
         return None if self.authentication is None else self.authentication == "required"
 
     @property
@@ -133,31 +133,31 @@ class ListenerSettings(Section):
 
     @property
     def advertise_host(self) -> str:
-        """May hold {node_id}."""
+        """The advertised host, possibly with {node_id}."""
         shown = self.sni or self.advertise
         return self.bind.host if shown is None else shown.host
 
     @property
     def advertise_port(self) -> int | None:
-        """None: the node's own port."""
+        """The advertised port. None: the node's own port."""
         shown = self.sni or self.advertise
         return None if shown is None else shown.port
 
     @property
     def first_node_port(self) -> int | None:
-        """None where `bind` is the only port: for the sidecar of one broker (`only_node`), and with `sni`."""
+        """None if `bind` is the only port: for the sidecar of one broker (`only_node`), and with `sni`."""
         if self.only_node is not None or self.sni is not None:
             return None
         return (self.node_ports or NodePortsSettings()).first
 
     @property
     def node_ids(self) -> tuple[int, ...]:
-        """Empty: any id, at `first_node_port` + id."""
+        """The node ids with a port. Empty: any id, at `first_node_port` + id."""
         return () if self.node_ports is None else self.node_ports.node_ids
 
 
 class ProducerIdsSettings(Section):
-    """Counting, remembering and refusing of new producer ids; the same for all users."""
+    """How new producer ids are counted, remembered and refused; the same for all users."""
 
     window_ms: PositiveDurationMs = Field(default=_HOUR_MS, alias="window")
     burst_windows: float = Field(default=1.0, alias="burst", gt=0, le=100, allow_inf_nan=False)
@@ -176,12 +176,12 @@ class ProducerIdsSettings(Section):
 
     @property
     def grace_ms(self) -> int:
-        """Return how long unseen ids are admitted uncharged after a cold start; one window unless given."""
+        """How long unseen ids are admitted uncharged after a cold start; by default one window."""
         return self.window_ms if self.given_grace_ms is None else self.given_grace_ms
 
 
 class ByteRatesSettings(Section):
-    """Bytes per second (KIP-13) that the gateway itself holds an entity to, over all brokers behind it."""
+    """Bytes per second (KIP-13) to which the gateway limits an entity, over all brokers behind it."""
 
     producer_byte_rate: SizeBytes | None = None
     consumer_byte_rate: SizeBytes | None = None
@@ -191,7 +191,7 @@ class ByteRatesSettings(Section):
 
 
 class DefaultSettings(ByteRatesSettings):
-    """Quota of every user that is not named. The rate of ids is in thousandths of an id per window."""
+    """Quota of every user without its own. The rate of ids is in thousandths of an id per window."""
 
     producer_ids_rate_milli: RateMilli | None = Field(default=None, alias="producer_ids_rate")
     transactional_ids_rate_milli: RateMilli | None = Field(default=None, alias="transactional_ids_rate")
@@ -207,7 +207,7 @@ class DefaultSettings(ByteRatesSettings):
 
 
 class UserSettings(DefaultSettings):
-    """Quota of one user; missing keys are taken from `default` and `quotas.mode`."""
+    """Quota of one user. Missing keys are taken from `default` and `quotas.mode`."""
 
     mode: Mode | None = None
     owner: str = ""
@@ -225,10 +225,9 @@ class UserSettings(DefaultSettings):
 
 
 class QuotasSettings(Section):
-    """Quotas of all users, and the rules that they share.
+    """Quotas of all users, and their common rules.
 
-    `runtime_changes`: what happens to a quota that is set while the gateway runs, over Kafka's admin API or by
-    `pidgate quotas`.
+    `runtime_changes`: handling of quotas set at run time, through Kafka's admin API or `pidgate quotas`.
     """
 
     mode: Mode = "observe"
@@ -243,12 +242,12 @@ class QuotasSettings(Section):
     runtime_changes: Literal["runtime_wins", "file_wins", "refused"] = "runtime_wins"
 
     def named(self) -> dict[User, UserSettings]:
-        """Return every user with quotas of its own, and the entities of those who cannot be identified."""
+        """Return every user with its own quotas, including the entities of unidentified users."""
         users = {bounded(name): user for name, user in self.users.items()}
         return {**users, **{unidentified(name): user for name, user in self.unidentified.items()}}
 
     def byte_quotas(self) -> quota.ByteQuotas:
-        """Return every entity that has a byte rate."""
+        """Return every entity with a byte rate."""
         entries = [
             *self.default.byte_rates(quota.DEFAULT),
             *(
@@ -263,13 +262,13 @@ class QuotasSettings(Section):
         return quota.ByteQuotas(rates={entity: rates for entity, rates in entries if rates != nothing})
 
     def to_quotas(self) -> quota.Quotas:
-        """Return these settings as the quota package's type."""
+        """Convert these settings to the quota package's type."""
         ids = self.producer_ids
         return quota.Quotas(
             mode=quota.Mode(self.mode),
             producer_ids=quota.ProducerIdSettings(
                 window_ms=ids.window_ms,
-                # By way of its decimal digits: 0.1 is meant as a tenth, not as the nearest binary fraction.
+                # By its decimal digits: 0.1 means a tenth, not the nearest binary fraction.
                 burst=Fraction(str(ids.burst_windows)),
                 remember_ms=ids.remember_ms,
                 transactional=quota.Mode(ids.transactional),
@@ -289,18 +288,18 @@ class QuotasSettings(Section):
 
 
 class LimitsSettings(Section):
-    """Bounds that depend on the machine or the cluster; gateway/proxy/bounds.py has the others."""
+    """Bounds that depend on the machine or the cluster. The fixed ones are in gateway/proxy/bounds.py."""
 
     # 100 MiB is the brokers' socket.request.max.bytes.
     frame_bytes: SizeBytes = Field(default=100 * 2**20, alias="frame")
     buffered_total_bytes: SizeBytes = Field(default=512 * 2**20, alias="buffered_total")
-    # Brokers close after connections.max.idle.ms, 10 minutes.
+    # Brokers close connections after connections.max.idle.ms, 10 minutes.
     idle_ms: PositiveDurationMs = Field(default=_TEN_MINUTES_MS, alias="idle")
-    # None: half of the open files that the process may have, since a client takes two.
+    # None: half of the process's open file limit, as a client takes two descriptors.
     connections: int | None = Field(default=None, ge=1)
-    # None: half of `connections`, so that no user takes all.
+    # None: half of `connections`, so that no user can take all.
     connections_per_user: int | None = Field(default=None, ge=1)
-    # A fleet of 5,000 is in after 15 s; a crash loop comes no faster.
+    # A fleet of 5,000 is admitted within 15 s; a crash loop is limited to the same rate.
     connections_rate_per_user: int = Field(default=200, ge=1)
     # Off: behind a NAT all clients have one address.
     connections_per_address: int | None = Field(default=None, ge=1)
@@ -309,8 +308,8 @@ class LimitsSettings(Section):
 class AdminSettings(Section):
     """The address of /livez, /readyz, /metrics and the quota API.
 
-    `writable`: quotas may be set there; `token_file` holds the token that this needs, without it the gateway makes
-    one for its own user. `hosts`: names by which it is called, beside its addresses and localhost.
+    `writable`: quotas may be set there. `token_file` holds the required token; without it the gateway creates
+    one for its own user. `hosts`: its names, in addition to its addresses and localhost.
     """
 
     bind: BindAddress = Address("127.0.0.1", 9290)
@@ -323,7 +322,7 @@ class AdminSettings(Section):
 
 
 class Settings(Section):
-    """All settings. Made by load, parse or from_options only: they also check rules between keys."""
+    """All settings. Created only by load, parse or from_options, which also check rules between keys."""
 
     cluster: ClusterSettings
     given_gateway_id: str = Field(default="", alias="gateway_id", pattern=r"^[A-Za-z0-9._:-]{0,128}$")
@@ -341,9 +340,9 @@ class Settings(Section):
 
     @property
     def gateway_id(self) -> str:
-        """Name of this gateway among those of the cluster; unless given, host name and admin port."""
+        """Name of this gateway within the cluster; by default host name and admin port."""
         return self.given_gateway_id or f"{gethostname()}:{self.admin.bind.port}"
 
     def to_quotas(self) -> quota.Quotas:
-        """The quotas in force at start."""
+        """Return the quotas in force at the start."""
         return self.quotas.to_quotas()

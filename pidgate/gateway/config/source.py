@@ -1,6 +1,7 @@
 """A YAML file as plain data plus the line of every key, and the error that names a line or an option.
 
-The meaning of keys is not known here. Keys are always text: YAML 1.1 would read a user called `no` as False.
+This module does not know the meaning of keys. Keys are always text: YAML 1.1 would read a user called `no` as
+False.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,13 +13,13 @@ import yaml
 
 T = TypeVar("T")
 KeyPath = tuple[str | int, ...]
-# Real files nest six levels; an alias that contains itself nests without end.
+# Real files nest six levels. An alias that contains itself nests without end.
 _DEEPEST = 40
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One problem: where (file:line or an option), which key, and `text` with the remedy."""
+    """One problem: its place (file:line or an option), its key, and `text` with the remedy."""
 
     where: str
     key: str
@@ -29,7 +30,7 @@ class Problem:
 
 
 class ConfigError(Exception):
-    """The configuration cannot be used; `problems` in the order of the file."""
+    """The configuration cannot be used. `problems` are in the order of the file."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         super().__init__("\n".join(str(problem) for problem in problems))
@@ -37,12 +38,12 @@ class ConfigError(Exception):
 
     @classmethod
     def at(cls, where: str, text: str, key: str = "") -> Self:
-        """Return the error of one problem."""
+        """Return an error with one problem."""
         return cls([Problem(where, key, text)])
 
 
 def option_value(option: str, read: Callable[[str], T], text: str) -> T:
-    """Return what `read` makes of an option's text. Raises ConfigError naming the option in place of ValueError."""
+    """Parse an option's text with `read`. Raises ConfigError naming the option instead of ValueError."""
     try:
         return read(text)
     except ValueError as error:
@@ -68,7 +69,6 @@ class Source:
         return f"{self.name}:{self.line(path)}"
 
     def key(self, path: KeyPath) -> str:
-        """Return the name of a key, for messages."""
         return dotted(path)
 
 
@@ -88,7 +88,7 @@ def read_yaml(path: Path) -> Source:
 
 
 def parse_yaml(text: str, name: str) -> Source:
-    """Read text, which messages call `name`. Raises ConfigError when it is no YAML, or repeats a key."""
+    """Parse text. Messages refer to it as `name`. Raises ConfigError when it is no YAML, or repeats a key."""
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
         lines: dict[KeyPath, int] = {}
@@ -144,7 +144,7 @@ def _scalar(node: yaml.Node, name: str) -> object:
 
 
 def dotted(path: KeyPath) -> str:
-    """Write a path as listeners[0].bind."""
+    """Format a path as listeners[0].bind."""
     text = ""
     for part in path:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)

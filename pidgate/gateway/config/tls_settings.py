@@ -1,6 +1,6 @@
-"""TLS as people write it: of a listener, of the admin address, towards the brokers.
+"""TLS settings: of a listener, of the admin address, towards the brokers.
 
-Files are named, never their content; they are read in gateway/tls.
+They name files, which gateway/tls reads.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pidgate.gateway.config.values import SECTION
 
 
 def _file_name(value: object) -> str:
-    # A key that somebody put here instead of its file's name must not be in the error.
+    # A key pasted here instead of its file's name must not appear in the error.
     if not isinstance(value, str) or not value.strip():
         raise ValueError("is not a file's name; write one as text")
     if "\n" in value or "-----BEGIN" in value:
@@ -42,7 +42,7 @@ MappingRules = Annotated[str, PlainValidator(_rules)]
 
 
 class TlsSettings(BaseModel):
-    """Either side of TLS. Ciphers are those of this machine's OpenSSL. No `key_file`: the key is in `cert_file`."""
+    """TLS of either side, with this machine's OpenSSL ciphers. Without `key_file` the key is in `cert_file`."""
 
     model_config = SECTION
 
@@ -56,13 +56,13 @@ class TlsSettings(BaseModel):
 
 
 class ServerTlsSettings(TlsSettings):
-    """The certificate that is shown to clients, with those that lead to its CA."""
+    """The certificate shown to clients, with its chain."""
 
     cert_file: PemFile
 
 
 class ListenerTlsSettings(ServerTlsSettings):
-    """The same, and whether clients have to show one of theirs, by which CA, and which users it makes of them."""
+    """The same, plus client certificates: whether they are required, by which CA, and their mapping to users."""
 
     client_auth: Literal["none", "requested", "required"] = "none"
     client_ca_file: PemFile = ""
@@ -70,12 +70,15 @@ class ListenerTlsSettings(ServerTlsSettings):
 
     @property
     def identifies(self) -> bool:
-        """True where clients are asked for a certificate, which names their user."""
+        """Return whether clients are asked for a certificate, which names their user."""
         return self.client_auth != "none"
 
 
 class ClusterTlsSettings(TlsSettings):
-    """TLS towards the brokers. No `ca_file`: the CAs of this machine. `cert_file`: shown where brokers ask for one."""
+    """TLS towards the brokers.
+
+    `ca_file` defaults to this machine's CAs. `cert_file`: shown to brokers that ask for one.
+    """
 
     ca_file: PemFile = ""
     verify_hostname: bool = True

@@ -1,4 +1,4 @@
-"""The token of the admin address: one word in a file, read for each request that has to show it."""
+"""The token of the admin address: one word in a file, read for each request that requires it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ _LONGEST_TOKEN_FILE: Final = 4_096
 
 
 class TokenUnreadable(Exception):
-    """The token file is not there, empty or too long; the text names the remedy."""
+    """The token file is missing, empty or too long. The text names the remedy."""
 
 
 def token_now(path: Path) -> bytes:
-    """Return the token that the file holds now. Raises TokenUnreadable."""
+    """Return the token currently in the file. Raises TokenUnreadable."""
     try:
         return token_in(path)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Values of the configuration as people write them, each checked by itself."""
+"""Types of configuration values, each checked by itself."""
 
 from collections.abc import Callable
 from ipaddress import IPv4Network, IPv6Network, ip_network
@@ -11,21 +11,21 @@ from pidgate.quota import settings as quota
 from pidgate.units import Address
 
 SECTION: Final = ConfigDict(frozen=True, extra="forbid", strict=True)
-"""Of every section of the configuration."""
+"""Configuration of every section's model."""
 
 
 Network = IPv4Network | IPv6Network
 
 
 class Advertise(NamedTuple):
-    """The address published to clients: a host that may hold {node_id}, and a port (None: the node's own)."""
+    """The advertised address: a host, optionally with {node_id}, and a port (None: the node's own)."""
 
     host: str
     port: int | None
 
 
 def _advertise(value: object) -> Advertise:
-    # {node_id} is put in place of text, so braces need no quoting rules; any other brace is a typing mistake.
+    # {node_id} is replaced as text, so braces need no quoting rules; any other brace is a typing mistake.
     host, port = units.split_host_port(value)
     if "{" in host.replace("{node_id}", "") or "}" in host.replace("{node_id}", ""):
         raise ValueError(f"{value!r} holds an unknown placeholder; the only one is {{node_id}}")

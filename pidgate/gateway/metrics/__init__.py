@@ -1,1 +1,1 @@
-"""Counters of the hot path, and the Prometheus metrics made of them and of the other rooms."""
+"""Counters of the hot path, and the Prometheus metrics of the whole gateway."""

@@ -1,8 +1,8 @@
-"""Byte quotas as metrics, in Kafka's words (byte-rate, throttle-time by user and client-id).
+"""Byte quotas as metrics, with Kafka's names (byte-rate, throttle-time by user and client-id).
 
-User names and client ids come from clients, so the number of rows is bounded: the first LABELLED_ROWS seen keep labels
-of their own for the life of the process (a series that comes and goes would look like a counter reset), the rest are
-summed.
+Clients choose user names and client ids, so the number of rows is bounded. The first LABELLED_ROWS seen keep
+their own labels for the life of the process (a series that comes and goes would look like a counter reset);
+the rest are summed.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ LABELLED_ROWS: Final = 1_000
 OTHER: Final = "(other)"
 
 _Labels = tuple[str, str, str]
-"""kind, user, client id; "" stands for all of them, as in Kafka's tags."""
+"""kind, user, client id. "" means all of them, as in Kafka's tags."""
 
 
 class _ByteRows:
-    """Buckets with labels of their own, and by kind those without."""
+    """Buckets with their own labels, and by kind the sum of the others."""
 
     def __init__(self, has_label: Callable[[_Labels], bool]) -> None:
         self.own: dict[_Labels, ByteSnapshot] = {}
@@ -94,4 +94,4 @@ _FAMILIES: Final = (
         "Requests after which enforce would have made a client wait.",
     ),
 )
-"""Kind, name, field of a snapshot, how those of many are one (None: bounds have no sum that says anything), text."""
+"""Kind, name, snapshot field, aggregation of several snapshots (None: bounds have no meaningful sum), text."""

@@ -1,4 +1,6 @@
-"""Metrics of the quota's state, its quotas and the configuration file: read from their owners at each scrape."""
+"""Metrics of the quota state, the quotas in force and the configuration file, read from their owners at each
+scrape.
+"""
 
 from __future__ import annotations
 
@@ -14,21 +16,21 @@ from pidgate.gateway.state.manager import QuotaStateManager
 
 
 class StateCollector(Collector):
-    """The state, the events topic, the state directory, the fleet, a cold start's grace."""
+    """Metrics of the state, the events topic, the state directory, the fleet and a cold start's grace."""
 
     def __init__(self, manager: QuotaStateManager) -> None:
         self._manager = manager
 
     def collect(self) -> Iterator[Metric]:
         manager = self._manager
-        restored = "1 once what is remembered is restored; until then nothing is refused."
+        restored = "1 once the state is restored; until then nothing is refused."
         yield gauge("state_restored", restored, int(manager.is_restored))
-        left = "How long unseen ids are still admitted uncharged after a cold start; 0: no grace."
+        left = "Time left in which unseen ids are admitted uncharged after a cold start; 0: no grace."
         yield gauge("grace_left_seconds", left, manager.grace_left_ms / 1000)
         memory = "Memory of the filters of remembered ids, all users."
         table = manager.state.table if manager.is_restored else None
         yield gauge("producer_ids_filter_bytes", memory, table.filter_bytes if table else 0)
-        overfull = "Ids put into filters beyond what max_live_ids allows: false positives may rise."
+        overfull = "Ids added to filters above max_live_ids: false positives may rise."
         yield counter("producer_ids_overfull_inserts", overfull, table.overfull_inserts if table else 0)
         not_noted = "Ids that passed before the state was restored, too many to be noted: new again."
         yield counter("producer_ids_not_noted", not_noted, manager.state.noted.not_noted)
@@ -42,14 +44,16 @@ class StateCollector(Collector):
         connected = {"write": int(publisher.is_connected), "read": int(follower.is_connected)}
         yield gauge("events_topic_connected", "1 while the events topic works.", connected, "direction")
         yield counter("events_published", "Events that the brokers acknowledged.", publisher.published)
-        dropped = "Events given up because the topic was slow or gone for long: their seq is missing there."
+        dropped = (
+            "Events dropped because the topic was slow or unavailable for long: their seq is missing there."
+        )
         yield counter("events_dropped", dropped, publisher.dropped)
         yield gauge("events_buffered", "Events not acknowledged yet.", publisher.buffered)
         yield gauge("events_buffered_bytes", "The same in bytes.", publisher.buffered_bytes)
         yield counter("events_followed", "Records of the topic that were read.", follower.followed)
         unreadable = "Events of the topic that could not be read: another version, or not a gateway's."
         yield counter("events_unreadable", unreadable, self._manager.unreadable_events)
-        yield gauge("fleet_members", "Other gateways that are there.", len(self._manager.fleet))
+        yield gauge("fleet_members", "Other gateways present.", len(self._manager.fleet))
 
     def _directory(self) -> Iterator[Metric]:
         directory = self._manager.events.state_dir
@@ -61,22 +65,22 @@ class StateCollector(Collector):
 
 
 class QuotaStoreCollector(Collector):
-    """Changes made at run time, and whether the fleet has them."""
+    """Metrics of changes made at run time, and of their distribution to the fleet."""
 
     def __init__(self, store: QuotaStore) -> None:
         self._store = store
 
     def collect(self) -> Iterator[Metric]:
         store = self._store
-        changes = "Changes made at run time that are kept, whether or not the file overrules them."
+        changes = "Changes made at run time and kept, including those overruled by the file."
         yield gauge("quota_changes", changes, len(store.in_force.changes))
-        version = "Counts up whenever other quotas are in force."
+        version = "Increases whenever the quotas in force change."
         yield gauge("quotas_version", version, store.in_force.version)
         read = "1 once the topic of quotas was read to its end, or when there is none."
         yield gauge("quotas_topic_read", read, int(store.is_read))
         failing = "1 while the topic of quotas cannot be read or written; quotas_topic_unavailable says why."
         yield gauge("quotas_topic_failing", failing, int(bool(store.last_failure)))
-        unwritten = "Changes that the topic has not got yet: they hold at this gateway only."
+        unwritten = "Changes not yet in the topic: they apply at this gateway only."
         yield gauge("quota_changes_unwritten", unwritten, store.unwritten)
         unreadable = "Records of the topic that could not be read: another version, or not a gateway's."
         yield counter("quotas_topic_unreadable", unreadable, store.unreadable_records)
@@ -92,9 +96,9 @@ class ReloadCollector(Collector):
         reloading = self._reloading
         if reloading.file is None:
             return
-        good = "1 when the configuration file was taken the last time it was read; 0: refused, the old one holds."
+        good = "1 if the configuration file was applied at its last read; 0: refused, the old settings apply."
         yield gauge("config_last_reload_successful", good, int(reloading.is_last_good))
-        when = "When the configuration file was last taken, since 1970."
+        when = "Time of the last successful read of the configuration file, since 1970."
         yield gauge("config_last_reload_timestamp_seconds", when, reloading.last_good_wall_ms / 1000)
         results = {result: reloading.results[result] for result in ("applied", "unchanged", "refused")}
         reads = "Times the configuration file was read again while the gateway runs."

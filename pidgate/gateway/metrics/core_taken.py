@@ -1,7 +1,8 @@
-"""Time in which this thread wanted to run and had no core: another thread had it, or the hypervisor.
+"""Time in which this thread was runnable but had no core, because of another thread or the hypervisor.
 
-The first is the run-queue delay of /proc/thread-self/schedstat. The second is the core's steal of /proc/stat, during
-which the kernel takes the thread for running. Where neither can be read (not Linux) nothing counts as taken.
+The first part is the run-queue delay in /proc/thread-self/schedstat. The second is the core's steal time in
+/proc/stat, during which the kernel counts the thread as running. Where these files cannot be read (not Linux)
+the time is 0.
 """
 
 from __future__ import annotations
@@ -13,20 +14,21 @@ from pathlib import Path
 from typing import Final
 
 STEAL_FROM_S: Final = 0.005
-"""Steal is counted in hundredths of a second, and shows from about here on."""
+"""Steal is counted in hundredths of a second, so it shows from about this delay on."""
 STEAL_EVERY: Final = 10
-"""It is read once in so many calls besides: a page of every core and interrupt is not for ten times a second."""
+"""It is also read once in this many calls. The file covers every core and interrupt: too long for ten reads a
+second."""
 
 _PROCESSOR: Final = 36
-"""In /proc/PID/stat, behind the name in brackets: the core on which the thread ran last."""
+"""Field of /proc/PID/stat, behind the name in brackets: the core on which the thread last ran."""
 _STEAL: Final = 8
 _TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 _LONGEST_BYTES: Final = 64 * 1024
-"""Of /proc/stat the lines of all cores; what is behind them is not needed."""
+"""Covers the lines of all cores in /proc/stat; later lines are not needed."""
 
 
 class CoreTaken:
-    """Readings since the one before, of the thread that calls first."""
+    """Time without a core since the last reading, for the thread of the first call."""
 
     def __init__(self, proc: Path = Path("/proc")) -> None:
         self._schedstat = _Page(proc / "thread-self" / "schedstat")
@@ -37,7 +39,7 @@ class CoreTaken:
         self._calls = 0
 
     def since_last_s(self, late_s: float) -> float:
-        """Return the seconds without a core since the last call, for who came `late_s` late."""
+        """Return the seconds without a core since the last call, for a timer that fired `late_s` late."""
         before_ns, self._waited_ns = self._waited_ns, self._read_waited_ns()
         taken_s = (self._waited_ns - before_ns) / 1e9
         self._calls += 1
@@ -53,7 +55,7 @@ class CoreTaken:
         return 0
 
     def _read_stolen(self) -> dict[str, int]:
-        """Ticks by the name of the core."""
+        """Return steal ticks by core name."""
         with suppress(OSError, IndexError, ValueError):
             lines = [line.split() for line in self._stat.read().splitlines()]
             return {core: int(fields[_STEAL - 1]) for core, *fields in lines if core.startswith("cpu")}
@@ -67,14 +69,14 @@ class CoreTaken:
 
 
 class _Page:
-    """File of /proc that stays open: ten times a second, to open it costs more than to read it."""
+    """A /proc file kept open: ten times a second, opening it would cost more than reading it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._descriptor: int | None = None
 
     def read(self) -> str:
-        """Return what it shows now. Raises OSError."""
+        """Return its current contents. Raises OSError."""
         if self._descriptor is None:
             self._descriptor = os.open(self._path, os.O_RDONLY)
             weakref.finalize(self, os.close, self._descriptor)

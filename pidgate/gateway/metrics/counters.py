@@ -1,17 +1,17 @@
-"""Plain numbers that the hot path counts up: no labels, no locks, no library. PURE."""
+"""Plain counters of the hot path: no labels, no locks, no library. PURE."""
 
 from collections import Counter
 from typing import Final
 
 API_KEYS: Final = 128
-"""Room for every api key Kafka has (92 in 4.3) and some to come; larger ones are never forwarded."""
+"""Every API key of Kafka (92 in 4.3) and a reserve; larger ones are never forwarded."""
 
 
 LATENESS_BOUNDS_S: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
-"""Upper bounds of the buckets of the event loop's lateness; one more bucket holds what is beyond."""
+"""Upper bounds of the buckets of the event loop's lateness; one more bucket holds larger values."""
 
 INIT_REFUSED: Final = "init_producer_id"
-"""The reason under which refused InitProducerId requests are counted."""
+"""The reason label of refused InitProducerId requests."""
 
 
 NAMES: Final = (
@@ -22,11 +22,11 @@ NAMES: Final = (
     "gateway_topic_refused", "open_files_exhausted", "quota_failed_open",
     "reads_paused", "requests", "requests_refused", "stalled_seconds", "stalls", "tasks", "upstream_failures"
 )  # fmt: skip
-"""Names of all counters. Not Counters.__slots__: a compiled class has none."""
+"""Names of all counters. Not Counters.__slots__, which a compiled class does not have."""
 
 
 class Counters:
-    """Counts of one process since its start: totals, but for those documented as levels."""
+    """Counts of one process since its start: totals, except those documented as levels."""
 
     __slots__ = NAMES
 
@@ -43,13 +43,13 @@ class Counters:
         self.connections_closed: Counter[str] = Counter()
         """By cause: client, reset, idle, login, drain, protocol, tls, limit, upstream, sticky, gateway_topic."""
         self.connections_delayed: Counter[str] = Counter()
-        """Pauses in which nobody was accepted (all), and connections that waited after their login (user)."""
+        """Pauses in accepting (all), and connections delayed after their login (user)."""
         self.connections_limited: Counter[str] = Counter()
-        """Closed because there were too many: address, user, silent (or not logged in), handshake."""
+        """Closed above a limit: address, user, silent (or not logged in), handshake."""
         self.upstream_failures: Counter[str] = Counter()
         """By cause: refused, timeout, reset, closed, resolve, open_files, tls."""
         self.events_unrecorded = 0
-        """Happenings that became no event: failures, and no room to count. Alarm."""
+        """Occurrences without an event: failures, and no room to count. Alarm."""
         self.bytes_from_clients = 0
         self.bytes_to_clients = 0
         self.bytes_from_brokers = 0
@@ -61,17 +61,17 @@ class Counters:
         """A level: frames held in memory over all connections."""
         self.reads_paused = 0
         self.open_files_exhausted = 0
-        """Seconds that found no free descriptor."""
+        """Seconds without a free descriptor."""
         self.tasks = 0
         """A level: tasks of the event loop."""
         self.late_busy = [0] * (len(LATENESS_BOUNDS_S) + 1)
-        """Lateness of the event loop while it worked, by bucket of LATENESS_BOUNDS_S."""
+        """Lateness of the event loop while busy, by bucket of LATENESS_BOUNDS_S."""
         self.late_busy_seconds = 0.0
         self.late_without_core = [0] * (len(LATENESS_BOUNDS_S) + 1)
-        """Lateness of the event loop while it wanted to work and had no core, by bucket of LATENESS_BOUNDS_S."""
+        """Lateness of the event loop while runnable without a core, by bucket of LATENESS_BOUNDS_S."""
         self.late_without_core_seconds = 0.0
         self.stalls = 0
-        """Times it came later than lateness.STALL_S."""
+        """Timers later than lateness.STALL_S."""
         self.stalled_seconds = 0.0
         self.quota_failed_open = 0
         """Produce requests let through because the quota code itself failed."""

@@ -1,4 +1,4 @@
-"""Short ways to fill a Prometheus metric family, with the prefix of all names."""
+"""Helpers that fill Prometheus metric families, with the common name prefix."""
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
@@ -17,7 +17,7 @@ def counter(name: str, text: str, value: Value, label: str | None = None) -> Cou
 
 
 def gauge(name: str, text: str, value: Value, label: str | None = None) -> GaugeMetricFamily:
-    """Return a gauge family, as `counter`."""
+    """Return a gauge family, with the arguments of `counter`."""
     return _filled(GaugeMetricFamily(PREFIX + name, text, labels=[label] if label else None), value)
 
 
@@ -28,7 +28,7 @@ def histogram(
     observed: Mapping[str, tuple[Sequence[int], float]],
     label: str,
 ) -> HistogramMetricFamily:
-    """Return a histogram; of each label value the counts per bucket, one more than bounds, and the sum observed."""
+    """Return a histogram. Per label value: the counts per bucket, one more than bounds, and the observed sum."""
     family = HistogramMetricFamily(PREFIX + name, text, labels=[label])
     for value, (counts, total) in observed.items():
         sums = [float(count) for count in accumulate(counts)]

@@ -1,8 +1,9 @@
-"""Lateness of the event loop: a timer measures its own into a histogram.
+"""Lateness of the event loop: a periodic timer records its own delay in a histogram.
 
-A request that arrived when the timer was due has waited as long, so the histogram is a fair sample of what stalls cost.
-One of 5 ms is met by one timer in twenty, one above PERIOD_S always. What it was late is split: as long as this thread
-had no core meanwhile (another process, the hypervisor), that was the cause, and no work of the loop's own.
+A request that arrives when the timer is due waits as long as the timer, so the histogram is a fair sample of
+the cost of stalls. One timer in twenty meets a stall of 5 ms; every stall above PERIOD_S is met. The delay is
+split: time in which this thread had no core (another process, the hypervisor) is not counted as the loop's
+own work.
 """
 
 from __future__ import annotations
@@ -19,15 +20,16 @@ from pidgate.gateway.metrics.counters import LATENESS_BOUNDS_S, Counters
 log = logger()
 
 PERIOD_S: Final = 0.1
-"""Ten wake-ups a second cost an idle process some 0.1 % of a core."""
+"""Ten wake-ups a second cost an idle process about 0.1 % of a core."""
 STALL_S: Final = 0.1
-"""A stall from here on, and logged: clients have noticed."""
+"""Stalls from this length on are logged, because clients notice them."""
 
 
 class LatenessWatch:
-    """`start`, then `stop`. `clock` gives seconds; not the loop's own, which stands still during a callback.
+    """Call `start`, then `stop`.
 
-    `without_core_s`: see CoreTaken.since_last_s.
+    `clock` returns seconds. It is not the loop's clock, which is cached during a callback. `without_core_s`:
+    see CoreTaken.since_last_s.
     """
 
     def __init__(
@@ -54,7 +56,7 @@ class LatenessWatch:
             self._timer.cancel()
 
     def _tick(self) -> None:
-        # The loop's timers count whole milliseconds and may come up to one early.
+        # The loop's timers count whole milliseconds and may fire up to one early.
         late_s = max(0.0, self._clock() - self._due_s)
         without_core_s = min(late_s, self._without_core_s(late_s))
         busy_s = late_s - without_core_s

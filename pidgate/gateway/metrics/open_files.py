@@ -1,7 +1,7 @@
-"""Watch of the open files: a process that has no free descriptor accepts nobody, and nothing else shows it.
+"""Watch of open files: a process without a free descriptor accepts no connection, and nothing else shows it.
 
-libuv closes a connection that it has no descriptor for, without an error to anybody: to clients the gateway then looks
-like one that hangs up on them, and neither its log nor its metrics would have a word about it.
+libuv closes a connection for which it has no descriptor without reporting an error. To clients the gateway
+then seems to hang up, while its log and metrics stay silent.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pidgate.gateway.metrics.counters import Counters
 log = logger()
 
 QUIET_MS: Final = 10_000
-"""One line in so many: an operator has to act, and lines do not free anything."""
+"""Interval of log lines: an operator has to act, and more lines free no descriptor."""
 _EXHAUSTED: Final = frozenset((errno.EMFILE, errno.ENFILE))
 _REMEDY: Final = (
     "raise the limit of open files (ulimit -n, LimitNOFILE=) or lower limits.connections: a client takes two"
@@ -26,7 +26,7 @@ _REMEDY: Final = (
 def is_exhausted() -> bool:
     """Return whether this process, or the machine, has no free descriptor at this moment.
 
-    To ask for one costs microseconds; to count those in use costs as much for each of them.
+    Opening one costs microseconds; counting the open ones costs as much for each of them.
     """
     try:
         descriptor = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
@@ -37,7 +37,7 @@ def is_exhausted() -> bool:
 
 
 class OpenFilesWatch:
-    """Counts and logs the seconds in which no descriptor was free; `look` is called once a second."""
+    """Counts and logs the seconds without a free descriptor. `look` is called once a second."""
 
     def __init__(self, counters: Counters) -> None:
         self._counters = counters

@@ -1,6 +1,7 @@
-"""The gateway's Prometheus metrics, made at each scrape of counters and snapshots of users.
+"""The gateway's Prometheus metrics, built at each scrape from counters and snapshots of users.
 
-Nothing here runs on the way of a request. Per user the names are KIP-936's (group ProducerIds, tag user).
+None of this code runs on the request path. Metrics per user have KIP-936's names (group ProducerIds, tag
+user).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -60,11 +61,9 @@ class GatewayCollector(Collector, SeesManyRows[UserRows]):
             "gateway_topic_refused", "Requests that named a topic of the gateway's own.", own, "api"
         )
         failed = self._counters.quota_failed_open
-        yield counter(
-            "quota_failed_open", "Requests let through because nobody could decide about them.", failed
-        )
+        yield counter("quota_failed_open", "Requests admitted because the quota code failed.", failed)
 
-        lost = "What happened and could not be made an event of: a bug, or more than there is room to count."
+        lost = "Occurrences without an event: a defect, or no room to count."
         yield counter("events_not_told", lost, self._counters.events_unrecorded)
 
     def _connections(self) -> Iterator[Metric]:
@@ -77,7 +76,7 @@ class GatewayCollector(Collector, SeesManyRows[UserRows]):
         yield counter(
             "connections_delayed", "Pauses in accepting, and delays after a login.", delayed, "limit"
         )
-        yield counter("connections_limited", "Connections closed as one too many.", limited, "limit")
+        yield counter("connections_limited", "Connections closed above a limit.", limited, "limit")
         yield counter("upstream_failures", "Broker connections that failed.", failures, "cause")
         muted = counters.muted_connections
         yield gauge("connections_muted", "Client connections muted after a refusal (KIP-219).", muted)
@@ -94,23 +93,23 @@ class GatewayCollector(Collector, SeesManyRows[UserRows]):
         yield counter("bytes", "Bytes moved.", by_direction, "direction")
         yield gauge("buffered_bytes", "Frames held in memory, all connections.", counters.buffered_bytes)
         yield counter("reads_paused", "Times reading from a peer was paused.", counters.reads_paused)
-        late = "How late a timer came that runs ten times a second, over all processes with clients."
+        late = "Lateness of a timer that runs ten times a second."
         by_cause = {
             "busy": (counters.late_busy, counters.late_busy_seconds),
             "no_core": (counters.late_without_core, counters.late_without_core_seconds),
         }
         yield histogram("event_loop_lateness_seconds", late, LATENESS_BOUNDS_S, by_cause, "cause")
-        yield counter("event_loop_stalls", "Times the event loop came later than 0.1 s.", counters.stalls)
-        yield counter("event_loop_stalled_seconds", "By how much, summed.", counters.stalled_seconds)
-        yield gauge(
-            "event_loop_tasks", "Tasks of the event loops of all processes with clients.", counters.tasks
+        yield counter(
+            "event_loop_stalls", "Times the event loop was late by more than 0.1 s.", counters.stalls
         )
-        exhausted = "Seconds that found no free descriptor: connections are closed without an answer."
+        yield counter("event_loop_stalled_seconds", "Sum of these delays.", counters.stalled_seconds)
+        yield gauge("event_loop_tasks", "Tasks of the event loop.", counters.tasks)
+        exhausted = "Seconds without a free descriptor: connections are closed without an answer."
         yield counter("open_files_exhausted", exhausted, counters.open_files_exhausted)
 
 
 def build_registry(collectors: Sequence[Collector]) -> CollectorRegistry:
-    """Return a registry with these, and the families of its process (CPU, memory, files)."""
+    """Return a registry of these collectors, plus the families of its process (CPU, memory, files)."""
     registry = CollectorRegistry()
     for collector in collectors:
         registry.register(collector)

@@ -1,4 +1,6 @@
-"""Rows of users and buckets for a scrape, taken in turns with the traffic: there may be tens of thousands."""
+"""Rows of users and buckets for a scrape, collected in turns with the traffic: there may be tens of
+thousands.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +16,16 @@ ROWS_PER_TURN: Final = 50
 
 
 class SeesManyRows(ABC, Generic[R]):
-    """Part of a collector: `look` takes the rows, in turns, and the next `collect` shows them."""
+    """Part of a collector. `look` collects the rows in turns, and the next `collect` shows them."""
 
     _seen: R | None = None
 
     @abstractmethod
     def _begin(self) -> tuple[R, Iterator[None]]:
-        """Return empty rows, and the steps that fill them, a snapshot each."""
+        """Return empty rows, and the steps that fill them with one snapshot each."""
 
     async def look(self) -> None:
-        """Take the rows as they are now."""
+        """Collect the current rows."""
         rows, steps = self._begin()
         for number, _ in enumerate(steps, 1):
             if number % ROWS_PER_TURN == 0:
@@ -31,7 +33,7 @@ class SeesManyRows(ABC, Generic[R]):
         self._seen = rows
 
     def _rows(self) -> R:
-        """Return what the last look has taken, once; without one, the rows as they are now."""
+        """Return the rows of the last `look`, once. Without one, return the current rows."""
         seen, self._seen = self._seen, None
         if seen is None:
             seen, steps = self._begin()

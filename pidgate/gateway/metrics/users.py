@@ -1,8 +1,7 @@
 """KIP-936's metrics per user and further ones, from the quota's snapshots.
 
-User names come from clients, so their number is bounded: the first LABELLED_USERS seen keep a label of their
-own for the life of the process (a series that comes and goes would look like a counter reset), the rest are
-summed.
+Clients choose user names, so their number is bounded. The first LABELLED_USERS seen keep their own label for
+the life of the process (a series that comes and goes would look like a counter reset); the rest are summed.
 """
 
 from collections import Counter
@@ -23,10 +22,10 @@ OTHER_USERS: Final = "(other)"
 
 
 class _Sum:
-    """Sum of the users without a label of their own, under the names of a snapshot."""
+    """Sum of the users without their own label, with the field names of a snapshot."""
 
     tokens = rate_milli = None
-    """Balances and quotas of many users have no sum that says anything."""
+    """Balances and quotas of many users have no meaningful sum."""
     waited_ms_sum: int
     waited_ms_buckets: Counter[int]
 
@@ -56,7 +55,7 @@ _Row = UserSnapshot | _Sum
 
 
 class UserRows:
-    """Rows by label: of a user, or of all who have no label of their own."""
+    """Rows by label: one per labelled user, and one for all others."""
 
     def __init__(self, label_of: Callable[[User], str]) -> None:
         self.by_label: dict[str, _Row] = {}
@@ -73,29 +72,29 @@ class UserRows:
 
 
 class UserFamilies:
-    """Maker of the families at each scrape, which keeps which users have a label of their own."""
+    """Builds the families at each scrape and keeps the labelled users."""
 
     def __init__(self, labelled_users: int = LABELLED_USERS) -> None:
         self._room = labelled_users
         self._labelled: set[str] = set()
 
     def rows(self) -> UserRows:
-        """Return rows to which users can be added."""
+        """Return rows to add users to."""
         return UserRows(self._label)
 
     def collect(self, seen: UserRows) -> Iterator[Metric]:
         rows = seen.by_label
         yield from _numbers(rows)
-        yield _by_label(rows, "admitted", "Producer ids let in.", "reason", "admitted")
+        yield _by_label(rows, "admitted", "Producer ids admitted.", "reason", "admitted")
         yield _by_label(rows, "refused", "Requests refused.", "reason", "refused")
-        yield _by_label(rows, "outcomes", "What became of refused ids.", "outcome", "outcomes")
-        closed = "Connections closed to keep what was acknowledged true."
+        yield _by_label(rows, "outcomes", "Outcomes of refused ids.", "outcome", "outcomes")
+        closed = "Connections closed to protect acknowledged records."
         yield _by_label(rows, "connections_closed", closed, "reason", "closed")
         yield _waited(rows)
 
     def _label(self, user: User) -> str:
         if is_unidentified(user):
-            return shown(user)  # there are few of them, and they are many people each
+            return shown(user)  # few rows, of many people each
         if user not in self._labelled:
             if len(self._labelled) >= self._room:
                 return OTHER_USERS
@@ -105,10 +104,10 @@ class UserFamilies:
 
 _NUMBERS: Final = (
     (gauge, "rate", "admitted_per_s", 1, "New producer ids admitted per second (KIP-936)."),
-    (gauge, "tokens", "tokens", 1, "New producer ids the user may bring now (KIP-936); below 0: throttled."),
+    (gauge, "tokens", "tokens", 1, "New producer ids the user may create now (KIP-936); below 0: throttled."),
     (gauge, "throttle_time_ms", "throttle_time_ms", 1, "Average of the throttles above 0, in ms (KIP-936)."),
     (gauge, "quota", "rate_milli", 1_000, "producer_ids_rate of the user, ids a window."),
-    (gauge, "waiting", "waiting", 1, "Refused producer ids that came back and wait."),
+    (gauge, "waiting", "waiting", 1, "Refused producer ids that were retried and wait."),
     (
         gauge,
         "oldest_waiting_seconds",
@@ -124,7 +123,7 @@ _NUMBERS: Final = (
         1,
         "Partitions on which a refused sequence has to come first.",
     ),
-    (counter, "would_refuse", "would_refuse", 1, "Ids let in that enforce would have refused."),
+    (counter, "would_refuse", "would_refuse", 1, "Ids admitted that enforce would have refused."),
     (counter, "unused", "unused_ids", 1, "Ids allocated and never produced with by their connection."),
     (
         counter,
@@ -138,17 +137,17 @@ _NUMBERS: Final = (
         "init_would_refuse",
         "inits_would_refuse",
         1,
-        "InitProducerId requests let pass that enforce would have refused.",
+        "InitProducerId requests admitted that enforce would have refused.",
     ),
     (
         counter,
         "init_failed_open",
         "inits_failed_open",
         1,
-        "InitProducerId requests let pass because nobody could decide.",
+        "InitProducerId requests admitted because the quota code failed.",
     ),
 )
-"""Kind, name, field of a snapshot, its units in one of the metric's, text."""
+"""Kind, name, snapshot field, its units per unit of the metric, text."""
 
 
 def _numbers(rows: Mapping[str, _Row]) -> Iterator[Metric]:
@@ -170,14 +169,14 @@ def _by_label(rows: Mapping[str, _Row], name: str, text: str, label: str, field_
 
 
 def _waited(rows: Mapping[str, _Row]) -> Metric:
-    """Snapshots count per bucket, bounds in ms; Prometheus wants running sums, bounds in seconds."""
+    """Convert counts per bucket in ms to running sums in seconds, as Prometheus needs them."""
     text = "How long refused producer ids waited for their admission."
     family = HistogramMetricFamily(f"{PREFIX}producer_ids_waited_seconds", text, labels=["user"])
     for user, row in rows.items():
         if not row.waited_ms_buckets:
             # Most users never wait, and a histogram is a third of all their series.
             continue
-        # All bounds from then on: a bound that comes later would break the rates computed over it.
+        # All bounds from the first value on: a bound added later would break rates computed over it.
         bounds_ms = sorted({*WAITED_BUCKETS_MS, *row.waited_ms_buckets})
         sums = [
             float(total) for total in accumulate(row.waited_ms_buckets.get(bound, 0) for bound in bounds_ms)

@@ -1,1 +1,1 @@
-"""Client connections: requests in, answers out, in order; what is forwarded, held back or answered here."""
+"""Client connections: forward requests and answers in order; refuse, hold or answer some requests here."""

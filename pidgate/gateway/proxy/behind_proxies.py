@@ -1,7 +1,8 @@
-"""Connections of a listener behind proxies (PROXY protocol): the header is read before anything else, TLS included.
+"""Connections of a listener behind proxies: the PROXY protocol header is read before everything else, TLS
+included.
 
-It is demanded of the addresses that are listed, and read from no other. Until it is there a connection has all limits
-of one that asks nothing; it counts as its client's address, not as the proxy's, from the header on.
+The header is required from the listed addresses and read from no other. Until it has arrived, the connection
+has all limits of an idle one. From then on it counts for the client's address instead of the proxy's.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pidgate.protocol.errors import MalformedFrame
 from pidgate.protocol.proxy_header import HEAD_BYTES, bytes_behind, check_beginning, origin
 
 REFUSED: Final = "proxy"
-"""The cause for which a connection is closed whose header is missing or cannot be read."""
+"""Close cause of a connection whose header is missing or malformed."""
 
 _REMEDY: Final = (
     "; listeners.proxy_protocol_from lists {address}: have it send version 2 (in HAProxy send-proxy-v2), "
@@ -25,16 +26,16 @@ _REMEDY: Final = (
 
 
 class ProxyAddresses:
-    """The addresses of the proxies whose header is believed."""
+    """Addresses of trusted proxies."""
 
     def __init__(self, networks: Sequence[IPv4Network | IPv6Network]) -> None:
         self._networks = tuple(networks)
 
     def holds(self, host: str) -> bool:
-        """Return whether the address of a socket is one of them."""
+        """Return whether a socket's address is one of them."""
         try:
             address = ip_address(host.partition("%")[0])
-        except ValueError:  # of no IP socket
+        except ValueError:  # not an IP socket
             return False
         if isinstance(address, IPv6Address):
             address = address.ipv4_mapped or address
@@ -42,9 +43,9 @@ class ProxyAddresses:
 
 
 class AcceptedBehindProxy(asyncio.BufferedProtocol):
-    """Protocol before a connection's own, until its header is read; `inner` is its protocol from then on.
+    """Protocol that reads the PROXY header, then hands the socket to the connection's own protocol, `inner`.
 
-    Reads no byte beyond the header: what follows stays in the socket for whoever reads next.
+    It reads no byte beyond the header: the rest stays in the socket for the next protocol.
     """
 
     def __init__(self, channel: ClientChannel, inner: asyncio.BaseProtocol, proxies: ProxyAddresses) -> None:
@@ -76,7 +77,7 @@ class AcceptedBehindProxy(asyncio.BufferedProtocol):
                 if self._filled < HEAD_BYTES:
                     return
                 self._has_head = True
-                # A new one: the event loop still holds the one that it has read into.
+                # A new buffer: the event loop still holds the old one.
                 self._header = self._header + bytes(bytes_behind(bytes(self._header)))
             if self._filled == len(self._header):
                 self._hand_over()
@@ -92,7 +93,7 @@ class AcceptedBehindProxy(asyncio.BufferedProtocol):
             transport.set_protocol(self._inner)
             channel.reads_itself()
 
-    # What else happens to the socket concerns whoever will read it.
+    # All other events of the socket concern the next protocol only.
 
     def eof_received(self) -> bool | None:
         return cast(asyncio.Protocol, self._inner).eof_received()

@@ -1,22 +1,22 @@
-"""Bounds that hold for every cluster, each with its reason; limits.* are the ones an operator sets."""
+"""Fixed bounds of a process, each with its reason. Bounds set by an operator are limits.*."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The bounds of one process. Tests lower them; the gateway runs with the defaults."""
+    """Bounds of one process. Tests lower them; the gateway uses the defaults."""
 
     connect_timeout_ms: int = 10_000
-    """For a broker to accept a connection: clients give up the same set-up after 10 s (Java's
+    """Time to connect to a broker. Clients give up a connection set-up after the same 10 s (Java's
     socket.connection.setup.timeout.ms)."""
     frame_time_ms: int = 60_000
-    """For a frame to arrive: clients give a request up after 30 s (Java) or 60 s (librdkafka)."""
+    """Time for a frame to arrive. Clients time out a request after 30 s (Java) or 60 s (librdkafka)."""
     login_time_ms: int = 30_000
-    """To send a first request and to log in: a login is two or three round trips to a broker."""
+    """Time for the first request and the login. A login takes two or three round trips to a broker."""
     connections_per_s: int = 1_000
-    """New connections of all users: accepting and dialling that many takes half of a core."""
+    """New connections per second of all users. Accepting and dialling this many takes half a core."""
     tls_handshake_ms: int = 10_000
-    """For a client to set up TLS, which it gives up after 10 s itself."""
+    """Time for a client's TLS handshake. Clients give up after the same 10 s."""
     tls_handshakes: int = 500
-    """Handshakes in progress: a fleet that reconnects over a slow network has about that many."""
+    """Handshakes in progress. A fleet that reconnects over a slow network has about this many."""

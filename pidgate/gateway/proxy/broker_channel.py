@@ -1,4 +1,4 @@
-"""The broker's socket of one connection: answers stream back, those that show too much are looked at first."""
+"""The broker's socket of one connection: most answers stream through; some are buffered and rewritten."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from pidgate.protocol.work import STEPS_PER_TURN, Walk
 _SIZE_AND_CORRELATION: Final = Struct(">ii")
 NOTHING: Final = NO_BYTES, 0, 0
 WHOLE_ANSWER_LIMIT_BYTES: Final = 128 * 1024 * 1024
-"""The largest answer that is read whole: Metadata of ten thousand topics takes some megabytes."""
+"""Largest answer that is buffered whole. Metadata of ten thousand topics takes a few megabytes."""
 
 
 class BrokerChannel(Reader):
     """One connection to a broker, on behalf of one client connection."""
 
     def __init__(self, client: ClientChannel, header: bytes = b"") -> None:
-        """`header`: sent before anything else."""
+        """Set up the channel. `header` is sent before everything else."""
         super().__init__(client.context.budget, client.context.loop)
         self._client = client
         self._conversation = client.conversation
@@ -41,15 +41,15 @@ class BrokerChannel(Reader):
         self._response = Response()
         self._header = header
         self._is_full = False
-        """The broker does not take what is written."""
+        """The broker's socket accepts no more data."""
         self._passing_bytes = 0
-        """The rest of an answer that streams through unread."""
+        """Rest of an answer that streams through unread."""
         self._walker: EndpointsWalker | None = None
         self._walking_bytes = 0
         self._walk_in_turns: Walk | None = None
-        """The work on an answer that takes more than one turn."""
+        """Work on an answer that takes more than one turn."""
         self._walked: tuple[bytearray, int, int] = NOTHING
-        """That answer, with its size prefix: where it lies in which buffer."""
+        """That answer with its size prefix: buffer, start, end."""
 
     # ---- asyncio's side --------------------------------------------------------------------------------
 
@@ -116,9 +116,9 @@ class BrokerChannel(Reader):
             self._client.close("error", "an unexpected error in the gateway")
 
     def _keep(self, buf: bytearray, start: int, end: int) -> None:
-        """Keep the beginning of an answer that has to be whole before it is looked at."""
+        """Buffer the beginning of an answer that must be whole before it is processed."""
         self.read_large()
-        # Without its head nobody knows yet whether it has to be whole: it may stream through.
+        # Without its head it is unknown whether the answer must be whole: it may stream through.
         large_bytes = large_frame_bytes(buf, start, end, HEAD_BYTES)
         if not large_bytes:
             self._received.keep(buf, start, end)
@@ -155,7 +155,7 @@ class BrokerChannel(Reader):
             self._share.end()
 
     def close_when_written(self) -> None:
-        """Close the socket as every reader does, and keep no answer meanwhile: nobody is left to take it."""
+        """Close the socket as every reader does, and drop the buffered answer: its client is gone."""
         self._drop_answer()
         super().close_when_written()
 
@@ -191,8 +191,9 @@ class BrokerChannel(Reader):
     # ---- answers ---------------------------------------------------------------------------------------
 
     def _pass_plain_success(self, answer: bytes) -> bool:
-        """The hot path: one whole answer to a Produce, in which nothing concerns the gateway, and behind which no
-        answer of its own waits. Passes it on, or does nothing at all.
+        """Pass on one whole successful Produce answer, or do nothing at all. The hot path.
+
+        The answer contains nothing to rewrite, and no answer of the gateway's own waits behind it.
         """
         if self._passing_bytes or self._walker is not None:
             return False
@@ -210,9 +211,9 @@ class BrokerChannel(Reader):
         return True
 
     def _take_answers(self, buf: bytearray, end: int, now_ms: int) -> int:
-        """Pass on what is in buf[:end]; returns where the part begins that has to wait for more bytes.
+        """Pass on the answers in buf[:end]; return the start of the part that waits for more bytes.
 
-        Answers that need nothing leave together in one write, whole or not.
+        Answers that need no change leave together in one write, whole or not.
         """
         conversation, response = self._conversation, self._response
         run_start = pos = 0
@@ -277,8 +278,10 @@ class BrokerChannel(Reader):
     def _takes_turns(
         self, walk: Walk, request: InFlightRequest, buf: bytearray, start: int, end: int
     ) -> bool:
-        """Return whether the answer at `start` takes more than this turn. In the shared buffer it is begun again then,
-        with a copy: that buffer is everybody's in the next turn.
+        """Return whether the answer at `start` needs more than this turn.
+
+        If it lies in the shared buffer, the work restarts on a copy: other sockets use that buffer in the
+        next turn.
         """
         if not walk.go_on():
             return False
@@ -333,7 +336,7 @@ class BrokerChannel(Reader):
         return stop
 
     def _done(self, buf: bytearray, run_start: int, pos: int) -> int:
-        """The answer that ends at `pos` is complete. Returns where the run of unsent bytes begins now."""
+        """Complete the answer that ends at `pos`. Returns the start of the unsent run."""
         conversation = self._conversation
         conversation.answered()
         if conversation.out:

@@ -1,6 +1,6 @@
-"""A broker's socket before its channel: the login that the gateway does for a client.
+"""A broker's socket during the gateway's own login for a client, before the broker channel.
 
-The channel takes the socket over with the answer to the last token, so that nothing of it runs before.
+The channel takes the socket over together with the answer to the last token, so it handles no login traffic.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from pidgate.protocol.logins import Build
 
 CLIENT_ID: Final = "pidgate"
 MOST_ANSWER_BYTES: Final = 64 * 1024
-"""ApiVersions has some hundred APIs of a few bytes each, the others are shorter."""
+"""Largest answer. ApiVersions lists about a hundred APIs of a few bytes each; the others are shorter."""
 
 
 class BrokerLogin(Reader):
-    """Channel that sends what an exchange yields; `done` has the exchange's result or its error."""
+    """Reader that runs a login exchange over the socket. `done` gets the exchange's result or its error."""
 
     def __init__(
         self, client: ClientChannel, exchange: Generator[Build, bytes, int], header: bytes = b""
     ) -> None:
-        """`header`: sent before anything else."""
+        """Set up the login. `header` is sent before everything else."""
         super().__init__(client.context.budget, client.context.loop)
         self._client = client
         self._exchange = exchange
@@ -57,7 +57,7 @@ class BrokerLogin(Reader):
                 self._say(self._exchange.send(answer))
         except StopIteration as last:
             self._hand_over(last.value)
-        except Exception as error:  # noqa: BLE001 - whoever dialled gets it
+        except Exception as error:  # noqa: BLE001 - passed to the dialling task
             self._fail(error)
 
     def next_buffer(self) -> memoryview:
@@ -67,7 +67,7 @@ class BrokerLogin(Reader):
         self.data_received(bytes(READ_VIEW[:nbytes]))
 
     def take_rest(self, rest: bytes) -> None:
-        """Nothing of a login has to wait."""
+        """Do nothing: a login leaves no bytes for a later turn."""
 
     def write(self, data: Data) -> None:
         if self._transport is not None:
@@ -82,13 +82,13 @@ class BrokerLogin(Reader):
         self._fail(exc or ConnectionResetError("it closed during the login"))
 
     def pause_writing(self) -> None:
-        """A login is short."""
+        """Do nothing: a login is short."""
 
     def resume_writing(self) -> None:
-        """A login is short."""
+        """Do nothing: a login is short."""
 
     def abort(self) -> None:
-        """Nobody waits for it any more."""
+        """Drop the connection: its client is gone."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -111,5 +111,5 @@ class BrokerLogin(Reader):
     def _fail(self, error: Exception) -> None:
         if not self.done.done():
             self.done.set_exception(error)
-            self.done.exception()  # whoever dialled may have given up: that is no error of ours
+            self.done.exception()  # marks the exception as retrieved: the dialling task may have been cancelled
         self.abort()

@@ -1,6 +1,7 @@
-"""The broker of a client's connection: dialled for the first bytes that are for it, and what waits until it is there.
+"""The broker connection of a client: dialled for the first bytes addressed to it, and the queue until it is
+connected.
 
-Clients that are silent, that speak another protocol or that are answered here reach no broker.
+Silent clients, clients of another protocol and requests answered here reach no broker.
 """
 
 from __future__ import annotations
@@ -17,21 +18,21 @@ from pidgate.gateway.proxy.reading import Data, Pause, Reader
 
 
 class BrokerSide(ClientConnection):
-    """A client's connection that has a broker once it needs one."""
+    """A client connection that dials a broker on demand."""
 
     def __init__(self, context: ConnectionContext) -> None:
         super().__init__(context)
         self.broker: Reader | None = None
         self._dialling: asyncio.Task[None] | None = None
         self._early: list[bytes | bytearray] | None = None
-        """Requests for a broker that is being dialled; None: none is."""
+        """Requests that wait for a broker being dialled. None: no dialling is in progress."""
 
     @abstractmethod
     def dial(self) -> asyncio.Task[None] | None:
         """Connect to the broker in the background; calls `broker_connected`, or closes the connection."""
 
     def to_broker(self, data: Data) -> None:
-        """Send bytes to the broker; the first that are for one dial it, and wait with all others until it is there."""
+        """Send bytes to the broker. The first bytes start dialling; all bytes wait until it is connected."""
         if self.broker is not None:
             self.broker.write(data)
             return
@@ -47,7 +48,7 @@ class BrokerSide(ClientConnection):
         self.share.hold(Purpose.TO_BROKER, self.share.held(Purpose.TO_BROKER) + len(data))
 
     def broker_connected(self, broker: Reader) -> None:
-        """Forward what waits for it, and read on."""
+        """Forward the waiting requests and resume reading."""
         if self.is_gone:
             broker.close_when_written()
             return
@@ -63,7 +64,7 @@ class BrokerSide(ClientConnection):
         self._gate.resume(Pause.CONNECTING)
 
     def broker_lost(self, reason: str, error: Exception | None) -> None:
-        """Close the client's socket, too: it must learn now that what is in flight is lost."""
+        """Close the client's socket, so that the client learns at once that its requests in flight are lost."""
         if self.is_gone:
             return
         if self.conversation.is_quiet:
@@ -73,7 +74,7 @@ class BrokerSide(ClientConnection):
             self.close("upstream", f"{reason}, with {self.conversation.in_flight_count} requests in flight")
 
     def broker_busy(self, is_busy: bool) -> None:
-        """Read no more requests while the broker does not take those that were read."""
+        """Pause reading requests while the broker's socket accepts no more data."""
         if is_busy:
             self._counters.reads_paused += 1
             self._gate.pause(Pause.PEER_BUSY)
@@ -81,14 +82,14 @@ class BrokerSide(ClientConnection):
             self._gate.resume(Pause.PEER_BUSY)
 
     def _leave_broker(self) -> None:
-        """The client is gone: close its broker's socket, or stop dialling."""
+        """Close the broker's socket or stop dialling: the client is gone."""
         if self._dialling is not None:
             self._dialling.cancel()
         if self._early is not None:
             self._early = self._dialling = None
             self.share.hold(Purpose.TO_BROKER, 0)
-        # Not kept: the two know each other, and what only the cyclic collector frees costs everybody a pause of
-        # hundreds of ms where thousands of connections come and go.
+        # Drop the reference: the two form a cycle, and with thousands of connections coming and going the
+        # cyclic collector would pause the event loop for hundreds of ms.
         broker, self.broker = self.broker, None
         if broker is None or broker.is_lost:
             self.share.end()
@@ -97,7 +98,10 @@ class BrokerSide(ClientConnection):
 
 
 def in_few_writes(frames: list[Buffer]) -> list[Buffer]:
-    """Return the frames in the same order, small ones joined; one with a buffer of its own is not copied."""
+    """Return the frames in the same order with small ones joined.
+
+    A frame with a buffer of its own is not copied.
+    """
     writes: list[Buffer] = []
     small: list[Buffer] = []
     for frame in frames:

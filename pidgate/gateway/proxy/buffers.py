@@ -1,9 +1,9 @@
-"""The memory that bytes on their way may take: a budget for all connections, and what each holds of it.
+"""Memory budget for buffered bytes: one for all connections, and each connection's share of it.
 
-What must outlive a read (an incomplete frame, a request held behind a mute, what a peer does not take) is counted
-against the budget (as Kafka's queued.max.request.bytes). It has two halves, so that no large frame keeps a small one
-waiting. Of each half a user takes at most what he leaves to the others: what he holds never exceeds what is free. A
-frame that finds no room waits, and its connection is not read meanwhile.
+Data that outlives a read (an incomplete frame, a request held behind a mute, unsent output) counts against
+the budget, as in Kafka's queued.max.request.bytes. The budget has two halves, so that large frames do not
+block small ones. In each half a user holds at most as much as is still free. A frame without room waits, and
+its connection is not read until there is room.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from enum import IntEnum
 from typing import Final
 
 READ_BUFFER_BYTES: Final = 256 * 1024
-"""The most that one read brings: large enough that a socket's receive buffer is emptied in a call or two, small
-enough to stay in a core's second-level cache while it is copied. A larger frame has a buffer of its own."""
+"""Most bytes of one read: large enough to empty a socket's receive buffer in one or two calls, small enough
+to stay in a core's second-level cache during the copy. A larger frame has a buffer of its own."""
 
 SMALL_FRAME_BYTES: Final = 1024 * 1024
-"""Clients' max.request.size, unless somebody raised it: frames up to this size have a half of their own."""
+"""Default max.request.size of clients. Frames up to this size have a half of their own."""
 SMALL_PER_BUDGET: Final = 64
-"""In a small budget a frame is small up to this part of it."""
+"""In a small budget, a frame is small up to this fraction of it."""
 
 BEFORE_LOGIN: Final = "\0before login"
-"""The owner of what connections hold that have not logged in, all together; no principal has this name."""
+"""Common owner of everything held by connections that have not logged in. No principal has this name."""
 LITTLE: Final = 16
-"""Before login all connections together hold at most this part of a half."""
+"""Before login, all connections together hold at most this fraction of a half."""
 
 
 def _nothing() -> None:
@@ -32,7 +32,7 @@ def _nothing() -> None:
 
 
 class Waiter:
-    """A frame that waits for memory: how much it needs, and how it goes on."""
+    """A frame that waits for memory: its size and its callback."""
 
     __slots__ = ("more_bytes", "resume")
 
@@ -42,26 +42,27 @@ class Waiter:
 
 
 class Half:
-    """One half of the budget, with the waiters for it: of each user in the order they came.
+    """One half of the budget, and its queue of waiters in order of arrival per user.
 
-    Frames take memory as they arrive, so it may be held by beginnings alone. One waiter at a time goes ahead
-    nevertheless, until its frame is complete: that cannot lock, and costs one frame above the limit.
+    Frames take memory as they arrive, so beginnings of frames may hold all of it. One waiter at a time may
+    therefore exceed the limit until its frame is complete. This prevents a deadlock and costs one frame above
+    the limit.
     """
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self.used_bytes = 0
         self._held_bytes: dict[str, int] = {}
-        """By owner; who holds nothing is not in it."""
+        """Bytes held by owner, without owners that hold nothing."""
         self._waiting: dict[str, dict[object, Waiter]] = {}
-        """By owner."""
+        """Waiters by owner."""
         self._owner_of: dict[object, str] = {}
-        """Of each waiter."""
+        """Owner of each waiter."""
         self._ahead: object | None = None
         self._is_going_on = False
 
     def take(self, owner: str, amount_bytes: int) -> None:
-        """Count bytes that are held from now on. What has arrived is never refused: see `has_room`."""
+        """Count bytes held from now on. Bytes that have arrived are never refused: see `has_room`."""
         self.used_bytes += amount_bytes
         self._held_bytes[owner] = self._held_bytes.get(owner, 0) + amount_bytes
 
@@ -76,7 +77,7 @@ class Half:
             self._go_on()
 
     def has_room(self, owner: str, more_bytes: int) -> bool:
-        """True while the owner, with so much more, holds no more than is left free for everybody else."""
+        """Return whether the owner, with `more_bytes`, would hold no more than stays free for all others."""
         held_bytes = self._held_bytes.get(owner, 0) + more_bytes
         if owner == BEFORE_LOGIN and held_bytes > self.limit_bytes // LITTLE:
             return False
@@ -87,18 +88,18 @@ class Half:
         return bool(self._waiting)
 
     def may_take(self, who: object, owner: str, more_bytes: int) -> bool:
-        """Return True when `who` need not wait: there is room, and none of his own waits already; or he is ahead."""
+        """Return whether there is room and the owner has no waiters, or `who` may exceed the limit."""
         return who is self._ahead or (owner not in self._waiting and self.has_room(owner, more_bytes))
 
     def wait(self, who: object, owner: str, more_bytes: int, resume: Callable[[], None]) -> None:
-        """Call `resume` once, as soon as there is room, or it is the waiter's turn to go ahead."""
+        """Call `resume` once, when there is room or when this waiter may exceed the limit."""
         self._waiting.setdefault(owner, {})[who] = Waiter(more_bytes, resume)
         self._owner_of[who] = owner
         if self._ahead is None:
             self._go_on()
 
     def leave(self, who: object) -> None:
-        """Wait no more, nor go ahead: the frame is complete, or its connection gone."""
+        """Stop waiting or exceeding the limit: the frame is complete, or its connection closed."""
         owner = self._owner_of.pop(who, None)
         if owner is not None:
             self._remove(who, owner)
@@ -107,7 +108,7 @@ class Half:
             self._go_on()
 
     def _go_on(self) -> None:
-        if self._is_going_on:  # who is resumed gives back what it held while it waited
+        if self._is_going_on:  # a resumed waiter first releases its earlier holdings
             return
         self._is_going_on = True
         try:
@@ -117,7 +118,7 @@ class Half:
             self._is_going_on = False
 
     def _resume_one(self) -> bool:
-        """Resume a waiter that has room, or goes ahead. Returns whether there was one."""
+        """Resume a waiter that has room, or let one exceed the limit. Returns whether a waiter was resumed."""
         for owner in self._waiting:
             if self.has_room(owner, self._first_of(owner)[1].more_bytes):
                 self._resume(owner)
@@ -127,7 +128,7 @@ class Half:
         owner = next(iter(self._waiting))
         self._ahead = self._first_of(owner)[0]
         self._resume(owner)
-        if owner in self._waiting:  # the next one to go ahead is another user's
+        if owner in self._waiting:  # the next waiter to exceed the limit belongs to another user
             self._waiting[owner] = self._waiting.pop(owner)
         return True
 
@@ -148,29 +149,30 @@ class Half:
 
 
 class BufferBudget:
-    """Bytes that all connections together may hold, and those that they may have announced to brokers."""
+    """Budgets of all connections together: bytes buffered here, and bytes announced to brokers."""
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self.small = Half(limit_bytes // 2)
-        """For small frames alone."""
+        """For small frames only."""
         self.large = Half(limit_bytes - limit_bytes // 2)
-        """For everything else."""
+        """For all other data."""
         self.announced = Half(limit_bytes)
-        """Of frames that are passed on as they come: not held here, but a broker allocates a frame at its length.
-        As many as both halves, so that what could not be done to the gateway cannot be done to brokers either."""
+        """Frames forwarded while they arrive. They are not buffered here, but a broker allocates the
+        announced length of a frame. The limit equals both halves together, so brokers are protected as well
+        as the gateway is."""
         self.small_frame_bytes = min(SMALL_FRAME_BYTES, limit_bytes // SMALL_PER_BUDGET)
         self.is_full = False
-        """A plain attribute, because every read of every socket asks."""
+        """A plain attribute, because every read of every socket checks it."""
         self.on_full: Callable[[], None] = _nothing
-        """Called each time the budget is spent."""
+        """Called each time the budget becomes full."""
 
     @property
     def used_bytes(self) -> int:
         return self.small.used_bytes + self.large.used_bytes
 
     def look(self) -> None:
-        """Bring `is_full` up to date; called after each change."""
+        """Update `is_full`; called after each change."""
         was_full = self.is_full
         self.is_full = self.small.used_bytes + self.large.used_bytes >= self.limit_bytes
         if self.is_full and not was_full:
@@ -178,32 +180,32 @@ class BufferBudget:
 
 
 class Purpose(IntEnum):
-    """The purposes for which a connection holds memory."""
+    """Purposes for which a connection holds memory."""
 
     SMALL_FRAME = 0
-    """A request that has begun to arrive; the only one in the small half."""
+    """A request that has begun to arrive. The only purpose in the small half."""
     LARGE_FRAME = 1
     WAITING = 2
-    """The part of a request that came before it had to wait."""
+    """The part of a request that arrived before the request had to wait."""
     HELD = 3
-    """Requests behind a mute."""
+    """Requests held behind a mute."""
     TO_BROKER = 4
-    """Written, but not taken by the broker."""
+    """Written to the broker's transport, not yet sent."""
     TO_CLIENT = 5
-    """Written, but not taken by the client."""
+    """Written to the client's transport, not yet sent."""
     ANSWER = 6
-    """An answer that has to be read whole."""
+    """An answer that is buffered whole."""
     ENCRYPTED_REQUESTS = 7
-    """Read from the client, and not decrypted yet."""
+    """Read from the client, not yet decrypted."""
     ENCRYPTED_ANSWERS = 8
     OWN_ANSWERS = 9
-    """Answers of the gateway's own, behind a request that is in flight."""
+    """The gateway's own answers behind a request in flight."""
     PASSED_ON = 10
-    """A request that has begun to be passed on, at its length; not memory of this process."""
+    """The full length of a request that is forwarded while it arrives; not memory of this process."""
 
 
 class BudgetShare:
-    """One connection's share of the budget of all. Whose it is, is asked when it begins to hold something."""
+    """One connection's share of the budget. Its owner is determined when it begins to hold memory."""
 
     __slots__ = ("_budget", "_has_ended", "_held_bytes", "_owner", "_owner_now", "total_bytes")
 
@@ -216,14 +218,14 @@ class BudgetShare:
         self._has_ended = False
 
     def end(self) -> None:
-        """Give everything back, and count nothing from now on: both sockets are gone, and nobody would release it."""
+        """Release everything and ignore later calls: both sockets are closed."""
         for purpose in Purpose:
             self.hold(purpose, 0)
         self._has_ended = True
 
     @property
     def is_before_login(self) -> bool:
-        """True where it counts for all connections together that have not logged in."""
+        """Return whether it counts for the common owner of connections that have not logged in."""
         return (self._owner if self.total_bytes else self._owner_now()) == BEFORE_LOGIN
 
     def half_of(self, purpose: Purpose) -> Half:
@@ -232,7 +234,7 @@ class BudgetShare:
         return self._budget.announced if purpose is Purpose.PASSED_ON else self._budget.large
 
     def hold(self, purpose: Purpose, amount_bytes: int) -> None:
-        """Set the bytes that are held for this purpose; 0 releases them."""
+        """Set the bytes held for this purpose; 0 releases them."""
         change = amount_bytes - self._held_bytes[purpose]
         if not change or self._has_ended:
             return
@@ -250,15 +252,15 @@ class BudgetShare:
         return self._held_bytes[purpose]
 
     def may_hold(self, who: object, purpose: Purpose, amount_bytes: int) -> bool:
-        """Return True when `who` may hold so much for this purpose now."""
+        """Return whether `who` may hold this amount for this purpose now."""
         owner = self._owner if self.total_bytes else self._owner_now()
         return self.half_of(purpose).may_take(who, owner, amount_bytes - self._held_bytes[purpose])
 
     def wait(self, who: object, purpose: Purpose, amount_bytes: int, resume: Callable[[], None]) -> None:
-        """Call `resume` once when so much may be held for this purpose."""
+        """Call `resume` once when this amount may be held for this purpose."""
         owner = self._owner if self.total_bytes else self._owner_now()
         self.half_of(purpose).wait(who, owner, amount_bytes - self._held_bytes[purpose], resume)
 
     def leave(self, who: object, purpose: Purpose) -> None:
-        """Wait no more for memory for this purpose, nor go ahead of others."""
+        """Stop waiting for memory for this purpose, or exceeding its limit."""
         self.half_of(purpose).leave(who)

@@ -1,8 +1,9 @@
-"""The client's socket of one connection: reads requests, asks the conversation, hands on what may pass.
+"""The client's socket of one connection: reads requests, passes them to the conversation, forwards its
+output.
 
-It owns the connection's timers and its back-pressure. Reading pauses for as long as any reason stands
-(`reading.Pause`): the broker is being dialled or does not keep up, the client does not take its answers, the
-read-ahead behind a mute is full, the memory budget is spent, the gateway drains.
+It owns the connection's timers and its back-pressure. Reading pauses while any reason in `reading.Pause`
+holds: the broker is being dialled or is slow, the client does not read its answers, the read-ahead behind a
+mute is full, the memory budget is spent, or the gateway drains.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ CHANGE_FAILED: Final = "the gateway could not change its quotas; its log says wh
 
 
 class ClientChannel(BrokerSide):
-    """The client's side of a connection; `dial` gets it its broker's, when the first request comes that is for one."""
+    """The client's side of a connection. `dial` connects the broker's side on the first request for a broker."""
 
     def __init__(self, context: ConnectionContext, dial: Dial) -> None:
         super().__init__(context)
@@ -48,13 +49,13 @@ class ClientChannel(BrokerSide):
         self._kept_frame_bytes = context.kept_frame_bytes
         self._mute_timer: asyncio.TimerHandle | None = None
         self._administered: list[Change] = []
-        """The latest changes of quotas that were sent off, the very list."""
+        """The latest changes of quotas that were sent, as the same list object."""
 
     def dial(self) -> asyncio.Task[None] | None:
         return self._dial(self)
 
     def stand_for(self, context: ConnectionContext, dial: Dial) -> None:
-        """Stand for another node of the same listener, before the first request."""
+        """Move to another node of the same listener, before the first request."""
         self.context, self._dial = context, dial
         if self.recorder is not None:
             self.recorder.node_id = context.node_id
@@ -124,8 +125,10 @@ class ClientChannel(BrokerSide):
             self._failed(error)
 
     def eof_received(self) -> bool:
-        """The client sends no more. What is in flight is still answered; what waits behind a mute is not sent, unless
-        some of it has no answer: its client has nothing else to wait for.
+        """Handle the end of the client's input.
+
+        Requests in flight are still answered. Requests held behind a mute are dropped, except where one has
+        no answer: its client waits for nothing else.
         """
         self._enter(LifeEvent.CLIENT_EOF)
         conversation = self.conversation
@@ -158,7 +161,7 @@ class ClientChannel(BrokerSide):
         self._leave_broker()
 
     def pause_writing(self) -> None:
-        """The client does not take its answers: neither read more of them, nor requests that make more."""
+        """Stop reading answers and requests: the client does not read its answers."""
         self._gate.pause(Pause.NOT_READING)
         if self._transport is not None:
             self.share.hold(Purpose.TO_CLIENT, self._transport.get_write_buffer_size())
@@ -174,7 +177,7 @@ class ClientChannel(BrokerSide):
     # ---- answers ---------------------------------------------------------------------------------------
 
     def write(self, data: Data) -> None:
-        """Send bytes to the client, in the order of its requests."""
+        """Send bytes to the client. Callers keep the order of its requests."""
         if self._transport is not None:
             self._counters.bytes_to_clients += len(data)
             if self.recorder is not None:
@@ -182,7 +185,7 @@ class ClientChannel(BrokerSide):
             self._send(self._transport, data)
 
     def flush_own_answers(self) -> None:
-        """Send the answers of our own whose turn has come."""
+        """Send the gateway's own answers whose turn has come."""
         out = self.conversation.out
         if out:
             answers = b"".join(out)
@@ -191,7 +194,7 @@ class ClientChannel(BrokerSide):
             self._read_ahead.count_answers()
 
     def answered(self) -> None:
-        """Answers have passed: go on with what waited for them, or close if that is all there was to wait for."""
+        """Continue requests that waited for these answers, or close if only they were waited for."""
         conversation = self.conversation
         if conversation.held and self._mute_timer is None and not conversation.awaits_answer:
             self._release()
@@ -203,7 +206,7 @@ class ClientChannel(BrokerSide):
             self._finish_if_done()
 
     def read_sparingly(self) -> None:
-        """Read both sockets into buffers that may be small: the memory budget is spent."""
+        """Read both sockets into small buffers: the memory budget is spent."""
         self.read_large()
         if self.broker is not None:
             self.broker.read_large()
@@ -211,9 +214,9 @@ class ClientChannel(BrokerSide):
     # ---- requests --------------------------------------------------------------------------------------
 
     def _take_requests(self, buf: bytes | bytearray, end: int, now_ms: int) -> int:
-        """Hand on every whole frame in buf[:end]; returns where the incomplete rest begins.
+        """Process every whole frame in buf[:end]; return the start of the incomplete rest.
 
-        Frames that need nothing are forwarded together, in one write.
+        Frames that need no change are forwarded together in one write.
         """
         conversation = self.conversation
         frame_limit = self._login_limit_bytes if conversation.login_missing else self._frame_limit_bytes
@@ -268,7 +271,7 @@ class ClientChannel(BrokerSide):
             self._rest_later(bytes(memoryview(buf)[pos:end]))
 
     def _may_pass_on(self, buf: bytes | bytearray, pos: int, end: int, size: int, now_ms: int) -> bool:
-        """Begin to pass the request at `pos` on as it comes, or return False."""
+        """Start forwarding the request at `pos` while it arrives, or return False."""
         start = pos + SIZE_PREFIX_BYTES
         with memoryview(buf) as view:
             beginning = bytes(view[start : min(end, start + BEGINNING_BYTES)])
@@ -279,7 +282,7 @@ class ClientChannel(BrokerSide):
         )
 
     def _pass_on(self, end: int, now_ms: int) -> int:
-        """Return how many of the bytes that have come belong to the request that is passed on."""
+        """Return how many of the arrived bytes belong to the request being forwarded."""
         arrived_bytes = min(end, self._reservation.left_bytes)
         frame_bytes = self._reservation.passed_on(arrived_bytes)
         if frame_bytes:
@@ -325,7 +328,7 @@ class ClientChannel(BrokerSide):
     def _quotas_altered(
         self, exchange: QuotaExchange, problems: list[str | None] | None, kept: Kept | None
     ) -> None:
-        """Go on with an AlterClientQuotas whose changes were checked or made; None: the outcome is unknown."""
+        """Continue an AlterClientQuotas whose changes were checked or made. None: the outcome is unknown."""
         if problems is None:
             exchange.not_made(CHANGE_FAILED)
         else:
@@ -351,7 +354,7 @@ class ClientChannel(BrokerSide):
             self._release()
 
     def _release(self) -> None:
-        """Go on with what is held, as far as it may go now."""
+        """Continue with held requests as far as possible now."""
         if self.is_gone or self._gate.reasons & Pause.TOO_FAST:
             return
         now_ms = self._now_ms()
@@ -372,7 +375,7 @@ class ClientChannel(BrokerSide):
             self._failed(error)
 
     def drop_held(self) -> None:
-        """Forget the requests that wait, and the mute."""
+        """Drop the held requests and the mute."""
         self._cancel_mute_timer()
         self.conversation.drop_held()
         self._read_ahead.count_held()

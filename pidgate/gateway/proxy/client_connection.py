@@ -1,6 +1,6 @@
-"""A client's connection as such: its identity, its life and its end.
+"""A client connection's identity, life cycle and end.
 
-It must not know what is in the bytes: client_channel.py does.
+It must not know the bytes: client_channel.py does.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from pidgate.quota.entities import User
 log = logger()
 
 ORDINARY_CAUSES: Final = ("client", "broker", "moved", "drain", "idle", "unreachable")
-"""Connections end in these ways every day, or the cause has its line in the log already."""
+"""Close causes that are routine, or that are logged elsewhere."""
 
 GIVES_WAY_NOW: Final = ("limit", "login")
-"""Causes for which a connection without a login leaves at once: whoever does not take his answers keeps no place."""
+"""Close causes that close a connection without a login at once: unread answers do not keep it open."""
 
 ANONYMOUS: Final = "ANONYMOUS"
 """Kafka's principal of a client that did not authenticate."""
@@ -62,29 +62,30 @@ class ClientConnection(Reader):
         self.conversation.sasl.principal_claim = context.principal_claim
         self.conversation.require_login(context.authentication)
         self.server: Address | None = None
-        """The address to which the broker's socket is connected, or is about to be; None: no broker is dialled."""
+        """Address of the broker's socket, connected or being connected. None: no broker is dialled."""
         self.share = BudgetShare(context.budget, self._memory_owner)
         self._reservation = FrameReservation(context.budget, self.share, self._received, self._gate)
         self._read_ahead = ReadAhead(self.conversation, self.share, self._gate)
         self.origin: Origin | None = None
-        """Both ends as a proxy before this gateway names them; None: those of the socket."""
+        """Both ends of the connection as named by a proxy. None: the socket's own."""
         self.address_is_known = True
-        """False while a proxy's header has to name it."""
+        """False until a proxy's header has named the address."""
         self.was_heard = True
-        """Bytes came from either side since somebody looked."""
+        """Bytes arrived from either side since the last check."""
         self.means_node = False
-        """The NodeId of its ApiVersions passes on (KIP-1242): no other broker may stand in for this port's node."""
+        """The client sent the NodeId of ApiVersions (KIP-1242): no other broker may be substituted for this
+        port's node."""
         self._heard_ms = 0
         self._opened_ms = context.now_ms()
         self.certificate_user: User | None = None
-        """The whole name of its certificate's user, which the session may have cut. None: it has shown none."""
+        """The certificate's full user name, which the session may have cut. None: no certificate was shown."""
         self._session_ends_ms = 0
-        """Until when the gateway's login at the broker may be used; 0: for ever."""
+        """Expiry of the gateway's own session at the broker; 0: none."""
         self._life: Life = Life.ACCEPTED
         self._close_cause = ""
 
     def describe(self) -> dict[str, Any]:
-        """Return whose connection this is, for a log line."""
+        """Return the fields that identify this connection in a log line."""
         session = self.session
         return {
             "connection_id": self.connection_id,
@@ -97,16 +98,16 @@ class ClientConnection(Reader):
 
     @property
     def is_gone(self) -> bool:
-        """Closed or closing: nothing more comes of it."""
+        """Return whether the connection is closed or closing."""
         return self._life >= Life.CLOSING or self._transport is None or self._transport.is_closing()
 
     def awaits_origin(self) -> None:
-        """Count for no address, and read nothing, before `comes_from`."""
+        """Count for no address and read nothing until `comes_from` is called."""
         self.address_is_known = False
         self.reads_nothing_yet()
 
     def comes_from(self, origin: Origin | None) -> None:
-        """Take the client's address from a proxy that is believed; None: it is the proxy's own."""
+        """Set the client's address as named by a trusted proxy. None: the proxy's own connection."""
         self.address_is_known = True
         self.origin = origin
         if origin is not None:
@@ -114,7 +115,7 @@ class ClientConnection(Reader):
         self.context.addressed(self.session.address, self.close)
 
     def endpoints(self) -> Origin | None:
-        """Return the client's end of its connection, and the one that it connected to; None: they are unknown."""
+        """Return the client's address and the address it connected to. None: unknown."""
         if self.origin is not None or self._transport is None:
             return self.origin
         ends = (self._transport.get_extra_info(name) for name in ("peername", "sockname"))
@@ -122,15 +123,16 @@ class ClientConnection(Reader):
         return None if source is None or destination is None else Origin(source, destination)
 
     def logged_in(self, session_lifetime_ms: int) -> None:
-        """Have the connection end in good time before the session of the gateway's login does (KIP-368), 0: never.
+        """Schedule the connection's end before the gateway's broker session expires (KIP-368); 0: never.
 
-        The client comes again, and is logged in anew: a login between its requests would be in their way.
+        The client reconnects and is logged in again. Re-authenticating on the open connection would delay its
+        requests.
         """
         if session_lifetime_ms:
             self._session_ends_ms = self._now_ms() + session_lifetime_ms * 3 // 4
 
     def drain(self) -> None:
-        """Take no more requests; close as soon as nothing is in flight. Does not wait for a mute."""
+        """Read no more requests and close as soon as nothing is in flight. A mute is not waited for."""
         self._enter(LifeEvent.DRAIN)
         self._gate.pause(Pause.DRAINING)
         self.drop_held()
@@ -138,7 +140,8 @@ class ClientConnection(Reader):
             self._finish("drain", "the gateway drains")
 
     def _may_mean_node(self) -> bool:
-        # With sni the context is the bootstrap's until the client has named its node: see ClientChannel.stand_for.
+        # With SNI the context is the bootstrap port's until the client has named its node: see
+        # ClientChannel.stand_for.
         self.means_node = self.context.node_is_known()
         return self.means_node
 
@@ -147,54 +150,54 @@ class ClientConnection(Reader):
         return lookup is not None and lookup.find_owner(token_id, self.owner_found)
 
     def owner_found(self) -> None:
-        """Go on with what waited until a broker was asked for the owner of its token."""
+        """Continue requests that waited for a broker's answer about the token's owner."""
         if not self.is_gone and self.conversation.owner_found():
             self._release()
 
     def authentication_learnt(self) -> None:
-        """Go on with what waited until it was known whether a login is required."""
+        """Continue requests that waited until it was known whether a login is required."""
         if self.conversation.authentication_learnt():
             self._release()
 
     @abstractmethod
     def _release(self) -> None:
-        """Go on with the requests that wait."""
+        """Continue with held requests."""
 
     @abstractmethod
     def drop_held(self) -> None:
-        """Forget the requests that wait, and the mute."""
+        """Drop the held requests and the mute."""
 
     def close(self, cause: str, reason: str) -> None:
-        """Close both sides; answers already written still leave."""
+        """Close both sides; answers already written are still sent."""
         if not self.is_gone:
             self._finish(cause, reason)
 
     def _memory_owner(self) -> str:
-        """Return whose share of the memory this connection takes."""
+        """Return the owner of the memory used by this connection."""
         return BEFORE_LOGIN if self.awaits_login else self.session.user
 
     @property
     def awaits_login(self) -> bool:
-        """True while it has asked nothing, or its login is missing or has begun."""
+        """Return whether it has sent no request yet, or its login is missing or in progress."""
         conversation = self.conversation
         return self._life is Life.ACCEPTED or conversation.login_missing or conversation.sasl.is_under_way
 
     @property
     def must_outlive_client(self) -> bool:
-        """True while something is held that has no answer."""
+        """Return whether it holds a request that has no answer."""
         return any(has_no_answer(request) for request in self.conversation.held)
 
     def certified(self, user: User, *, is_login: bool) -> None:
-        """Take the client for this user, by its certificate; `is_login`: that is all the login there is."""
+        """Set the user from the client's certificate. `is_login`: the certificate is the whole login."""
         self.certificate_user = user
         self.conversation.certified(user, is_login=is_login)
 
     def _identified(self) -> None:
-        """Count the connection as its user's: it may be one too many, or come too soon after the others."""
+        """Count the connection for its user, which may close it (too many) or delay it (too fast)."""
         delay_ms = self.context.shared.connection_quotas.logged_in(self, self.session.user, self._now_ms())
         if delay_ms is None:
             self._gate.pause(Pause.TOO_FAST)
-            # Not now: the broker's answer that is being looked at has to leave first.
+            # Deferred: the broker's answer being processed must be sent first.
             self._loop.call_soon(self.close, "limit", "its user has too many: limits.connections_per_user")
         elif delay_ms:
             self._gate.pause(Pause.TOO_FAST)
@@ -205,16 +208,20 @@ class ClientConnection(Reader):
         self._release()
 
     def _keep_place(self) -> None:
-        """Give way no more, once a broker was asked for and no login is missing: ApiVersions alone buys no place."""
+        """Stop yielding once a broker was dialled and no login is missing. ApiVersions alone does not count."""
         if self._life is not Life.ACCEPTED and not self.conversation.login_missing:
             self.context.shared.connection_quotas.keeps_its_place(self)
 
     def give_way(self) -> None:
-        """Close: all connections are taken, and this one has asked nothing yet, or has not logged in."""
-        self.close("limit", "it was silent or not logged in, and others wait: limits.connections")
+        """Close for a newer connection: all are taken, and this one has sent no request or has not logged in."""
+        self.close(
+            "limit", "closed for a newer connection: it was silent or not logged in (limits.connections)"
+        )
 
     def check_age(self, now_ms: int, limits: AgeLimits) -> None:
-        """Close what has been silent for too long, or whose frame does not come; called about once a second."""
+        """Close the connection if it is silent for too long or its frame is overdue; called about once a
+        second.
+        """
         if self.was_heard:
             self.was_heard = False
             self._heard_ms = now_ms
@@ -233,14 +240,12 @@ class ClientConnection(Reader):
             self._drop_frame()
 
     def _no_room(self) -> None:
-        """Close: what came of its frame has no room in what strangers may hold together, not even to wait."""
-        self.close(
-            "limit", "it has not logged in, and others like it hold what limits.buffered_total leaves them"
-        )
+        """Close: there is no room for its frame, nor for waiting, in the memory for connections before login."""
+        self.close("limit", "the memory for connections before login is full: limits.buffered_total")
         self._drop_frame()
 
     def _drop_frame(self) -> None:
-        """Forget the beginning of a frame now: the socket may stay until its client has taken what was written."""
+        """Drop an incomplete frame now: the socket may stay open until written data has been sent."""
         self._received.clear()
         self._reservation.drop()
 
@@ -248,7 +253,7 @@ class ClientConnection(Reader):
         self._life = LIFE.get((self._life, event), self._life)
 
     def _failed(self, error: Exception) -> None:
-        """The client broke the protocol, or we are wrong: either way this connection ends, and only this one."""
+        """End this connection, and only this one, after a protocol error or a defect of the gateway."""
         if isinstance(error, KafkaProtocolError):
             self._counters.frames_malformed += 1
             self.close("protocol", str(error))
@@ -257,7 +262,7 @@ class ClientConnection(Reader):
             self.close("error", "an unexpected error in the gateway")
 
     def _finish_if_done(self) -> None:
-        """Close when the connection waited only for what was in flight."""
+        """Close a connection that waited only for requests in flight."""
         life = self._life
         if life is not CONNECTED and self.conversation.is_quiet:
             if life is Life.HALF_CLOSED and not self.must_outlive_client:

@@ -1,4 +1,4 @@
-"""State shared by all connections, and by those of one port."""
+"""State shared by all connections, and by the connections of one port."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ log = logger()
 
 @dataclass(frozen=True, slots=True)
 class AgeLimits:
-    """The longest that a connection may be silent, that a frame may take to come, and a login."""
+    """Limits on silence, on the arrival of a frame, and on a login."""
 
     idle_ms: int
     frame_ms: int = 60_000
@@ -47,13 +47,13 @@ class AgeLimits:
 
 
 FRAME_BEFORE_LOGIN_BYTES: Final = 512 * 1024
-"""Brokers take no larger frame before or in a login (sasl.server.max.receive.size)."""
+"""Largest frame before or during a login, as in brokers (sasl.server.max.receive.size)."""
 
 UNLIMITED: Final = ConnectionLimits(total=1 << 30, per_s=1 << 30, per_user=1 << 30, per_user_per_s=1 << 30)
 
 
 class Connection(Protocol):
-    """A client's connection as those see it who look after all of them: a ClientChannel."""
+    """A client's connection as seen by code that manages all of them. Implemented by ClientChannel."""
 
     context: ConnectionContext
     conversation: Conversation
@@ -77,7 +77,7 @@ def _nobody_to_tell(changes: Sequence[Change], _only_check: bool, done: OnChange
 
 
 class Shared:
-    """State of all connections: the one quota, the counters, the memory."""
+    """State of all connections: the quota, the counters, the memory."""
 
     kept_frame_bytes = KEPT_FRAME_BYTES
 
@@ -111,16 +111,16 @@ class Shared:
         self.connect_timeout_ms = connect_timeout_ms
         self.sends_proxy_header = sends_proxy_header
         self.upstream_tls = upstream_tls
-        """None: brokers are spoken to without."""
+        """None: broker connections use no TLS."""
         self.upstream_identity = upstream_identity
         """None: clients log in by themselves, if at all."""
         self.byte_quota = byte_quota or ByteQuota(admission.state.in_force)
         self.channels: dict[Connection, None] = {}
-        """In the order in which they came; so are the others, as whatever is gone through."""
+        """In order of arrival, like every collection here that is iterated."""
         self.transports: dict[asyncio.Transport, None] = {}
-        """Every open socket of a connection; some brokers' outlive their client's while bytes leave."""
+        """Every open socket of a connection. A broker's socket may outlive its client's while bytes are sent."""
         self.all_closed = asyncio.Event()
-        """Set whenever no socket is open."""
+        """Set while no socket is open."""
         self.all_closed.set()
         self.connecting: dict[asyncio.Task[None], None] = {}
         self.token_owners = TokenOwners()
@@ -129,7 +129,7 @@ class Shared:
         self.topic_names = TopicNames(loop, admission.sticky.topics.learn)
         self.gateway_topics = gateway_topics or GatewayTopics()
         self.authentication = Authentication()
-        """As the brokers show it, of listeners whose configuration does not say it."""
+        """Authentication as observed at the brokers, for listeners without a configured one."""
         self.gateway_topic_log = GatewayTopicLog()
         self.refusal_log = RefusalLog()
         self.close_log = CloseLog()
@@ -139,15 +139,15 @@ class Shared:
         self.administer: Administer = _nobody_to_tell
         self._connection_id = 0
         self.upstream_log = LogLimit()
-        """Of failures to connect to a broker."""
+        """Limits log lines about failed connections to brokers."""
 
     def _read_sparingly(self) -> None:
-        """Memory is spent: no socket may bring as much as it likes."""
+        """Make all sockets read into small buffers: memory is spent."""
         for channel in self.channels:
             channel.read_sparingly()
 
     def authentication_learnt(self) -> None:
-        """It is known now whether clients have to log in: no connection waits for that any more."""
+        """Continue all connections that waited until it was known whether a login is required."""
         for channel in list(self.channels):
             channel.authentication_learnt()
 
@@ -157,7 +157,7 @@ class Shared:
 
 
 class ConnectionContext:
-    """One listening port: which listener it belongs to and which node it stands for."""
+    """One listening port: its listener and its node."""
 
     def __init__(
         self,
@@ -167,13 +167,16 @@ class ConnectionContext:
         requires_login: bool | None = None,
         principal_claim: str = DEFAULT_CLAIM,
     ) -> None:
-        """`requires_login` None: as the brokers show it. `principal_claim`: see SaslExchange."""
+        """Set up a port.
+
+        `requires_login` None: as observed at the brokers. `principal_claim`: see SaslExchange.
+        """
         self.shared = shared
         self._ports = ports
         self.node_id = node_id
         """None: the bootstrap port."""
         self.listener_name = ports.listener.name
-        # Flattened, because the hot path reads them for every read of every socket.
+        # Flat attributes, because the hot path reads them on every read of every socket.
         self.loop = shared.loop
         self.admission = shared.admission
         self.counters = shared.counters
@@ -196,23 +199,23 @@ class ConnectionContext:
         self.administer = shared.administer
 
     def node_is_known(self) -> bool:
-        """Return whether this port stands for a node, and no other broker stands in for it."""
+        """Return whether this port's node is known, so that no other broker is substituted for it."""
         return self.shared.nodes.knows_node(self.node_id)
 
     def translate(self, node_id: int, host: str, port: int) -> Address:
-        """Learn a broker's real address; return the one that this listener's clients are shown."""
+        """Learn a broker's real address; return this listener's advertised address."""
         self.shared.nodes.learn_node(node_id, host, port)
         return self._ports.advertised_address(node_id)
 
     def recorder_of(self, session: Session, sasl: SaslExchange) -> ConnectionRecorder | None:
-        """Return the recorder of a connection on this port; None: no events are written."""
+        """Return the recorder of a connection on this port. None: no events are written."""
         recorder = self.shared.recorder
         if recorder is None:
             return None
         return ConnectionRecorder(recorder, session, sasl, self.listener_name, self.node_id)
 
     def socket_opened(self, transport: asyncio.Transport) -> None:
-        """Of either side."""
+        """Count an open socket of either side."""
         self.shared.transports[transport] = None
         self.shared.all_closed.clear()
 
@@ -228,14 +231,14 @@ class ConnectionContext:
         log.debug(Event.CONNECTION_OPENED, **channel.describe())
         shared = self.shared
         if self.authentication.required is False:
-            channel.authentication_learnt()  # learnt after it was made, and before it was one of these
+            channel.authentication_learnt()  # it may have been learnt between construction and registration
         shared.connection_quotas.opened(channel, channel.give_way, self.now_ms())
         if channel.address_is_known:
             self.addressed(channel.session.address, channel.close)
         shared.accepting.look()
 
     def addressed(self, address: str, close: Callable[[str, str], None]) -> None:
-        """Count a connection as one of its address; `close` it if that has too many."""
+        """Count a connection for its address; `close` it if the address has too many."""
         if not self.shared.connection_quotas.addressed(address):
             close("limit", "its address has too many: limits.connections_per_address")
 

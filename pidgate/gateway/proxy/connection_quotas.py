@@ -1,9 +1,10 @@
-"""Bounds on client connections: in all, of a user, of an address, and how fast they may come. PURE.
+"""Limits on client connections: in total, per user, per address, and per second. PURE.
 
-Whoever comes too fast is delayed and not closed: a fleet that reconnects after a restart gets in. A connection over a
-number is closed, but where all are taken no more are accepted, and the oldest gives way of those that have no claim to
-their place yet: that were silent, or have not logged in where a login is required. A user is known only after the
-login; the address says nothing where clients are behind a NAT, so its bound is off unless written.
+Connections above a rate are delayed instead of closed, so a fleet that reconnects after a restart gets in. A
+connection above a per-user or per-address number is closed. At the total no more are accepted, and the oldest
+connection without a claim to its place is closed: one that was silent, or has not logged in where a login is
+required. The user is known only after the login. Addresses are meaningless behind a NAT, so their limit is
+off by default.
 """
 
 from __future__ import annotations
@@ -16,17 +17,19 @@ from typing import Final
 from pidgate.gateway.metrics.counters import Counters
 
 BURST_MS: Final = 2_000
-"""So much of a rate may come at once."""
+"""Burst: this much of a rate may come at once."""
 USER_BURST_MS: Final = 10_000
 LONGEST_DELAY_MS: Final = 10_000
-"""A client's request times out after 30 s; one that comes back because of the delay would only add to it."""
+"""Longest delay. Requests time out after 30 s, and a client that reconnects because of the delay would add
+load."""
 UNDISTURBED_MS: Final = 1_000
-"""Before that nobody gives way: clients send their first request at once, and a login is two or three round trips."""
+"""Time before a connection may be closed for another. Clients send their first request immediately, and a
+login takes two or three round trips."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """The bounds; None: there is none. `handshakes`: most connections whose TLS is being set up."""
+    """The limits. None: no limit. `handshakes`: most TLS handshakes in progress."""
 
     total: int
     per_s: int
@@ -37,7 +40,7 @@ class ConnectionLimits:
 
 
 class Pace:
-    """A rate with a burst. It counts first and says then how long to wait: what has come is never refused."""
+    """A rate with a burst. It counts first and then returns a delay: arrivals are never refused."""
 
     __slots__ = ("_burst_ms", "_due_ms", "_step_ms")
 
@@ -47,7 +50,7 @@ class Pace:
         self._due_ms = 0.0
 
     def count(self, now_ms: int) -> int:
-        """Count one; return the delay in ms."""
+        """Count one arrival; return the delay in ms."""
         self._due_ms = max(self._due_ms, float(now_ms)) + self._step_ms
         return self.delay_ms(now_ms)
 
@@ -55,7 +58,7 @@ class Pace:
         return max(0, round(self._due_ms - now_ms - self._burst_ms))
 
     def is_over(self, now_ms: int) -> bool:
-        """Return whether nothing of what came is remembered any more."""
+        """Return whether all counted arrivals have aged out."""
         return self._due_ms <= now_ms
 
 
@@ -68,31 +71,32 @@ class _User:
 
 
 class ConnectionQuotas:
-    """The connections of the gateway, by user and by address. A key is a connection, whatever it is."""
+    """The gateway's connections by user and by address. A key is any object that represents a connection."""
 
     def __init__(self, limits: ConnectionLimits, counters: Counters) -> None:
         self.limits = limits
         self._counters = counters
         self._pace = Pace(limits.per_s, BURST_MS)
         self._open: dict[object, str | None] = {}
-        """Each connection's user; None: not known."""
+        """User of each connection. None: unknown."""
         self._yielding: dict[object, tuple[int, Callable[[], None]]] = {}
-        """Those that give way where all are taken, the oldest first: since when, and how it is closed."""
+        """Connections that may be closed for others, oldest first: their age and the callback that closes
+        them."""
         self._shaking: dict[object, tuple[int, Callable[[], None]]] = {}
-        """As `_yielding`, those whose TLS is being set up."""
+        """The same for connections with a TLS handshake in progress."""
         self._users: dict[str, _User] = {}
         self._addresses: Counter[str] = Counter()
 
     # Connections
 
     def opened(self, key: object, give_way: Callable[[], None], now_ms: int) -> None:
-        """Count an accepted connection; `give_way` closes it."""
+        """Count an accepted connection. `give_way` closes it."""
         self._open[key] = None
         self._yielding[key] = now_ms, give_way
         self._pace.count(now_ms)
 
     def addressed(self, address: str) -> bool:
-        """Count a connection of this address; False: it has too many."""
+        """Count a connection for its address. False: the address has too many."""
         per_address = self.limits.per_address
         if per_address is None:
             return True
@@ -103,19 +107,19 @@ class ConnectionQuotas:
         return False
 
     def handshake_begins(self, key: object, give_way: Callable[[], None], now_ms: int) -> None:
-        """Count a connection whose TLS is being set up; `give_way` closes it."""
+        """Count a TLS handshake in progress. `give_way` closes its connection."""
         self._shaking[key] = now_ms, give_way
 
     def handshake_over(self, key: object) -> None:
         self._shaking.pop(key, None)
 
     def keeps_its_place(self, key: object) -> None:
-        """It gives way no more: it has asked for a broker and, where a login is required, logged in."""
+        """Exempt a connection from closing for others: it has a broker and, where required, a login."""
         self._yielding.pop(key, None)
 
     def logged_in(self, key: object, name: str, now_ms: int) -> int | None:
-        """Count a connection of a user; return for how many ms it has to wait, None: the user has too many."""
-        if key not in self._open:  # it was lost while the broker answered
+        """Count a connection for its user. Returns its delay in ms. None: the user has too many."""
+        if key not in self._open:  # the client disconnected during the login
             return 0
         self._leave_user(key)
         user = self._users.get(name)
@@ -132,7 +136,7 @@ class ConnectionQuotas:
         return delay_ms
 
     def closed(self, key: object, address: str | None) -> None:
-        """Count it no more; `address` None: it was counted for none."""
+        """Remove a connection. `address` None: it was counted for no address."""
         self._yielding.pop(key, None)
         self._shaking.pop(key, None)
         self._leave_user(key)
@@ -143,7 +147,10 @@ class ConnectionQuotas:
                 del self._addresses[address]
 
     def pause_ms(self, now_ms: int) -> int:
-        """Return for how long nobody is accepted; makes room where all connections are taken."""
+        """Return for how long to accept no connection.
+
+        At the total, closes a connection that may be closed for others.
+        """
         delay_ms = self._pace.delay_ms(now_ms)
         if len(self._open) >= self.limits.total:
             self._close_oldest(self._yielding, max(1, self.limits.total // 100), "silent", now_ms)
@@ -154,7 +161,7 @@ class ConnectionQuotas:
         return delay_ms
 
     def sweep(self, now_ms: int) -> None:
-        """Forget users without connections whose rate is met; called once a second."""
+        """Remove users without connections and without a delay; called once a second."""
         for name in [
             name for name, user in self._users.items() if not user.open and user.pace.is_over(now_ms)
         ]:

@@ -1,9 +1,9 @@
-"""The states of a connection, the transitions between them, and their diagram. PURE.
+"""Connection states, their transitions, and the diagram of them. PURE.
 
-Two machines. `Life` is that of the connection, from its first socket to its last (ClientConnection). `Intake` decides
-whether the next request is taken, answered or held (Conversation).
+There are two state machines. `Life` covers the connection from its first socket to its last
+(ClientConnection). `Intake` decides whether the next request is forwarded, answered or held (Conversation).
 
-`python -m pidgate.gateway.proxy.connection_state` prints the diagram that docs/architecture.md holds.
+`python -m pidgate.gateway.proxy.connection_state` prints the diagram in docs/architecture.md.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ class Intake(IntEnum):
     """The treatment of the next request."""
 
     OPEN = 0
-    """It is handed on, or answered here."""
+    """It is forwarded, or answered here."""
     AUTHENTICATING = 1
-    """A SASL request is in flight: ApiVersions and SASL are handed on, everything else is held."""
+    """A SASL request is in flight: ApiVersions and SASL are forwarded, all other requests are held."""
     MUTED = 2
-    """Until the deadline it is held, but a Produce that would be refused anyway is answered."""
+    """It is held until the deadline, but a Produce that would be refused anyway is answered."""
     MUTED_AUTHENTICATING = 3
-    """Both: it is held."""
+    """Both MUTED and AUTHENTICATING: it is held."""
     HOLDING = 4
-    """Requests are held: it is held behind them."""
+    """Earlier requests are held: it is held behind them."""
     UNAUTHENTICATED = 5
-    """A login is missing: ApiVersions and SASL are handed on. Everything else ends the connection, or is held while it
-    is unknown whether a login is required."""
+    """A login is missing: ApiVersions and SASL are forwarded. Other requests end the connection, or are held
+    while it is unknown whether a login is required."""
 
 
 class IntakeEvent(IntEnum):
@@ -42,25 +42,25 @@ class IntakeEvent(IntEnum):
     HOLD = 4
     """A request was held."""
     RELEASED = 5
-    """Nothing is held any more. SASL_SENT, LOGIN_MISSING and MUTE follow where they still hold."""
+    """No request is held any more. SASL_SENT, LOGIN_MISSING and MUTE follow if they still apply."""
     LOGIN_MISSING = 6
     LOGIN_NEEDLESS = 7
 
 
 class Life(IntEnum):
-    """The life of a connection. Later states are greater."""
+    """Life of a connection. Later states are greater."""
 
     ACCEPTED = 0
-    """No request came that is for a broker: none is dialled."""
+    """No request for a broker has arrived: no broker is dialled."""
     CONNECTING = 1
-    """The broker is dialled: what is for it waits."""
+    """The broker is being dialled: requests for it wait."""
     CONNECTED = 2
     DRAINING = 3
-    """The gateway stops: nothing more is read, what is in flight is answered."""
+    """The gateway stops: reading has ended, requests in flight are answered."""
     HALF_CLOSED = 4
-    """The client sends no more: what is in flight is answered."""
+    """The client sends no more: requests in flight are answered."""
     CLOSING = 5
-    """Only bytes that were written before still leave."""
+    """Only bytes already written are still sent."""
     CLOSED = 6
 
 
@@ -68,14 +68,14 @@ class LifeEvent(IntEnum):
     """Events that change the life."""
 
     DIAL = 0
-    """The first request that is for a broker."""
+    """The first request for a broker."""
     BROKER_CONNECTED = 1
     DRAIN = 2
     CLIENT_EOF = 3
     CLOSE = 4
-    """Everything in flight was answered, or the connection ends for a cause."""
+    """All requests in flight were answered, or the connection ends for a cause."""
     LOST = 5
-    """The client's socket is gone."""
+    """The client's socket is closed."""
 
 
 OPEN: Final = Intake.OPEN
@@ -103,7 +103,7 @@ INTAKE: Final[Mapping[tuple[Intake, IntakeEvent], Intake]] = {
     (UNAUTHENTICATED, IntakeEvent.HOLD): HOLDING,
     (UNAUTHENTICATED, IntakeEvent.LOGIN_NEEDLESS): OPEN,
 }
-"""An event that is not there changes nothing."""
+"""A missing entry leaves the state unchanged."""
 
 LIFE: Final[Mapping[tuple[Life, LifeEvent], Life]] = {
     (Life.ACCEPTED, LifeEvent.DIAL): Life.CONNECTING,
@@ -127,11 +127,11 @@ LIFE: Final[Mapping[tuple[Life, LifeEvent], Life]] = {
     (Life.HALF_CLOSED, LifeEvent.LOST): Life.CLOSED,
     (Life.CLOSING, LifeEvent.LOST): Life.CLOSED,
 }
-"""An event that is not there changes nothing."""
+"""A missing entry leaves the state unchanged."""
 
 
 def diagram() -> str:
-    """Return both machines as one Mermaid flowchart, a line for each state; the intake is a connected one's."""
+    """Return both machines as one Mermaid flowchart, one line per state. The intake belongs to CONNECTED."""
     lines = ["flowchart LR", *_arrows(Life, LIFE), "  subgraph CONNECTED", *_arrows(Intake, INTAKE), "  end"]
     return "\n".join(lines) + "\n"
 

@@ -1,22 +1,24 @@
-"""One client connection: order of answers, and which request waits for what. PURE.
+"""One client connection: order of answers, and the requests that wait. PURE.
 
-Requests come in whole, one after the other, through `request`; it says whether the caller forwards the frame
-(FORWARD), another one (INSTEAD), need not (TAKEN: it was answered here, or is held) or closes the connection (CLOSE).
-What becomes of a request is decided by its API (apis/table.py). Answers of the broker are matched by position: `expect`
-names the request that the next answer belongs to, `answered` is called when it has passed. Answers authored here leave
-through `out`, in the order of the requests they answer: behind everything that is still in flight.
+Whole requests arrive in order through `request`. It returns whether the caller forwards the frame (FORWARD),
+forwards another one (INSTEAD), does nothing because the request was answered here or is held (TAKEN), or
+closes the connection (CLOSE). The request's API decides (apis/table.py). The broker's answers are matched by
+position: `expect` returns the request of the next answer, and `answered` is called when that answer has
+passed. The gateway's own answers leave through `out` in the order of their requests, behind everything still
+in flight.
 
-A channel is muted until `muted_until_ms` (KIP-219, but with several requests of one connection under way the
-throttles may overlap, so the latest deadline says it all). While it is muted nothing is handed on: frames are
-held in order, but a Produce that would be refused anyway is answered at once, or each of a pipeline of five
-would cost a mute of its own. When the mute ends, `release` goes on with what was held.
+A channel is muted until `muted_until_ms` (KIP-219). Unlike in Kafka, several requests of a connection are
+under way at the same time, so throttles may overlap and the latest deadline applies. During a mute frames are
+held in order. A Produce that would be refused anyway is answered at once; otherwise each request of a
+pipeline of five would cost its own mute. After the mute `release` continues with the held requests.
 
-While a SASL request is in flight everything is held but ApiVersions and SASL: a client that does not wait for its
-authentication could charge its ids and bytes to ANONYMOUS. On a listener with authentication nothing else passes before
-the first login, and nothing is judged as ANONYMOUS. With a byte rate a Fetch waits for the size of the answer to the
-one before (`awaits_size`).
+While a SASL request is in flight, all requests except ApiVersions and SASL are held: a client that does not
+wait for its authentication could otherwise charge ids and bytes to ANONYMOUS. On a listener with
+authentication nothing else passes before the first login, and nothing is judged as ANONYMOUS. With a byte
+rate a Fetch waits for the size of the previous answer (`awaits_size`).
 
-It must not know sockets, tasks or the clock: time is an argument, and `muted_until_ms` says when to come back.
+This module must not know sockets, tasks or the clock: time is an argument, and `muted_until_ms` is the
+caller's next deadline.
 """
 
 from __future__ import annotations
@@ -62,15 +64,15 @@ from pidgate.quota.decisions import Session
 from pidgate.quota.entities import User
 
 HELD_LIMIT_BYTES: Final = 1024 * 1024
-"""Read-ahead behind a mute: enough to notice a disconnect and to answer a pipeline of five at once.
-The frame that crosses it is still taken whole; then reading stops until the mute ends."""
+"""Read-ahead behind a mute: enough to notice a disconnect and to answer a pipeline of five at once. The frame
+that exceeds it is still held whole; then reading pauses until the mute ends."""
 
 HELD_OVERHEAD_BYTES: Final = 256
-"""Memory of a held request beyond its frame, which may have 14 bytes."""
+"""Memory of a held request in addition to its frame, which may be as short as 14 bytes."""
 
 
 class Conversation(ApiContext):
-    """The state of one connection, from both sides. One instance per client connection."""
+    """State of one client connection, from both sides."""
 
     __slots__ = ("_intake", "held", "held_bytes", "out", "unanswered")
 
@@ -85,18 +87,19 @@ class Conversation(ApiContext):
         super().__init__(admission, session, counters, gateway_topics, byte_quota)
         self.unanswered = InFlightRequests()
         self.out = self.unanswered.out
-        """Framed answers of our own whose turn has come: send and clear."""
+        """The gateway's own framed answers whose turn has come, to be sent and cleared."""
         self.held: list[Request] = []
-        """Requests that wait, in the order they came."""
+        """Requests that wait, in order of arrival."""
         self.held_bytes = 0
         self._intake: Intake = OPEN
 
     # ---- from the client -------------------------------------------------------------------------------
 
     def request(self, buf: Buffer, start: int, end: int, now_ms: int) -> Step:
-        """Take the next whole request: buf[start:end] without its size prefix, which lies before `start`.
+        """Process the next whole request, buf[start:end]. Its size prefix lies before `start`.
 
-        Raises MalformedFrame when the client breaks the protocol, UnsupportedVersion when it asks what was not offered.
+        Raises MalformedFrame when the client breaks the protocol, UnsupportedVersion for a version that was
+        not offered.
         """
         if self.recorder is not None:
             self.recorder.requests += 1
@@ -121,11 +124,13 @@ class Conversation(ApiContext):
         return self._hold(request, now_ms) if step is HOLD else step
 
     def may_pass(self, beginning: bytes, request_bytes: int, now_ms: int) -> bool:
-        """Return whether a request of which only the beginning has come may be passed on: see passing_produce.py."""
+        """Return whether a request with this beginning may be forwarded while it arrives
+        (passing_produce.py).
+        """
         return self.intake(now_ms) is OPEN and may_pass(self, beginning, request_bytes, now_ms)
 
     def release(self, now_ms: int) -> tuple[list[Buffer], bool]:
-        """Go on with what was held, for a turn (protocol/work.py): come again while `held` could go on.
+        """Continue with held requests for one turn (protocol/work.py); call again while `held` can continue.
 
         Returns (frames to forward, in order; whether to close now).
         """
@@ -154,13 +159,13 @@ class Conversation(ApiContext):
             self._took(done)
 
     def _took(self, count: int) -> None:
-        """The first of the held requests are no longer held."""
+        """Remove the first `count` held requests."""
         del self.held[:count]
         if not self.held:
             self._nothing_held()
 
     def _released(self, request: Request, now_ms: int) -> Step:
-        """Decide about the first of the held requests; HOLD: it stays there."""
+        """Decide about the first held request. HOLD: it stays."""
         self.judged += READ_FOR
         if request.api.needs_identity:
             if self.unanswered.sasl_in_flight:
@@ -172,14 +177,14 @@ class Conversation(ApiContext):
         return self._next_in_line(request, now_ms)
 
     def require_login(self, authentication: Authentication) -> None:
-        """Let nobody pass who is not logged in, if that is required; to be called before the first request."""
+        """Require a login, if the listener or its brokers do. Call before the first request."""
         self.authentication = authentication
         self.login_missing = authentication.required is not False
         if self.login_missing:
             self._enter(IntakeEvent.LOGIN_MISSING)
 
     def certified(self, user: User, *, is_login: bool) -> None:
-        """The client's certificate has named it, before its first request. A login by SASL names it anew."""
+        """Set the user from the client's certificate, before its first request. A SASL login overrides it."""
         self.session.identify(user)
         self.named_by_login = is_login
         if self.recorder is not None:
@@ -189,14 +194,17 @@ class Conversation(ApiContext):
         self.identified()
 
     def authentication_learnt(self) -> bool:
-        """It is known now whether a login is required. Returns whether held requests waited for that."""
+        """Apply the brokers' authentication, now known. Returns whether held requests waited for it."""
         waited = self.login_missing and bool(self.held)
         if self.login_missing and not self.authentication.required:
             self._login_needless()
         return waited
 
     def owner_found(self) -> bool:
-        """A broker was asked for the owner of the token of this connection. Returns whether held requests waited."""
+        """Apply the owner of the connection's token, now looked up.
+
+        Returns whether held requests waited for it.
+        """
         identity = self.sasl.identity
         if identity is None:
             return False
@@ -212,7 +220,7 @@ class Conversation(ApiContext):
         self.login_over()
 
     def _before_login(self, request: Request) -> Step:
-        """Decide about a request that needs a login, where none has been."""
+        """Decide about a request that needs a login while the login is missing."""
         if self.awaits_owner or self.authentication.required is None:
             return HOLD
         return self.close(
@@ -222,26 +230,29 @@ class Conversation(ApiContext):
         )
 
     def drop_held(self) -> None:
-        """Forget the held requests of a client that has gone."""
+        """Drop the held requests of a disconnected client."""
         self.alteration = None
         self.held.clear()
         self.held_bytes = 0
         self._nothing_held()
 
     def intake(self, now_ms: int) -> Intake:
-        """Return how the next request is treated: looks whether the mute has ended, which no event reports."""
+        """Return how the next request is treated.
+
+        Checks whether the mute has ended, as no event reports that.
+        """
         if now_ms >= self.muted_until_ms:
             self._enter(IntakeEvent.MUTE_ENDED)
         return self._intake
 
     @property
     def awaits_alteration(self) -> bool:
-        """True while the first held request waits for the end of `alteration`."""
+        """Return whether the first held request waits for the end of `alteration`."""
         return self.alteration is not None and not self.alteration.is_over
 
     @property
     def awaits_answer(self) -> bool:
-        """True while held requests wait for an answer, and not for a deadline."""
+        """Return whether held requests wait for an answer rather than a deadline."""
         return bool(self.held) and (
             self.unanswered.sasl_in_flight > 0
             or self.awaits_owner
@@ -252,21 +263,21 @@ class Conversation(ApiContext):
 
     @property
     def wants_no_more(self) -> bool:
-        """The read-ahead is full: stop reading until the mute ends."""
+        """Return whether the read-ahead is full: reading pauses until the mute ends."""
         return self.held_bytes >= HELD_LIMIT_BYTES
 
     # ---- from the broker -------------------------------------------------------------------------------
 
     def expect(self, correlation_id: int) -> InFlightRequest:
-        """Return the request that the broker's next answer belongs to. Raises MalformedFrame: see InFlightRequests."""
+        """Return the request of the broker's next answer. Raises MalformedFrame: see InFlightRequests."""
         return self.unanswered.expect(correlation_id)
 
     def next_alone(self) -> InFlightRequest | None:
-        """Return the request that the broker answers next, if no answer of our own waits right behind it."""
+        """Return the request of the broker's next answer, unless an own answer waits directly behind it."""
         return self.unanswered.next_alone()
 
     def answered(self) -> None:
-        """Remove the head, whose answer has passed; answers of ours behind it have their turn now."""
+        """Remove the request whose answer has passed; the gateway's own answers behind it are next."""
         self.unanswered.answered()
         if self._intake is not OPEN and not self.unanswered.sasl_in_flight:
             self._enter(IntakeEvent.SASL_ANSWERED)
@@ -275,12 +286,12 @@ class Conversation(ApiContext):
 
     @property
     def is_quiet(self) -> bool:
-        """Nothing is in flight: the connection can be closed without losing an answer."""
+        """Return whether nothing is in flight, so that the connection can be closed without losing an answer."""
         return not len(self.unanswered) and self.alteration is None
 
     @property
     def in_flight_count(self) -> int:
-        """Answers that the client waits for, of the broker and of our own."""
+        """Answers that the client waits for, the broker's and the gateway's own."""
         return len(self.unanswered)
 
     # ---- from the handlers of APIs ---------------------------------------------------------------------
@@ -304,9 +315,9 @@ class Conversation(ApiContext):
     # ---- inside ----------------------------------------------------------------------------------------
 
     def _repeats(self, frame: Buffer, start: int, end: int, now_ms: int) -> bool:
-        """The hot path: a Produce like the one before it, of an id that is known, on a connection where nothing waits.
+        """Handle a Produce like the previous one, of a known id, on a connection where nothing waits.
 
-        Does all that `_next_in_line` would have done with it, or nothing at all.
+        The hot path. Has the full effect of `_next_in_line`, or none.
         """
         if self.byte_quota.is_on:
             return False
@@ -365,5 +376,5 @@ class Conversation(ApiContext):
             self._enter(IntakeEvent.SASL_SENT)
         elif self.login_missing:
             self._enter(IntakeEvent.LOGIN_MISSING)
-        if self.muted_until_ms:  # it may have ended: the next request looks
+        if self.muted_until_ms:  # the mute may have ended: the next request checks
             self._enter(IntakeEvent.MUTE)

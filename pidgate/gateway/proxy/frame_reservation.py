@@ -1,4 +1,4 @@
-"""The one request frame of a client that has begun to arrive: memory for it, or its way past, and its time."""
+"""The one request frame of a client that is arriving: its memory, or its forwarding, and its deadline."""
 
 from __future__ import annotations
 
@@ -16,30 +16,32 @@ from pidgate.gateway.proxy.receive_buffer import (
 from pidgate.protocol import messages
 
 WAITED_FOR_MS: Final = 5_000
-"""Time for a frame while others wait for memory: most come in one round trip."""
+"""Time for a frame while other frames wait for memory. Most frames arrive in one round trip."""
 BYTES_PER_MS: Final = 1024 * 1024 // 1000
-"""A frame's time grows with what has come of it: a length is cheap to write. Clients give a request up after 30 to
-60 s, however large it is."""
+"""A frame's time grows with the bytes that have arrived, not with its announced length. Clients time out a
+request after 30 to 60 s, however large it is."""
 
 KEPT_FRAME_BYTES: Final = 5 * 256 * 1024
-"""Larger frames may be passed on as they come. Clients send up to 1 MiB unless somebody raised max.request.size, and a
-frame that is read whole leaves in one write, which costs a quarter less than in pieces."""
+"""Frames above this size may be forwarded while they arrive. Clients send up to 1 MiB by default
+(max.request.size), and a buffered frame leaves in one write, which costs a quarter less than in pieces."""
 
 REQUEST_HEAD_BYTES: Final = SIZE_BYTES + 2
-"""Size and api_key: how large a request may be is known then."""
+"""Size and api_key: they determine how large a request may be."""
 
 _AUTHENTICATES: Final = (messages.SASL_HANDSHAKE, messages.SASL_AUTHENTICATE)
 
 
 def is_of_login(buf: bytes | bytearray, pos: int) -> bool:
-    """Return whether the request whose size is at `pos` authenticates. Brokers bound these whenever they come
-    (SaslServerAuthenticator, sasl.server.max.receive.size), so that none of them is worth being kept whole.
+    """Return whether the request with its size at `pos` is part of a login.
+
+    Brokers limit such requests at any time (SaslServerAuthenticator, sasl.server.max.receive.size), so a
+    large one is not buffered whole.
     """
     return buf[pos + SIZE_BYTES] << 8 | buf[pos + SIZE_BYTES + 1] in _AUTHENTICATES
 
 
 class FrameReservation:
-    """The part of the budget that the arriving frame holds; reading pauses while there is nothing left."""
+    """The arriving frame's part of the memory budget. Reading pauses while the budget is spent."""
 
     def __init__(
         self, budget: BufferBudget, share: BudgetShare, received: ReceiveBuffer, gate: ReadGate
@@ -49,21 +51,21 @@ class FrameReservation:
         self._received = received
         self._gate = gate
         self.is_under_way = False
-        """A frame has begun and is not whole; a plain attribute, because every read asks."""
+        """A frame has begun and is incomplete. A plain attribute, because every read checks it."""
         self.is_held = False
         """The arriving frame holds memory."""
         self.left_bytes = 0
-        """To come of a frame that is passed on as it comes; 0: none is."""
+        """Bytes still to arrive of a frame being forwarded; 0: none."""
         self._purpose = Purpose.SMALL_FRAME
         self._frame_bytes = 0
         self._reading_ms = 0
         self._looked_ms = 0
-        """The latest look at the clock for this frame; 0: none yet."""
+        """Time of the latest deadline check of this frame; 0: none yet."""
 
     def keep(self, buf: bytes | bytearray, start: int, end: int) -> bool:
-        """Keep buf[start:end], the beginning of a frame; wait for memory when there is none for the rest of it.
+        """Buffer buf[start:end], the beginning of a frame; wait if there is no memory for the rest.
 
-        False: before a login there is no room for the wait either.
+        Returns False when there is no room to wait either, before a login.
         """
         arrived_bytes = end - start
         if not self.is_under_way:
@@ -80,13 +82,13 @@ class FrameReservation:
                 return self._reserve_or_wait(self._frame_bytes)
             return True
         wanted_bytes = first_large_bytes(large_bytes, arrived_bytes)
-        # Asked before there is a buffer: memory that is handed out again is resident, even if nothing is read into it.
+        # Reserve before allocating: recycled memory is resident even if nothing is read into it.
         may_hold = self._share.may_hold(self, self._purpose, wanted_bytes)
         self._received.keep_large(buf, start, end, large_bytes, wanted_bytes if may_hold else arrived_bytes)
         return self._reserve_or_wait(wanted_bytes)
 
     def may_pass_on(self, frame_bytes: int, arrived_bytes: int) -> bool:
-        """Count a frame as one that is passed on as it comes, if there is room for another of its length."""
+        """Reserve a frame that is forwarded while it arrives, if there is room for its length."""
         if not self._share.may_hold(self, Purpose.PASSED_ON, frame_bytes):
             return False
         if not self.is_under_way:
@@ -99,7 +101,7 @@ class FrameReservation:
         return True
 
     def passed_on(self, arrived_bytes: int) -> int:
-        """Count what has come of the frame that is passed on; returns its bytes once it is complete, else 0."""
+        """Count arrived bytes of the frame being forwarded. Returns its size once it is complete, else 0."""
         self.left_bytes -= arrived_bytes
         if self.left_bytes:
             return 0
@@ -107,13 +109,13 @@ class FrameReservation:
         return self._frame_bytes
 
     def grow(self) -> None:
-        """Hold, or wait for, what the buffer of a large frame will be grown to."""
+        """Reserve, or wait for, the next size of a large frame's buffer."""
         wanted_bytes = self._received.wanted_bytes
         if wanted_bytes:
             self._reserve_or_wait(wanted_bytes)
 
     def drop(self) -> None:
-        """Give everything back: the frame is complete, or its connection gone."""
+        """Release everything: the frame is complete, or its connection closed."""
         self.is_under_way = False
         self.left_bytes = 0
         share = self._share
@@ -124,10 +126,10 @@ class FrameReservation:
             share.hold(self._purpose, 0)
 
     def is_overdue(self, now_ms: int, most_ms: int) -> bool:
-        """Return whether the frame has not come in its time, which is less while others wait for memory.
+        """Return whether the frame has exceeded its time, which is shorter while others wait for memory.
 
-        Called about once a second; counts only time in which the socket was read, or would have been if its client
-        took its answers: that pause is the client's own doing, whatever else stands beside it.
+        Called about once a second. Counts only time in which the socket was read, or would have been if the
+        client read its answers: that pause is the client's own doing, even if other reasons to pause apply.
         """
         if not self.is_under_way:
             return False

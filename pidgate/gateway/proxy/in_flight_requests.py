@@ -1,6 +1,7 @@
-"""The requests of one connection that are not answered yet, in order, with the gateway's own answers between. PURE.
+"""Unanswered requests of one connection in order, with the gateway's own answers in between. PURE.
 
-The broker's answers are matched by position; one of our own leaves when everything before it has passed.
+The broker's answers are matched by position. An answer of the gateway's own leaves after all earlier ones
+have passed.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from pidgate.gateway.proxy.apis.api import InFlightRequest
 from pidgate.protocol.errors import MalformedFrame
 
 MOST_IN_FLIGHT: Final = 4096
-"""Requests that wait for an answer; beyond it reading pauses. Brokers work on one at a time (KIP-219)."""
+"""Most unanswered requests; above it reading pauses. Brokers work on one at a time (KIP-219)."""
 
 
 class InFlightRequests:
@@ -20,19 +21,20 @@ class InFlightRequests:
     __slots__ = ("_in_order", "out", "own_bytes", "sasl_in_flight")
 
     def __init__(self) -> None:
-        # Lists, both of them: few have more than five, and an empty deque is 700 bytes of every idle connection.
+        # Lists, because few connections have more than five and an empty deque takes 700 bytes of every idle
+        # one.
         self._in_order: list[InFlightRequest | bytes] = []
         self.out: list[bytes] = []
-        """Framed answers of our own whose turn has come: send and clear."""
+        """The gateway's own framed answers whose turn has come, to be sent and cleared."""
         self.sasl_in_flight = 0
         self.own_bytes = 0
-        """Bytes of answers of our own that wait for their turn."""
+        """Bytes of the gateway's own answers that wait for their turn."""
 
     def __len__(self) -> int:
         return len(self._in_order)
 
     def add(self, request: InFlightRequest) -> bool:
-        """Add a request that the broker will answer. Returns whether there is no room for another."""
+        """Add a request sent to the broker. Returns whether there is no room for another."""
         in_order = self._in_order
         in_order.append(request)
         if request.api.authenticates:
@@ -40,7 +42,7 @@ class InFlightRequests:
         return len(in_order) >= MOST_IN_FLIGHT
 
     def respond(self, answer: bytes) -> None:
-        """Add a framed answer of our own."""
+        """Add a framed answer of the gateway's own."""
         if self._in_order:
             self._in_order.append(answer)
             self.own_bytes += len(answer)
@@ -48,10 +50,10 @@ class InFlightRequests:
             self.out.append(answer)
 
     def expect(self, correlation_id: int) -> InFlightRequest:
-        """Return the request that the broker's next answer belongs to.
+        """Return the request of the broker's next answer.
 
-        Raises MalformedFrame when there is none, or when it carries another correlation id: the two sides
-        no longer agree where frames begin, and nothing after this point could be trusted.
+        Raises MalformedFrame when there is none, or when the correlation id differs: frame boundaries are
+        lost then, and no later byte can be trusted.
         """
         head = self._in_order[0] if self._in_order else None
         if not isinstance(head, InFlightRequest) or head.correlation_id != correlation_id:
@@ -61,7 +63,7 @@ class InFlightRequests:
         return head
 
     def next_alone(self) -> InFlightRequest | None:
-        """Return the request that the broker answers next, if no answer of our own waits right behind it."""
+        """Return the request of the broker's next answer, unless an own answer waits directly behind it."""
         in_order = self._in_order
         if not in_order or (len(in_order) > 1 and isinstance(in_order[1], bytes)):
             return None
@@ -69,7 +71,7 @@ class InFlightRequests:
         return head if isinstance(head, InFlightRequest) else None
 
     def answered(self) -> None:
-        """Remove the head, whose answer has passed; answers of ours behind it have their turn now."""
+        """Remove the request whose answer has passed; the gateway's own answers behind it are next."""
         in_order = self._in_order
         head = in_order.pop(0)
         if self.sasl_in_flight and isinstance(head, InFlightRequest) and head.api.authenticates:
@@ -83,6 +85,6 @@ class InFlightRequests:
             in_order.pop(0)
 
     def drop_own(self) -> None:
-        """Forget the answers of our own that wait: nobody is left to take them."""
+        """Drop the gateway's own waiting answers: the client is gone."""
         self._in_order = [one for one in self._in_order if isinstance(one, InFlightRequest)]
         self.own_bytes = 0

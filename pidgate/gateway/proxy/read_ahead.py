@@ -1,8 +1,8 @@
-"""Memory of what was read ahead on a connection: requests that are held, own answers behind requests in flight.
+"""Memory of read-ahead on a connection: held requests, and own answers behind requests in flight.
 
-Both are counted in the connection's share. Reading pauses when either is full, or when it is more than a few requests
-and its user has no room for what another read could bring. It does not wait for memory: the end of the mute, or the
-broker's answer, gives it back.
+Both count in the connection's share. Reading pauses when either is full, or when it exceeds a few requests
+and its user has no room for another read. It does not wait for memory: the end of the mute, or the broker's
+answer, releases it.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from pidgate.gateway.proxy.in_flight_requests import MOST_IN_FLIGHT
 from pidgate.gateway.proxy.reading import Pause, ReadGate
 
 OWN_ANSWERS_LIMIT_BYTES: Final = 1024 * 1024
-"""Own answers that wait behind a request in flight; beyond it reading pauses. A refusal may be six times as long as
-what it answers, and a request such as JoinGroup is in flight for minutes."""
+"""Own answers that wait behind a request in flight; above it reading pauses. A refusal may be six times as
+long as its request, and a request such as JoinGroup is in flight for minutes."""
 
 
 WITHOUT_ROOM_BYTES: Final = 64 * 1024
-"""Bytes of each that a connection may have although its user has no room: the few requests that a client has in
-flight. A beginning that lies unread is noted nowhere (quota/held_beginnings.py): where its leader moves, what comes
-behind it is sent there, and passes."""
+"""Bytes of each that a connection may hold without room for its user: a client's usual few requests in
+flight. The beginning of a sequence that lies unread is noted nowhere (quota/held_beginnings.py): if its
+leader moves, later batches go to the new leader and pass."""
 
 
 class ReadAhead:
@@ -35,12 +35,14 @@ class ReadAhead:
         self._share = share
         self._gate = gate
         self.is_scarce = False
-        """It is muted, and its user has no room for a large read; a plain attribute, because every read asks."""
+        """The channel is muted and its user has no room for a large read. A plain attribute, because every
+        read checks it."""
 
     def bound_held(self) -> bool:
-        """Count what is held behind a mute, and pause when that is enough. Returns whether reads have to be small.
+        """Count requests held behind a mute and pause at the limit. Returns whether reads have to be small.
 
-        While little is held reading goes on, in small pieces: what is refused anyway is answered behind a mute.
+        Below the limit reading continues in small reads: requests that would be refused anyway are answered
+        during a mute.
         """
         held_bytes = self._conversation.held_bytes
         self.count_held()
@@ -50,17 +52,17 @@ class ReadAhead:
         return self.is_scarce
 
     def count_held(self) -> None:
-        """Bring the budget up to date with what is held."""
+        """Update the budget with the held requests."""
         self._share.hold(Purpose.HELD, self._conversation.held_bytes)
 
     def released(self) -> None:
-        """Read on, since held requests went on; called before what is still held is bounded again."""
+        """Resume reading after held requests were released; called before the rest is bounded again."""
         self.is_scarce = False
         if not self._conversation.wants_no_more:
             self._gate.resume(Pause.HELD_FULL)
 
     def bound_answers(self) -> None:
-        """Count own answers that wait; pause while they, or requests in flight, are too many, else read on."""
+        """Count waiting own answers. Pause above their limit or the limit of requests in flight, else resume."""
         self.count_answers()
         own_bytes = self._conversation.unanswered.own_bytes
         if (
@@ -73,14 +75,14 @@ class ReadAhead:
             self._gate.resume(Pause.MANY_IN_FLIGHT)
 
     def count_answers(self) -> None:
-        """Bring the budget up to date with own answers that wait."""
+        """Update the budget with the waiting own answers."""
         self._share.hold(Purpose.OWN_ANSWERS, self._conversation.unanswered.own_bytes)
 
     def drop_answers(self) -> None:
-        """Forget own answers that wait: the client has gone, and its broker's socket may stay for a while."""
+        """Drop waiting own answers: the client is gone, and its broker's socket may stay open for a while."""
         self._conversation.unanswered.drop_own()
         self.count_answers()
 
     def _has_room(self, purpose: Purpose, held_bytes: int) -> bool:
-        """Return whether its user may hold what another read brings."""
+        """Return whether the connection's user may hold the bytes of another read."""
         return self._share.may_hold(self, purpose, held_bytes + READ_BUFFER_BYTES)

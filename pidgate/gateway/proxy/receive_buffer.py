@@ -1,11 +1,11 @@
-"""The buffer for the next read of a socket, and the beginning of a frame that has not arrived whole.
+"""The buffer for a socket's next read, and the beginning of a frame that is still incomplete.
 
-All connections of a process read into the same buffer, one at a time: the event loop asks for a buffer, reads, and
-hands the bytes over before it turns to another socket. An idle connection therefore costs no buffer at all. The
-beginning of an incomplete frame is copied out and put in front of the next read. A frame larger than the shared buffer
-gets a bytearray of its own: it is read straight into it and handed on without another copy. That bytearray grows as
-the bytes come, because a length is cheap to write. It grows without being filled: memory that nothing was read into
-takes no page, and a hundred megabytes of zeroes would keep everybody waiting for 70 ms.
+All connections of a process read into one shared buffer: the event loop asks for a buffer, reads, and
+delivers the bytes before it turns to another socket. An idle connection therefore needs no buffer. The
+beginning of an incomplete frame is copied out and put in front of the next read. A frame larger than the
+shared buffer gets its own bytearray: it is read straight into it and passed on without another copy. The
+bytearray grows as bytes arrive, because an announced length proves nothing. It grows without being zeroed:
+untouched memory takes no page, and zeroing a hundred megabytes would block the event loop for 70 ms.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ SIZE: Final = Struct(">i")
 SIZE_BYTES: Final = 4
 
 FIRST_LARGE_BYTES: Final = 64 * 1024
-"""The least that may be read of a large frame at first; it doubles each time so much has come."""
+"""First size granted to a large frame. It doubles whenever that much has arrived."""
 
 _TLS_RECORD: Final = 0x1603
-"""A TLS connection begins so: a handshake's record, of version 3.x."""
+"""First bytes of a TLS connection: a handshake record of version 3.x."""
 _PROXY_HEADERS: Final = tuple(int.from_bytes(first, "big") for first in (SIGNATURE[:4], b"PROX"))
-"""A PROXY header begins so, in version 2 and 1."""
+"""First bytes of a PROXY header, version 2 and 1."""
 
 LARGEST_MOVED_BYTES: Final = 4 * 1024 * 1024
-"""A buffer that grows may have to be moved, a millisecond for these. Beyond it has the whole frame's size at once."""
+"""A growing buffer may have to be moved, which takes a millisecond at this size. A larger one is allocated
+whole."""
 
 _RESIZE: Final[Any] = ctypes.pythonapi.PyByteArray_Resize
 _RESIZE.argtypes = [ctypes.py_object, ctypes.c_ssize_t]
@@ -41,7 +42,7 @@ _RESIZE.restype = ctypes.c_int
 
 
 def frame_size(buf: bytes | bytearray, pos: int) -> int:
-    """Return the size prefix at `pos`. Negative: this is not Kafka's protocol."""
+    """Return the size prefix at `pos`. A negative size means a protocol other than Kafka's."""
     if isinstance(buf, bytes):  # the hot path: see repeated_produce.py
         size = buf[pos] << 24 | buf[pos + 1] << 16 | buf[pos + 2] << 8 | buf[pos + 3]
         return size if size < 1 << 31 else size - (1 << 32)
@@ -50,7 +51,7 @@ def frame_size(buf: bytes | bytearray, pos: int) -> int:
 
 
 def too_large(frame_bytes: int, limit_bytes: int, *, of_login: bool) -> FrameTooLarge:
-    """Return the error of a size prefix that is negative or above the limit: other protocols look so."""
+    """Return the error for a size prefix that is negative or above the limit, as other protocols produce."""
     if frame_bytes < 0:
         return FrameTooLarge(f"a frame of {frame_bytes} bytes: this is not Kafka's protocol")
     if frame_bytes >> 16 == _TLS_RECORD:
@@ -79,19 +80,19 @@ class ReceiveBuffer:
         self._large_bytes = 0
         self._filled = 0
         self._granted_bytes = 0
-        """So much of the large frame may be read for now."""
+        """Bytes of the large frame that may be read for now."""
         self.is_plain = True
-        """Nothing is kept: the next read goes to the beginning of READ_BUFFER. A plain attribute, because every
-        read asks."""
+        """Nothing is buffered: the next read goes to the beginning of READ_BUFFER. A plain attribute, because
+        every read checks it."""
 
     def next_read(self) -> memoryview:
-        """The buffer to read into; valid only until the bytes are handed to `received`."""
+        """Return the buffer to read into, valid only until the bytes are passed to `received`."""
         large = self._large
         if large is not None:
             if self._filled == self._granted_bytes:
                 self._granted_bytes = self.wanted_bytes
             if len(large) < self._granted_bytes:
-                # Only here: after the read, the event loop still holds the view that it read into.
+                # Resize here only: after the read the event loop still holds a view of the buffer.
                 resize(large, buffer_bytes(self._granted_bytes, self._large_bytes))
             return memoryview(large)[self._filled : self._granted_bytes]
         rest = self._rest
@@ -101,7 +102,7 @@ class ReceiveBuffer:
         return READ_VIEW
 
     def received(self, nbytes: int) -> tuple[bytearray, int] | None:
-        """(buffer, end) with everything that is there, None while a large frame is incomplete."""
+        """Return (buffer, end) with all bytes so far. None: a large frame is incomplete."""
         large = self._large
         if large is None:
             end = len(self._rest) + nbytes
@@ -111,25 +112,25 @@ class ReceiveBuffer:
         self._filled += nbytes
         if self._filled < self._large_bytes:
             return None
-        self._large = None  # it belongs to its receiver from here on
+        self._large = None  # owned by the receiver from here on
         self.is_plain = True
         return large, len(large)
 
     def keep(self, buf: bytes | bytearray, start: int, end: int) -> None:
-        """Keep buf[start:end], the beginning of a frame that fits into the shared buffer, or too little to know."""
+        """Keep buf[start:end], the beginning of a frame that fits the shared buffer or has an unknown size."""
         self.is_plain = False
         self._rest = bytes(memoryview(buf)[start:end])
 
     def keep_large(
         self, buf: bytes | bytearray, start: int, end: int, frame_bytes: int, granted_bytes: int
     ) -> None:
-        """Keep buf[start:end], the beginning of a frame that gets a buffer of its own, of `granted_bytes` for now.
+        """Keep buf[start:end], the beginning of a large frame, in its own buffer of `granted_bytes` for now.
 
-        The caller has counted what it grants, since the allocator may hand out memory that is resident already. Who
-        has to wait grants what has come, and the rest by `grant`.
+        The caller has reserved the granted bytes, since the allocator may return memory that is resident
+        already. A caller that has to wait grants only the arrived bytes, and the rest later by `grant`.
         """
         self.is_plain = False
-        # Copied once, to where the rest of the frame will be read; what is not read into takes no memory.
+        # Copied once, to its final place. Memory that is not read into stays unallocated.
         large = bytearray()
         resize(large, buffer_bytes(granted_bytes, frame_bytes))
         memoryview(large)[: end - start] = memoryview(buf)[start:end]
@@ -137,24 +138,23 @@ class ReceiveBuffer:
         self._filled, self._granted_bytes = end - start, granted_bytes
 
     def grant(self, granted_bytes: int) -> None:
-        """Let so much of a large frame be read, from the next read on."""
+        """Allow this many bytes of a large frame in total, from the next read on."""
         if self._large is not None:
             self._granted_bytes = max(self._granted_bytes, granted_bytes)
 
     def clear(self) -> None:
-        """The socket is gone. Its owners refer to each other, and the garbage collector may take its time."""
+        """Drop all bytes: the socket is closed, and reference cycles may delay garbage collection."""
         self._rest, self._large, self.is_plain = b"", None, True
 
     @property
     def wanted_bytes(self) -> int:
-        """Bytes of the large frame that may be read from the next read on; 0 when there is room already."""
+        """Return the size to grant to the large frame next; 0: there is room already."""
         if self._large is None or self._filled < self._granted_bytes:
             return 0
         return min(2 * self._granted_bytes, self._large_bytes)
 
     @property
     def arrived_bytes(self) -> int:
-        """Bytes of the incomplete frame that have arrived."""
         return len(self._rest) if self._large is None else self._filled
 
     @property
@@ -163,18 +163,19 @@ class ReceiveBuffer:
 
 
 def resize(buf: bytearray, size_bytes: int) -> None:
-    """Set the size of a bytearray; what is added is not initialised. Raises MemoryError, BufferError."""
+    """Resize a bytearray without initialising the added bytes. Raises MemoryError, BufferError."""
     _RESIZE(buf, size_bytes)
 
 
 def buffer_bytes(granted_bytes: int, frame_bytes: int) -> int:
-    """Return the size of a large frame's buffer of which so much may be read."""
+    """Return the buffer size for a large frame with this grant."""
     return granted_bytes if granted_bytes <= LARGEST_MOVED_BYTES else frame_bytes
 
 
 def large_frame_bytes(buf: bytes | bytearray, start: int, end: int, head_bytes: int) -> int:
-    """Return the bytes of a frame, with its prefix, that needs a buffer of its own; 0: it does not, or less than
-    `head_bytes` of it have come.
+    """Return the size, with prefix, of a frame that needs its own buffer.
+
+    Returns 0 when it does not, or when fewer than `head_bytes` have arrived.
     """
     if end - start < head_bytes:
         return 0
@@ -183,5 +184,5 @@ def large_frame_bytes(buf: bytes | bytearray, start: int, end: int, head_bytes: 
 
 
 def first_large_bytes(frame_bytes: int, arrived_bytes: int) -> int:
-    """Return how many bytes of a large frame may be read at first: more for clients that have shown more."""
+    """Return the first grant for a large frame: more if more has arrived."""
     return min(frame_bytes, max(FIRST_LARGE_BYTES, 4 * arrived_bytes))

@@ -1,4 +1,4 @@
-"""Log lines about refusals, of ids by user, and about closed connections, by cause: one a second for each."""
+"""Log lines about refused ids by user and about closed connections by cause, limited to one a second each."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pidgate.quota.decisions import NO_PRODUCER_ID, Reason, Refuse
 log = logger()
 
 BEHIND_ANOTHER: Final = frozenset({Reason.STICKY, Reason.DEADLINE})
-"""Consequences of a refusal that has been logged: counted, never a line of their own."""
+"""Consequences of a refusal already logged: counted, never logged themselves."""
 
 
 class RefusalLog:
-    """One line a second and user about refusals, with the number left out since the last one."""
+    """Logs one line a second per user about refusals, with the number suppressed since the last line."""
 
     def __init__(self) -> None:
         self._lines = LogLimit()
@@ -24,7 +24,7 @@ class RefusalLog:
     def note(
         self, refusals: Iterable[Refuse], describe: Callable[[], Mapping[str, object]], now_ms: int
     ) -> None:
-        """Log the refusals of one connection, or count them; `describe` says whose it is."""
+        """Log the refusals of one connection, or count them. `describe` returns the connection's log fields."""
         for refusal in refusals:
             if refusal.reason in BEHIND_ANOTHER:
                 self._lines.leave_out(refusal.user)
@@ -45,7 +45,7 @@ class RefusalLog:
 
 
 class GatewayTopicLog:
-    """One line a second about requests that named a gateway topic."""
+    """Logs one line a second about requests that named a gateway topic."""
 
     def __init__(self) -> None:
         self._lines = LogLimit()
@@ -53,7 +53,7 @@ class GatewayTopicLog:
     def note(
         self, api_keys: Sequence[int], describe: Callable[[], Mapping[str, object]], now_ms: int
     ) -> None:
-        """Log the first of one connection's requests, or count them."""
+        """Log the first of a connection's requests, or count them."""
         self._lines.leave_out(None, len(api_keys) - 1)
         left_out = self._lines.take(None, now_ms)
         if left_out is not None:
@@ -66,7 +66,7 @@ class GatewayTopicLog:
 
 
 class CloseLog:
-    """One line a second for each cause for which the gateway closes connections; the counters say how many."""
+    """Logs one line a second per cause about connections closed by the gateway; counters have the totals."""
 
     def __init__(self) -> None:
         self._lines = LogLimit()
@@ -74,7 +74,6 @@ class CloseLog:
     def note(
         self, cause: str, reason: str, describe: Callable[[], Mapping[str, object]], now_ms: int
     ) -> None:
-        """Log that one connection was closed, or count it."""
         left_out = self._lines.take(cause, now_ms)
         if left_out is not None:
             log.warning(

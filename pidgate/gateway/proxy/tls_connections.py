@@ -1,4 +1,4 @@
-"""TLS of a connection's two sides: of a client that was accepted, and of a broker that was dialled."""
+"""TLS of a connection's two sides: the accepted client and the dialled broker."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from pidgate.gateway.tls.server_names import name_asked_for
 from pidgate.gateway.tls.wording import of_broker, of_client
 
 FAILED: Final = "tls"
-"""The cause for which a client's connection is closed whose handshake failed."""
+"""Close cause of a client connection whose handshake failed."""
 
 
 class AcceptedTls(TlsTransport):
-    """TLS with a client: its connection begins when it is accepted, and has all limits from then on."""
+    """TLS with a client. Its connection, with all limits, begins when it is accepted."""
 
     def __init__(
         self,
@@ -30,8 +30,10 @@ class AcceptedTls(TlsTransport):
         named: Callable[[str, ClientChannel], None] | None = None,
         certified: Callable[[bytes, ClientChannel], None] | None = None,
     ) -> None:
-        """Before the first request `named` is called with the host that the client asked for, `certified` with the
-        certificate that it has shown, in DER.
+        """Set up TLS with a client.
+
+        Before the first request `named` is called with the host name from the client's SNI, and `certified`
+        with the client's certificate in DER.
         """
         at = channel.context
         super().__init__(
@@ -63,7 +65,7 @@ class AcceptedTls(TlsTransport):
         if isinstance(error, ssl.SSLError):
             self._channel.close(FAILED, f"TLS could not be set up: {of_client(error)}")
         else:
-            # Whoever only looks whether the port is open: a load balancer, every few seconds.
+            # Port checks only, such as a load balancer's every few seconds.
             self._channel.close("client", str(error))
 
     def lost(self, error: Exception | None) -> None:
@@ -84,7 +86,7 @@ class AcceptedTls(TlsTransport):
 
 
 class DialledTls(TlsTransport):
-    """TLS with a broker: its reader begins when the handshake is over. `done` has the error if it fails."""
+    """TLS with a broker. Its reader begins after the handshake. `done` gets the error if the handshake fails."""
 
     def __init__(
         self,
@@ -94,7 +96,7 @@ class DialledTls(TlsTransport):
         host: str,
         header: bytes = b"",
     ) -> None:
-        """`header`: sent before the handshake."""
+        """Set up TLS with a broker. `header` is sent before the handshake."""
         at = client.context
         super().__init__(reader, context, at.loop, at.budget, client.share, Purpose.ENCRYPTED_ANSWERS, host)
         self._first = reader
@@ -108,7 +110,7 @@ class DialledTls(TlsTransport):
             self._socket.write(self._header)
 
     def secured(self) -> None:
-        if self.done.done():  # nobody waits for it any more
+        if self.done.done():  # the dialling task was cancelled
             self.abort()
             return
         self._has_begun = True
@@ -121,7 +123,7 @@ class DialledTls(TlsTransport):
 
     def lost(self, error: Exception | None) -> None:
         if self._has_begun:
-            # With TLS 1.3 a broker refuses our certificate after the handshake.
+            # With TLS 1.3 a broker refuses the gateway's certificate after the handshake.
             if isinstance(error, ssl.SSLError):
                 error = ConnectionResetError(of_broker(error, self._host))
             self._reader.connection_lost(error)
@@ -131,4 +133,4 @@ class DialledTls(TlsTransport):
     def _fail(self, error: Exception) -> None:
         if not self.done.done():
             self.done.set_exception(error)
-            self.done.exception()  # whoever dialled may have given up: that is no error of ours
+            self.done.exception()  # marks the exception as retrieved: the dialling task may have been cancelled

@@ -1,7 +1,8 @@
-"""The bytes of one socket between the wire and the TLS library, and what it makes of them.
+"""Encrypted bytes of one socket on their way to the TLS library, and the decrypted output.
 
-All sockets of a process are read into the same buffer, as in receive_buffer.py. What is not decrypted at once, since
-the reader has paused or the turn is over, is at most one read; it is copied, and counted by the transport.
+All sockets of a process are read into one shared buffer, as in receive_buffer.py. Bytes not decrypted at
+once, because the reader is paused or the turn is over, are at most one read. They are copied, and the
+transport counts them.
 """
 
 from __future__ import annotations
@@ -13,42 +14,43 @@ from pidgate.gateway.proxy.buffers import READ_BUFFER_BYTES
 from pidgate.gateway.proxy.reading import SMALL_READ_BYTES
 
 ENCRYPTED: Final = bytearray(READ_BUFFER_BYTES)
-"""The bytes of whichever socket is read, as READ_BUFFER has them decrypted."""
+"""Shared read buffer for encrypted bytes, the counterpart of READ_BUFFER."""
 ENCRYPTED_VIEW: Final = memoryview(ENCRYPTED)
 SLICE_BYTES: Final = 32 * 1024
-"""So much is given to the library at once, and taken from it: its buffers grow, and stay as large as they were."""
+"""Most bytes passed to or taken from the library at once: its buffers grow and never shrink."""
 MOST_RECORD_BYTES: Final = 16 * 1024
 RECORD_HEAD_BYTES: Final = 5
 LARGE_RECORD_BYTES: Final = 1024
-"""From this size on the bytes of a read bound its records: 256, or 5 ms if each is a KeyUpdate that was padded."""
+"""Reads of at least this size bound the records per call: 256, or 5 ms if each is a padded KeyUpdate."""
 MOST_READS_PER_TURN: Final = 1024
-"""Records may be of one byte each, and each takes about 2 us."""
+"""Records may hold one byte each, and each takes about 2 us."""
 READS_PER_DATALESS: Final = 10
-"""A record without data costs as much as so many reads: a KeyUpdate derives keys, and takes 20 us."""
+"""Cost of a record without data, in reads: a KeyUpdate derives keys and takes 20 us."""
 MOST_DATALESS_RECORDS: Final = 32
-"""In a row: OpenSSL's own bound for empty records. A server sends some tickets, and keys change every few million."""
+"""In a row; OpenSSL's own bound for empty records. A server sends a few tickets, and keys change every few
+million records."""
 NOTHING: Final = memoryview(b"")
 
 
 class TlsInbox:
-    """Inbox of what was read into ENCRYPTED_VIEW, which hands out what the library decrypts of it."""
+    """Holds bytes read into ENCRYPTED_VIEW and returns them decrypted."""
 
     def __init__(self, tls: ssl.SSLObject, incoming: ssl.MemoryBIO) -> None:
         self._tls = tls
         self._incoming = incoming
         self._arrived = NOTHING
-        """Bytes that were read and are not with the library yet, from `_taken` on."""
+        """Bytes read but not passed to the library yet, from `_taken` on."""
         self._taken = 0
         self.reads_left = 0
-        """Of this turn: so many records may still be read."""
+        """Records that may still be read in this turn."""
         self.saw_end = False
-        """The peer has announced that it sends no more."""
+        """The peer has announced the end of its data."""
         self._knows_records = False
-        """The next byte to be fed is the first of a record, or goes on with one."""
+        """Record boundaries are known at the next byte to be fed."""
         self._rest_of_record = 0
-        """So many bytes belong to a record whose beginning the library has."""
+        """Bytes still missing of a record whose beginning the library has."""
         self._dataless = 0
-        """Records that the library has whole, since the last one that had data."""
+        """Whole records passed to the library since the last one with data."""
 
     def arrived(self, nbytes: int) -> None:
         """Take bytes that were read into ENCRYPTED_VIEW."""
@@ -60,14 +62,17 @@ class TlsInbox:
         self._taken = 0
 
     def keep_rest(self) -> int:
-        """Copy what is not with the library yet: the buffer is everybody's in the next turn. Returns what is held."""
+        """Copy the bytes not passed to the library: the buffer is reused in the next turn.
+
+        Returns the bytes held.
+        """
         left_bytes = len(self._arrived) - self._taken
         self._arrived = memoryview(bytes(self._arrived[self._taken :])) if left_bytes else NOTHING
         self._taken = 0
         return left_bytes + self._incoming.pending
 
     def clear(self) -> None:
-        """The socket is gone."""
+        """Drop all bytes: the socket is closed."""
         self._arrived, self._taken = NOTHING, 0
 
     @property
@@ -75,10 +80,10 @@ class TlsInbox:
         return self._taken < len(self._arrived) or self._incoming.pending > 0 or self._tls.pending() > 0
 
     def handshake_over(self) -> None:
-        """Feed by records from now on; the library stands at the end of one.
+        """Feed whole records from now on; the library is at a record boundary.
 
-        A handshake ends by itself. Behind it one call walks over all records without data (KeyUpdates, tickets) that
-        the library was given, before it returns.
+        During the handshake this is not needed, because it ends by itself. Afterwards one call of the library
+        processes all records without data (KeyUpdates, tickets) that it was given before it returns.
         """
         behind = self._incoming.read()
         if behind:
@@ -87,10 +92,10 @@ class TlsInbox:
         self._knows_records = True
 
     def feed(self) -> bool:
-        """Give the library more of what has arrived; False: it has all of it, or all but the beginning of a head.
+        """Pass more arrived bytes to the library.
 
-        After the handshake these are large records, or one that is not large: a call that returns no data then costs no
-        more than they do.
+        False: it has all, or all but the beginning of a record header. After the handshake it passes several
+        large records or one small one, which bounds the cost of a call that returns no data.
         """
         start, end = self._taken, len(self._arrived)
         if start == end:
@@ -105,7 +110,7 @@ class TlsInbox:
         return True
 
     def _end_of_records(self, start: int, stop: int) -> int:
-        """Return where to stop, at `stop` at the latest; counts the records that the library has whole by then."""
+        """Return where to stop, at most `stop`; counts the records complete in the library by then."""
         arrived = self._arrived
         at = start + self._rest_of_record
         is_large = True
@@ -126,27 +131,27 @@ class TlsInbox:
         return at
 
     def _goes_on(self) -> bool:
-        """Give the library more after a read without data; False: there is no more. Raises ssl.SSLError."""
+        """Feed the library after a read without data. False: there is no more. Raises ssl.SSLError."""
         if self._dataless:
             if self._dataless > MOST_DATALESS_RECORDS:
                 error = ssl.SSLError(
                     ssl.SSL_ERROR_SSL, f"more than {MOST_DATALESS_RECORDS} records without data"
                 )
-                error.reason = "TOO_MANY_RECORDS_WITHOUT_DATA"  # as the library's own errors have one
+                error.reason = "TOO_MANY_RECORDS_WITHOUT_DATA"  # named like the library's own errors
                 raise error
             self.reads_left = max(0, self.reads_left - READS_PER_DATALESS)
         return self.feed()
 
     def _has_more(self) -> bool:
-        """Return whether the library has bytes that it has not been asked for; gives it some where it has none."""
+        """Return whether the library has unread bytes; feeds it if it has none."""
         return self._incoming.pending > 0 or self._tls.pending() > 0 or self.feed()
 
     def read(self) -> bytes:
-        """Return what can be decrypted of what has arrived, as far as a small read goes. Raises ssl.SSLError."""
+        """Decrypt up to a small read's worth of arrived bytes. Raises ssl.SSLError."""
         tls = self._tls
         pieces: list[bytes] = []
         size = 0
-        # One record beyond the size of a small read, so that the reader knows that reads are large.
+        # One record beyond a small read, so that the reader notices large reads.
         while size <= SMALL_READ_BYTES and self.reads_left and self._has_more():
             self.reads_left -= 1
             try:
@@ -164,12 +169,12 @@ class TlsInbox:
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def read_into(self, view: memoryview) -> int:
-        """Decrypt into the reader's buffer what there is room for. Raises ssl.SSLError."""
+        """Decrypt arrived bytes into the reader's buffer, as far as there is room. Raises ssl.SSLError."""
         size, filled = len(view), 0
         while filled < size and self.reads_left and self._has_more():
             self.reads_left -= 1
             try:
-                # The buffer protocol is not in the types of the standard library.
+                # The standard library's types do not declare the buffer protocol here.
                 count = cast(Any, self._tls).read(size - filled, view[filled:])
             except ssl.SSLWantReadError:
                 if not self._goes_on():

@@ -1,9 +1,10 @@
-"""TLS between a socket and its reader: a transport for the one, a protocol for the other.
+"""TLS between a socket and its reader: a transport for the reader, a protocol for the socket.
 
-Not the event loop's own: there a connection begins after its handshake, outside all limits; a close waits for the
-peer's; one read brings what it likes; and each connection keeps buffers that nobody counts. Here a client's connection
-begins when it is accepted, a reader gets what it has room for (tls_inbox.py has what arrived), and a close sends its
-alert and ends. What is written is encrypted as the socket takes it, and no longer than a turn at once.
+The event loop's own TLS does not fit: there a connection begins after its handshake, outside all limits;
+close waits for the peer's close; the size of a read is unlimited; and each connection keeps uncounted
+buffers. Here a client's connection begins when it is accepted, a reader gets only as much as it has room for
+(tls_inbox.py holds the rest), and close sends its alert and ends. Written data is encrypted as fast as the
+socket accepts it, at most one turn's worth at once.
 """
 
 from __future__ import annotations
@@ -20,11 +21,14 @@ from pidgate.gateway.proxy.reading import SCARCE_READ_BYTES, LargeReads, Reader
 from pidgate.gateway.proxy.tls_inbox import ENCRYPTED_VIEW, MOST_READS_PER_TURN, SLICE_BYTES, TlsInbox
 
 TURN_BYTES: Final = 1024 * 1024
-"""So much is encrypted in a turn: about a millisecond."""
+"""Most bytes encrypted in a turn: about a millisecond."""
 
 
 class TlsTransport(ABC):
-    """TLS of one socket, an asyncio.Transport to its reader and an asyncio.BufferedProtocol to the socket, by shape."""
+    """TLS of one socket.
+
+    By shape an asyncio.Transport to its reader and an asyncio.BufferedProtocol to the socket.
+    """
 
     def __init__(
         self,
@@ -36,7 +40,10 @@ class TlsTransport(ABC):
         purpose: Purpose,
         server_hostname: str | None,
     ) -> None:
-        """`server_hostname`: of the server that is connected to; None: this is the server's side."""
+        """Set up TLS. `server_hostname`: the host name of the dialled server.
+
+        None: this is the server's side.
+        """
         self._reader = reader
         self._loop = loop
         self._budget = budget
@@ -54,14 +61,14 @@ class TlsTransport(ABC):
         self._is_paused = False
         self._is_closing = False
         self._has_ended = False
-        """The peer sends no more, and the reader knows."""
+        """The peer has ended its data, and the reader was notified."""
         self._reads_large = False
         self._unsent: deque[memoryview] = deque()
-        """Written by the reader, and too much for one turn or for the socket."""
+        """Written by the reader, but too much for one turn or for the socket."""
         self._unsent_bytes = 0
         self._socket_is_full = False
         self._is_full = False
-        """The reader knows that it has to wait."""
+        """The reader was told to pause writing."""
         self._error: Exception | None = None
 
     def as_protocol(self) -> asyncio.BaseProtocol:
@@ -74,15 +81,15 @@ class TlsTransport(ABC):
 
     @abstractmethod
     def began(self) -> None:
-        """The socket is there, and the handshake begins."""
+        """Called when the socket is open and the handshake begins."""
 
     @abstractmethod
     def secured(self) -> None:
-        """The handshake is over: the reader may read and write."""
+        """Called after the handshake: the reader may read and write."""
 
     @abstractmethod
     def not_secured(self, error: Exception) -> None:
-        """The handshake failed; what the peer is to know of it has been sent."""
+        """Called after a failed handshake; its alert has been sent."""
 
     def _shake_hands(self) -> None:
         while not self._is_closing:
@@ -143,7 +150,7 @@ class TlsTransport(ABC):
 
     @abstractmethod
     def lost(self, error: Exception | None) -> None:
-        """The socket is gone."""
+        """Called when the socket is closed."""
 
     def pause_writing(self) -> None:
         self._socket_is_full = True
@@ -159,11 +166,11 @@ class TlsTransport(ABC):
     # ---- reading ---------------------------------------------------------------------------------------
 
     def _deliver(self) -> None:
-        """Hand on what has arrived, as far as the reader wants it and a turn goes."""
+        """Deliver arrived data within the reader's room and this turn."""
         inbox = self._inbox
         inbox.reads_left = MOST_READS_PER_TURN
         while not (self._is_paused or self._is_closing or self._has_ended):
-            reader = self._reader  # another one behind a login
+            reader = self._reader  # a login may have replaced it
             try:
                 if self._reads_large:
                     nbytes = inbox.read_into(reader.next_buffer())
@@ -187,7 +194,7 @@ class TlsTransport(ABC):
         if not inbox.reads_left and self._socket is not None:
             self._socket.pause_reading()
             self._loop.call_soon(self._next_turn)
-        # What the library itself has to answer.
+        # The library's own answers.
         if self._outgoing.pending:
             self._send()
 
@@ -205,14 +212,14 @@ class TlsTransport(ABC):
             self._keep_rest()
 
     def _ended(self) -> bool:
-        """The peer sends no more. Return whether the reader still has something to send."""
+        """Handle the end of the peer's data. Returns whether the reader still has something to send."""
         if self._has_ended:
             return not self._is_closing
         self._has_ended = True
         return self._reader.eof_received()
 
     def _broken(self, error: Exception) -> None:
-        """Cut the connection off: its bytes are no TLS any more."""
+        """Abort the connection: its bytes are not valid TLS."""
         self._error = error
         self._send()
         self.abort()
@@ -250,7 +257,7 @@ class TlsTransport(ABC):
             self._weigh()
 
     def _weigh(self) -> None:
-        """Let the reader know when more would wait than the socket takes, and when no longer."""
+        """Pause or resume the reader's writing when unsent data starts or stops to wait."""
         is_full = self._socket_is_full or bool(self._unsent)
         if is_full != self._is_full:
             self._is_full = is_full
@@ -260,7 +267,7 @@ class TlsTransport(ABC):
                 self._reader.resume_writing()
 
     def _encrypt(self) -> None:
-        """Send what is unsent, as much as the socket takes and a turn allows."""
+        """Encrypt and send unsent data, as far as the socket and the turn allow."""
         turn_bytes = 0
         try:
             while self._unsent and turn_bytes < TURN_BYTES and not self._socket_is_full:
@@ -280,7 +287,7 @@ class TlsTransport(ABC):
             self._socket.write(self._outgoing.read())
 
     def close(self) -> None:
-        """Close once everything written has been sent."""
+        """Close after all written data has been sent."""
         if self._is_closing:
             return
         self._is_closing = True

@@ -1,4 +1,4 @@
-"""Connecting to a port's broker: the first of its candidates that answers."""
+"""Connecting to a port's broker: the first candidate that answers."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from pidgate.protocol.proxy_header import LOCAL_HEADER, header_of
 log = logger()
 
 NOT_KNOWN_YET_S: Final = 0.1
-"""A token is known at all brokers some 50 ms after it was made."""
+"""A new token is known to all brokers after about 50 ms."""
 REFUSED_BEFORE_ANEW: Final = 3
-"""Logins with a token that brokers refuse before a new one is taken: it has been revoked, or its user."""
+"""Refused logins with a token before a new one is created: the token, or its user, has been revoked."""
 MOST_REFUSED_LOGINS: Final = 6
 
 
 _NOT_THE_BROKERS: Final = frozenset(("login", "open_files"))
-"""Causes that say nothing of the broker's address: it stays known."""
+"""Causes unrelated to the broker's address: the address is kept."""
 
 
 class NotSecured(Exception):
@@ -51,7 +51,7 @@ class Upstream:
         self._shared = context.shared
 
     def dial(self, channel: ClientChannel) -> asyncio.Task[None]:
-        """Connect to the port's broker in the background; closes the channel when none can be reached."""
+        """Connect to the port's broker in the background; close the channel if none can be reached."""
         task = self._shared.loop.create_task(self._connect(channel))
         self._shared.connecting[task] = None
         task.add_done_callback(self._shared.connecting.pop)
@@ -62,7 +62,7 @@ class Upstream:
         failure = "its address is not known any more"
         targets = nodes.candidate_addresses(self._context.node_id)
         tried: set[Address] = set()
-        # Another broker answers a NodeId that is not its own with REBOOTSTRAP_REQUIRED (KIP-1242).
+        # A broker answers a foreign NodeId with REBOOTSTRAP_REQUIRED (KIP-1242).
         while targets and not channel.is_gone and (self._context.node_is_known() or not channel.means_node):
             host, port = channel.server = targets.pop(0)
             tried.add((host, port))
@@ -78,14 +78,14 @@ class Upstream:
             except NotSecured as error:
                 failure, cause = f"{host}:{port}: {of_broker(error.cause, host)}", "tls"
             except (OSError, ValueError, OverflowError, KafkaProtocolError) as error:
-                # ValueError and OverflowError: a broker advertises what is no host name or no port.
+                # ValueError and OverflowError: the broker advertises an invalid host name or port.
                 failure = f"{host}:{port}: {getattr(error, 'strerror', None) or error}"
                 cause = _cause_of(error)
             else:
                 return
             self._connect_failed(channel, (host, port), cause, failure)
             if not targets and cause != "timeout":
-                # A node that has gone is forgotten by now, and the others stand in for it.
+                # A removed node is no longer known, and the other brokers are substituted for it.
                 targets = [
                     target
                     for target in nodes.candidate_addresses(self._context.node_id)
@@ -94,8 +94,9 @@ class Upstream:
         channel.close("unreachable", f"no broker could be reached: {failure}")
 
     async def _open(self, channel: ClientChannel, host: str, port: int) -> None:
-        """Connect, and log in where the gateway does that. Raises NoIdentity, CredentialsUnreadable, and what
-        _connect_as raises.
+        """Connect and, where the gateway logs in for clients, log in.
+
+        Raises NoIdentity, CredentialsUnreadable, and the exceptions of _connect_as.
         """
         identity = self._shared.upstream_identity
         if identity is None:
@@ -124,12 +125,13 @@ class Upstream:
     async def _connect_as(
         self, channel: ClientChannel, host: str, port: int, exchange: Generator[Build, bytes, int] | None
     ) -> int:
-        """Connect, set up TLS where it is configured, and log in by the exchange, if there is one.
+        """Connect, set up TLS where configured, and log in by the exchange, if any.
 
-        Returns the session's lifetime in ms, 0: it has none. Raises TimeoutError, NotSecured, LoginRefused,
+        Returns the session's lifetime in ms, 0 if unlimited. Raises TimeoutError, NotSecured, LoginRefused,
         KafkaProtocolError, OSError, ValueError, OverflowError.
         """
-        # Here, not around the question for a login: how long another broker takes says nothing of this one.
+        # The timeout does not cover the token request: another broker's delay must not count against this
+        # one.
         async with asyncio.timeout(self._shared.connect_timeout_ms / 1000):
             return await self._connect_in_time(channel, host, port, exchange)
 
@@ -167,7 +169,7 @@ class Upstream:
         self._shared.counters.upstream_failures[cause] += 1
         if self._context.node_id is not None and cause not in _NOT_THE_BROKERS:
             self._shared.nodes.forget_address(self._context.node_id, address)
-        # A client that is refused comes back at once: one line a second is enough, the counter has them all.
+        # Refused clients reconnect immediately: one log line a second is enough, the counter has them all.
         server, limit = f"{address[0]}:{address[1]}", self._shared.upstream_log
         if (left_out := limit.take(None, self._shared.now_ms())) is not None:
             log.warning(
@@ -181,11 +183,10 @@ class Upstream:
 
 
 def _header(channel: ClientChannel) -> bytes:
-    """Return the PROXY header of a client's connection."""
     ends = channel.endpoints()
     try:
         return LOCAL_HEADER if ends is None else header_of(*ends)
-    except ValueError:  # of no IP socket
+    except ValueError:  # not an IP socket
         return LOCAL_HEADER
 
 

@@ -1,1 +1,1 @@
-"""Quotas while the gateway runs: the file's, what was set at run time, and who may ask and set."""
+"""Quotas at run time: from the file, changed through the API, reloaded, announced and explained."""

@@ -1,6 +1,6 @@
-"""The interface through which a gateway's quotas are read and changed, by Kafka's admin API and the admin site. PURE.
+"""The interface through which Kafka's admin API and the admin site read and change a gateway's quotas. PURE.
 
-Also which changes may be made at run time. The store behind it is not known here.
+It also checks which changes are allowed at run time. It does not know the store behind it.
 """
 
 from __future__ import annotations
@@ -17,29 +17,30 @@ from pidgate.units import show_duration
 
 LONGEST_USER: Final = 4_096
 LONGEST_NOTE: Final = 4_096
-"""A record of the topic has to stay far below the brokers' limit."""
+"""Keeps a record of the topic far below the brokers' size limit."""
 
 
 class Kept(StrEnum):
-    """The place where a change in force is kept."""
+    """Where a change in force is stored."""
 
     TOPIC = "topic"
-    """The whole fleet has it, over restarts."""
+    """In the topic: applies to the whole fleet and survives restarts."""
     STATE_DIR = "state_dir"
-    """This gateway has it, over restarts; the topic gets it when it can be written again."""
+    """In the state directory: applies to this gateway and survives restarts. Written to the topic once
+    possible."""
     MEMORY = "memory"
-    """This gateway has it, until it ends; the topic, if there is one, gets it when it can be written again."""
+    """In memory: applies to this gateway until it stops. Written to the topic, if any, once possible."""
 
 
 class NotAllowed(Exception):
-    """A change that may not be made; the text says why and what to do."""
+    """A change that is not allowed. The text gives the reason and the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class InForce:
-    """The quotas in force, and where they come from.
+    """The quotas in force, and their sources.
 
-    `provenance` by user; the default quota's has the key "". `in_file`: the quotas of the file alone.
+    `provenance` is keyed by user; the default quota has the key "". `in_file`: the quotas of the file alone.
     """
 
     quotas: Quotas
@@ -50,33 +51,34 @@ class InForce:
 
 
 OnChanged = Callable[[list[str | None] | None, Kept | None], None]
-"""Outcome of each change: None or why it was not made, and where the made ones are kept; None: nobody knows."""
+"""Called with, per change, None or the reason for its rejection, and with the place where the others are
+kept. None as the list: the outcome is unknown."""
 
 Administer = Callable[[Sequence[Change], bool, OnChanged], None]
-"""Make changes, or only check them; `OnChanged` is called once, never before this returns."""
+"""Make changes, or only check them. `OnChanged` is called once, never before this returns."""
 
 
 class Administration(Protocol):
-    """The one place of a gateway where its quotas are set."""
+    """The single point where a gateway's quotas are changed."""
 
     @property
     def in_force(self) -> InForce: ...
 
     def check(self, change: Change) -> None:
-        """Check a change. Raises NotAllowed when it may not be made."""
+        """Check a change. Raises NotAllowed."""
 
     async def change(self, changes: Sequence[Change]) -> Kept:
-        """Put changes in force here; return where they are kept after a few seconds at most.
+        """Put changes in force here; return where they are kept, after a few seconds at most.
 
         Raises NotAllowed; then none of them is in force.
         """
 
     async def command(self, command: Command) -> Kept:
-        """Execute a command here; return whether the fleet has got it (TOPIC) or not (MEMORY)."""
+        """Execute a command here; return whether the fleet has received it (TOPIC) or not (MEMORY)."""
 
 
 def check(change: Change, in_file: Quotas, wall_ms: int, *, allow: bool, file_wins: bool) -> None:
-    """Check a change. Raises NotAllowed when the configuration forbids the change or it makes no sense.
+    """Check a change. Raises NotAllowed if the configuration forbids it or it is invalid.
 
     `allow`, `file_wins`: quotas.runtime_changes.
     """
@@ -102,7 +104,7 @@ def _check_sense(change: Change, wall_ms: int) -> None:
         )
     if target.user is not None and "\0" in target.user:
         raise NotAllowed(
-            "no principal's name holds a NUL; the quota of those who cannot be identified is set in the "
+            "a principal's name contains no NUL; the quota of unidentified users is set in the "
             "configuration file (quotas.unidentified)"
         )
     if target.user is not None and len(target.user) > LONGEST_USER:
@@ -110,7 +112,7 @@ def _check_sense(change: Change, wall_ms: int) -> None:
     if len(change.note) > LONGEST_NOTE:
         raise NotAllowed(f"a note of {len(change.note)} characters; at most {LONGEST_NOTE} are kept")
     if (target.setting, target.user) == ALL_MODES and change.action is Action.REMOVE:
-        raise NotAllowed("there is always a mode of all users: set it, or reset it to what the file says")
+        raise NotAllowed("the mode of all users cannot be removed: set it, or reset it to the file's")
     if target.temporary and change.action is not Action.RESET:
         if change.until_wall_ms is None:
             raise NotAllowed("a temporary change needs an end; say for how long, or make it a standing one")
@@ -120,7 +122,7 @@ def _check_sense(change: Change, wall_ms: int) -> None:
 
 
 def _is_emergency_switch(change: Change) -> bool:
-    """Return whether it is the emergency switch, which always works."""
+    """Return whether it is the emergency switch, which is always allowed."""
     target = change.target
     return (target.setting, target.user) == ALL_MODES and (
         change.action is Action.RESET or change.value is Mode.OBSERVE

@@ -1,4 +1,4 @@
-"""Log lines about quotas that are set at run time: changed, ended, not kept."""
+"""Log lines about quotas set at run time: changed, expired, not kept."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _REMEDIES: Final = {
 def log_changes(
     before: InForce, after: InForce, latest: Callable[[Target], Change | None], wall_ms: int
 ) -> None:
-    """Log each change that came or went. `latest` gives the newest change of a target, resets included."""
+    """Log each added or removed change. `latest` returns the newest change of a target, resets included."""
     old = {change.target: change for change in before.changes}
     new = {change.target: change for change in after.changes}
     for target in old.keys() | new.keys():
@@ -60,7 +60,7 @@ def log_changes(
 
 
 def log_inherited_quotas(quotas: Quotas, mechanisms: Iterable[str]) -> None:
-    """Warn of each mechanism whose users cannot be distinguished and merely inherit what holds for any one user."""
+    """Warn of each mechanism whose users cannot be told apart and share one inherited quota."""
     for key, text in inherited_quotas(quotas, mechanisms):
         log.warning(Event.CONFIG_WARNING, key=key, text=text)
 
@@ -84,7 +84,7 @@ def _named(target: Target) -> dict[str, Any]:
 
 
 def _shown(value: int | Mode | None) -> str:
-    """Return a mode, or a rate in ids per window."""
+    """Return a mode, or a rate in ids per window, as text."""
     if value is None:
         return "not set"
     return value.value if isinstance(value, Mode) else show_milli(value)

@@ -1,15 +1,16 @@
-"""The quota changes that one gateway knows, and their keys and JSON in the topic and the state directory. PURE.
+"""The quota changes known to one gateway, and their keys and JSON in the topic and the state directory. PURE.
 
-A key names what a change is about, so that compaction keeps the newest of each:
+A key names the target of a change, so that compaction keeps the newest of each:
 
     change:<setting>:<standing|temporary>[:<user>]     without a user: the default's rate, or the mode of all users
     command:<type>:<user>[:<producer id>]              in this order the user, who may hold colons, is last but one
 
-A value is one JSON object. `v` is the format that wrote it, `readable_since` the oldest format that can read it:
-a format that only adds keys leaves that as it is. A record without a value (a tombstone) removes its key.
+A value is one JSON object. `v` is the format of its writer, `readable_since` the oldest format able to read
+it. A format that only adds keys keeps `readable_since`. A record without a value (a tombstone) removes its
+key.
 
-The topic's order decides, and no clock: whoever reads it to its end knows the same. A gateway's own change is on top
-of the topic's until it is read there; from then on its place in the topic counts.
+The topic's order decides, never a clock: all readers at its end have the same state. A gateway's own change
+overrides the topic's until it is read back; from then on its position in the topic counts.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ _ANY_NAME: Final = "surrogatepass"
 
 
 class RecordUnreadable(Exception):
-    """A record that is skipped; the text is the reason."""
+    """A record that is skipped. The text is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
-    """A change or a command as one gateway process (`run`) published it; `seq` counts its entries."""
+    """A change or a command as published by one gateway process (`run`). `seq` counts its entries."""
 
     run: str
     seq: int
@@ -46,14 +47,14 @@ class LogEntry:
 
 
 class Restored(NamedTuple):
-    """An entry of the state directory. `is_pending`: the topic had not acknowledged it."""
+    """An entry of the state directory. `is_pending`: not acknowledged by the topic."""
 
     entry: LogEntry
     is_pending: bool
 
 
 class ChangeLog:
-    """Changes by target: those of the topic, and own ones that are not read there yet.
+    """Changes by target: those of the topic, and own ones not read back yet.
 
     `run` names this process. Without a topic (`has_topic` False) a change is kept as soon as it is made.
     """
@@ -66,16 +67,16 @@ class ChangeLog:
         self._pending: dict[Target, LogEntry] = {}
         self._acknowledged: set[str] = set()
         self._reading: dict[Target, LogEntry] | None = {} if has_topic else None
-        """Read so far; replaces `_kept` when the end is reached for the first time, then None."""
+        """Entries read so far. Replaces `_kept` when the end is reached for the first time, then None."""
         self._read_ids: set[str] = set()
         self._newest_read: dict[Target, int] = {}
-        """By target: seq of the newest own entry that was read."""
+        """seq of the newest own entry read, by target."""
         self.unreadable = 0
         self.last_unreadable = ""
 
     @property
     def is_read(self) -> bool:
-        """The topic was read to its end once, or there is none."""
+        """Return whether the topic was read to its end once, or there is none."""
         return self._reading is None
 
     def changes(self) -> dict[Target, Change]:
@@ -100,13 +101,16 @@ class ChangeLog:
         ]
 
     def restore(self, found: Iterable[Restored]) -> None:
-        """Take the entries of the state directory, before anything else."""
+        """Load the entries of the state directory. Call first."""
         for entry, is_pending in found:
             if isinstance(entry.what, Change):
                 (self._pending if is_pending and self._has_topic else self._kept)[entry.what.target] = entry
 
     def append(self, what: Change | Command) -> LogEntry:
-        """Add an entry of this process; a change holds here from now on. The caller writes it to the topic."""
+        """Add an entry of this process.
+
+        A change applies here from now on. The caller writes the entry to the topic.
+        """
         self._seq += 1
         entry = LogEntry(self._run, self._seq, what)
         if isinstance(what, Change):
@@ -114,7 +118,7 @@ class ChangeLog:
         return entry
 
     def acknowledge(self, entry: LogEntry) -> None:
-        """Note that the topic has an entry; its place in the order is known when it is read."""
+        """Note that the topic has an entry. Its position is known once it is read back."""
         if isinstance(entry.what, Change) and self._pending.get(entry.what.target) == entry:
             self._acknowledged.add(entry.id)
 
@@ -123,9 +127,9 @@ class ChangeLog:
         return entry.run == self._run
 
     def apply(self, key: bytes, value: bytes) -> LogEntry | None:
-        """Apply one record of the topic, in its order; an empty value is a tombstone.
+        """Apply one record of the topic, in order. An empty value is a tombstone.
 
-        Returns a command to execute, or a change to publish again. Counts a record that it cannot read.
+        Returns a command to execute, or a change to publish again. Unreadable records are counted.
         """
         if not value:
             self._remove(key)
@@ -137,7 +141,7 @@ class ChangeLog:
             self.last_unreadable = str(error)
             return None
         if isinstance(entry.what, Command):
-            # Of the past: the gateways of then executed it.
+            # A past command: the gateways running at that time executed it.
             return None if self._reading is not None else entry
         return self._apply_change(entry, entry.what.target)
 
@@ -160,7 +164,7 @@ class ChangeLog:
             or target in self._pending
         ):
             return None
-        # A delayed copy was written after its successors: what held before has to hold again.
+        # A delayed duplicate was written after its successors: the earlier state has to be restored.
         return self.append(before.what)
 
     def _settle(self, target: Target, entry_id: str) -> None:
@@ -175,7 +179,7 @@ class ChangeLog:
             (self._kept if self._reading is None else self._reading).pop(target, None)
 
     def finish_reading(self) -> list[LogEntry]:
-        """Let what was read to the topic's end replace what was known before.
+        """Replace the previous state by the state read up to the topic's end.
 
         Returns the entries that an earlier run could not write; those of this run are being written.
         """
@@ -194,7 +198,7 @@ def _is_reset(entry: LogEntry) -> bool:
 
 
 def key_of(what: Change | Command) -> bytes:
-    """Return the key of the record of a change or a command."""
+    """Return the record key of a change or a command."""
     if isinstance(what, Change):
         return key_of_target(what.target)
     of_id = f":{what.producer_id}" if what.type is CommandType.RELEASE else ""
@@ -202,14 +206,14 @@ def key_of(what: Change | Command) -> bytes:
 
 
 def key_of_target(target: Target) -> bytes:
-    """Return the key of the records that change a target."""
+    """Return the record key of a target's changes."""
     kept = "temporary" if target.temporary else "standing"
     of_user = "" if target.user is None else f":{target.user}"
     return f"change:{target.setting}:{kept}{of_user}".encode(errors=_ANY_NAME)
 
 
 def target_of(key: bytes) -> Target | None:
-    """Return the target of a change's key; None for any other key."""
+    """Return the target named by a change's key. None for any other key."""
     try:
         kind, setting, kept, *user = key.decode(errors=_ANY_NAME).split(":", 3)
         if kind == "change" and kept in ("standing", "temporary"):
@@ -241,23 +245,25 @@ def to_json(entry: LogEntry) -> dict[str, Any]:
 
 
 def encode(entry: LogEntry) -> bytes:
-    """Return the value of an entry's record."""
     return json.dumps(to_json(entry), separators=(",", ":")).encode()
 
 
 def decode(key: bytes, value: bytes) -> LogEntry:
-    """Read a record. Raises RecordUnreadable; also when the key does not fit the value: compaction goes by the key."""
+    """Decode a record.
+
+    Raises RecordUnreadable, also if key and value disagree, because compaction goes by key.
+    """
     try:
         entry = from_json(json.loads(value))
-    except (ValueError, RecursionError) as error:  # UnicodeDecodeError and JSONDecodeError are the first
+    except (ValueError, RecursionError) as error:  # base class of UnicodeDecodeError and JSONDecodeError
         raise RecordUnreadable(f"no JSON of a change: {error}") from error
     if key_of(entry.what) != key:
-        raise RecordUnreadable(f"its key {key!r} is not that of what it holds")
+        raise RecordUnreadable(f"its key {key!r} does not match its contents")
     return entry
 
 
 def from_json(fields: object) -> LogEntry:
-    """Read an entry from a JSON object. Raises RecordUnreadable when it is none."""
+    """Decode an entry from a JSON object. Raises RecordUnreadable."""
     if not isinstance(fields, dict):
         raise RecordUnreadable("no JSON object")
     try:

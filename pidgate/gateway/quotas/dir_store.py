@@ -1,8 +1,9 @@
-"""The changes that one gateway knows, in a file of its state directory, for a start without the topic.
+"""The changes known to one gateway, in a file of its state directory, for a start without the topic.
 
     runtime-quotas.json    {"version": 1, "crc32": of `changes`, "changes": [{..., "is_pending": ...}, ...]}
 
-Replaced as a whole; a damaged one is set aside. The owner of the directory has locked it (state_dir/lock.py).
+The file is replaced as a whole; a damaged one is set aside. The directory's owner holds its lock
+(state_dir/lock.py).
 """
 
 from __future__ import annotations
@@ -27,16 +28,16 @@ FILE: Final = "runtime-quotas.json"
 PARTIAL: Final = f"{FILE}.partial"
 VERSION: Final = 1
 CLOSING_S: Final = 3.0
-"""Time for the newest changes, at a stop."""
+"""Time to write the newest changes during a stop."""
 _REMEDY: Final = "make room on the disk, or make the directory writable for the gateway's user"
 
 
 class FileUnreadable(Exception):
-    """The file is not used at all; the text is the reason."""
+    """The file is not used at all. The text is the reason."""
 
 
 class DirStore:
-    """Background saving of `contents()`: `read` once, then `changed` after every change."""
+    """Background saving of `contents()`: call `read` once, then `changed` after every change."""
 
     def __init__(self, directory: str | Path, contents: Callable[[], list[Restored]]) -> None:
         self._directory = Path(directory)
@@ -46,10 +47,13 @@ class DirStore:
         self._writing: asyncio.Task[None] | None = None
         self.failures = 0
         self.last_failure = ""
-        """Cause of the last failed write; empty when the last one succeeded."""
+        """Cause of the last failed write; empty after a success."""
 
     def read(self) -> list[Restored]:
-        """Read the file; blocks for a moment. Sets a damaged file aside, logs an unreadable one; raises nothing."""
+        """Read the file; blocks briefly.
+
+        Sets a damaged file aside and logs an unreadable one; raises nothing.
+        """
         path = self._directory / FILE
         try:
             return decoded(path.read_bytes())
@@ -68,7 +72,7 @@ class DirStore:
 
     def _set_aside(self, reason: str) -> None:
         kept_as: str | None = None
-        # In a read-only directory it stays where it is, and the next start logs the same.
+        # In a read-only directory the file stays in place, and the next start logs it again.
         with contextlib.suppress(OSError):
             kept_as = files.set_aside(self._directory, FILE)
         log.error(
@@ -77,11 +81,11 @@ class DirStore:
 
     @property
     def is_behind(self) -> bool:
-        """The newest contents are not on disk, and are not being written: the last attempt failed."""
+        """Return whether the newest contents are neither on disk nor being written: the last write failed."""
         return self._written < self._wanted and (self._writing is None or self._writing.done())
 
     def changed(self) -> None:
-        """Schedule a background write of the current contents; coalesces."""
+        """Schedule a background write of the current contents. Calls coalesce."""
         self._wanted += 1
         self.try_again()
 
@@ -91,14 +95,14 @@ class DirStore:
             self._writing = asyncio.get_running_loop().create_task(self._write())
 
     async def kept(self) -> bool:
-        """Wait for the writes so far; return whether they are on disk."""
+        """Wait for the pending writes; return whether they are on disk."""
         wanted = self._wanted
         while self._written < wanted and self._writing is not None and not self._writing.done():
             await asyncio.wait([self._writing])
         return self._written >= wanted
 
     async def close(self) -> None:
-        """Wait for the writes so far; a disk that hangs is left alone after CLOSING_S."""
+        """Wait for the pending writes. A hanging disk is abandoned after CLOSING_S."""
         try:
             async with asyncio.timeout(CLOSING_S):
                 await self.kept()
@@ -127,7 +131,7 @@ class DirStore:
         )
 
     def _replace(self, data: bytes) -> None:
-        """Sync the new file to disk before it replaces the old one. Raises OSError."""
+        """Write and sync a new file, then rename it over the old one. Raises OSError."""
         files.make_directory(self._directory)
         partial = self._directory / PARTIAL
         fd = files.create(partial)
@@ -141,14 +145,14 @@ class DirStore:
 
 
 def encoded(changes: list[Restored]) -> bytes:
-    """Return the file's content."""
+    """Return the contents of the file."""
     held = [{**to_json(entry), "is_pending": is_pending} for entry, is_pending in changes]
     whole = {"version": VERSION, "crc32": crc32(_text(held)), "changes": held}
     return json.dumps(whole, indent=1).encode() + b"\n"
 
 
 def decoded(data: bytes) -> list[Restored]:
-    """Read the file's content. Raises FileUnreadable unless all of it is good."""
+    """Decode the contents of the file. Raises FileUnreadable unless all of it is valid."""
     try:
         whole = json.loads(data)
         if whole["version"] != VERSION:
@@ -158,7 +162,7 @@ def decoded(data: bytes) -> list[Restored]:
             raise FileUnreadable("its checksum is wrong")
         return [Restored(from_json(one), one["is_pending"] is True) for one in held]
     except (ValueError, KeyError, TypeError, RecursionError, RecordUnreadable) as error:
-        raise FileUnreadable(f"holds what no such file holds ({error!r})") from error
+        raise FileUnreadable(f"has invalid contents ({error!r})") from error
 
 
 def _text(held: object) -> bytes:

@@ -1,6 +1,7 @@
-"""The origin of quotas, and the state of a user and of one of its producer ids: why refused, until when.
+"""The origin of quotas, and the state of a user and of its producer ids: why an id is refused, and until
+when.
 
-Reads the quotas in force and the quota's state, and changes nothing in them.
+Reads the quotas in force and the quota's state without changing them.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Source(StrEnum):
 
 
 class Of(StrEnum):
-    """The entity that a value is set for."""
+    """The entity for which a value is set."""
 
     USER = "user"
     DEFAULT = "default"
@@ -44,9 +45,9 @@ class Of(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class QuotaOrigin:
-    """One value, a rate in thousandths or a mode, and who set it; None: not set, or removed at run time.
+    """One value, a rate in thousandths or a mode, and its source. None: not set, or removed at run time.
 
-    `until_wall_ms`: end of a temporary one. `in_file`: the file's value, which holds once it is reset.
+    `until_wall_ms`: end of a temporary value. `in_file`: the file's value, in force again after a reset.
     """
 
     value: int | Mode | None
@@ -60,12 +61,12 @@ class QuotaOrigin:
     in_file: int | Mode | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """Return it for the admin API; rates in ids per window."""
+        """Return it as JSON for the admin API, with rates in ids per window."""
         return {**asdict(self), "value": rate_or_mode(self.value), "in_file": rate_or_mode(self.in_file)}
 
 
 def rate_or_mode(value: int | Mode | None) -> float | str | None:
-    """Return thousandths as ids per window (100, 0.5), a mode as its word."""
+    """Return thousandths as ids per window (100, 0.5), and a mode as its name."""
     if value is None or isinstance(value, Mode):
         return None if value is None else str(value)
     return value // _PER_ID if value % _PER_ID == 0 else value / _PER_ID
@@ -76,16 +77,19 @@ class QuotaOrigins:
 
     def __init__(self, in_force: InForce, wall_ms: int) -> None:
         self._in_force = in_force
-        # The values show whether the file wins: a change that does not decide has another one.
+        # The values show whether the file takes precedence: an overruled change has a different value.
         self._deciding = deciding(in_force.in_file, in_force.changes, file_wins=False, wall_ms=wall_ms)
 
     def own(self, setting: Setting, user: str | None) -> QuotaOrigin:
-        """Return what is set for this user alone; `user` None: for the default user (rate), or for all (mode)."""
+        """Return the value set for this user alone.
+
+        `user` None: for the default user (rate), or for all (mode).
+        """
         value = value_in_force(self._in_force.quotas, setting, user)
         in_file = value_in_force(self._in_force.in_file, setting, user)
         change = self._deciding.get((setting, user))
         if user is not None and setting is Setting.MODE and ALL_MODES in self._deciding:
-            # It waits below the mode of all, which the values do not show.
+            # It is overridden by the mode of all users, which the values do not show.
             value = in_file if change is None else change.value
         if change is not None and (change.value == value or value is None):
             return _from_change(change, in_file)
@@ -134,9 +138,9 @@ def _from_change(change: Change, in_file: int | Mode | None) -> QuotaOrigin:
 
 
 def provenance_in_force(settings: Settings, changes: Iterable[Change]) -> dict[str, Provenance]:
-    """Return by user who set its quota; the default quota's has the key "". `changes`: those that decide something.
+    """Return the source of each user's quota; the default quota has the key "".
 
-    The owner is always the file's. The mode of all users is left out.
+    `changes`: only effective ones. The owner always comes from the file. The mode of all users is left out.
     """
     users = settings.quotas.named().items()
     found = {name: Provenance(owner=user.owner) for name, user in users}
@@ -157,13 +161,13 @@ def provenance_in_force(settings: Settings, changes: Iterable[Change]) -> dict[s
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """Now, by both clocks: the quota's times are monotonic."""
+    """The current time on both clocks. The quota's times are monotonic."""
 
     now_ms: int
     wall_ms: int
 
     def on_the_wall(self, at_ms: int) -> int:
-        """Return a time of the monotonic clock as wall time."""
+        """Convert a monotonic time to wall time."""
         return self.wall_ms + at_ms - self.now_ms
 
 
@@ -179,9 +183,10 @@ def explanation(
 ) -> dict[str, Any]:
     """Return all that this gateway knows of a user, for the admin API.
 
-    Tokens are None without a limit; `is_restored` False: nothing is refused yet, since the state is still being
-    restored; `next_token_in_ms`: until a new id that has not waited would be admitted. `sticky_entries`: of the user,
-    None where other processes hold them; `origins`: of `in_force`, for a caller who asks for many users.
+    Tokens are None without a limit. `is_restored` False: nothing is refused yet, because the state is still
+    being restored. `next_token_in_ms`: time until a new id that is not waiting would be admitted.
+    `sticky_entries`: of the user, None where other processes hold them. `origins`: of `in_force`, passed by
+    callers that ask for many users.
     """
     now_ms = moment.now_ms
     quotas, origins = in_force.quotas, origins or QuotaOrigins(in_force, moment.wall_ms)
@@ -221,7 +226,7 @@ def explanation(
 
 
 def _bucket(live: LiveUser | None, in_force: InForce, user: str, now_ms: int) -> TokenBucket | None:
-    """Return the user's bucket; for a user who has not been seen, the full one that it would get."""
+    """Return the user's bucket. For a user not seen yet, return its full initial bucket."""
     if live is not None:
         return live.active_bucket
     return _full_bucket(in_force, resolve(in_force.quotas, user).rate_milli, now_ms)
@@ -257,7 +262,7 @@ def _wait_ms(own: TokenBucket | None, cluster: TokenBucket | None, place: int, n
 def _of_id(
     table: UserTable | None, live: LiveUser | None, user: str, producer_id: int, moment: Moment
 ) -> dict[str, Any]:
-    """Return what is known of one producer id. `is_released`: it is let in when it comes back."""
+    """Return the state of one producer id. `is_released`: it is admitted on its next attempt."""
     waiting = live.queue.waiting(producer_id) if live else None
     return {
         "producer_id": producer_id,

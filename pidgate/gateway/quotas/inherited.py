@@ -1,4 +1,4 @@
-"""Quotas that many share without anybody having chosen it: of those whose name cannot be read. PURE."""
+"""Quotas shared by accident: inherited by all users without a readable name. PURE."""
 
 from __future__ import annotations
 
@@ -11,23 +11,24 @@ from pidgate.quota.settings import Quotas
 
 
 def inherited_quotas(quotas: Quotas, mechanisms: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield (key, sentence) for each mechanism whose users merely inherit what holds for any one user, all together.
+    """Yield (key, sentence) for each mechanism with unnamed users that share one inherited quota.
 
-    `mechanisms`: those that the brokers offer. By the readable ones only some cannot be named: opaque bearer tokens,
-    and delegation tokens before an answer has shown their owner. Whether there are any the brokers do not show.
+    `mechanisms`: those offered by the brokers. Readable mechanisms have few unnamed users: opaque bearer
+    tokens, and delegation tokens before an answer has shown their owner. The brokers do not show whether any
+    such user exists.
     """
     for mechanism in mechanisms:
         user = unidentified(mechanism)
         if user in quotas.users or not _is_held(quotas, user):
             continue
-        who, given = f"all who log in by {mechanism}", ""
+        who, given = f"all users of {mechanism}", ""
         if mechanism in READABLE_MECHANISMS:
             if mechanism == "PLAIN":
                 continue
-            given = ", if there are any,"
-            who = f"all with delegation tokens that are not known yet (by {mechanism})"
+            given = ", if any,"
+            who = f"all users of delegation tokens with an owner not known yet ({mechanism})"
             if mechanism == "OAUTHBEARER":
-                who = "all by OAUTHBEARER whose token is no JWT"
+                who = "all users of OAUTHBEARER with opaque tokens (no JWT)"
         yield (
             f"quotas.unidentified.{mechanism}",
             f"is missing, and the brokers offer {mechanism}: {who}{given} share the one quota that quotas.default "
@@ -36,7 +37,7 @@ def inherited_quotas(quotas: Quotas, mechanisms: Iterable[str]) -> Iterator[tupl
 
 
 def _is_held(quotas: Quotas, user: User) -> bool:
-    """Return whether anything of the user may be refused or delayed."""
+    """Return whether any request of the user may be refused or delayed."""
     quota = resolve(quotas, user)
     has_byte_rate = any(resolve_rate(quotas.bytes, kind, user, None) is not None for kind in Kind)
     return (quota.enforces and is_bounded(quotas, quota)) or (has_byte_rate and throttles_bytes(quotas, user))

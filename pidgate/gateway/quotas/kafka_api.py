@@ -1,18 +1,20 @@
 """Quotas over Kafka's own API: AlterClientQuotas and DescribeClientQuotas. PURE.
 
-An AlterClientQuotas without an operation on a key of KEYS is forwarded as it is. Any other becomes a QuotaExchange,
-whose owner goes on like this until `is_over`, and then sends `answer()`:
+An AlterClientQuotas without an operation on a key of KEYS is forwarded unchanged. Any other becomes a
+QuotaExchange. Its owner repeats these steps until `is_over`, and then sends `answer()`:
 
     frame = exchange.next_frame()     not None: send it to the broker, call answered() with its answer
     exchange.changes                  not empty: with `only_check` ask Administration.check for each of them, else make
                                       them with Administration.change; report to changed() or not_made()
 
-The order keeps a request from being applied in part: the broker validates every entity (validate_only), without our
-operations (it checks entities, the other keys, and the client's authorization); our changes are checked; the broker
-applies the rest; our changes are made. An entry that fails takes no further part. With the client's validate_only
-the exchange is over after the second step.
+The order of steps prevents a partly applied request. First the broker validates every entity (validate_only)
+without the gateway's operations: it checks entities, the other keys and the client's authorization. Then the
+gateway's changes are checked. Then the broker applies the rest, and last the gateway's changes are made. A
+failed entry is skipped in later steps. With the client's validate_only the exchange ends after the second
+step.
 
-Frames to the broker have the client's correlation id and header. Sockets, tasks and the clock are not known here.
+Frames to the broker carry the client's correlation id and header. This module does not know sockets, tasks or
+the clock.
 """
 
 from __future__ import annotations
@@ -43,22 +45,22 @@ from pidgate.quota.entities import User, is_unidentified, shown
 from pidgate.quota.settings import Quotas, UserQuota, rate_milli
 
 KEYS: Final = {setting.value: setting for setting in RATES}
-"""The gateway's own quota keys: in a request, an answer, a file and a change they have one name."""
+"""The gateway's own quota keys, with the same name in requests, answers, files and changes."""
 
 MOST_RATE: Final = 1e12
-"""More ids in a window than a gateway can count; leaves room for exact arithmetic."""
+"""More ids per window than a gateway can count; leaves room for exact arithmetic."""
 
 CHANGES_AT_ONCE: Final = 100
-"""Between them the event loop runs: making one takes some 50 microseconds, and longer with a topic."""
+"""Changes between two turns of the event loop. One takes about 50 microseconds, longer with a topic."""
 
 Buffer = bytes | bytearray | memoryview
 
 _OURS: Final = tuple(key.encode() for key in KEYS)
 _MILLI: Final = 1000
 _PASSED: Final = Outcome(ErrorCode.NONE, None)
-_SILENT: Final = Outcome(ErrorCode.UNKNOWN_SERVER_ERROR, "The broker did not say what became of this entity.")
+_SILENT: Final = Outcome(ErrorCode.UNKNOWN_SERVER_ERROR, "The broker's answer lacks this entity.")
 
-_rate_milli = lru_cache(maxsize=64)(rate_milli)  # many quotas are mostly set alike
+_rate_milli = lru_cache(maxsize=64)(rate_milli)  # many quotas are set to the same value
 
 
 class _Stage(Enum):
@@ -71,7 +73,7 @@ class _Stage(Enum):
 
 @dataclass(slots=True)
 class _Part:
-    """One entry of the request, and its outcome so far."""
+    """One entry of the request with its outcome so far."""
 
     entry: Entry
     others: list[Operation]
@@ -84,7 +86,7 @@ class _Part:
 
 
 class QuotaExchange:
-    """One AlterClientQuotas that holds operations of ours."""
+    """One AlterClientQuotas with at least one of the gateway's own operations."""
 
     def __init__(self, request: AlterRequest, parts: list[_Part]) -> None:
         self._request = request
@@ -95,18 +97,18 @@ class QuotaExchange:
         self._asked: list[_Part] = []
         self._changing: list[tuple[_Part, Change]] = []
         self.changes: list[Change] = []
-        """Changes to check or make now: at most CHANGES_AT_ONCE, then the next ones."""
+        """Changes to check or make now: at most CHANGES_AT_ONCE at a time."""
         self.only_check = True
-        """`changes` are to be checked, and not made."""
+        """`changes` are to be checked only."""
         self.kept: Kept | None = None
-        """The place where the changes are kept, once they are made."""
+        """Where the changes are kept, once they are made."""
         self._enter()
 
     @classmethod
     def begin(cls, buf: Buffer, head: RequestHead, user: User, wall_ms: int) -> QuotaExchange | None:
-        """Return the exchange for the request in `buf` of this user; None: forward it as it is.
+        """Return the exchange for the user's request in `buf`. None: forward it unchanged.
 
-        Raises KafkaProtocolError, and FrameTooLarge, one of them, for more than is read.
+        Raises KafkaProtocolError, or its subclass FrameTooLarge for a request above the size that is read.
         """
         if (size := head.end - head.start) > MOST_SEARCHED_BYTES:
             raise FrameTooLarge(f"an AlterClientQuotas of {size} bytes: set fewer quotas with one request")
@@ -122,18 +124,18 @@ class QuotaExchange:
 
     @property
     def is_over(self) -> bool:
-        """Nothing is left but to send `answer()`."""
+        """Return whether only `answer()` is left to be sent."""
         return self._stage is _Stage.OVER
 
     def next_frame(self) -> bytes | None:
-        """Return, once, the framed request for the broker; None when there is none now."""
+        """Return the framed request for the broker, once. None: there is none now."""
         frame, self._frame = self._frame, None
         return frame
 
     def answered(self, buf: Buffer, start: int, end: int) -> None:
-        """Take the broker's answer to the last frame, without its size prefix.
+        """Process the broker's answer to the last frame, without its size prefix.
 
-        Raises KafkaProtocolError when it is malformed, RuntimeError when none is awaited.
+        Raises KafkaProtocolError when it is malformed, RuntimeError when none is expected.
         """
         if not self._asked or self._frame is not None:
             raise RuntimeError("no answer is awaited")
@@ -145,9 +147,9 @@ class QuotaExchange:
         self._go_on()
 
     def changed(self, problems: Sequence[str | None], kept: Kept | None = None) -> None:
-        """Take the outcome of each of `changes`, in order: None, or why it may not be made.
+        """Process the outcome of each of `changes`, in order: None, or the reason for its rejection.
 
-        Being kept in memory alone is no failure: the change is in force.
+        A change kept in memory alone has not failed: it is in force.
         """
         for (part, _), problem in zip(self._changing[: len(self.changes)], problems, strict=True):
             if problem is not None:
@@ -188,7 +190,7 @@ class QuotaExchange:
         self._enter()
 
     def _enter(self) -> None:
-        """Prepare what this stage needs; skip a stage that needs nothing."""
+        """Prepare the frame or the changes of this stage; skip a stage without any."""
         if self._stage is _Stage.VALIDATE:
             self._ask([part for part in self._parts if part.is_alive], validate_only=True)
         elif self._stage is _Stage.FORWARD:
@@ -224,7 +226,7 @@ def _mentions(buf: Buffer, start: int, end: int) -> bool:
 def _part(entry: Entry, times: int, set_by: str, wall_ms: int) -> _Part:
     ours = [operation for operation in entry.operations if operation.key in KEYS]
     if times > 1:
-        # Kafka, too, answers an error; it applies the first one all the same, which nobody can have meant.
+        # Kafka answers with an error too, but still applies the first entry, which can hardly be intended.
         return _failed(entry, f"Ignoring duplicate entity {_shown(entry.entity)}")
     if not ours:
         return _Part(entry, entry.operations)
@@ -241,7 +243,7 @@ def _part(entry: Entry, times: int, set_by: str, wall_ms: int) -> _Part:
     if user == "":
         return _failed(entry, "Empty user not supported")
     for wanted in ours:
-        # NaN is neither.
+        # The negated form also rejects NaN.
         if not wanted.remove and not 0 < wanted.value <= MOST_RATE:
             return _failed(
                 entry,
@@ -278,11 +280,12 @@ def _shown(entity: Entity) -> str:
 def described(
     buf: Buffer, start: int, end: int, api_version: int, note: object, quotas: Quotas
 ) -> bytes | Walk | None:
-    """Return the broker's answer with the rates of ours, in ids per window, framed; None: forward it as it is.
+    """Return the broker's framed answer plus the gateway's rates, in ids per window.
 
-    Or the Walk whose result is one of these: the brokers may keep quotas of thousands of users.
+    None: forward it unchanged. Brokers may keep quotas of thousands of users, so the result may be a Walk
+    that ends in one of these.
 
-    Nothing is added to an error, such as a failed authorization. Raises KafkaProtocolError.
+    Nothing is added to an error answer, such as a failed authorization. Raises KafkaProtocolError.
     """
     if not isinstance(note, UserFilter):
         return None
@@ -292,7 +295,7 @@ def described(
     try:
         return client_quotas.adding_user_values(buf, start, end, api_version, values)
     except FrameTooLarge as problem:
-        # Without ours the answer would be wrong, and nobody would notice.
+        # Without the gateway's own quotas the answer would be wrong without any sign of it.
         why = f"{problem}; ask for one user"
         return client_quotas.describe_refused(buf, start, api_version, ErrorCode.INVALID_REQUEST, why)
 
@@ -304,13 +307,13 @@ def _rates(wanted: UserFilter, quotas: Quotas) -> dict[str | None, dict[str, flo
     for name in quotas.users if wanted.names is None else wanted.names:
         own = quotas.users.get(name) if name is not None else None
         if own is None or name is None or is_unidentified(name):
-            continue  # no principal of Kafka's is named so
+            continue  # not a name of a Kafka principal
         if rates := _set_rates(own):
             found[name] = rates
     return found
 
 
 def _set_rates(quota: UserQuota) -> dict[str, float]:
-    """Return the rates that are set, by key, in ids per window."""
+    """Return the configured rates by key, in ids per window."""
     rates_milli = zip(KEYS, rates_of(quota), strict=True)
     return {key: rate_milli / _MILLI for key, rate_milli in rates_milli if rate_milli is not None}

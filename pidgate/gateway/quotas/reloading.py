@@ -1,7 +1,7 @@
-"""Reload the configuration file: on SIGHUP, and when it has changed.
+"""Reload the configuration file on SIGHUP and when it has changed.
 
-A file with a problem is refused as a whole, and what was in force stays in force. Of a good one the quotas hold at
-once; other differences are logged, and wait for a restart.
+A file with a problem is rejected as a whole, and the previous settings stay in force. Quotas of a valid file
+apply at once; other differences are logged and need a restart.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from pidgate.quota.settings import Quotas
 log = logger()
 
 SETTLED_S: Final = 0.05
-"""The file must not have changed for so long."""
+"""Minimum time without a change of the file."""
 SETTLING_LOOKS: Final = 40
 MOST_NAMED: Final = 20
-"""Changes, or users, in the log for one reload."""
+"""Most changes, or users, logged per reload."""
 
 _ANYBODY: Final = ""
-"""A name that nobody has: stands for the users that are not named."""
+"""A name without a user: stands for all users without their own settings."""
 
 Cause = Literal["start", "signal", "file"]
 Result = Literal["applied", "unchanged", "refused"]
@@ -46,9 +46,9 @@ Result = Literal["applied", "unchanged", "refused"]
 
 @dataclass(frozen=True, slots=True)
 class Promotion:
-    """A user who begins to be enforced.
+    """A user whose quota starts to be enforced.
 
-    `would_refuse`: new producer ids that were let in since the start, and would have been refused.
+    `would_refuse`: new producer ids admitted since the start that would have been refused.
     """
 
     user: str
@@ -56,9 +56,9 @@ class Promotion:
 
 
 def promotions(before: Quotas, after: Quotas, users: Callable[[], Iterable[UserSnapshot]]) -> list[Promotion]:
-    """Return the promotions among all users that are known or named, most refused first.
+    """Return the promotions among all known or configured users, most refused first.
 
-    `users` is called only when there may be some: thousands take a while.
+    `users` is called only if a promotion is possible, because thousands of users take a while.
     """
     named = dict.fromkeys([*before.users, *after.users])
     if not any(_is_promoted(before, after, user) for user in (_ANYBODY, *named)):
@@ -77,7 +77,7 @@ def _is_promoted(before: Quotas, after: Quotas, user: str) -> bool:
 
 
 class FileQuotas(Protocol):
-    """Receiver of the file's quotas: the QuotaStore."""
+    """Consumer of the file's quotas: the QuotaStore."""
 
     @property
     def in_force(self) -> InForce: ...
@@ -86,7 +86,7 @@ class FileQuotas(Protocol):
 
 
 class Reloading:
-    """Reloads of the file from `start` to `stop`; `reload` is for a signal. Without a file it does nothing.
+    """Reloads of the file from `start` to `stop`. Without a file it does nothing.
 
     `settings`: the settings in force, of the file and `overrides`.
     """
@@ -107,7 +107,7 @@ class Reloading:
         self.last_good_wall_ms = wall_ms()
         self.restart_needed: list[Difference] = []
         self.is_watching = False
-        """The file was read once since the start: from here on changes are noticed."""
+        """The file was read once since the start: later changes are noticed."""
         self._quotas = quotas
         self._users = users
         self._watch = FileWatch(file) if file is not None else None
@@ -115,7 +115,7 @@ class Reloading:
         self._background: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Read the file, which may have changed since the settings were read, and watch it."""
+        """Read the file again, as it may have changed since the settings were loaded, and watch it."""
         if self._watch is not None:
             self._background = asyncio.get_running_loop().create_task(
                 guarded("configuration", self._follow(self._watch))
@@ -128,7 +128,7 @@ class Reloading:
             await asyncio.gather(self._background, return_exceptions=True)
 
     def reload(self) -> None:
-        """Read the file now, whether or not it looks changed; problems are logged."""
+        """Read the file now, whether or not it has changed. Problems are logged."""
         if self._watch is None:
             log_nothing_to_reload()
         self._signalled.set()
@@ -173,7 +173,7 @@ class Reloading:
             log.warning(Event.CONFIG_WARNING, where=source.where(path), key=source.key(path), text=text)
 
     async def _read(self, watch: FileWatch) -> tuple[Source, Settings]:
-        """Read the file while nobody writes to it. Raises ConfigError."""
+        """Read the file once its writer is done. Raises ConfigError."""
         assert self.file is not None
         problem: ConfigError | None = None
         for _ in range(SETTLING_LOOKS):
@@ -263,7 +263,6 @@ class Reloading:
 
 
 def log_nothing_to_reload() -> None:
-    """Log that there is no file to reload."""
     log.warning(
         Event.NOTHING_TO_RELOAD,
         reason="the gateway runs on command-line options, without a file",

@@ -1,4 +1,4 @@
-"""The quotas of one gateway: those of the file with the changes made at run time.
+"""The quotas of one gateway: the file's quotas, overlaid with the changes made at run time.
 
 Callers know administration.py. topic_store.py carries changes through the fleet; dir_store.py keeps them without a
 topic.
@@ -29,38 +29,39 @@ from pidgate.quota.changes import Change, Command, applied, deciding, has_ended,
 log = logger()
 
 PATIENCE_S: Final = 3.0
-"""Longest wait of a change for being kept."""
+"""Longest wait for a change to be kept."""
 PATIENCE_WITHOUT_TOPIC_S: Final = 0.5
-"""The same while the topic is known not to work."""
+"""The same while the topic is known to be unavailable."""
 STOP_WITHIN_S: Final = 2.0
-"""Longest wait of a stop until the topic has all changes."""
+"""Longest wait of a stop for the topic to take all changes."""
 CHECK_EVERY_S: Final = 10.0
-"""The wall clock may jump: ends are checked for at least so often."""
+"""Expiry times are checked at least this often, because the wall clock may jump."""
 COMMANDS_REMEMBERED: Final = 10_000
 
 WallMs = Callable[[], int]
 _Stamped = TypeVar("_Stamped", Change, Command)
 Written = asyncio.Future[str | None]
-"""Future that ends with None when the topic has taken a record, or with the reason why it never will."""
+"""Future that ends with None when the topic has a record, or with the reason why it never will."""
 
 
 class QuotaObserver(Protocol):
-    """Observer of changes of the quotas."""
+    """Observer of quota changes."""
 
     def quotas_changed(self, in_force: InForce) -> None:
-        """Other quotas are in force: by a change here or elsewhere, the end of a temporary one, another file."""
+        """Handle other quotas in force: after a change here or elsewhere, an expiry, or another file."""
 
     def command_given(self, command: Command) -> None:
         """Apply this command now."""
 
     def topic_id_learnt(self, topic_id: bytes) -> None:
-        """The quotas topic has this id, 16 bytes."""
+        """Handle the id of the quotas topic, 16 bytes."""
 
 
 class QuotaStore:
-    """An Administration: `open`, `start`, `stop`; `change`, `command` and `file_changed` at any time between.
+    """An Administration: `open`, `start`, `stop`; in between `change`, `command` and `file_changed`.
 
-    `observer` is notified in the event loop, from `open` on. `run`: a name that no other store has or had.
+    `observer` is notified in the event loop, from `open` on. `run`: a name unique among all stores, past ones
+    included.
     """
 
     def __init__(
@@ -77,7 +78,7 @@ class QuotaStore:
             self._topic = TopicStore.from_settings(settings, kafka, observer.topic_id_learnt)
         self._dir = DirStore(settings.state_dir, self._log.to_keep) if settings.state_dir else None
         self._waiters: dict[bytes, list[tuple[int, Written]]] = {}
-        """By key: seq of an entry that is being written, and what waits for it."""
+        """By key: seq of an entry being written, and the future that waits for it."""
         self._background: list[asyncio.Task[None]] = []
         self._administering: set[asyncio.Task[None]] = set()
         self._began_s = self._loop.time()
@@ -92,34 +93,34 @@ class QuotaStore:
 
     @property
     def is_read(self) -> bool:
-        """The topic was read to its end once, or there is none."""
+        """Return whether the topic was read to its end once, or there is none."""
         return self._log.is_read
 
     @property
     def last_failure(self) -> str:
-        """Cause of the topic's failure; empty while it works, and when there is none."""
+        """Cause of the topic's failure; empty while it works or without a topic."""
         return self._topic.last_failure if self._topic is not None else ""
 
     @property
     def unwritten(self) -> int:
-        """Number of records that the topic has not acknowledged."""
+        """Number of records not acknowledged by the topic."""
         return self._topic.unwritten if self._topic is not None else 0
 
     @property
     def unreadable_records(self) -> int:
-        """Number of records of the topic that could not be read."""
+        """Number of unreadable records of the topic."""
         return self._log.unreadable
 
     # ---- start and end ---------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Put in force what the state directory holds; before anything is served. The caller has locked it."""
+        """Apply the changes in the state directory, before serving. The caller holds its lock."""
         if self._dir is not None:
             self._log.restore(self._dir.read())
             self._update(logs=False)
 
     def start(self) -> None:
-        """Follow the topic, in the background."""
+        """Follow the topic in the background."""
         self._began_s = self._loop.time()
         self._check_time()
         if self._topic is not None:
@@ -127,7 +128,7 @@ class QuotaStore:
             self._background += [self._loop.create_task(guarded("quotas topic", task)) for task in tasks]
 
     async def stop(self) -> None:
-        """Keep what can be kept within a moment."""
+        """Write pending changes within a short time."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -147,7 +148,7 @@ class QuotaStore:
         administration.check(change, self._in_file, self._wall_ms(), allow=allow, file_wins=self._file_wins)
 
     async def change(self, changes: Sequence[Change]) -> Kept:
-        """Put changes in force at once; return where they are kept when that is known, after PATIENCE_S at most.
+        """Put changes in force at once; return where they are kept, after PATIENCE_S at most.
 
         Raises NotAllowed; then none of them is in force.
         """
@@ -158,7 +159,7 @@ class QuotaStore:
         return await self._keep(entries)
 
     async def command(self, command: Command) -> Kept:
-        """Execute a command at once; return TOPIC when every gateway that follows the topic does, else MEMORY."""
+        """Execute a command now; return TOPIC if all gateways that follow the topic execute it, else MEMORY."""
         command = self._stamped(command)
         self._execute(command)
         if self._topic is None:
@@ -166,18 +167,18 @@ class QuotaStore:
         outgoing, written = self._write(self._log.append(command))
         if not await self._why_not_written([written]):
             return Kept.TOPIC
-        # Later it would surprise: a command is for now.
+        # A command is meant for now; a late execution would be a surprise.
         self._topic.withdraw(outgoing)
         return Kept.MEMORY
 
     def file_changed(self, settings: Settings) -> None:
-        """Take the quotas of another file. Changes that it overrules now are kept, but not in force."""
+        """Apply the quotas of another file. Changes overruled by it are kept, but not in force."""
         self._settings = settings
         self._in_file = settings.to_quotas()
         self._update()
 
     def administer(self, changes: Sequence[Change], only_check: bool, on_changed: OnChanged) -> None:
-        """Make the changes that may be made, or only check them, for a connection (an `Administer`)."""
+        """Make allowed changes, or only check them, for a connection (an `Administer`)."""
         task = self._loop.create_task(self._administer(changes, only_check, on_changed))
         self._administering.add(task)
         task.add_done_callback(self._administering.discard)
@@ -234,7 +235,7 @@ class QuotaStore:
         return False
 
     async def _why_not_written(self, writes: Sequence[Written]) -> str:
-        """Return why the topic has not got all of them in time; empty when it has."""
+        """Return why the topic lacks some of them after the wait; empty when it has all."""
         patience_s = PATIENCE_WITHOUT_TOPIC_S if self.last_failure else PATIENCE_S
         done, waiting = await asyncio.wait(writes, timeout=patience_s)
         for one in waiting:
@@ -246,7 +247,7 @@ class QuotaStore:
     # ---- the topic -------------------------------------------------------------------------------------
 
     def _write(self, entry: LogEntry) -> tuple[Outgoing, Written]:
-        """Write an entry to the topic; a later one of its key ends its future too."""
+        """Write an entry to the topic. A later entry of the same key ends its future too."""
         assert self._topic is not None
         key = key_of(entry.what)
         written: Written = self._loop.create_future()
@@ -270,7 +271,7 @@ class QuotaStore:
             log_not_kept(entry.what, Kept.MEMORY if self._dir is None else Kept.STATE_DIR, problem)
 
     def _apply_records(self, records: Sequence[EventRecord]) -> None:
-        """Apply records of the topic, in its order."""
+        """Apply records of the topic, in order."""
         for record in records:
             entry = self._log.apply(record.key, record.value)
             if entry is None:
@@ -278,7 +279,7 @@ class QuotaStore:
             if isinstance(entry.what, Change):
                 self._write(entry)
             elif self._log.is_own(entry):
-                # Executed by every gateway that follows; nobody needs it any more.
+                # Every gateway that follows has executed it; the record is not needed any more.
                 self._write_tombstone(record.key)
             else:
                 self._execute(entry.what)
@@ -337,7 +338,7 @@ class QuotaStore:
         with self._guarded("executing a command"):
             self._observer.command_given(command)
 
-    # ---- what is in force ------------------------------------------------------------------------------
+    # ---- quotas in force -------------------------------------------------------------------------------
 
     @property
     def _file_wins(self) -> bool:
@@ -356,7 +357,7 @@ class QuotaStore:
         )
 
     def _update(self, *, logs: bool = True) -> None:
-        """Recompute what is in force, and publish it when it is new."""
+        """Recompute the quotas in force, and publish them when they have changed."""
         before = self._in_force
         after = self._compute(before.version)
         if after != before:
@@ -369,7 +370,7 @@ class QuotaStore:
             self._schedule_check()
 
     def _check_time(self) -> None:
-        """End temporary changes whose time is over, and try the disk again."""
+        """End expired temporary changes, and retry a failed write to disk."""
         self._schedule_check()
         self._update()
         if self._dir is not None and self._dir.is_behind:

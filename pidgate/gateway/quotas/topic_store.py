@@ -1,8 +1,9 @@
-"""The topic of quotas set at run time, and its reader and writer.
+"""The topic of quotas set at run time, with its reader and writer.
 
-One partition, whose order is the order of changes, compacted by key. Of each key only the newest record that waits is
-written. Not idempotent on purpose: the gateway's own client takes no producer id from the cluster, and a record that
-is written twice does no harm (change_log.py). The meaning of records is not known here.
+It has one partition, whose order is the order of changes, and is compacted by key. Of each key only the
+newest waiting record is written. The producer is deliberately not idempotent: the gateway's own client takes
+no producer id from the cluster, and a record written twice is harmless (change_log.py). This module does not
+know the meaning of records.
 """
 
 from __future__ import annotations
@@ -22,18 +23,18 @@ from pidgate.gateway.topics.gateway_topic import GatewayTopic, TopicLines
 from pidgate.gateway.topics.own_client import OwnClient
 
 PARTITION: Final = 0
-"""Of all changes, whatever partitions an existing topic has: between partitions there is no order."""
+"""The only partition used, even if an existing topic has more: between partitions there is no order."""
 _DAY_MS: Final = 86_400_000
 REQUEST_TIMEOUT_MS: Final = 5_000
 STOP_WITHIN_S: Final = 1.0
 _NEVER_TAKEN: Final = frozenset({2, 10, 18, 32, 43, 87})
 """CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, INVALID_TIMESTAMP,
-UNSUPPORTED_FOR_MESSAGE_FORMAT, INVALID_RECORD: about what is in the record, so sending it again is no use."""
+UNSUPPORTED_FOR_MESSAGE_FORMAT, INVALID_RECORD: caused by the record itself, so a retry cannot succeed."""
 
 
 @dataclass(slots=True)
 class QuotasTopic(GatewayTopic):
-    """The quotas topic: small, and needed as a whole for ever."""
+    """The quotas topic: small, and needed as a whole forever."""
 
     lines: ClassVar[TopicLines] = TopicLines(
         Event.QUOTAS_TOPIC_CREATED,
@@ -53,9 +54,9 @@ class QuotasTopic(GatewayTopic):
     def _wanted(self, replicas: int) -> dict[str, str]:
         return {
             "cleanup.policy": "compact",
-            # What is not in a closed segment is not compacted: there are few records, and old ones are of no use.
+            # Only closed segments are compacted. Records are few, and old ones are useless.
             "segment.ms": str(_DAY_MS),
-            # A gateway that was cut off for days still reads the tombstones.
+            # A gateway that was disconnected for days still reads the tombstones.
             "delete.retention.ms": str(7 * _DAY_MS),
             "min.insync.replicas": "2" if replicas >= 3 else "1",
             "compression.type": "producer",
@@ -64,15 +65,15 @@ class QuotasTopic(GatewayTopic):
     def _unsafe(self, settings: Mapping[str, str]) -> Iterator[dict[str, str]]:
         finding = partial(self._finding, settings)
         if settings.get("cleanup.policy", "compact") != "compact":
-            reason = "what is deleted by age is forgotten by the gateways that start after it"
+            reason = "gateways that start after a deletion by age do not see the deleted changes"
             yield finding("cleanup.policy", reason, "compact")
         yield from self._unreadable_compression(settings)
 
 
 class Outgoing(NamedTuple):
-    """A record to be written; `value` None is a tombstone.
+    """A record to be written. `value` None is a tombstone.
 
-    `on_end` gets None once the brokers have acknowledged it, or why they never will.
+    `on_end` gets None once the brokers have acknowledged it, or the reason why they never will.
     """
 
     key: bytes
@@ -81,7 +82,7 @@ class Outgoing(NamedTuple):
 
 
 class TopicStore:
-    """Reader and writer of the quotas topic: `write` at any time; `follow` and `write_all` each in a task, once."""
+    """Reader and writer of the quotas topic: `write` any time; `follow` and `write_all` once, in a task."""
 
     def __init__(self, kafka: OwnClient, topic: QuotasTopic) -> None:
         self._kafka = kafka
@@ -110,13 +111,13 @@ class TopicStore:
         return len(self._waiting)
 
     def write(self, outgoing: Outgoing) -> None:
-        """Queue a record; it replaces a queued one of the same key. Neither waits nor raises."""
+        """Queue a record, replacing a queued one of the same key. Neither waits nor raises."""
         self._waiting.pop(outgoing.key, None)
         self._waiting[outgoing.key] = outgoing
         self._arrived.set()
 
     def withdraw(self, outgoing: Outgoing) -> None:
-        """Take a record out of the queue; what is under way to the brokers cannot be called back."""
+        """Remove a record from the queue. A record already being sent cannot be withdrawn."""
         if self._waiting.get(outgoing.key) is outgoing:
             del self._waiting[outgoing.key]
 
@@ -125,18 +126,18 @@ class TopicStore:
         await self.follower.run(StartAt(), on_records, on_read)
 
     async def write_all(self) -> None:
-        """Write what is queued, now and later, until cancelled."""
+        """Write queued records, now and later, until cancelled."""
         await load()
         while True:
             await self._arrived.wait()
             try:
                 await self._session()
-            except Exception as error:  # noqa: BLE001 - whatever ends a session, the next one tries again
+            except Exception as error:  # noqa: BLE001 - the next session retries
                 cause = explain_error(error, "writing", self.topic.name)
                 await asyncio.sleep(self._availability.record_failure(cause, buffered=self.unwritten))
 
     async def _session(self) -> None:
-        """Connect and write until something fails; raises that."""
+        """Connect and write until a failure. Raises the failure."""
         await self.topic.ensure_topic(self._kafka)
         producer = self._kafka.producer(
             acks="all",
@@ -152,21 +153,21 @@ class TopicStore:
                 self._arrived.clear()
                 await self._arrived.wait()
         except Exception:
-            # Its batches have to run out of time before it can stop; what is in them is written again.
+            # Its batches have to time out before it can stop; their records are written again.
             wait_s = REQUEST_TIMEOUT_MS / 1000 + 2
             raise
         finally:
             await stop_client(producer, wait_s)
 
     async def _write_waiting(self, producer: Any) -> None:
-        """Write all that is queued, in order. Raises when a record was not acknowledged."""
+        """Write all queued records, in order. Raises when a record was not acknowledged."""
         while waiting := list(self._waiting.values()):
             sent: list[asyncio.Future[Any]] = []
             for one in waiting:
                 sent.append(await producer.send(self.topic.name, one.value, one.key, partition=PARTITION))
-                # Retrieve the exception, or asyncio logs it when this session ends early.
+                # Retrieves the exception, or asyncio logs it when this session ends early.
                 sent[-1].add_done_callback(lambda done: done.cancelled() or done.exception())
-            # Not awaited themselves: that would cancel them with this task.
+            # Not awaited directly: that would cancel them with this task.
             await asyncio.wait(sent)
             failure: BaseException | None = None
             for one, future in zip(waiting, sent, strict=True):
@@ -186,7 +187,7 @@ class TopicStore:
         one.on_end(problem)
 
     async def flushed(self, within_s: float) -> bool:
-        """Wait until the queue is empty; return False when it is not in that time."""
+        """Wait until the queue is empty; return False if it is not within `within_s`."""
         give_up_s = monotonic_s() + within_s
         while self._waiting:
             if monotonic_s() >= give_up_s:

@@ -1,1 +1,1 @@
-"""Events about what connections do: made, sampled and numbered; published by gateway.state."""
+"""Events about connections: made, sampled and numbered here, published by gateway.state."""

@@ -12,9 +12,9 @@ from pidgate.quota.settings import Quotas
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """Source and owner of a user's quota; of several changes the latest. `set_wall_ms` is None for a file's.
+    """Source and owner of a user's quota; the latest of several changes. `set_wall_ms` is None for a file's.
 
-    `until_wall_ms`: when the temporary part of it ends.
+    `until_wall_ms`: end of its temporary part.
     """
 
     source: str = "file"
@@ -31,7 +31,7 @@ _FROM_FILE = Provenance()
 def config_event(
     stamp: Mapping[str, Any], quotas: Quotas, quota_version: int, provenance: Mapping[str, Provenance]
 ) -> ConfigEvent:
-    """Return the event; `provenance` by user, the default quota's under ""."""
+    """Return the event. `provenance` is keyed by user; the default quota has the key ""."""
     ids = quotas.producer_ids
     return ConfigEvent(
         **stamp,

@@ -1,10 +1,10 @@
 """Events of one client connection, published through the process's `Recorder`. PURE.
 
-`forwarded` is called for every Produce with a producer id and costs less than a microsecond; `requests`, `bytes_in` and
-`bytes_out` are counted up by the connection itself. Everything else happens rarely.
+`forwarded` is called for every Produce with a producer id and costs less than a microsecond. The connection
+itself counts `requests`, `bytes_in` and `bytes_out`. All other methods are called rarely.
 
-The "open" event leaves with the first other event of the connection, as its user is not known when it is made; it has
-the time of the opening.
+The user is unknown when a connection opens, so the "open" event is published with the connection's first
+other event. It carries the time of the opening.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ from pidgate.quota.entities import BY_CERTIFICATE
 Buffer = bytes | bytearray | memoryview
 
 LEAVING_AT_CLOSE: Final = 10
-"""Usages and error counts published when a connection closes; more of them wait for the next second."""
+"""Usages and error counts published when a connection closes; the rest waits for the next second."""
 
 
 class ConnectionRecorder:
-    """One per connection, from when its socket is accepted until `closed`."""
+    """Recorder of one connection, from the accepted socket until `closed`."""
 
     __slots__ = (
         "_errors", "_opened_ms", "_opened_wall_ms", "_recorder", "_sasl", "_session",
@@ -68,16 +68,16 @@ class ConnectionRecorder:
         self.listener = listener
         self.connection_id = session.connection_id
         self.software = ("", "")
-        """Name and version of the client library, from ApiVersions; bounded."""
+        """Name and version of the client library, from ApiVersions; truncated."""
         self.bytes_in = 0
         self.bytes_out = 0
         self.requests = 0
         self.usages: dict[int, IdUsage] = {}
-        """Of the ids this connection has used in this slice."""
+        """Usages of the ids used by this connection in this slice."""
         self._errors: dict[tuple[int, int], int] = {}
-        """Of Produce answers: by producer id and error code."""
+        """Errors in Produce answers, by producer id and error code."""
         self.certified = False
-        """The user is that of a certificate, until a login names another."""
+        """The user comes from a certificate, until a login names another."""
         self.is_introduced = False
         """The "open" event was published."""
         self._opened_ms = recorder.now_ms()
@@ -85,11 +85,11 @@ class ConnectionRecorder:
         recorder.connections[self] = None
 
     def failed(self, error: Exception) -> None:
-        """Count and report a failure in here; never raises."""
+        """Count and report a failure of the recorder; never raises."""
         self._recorder.failed(error)
 
     def about(self) -> dict[str, Any]:
-        """Return the part of the envelope that is about the client."""
+        """Return the client's part of the event envelope."""
         session = self._session
         name, version = self.software
         return {
@@ -107,7 +107,7 @@ class ConnectionRecorder:
     def forwarded(
         self, batches: list[ProducerBatch], record_counts: list[int], frame_bytes: int, now_ms: int
     ) -> None:
-        """Count a Produce that goes on to the broker. Hot: no guard that costs a call of its own."""
+        """Count a Produce forwarded to the broker. Hot path: no guard that costs an extra call."""
         try:
             batch = batches[0]
             usage = self.usages.get(batch[0]) or self._begin(batch[0], now_ms)
@@ -125,7 +125,7 @@ class ConnectionRecorder:
             self.failed(error)
 
     def repeated(self, request: RepeatedProduce, frame_bytes: int, now_ms: int) -> None:
-        """Count a Produce that was recognised, as `forwarded`. Hot."""
+        """Count a recognised Produce, as `forwarded` does. Hot path."""
         try:
             usage = self.usages.get(request.producer_id) or self._begin(request.producer_id, now_ms)
             if usage is not None:
@@ -139,7 +139,10 @@ class ConnectionRecorder:
             self.failed(error)
 
     def _count_each(self, batches: list[ProducerBatch], record_counts: list[int], now_ms: int) -> None:
-        """Count a request of several ids for each of them, its bytes for the first alone: clients send one id."""
+        """Count a request of several ids for each of them, with its bytes for the first only.
+
+        Clients send one id.
+        """
         counted = {batches[0][0]}
         for batch, records in zip(batches, record_counts, strict=True):
             usage = self.usages.get(batch[0]) or self._begin(batch[0], now_ms)
@@ -156,7 +159,7 @@ class ConnectionRecorder:
 
     @guarded
     def decided(self, decisions: Iterable[Decision], buf: Buffer, head: RequestHead, now_ms: int) -> None:
-        """Publish the decisions about the Produce request in `buf`, admitted or refused."""
+        """Publish the admission or refusal decisions about the Produce request in `buf`."""
         self.introduce()
         of_transaction: str | None = None
         for decision in decisions:
@@ -221,9 +224,10 @@ class ConnectionRecorder:
 
     @guarded
     def produce_answered(self, asked: object, errors: Sequence[PartitionError]) -> None:
-        """Count the error codes of an answer. `asked`: its request's batches, or its only id; else it had none.
+        """Count the error codes of an answer.
 
-        Of very many batches with several ids only these are known: it is counted for the first.
+        `asked`: the request's batches or its only id; otherwise it had none. Very many batches with several
+        ids are reduced to the distinct ids; the first id counts then.
         """
         first = asked[0] if isinstance(asked, tuple) else asked
         only_id = first if isinstance(first, int) else -1
@@ -239,14 +243,14 @@ class ConnectionRecorder:
 
     @guarded
     def producer_id_given(self, asked: object, answer: InitProducerIdAnswer, now_ms: int) -> None:
-        """Publish the broker's answer to InitProducerId, an id or an error; `asked` is its request."""
+        """Publish the broker's answer to InitProducerId, an id or an error. `asked` is the request."""
         if isinstance(asked, InitProducerIdRequest):
             of_transaction = asked.transactional_id is not None
             self._given(asked, answer, of_transaction, now_ms)
 
     @guarded
     def producer_id_withheld(self, asked: InitProducerIdRequest, now_ms: int) -> None:
-        """Publish a refusal of InitProducerId by the gateway itself; no broker saw it."""
+        """Publish the gateway's own refusal of InitProducerId; no broker saw the request."""
         answer = InitProducerIdAnswer(
             ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, NO_PRODUCER_ID, NO_PRODUCER_EPOCH
         )
@@ -254,7 +258,7 @@ class ConnectionRecorder:
 
     @guarded
     def transactional_id_admitted(self, name_hash: str, decisions: Iterable[Decision], now_ms: int) -> None:
-        """Publish that the transactional id of this short hash counts as used, for other gateways and a restart."""
+        """Publish that the transactional id with this hash counts as used, for other gateways and a restart."""
         self.introduce()
         recorder = self._recorder
         for decision in decisions:
@@ -275,7 +279,7 @@ class ConnectionRecorder:
     def transaction_ended(
         self, asked: EndTxnRequest, answer: EndTxnAnswer, is_inherited: bool, now_ms: int
     ) -> None:
-        """Publish the id that EndTxn (v5+) gave, if it is a new one."""
+        """Publish the producer id returned by EndTxn (v5+), if it is a new one."""
         if answer.producer_id in (-1, asked.producer_id):
             return
         self._given(asked, answer, True, now_ms)
@@ -317,7 +321,7 @@ class ConnectionRecorder:
 
     @guarded
     def identified(self) -> None:
-        """The user has changed: what was counted stays with the one before."""
+        """Handle a change of user: earlier counts stay with the earlier user."""
         self._recorder.usage.connection_closed(self)
 
     @guarded
@@ -326,7 +330,7 @@ class ConnectionRecorder:
         self.introduce()
 
     def introduce(self) -> None:
-        """Publish that the connection was opened, once."""
+        """Publish the opening of the connection, once."""
         if self.is_introduced:
             return
         self.is_introduced = True
@@ -336,7 +340,7 @@ class ConnectionRecorder:
 
     @guarded
     def closed(self, cause: str) -> None:
-        """Publish that both sockets are gone; the last call."""
+        """Publish that both sockets are closed; the last call."""
         recorder = self._recorder
         recorder.connections.pop(self, None)
         self.introduce()
@@ -350,7 +354,7 @@ class ConnectionRecorder:
         recorder.publish_sampled(event, recorder.now_ms())
 
     def end_slice(self) -> None:
-        """Forget the usages, which have left the table, and have the error counts published."""
+        """Drop the usages, which have left the table, and publish the error counts."""
         self.usages.clear()
         self._leave_errors()
 

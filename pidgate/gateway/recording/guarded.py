@@ -1,4 +1,4 @@
-"""Decorator that keeps a failure to record traffic from harming it. PURE."""
+"""Decorator that keeps a recording failure from affecting traffic. PURE."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 
 class Fallible(Protocol):
-    """An object that takes the exceptions of its guarded methods."""
+    """An object that handles the exceptions of its guarded methods."""
 
     def failed(self, error: Exception) -> None: ...
 
@@ -18,13 +18,13 @@ _P = ParamSpec("_P")
 
 
 def guarded(method: Callable[Concatenate[_Self, _P], None]) -> Callable[Concatenate[_Self, _P], None]:
-    """Return a method that never raises: `failed` is called instead."""
+    """Return a method that never raises: it calls `failed` instead."""
 
     @wraps(method)
     def never_raises(self: _Self, /, *args: _P.args, **kwargs: _P.kwargs) -> None:
         try:
             method(self, *args, **kwargs)
-        except Exception as error:  # noqa: BLE001 - this is what it is for
+        except Exception as error:  # noqa: BLE001 - its purpose
             self.failed(error)
 
     return never_raises

@@ -1,8 +1,9 @@
-"""The events of one process: made, numbered without gaps and handed to a sink as bytes. PURE.
+"""The events of one process: made, numbered without gaps and passed to a sink as bytes. PURE.
 
-`Recorder` records what is not about one connection and holds what connections share; `ConnectionRecorder` records one
-connection. The sink neither waits nor raises. A failure in here is counted and reported, and the traffic goes on.
-Clocks and the sink are given; it must not know sockets, or how events travel.
+`Recorder` records events not tied to one connection and holds state shared by connections.
+`ConnectionRecorder` records one connection. The sink neither waits nor raises. A failure of the recorder is
+counted and reported, and traffic continues. Clocks and the sink are passed in. This module must not know
+sockets or the transport of events.
 """
 
 from __future__ import annotations
@@ -35,20 +36,22 @@ from pidgate.quota.decisions import GaveUp
 from pidgate.quota.settings import Quotas
 
 Sink = Callable[[str, bytes], None]
-"""Sink for a record's key and the event; neither waits nor raises."""
+"""Sink for a record's key and the event. Neither waits nor raises."""
 
 LONGEST_USAGE_MS: Final = 15 * 60_000
-"""The usage of live ids is published at least this often: a slice of a day's memory is six hours long."""
+"""The usage of live ids is published at least this often; otherwise a slice of a day's memory is six hours
+long."""
 LEAVING_PER_TICK: Final = 1_000
-"""Events published at most, of those that a slice's end or the end of connections leaves: about 10 ms a second."""
+"""Most events published per second of those left by the end of a slice or of connections: about 10 ms a
+second."""
 BETWEEN_FAILURES_MS: Final = 10_000
 MOST_ERROR_COUNTS: Final = 20_000
-"""(connection, id, error code) that are counted at one time."""
+"""Most (connection, id, error code) counted at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """The process in the envelope of each of its events."""
+    """The process as named in the envelope of each event."""
 
     gateway_id: str
     incarnation: str
@@ -56,7 +59,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
-    """`now_ms`: monotonic, as decisions use it; `wall_ms`: since 1970."""
+    """`now_ms`: monotonic, as in decisions. `wall_ms`: since 1970."""
 
     now_ms: Callable[[], int]
     wall_ms: Callable[[], int]
@@ -64,17 +67,17 @@ class Clocks:
 
 @dataclass(frozen=True, slots=True)
 class RecorderSettings:
-    """`redact`: envelope fields that leave as hashes."""
+    """`redact`: envelope fields published as hashes."""
 
     redact: tuple[str, ...] = ()
 
 
 class Recorder:
-    """Maker of every event of the process; `publish` numbers it and hands it to the sink.
+    """Makes every event of the process. `publish` numbers an event and passes it to the sink.
 
-    `cluster`: its name until a broker names its id. `applied_offsets`: the next offset of the events topic to apply,
-    by partition. `applied_ranges`: what was applied when, since the last call. `on_failure` is called with what went
-    wrong in here, at most once in ten seconds.
+    `cluster`: the configured name, until a broker names the cluster id. `applied_offsets`: the next offset of
+    the events topic to apply, by partition. `applied_ranges`: ranges applied since the last call, with their
+    times. `on_failure` is called with a failure of the recorder, at most once in ten seconds.
     """
 
     def __init__(
@@ -98,13 +101,13 @@ class Recorder:
         self.cluster = cluster
         self.applied_offsets, self.applied_ranges = applied_offsets, applied_ranges
         self.topic_name: Callable[[bytes], bytes] = bytes
-        """Lookup of the name of a topic that a batch names by id, where it is known; otherwise its argument."""
+        """Returns the name of a topic that a batch names by id, if known; otherwise its argument."""
         self.quotas = quotas
         self.quota_version = 0
         """Of the quotas in force."""
         self._provenance: Mapping[str, Provenance] = {}
         self.seq = 0
-        """Of the latest event."""
+        """seq of the latest event."""
         self.failures = 0
         self._quiet_until_ms = -BETWEEN_FAILURES_MS
         self.connections: dict[RecordedConnection, None] = {}
@@ -115,18 +118,18 @@ class Recorder:
         self.later: deque[Callable[[], None]] = deque()
         """Events to publish when there is time; the oldest on the left."""
         self.error_counts = 0
-        """Kept by all connections together, those in `later` included."""
+        """Error counts held by all connections together, including those in `later`."""
         self.uncounted_errors = 0
-        """Error codes that came when MOST_ERROR_COUNTS were kept."""
+        """Error codes that arrived while MOST_ERROR_COUNTS were held."""
         self._slice = self._slice_of(self.now_ms())
 
     @property
     def token_units(self) -> int:
-        """Units that make one token; balances in events are in units."""
+        """Units per token; balances in events are in units."""
         return self.quotas.producer_ids.window_ms * 1000
 
     def may_count_error(self) -> bool:
-        """Take the room for one more error count; False when there is none."""
+        """Reserve one more error count. Returns False when there is no room."""
         if self.error_counts >= MOST_ERROR_COUNTS:
             self.uncounted_errors += 1
             return False
@@ -135,24 +138,24 @@ class Recorder:
 
     @property
     def unrecorded(self) -> int:
-        """Happenings that became no event: failures in here, and those there was no room to count."""
+        """Occurrences without an event: recorder failures, and occurrences without room to be counted."""
         return self.failures + self.uncounted_errors + self.usage.uncounted_requests
 
     def failed(self, error: Exception) -> None:
-        """Count and report a failure in here; never raises."""
+        """Count and report a failure of the recorder; never raises."""
         self.failures += 1
         try:
             now_ms = self.now_ms()
             if now_ms >= self._quiet_until_ms:
                 self._quiet_until_ms = now_ms + BETWEEN_FAILURES_MS
                 self._on_failure(error)
-        except Exception:  # noqa: BLE001 - there is nobody left to report to
+        except Exception:  # noqa: BLE001 - no further place to report it
             self.failures += 1
 
     # ---- publishing ------------------------------------------------------------------------------------
 
     def stamp(self, now_ms: int) -> dict[str, Any]:
-        """Return the envelope of an event about this moment; `publish` numbers it."""
+        """Return the envelope of an event at this time. `publish` numbers it."""
         identity = self._identity
         return {
             "cluster": self.topology.cluster_id or self.cluster,
@@ -164,7 +167,7 @@ class Recorder:
         }
 
     def publish(self, event: Event) -> None:
-        """Number the event and hand it to the sink; a number is used only by an event that could be encoded."""
+        """Number the event and pass it to the sink. Only an event that could be encoded uses up a number."""
         if self._settings.redact:
             event = redacted(event, self._settings.redact)
         event.seq = self.seq + 1
@@ -173,12 +176,12 @@ class Recorder:
         self._sink(key_of(event), value)
 
     def publish_sampled(self, event: Summed, now_ms: int) -> None:
-        """Publish the event, or add it to the sum of a client that makes too many."""
+        """Publish the event, or add it to the sum of a client above its sampling rate."""
         if self.sampler.may_publish(event, now_ms):
             self.publish(event)
 
     def name_of(self, topic: bytes) -> str:
-        """Return a batch's topic as events write it: its name, or its id in base64."""
+        """Return a batch's topic as written in events: its name, or its id in base64."""
         name = self.topic_name(topic)
         if name[:1] == b"\x00":
             return base64.urlsafe_b64encode(name[1:]).decode("ascii").rstrip("=")
@@ -188,7 +191,7 @@ class Recorder:
 
     @guarded
     def lifecycle(self, /, phase: LifecyclePhase, **fields: Any) -> None:
-        """Publish a phase of this gateway's life; `fields`: others of the event."""
+        """Publish a lifecycle phase of this gateway. `fields`: other fields of the event."""
         quotas = self.quotas
         self.publish(
             LifecycleEvent(
@@ -205,9 +208,9 @@ class Recorder:
     def quotas_set(
         self, quotas: Quotas, now_ms: int, provenance: Mapping[str, Provenance] | None = None
     ) -> None:
-        """Begin the next quota version with these quotas and publish them; at start, and at each change.
+        """Start the next quota version with these quotas and publish it; at start, and at each change.
 
-        `now_ms`: the time the state was given with them, so that a replay refills by the same millisecond.
+        `now_ms`: the time at which the state received them, so that a replay refills at the same millisecond.
         """
         self.quotas = quotas
         self.quota_version += 1
@@ -216,12 +219,12 @@ class Recorder:
 
     @guarded
     def publish_quotas(self, now_ms: int) -> None:
-        """Publish the quotas in force once more, for readers of the topic's latest hours."""
+        """Publish the quotas in force again, for readers of the topic's latest hours."""
         self.publish(config_event(self.stamp(now_ms), self.quotas, self.quota_version, self._provenance))
 
     @guarded
     def gave_up(self, gone: list[GaveUp]) -> None:
-        """Publish the outcome of refused ids that are not waited for any more."""
+        """Publish the outcome of refused ids whose retries have ended."""
         self.later.extend(partial(self._publish_gave_up, one) for one in gone)
 
     def _publish_gave_up(self, one: GaveUp) -> None:
@@ -241,7 +244,7 @@ class Recorder:
 
     @guarded
     def broker_learnt(self, node_id: int, host: str, port: int) -> None:
-        """Note a broker's address for the topology."""
+        """Pass a broker's address to the topology."""
         self.topology.broker_learnt(node_id, host, port)
 
     @guarded
@@ -253,7 +256,10 @@ class Recorder:
 
     @guarded
     def tick(self) -> None:
-        """Once a second: publish sums of sampled events, changes of the cluster, usages of a slice that is over."""
+        """Publish sums of sampled events, cluster changes, and usages of an ended slice.
+
+        Called once a second.
+        """
         now_ms = self.now_ms()
         for event in self.sampler.sums(now_ms):
             self.publish(event)
@@ -265,8 +271,9 @@ class Recorder:
         self.publish_leaving(LEAVING_PER_TICK)
 
     def flush(self, most: int = LEAVING_PER_TICK) -> bool:
-        """At drain: publish what has been counted so far, at most so many events. Returns whether there is more: call
-        it again after a turn of the event loop.
+        """Publish counts so far, at most `most` events, when draining.
+
+        Returns whether there is more: call it again after a turn of the event loop.
         """
         self._flush(most)
         return bool(self.later or self.usage.leaving)
@@ -294,12 +301,12 @@ class Recorder:
             connection.end_slice()
 
     def publish_leaving(self, most: int) -> None:
-        """Publish at most so many of the events that wait, and of the ids that have left the table."""
+        """Publish at most `most` of the waiting events and of the ids that have left the table."""
         later, leaving = self.later, self.usage.leaving
         while later and most > 0:
             try:
                 later.popleft()()
-            except Exception as error:  # noqa: BLE001 - counted and reported there: it may be anybody's
+            except Exception as error:  # noqa: BLE001 - counted and reported there
                 self.failed(error)
             most -= 1
         while leaving and most > 0:
@@ -307,7 +314,7 @@ class Recorder:
             most -= 1
 
     def _publish_usage(self, usage: IdUsage) -> None:
-        # Both clocks are read now, so that a wall clock that was set meanwhile is believed.
+        # Both clocks are read now, so that an adjustment of the wall clock is taken into account.
         to_wall_ms = self.wall_ms() - self.now_ms()
         about = usage.first_user.about()
         about["user"] = usage.user

@@ -1,7 +1,8 @@
 """Bounds on events that a crash loop makes by the thousand: sums and counts. PURE.
 
-Connections and InitProducerId requests: one (user, client id, address) may publish ten of a kind a second; those beyond
-are summed into one event with a count, published when the second is over. Refusals: the attempts of each refused id.
+Connections and InitProducerId requests: each (user, client id, address) may publish ten events of a kind per
+second. Further ones are summed into one event with a count, published when the second is over. Refusals:
+attempts are counted per refused id.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ Summed = ConnectionEvent | InitProducerIdEvent
 
 PER_SECOND: Final = 10
 MOST_CLIENTS: Final = 2_000
-"""Distinguished within one second; beyond it client ids are ignored, beyond twice as many all clients are one: a client
-with a new client id each time is sampled, too."""
+"""Clients distinguished within one second. Above it client ids are ignored; above twice as many, all clients
+count as one. A client with a new client id each time is therefore sampled too."""
 MOST_REFUSED_IDS: Final = 20_000
-"""About 6 MB; the attempts of ids beyond them are not known."""
+"""About 6 MB. Attempts of further ids are not counted."""
 
 _Key = tuple[str, str | int, str, str, str]
 
@@ -35,7 +36,7 @@ class _Alike:
 
 
 class EventSampler:
-    """Sampling of each connection and InitProducerId event: published by itself, or summed."""
+    """Sampling of connection and InitProducerId events: published individually, or summed."""
 
     def __init__(self) -> None:
         self._second = -1
@@ -43,7 +44,7 @@ class EventSampler:
         self._over: list[Summed] = []
 
     def may_publish(self, event: Summed, now_ms: int) -> bool:
-        """Return whether the event is published by itself; False: it has been added to a sum."""
+        """Return whether the event is published individually; otherwise it has been added to a sum."""
         self._turn(now_ms)
         key = self._key_of(event)
         alike = self._alike.setdefault(key, _Alike())
@@ -59,13 +60,13 @@ class EventSampler:
         return False
 
     def sums(self, now_ms: int) -> list[Summed]:
-        """Return the sums of seconds that are over, each once."""
+        """Return the sums of past seconds, each once."""
         self._turn(now_ms)
         over, self._over = self._over, []
         return over
 
     def all_sums(self) -> list[Summed]:
-        """Return all sums, those of the current second included: nothing more will come."""
+        """Return all sums, including the current second. Nothing may follow."""
         self._second = -1
         self._end_second()
         over, self._over = self._over, []
@@ -92,7 +93,7 @@ class EventSampler:
 
 
 def _add(total: Summed, event: Summed) -> None:
-    """Add `event` to `total`: times are the latest ones, numbers are summed."""
+    """Add `event` to `total`: times become the latest ones, numbers are summed."""
     total.count += event.count
     total.wall_time_ms = event.wall_time_ms
     total.decision_time_ms = event.decision_time_ms
@@ -104,7 +105,7 @@ def _add(total: Summed, event: Summed) -> None:
 
 
 class Refused(NamedTuple):
-    """An id that was refused and has not been admitted."""
+    """A refused id that has not been admitted."""
 
     attempts: int
     client_id: str
@@ -112,7 +113,7 @@ class Refused(NamedTuple):
 
 
 class RefusedIds:
-    """Bounded table of refused ids and their attempts; the id refused longest ago is dropped first."""
+    """Bounded table of refused ids and their attempts. The id refused longest ago is dropped first."""
 
     def __init__(self) -> None:
         self._ids: OrderedDict[tuple[User, int], Refused] = OrderedDict()
@@ -126,5 +127,5 @@ class RefusedIds:
             self._ids.popitem(last=False)
 
     def ended(self, user: User, producer_id: int) -> Refused | None:
-        """Remove and return the id, which was admitted or gave up; None when it is not known."""
+        """Remove and return the id after its admission or its last attempt. None when it is unknown."""
         return self._ids.pop((user, producer_id), None)

@@ -1,4 +1,4 @@
-"""The recorder of the gateway, made from its settings."""
+"""Construction of the gateway's recorder from its settings."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ class EventSink(Protocol):
     """Destination of events: the gateway's event log."""
 
     def publish(self, key: str, value: bytes) -> None:
-        """Take an event. Neither waits nor raises."""
+        """Accept an event. Neither waits nor raises."""
 
     @property
     def applied_offsets(self) -> list[int]:
-        """By partition of the events topic: the next offset to apply."""
+        """Next offset to apply, by partition of the events topic."""
 
     def applied_ranges(self) -> list[Heard]:
-        """Return what was applied when, since the last call."""
+        """Return the ranges applied since the last call, with their times."""
 
 
 def recorder_of(settings: Settings, events: EventSink, incarnation: str) -> Recorder | None:
-    """Return the recorder; None when nobody would read its events: no topic, and no state directory."""
+    """Return the recorder. None with neither a topic nor a state directory: no one reads events."""
     if not settings.events.enabled and settings.state_dir is None:
         return None
     return Recorder(

@@ -1,7 +1,7 @@
-"""Brokers and partition leaders of the cluster, from the Metadata answers that pass. PURE.
+"""Brokers and partition leaders of the cluster, from passing Metadata answers. PURE.
 
-Answers are kept only when they are new, and read a part at a time, once a second: a large cluster's Metadata has a
-hundred thousand partitions. Topics and partitions are bounded; those beyond are not published.
+Only new answers are kept. They are parsed in parts, once a second: a large cluster's Metadata has a hundred
+thousand partitions. Topics and partitions are bounded; those beyond the bound are not published.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PARTITIONS_PER_READ: Final = 1_000
 MOST_TOPICS: Final = 5_000
 MOST_PARTITIONS: Final = 50_000
 PARTITIONS_PER_EVENT: Final = 2_000
-"""About 100 KB; the others follow in the next event."""
+"""About 100 KB; the rest follows in the next event."""
 MOST_WAITING_BYTES: Final = 16 * 1024 * 1024
 BETWEEN_CHANGES_MS: Final = 10_000
 
@@ -28,7 +28,7 @@ _Places = tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]
 
 
 class Topology:
-    """Call `offer` with answers as they pass, `read` and `change` once a second."""
+    """Call `offer` with passing answers, and `read` and `change` once a second."""
 
     def __init__(self) -> None:
         self.cluster_id = ""
@@ -45,7 +45,7 @@ class Topology:
         self._published_ms: int | None = None
 
     def offer(self, answer: Answer, version: int, hashed: int) -> None:
-        """Queue a Metadata answer, as the broker wrote it, with its hash_of."""
+        """Queue a Metadata answer, as sent by the broker, with its hash_of."""
         if self._waiting_bytes + len(answer) > MOST_WAITING_BYTES or not self._seen.is_new(hashed):
             return
         self._waiting.append(places(answer, 0, len(answer), version))
@@ -53,12 +53,12 @@ class Topology:
         self._waiting_bytes += len(answer)
 
     def broker_learnt(self, node_id: int, host: str, port: int) -> None:
-        """Note a broker from another answer."""
+        """Record a broker from another answer."""
         known = self._brokers.get(node_id)
         self._learn_broker(Broker(node_id, host, port, known.rack if known else ""))
 
     def read(self) -> None:
-        """Read on in the queued answers, about PARTITIONS_PER_READ partitions."""
+        """Parse about PARTITIONS_PER_READ more partitions of the queued answers."""
         left = PARTITIONS_PER_READ
         while self._waiting and left > 0:
             try:
@@ -67,12 +67,12 @@ class Topology:
                     if left <= 0:
                         return
             except KafkaProtocolError:
-                pass  # malformed: what was read of it holds
+                pass  # malformed: the part read so far is valid
             self._waiting.popleft()
             self._waiting_bytes -= self._sizes.popleft()
 
     def change(self, now_ms: int) -> tuple[list[BrokerPlace], list[TopicPlaces]] | None:
-        """Return (all brokers, new or changed topics), at most once in BETWEEN_CHANGES_MS; None: nothing new."""
+        """Return (all brokers, new or changed topics), at most once in BETWEEN_CHANGES_MS. None: nothing new."""
         if not self._brokers_changed and not self._changed_topics:
             return None
         if self._published_ms is not None and now_ms - self._published_ms < BETWEEN_CHANGES_MS:
@@ -97,7 +97,7 @@ class Topology:
         return [self._brokers[node_id] for node_id in sorted(self._brokers)]
 
     def _learn(self, part: Cluster | TopicPartitions) -> int:
-        """Take in a part of an answer; return its number of partitions."""
+        """Apply a part of an answer; return its number of partitions."""
         if isinstance(part, TopicPartitions):
             self._learn_topic(part)
             return len(part.leaders) + 1

@@ -1,8 +1,8 @@
-"""Usage of each producer id: what was forwarded of it within one slice. PURE.
+"""Usage of each producer id: forwarded requests within one slice. PURE.
 
-One small record for each id in use, shared by the id's connections; each connection finds its own by a dict. At the end
-of a slice all records leave: the next Produce of an id begins a new one. An id whose last connection closes leaves at
-once. Knows neither events nor clocks.
+Each id in use has one small record, shared by the id's connections; each connection finds its own records in
+a dict. At the end of a slice all records leave, and the next Produce of an id starts a new one. An id whose
+last connection closes leaves at once. This module knows neither events nor clocks.
 """
 
 from __future__ import annotations
@@ -14,15 +14,16 @@ from pidgate.quota.decisions import ProducerBatch
 from pidgate.quota.entities import User
 
 MOST_IDS: Final = 100_000
-"""Ids in use within one slice, about 50 MB; what is forwarded of ids beyond them is not counted by id."""
+"""Most ids in use within one slice, about 50 MB. Traffic of further ids is not counted by id."""
 
 MOST_TOPICS: Final = 8
 MOST_PARTITIONS: Final = 512
-"""Of one topic. An id's partitions are counted exactly within these bounds; beyond, their number is a lower bound."""
+"""Partitions of one topic. Within these bounds an id's partitions are counted exactly; beyond, the number is
+a lower bound."""
 
 
 class IdUsage:
-    """One producer id of one user, since the slice began."""
+    """One producer id of one user since the slice began."""
 
     __slots__ = (
         "_partition", "_partitions", "_topic", "_topics", "_written", "batches", "bytes", "connections", "epoch",
@@ -32,7 +33,7 @@ class IdUsage:
 
     def __init__(self, first_user: RecordedConnection, user: User, producer_id: int, now_ms: int) -> None:
         self.first_user = first_user
-        """The connection that used it first; its client is the one in the id's event."""
+        """The connection that used it first; the id's event names this connection's client."""
         self.user = user
         self.producer_id = producer_id
         self.epoch = -1
@@ -47,11 +48,11 @@ class IdUsage:
         self._partition = -1
         self._topics: list[bytes] | None = None
         self._partitions: list[list[int]] | None = None
-        """Of the latest recognised request with several batches: most name the same ones again."""
+        """Partitions of the latest recognised request with several batches: most requests name the same ones
+        again."""
         self._written: dict[bytes, int] | None = None
-        """By topic, one bit for each partition. None while there is but one partition: a dict costs more than all the
-        rest.
-        """
+        """One bit per partition, by topic. None with a single partition: a dict costs more than all other
+        fields."""
 
     @property
     def partitions(self) -> int:
@@ -60,7 +61,7 @@ class IdUsage:
         return sum(partitions.bit_count() for partitions in self._written.values())
 
     def count(self, batch: ProducerBatch, records: int) -> None:
-        """Count one batch of a request that was forwarded."""
+        """Count one batch of a forwarded request."""
         _, self.epoch, _, topic, partition = batch
         self.batches += 1
         if records > 0:
@@ -70,7 +71,10 @@ class IdUsage:
     def count_recognised(
         self, epoch: int, topics: list[bytes], partitions: list[list[int]], batches: int, records: int
     ) -> None:
-        """Count a recognised request: a batch for each of these partitions of each topic; numbers are of all."""
+        """Count a recognised request with one batch for each of these partitions of each topic.
+
+        Numbers are totals.
+        """
         self.epoch = epoch
         self.batches += batches
         self.records += records
@@ -83,8 +87,10 @@ class IdUsage:
                     self._count_partition(topics[at], partition)
 
     def count_all(self, batches: list[ProducerBatch], record_counts: list[int]) -> bool:
-        """Count all batches of a request at once. False, and nothing is counted, when they are not all of this id and
-        within MOST_PARTITIONS: count them one by one then.
+        """Count all batches of a request at once.
+
+        Returns False, with nothing counted, when they are not all of this id and within MOST_PARTITIONS. The
+        caller counts them one by one then.
         """
         mine, of_topic = self.producer_id, batches[0][3]
         written = 0
@@ -126,26 +132,26 @@ class IdUsage:
 
 
 class RecordedConnection(Protocol):
-    """A connection, as this table and the process's recorder see it."""
+    """A connection as seen by this table and the process's recorder."""
 
     connection_id: int
     usages: dict[int, IdUsage]
 
     def about(self) -> dict[str, Any]:
-        """Return the fields about the client of its events."""
+        """Return the client's fields of its events."""
 
     def end_slice(self) -> None:
-        """Begin a new slice: the usages have left the table."""
+        """Start a new slice: the usages have left the table."""
 
 
 class UsageTable:
-    """All ids in use. `leaving`: the records to publish, oldest on the left."""
+    """All ids in use. `leaving`: records to publish, oldest on the left."""
 
     def __init__(self) -> None:
         self._by_id: dict[tuple[User, int], IdUsage] = {}
         self.leaving: deque[IdUsage] = deque()
         self.uncounted_requests = 0
-        """Forwarded while MOST_IDS others were in use."""
+        """Requests forwarded while MOST_IDS others were in use."""
 
     def __len__(self) -> int:
         return len(self._by_id) + len(self.leaving)
@@ -153,7 +159,7 @@ class UsageTable:
     def begin(
         self, connection: RecordedConnection, user: User, producer_id: int, now_ms: int
     ) -> IdUsage | None:
-        """Return the record of an id this connection uses for the first time in the slice; None: no room."""
+        """Return the record of an id on its first use by this connection in the slice. None: no room."""
         key = (user, producer_id)
         usage = self._by_id.get(key)
         if usage is None:
@@ -167,7 +173,7 @@ class UsageTable:
         return usage
 
     def connection_closed(self, connection: RecordedConnection) -> None:
-        """Let the ids leave that no other connection uses."""
+        """Release the ids that no other connection uses."""
         for usage in connection.usages.values():
             usage.open_connections -= 1
             if usage.open_connections == 0:
@@ -176,6 +182,6 @@ class UsageTable:
         connection.usages.clear()
 
     def end_slice(self) -> None:
-        """Let all records leave; the connections' own dicts are cleared by RecordedConnection.end_slice."""
+        """Release all records. RecordedConnection.end_slice clears the connections' own dicts."""
         self.leaving.extend(self._by_id.values())
         self._by_id.clear()

@@ -1,1 +1,1 @@
-"""The quota's one state: restored, followed and saved, by the events topic and the state directory."""
+"""The one quota state: restored, followed and saved, by the events topic and the state directory."""

@@ -1,6 +1,6 @@
-"""Ranges of the events topic applied to the state, with their time, until the next decision event has them. PURE.
+"""Ranges of the events topic applied to the state, with their time, for the next decision event. PURE.
 
-A replay needs it: a charge applied a millisecond later finds a bucket that is fuller by a millisecond.
+A replay needs them: a charge applied a millisecond later finds a bucket that is fuller by a millisecond.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from pidgate.events.definitions import Heard
 from pidgate.gateway.topics.records import EventRecord
 
 MOST_RANGES: Final = 64
-"""Of a gateway that applies much and decides nothing; older ranges of a partition are joined to one."""
+"""Bound for a gateway that applies many events and decides nothing. Older ranges of a partition are merged."""
 
 
 class AppliedRanges:
-    """Ranges of the topic in the order in which they were applied."""
+    """Ranges of the topic in the order of their application."""
 
     def __init__(self) -> None:
         self._ranges: list[Heard] = []
 
     def applied(self, records: Iterable[EventRecord], now_ms: int) -> None:
-        """Note that these records, at least one of them another gateway's decision, were applied now."""
+        """Record that these records, with at least one decision of another gateway, were applied now."""
         found: dict[int, Heard] = {}
         for record in records:
             one = found.get(record.partition)
@@ -40,7 +40,7 @@ class AppliedRanges:
             self._ranges = _with_oldest_as_one(self._ranges)
 
     def take(self) -> list[Heard]:
-        """Return what was applied since the last call."""
+        """Return the ranges applied since the last call."""
         ranges = self._ranges
         if ranges:
             self._ranges = []
@@ -48,7 +48,7 @@ class AppliedRanges:
 
 
 def _with_oldest_as_one(ranges: list[Heard]) -> list[Heard]:
-    """Join the older half by partition; keep the newer one."""
+    """Merge the older half by partition; keep the newer half."""
     older, newer = ranges[: len(ranges) // 2], ranges[len(ranges) // 2 :]
     summed: dict[int, Heard] = {}
     for one in older:

@@ -1,4 +1,4 @@
-"""Grace of a cold start: begun when nothing is remembered, continued over restarts, shared by gateways."""
+"""Grace of a cold start: begun when no state is found, continued over restarts, shared by gateways."""
 
 from __future__ import annotations
 
@@ -14,11 +14,14 @@ log = logger()
 
 
 SAME_MS: Final = 1_000
-"""Ends so near to each other are one: they come from the wall clocks of several machines."""
+"""Ends this close together count as one: they come from the wall clocks of several machines."""
 
 
 class ColdStart:
-    """The grace of this gateway. It ends by the monotonic clock: a wall clock that is set back begins none again."""
+    """The grace of this gateway.
+
+    It ends by the monotonic clock, so setting the wall clock back does not restart it.
+    """
 
     def __init__(
         self, settings: ProducerIdsSettings, quota: ProducerIdQuota, now_ms: Callable[[], int]
@@ -30,19 +33,19 @@ class ColdStart:
 
     @property
     def grace_left_ms(self) -> int:
-        """Time left in which unseen ids are admitted uncharged; 0 without a grace."""
+        """Remaining time in which unseen ids are admitted uncharged; 0 without a grace."""
         return max(0, self._until_ms - self._now_ms()) if self._until_ms else 0
 
     @property
     def grace_until_wall_ms(self) -> int | None:
-        """Its end, for snapshots and for other gateways; None for none."""
+        """End of the grace, for snapshots and other gateways. None: no grace."""
         left_ms = self.grace_left_ms
         return wall_ms() + left_ms if left_ms else None
 
     def share(self, until_wall_ms: int, reason: str, *, is_restored: bool) -> None:
-        """Take over a grace: a restart does not end one, and gateways that start together share one.
+        """Join a grace: a restart does not end it, and gateways that start together share one.
 
-        A gateway that remembers already is not drawn into the grace of one that does not.
+        A gateway with a restored state does not join the grace of a gateway without.
         """
         left_ms = until_wall_ms - wall_ms()
         if is_restored and not self.grace_left_ms:
@@ -52,7 +55,7 @@ class ColdStart:
             self._begin(left_ms, reason)
 
     def begin(self) -> None:
-        """Begin a grace of full length, unless there is one, or none is wanted."""
+        """Begin a grace of full length, unless one is active or it is configured to 0."""
         if self._settings.grace_ms and not self.grace_left_ms:
             reason = "nothing is remembered: every running producer looks new"
             self._begin(self._settings.grace_ms, reason)

@@ -1,8 +1,8 @@
 """Scanner of decision events for the few fields that rebuild the quota's state. PURE.
 
-A restore of a million events delays readiness, and a JSON parser makes thirty objects of each. What a gateway wrote
-always has the same layout, so one regular expression, made from the event's definition, finds the fields in a fifth of
-the time; whatever looks different goes through the reader of all events.
+A restore of a million events delays readiness, and a JSON parser makes thirty objects of each event. Events
+written by a gateway always have the same layout. One regular expression, built from the event's definition,
+therefore finds the fields in a fifth of the time. Events of any other layout go through the general reader.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pidgate.events.reading import EventUnreadable, UnknownEventType, fields_of
 from pidgate.quota.decisions import Reason
 
 _LAST: Final = "token_units"
-"""The last field that is needed; the pattern ends there."""
+"""The last field needed; the pattern ends there."""
 _WANTED: Final = frozenset(
     (
         "incarnation",
@@ -33,19 +33,19 @@ _WANTED: Final = frozenset(
 _TYPE = re.compile(rb'\{"schema_version":\d+,"type":"(\w+)",')
 _REASONS: Final = {reason.value.encode(): reason for reason in Reason}
 _IDS_END: Final = 1 << 63
-"""Kafka's producer ids are below it."""
+"""Upper bound of Kafka's producer ids, exclusive."""
 
 
 Scanned = tuple[bytes, int, str, int, bool, bool, Reason, int | None, int | None]
 """Of a decision: incarnation, seq, user, producer_id, transactional, admitted, reason, tokens_after,
 token_units.
 
-`user` as it stands in the event: it may be a pseudonym. A bare tuple: a named one takes a third of a microsecond more.
-"""
+`user` is the name in the event, which may be a pseudonym. A plain tuple, because a named one takes a third of
+a microsecond more."""
 
 
 def type_of(value: bytes) -> str:
-    """Return the event's type, from its first bytes if a gateway wrote them. Raises EventUnreadable."""
+    """Return the event's type, from its first bytes if it has a gateway's layout. Raises EventUnreadable."""
     match = _TYPE.match(value)
     if match is not None:
         return match[1].decode()
@@ -56,7 +56,10 @@ def type_of(value: bytes) -> str:
 
 
 def _layout() -> re.Pattern[bytes]:
-    """Return a pattern of the fields as pidgate.events.writing orders them; a text with an escape does not match."""
+    """Return a pattern of the fields in the order of pidgate.events.writing.
+
+    Texts with an escape do not match.
+    """
     parts = [rf'\{{"schema_version":{SCHEMA_VERSION},"type":"{DecisionEvent.type}"']
     hints = get_type_hints(DecisionEvent)
     for field in fields(DecisionEvent):
@@ -77,7 +80,7 @@ _match = _layout().match
 
 
 def scan(value: bytes) -> Scanned | None:
-    """Return the decision in these bytes; None for an event of another type. Raises EventUnreadable."""
+    """Return the decision in these bytes. None: an event of another type. Raises EventUnreadable."""
     match = _match(value)
     if match is None:
         return _read(value) if type_of(value) == DecisionEvent.type else None
@@ -100,7 +103,7 @@ def scan(value: bytes) -> Scanned | None:
 
 
 def _read(value: bytes) -> Scanned:
-    """Read an event with escapes in it, or of a newer version."""
+    """Read an event with escapes, or of a newer version."""
     found = fields_of(value)
     try:
         tokens, units = found.get("tokens_after"), found.get("token_units")
@@ -111,7 +114,7 @@ def _read(value: bytes) -> Scanned:
             int(found["producer_id"]),
             found["transactional"] is True,
             found["decision"] == "admit",
-            # A reason of a newer version: the id was let in, and nothing is known of a charge.
+            # A reason of a newer version: the id was admitted, and whether it was charged is unknown.
             _REASONS.get(_text(found["reason"]).encode("ascii", "replace"), Reason.REFRESH),
             None if tokens is None else int(tokens),
             None if units is None else int(units),

@@ -1,6 +1,7 @@
-"""Applier of events to the quota's state: restores it from their history, keeps it in step with other gateways. PURE.
+"""Applies events to the quota's state: restores it from their history, then follows other gateways. PURE.
 
-Decisions go into the state, lifecycle and config events to a callback; all else is passed over by its first bytes.
+Decisions change the state; lifecycle and config events go to a callback. All other events are skipped after
+their first bytes.
 """
 
 from __future__ import annotations
@@ -22,25 +23,24 @@ from pidgate.quota.sticky import WATCH_MS
 
 _CHARGED: Final = frozenset({Reason.FIRST_SEEN, Reason.QUEUE})
 _READ_WHOLE: Final = frozenset({LifecycleEvent.type, ConfigEvent.type, TransactionalIdEvent.type})
-"""Beside decisions, which are scanned."""
+"""Parsed whole; decisions are scanned instead."""
 _OF_A_STATE: Final = frozenset(
     {Reason.FIRST_SEEN, Reason.QUEUE, Reason.REFRESH, Reason.DEADLINE, Reason.BLOCKED}
 )
-"""Decided by a gateway that had its state. What passes while it has none yet is published as observed, by this gateway
-or by others that start with it, and proves no history.
-"""
+"""Reasons decided with a state. Requests that pass without a state are published as observed, by this gateway
+or others that start with it, and do not prove a history."""
 
 _REASONS: Final = {reason.value: reason for reason in Reason}
 
 Watch = Callable[[User, int, int], None]
 """(user, producer id, now_ms): another gateway has refused this id."""
 OnGateway = Callable[[LifecycleEvent | ConfigEvent, int], None]
-"""(the event, when: on the clock of now_ms, at most now)."""
+"""(the event, its time on the clock of now_ms, at most now)."""
 
 
 @dataclass(slots=True)
 class _Balance:
-    """A user's newest balance, and its event."""
+    """A user's newest balance, with its event."""
 
     incarnation: bytes
     seq: int
@@ -93,8 +93,8 @@ class EventApplier:
     ) -> None:
         """Apply a piece of the topic's history.
 
-        `wall_ms` is the same moment as `now_ms`. Balances wait for `finish_restore`. `watch` is called with ids that
-        were refused a short while ago.
+        `wall_ms` is the same moment as `now_ms`. Balances wait for `finish_restore`. `watch` is called with
+        recently refused ids.
         """
         restore_id, user_of, balances = state.restore_id, self._user_of, self._balances
         charged_ms = self._charged_ms
@@ -118,11 +118,11 @@ class EventApplier:
                 user = user_of(name)
                 self.decisions += 1
                 if admitted and (reason is Reason.GRACE or (reason is Reason.OBSERVE and units is None)):
-                    # No bucket was asked: it passed in the first moments of a cold start, before its grace began.
+                    # Not charged: it passed in the first moments of a cold start, before the grace began.
                     state.restore_grace(user, producer_id, at_ms, now_ms, transactional=transactional)
                 elif admitted:
                     unseen = restore_id(user, producer_id, at_ms, now_ms, transactional=transactional)
-                    # Two gateways may have let it in at the same time.
+                    # Two gateways may have admitted it at the same time.
                     if unseen and charged_ms is not None and reason in _CHARGED:
                         charged_ms.append(at_ms)
                 elif watch is not None and now_ms - at_ms < WATCH_MS:
@@ -133,7 +133,7 @@ class EventApplier:
                 known = balances.get(user)
                 if known is None:
                     balances[user] = _Balance(incarnation, seq, units, token_units, at_ms)
-                # An event that was written twice is older than it looks the second time.
+                # A duplicate of an event is older than its place suggests.
                 elif at_ms >= known.at_ms and (seq > known.seq or incarnation != known.incarnation):
                     known.incarnation, known.seq, known.at_ms = incarnation, seq, at_ms
                     known.units, known.token_units = units, token_units
@@ -141,7 +141,7 @@ class EventApplier:
                 self._skip(error)
 
     def finish_restore(self, state: Restorer) -> None:
-        """Restore each user's newest balance, once the history has been applied. What comes later is for `follow`."""
+        """Restore each user's newest balance, after the whole history. Later events go to `follow`."""
         for user, balance in self._balances.items():
             state.restore_tokens(user, balance.units, balance.token_units, balance.at_ms)
         self._balances.clear()
@@ -149,12 +149,12 @@ class EventApplier:
             state.restore_cluster_charges(self._charged_ms)
             self._charged_ms.clear()
 
-    # The others
+    # Following
 
     def follow(
         self, records: Iterable[EventRecord], state: ProducerIdQuota, watch: Watch, now_ms: int
     ) -> None:
-        """Apply what happens in other gateways now; this gateway's own events are passed over."""
+        """Apply current events of other gateways; skip this gateway's own."""
         for record in records:
             try:
                 decision = scan(record.value)
@@ -182,11 +182,11 @@ class EventApplier:
     # Transactional ids, gateways
 
     def _read_whole(self, value: bytes) -> Event | None:
-        """Return an event that is no decision; None when it is of no use here. Raises EventUnreadable."""
+        """Return an event other than a decision; None if it is not needed here. Raises EventUnreadable."""
         return from_json(value) if type_of(value) in _READ_WHOLE else None
 
     def _restore_other(self, value: bytes, state: Restorer, at_ms: int, now_ms: int) -> None:
-        """Take in what is no decision."""
+        """Apply an event other than a decision."""
         event = self._read_whole(value)
         if event is None:
             return
@@ -203,7 +203,10 @@ class EventApplier:
             self._on_gateway(event, at_ms)
 
     def _skip(self, error: Exception) -> None:
-        """Count an event that is passed over. Raises the error when it is a mistake of ours and nobody takes those."""
+        """Count a skipped event.
+
+        Raises the error if it is a defect of the gateway and no `on_mistake` is set.
+        """
         if not isinstance(error, EventUnreadable):
             if self._on_mistake is None:
                 raise error
@@ -226,7 +229,7 @@ def _restore_transactional_id(
 
 
 def hash_in(event: TransactionalIdEvent) -> int | None:
-    """Return the hash of a transactional id; None for the form of a newer version: the id counts as new then."""
+    """Return the hash of a transactional id. None for the form of a newer version: the id counts as new then."""
     _, _, digits = event.transactional_id_hash.partition(":")
     try:
         hashed = int(digits, 16)

@@ -1,4 +1,4 @@
-"""The gateway's events: written to the events topic, and how far those of other gateways are applied."""
+"""The gateway's events: written to the events topic, and the progress in applying those of other gateways."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class EventLog:
 
     @property
     def applied_offsets(self) -> list[int]:
-        """By partition of the topic: the next offset of other gateways' events to apply."""
+        """Next offset of other gateways' events to apply, by partition of the topic."""
         return self.follower.applied_offsets if self.follower is not None else []
 
     def applied_ranges(self) -> list[Heard]:
-        """Return what was applied when, since the last call."""
+        """Return the ranges applied since the last call, with their times."""
         return self.applied.take()
 
     def publish(self, key: str, value: bytes) -> None:

@@ -1,4 +1,6 @@
-"""The topic of events: its settings when it is made, and those of an existing one that endanger the shared state."""
+"""The events topic: its settings at creation, and settings of an existing topic that endanger the shared
+state.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +15,13 @@ from pidgate.gateway.topics.gateway_topic import GatewayTopic, TopicLines
 from pidgate.units import show_duration
 
 PARTITIONS: Final = 12
-"""Of a topic that the gateway makes: a partition for each core that reads it, as Spark does. An existing topic keeps
-its own number."""
+"""Partitions of a topic created by the gateway: one per core that reads it, as in Spark. An existing topic
+keeps its number."""
 
 
 @dataclass(slots=True)
 class EventTopic(GatewayTopic):
-    """`remember_ms`: how far back its events are needed."""
+    """`remember_ms`: how long its events are needed."""
 
     lines: ClassVar[TopicLines] = TopicLines(
         Event.EVENTS_TOPIC_CREATED,
@@ -51,7 +53,7 @@ class EventTopic(GatewayTopic):
             "cleanup.policy": "delete",
             "retention.ms": str(self.retention_ms),
             "retention.bytes": "-1",
-            # Ages are counted by the brokers' clock, not by those of many gateways.
+            # The brokers' clock determines ages, instead of the clocks of many gateways.
             "message.timestamp.type": "LogAppendTime",
             "min.insync.replicas": "2" if replicas >= 3 else "1",
             "compression.type": "producer",
@@ -60,7 +62,7 @@ class EventTopic(GatewayTopic):
     def _unsafe(self, settings: Mapping[str, str]) -> Iterator[dict[str, str]]:
         finding = partial(self._finding, settings)
         if settings.get("message.timestamp.type", "LogAppendTime") != "LogAppendTime":
-            reason = "the age of an event is then what the clock of its gateway says"
+            reason = "event ages then depend on each gateway's clock"
             yield finding("message.timestamp.type", reason, "LogAppendTime")
         if "compact" in settings.get("cleanup.policy", "delete"):
             reason = (

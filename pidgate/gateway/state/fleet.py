@@ -1,6 +1,7 @@
-"""The other gateways of the cluster, by their lifecycle and config events: who is there, is gone, or differs. PURE.
+"""The other gateways of the cluster, from their lifecycle and config events: present, gone or different.
+PURE.
 
-A gateway is one run of it: a restarted one is another that takes the place of the first.
+A gateway is one run: after a restart it counts as another gateway that replaces the first.
 """
 
 from __future__ import annotations
@@ -11,15 +12,15 @@ from typing import Final, Literal
 from pidgate.events.definitions import ConfigEvent, LifecycleEvent
 
 GONE_AFTER_MS: Final = 90_000
-"""Three "alive" events are missing."""
+"""Three missing "alive" events."""
 _COMPARED: Final = ("window_ms", "remember_ms", "mode")
 SPREADS_MS: Final = 5_000
-"""A mode that is set at run time takes a moment to be everywhere; until then nobody is reported to differ in it."""
+"""A mode set at run time takes a moment to spread; until then no gateway is reported to differ in it."""
 
 
 @dataclass(frozen=True, slots=True)
 class OwnSettings:
-    """Settings that must be alike in all gateways for one quota to hold."""
+    """Settings that must be equal in all gateways for a common quota."""
 
     window_ms: int
     remember_ms: int
@@ -41,7 +42,7 @@ class FleetChange:
 
 @dataclass(slots=True)
 class Member:
-    """Another gateway. `latest_ms`: of its latest event."""
+    """Another gateway. `latest_ms`: time of its latest event."""
 
     gateway_id: str
     run: str
@@ -49,7 +50,7 @@ class Member:
 
 
 class Fleet:
-    """All other gateways. Give it the events about gateways, and `sweep` it now and then."""
+    """All other gateways. Feed it the events about gateways, and call `sweep` regularly."""
 
     def __init__(self, own: OwnSettings) -> None:
         self._own = own
@@ -64,7 +65,10 @@ class Fleet:
         return list(self._members.values())
 
     def set_own(self, own: OwnSettings, now_ms: int) -> None:
-        """Change our own settings; who differs is reported at its next event, in the mode only after SPREADS_MS."""
+        """Change this gateway's settings.
+
+        Differences are reported at a gateway's next event, in the mode after SPREADS_MS.
+        """
         if own.mode != self._own.mode:
             self._mode_spreads_until_ms = now_ms + SPREADS_MS
         if own != self._own:
@@ -82,7 +86,7 @@ class Fleet:
         return [*self._met(event.gateway_id, run, at_ms), *self._compared(event, run, now_ms)]
 
     def sweep(self, now_ms: int) -> list[FleetChange]:
-        """Drop gateways that have been silent for too long."""
+        """Drop gateways that were silent for too long."""
         silent = [member for member in self._members.values() if now_ms - member.latest_ms >= GONE_AFTER_MS]
         for member in silent:
             del self._members[member.run]
@@ -97,7 +101,7 @@ class Fleet:
         return [FleetChange(kind="seen", gateway_id=gateway_id, incarnation=run)]
 
     def _compared(self, event: LifecycleEvent | ConfigEvent, run: str, now_ms: int) -> list[FleetChange]:
-        """Return differences, each once for each gateway and value."""
+        """Return differences, each once per gateway and value."""
         changes = []
         is_change = isinstance(event, ConfigEvent) and event.quota_version > 1
         mode_spreads = is_change or now_ms < self._mode_spreads_until_ms

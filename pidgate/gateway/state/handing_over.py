@@ -9,7 +9,7 @@ from typing import Final
 from pidgate.quota.producer_ids import ProducerIdQuota
 
 PORTION: Final = 200
-"""Ids of one callback: some 2 ms."""
+"""Ids per callback: about 2 ms."""
 
 
 async def hand_over(quota: ProducerIdQuota, now_ms: Callable[[], int]) -> None:

@@ -1,7 +1,7 @@
-"""History of gateways that had a state, as the events topic shows it: without one a start is a cold one. PURE.
+"""Whether gateways with a state exist in the history of the events topic. Without one, a start is cold. PURE.
 
-A gateway that is still restoring, or in the grace of its own cold start, remembers no running producers: that it is
-there is no history.
+A gateway that is still restoring, or in the grace of its own cold start, remembers no running producers. Its
+presence is not a history.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from pidgate.events.definitions import LifecycleEvent
 class History:
     """Runs of gateways that had a state within `remember_ms`. `decided`: runs that decided by one since then.
 
-    A run's lifecycle events come in their order: they have one key.
+    `decided`: incarnations that made decisions with one. A run's lifecycle events arrive in order, as they
+    have one key.
     """
 
     def __init__(self, remember_ms: int) -> None:
@@ -23,9 +24,9 @@ class History:
         self._grace_until_wall_ms: dict[str, int] = {}
 
     def lifecycle(self, event: LifecycleEvent, age_ms: int) -> None:
-        """Take in a phase of a gateway's life.
+        """Apply a lifecycle phase of a gateway.
 
-        A run whose start is not here began before what is read, and has been restored since.
+        A run without a start event here began before the events that are read, and has been restored since.
         """
         run = event.incarnation
         if event.phase == "start":
@@ -41,7 +42,7 @@ class History:
 
     @property
     def is_known(self) -> bool:
-        """True when some gateway had a state, even if it began with a grace that lasts."""
+        """Return whether some gateway had a state, even if it began with a grace that is still active."""
         return bool(self.decided or self._restored)
 
     def ends_cold_starts(self, wall_ms: int) -> bool:

@@ -1,11 +1,11 @@
-"""The quota's one state: restored at the start, kept over restarts and in step with other gateways.
+"""The one quota state: restored at the start, kept over restarts and in step with other gateways.
 
 `state` answers from the first moment on. While it is being restored, every id passes and is noted. Then enforcing
 begins. The state comes from the snapshot of the state directory and the events published since. Without either the
 start is a cold one: every running producer looks new, and `grace` says for how long new ids pass uncharged.
 
-The events topic is the memory. A snapshot saves reading it from far back, and holds what the topic does not: it is
-taken every few seconds while there is no topic, or the topic lacks events.
+The events topic is the memory. A snapshot avoids reading it from far back, and holds state missing in the
+topic: it is taken every few seconds without a topic, or while the topic lacks events.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ from pidgate.quota.restoring import UserState
 log = logger()
 
 TOPIC_PATIENCE_S: Final = 20.0
-"""Without any progress in reading the topic, the gateway goes on with what it knows."""
+"""Without any progress in reading the topic for this long, the gateway continues with the state it has."""
 PORTION: Final = 200
 """Records, or users, between two turns of the event loop."""
 ALIVE_EVERY_S: Final = 30.0
 SAVE_EVERY_S: Final = 300.0
-"""While the topic has all events: what a restart reads of them takes a few seconds."""
+"""While the topic has all events: a restart reads the later ones in a few seconds."""
 SAVE_UNSENT_EVERY_S: Final = 4.0
-"""From one beginning to the next, while the topic lacks events: with the tick and the writing, 5 s are promised."""
+"""Interval while the topic lacks events. With the tick and the write this keeps the promised 5 s."""
 SAVE_AGAIN_AFTER_S: Final = 10.0
-"""After a failure."""
+"""After a failed save."""
 QUOTAS_EVERY_S: Final = 1800.0
-"""Published so often, so that the events of the last hour contain the quotas in force."""
+"""The quotas in force are published this often, so that the events of any hour contain them."""
 TICK_S: Final = 1.0
 LAST_EVENTS_S: Final = 2.0
 """Time for the topic to take the last events, at a stop."""
@@ -62,10 +62,10 @@ class StateObserver(Protocol):
 
     @property
     def is_reached(self) -> bool:
-        """True once the cluster has answered: before that nothing is served, and waiting costs nothing."""
+        """Return whether the cluster has answered. Before that nothing is served, so waiting costs nothing."""
 
     async def quotas_read(self) -> None:
-        """Wait for what was set at run time: it says how far back to read, and what an id has cost."""
+        """Wait for the quotas set at run time: they say how far back to read, and the price of an id."""
 
     def refused_elsewhere(self, user: User, producer_id: int, now_ms: int) -> None: ...
 
@@ -73,7 +73,7 @@ class StateObserver(Protocol):
 class QuotaStateManager:
     """`open`, `start`, `stop`. `state` answers from the first moment on.
 
-    `run`: what this gateway's incarnations begin with. `seeds`: of filters, 32 random bits each.
+    `run`: common prefix of this gateway's incarnations. `seeds`: of filters, 32 random bits each.
     """
 
     def __init__(
@@ -104,9 +104,8 @@ class QuotaStateManager:
         )
         self._cold_start = ColdStart(self._ids, self.state, self._now_ms)
         self._clock_ahead_ms = self._now_ms() - wall_ms()
-        """Decision clock minus wall clock, read once: it places what is restored in time, and is published so that a
-        replay can do the same.
-        """
+        """Decision clock minus wall clock, read once. It dates the restored state, and is published so that a
+        replay can do the same."""
         self._applier = EventApplier(
             run,
             remember_ms=self._ids.remember_ms,
@@ -126,21 +125,24 @@ class QuotaStateManager:
 
     @property
     def unreadable_events(self) -> int:
-        """Events of the topic that could not be understood."""
+        """Unreadable events of the topic."""
         return self._applier.unreadable
 
     @property
     def grace_left_ms(self) -> int:
-        """Time left in which unseen ids are admitted uncharged; 0 without a grace."""
+        """Remaining time in which unseen ids are admitted uncharged; 0 without a grace."""
         return self._cold_start.grace_left_ms
 
     def open(self) -> None:
-        """Take the state directory, before anything is served. Raises StateDirInUse."""
+        """Lock the state directory, before serving. Raises StateDirInUse."""
         if self.events.state_dir is not None:
             self.events.state_dir.lock()
 
     def start(self) -> None:
-        """Restore, then keep, in the background. Without topic and directory the state is there at once."""
+        """Restore, then keep the state, in the background.
+
+        Without topic and directory the state is ready at once.
+        """
         self._is_started = True
         self._publish_phase("start")
         if self._recorder is not None:
@@ -173,7 +175,7 @@ class QuotaStateManager:
         self.state.apply(command, self._now_ms())
 
     async def stop(self) -> None:
-        """Publish the stop, let the topic take what it takes within LAST_EVENTS_S, and save the state."""
+        """Publish the stop, wait up to LAST_EVENTS_S for the topic, and save the state."""
         self._publish_phase("stop")
         if self.events.publisher is not None:
             await guarded("last events", self.events.publisher.flush(LAST_EVENTS_S))
@@ -211,20 +213,20 @@ class QuotaStateManager:
 
     @contextlib.contextmanager
     def _going_on(self) -> Iterator[None]:
-        """Log what fails in here: whatever is wrong with the stored state, the gateway goes on without it."""
+        """Log any exception and continue: the gateway must start whatever is wrong with the stored state."""
         try:
             yield
         except Exception as error:
             log.exception(Event.STATE_NOT_RESTORED, reason=str(error), remedy="look at the lines above")
 
     def _source(self, loaded: Loaded | None) -> RestoredFrom:
-        """Return what the state was restored from."""
+        """Return the source of the restored state."""
         if self._applier.history.is_known:
             return "topic"
         return "state_dir" if self._is_fresh(loaded) else "nothing"
 
     def _is_fresh(self, loaded: Loaded | None) -> bool:
-        """Return whether there is a snapshot that is not too old to remember any id."""
+        """Return whether there is a snapshot recent enough to remember any id."""
         written_wall_ms = loaded.written_wall_ms if loaded is not None else None
         return written_wall_ms is not None and wall_ms() - written_wall_ms < self._ids.remember_ms
 
@@ -258,7 +260,7 @@ class QuotaStateManager:
         if follower is None:
             return
         self.progress = "the events topic is being read"
-        # Further back than `remember`: an id published then may have been used since without an event.
+        # Read further back than `remember`: an id published then may have been used since without an event.
         offsets = dict(loaded.offsets) if loaded is not None else {}
         start = StartAt(offsets, wall_ms() - self.state.table.history_ms)
         following = follower.run(start, self._records_arrived, self._topic_caught_up)
@@ -290,11 +292,11 @@ class QuotaStateManager:
         self._caught_up.set()
         ends_grace = self._applier.history.ends_cold_starts(wall_ms())
         if self.is_restored and ends_grace and self.grace_left_ms:
-            # It could not be read at the start, which was taken for a cold one.
-            self._cold_start.end("the events topic can be read now, and tells what is remembered")
+            # It could not be read at the start, which therefore counted as cold.
+            self._cold_start.end("the events topic can be read now and contains the state")
 
     def _gateway_event(self, event: LifecycleEvent | ConfigEvent, at_ms: int) -> None:
-        """Take in a lifecycle or config event of a gateway, perhaps of an earlier run of this one."""
+        """Apply a lifecycle or config event of a gateway, possibly of an earlier run of this one."""
         for change in self.fleet.take(event, at_ms, self._now_ms()):
             self._fleet_changed(change)
         if isinstance(event, LifecycleEvent) and event.grace_until_wall_ms is not None:
@@ -325,7 +327,7 @@ class QuotaStateManager:
     # ---- keeping ---------------------------------------------------------------------------------------
 
     async def _keep(self) -> None:
-        """Once a second: silent gateways, the "alive" event, the quotas."""
+        """Once a second: check for silent gateways, publish the "alive" event and the quotas when due."""
         alive_at_s = quotas_at_s = self._loop.time()
         while True:
             await asyncio.sleep(TICK_S)
@@ -343,7 +345,7 @@ class QuotaStateManager:
                 log.exception(Event.UNEXPECTED_ERROR, reason=f"keeping the quota's state: {error}")
 
     async def _keep_snapshot(self, directory: StateDir) -> None:
-        """Take a snapshot as soon as the state is restored, then as often as the topic makes it necessary."""
+        """Take a snapshot as soon as the state is restored, then as often as the topic requires."""
         due_at_s, is_needed = 0.0, True
         saved_at_s = -SAVE_EVERY_S
         while True:
@@ -371,7 +373,6 @@ class QuotaStateManager:
         return await directory.save(export, about)
 
     def _fleet_changed(self, change: FleetChange) -> None:
-        """Log the change, and publish it."""
         member = {"gateway_id": change.gateway_id, "incarnation": change.incarnation}
         if change.kind == "seen":
             self.state.in_fleet = True

@@ -1,8 +1,9 @@
-"""Publisher of events to the topic, never in the way of traffic: bounded, batched, retried for ever.
+"""Publisher of events to the topic, without delaying traffic: bounded, batched, retried forever.
 
-`publish` only appends to a bounded store; all else happens in `run`. Events of one key reach one partition in order. A
-batch whose fate is unknown is sent again: readers find duplicates by (incarnation, seq). Not idempotent on purpose: the
-gateway's own client takes no producer id from the cluster.
+`publish` only appends to a bounded store; all other work happens in `run`. Events of one key reach one
+partition in order. A batch with an unknown outcome is sent again: readers recognise duplicates by
+(incarnation, seq). The producer is deliberately not idempotent: the gateway's own client takes no producer id
+from the cluster.
 """
 
 from __future__ import annotations
@@ -21,26 +22,26 @@ from pidgate.gateway.topics.own_client import OwnClient
 log = logger()
 
 LINGER_S: Final = 0.005
-"""Events come together; a batch of them costs little more than one."""
+"""Events arrive together, and a batch costs little more than one event."""
 BATCHES_APART_S: Final = 0.02
-"""While events keep coming: a batch, and reading it again as a follower, cost each event loop as much as several
-decisions do."""
+"""Interval while events keep coming: a batch, and reading it back as a follower, costs each event loop as
+much as several decisions."""
 REQUEST_TIMEOUT_MS: Final = 10_000
 BATCH_BYTES: Final = 256 * 1024
 RETRY_S: Final = 0.5
 WITHOUT_ANSWER_S: Final = 15.0
-"""After so long without any acknowledgement the client is replaced, from the bootstrap servers: one that only knows
-addresses that are gone would ask them for ever."""
+"""After this long without any acknowledgement the client is replaced, starting from the bootstrap servers. A
+client with outdated addresses would otherwise try them forever."""
 LOG_DROPPED_EVERY_S: Final = 10.0
 STOP_WITHIN_S: Final = 1.0
 
 _NEVER_TAKEN: Final = frozenset({2, 10, 18, 32, 43, 87})
 """CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, INVALID_TIMESTAMP,
-UNSUPPORTED_FOR_MESSAGE_FORMAT, INVALID_RECORD: about what is in the batch, so sending it again is no use."""
+UNSUPPORTED_FOR_MESSAGE_FORMAT, INVALID_RECORD: caused by the batch itself, so a retry cannot succeed."""
 
 
 class EventPublisher:
-    """`publish` at any time, also before and between runs; `run` in a task."""
+    """Call `publish` at any time, also before and between runs; `run` in a task."""
 
     def __init__(self, kafka: OwnClient, topic: EventTopic) -> None:
         self._kafka = kafka
@@ -51,29 +52,29 @@ class EventPublisher:
         self._answered_at_s = 0.0
         self._dropped_logged = 0
         self.published = 0
-        """Events that the brokers acknowledged."""
+        """Events acknowledged by the brokers."""
         self.is_connected = False
         """The topic is known, and the last attempt to write to it did not fail."""
 
     def publish(self, key: str, value: bytes) -> None:
-        """Take an event; without room it is dropped and counted. Neither waits nor raises."""
+        """Accept an event. Without room it is dropped and counted. Neither waits nor raises."""
         self._waiting.put(key, value)
         if not self._arrived.is_set():
             self._arrived.set()
 
     @property
     def dropped(self) -> int:
-        """Events that were given up: no room, or too large for the topic."""
+        """Dropped events: no room, or too large for the topic."""
         return self._waiting.dropped
 
     @property
     def taken(self) -> int:
-        """Events that were not dropped at once: acknowledged, given up later, or waiting."""
+        """Events not dropped on arrival: acknowledged, dropped later, or waiting."""
         return self._waiting.numbered
 
     @property
     def oldest_unsent(self) -> int:
-        """How many events were taken before the oldest that is not acknowledged yet; `taken` when all are."""
+        """Number of events taken before the oldest unacknowledged one; `taken` when all are acknowledged."""
         return self._waiting.oldest
 
     @property
@@ -87,11 +88,11 @@ class EventPublisher:
 
     @property
     def last_failure(self) -> str:
-        """The reason why events cannot be written; empty while they can."""
+        """Reason why events cannot be written; empty while they can."""
         return self._availability.last_failure
 
     async def flush(self, timeout_s: float) -> bool:
-        """Wait until everything published so far is acknowledged or dropped; False when time ran out."""
+        """Wait until all events so far are acknowledged or dropped. False: time ran out."""
         give_up_s = monotonic_s() + timeout_s
         while self._waiting.events:
             if monotonic_s() >= give_up_s:
@@ -100,14 +101,14 @@ class EventPublisher:
         return True
 
     async def run(self) -> None:
-        """Write for ever, until cancelled; failures are logged, and retried."""
+        """Write until cancelled. Failures are logged and retried."""
         await load()
         logging_drops = asyncio.ensure_future(self._log_drops())
         try:
             while True:
                 try:
                     await self._session()
-                except Exception as error:  # noqa: BLE001 - whatever ends a session, the next one tries again
+                except Exception as error:  # noqa: BLE001 - the next session retries
                     await asyncio.sleep(self._failed(error))
         finally:
             logging_drops.cancel()
@@ -121,7 +122,7 @@ class EventPublisher:
         return self._availability.record_failure(cause, buffered=self.buffered, dropped=self.dropped)
 
     async def _session(self) -> None:
-        """Connect and write until a failure that does not pass. Raises what ended it."""
+        """Connect and write until a permanent failure. Raises it."""
         await self._topic.ensure_topic(self._kafka)
         producer = self._kafka.producer(
             acks="all",
@@ -136,11 +137,11 @@ class EventPublisher:
             self._waiting.shape(len(await producer.partitions_for(self._topic.name)))
             self._answered_at_s = monotonic_s()
             self.is_connected = not self.last_failure
-            # What an earlier session left behind waits for no new event.
+            # Events left by an earlier session are sent without waiting for a new one.
             self._arrived.set()
             await self._write(producer)
         except Exception:
-            # Its batches have to run out of time before it can stop; meanwhile nothing is lost here.
+            # Its batches have to time out before it can stop; their events stay queued here.
             wait_s = REQUEST_TIMEOUT_MS / 1000 + 2
             raise
         finally:
@@ -160,7 +161,10 @@ class EventPublisher:
                     writing.create_task(self._write_queue(producer, queue))
 
     async def _write_queue(self, producer: Any, queue: PartitionQueue) -> None:
-        """Write until the queue is empty. Raises KafkaError when nothing was acknowledged for WITHOUT_ANSWER_S."""
+        """Write until the queue is empty.
+
+        Raises KafkaError when nothing was acknowledged for WITHOUT_ANSWER_S.
+        """
         from aiokafka.errors import KafkaError
 
         while queue.events:
@@ -186,7 +190,7 @@ class EventPublisher:
         queue.is_busy = False
 
     def _split(self, queue: PartitionQueue, events: int, error: Exception) -> None:
-        """Halve a batch that the brokers will never take; drop an event that they do not take alone."""
+        """Halve a batch that the brokers permanently refuse; drop a single event that they refuse."""
         if events > 1:
             queue.most = max(1, events // 2)
             return
@@ -212,7 +216,7 @@ class EventPublisher:
 
 
 def _filled(producer: Any, events: Iterator[Waiting]) -> tuple[Any, int]:
-    """Return a batch of as many of these events as it has room for, never none, and their number."""
+    """Return a batch of as many of these events as fit, at least one, and their number."""
     batch = producer.create_batch()
     taken = 0
     for event in events:
@@ -224,12 +228,12 @@ def _filled(producer: Any, events: Iterator[Waiting]) -> tuple[Any, int]:
 
 
 async def _acknowledged(sent: asyncio.Future[Any]) -> None:
-    """Wait for the acknowledgement. Raises why there is none.
+    """Wait for the acknowledgement. Raises the reason when there is none.
 
-    A batch that nobody awaits any more still fails some day, and its exception has to be retrieved.
+    An abandoned batch may still fail later, and its exception has to be retrieved.
     """
     sent.add_done_callback(lambda done: done.cancelled() or done.exception())
-    # Not awaited itself: that would cancel it with this task.
+    # Not awaited directly: that would cancel it with this task.
     await asyncio.wait([sent])
     sent.result()
 

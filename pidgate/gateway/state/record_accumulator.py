@@ -1,6 +1,7 @@
-"""Events waiting to be written: one bounded store, a queue for each partition (after Kafka's RecordAccumulator). PURE.
+"""Events waiting to be written: one bounded store, one queue per partition (after Kafka's RecordAccumulator).
+PURE.
 
-An event leaves its queue when the brokers have acknowledged it, and not before. Must not know Kafka clients.
+An event leaves its queue only when the brokers have acknowledged it. This module must not know Kafka clients.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ from typing import Final, NamedTuple
 MOST_EVENTS: Final = 50_000
 MOST_BYTES: Final = 64 * 1024 * 1024
 LARGEST_EVENT_BYTES: Final = 900_000
-"""Brokers take batches of 1 MiB by default (message.max.bytes)."""
+"""Brokers accept batches of 1 MiB by default (message.max.bytes)."""
 _REMEMBERED_KEYS: Final = 20_000
 
 
 class Waiting(NamedTuple):
-    """An event waiting for its acknowledgement. `number`: how many came before it."""
+    """An event waiting for its acknowledgement. `number`: count of earlier events."""
 
     number: int
     key: bytes
@@ -26,7 +27,7 @@ class Waiting(NamedTuple):
 
 
 class PartitionQueue:
-    """The events of one partition, in order; at most one batch of them is under way."""
+    """The events of one partition, in order, with at most one batch in flight."""
 
     __slots__ = ("events", "is_busy", "most", "partition")
 
@@ -35,7 +36,7 @@ class PartitionQueue:
         self.events: deque[Waiting] = deque()
         self.is_busy = False
         self.most = MOST_EVENTS
-        """Events in one batch at most: halved when the brokers find a batch too large."""
+        """Most events in a batch: halved when the brokers refuse a batch as too large."""
 
     def first(self) -> Iterator[Waiting]:
         """Return the events for the next batch."""
@@ -43,7 +44,7 @@ class PartitionQueue:
 
 
 class RecordAccumulator:
-    """All events not acknowledged. `partition_of(key, partitions)`: the topic's partitioner."""
+    """All unacknowledged events. `partition_of(key, partitions)`: the topic's partitioner."""
 
     def __init__(self, partition_of: Callable[[bytes, int], int]) -> None:
         self._partition_of = partition_of
@@ -53,12 +54,15 @@ class RecordAccumulator:
         self.events = 0
         self.size_bytes = 0
         self.numbered = 0
-        """Events kept so far. Each has its number, from 0 on."""
+        """Events accepted so far, which are numbered from 0."""
         self.dropped = 0
         self.last_drop = ""
 
     def put(self, key: str, value: bytes) -> None:
-        """Keep the event, or drop it and count it. The newest is dropped: what waits is older and in order."""
+        """Append the event, or drop and count it.
+
+        The newest event is dropped: waiting ones are older and in order.
+        """
         size = len(value)
         if self.events >= MOST_EVENTS or self.size_bytes + size > MOST_BYTES or size > LARGEST_EVENT_BYTES:
             self.drop("the event is too large" if size > LARGEST_EVENT_BYTES else "the buffer is full")
@@ -70,17 +74,17 @@ class RecordAccumulator:
 
     @property
     def oldest(self) -> int:
-        """Number of the oldest event that is waiting; that of the next event when none is."""
+        """Number of the oldest waiting event; the next event's number when none waits."""
         oldest = self._arrived[0][2] if self._arrived else self.numbered
         return min([oldest, *(queue.events[0].number for queue in self._queues if queue.events)])
 
     def drop(self, reason: str, events: int = 1) -> None:
-        """Count events that are given up."""
+        """Count dropped events."""
         self.dropped += events
         self.last_drop = reason
 
     def shape(self, partitions: int) -> None:
-        """Set the number of partitions; if it changes, what waits is distributed anew."""
+        """Set the number of partitions. When it changes, waiting events are distributed again."""
         for queue in self._queues:
             queue.is_busy = False
             queue.most = MOST_EVENTS
@@ -95,7 +99,7 @@ class RecordAccumulator:
         self._queue_of.clear()
 
     def ready(self) -> list[PartitionQueue]:
-        """Return the queues that have events and no batch under way."""
+        """Return the queues with events and without a batch in flight."""
         arrived, queue_of = self._arrived, self._queue_of
         while arrived:
             key, value, number = arrived.popleft()
@@ -107,14 +111,14 @@ class RecordAccumulator:
         return [queue for queue in self._queues if queue.events and not queue.is_busy]
 
     def leave(self, queue: PartitionQueue, events: int) -> None:
-        """Remove the first events of the queue: they are acknowledged or given up."""
+        """Remove the first events of the queue: acknowledged or dropped."""
         for _ in range(events):
             event = queue.events.popleft()
             self.events -= 1
             self.size_bytes -= len(event.value)
 
     def _remember(self, key: str) -> tuple[PartitionQueue, bytes]:
-        # Hashing a key costs more than all the rest; users are few and come again.
+        # Hashing a key costs more than all other steps, and the few users recur.
         if len(self._queue_of) >= _REMEMBERED_KEYS:
             self._queue_of.clear()
         key_bytes = key.encode("utf-8", "surrogatepass")

@@ -14,10 +14,11 @@ from pidgate.gateway.state.state_dir.snapshot import SavedUser
 
 
 def under_their_names(names: UserNames, users: Sequence[SavedUser]) -> Iterator[SavedUser]:
-    """Yield a snapshot's users under their names where those are known.
+    """Yield a snapshot's users under their real names, where known.
 
-    A user is met before the topic is read: events name it by its hash, and count for it from then on. A state kept
-    under a hash whose user is known by now becomes the state of that user, unless the snapshot has one.
+    A user may be met before the topic is read: its events carry the hash and count for the user from then on.
+    A state saved under a hash with a known user becomes that user's state, unless the snapshot has one
+    already.
     """
     there = {saved.state.user for saved in users}
     for saved in users:

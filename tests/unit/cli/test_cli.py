@@ -137,7 +137,7 @@ events: {enabled: false}
     for line in (
         "Every decision is an event on the topic __pidgate_events, kept for 3d, written as gw (PLAIN).",
         "The state is also kept in the directory /var/lib/pidgate.",
-        "After a cold start unseen ids are let in uncharged for 1h, 10 times a user's rate at most.",
+        "After a cold start unseen ids are admitted uncharged for 1h, 10 times a user's rate at most.",
     ):
         assert line in said[0].stdout.splitlines()
     assert "Nothing is remembered over a restart: each start is a cold one." in said[1].stdout
@@ -216,7 +216,7 @@ def test_a_port_in_use_is_told_with_the_remedy() -> None:
         assert done.returncode == 2
         assert done.stderr.splitlines()[-1] == (
             f"{option}: cannot listen on 127.0.0.1:{port}: the port is in use; "
-            f"stop what listens there (ss -ltnp 'sport = :{port}' shows it), or write another port"
+            f"stop the process listening there (ss -ltnp 'sport = :{port}' shows it), or write another port"
         )
 
 

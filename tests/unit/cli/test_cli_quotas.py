@@ -167,7 +167,7 @@ def test_a_rate_of_transactional_ids_is_set_shown_explained_and_removed() -> Non
 
 
 def test_without_changes_diff_says_so() -> None:
-    run(lambda typed, _gateway: assert_in(typed("quotas", "diff"), "what the file says holds"))
+    run(lambda typed, _gateway: assert_in(typed("quotas", "diff"), "the file applies"))
 
 
 def assert_in(result: Result, text: str, exit_code: int = 0) -> None:
@@ -227,7 +227,7 @@ def test_the_default_user_is_altered_deleted_and_reset() -> None:
         assert default() is None
         assert_in(
             typed("quotas", "reset", "--entity-default"),
-            "(default): producer_ids_rate is what the file says again",
+            "(default): producer_ids_rate is again as in the file",
         )
         assert default() == 10_000
         assert_in(typed("quotas", "reset", "--entity-default"), "nothing was set at run time")
@@ -283,7 +283,7 @@ def test_the_mode_of_one_of_all_and_of_the_file() -> None:
         assert modes() == ("enforce", "enforce")
         assert_in(typed("mode", "observe", "--all"), "the temporary enforce (until 2")
         assert modes() == ("observe", "observe")
-        assert_in(typed("mode", "file", "--all"), "(all users): mode is what the file says again")
+        assert_in(typed("mode", "file", "--all"), "(all users): mode is again as in the file")
         assert modes() == ("enforce", "observe")
         typed("mode", "file", "--user", "alice")
         assert modes() == ("enforce", "enforce")
@@ -298,7 +298,7 @@ def test_refill_and_release() -> None:
             gateway.ask(number)
         assert_in(
             typed("quotas", "release", "--user", "alice", "--producer-id", "3"),
-            "alice: producer id 3 is let in, uncharged gw-0: done; done by this gateway only",
+            "alice: producer id 3 is admitted, uncharged gw-0: done; done by this gateway only",
         )
         assert not gateway.ask(3, came_back=True).refused
         assert gateway.ask(5).refused
@@ -327,7 +327,7 @@ def test_explain_says_why_until_when_and_what_to_do() -> None:
             "In line: 1 id, the one that waits longest for 1 s.",
             "Remembered: 3 ids, which cost nothing.",
             "Last refused: producer id 3 1 s ago, because the quota of its user is used up (2 per 1h, "
-            "place 1 in line); it may come back in 9 s, at ",
+            "place 1 in line); it may retry in 9 s, at ",
             "Producer id 3 is not remembered",
             "Producer id 3 waits since 1 s, is next, was refused 2 times (address 10.0.0.7, client id 'app').",
             "This id only: pidgate quotas release --user alice --producer-id 3",
@@ -359,8 +359,8 @@ def test_explain_of_somebody_unknown() -> None:
         shown = typed("explain", "--user", "carol", "--producer-id", "8").stdout
         for line in (
             "carol: quota 10 per 1h (file, of the default user)",
-            "Tokens: 10 of 10: a new id is admitted at once.",
-            "This gateway remembers nothing of this user.",
+            "Tokens: 10 of 10: a new id is admitted now.",
+            "This gateway has no state of this user.",
             "Nothing of this user was refused lately by this gateway.",
             "Producer id 8 was not refused lately by this gateway.",
         ):
@@ -423,10 +423,10 @@ def test_a_gateway_that_may_not_be_written_says_what_to_set() -> None:
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (("quotas", "alter", "--add-config", "producer_ids_rate=1"), "whose quota? write --user alice"),
+        (("quotas", "alter", "--add-config", "producer_ids_rate=1"), "no user; write --user alice"),
         (("quotas", "alter", "--user", "a", "--entity-default"), "either --user or --entity-default"),
-        (("quotas", "alter", "--user", ""), "a user has a name"),
-        (("quotas", "alter", "--user", "a"), "what is to change? --add-config"),
+        (("quotas", "alter", "--user", ""), "an empty user name"),
+        (("quotas", "alter", "--user", "a"), "no change; write --add-config"),
         (("quotas", "alter", "--user", "a", "--add-config", "producer_ids_rate"), "sets nothing"),
         (("quotas", "alter", "--user", "a", "--add-config", "producer_ids_rate=ten"), "'ten' is not a rate"),
         (("quotas", "alter", "--user", "a", "--add-config", "producer_ids_rate=nan"), "'nan' is not a rate"),
@@ -440,10 +440,10 @@ def test_a_gateway_that_may_not_be_written_says_what_to_set() -> None:
         (("quotas", "alter", "--user", "a", "--add-config", "mode=off"), "'off' is no mode"),
         (("quotas", "block", "a", "--for", "2"), "--for: '2' is not a duration"),
         (("quotas", "descibe"), "Did you mean 'describe'?"),
-        (("mode", "observe"), "whose mode? write --user alice, or --all"),
+        (("mode", "observe"), "no user; write --user alice, or --all"),
         (("mode", "observe", "--all", "--user", "a"), "either --all or --user"),
         (("mode", "off", "--all"), "'off' is no mode"),
-        (("mode", "file", "--all", "--for", "2h"), "goes with observe and enforce"),
+        (("mode", "file", "--all", "--for", "2h"), "works with observe and enforce"),
         (("explain",), "Missing option"),
         (("quotas", "release", "--user", "a"), "Missing option"),
     ],

@@ -50,12 +50,12 @@ def test_check_explains_tls(tmp_path: Path, authority: Authority, pair: Pair) ->
     done = typed("check", "--config", written(tmp_path, pair))
     assert done.returncode == 0, done.stderr
     assert f"With TLS 1.2 or later, as {pair.cert_file}; clients show no certificate." in done.stdout
-    assert "Brokers are spoken to without TLS" in done.stdout
+    assert "Connections to brokers have no TLS" in done.stdout
     assert "Health and metrics: https://" in done.stdout
     done = typed(
         "check", "--config", written(tmp_path, pair, cluster=f", tls: {{ca_file: {authority.ca_file}}}")
     )
-    assert f"Brokers are spoken to with TLS 1.2 or later, trusted by {authority.ca_file}." in done.stdout
+    assert f"Connections to brokers use TLS 1.2 or later, trusted by {authority.ca_file}." in done.stdout
     assert "warning: " not in "".join(line for line in done.stdout.splitlines() if "tls" in line)
 
 

@@ -261,7 +261,7 @@ def test_work_that_fails_is_logged_and_begins_anew(monkeypatch: pytest.MonkeyPat
     asyncio.run(logs.guarded("there", failing()))
     lines = [json.loads(line) for line in stream.getvalue().splitlines()]
     assert [line["reason"] for line in lines] == [
-        "a task has failed and begins anew: here",
+        "a task has failed and restarts: here",
         "a task has ended: there",
     ], "of one place a line a second"
 

@@ -241,13 +241,13 @@ def test_the_quotas_of_gateways_go_before_those_of_the_file() -> None:
     [
         (
             Coverage(START_MS, 2, 1_000, 31, 0),
-            "About 96.9 % of the ids allocated since 13:40 passed the gateway; 31 did not: somebody produces "
-            "around it.",
+            "About 96.9 % of the ids allocated since 13:40 passed the gateway; 31 did not: some producers "
+            "bypass it.",
         ),
         (
             Coverage(START_MS, 2, 100_000, 31, 30),
             "About 99.9 % of the ids allocated since 13:40 passed the gateway; 1 did not (and 30 more may not "
-            "have): somebody produces around it.",
+            "have): some producers bypass it.",
         ),
         (
             Coverage(START_MS, 2, 1_000, 31, 31),

@@ -1,1 +1,1 @@
-"""The handlers of APIs: one module for each API or family, found by table.py."""
+"""Handlers of Kafka APIs: one module per API or family, looked up in table.py."""

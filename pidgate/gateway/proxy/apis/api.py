@@ -1,9 +1,11 @@
-"""An API as the gateway handles it, a request on its way through, and what handlers may do with their connection. PURE.
+"""The handler of an API, a request in flight, and the operations that handlers have on their connection.
+PURE.
 
-A request arrives as `Request`, its head parsed; `Api.request` says what becomes of it. One that the broker will answer
-stays in flight as the same object until `Api.response` has seen the answer, or until it has streamed through.
+A request arrives as `Request` with its header parsed; `Api.request` decides what happens next. A request
+forwarded to the broker stays in flight as the same object until `Api.response` has seen the answer, or until
+the answer has streamed through.
 
-It must not know which APIs there are (table.py), nor in which order answers leave (conversation.py).
+This module must not know which APIs exist (table.py), nor in which order answers leave (conversation.py).
 """
 
 from __future__ import annotations
@@ -40,17 +42,17 @@ _HEAD: Final = Struct(">hhi")
 
 
 class Step(IntEnum):
-    """The next step of the caller with a request."""
+    """The caller's next step with a request."""
 
     FORWARD = 0
     TAKEN = 1
-    """Nothing: it was answered here, or is held."""
+    """Nothing: the request was answered here, or is held."""
     CLOSE = 2
     """Close the connection."""
     INSTEAD = 3
     """Forward `instead` in its place."""
     HOLD = 4
-    """Keep it, and all that comes behind it, until it is decided. Never returned by Conversation.request."""
+    """Hold the request and all later ones until it is decided. Never returned by Conversation.request."""
 
 
 FORWARD: Final = Step.FORWARD
@@ -61,18 +63,22 @@ HOLD: Final = Step.HOLD
 
 
 class Api:
-    """One API in some of its versions. This one: forwarded, and its answer streams through unread."""
+    """An API in a range of versions.
+
+    This base class forwards the request and streams the answer through unread.
+    """
 
     def __init__(self, passing: Passing = UNREAD) -> None:
         self.passing = passing
         self.needs_identity = True
-        """It is handled by who asks: it waits for an authentication that is under way."""
+        """Handling depends on the user: the request waits for an authentication in progress."""
         self.waits_for_size = False
-        """It waits while `ApiContext.awaits_size`, and what is behind it waits too, as brokers serve them."""
+        """The request waits while `ApiContext.awaits_size`. Later requests wait too, as brokers serve them in
+        order."""
         self.authenticates = False
         """Its answer identifies the user."""
         self.introduces = True
-        """With it the connection's client is known well enough to be recorded."""
+        """From this request on the client is known well enough to be recorded."""
 
     def request(self, context: ApiContext, request: Request, now_ms: int) -> Step:
         """Decide about the next request in order, on a channel that is not muted.
@@ -82,30 +88,33 @@ class Api:
         return context.forward(request)
 
     def while_muted(self, context: ApiContext, request: Request, now_ms: int) -> Step:
-        """Decide about the first request behind a mute: HOLD, unless it is refused anyway."""
+        """Decide about the first request behind a mute: HOLD, unless it would be refused anyway."""
         return HOLD
 
     def held(self, context: ApiContext, request: Request, now_ms: int) -> None:
-        """Note that the request waits. Must not raise: what is wrong with it counts when its turn comes."""
+        """Note that the request waits.
+
+        Must not raise: errors in the request are reported when its turn comes.
+        """
 
     def begins(self, context: ApiContext, request: InFlightRequest, response: Response) -> Passing:
-        """Return how an answer passes of which only the beginning is there."""
+        """Return how to pass on an answer of which only the beginning has arrived."""
         return self.passing
 
     def response(
         self, context: ApiContext, request: InFlightRequest, response: Response
     ) -> bytes | Walk | None:
-        """Look at one whole answer.
+        """Process one whole answer.
 
-        Returns what the client gets in its place, framed; None: as it is in the buffer now; or the Walk that finds
-        that out, in turns. Whoever returns a Walk may be asked again about the same answer: what is to happen once
-        happens behind its last step. Raises MalformedFrame.
+        Returns a framed replacement for the client; None to pass the answer on as it is in the buffer now; or
+        a Walk that reaches this decision over several turns. An API that returns a Walk may be called again
+        with the same answer, so side effects belong behind the Walk's last step. Raises MalformedFrame.
         """
         return None
 
 
 class InFlightRequest:
-    """A request that the broker will answer."""
+    """A request to be answered by the broker."""
 
     __slots__ = ("api", "api_key", "api_version", "correlation_id", "note")
 
@@ -117,16 +126,19 @@ class InFlightRequest:
         self.api_version = api_version
         self.correlation_id = correlation_id
         self.note = note
-        """Kept by its api until its answer comes."""
+        """State of the API, kept until the answer arrives."""
 
 
 class Request(InFlightRequest):
-    """The whole request buf[start:end], without its size prefix, which lies before `start`."""
+    """A whole request, buf[start:end]. Its size prefix lies before `start`."""
 
     __slots__ = ("_head", "buf", "end", "start")
 
     def __init__(self, buf: Buffer, start: int, end: int, api: Api) -> None:
-        """Read the numbers that say which API it is. Raises MalformedFrame when it is shorter than they are."""
+        """Read the API key, the version and the correlation id.
+
+        Raises MalformedFrame when the frame is too short for them.
+        """
         if end - start < _HEAD.size:
             raise MalformedFrame("a request of less than 8 bytes")
         self.api_key, self.api_version, self.correlation_id = _HEAD.unpack_from(buf, start)
@@ -139,16 +151,20 @@ class Request(InFlightRequest):
 
     @property
     def head(self) -> RequestHead:
-        """Its header, parsed once, when it is first asked for: most requests pass without. Raises MalformedFrame."""
+        """The request header, parsed on first use: most requests are forwarded without.
+
+        Raises MalformedFrame.
+        """
         head = self._head
         if head is None:
             head = self._head = peek_request(self.buf, self.start, self.end)
         return head
 
     def keep(self) -> int:
-        """Hold on to the frame with its size prefix, whatever becomes of the buffer; returns its bytes.
+        """Copy the frame with its size prefix out of the buffer; return its bytes.
 
-        A frame too large for the shared buffer has one of its own, which is kept: copying 100 MB takes 80 ms.
+        A frame larger than the shared buffer has a buffer of its own, which is kept without a copy: copying
+        100 MB takes 80 ms.
         """
         if self.start == SIZE_PREFIX_BYTES and self.end == len(self.buf) > READ_BUFFER_BYTES:
             return self.end
@@ -160,7 +176,7 @@ class Request(InFlightRequest):
         return len(frame)
 
     def release(self) -> None:
-        """Let the frame and its header go: what waits for its answer should be small."""
+        """Release the frame and its header, to keep requests in flight small."""
         self.buf = b""
         self._head = None
 
@@ -170,7 +186,7 @@ NO_SENSORS: Final[tuple[ClientSensors | None, ClientSensors | None]] = (None, No
 
 
 class ApiContext(ABC):
-    """One connection as the handlers of APIs see it: what they know of it, and what they may do."""
+    """One connection as seen by the handlers of APIs: its state, and the operations on it."""
 
     __slots__ = (
         "_sensors",
@@ -224,31 +240,33 @@ class ApiContext(ABC):
         self.gateway_topics = gateway_topics or GatewayTopics()
         self.byte_quota = byte_quota or ByteQuota(admission.state.in_force)
         self.authentication = NO_LOGIN
-        """Of the listener. Set by Conversation.require_login."""
+        """The listener's authentication. Set by Conversation.require_login."""
         self.login_missing = False
-        """Nobody is logged in where somebody has to be, or where it is unknown whether somebody has to be."""
+        """The client has not logged in, and a login is required or may be required."""
         self.login_over: Callable[[], None] = _nothing
         """Called when `login_missing` has become False."""
         self.named_by_login = False
-        """The session's user is the name of a login: by SASL, or by a certificate that is one."""
+        """The session's user comes from a login: SASL, or a certificate that counts as one."""
         self.sasl = SaslExchange()
-        """Fed with the tokens as they pass; knows the user then."""
+        """Fed with the tokens as they pass; knows the user afterwards."""
         self.token_owners = NOTHING_KNOWN
-        """Of delegation tokens, which brokers' answers show."""
+        """Owners of delegation tokens, learnt from brokers' answers."""
         self.find_owner: Callable[[str], bool] | None = None
-        """Asks a broker for the owner of a token, then calls Conversation.owner_found. False: none can be asked."""
+        """Asks a broker for a token's owner, then calls Conversation.owner_found. False: no broker can be
+        asked."""
         self.awaits_owner = False
-        """It is logged in, and the owner of its token is being asked for: what needs an identity is held."""
+        """Logged in, but the token's owner is still being looked up: requests that need an identity are held."""
         self.recorder: ConnectionRecorder | None = None
         """None: no events are written."""
         self.translate: Callable[[int, str, int], tuple[str, int]] = _as_it_is
-        """Callback that learns a broker's real address, and returns what this listener's clients are shown."""
+        """Callback that learns a broker's real address and returns this listener's advertised address."""
         self.may_mean_node: Callable[[], bool] = _no
-        """Callback that returns whether this port's node is known, and has the connection reach no other if so."""
+        """Callback that returns whether this port's node is known. If so, it binds the connection to that
+        node."""
         self.identified: Callable[[], None] = _nothing
         """Called when the session's user has changed."""
         self.learn_topics: Callable[[Answer, int, int], None] = _learn_nothing
-        """Callback for every Metadata answer, its version and its hash."""
+        """Callback for every Metadata answer, with its version and its hash."""
         self.repeated = RepeatedProduce(self.gateway_topics.produced)
         self.guarded = self.gateway_topics.guarded
         """API keys of requests that may name a gateway topic."""
@@ -256,42 +274,44 @@ class ApiContext(ABC):
         self._sensors = NO_SENSORS
         self.muted_until_ms = 0
         self.awaits_size = False
-        """The size of an answer under way that counts against a byte rate is unknown: its head is not here yet."""
+        """An answer in flight counts against a byte rate, and its size is unknown until its head arrives."""
         self.alteration: QuotaExchange | None = None
-        """The exchange about the AlterClientQuotas that is the first of the held requests."""
+        """The exchange about the AlterClientQuotas at the head of the held requests."""
         self.to_broker: list[bytes] = []
-        """Framed requests of our own: send and clear."""
+        """Framed requests of the gateway's own, to be sent and cleared."""
         self.wants_attention = False
-        """Something is to be sent, logged, timed or paused; whoever sees to it clears this. Every read asks for it."""
+        """Something has to be sent, logged, timed or paused; the code that does so clears this. Checked on
+        every read."""
         self.refused: list[Refuse] = []
-        """Refusals that nobody has logged yet: log and clear."""
+        """Refusals to be logged and cleared."""
         self.judged = 0
-        """Batches so far, and what is as dear, counted for as many: by it a turn ends (JUDGED_PER_TURN)."""
+        """Batches judged so far. Other expensive work counts as several batches. Bounds a turn
+        (JUDGED_PER_TURN)."""
         self.gateway_topic_requests: list[int] = []
-        """Api keys of requests that named a gateway topic and that nobody has logged yet: log and clear."""
+        """API keys of requests that named a gateway topic, to be logged and cleared."""
         self.instead = b""
-        """Set with INSTEAD: the frame to forward."""
+        """The frame to forward, set with INSTEAD."""
         self.close_cause = ""
         """A short label for metrics, set with CLOSE."""
         self.close_reason = ""
         """A sentence for the log, set with CLOSE."""
 
-    # ---- what becomes of a request ---------------------------------------------------------------------
+    # ---- decisions about a request ---------------------------------------------------------------------
 
     @abstractmethod
     def in_flight(self, request: InFlightRequest) -> None:
-        """Wait for the broker's answer to a request that goes to it."""
+        """Register a forwarded request: the broker will answer it."""
 
     @abstractmethod
     def respond(self, answer: bytes) -> Step:
-        """Send a framed answer of our own in its turn. Returns TAKEN."""
+        """Send a framed answer of the gateway's own in its turn. Returns TAKEN."""
 
     @abstractmethod
     def mute(self, until_ms: int) -> None:
-        """Hand nothing on until then, or for as long as the channel is muted already."""
+        """Forward nothing until `until_ms`, or until a longer mute in force ends."""
 
     def judge(self, batches: list[ProducerBatch], *, transactional: bool, now_ms: int) -> Verdict:
-        """Judge the request's batches (Admission.judge), and count them for the turn."""
+        """Judge the request's batches (Admission.judge) and count them for the turn."""
         verdict = self.admission.judge(self.session, batches, transactional=transactional, now_ms=now_ms)
         decided = verdict.decisions if isinstance(verdict, Forward) else batches
         self.judged += len(batches) + DECIDED_FOR * len(decided)
@@ -300,7 +320,7 @@ class ApiContext(ABC):
     def judge_while_muted(
         self, batches: list[ProducerBatch], *, transactional: bool, now_ms: int
     ) -> Refuse | Close | None:
-        """Judge a request read ahead behind a mute (Admission.judge_while_muted), and count it for the turn."""
+        """Judge a request read ahead behind a mute (Admission.judge_while_muted) and count it for the turn."""
         verdict = self.admission.judge_while_muted(
             self.session, batches, transactional=transactional, now_ms=now_ms
         )
@@ -308,25 +328,28 @@ class ApiContext(ABC):
         return verdict
 
     def forward(self, request: Request) -> Step:
-        """Send the request as it is and wait for its answer. Returns FORWARD."""
+        """Forward the request unchanged and expect its answer. Returns FORWARD."""
         request.release()
         self.in_flight(request)
         return FORWARD
 
     def forward_instead(self, request: Request, frame: bytes) -> Step:
-        """Send this frame in the request's place and wait for its answer. Returns INSTEAD."""
+        """Forward this frame in the request's place and expect its answer. Returns INSTEAD."""
         self.instead = frame
         self.forward(request)
         return INSTEAD
 
     def close(self, cause: str, reason: str) -> Step:
-        """End the connection; what was answered before still leaves. Returns CLOSE."""
+        """End the connection; earlier answers still leave. Returns CLOSE."""
         self.close_cause = cause
         self.close_reason = reason
         return CLOSE
 
     def refuse_gateway_topic(self, api_key: int, answer: bytes | None) -> Step:
-        """Answer a request that names a gateway topic, or close (None). Neither quota nor mute knows of it."""
+        """Answer a request that names a gateway topic, or close (None).
+
+        It counts against no quota and does not mute.
+        """
         self.count_gateway_topic(api_key)
         return self.close(CLOSE_CAUSE, CLOSE_REASON) if answer is None else self.respond(answer)
 
@@ -339,7 +362,7 @@ class ApiContext(ABC):
     # ---- bytes per second ------------------------------------------------------------------------------
 
     def sensors(self, now_ms: int) -> tuple[ClientSensors | None, ClientSensors | None]:
-        """Return the sensors of this client's bytes, produced and fetched; None: no rate is set."""
+        """Return this client's sensors for produced and fetched bytes. None: no rate is set."""
         quota, session = self.byte_quota, self.session
         sensors_of = (quota.in_force.version, session.user, session.client_id)
         if sensors_of != self._sensors_of:
@@ -352,7 +375,10 @@ class ApiContext(ABC):
         return self._sensors
 
     def record_bytes(self, sensors: ClientSensors, nbytes: int, now_ms: int) -> int:
-        """Count bytes; mute when they are too many. Returns the rest of the mute in ms, 0 without throttle."""
+        """Count bytes and mute the channel above the rate.
+
+        Returns the rest of the mute in ms, 0 without a throttle.
+        """
         throttle_ms = sensors.record(nbytes, now_ms)
         if not throttle_ms:
             return 0
@@ -360,7 +386,6 @@ class ApiContext(ABC):
         return self.muted_until_ms - now_ms
 
     def mute_left_ms(self, now_ms: int) -> int:
-        """Return the rest of the mute in ms."""
         return max(0, self.muted_until_ms - now_ms)
 
 

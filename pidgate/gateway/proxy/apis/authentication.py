@@ -1,4 +1,4 @@
-"""ApiVersions and SASL: the versions that are offered, and the identity of the client. PURE."""
+"""ApiVersions and SASL: offered versions and the client's identity. PURE."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pidgate.quota.entities import User, is_unidentified, unidentified
 
 
 class ApiVersionsApi(Api):
-    """The versions that are offered: the broker's range, cut to what the gateway can read."""
+    """Offered versions: the broker's range, cut to the versions that the gateway can read."""
 
     def __init__(self) -> None:
         super().__init__(WHOLE)
@@ -29,7 +29,7 @@ class ApiVersionsApi(Api):
             and messages.names_node(request.buf, request.head)
             and not context.may_mean_node()
         ):
-            # Another broker may stand in for the one that is meant.
+            # Another broker may be substituted for the node in NodeId.
             frame = messages.without_meant_node(request.buf, request.head)
             return context.forward_instead(request, frame)
         return context.forward(request)
@@ -40,7 +40,7 @@ class ApiVersionsApi(Api):
 
 
 class NotOffered(Api):
-    """A version that was never offered. Two of them have an answer that every client understands."""
+    """A version that was never offered. Two APIs have an error answer that every client understands."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -52,13 +52,14 @@ class NotOffered(Api):
         if api_key == messages.API_VERSIONS:
             return context.respond(messages.too_new_api_versions(correlation_id))
         if api_key == messages.SASL_HANDSHAKE and api_version == 0:
-            # v0 goes on in raw tokens without Kafka's headers, in which nobody could find the frames again.
+            # v0 continues with raw tokens without Kafka headers, in which frame boundaries cannot be found
+            # again.
             return context.respond(messages.sasl_handshake_refused(correlation_id, api_version))
         raise UnsupportedVersion(api_key, api_version)
 
 
 class SaslHandshakeApi(Api):
-    """SaslHandshake: names the mechanism; the broker's answers say whether it is accepted."""
+    """SaslHandshake: names the mechanism. The broker's answer shows whether it is accepted."""
 
     def __init__(self) -> None:
         super().__init__(WHOLE)
@@ -72,7 +73,7 @@ class SaslHandshakeApi(Api):
 
 
 class SaslAuthenticateApi(SaslHandshakeApi):
-    """SaslAuthenticate: brings the user's name; the broker's answer says whether it is true."""
+    """SaslAuthenticate: carries the user's name. The broker's answer shows whether the login succeeded."""
 
     def request(self, context: ApiContext, request: Request, now_ms: int) -> Step:
         context.sasl.record_client_token(messages.sasl_token(request.buf, request.head))
@@ -81,7 +82,7 @@ class SaslAuthenticateApi(SaslHandshakeApi):
     def response(self, context: ApiContext, request: InFlightRequest, response: Response) -> bytes | None:
         buf, start, end = response.buf, response.start, response.end
         error_code, token = messages.sasl_answer(buf, start, end, request.api_version)
-        # One that comes while the owner is asked for is a first one, too: nobody has been named yet.
+        # A token that arrives during the owner lookup counts as a first login too: no user has been set yet.
         is_first = context.sasl.identity is None or context.awaits_owner
         identity = context.sasl.record_broker_answer(error_code, token)
         if identity is not None:
@@ -95,7 +96,7 @@ class SaslAuthenticateApi(SaslHandshakeApi):
 
 
 def _owner_is_sought(context: ApiContext, identity: Identity) -> bool:
-    """Have a broker asked for the owner of its token, if nobody knows it. Returns whether one is asked."""
+    """Ask a broker for the token's owner if it is unknown. Returns whether a broker is asked."""
     token_id, find_owner = identity.token_id, context.find_owner
     if not token_id or find_owner is None or context.token_owners.owner_of(token_id) is not None:
         return False
@@ -103,7 +104,7 @@ def _owner_is_sought(context: ApiContext, identity: Identity) -> bool:
 
 
 def identify(context: ApiContext, identity: Identity) -> None:
-    """Take the connection for the user of a login that a broker has let in."""
+    """Set the connection's user after a login accepted by the broker."""
     before = context.session.user
     context.session.identify(_user(context, identity))
     context.named_by_login = True
@@ -114,11 +115,12 @@ def identify(context: ApiContext, identity: Identity) -> None:
 
 
 def _user(context: ApiContext, identity: Identity) -> User:
-    """Return the user of a connection that a broker has let in.
+    """Return the user of a connection after a login accepted by the broker.
 
-    Who authenticates anew is who he was, or the broker closes (KIP-368): one whose name cannot be read this time keeps
-    it, and nobody changes his quota by the form of his messages. ANONYMOUS, and a certificate that is no login, are no
-    name to keep.
+    After re-authentication (KIP-368) the principal must be the same, or the broker closes the connection. If
+    the new name cannot be read, the connection therefore keeps its previous principal: a client cannot switch
+    quotas by the form of its messages. ANONYMOUS, and the name in a certificate that is no login, are not
+    kept.
     """
     user = identity.user
     if user is None and identity.token_id:

@@ -1,7 +1,7 @@
-"""DescribeClientQuotas and AlterClientQuotas: quotas that the gateway keeps itself. PURE.
+"""DescribeClientQuotas and AlterClientQuotas for quotas kept by the gateway itself. PURE.
 
-An AlterClientQuotas with keys of the gateway's own is held until the broker has checked it and the change was made:
-`ApiContext.alteration` goes from step to step.
+An AlterClientQuotas with the gateway's own keys is held until the broker has validated it and the change was
+made. `ApiContext.alteration` tracks its steps.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pidgate.protocol.work import QUOTAS_FOR_BYTE, Walk
 
 
 class DescribeQuotasApi(Api):
-    """The quotas that the gateway keeps are added to the broker's answer."""
+    """Add the gateway's quotas to the broker's answer."""
 
     def __init__(self) -> None:
         super().__init__(WHOLE)
@@ -43,7 +43,7 @@ class DescribeQuotasApi(Api):
 
 
 class AlterQuotasApi(Api):
-    """Forwarded when nothing of the gateway's own is in it; else it is held until it has been decided."""
+    """Forward a request without the gateway's own keys; hold any other until it is decided."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ class AlterQuotasApi(Api):
 
 
 class _AlterQuestion(Api):
-    """The gateway's own question in place of the client's request; its answer is not for the client."""
+    """The gateway's own request in place of the client's. Its answer does not go to the client."""
 
     def __init__(self) -> None:
         super().__init__(WHOLE)
@@ -83,7 +83,7 @@ _QUESTION: Final = _AlterQuestion()
 
 
 def alteration_answered(context: ApiContext) -> None:
-    """Take the next step of `alteration`, after the broker has answered or its changes were made."""
+    """Take the next step of `alteration`, after the broker's answer or after its changes were made."""
     exchange = context.alteration
     if exchange is None:
         return  # the client has gone

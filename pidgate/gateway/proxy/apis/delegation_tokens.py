@@ -1,4 +1,4 @@
-"""Answers that show whose a delegation token is: learnt, and passed on as they are. PURE."""
+"""Learn the owners of delegation tokens from brokers' answers, which pass unchanged. PURE."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pidgate.protocol.delegation_tokens import TokenOwner, created_token, descri
 from pidgate.protocol.work import Steps, Walk
 
 _PORTION: Final = 20
-"""Learnt in one step."""
+"""Tokens learnt in one step."""
 
 
 class CreateTokenApi(Api):
-    """Its answer shows the new token and its owner."""
+    """CreateDelegationToken: its answer shows the new token and its owner."""
 
     def __init__(self) -> None:
         super().__init__(WHOLE)
@@ -28,7 +28,7 @@ class CreateTokenApi(Api):
 
 
 class DescribeTokensApi(Api):
-    """Its answer shows the tokens that the client may see."""
+    """DescribeDelegationToken: its answer shows the tokens visible to the client."""
 
     def __init__(self) -> None:
         super().__init__(WHOLE)

@@ -1,8 +1,8 @@
-"""Fetch and ShareFetch: their answers stream through, and count against a byte rate when they begin. PURE.
+"""Fetch and ShareFetch: answers stream through, and count against a byte rate when they begin. PURE.
 
-One answer may bring as much as the rate allows in its whole window, as Kafka has it: the request's max_bytes is lowered
-to that. Above the rate the channel is muted from then on (KIP-13, KIP-219). The next one leaves when the head of the
-answer before it shows its size: a pipeline of them would be in flight before the first is counted.
+The request's max_bytes is lowered to the rate's allowance for one whole window, as Kafka does. Above the rate
+the channel is muted (KIP-13, KIP-219). The next Fetch is forwarded once the head of the previous answer shows
+its size; otherwise a whole pipeline would be in flight before its first answer is counted.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pidgate.quota.byte_quota import ClientSensors
 
 
 class FetchApi(GuardedApi):
-    """Fetch before its answers end in addresses (KIP-951): they pass unread."""
+    """Fetch in versions before its answers end in addresses (KIP-951): answers pass unread."""
 
     def __init__(self, passing: Passing, counted: Api) -> None:
         super().__init__(passing)
@@ -42,7 +42,7 @@ class FetchApi(GuardedApi):
 
 
 class CountedFetch(Api):
-    """A Fetch of a client with a byte rate, once it is in flight."""
+    """A Fetch in flight of a client with a byte rate."""
 
     def __init__(self, passing: Passing) -> None:
         super().__init__(COUNTED)

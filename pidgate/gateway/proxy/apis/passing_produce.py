@@ -1,9 +1,10 @@
-"""A large Produce that is passed on as it comes, because nothing in it is to be decided. PURE.
+"""A large Produce that is forwarded while it arrives, because it needs no decision. PURE.
 
-It repeats the one before it on its connection, with one batch, of an id that is known where it goes: what its beginning
-shows is all that would be looked at in the whole frame. Brokers act on whole frames only, so it has not happened
-before its last byte: until then it is neither in flight nor counted, and a connection that ends in its middle has sent
-nothing. Whatever may be refused, held or asked about is kept whole, as every smaller frame is.
+It repeats the previous one of its connection, with one batch of an id already known to the broker, so its
+beginning shows everything the gateway would read in the whole frame. Brokers act on whole frames only. Until
+its last byte has arrived it is therefore neither in flight nor counted, and a connection that ends in the
+middle has sent nothing. A request that may still be refused, held or looked up is buffered until its last
+byte has arrived, as every smaller frame is.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from pidgate.protocol.produce import PRODUCE
 
 
 def may_pass(context: ApiContext, beginning: bytes, request_bytes: int, now_ms: int) -> bool:
-    """Return whether a request of so many bytes, with this beginning, may be passed on as it comes, on a channel where
-    nothing waits. It is the one that `has_passed` speaks of then.
+    """Return whether a request of this size and beginning may be forwarded while it arrives.
+
+    Expects a channel on which nothing waits. `has_passed` later refers to this request.
     """
     repeated = context.repeated
     return (
@@ -34,7 +36,7 @@ def may_pass(context: ApiContext, beginning: bytes, request_bytes: int, now_ms: 
 
 
 def has_passed(context: ApiContext, request_bytes: int, now_ms: int) -> None:
-    """Do what is done with every Produce that is forwarded: its last byte has come."""
+    """Record a forwarded Produce after its last byte, as for every other forwarded Produce."""
     repeated, recorder = context.repeated, context.recorder
     context.counters.requests[PRODUCE] += 1
     if recorder is not None:

@@ -1,7 +1,7 @@
 """Produce: admitted, or refused with NOT_ENOUGH_REPLICAS and a mute. PURE.
 
-Its bytes are counted against a byte rate when it is forwarded; above the rate the channel is muted from then on
-(KIP-13, KIP-219), and the answer names what is left of the mute.
+Its bytes count against a byte rate when it is forwarded. Above the rate the channel is muted (KIP-13,
+KIP-219), and the answer carries the rest of the mute as throttle time.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from pidgate.quota.decisions import (
 )
 
 MOST_BATCHES_NOTED: Final = 8
-"""Of a Produce that waits for its answer: which ids they have; of a larger one only the distinct ids are kept."""
+"""Batches noted of a Produce in flight; of a larger one only the distinct producer ids are noted."""
 
 GATEWAY_TOPIC_MESSAGE: Final = "This topic belongs to the gateway."
 
 
 class ProduceApi(Api):
-    """Produce. Its answer is read whole, and looked at only when it may hold an error or a leader's address."""
+    """Produce. Its answer is buffered whole, and parsed only when it may hold an error or a leader's address."""
 
     def __init__(self) -> None:
         super().__init__(WHOLE)
@@ -104,7 +104,7 @@ class ProduceApi(Api):
 
 
 class ThrottledProduce(ProduceApi):
-    """A Produce above its byte rate, once it is in flight."""
+    """A Produce in flight above its byte rate."""
 
     def response(
         self, context: ApiContext, request: InFlightRequest, response: Response
@@ -123,7 +123,7 @@ class ThrottledProduce(ProduceApi):
 def _looked_at(
     context: ApiContext, request: InFlightRequest, buf: bytearray, start: int, end: int, throttle_ms: int = 0
 ) -> Steps:
-    """An answer that may hold errors, or addresses or `throttle_ms` before its end, is read to its end."""
+    """Parse an answer that may hold errors, or addresses or `throttle_ms` before its end."""
     version, note = request.api_version, request.note
     answer = behind_header(buf, start, end, version)
     rewritten = None
@@ -133,7 +133,7 @@ def _looked_at(
     except MalformedFrame:
         if throttle_ms or (ends_in_tags and version >= FIRST_WITH_ENDPOINTS):
             raise
-        return None  # a broker's answer, for its client to judge
+        return None  # a broker's answer, left to the client
     if throttle_ms and ends_in_tags:
         raise_to(buf, answer.pos, throttle_ms)
     if ends_in_tags and version >= FIRST_WITH_ENDPOINTS:
@@ -150,7 +150,7 @@ THROTTLED_PRODUCE: Final = ThrottledProduce()
 
 
 def count_bytes(context: ApiContext, request_bytes: int, now_ms: int) -> ProduceApi:
-    """Count a Produce that is forwarded against its byte rate, if it has one. Returns what handles its answer."""
+    """Count a forwarded Produce against its byte rate, if it has one. Returns the handler of its answer."""
     if context.byte_quota.is_on:
         sensors = context.sensors(now_ms)[0]
         if sensors is not None and context.record_bytes(sensors, request_bytes, now_ms):
@@ -159,7 +159,7 @@ def count_bytes(context: ApiContext, request_bytes: int, now_ms: int) -> Produce
 
 
 def _noted(batches: list[ProducerBatch]) -> object:
-    """Return what is kept of a request that waits for its answer: the id alone, as a rule, since it should be small."""
+    """Return the note for a request in flight: usually the producer id alone, to keep it small."""
     if 1 < len(batches) <= MOST_BATCHES_NOTED:
         return batches
     ids = _ids_in_order(batches)
@@ -167,7 +167,7 @@ def _noted(batches: list[ProducerBatch]) -> object:
 
 
 def _ids_of(note: object) -> Collection[int]:
-    """Return the ids of a request by what was noted of it."""
+    """Return a request's producer ids from its note."""
     if isinstance(note, int):
         return (note,)
     if isinstance(note, tuple):
@@ -180,9 +180,10 @@ def _ids_in_order(batches: list[ProducerBatch]) -> tuple[int, ...]:
 
 
 def _not_taken(context: ApiContext, note: object, errors: list[PartitionError]) -> Iterator[None]:
-    """Have the batches of watched ids that the broker did not take looked at again when they come back.
+    """Judge batches of watched ids again when they are retried after the broker did not append them.
 
-    Each has a turn of its own, as its topics and the answer's may be thousands. No client that is known mixes ids.
+    Each batch has a turn of its own, as the topics of the request and the answer may be thousands. No known
+    client mixes ids in a request.
     """
     sticky, user = context.admission.sticky, context.session.user
     if user in sticky.watched:
@@ -194,7 +195,7 @@ def _not_taken(context: ApiContext, note: object, errors: list[PartitionError]) 
 
 
 def _stop(context: ApiContext, request: Request, verdict: Refuse | Close, acks: int, now_ms: int) -> Step:
-    """Answer a refusal and mute, or close where nothing can be answered."""
+    """Answer a refusal and mute the channel, or close the connection where no answer is possible."""
     if isinstance(verdict, Close):
         return context.close("quota", verdict.reason)
     buf, head = request.buf, request.head
@@ -225,7 +226,10 @@ def _to_gateway_topic(context: ApiContext, request: Request, acks: int) -> Step:
 
 
 def has_no_answer(request: Request) -> bool:
-    """Return whether it is a Produce with acks=0: for its client it was sent, who may close behind it."""
+    """Return whether it is a Produce with acks=0.
+
+    Its client regards it as sent and may disconnect afterwards.
+    """
     if request.api_key != PRODUCE:
         return False
     try:

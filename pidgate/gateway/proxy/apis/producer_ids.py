@@ -13,8 +13,10 @@ from pidgate.quota.decisions import Refuse
 
 
 class InitProducerIdApi(Api):
-    """Refused with COORDINATOR_LOAD_IN_PROGRESS and a mute where that is asked for, or above the rate of transactional
-    ids; the id that is given is learnt.
+    """InitProducerId.
+
+    Refused with COORDINATOR_LOAD_IN_PROGRESS and a mute if the quota asks for that, or above the rate of
+    transactional ids. The assigned producer id is learnt from the answer.
     """
 
     def __init__(self) -> None:
@@ -25,9 +27,9 @@ class InitProducerIdApi(Api):
         wanted = messages.init_producer_id_request(request.buf, request.head)
         name = wanted.transactional_id
         request.note = wanted if name is None else wanted._replace(transactional_id=bounded(name))
-        # Without a transactional id a broker hands out a new id, whichever id the request names (Kafka's
-        # TransactionCoordinator.handleInitProducerId); with one it knows the producer, and mostly its id stays. An
-        # empty one it refuses.
+        # Without a transactional id a broker assigns a new producer id, whatever id the request carries
+        # (Kafka's TransactionCoordinator.handleInitProducerId). With one it knows the producer and usually
+        # keeps its id. An empty transactional id is refused by the broker.
         if name == "":
             return context.forward(request)
         hashed = None if name is None else hash64(TRANSACTIONAL_ID, name)
@@ -73,7 +75,7 @@ def _refuse(
 
 
 class EndTxnApi(Api):
-    """EndTxn whose answer may bring another producer id (KIP-890): it is admitted as its predecessor was."""
+    """EndTxn with a possible new producer id in its answer (KIP-890), which inherits the old id's admission."""
 
     def __init__(self) -> None:
         super().__init__(WHOLE)

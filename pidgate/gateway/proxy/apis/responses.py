@@ -1,4 +1,4 @@
-"""A broker's answer, and the way it passes to the client."""
+"""A broker's answer, and its way to the client."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ NO_BYTES: Final = bytearray()
 
 
 class Passing(IntEnum):
-    """The way of a broker's answer to the client."""
+    """How a broker's answer passes to the client."""
 
     UNREAD = 0
     """Unread: it streams through."""
     ENDPOINTS_LAST = 1
-    """By a walker that rewrites the addresses at its end (Fetch, ShareFetch)."""
+    """Through a walker that rewrites the addresses at its end (Fetch, ShareFetch)."""
     WHOLE = 2
-    """Read whole, then handed to `Api.response`."""
+    """Buffered whole, then handed to `Api.response`."""
     COUNTED = 3
-    """`Api.begins` is asked once its head is there, and says which of the others it is."""
+    """`Api.begins` chooses one of the others once the answer's head has arrived."""
 
 
 UNREAD: Final = Passing.UNREAD
@@ -29,9 +29,9 @@ COUNTED: Final = Passing.COUNTED
 
 
 class Response:
-    """An answer of the broker, buf[start:end] without its size prefix, which lies before `start`.
+    """A broker's answer, buf[start:end]. Its size prefix lies before `start`.
 
-    There is one for each broker's channel, used again and again: keep nothing of it, but a buffer that `may_be_kept`.
+    Each broker channel reuses one instance: keep no reference to it, except to a buffer that `may_be_kept`.
     """
 
     __slots__ = ("buf", "end", "may_be_kept", "now_ms", "start")
@@ -39,7 +39,7 @@ class Response:
     def __init__(self) -> None:
         self.buf = NO_BYTES
         self.may_be_kept = False
-        """The buffer belongs to this answer; else it is the one that all connections read into."""
+        """The buffer belongs to this answer; otherwise it is the read buffer shared by all connections."""
         self.start = 0
         self.end = 0
         self.now_ms = 0

@@ -1,7 +1,7 @@
-"""The one table of APIs: (api key, version) -> what is done with it. PURE.
+"""The table of APIs: (API key, version) -> handler. PURE.
 
-The next API to rewrite is a module beside this one and a row in ROWS. What has no row passes; what is not in APIS was
-never offered.
+To rewrite another API, add a module in this folder and a row to ROWS. An API without a row is forwarded
+unread; an API missing from APIS was never offered.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ ROWS: Final[tuple[tuple[int, int, Api], ...]] = (
     (DESCRIBE_TOPIC_PARTITIONS, 0, _TOPIC_LIST),
     (78, 0, FETCH_WITH_ENDPOINTS),  # ShareFetch
 )
-"""(api key, first version, what is done); a later row of the same key stands for later versions."""
+"""(API key, first version, handler). A later row of the same key applies to later versions."""
 
 NOT_OFFERED: Final = NotOffered()
 _GUARDED: Final = GuardedApi()
@@ -73,4 +73,4 @@ APIS: Final[dict[int, Api]] = {
     for api_key, api in SPOKEN.items()
     for version in range(api.min_version, api.max_version + 1)
 }
-"""By both numbers in one int, because every request is looked up."""
+"""Keyed by both numbers in one int, because every request is looked up."""

@@ -12,7 +12,7 @@ from pidgate.protocol.work import NAMED_FOR_BYTE, Steps, Walk
 
 
 class GuardedApi(Api):
-    """Refused when it names a gateway topic."""
+    """An API whose requests are refused when they name a gateway topic."""
 
     def request(self, context: ApiContext, request: Request, now_ms: int) -> Step:
         if request.api_key in context.guarded:
@@ -23,7 +23,7 @@ class GuardedApi(Api):
 
 
 def refused(context: ApiContext, request: Request) -> Step | None:
-    """Refuse a request that names a gateway topic; None: it names none."""
+    """Refuse a request that names a gateway topic. None: it names none."""
     topics, buf = context.gateway_topics, request.buf
     if not topics.may_name(buf, request.start, request.end):
         return None
@@ -39,14 +39,14 @@ def refused(context: ApiContext, request: Request) -> Step | None:
 
 
 class _WholeApi(GuardedApi):
-    """Its answers are read as a whole."""
+    """An API whose answers are buffered whole."""
 
     def __init__(self) -> None:
         super().__init__(WHOLE)
 
 
 class TopicListApi(_WholeApi):
-    """Gateway topics are cut out of its answer."""
+    """An API whose answer lists topics: gateway topics are removed from it."""
 
     def response(
         self, context: ApiContext, request: InFlightRequest, response: Response
@@ -56,7 +56,7 @@ class TopicListApi(_WholeApi):
 
 
 class AddressesApi(_WholeApi):
-    """Its answer shows addresses of brokers, which are rewritten."""
+    """An API whose answer contains broker addresses: they are rewritten."""
 
     def response(
         self, context: ApiContext, request: InFlightRequest, response: Response
@@ -66,7 +66,7 @@ class AddressesApi(_WholeApi):
 
 
 class MetadataApi(_WholeApi):
-    """As AddressesApi and TopicListApi; a request that names gateway topics is forwarded without them."""
+    """Metadata: handled as AddressesApi and TopicListApi. Gateway topics are removed from requests too."""
 
     def response(
         self, context: ApiContext, request: InFlightRequest, response: Response

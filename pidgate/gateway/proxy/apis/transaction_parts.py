@@ -1,6 +1,7 @@
-"""AddPartitionsToTxn, AddOffsetsToTxn, TxnOffsetCommit: judged by their producer id, like a batch at sequence 0. PURE.
+"""AddPartitionsToTxn, AddOffsetsToTxn, TxnOffsetCommit: judged by producer id, like a batch at sequence 0.
+PURE.
 
-Where transactions are enforced, an id that is new here is refused before the transaction's clock runs.
+Where transactions are enforced, a new id is refused here, before the transaction's timeout starts.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from pidgate.protocol.transaction_parts import part_refused, transaction_part
 from pidgate.quota.decisions import Close, ProducerBatch, Refuse
 
 _NO_PARTITION: Final = -1
-"""Of the batch as which such a request is judged: no real batch comes before it or behind it."""
+"""Partition of the batch that represents such a request: no real batch precedes or follows it."""
 
 
 class TransactionPartApi(GuardedApi):
-    """Refused with COORDINATOR_LOAD_IN_PROGRESS and a mute: every client sends it again."""
+    """Refused with COORDINATOR_LOAD_IN_PROGRESS and a mute: every client retries it."""
 
     def request(self, context: ApiContext, request: Request, now_ms: int) -> Step:
         if request.api_key in context.guarded:
@@ -28,7 +29,7 @@ class TransactionPartApi(GuardedApi):
                 return step
         part = transaction_part(request.buf, request.head)
         if part.producer_id < 0:
-            return context.forward(request)  # of no producer: brokers refuse it
+            return context.forward(request)  # names no producer: brokers refuse it
         batch: ProducerBatch = (part.producer_id, part.producer_epoch, 0, part.topic, _NO_PARTITION)
         verdict = context.judge([batch], transactional=True, now_ms=now_ms)
         recorder = context.recorder

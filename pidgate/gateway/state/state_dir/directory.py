@@ -1,7 +1,7 @@
 """The state directory of a gateway: its latest snapshot, and the one before.
 
-A save writes all users into a new file, or appends the changed ones to the newest file. Whether one is due is not
-decided here. A full, read-only or hanging disk is logged and counted, and never delays traffic.
+A save writes all users into a new file, or appends the changed ones to the newest file. The caller decides
+when to save. A full, read-only or hanging disk is logged and counted, and never delays traffic.
 """
 
 from __future__ import annotations
@@ -27,23 +27,24 @@ log = logger()
 _T = TypeVar("_T")
 
 Export = Callable[[bool], Iterator[UserState | None]]
-"""Yields all users, or, called with True, the users changed since the last call, and None for each of the others."""
+"""Yields all users. Called with True, yields the users changed since the last call, and None for each other
+user."""
 
 STEP_S: Final = 0.001
-"""Of encoding in the event loop, before others have a turn. 2 ms are promised: one user may take long."""
+"""Time for encoding per turn of the event loop. 2 ms are promised, as a single user may take long."""
 SMALLEST_REWRITE_BYTES: Final = 16 * 2**20
-"""A file is written anew when more than this, and more than its first save, has been appended to it."""
+"""A file is rewritten when more than this, and more than its first save, has been appended to it."""
 
 CLOSING_S: Final = 10.0
-"""Time for the last snapshot, at a stop; beyond it the disk hangs."""
+"""Time for the last snapshot at a stop; a longer wait means that the disk hangs."""
 _REMEDY: Final = "make room on the disk, or make the directory writable for the gateway's user"
 
 
 @dataclass(slots=True)
 class Loaded:
-    """Contents of the directory at a start. Without a snapshot (`about` None) the start is a cold one.
+    """Contents of the directory at a start. Without a snapshot (`about` None) the start is cold.
 
-    `is_whole`: all of the snapshot could be taken over. `set_aside`: (file, reason).
+    `is_whole`: the whole snapshot could be used. `set_aside`: (file, reason).
     """
 
     about: About | None = None
@@ -57,12 +58,14 @@ class Loaded:
 
     @property
     def grace_until_wall_ms(self) -> int:
-        """End of the grace in which the snapshot was taken; 0 without one."""
+        """End of the grace active when the snapshot was taken; 0 without one."""
         return (self.about and self.about.grace_until_wall_ms) or 0
 
     @property
     def offsets(self) -> dict[int, int]:
-        """Where to go on in the events topic: at its beginning if a part of the snapshot was impossible."""
+        """Offsets to continue at in the events topic; none (its beginning) if part of the snapshot was
+        invalid.
+        """
         return self.about.offsets if self.about is not None and self.is_whole else {}
 
     @property
@@ -71,7 +74,7 @@ class Loaded:
 
     @contextlib.contextmanager
     def passing_over(self) -> Iterator[None]:
-        """Pass over what is impossible in it, and log the first; the topic may have it, and is read from the start."""
+        """Skip impossible contents and log the first. The topic may have them, and is read from the start."""
         try:
             yield
         except Exception as error:
@@ -83,7 +86,7 @@ class Loaded:
 
 
 class StateDir:
-    """`load` once, then `save` from one event loop, then `close`."""
+    """Call `load` once, then `save` from one event loop, then `close`."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -94,7 +97,7 @@ class StateDir:
         self._generation = 0
         self._complete: int | None = None
         self._file: SnapshotFile | None = None
-        """The newest file; None before the first save, and after a failure: then all users are written."""
+        """The newest file. None before the first save and after a failure: all users are written then."""
         self._first_save_bytes = 0
         self.saves = 0
         self.save_failures = 0
@@ -105,17 +108,20 @@ class StateDir:
     # Starting
 
     def in_thread(self, work: Callable[[], _T]) -> asyncio.Future[_T]:
-        """Do blocking work in the directory's own thread. The end of the process does not wait for it."""
+        """Run blocking work in the directory's own thread. Process exit does not wait for it."""
         return self._thread.do(work)
 
     def lock(self) -> None:
-        """Make the directory if need be, and lock it. Raises StateDirInUse; `load` logs other failures."""
+        """Create the directory if missing, and lock it. Raises StateDirInUse; `load` logs other failures."""
         with contextlib.suppress(OSError):
             files.make_directory(self.path)
             self._lock.take()
 
     def load(self) -> Loaded:
-        """Read the directory, and lock it if `lock` did not. Blocks: call `in_thread`. Raises only StateDirInUse."""
+        """Read the directory, and lock it if `lock` did not.
+
+        Blocks: call `in_thread`. Raises only StateDirInUse.
+        """
         started_s = monotonic_s()
         try:
             files.make_directory(self.path)
@@ -144,7 +150,7 @@ class StateDir:
         return loaded
 
     def _load_newest(self, found: files.Listing) -> tuple[Loaded, int]:
-        """Return the newest snapshot that can be read, and the bytes of its torn save. Set damaged ones aside."""
+        """Return the newest readable snapshot, and the bytes of its torn save. Damaged files are set aside."""
         loaded = Loaded()
         for generation in reversed(found.snapshots):
             name = files.snapshot_name(generation)
@@ -156,7 +162,7 @@ class StateDir:
                 continue
             if contents.damage:
                 loaded.set_aside.append((name, contents.damage))
-                self._set_aside(name, f"{contents.damage}; what stands before it is used")
+                self._set_aside(name, f"{contents.damage}; the part before it is used")
             self._complete = generation
             loaded.about, loaded.users = contents.about, contents.users
             return loaded, contents.torn_bytes
@@ -164,7 +170,7 @@ class StateDir:
 
     def _set_aside(self, name: str, reason: str) -> None:
         kept_as: str | None = None
-        # In a read-only directory it stays where it is, and the next start logs the same.
+        # In a read-only directory the file stays in place, and the next start logs it again.
         with contextlib.suppress(OSError):
             kept_as = files.set_aside(self.path, name)
         path = str(self.path / name)
@@ -173,10 +179,10 @@ class StateDir:
     # Saving
 
     async def save(self, export: Export, about: About) -> bool:
-        """Save the changed users, or all; False when it failed (logged, counted) or another save is under way.
+        """Save the changed users, or all. False: it failed (logged, counted), or another save is running.
 
-        The users are encoded in short steps with the event loop free between them. A change made in the meantime is in
-        this save or in the next one. Raises what `export` raises; what was saved before stays.
+        Users are encoded in short steps, between which the event loop is free. A change made during the save
+        is in this save or the next. Raises exceptions of `export`; earlier saves stay valid.
         """
         if not self._is_usable or self._is_saving:
             return False
@@ -235,7 +241,7 @@ class StateDir:
         return max(self._first_save_bytes, SMALLEST_REWRITE_BYTES)
 
     def _close_later(self, file: SnapshotFile) -> None:
-        """Close the file behind what the thread is doing with it."""
+        """Close the file after the thread's pending work on it."""
         self._thread.submit(file.close)
 
     def _log_failure(self, error: OSError) -> None:
@@ -250,10 +256,10 @@ class StateDir:
         )
 
     async def close(self, last_save: Awaitable[object] | None = None) -> None:
-        """Wait for the last snapshot, if one is to be taken, and unlock the directory.
+        """Wait for the last snapshot, if any, and unlock the directory.
 
-        A hanging disk is abandoned after CLOSING_S. The directory stays locked until the process ends, and the process
-        does not wait for its threads.
+        A hanging disk is abandoned after CLOSING_S. The directory then stays locked until the process ends,
+        which does not wait for its threads.
         """
         try:
             async with asyncio.timeout(CLOSING_S):
@@ -262,7 +268,7 @@ class StateDir:
                 self._is_usable = False
                 if self._file is not None:
                     self._close_later(self._file)
-                await self._thread.do(int)  # a cancelled save is still under way, or being cleared up
+                await self._thread.do(int)  # a cancelled save is still running, or being cleaned up
         except TimeoutError:
             self._is_usable = False
             log.error(
@@ -270,7 +276,7 @@ class StateDir:
                 path=str(self.path),
                 cause=f"the disk hangs: the stop did not wait for it beyond {CLOSING_S:g} s",
                 failures=self.save_failures + 1,
-                remedy="look at the disk; the next start reads what it holds",
+                remedy="look at the disk; the next start reads the last complete save",
             )
             return
         self._thread.shutdown(wait=False)
@@ -278,7 +284,6 @@ class StateDir:
 
 
 def _next_step(users: Iterator[UserState | None]) -> list[Encoded] | None:
-    """Encode users for STEP_S; return None at the end."""
     step: list[Encoded] = []
     until_s = monotonic_s() + STEP_S
     for user in users:

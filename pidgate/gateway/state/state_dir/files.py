@@ -5,7 +5,7 @@
     snapshot-<...>.partial     a snapshot that is being written, or was left by a kill
     snapshot-<...>.damaged-<n> set aside because it could not be read; the newest three are kept
 
-A start needs the newest snapshot that can be read. Must not know their contents. Everything here blocks.
+A start needs the newest readable snapshot. This module must not know their contents. Everything here blocks.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 DAMAGED_FILES_KEPT: Final = 3
-"""Enough to look into, and no way to fill a disk by restarting."""
+"""Enough for an investigation, and repeated restarts cannot fill a disk."""
 
 DIRECTORY_MODE: Final = 0o700
 FILE_MODE: Final = 0o600
@@ -44,11 +44,11 @@ class Listing:
     partial: list[str]
     damaged: list[tuple[int, str]]
     newest_generation: int
-    """Of all files, the damaged ones too; 0 when there is none."""
+    """Highest generation of all files, including damaged ones; 0 without files."""
 
 
 def listing(directory: Path) -> Listing:
-    """Return the directory's files; those with other names are ignored. Raises OSError."""
+    """Return the directory's files, without those of other names. Raises OSError."""
     snapshots, partial, damaged, newest = [], [], [], 0
     for name in os.listdir(directory):
         if match := _SNAPSHOT.fullmatch(name):
@@ -63,25 +63,28 @@ def listing(directory: Path) -> Listing:
 
 
 def make_directory(directory: Path) -> None:
-    """Make the directory, for the gateway's user only; an existing one keeps its mode. Raises OSError."""
+    """Create the directory, accessible to the gateway's user only.
+
+    An existing one keeps its mode. Raises OSError.
+    """
     directory.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
 
 
 def create(path: Path) -> int:
-    """Open a new, empty file for writing, in place of one of the same name. Raises OSError."""
+    """Open a new, empty file for writing, replacing one of the same name. Raises OSError."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
     return os.open(path, flags, FILE_MODE)
 
 
 def write_all(fd: int, data: bytes | bytearray) -> None:
-    """Write all of `data`. Raises OSError; then a part may have been written."""
+    """Write all of `data`. Raises OSError, possibly after writing a part."""
     left = memoryview(data)
     while left:
         left = left[os.write(fd, left) :]
 
 
 def sync_directory(directory: Path) -> None:
-    """Make a rename last over a power cut. Raises OSError."""
+    """Make a rename survive a power cut. Raises OSError."""
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)

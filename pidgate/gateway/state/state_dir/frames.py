@@ -1,12 +1,12 @@
-"""Checksummed frames, of which a snapshot file consists.
+"""Checksummed frames, the parts of a snapshot file.
 
 All numbers are little-endian.
 
     frame  kind (u8), length of the head (u32), length of the body (u64),
            head (a JSON object), body (plain bytes), CRC-32 of all before it (u32)
 
-The checksum is last, so that a body is copied, summed and written piece by piece. Must not know what a frame means.
-Everything here blocks, except `encode`.
+The checksum is last, so that a body is copied, summed and written in pieces. This module must not know the
+meaning of frames. Everything here blocks, except `encode`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _CRC: Final = Struct("<I")
 _LEAST_BYTES: Final = _START.size + _CRC.size
 
 PIECE_BYTES: Final = 256 * 1024
-"""Copied with the interpreter locked, in some 50 us; summing and writing let other threads run."""
+"""Copied while holding the GIL, in about 50 us; summing and writing release it."""
 WRITE_BYTES: Final = 1024 * 1024
 
 
@@ -33,11 +33,11 @@ class FrameDamaged(Exception):
 
 
 class FrameTorn(Exception):
-    """The file ends within a frame, as it does when its writer was killed."""
+    """The file ends within a frame, as after a kill of its writer."""
 
 
 class Frame(NamedTuple):
-    """A frame that was read. `end`: its end in the file."""
+    """A frame read from a file. `end`: its end in the file."""
 
     kind: int
     head: dict[str, Any]
@@ -77,7 +77,7 @@ def _pieces(encoded: Iterable[Encoded]) -> Iterator[bytes]:
         yield start
         for part in body:
             for at in range(0, len(part), PIECE_BYTES):
-                # A copy: other bits of a filter may be set before it is written.
+                # Copied, because bits of a filter may be set before it is written.
                 piece = bytes(part[at : at + PIECE_BYTES])
                 crc = crc32(piece, crc)
                 yield piece
@@ -87,7 +87,7 @@ def _pieces(encoded: Iterable[Encoded]) -> Iterator[bytes]:
 def read(file: IO[bytes], size: int) -> Iterator[Frame]:
     """Yield the frames from the file's position on. Raises FrameDamaged, FrameTorn, OSError.
 
-    `size`: of the whole file. A damaged length must not ask for gigabytes of memory.
+    `size`: of the whole file. It prevents a damaged length from allocating gigabytes of memory.
     """
     at = file.tell()
     while at < size:

@@ -1,4 +1,4 @@
-"""Lock of a state directory: a flock, which the system lifts when its process dies. One live gateway has it."""
+"""Lock of a state directory for one live gateway: a flock, which the kernel releases when its process dies."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class StateDirInUse(CannotStart):
 
 
 class DirectoryLock:
-    """Held from `take` to `release`, or to the end of the process however it ends."""
+    """Held from `take` to `release`, or until the process ends in any way."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._fd: int | None = None
 
     def take(self) -> None:
-        """Lock the directory; nothing is held on a file system without locks.
+        """Lock the directory. On a file system without locks nothing is held.
 
         Raises StateDirInUse; OSError when the directory cannot be opened at all.
         """
@@ -57,7 +57,11 @@ class DirectoryLock:
         return self._fd is not None
 
     def release(self) -> None:
-        """Unlock. The file stays: unlinked, a third gateway could lock a new one while a second waits for this one."""
+        """Unlock.
+
+        The file stays: if it were unlinked, a third gateway could lock a new one while a second waits for
+        this.
+        """
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
@@ -69,11 +73,11 @@ class DirectoryLock:
         except OSError as error:
             if error.errno not in (errno.EROFS, errno.EACCES):
                 raise
-            # A read-only directory may still be read from, and reading needs a lock too: the directory's own.
+            # A read-only directory can still be read, and reading needs a lock too: the directory's own.
             return os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def _write_pid(self) -> None:
-        """For the error of a second gateway; the lock holds without it (full disk, read-only)."""
+        """Write the pid for a second gateway's error. The lock works without it (full disk, read-only)."""
         if self._fd is None:
             return
         try:
@@ -86,6 +90,6 @@ class DirectoryLock:
 def _pid_in(fd: int) -> str:
     try:
         text = os.pread(fd, _MOST_OF_A_PID, 0).strip()
-    except OSError:  # a directory's own lock
+    except OSError:  # the lock is on the directory itself
         return ""
     return text.decode() if text.isdigit() else ""

@@ -1,4 +1,4 @@
-"""A snapshot file: all users, and after them the users that have changed since, save by save.
+"""A snapshot file: a save of all users, followed by saves of the users changed since.
 
     file   the line "pidgate snapshot 1", then saves: the first one of all users, each further one of the changed users
     save   about, user, user, ..., end
@@ -13,9 +13,9 @@
     bucket  [units, token_units, rate_milli, rehearsed_units (or null)]
     layer   [design_count, bits, hashes, count, newest_of, slice_age_ms, used_age_ms, transactional (0 or 1)]
 
-The first save is put in place by a rename, so it is whole or absent. A further save counts from its end frame on: one
-that a kill has torn is as if it had not begun. Of a user the latest state counts. Ages refer to `written_wall_ms` of
-the save. A file whose first line is another one is not read: nothing is lost that the events topic does not hold.
+The first save is renamed into place, so it is whole or absent. A later save counts from its end frame on: a save torn
+by a kill is ignored. The latest state of a user counts. Ages refer to `written_wall_ms` of the save. A file with
+another first line is not read: the events topic holds the same state.
 
 Everything here blocks, except `encode_user`.
 """
@@ -52,12 +52,15 @@ _LAYER: Final = (
 
 
 class SnapshotUnreadable(Exception):
-    """No save of the file can be used. The text is the reason."""
+    """No save of the file is usable. The text is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What a save holds beside users. `offsets`: the next offsets of the events topic to apply, by partition."""
+    """Contents of a save other than users.
+
+    `offsets`: the next offsets of the events topic to apply, by partition.
+    """
 
     written_wall_ms: int
     offsets: dict[int, int]
@@ -66,7 +69,7 @@ class About:
 
 
 class SavedUser(NamedTuple):
-    """A user's state, and when it was written."""
+    """A user's state, with the time of its writing."""
 
     state: UserState
     written_wall_ms: int
@@ -74,9 +77,9 @@ class SavedUser(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """All that the whole saves of a file hold.
+    """Contents of all complete saves of a file.
 
-    `damage`: why what follows them cannot be read; empty where nothing follows, or a torn save.
+    `damage`: why the bytes after them cannot be read; empty if there are none, or a torn save.
     """
 
     about: About
@@ -88,7 +91,8 @@ class Contents:
 class SnapshotFile:
     """The file of one generation, open for writing.
 
-    All methods raise OSError. After an error the file may end with a torn save, and must not be written to again.
+    All methods raise OSError. After an error the file may end with a torn save, and must not be written to
+    again.
     """
 
     def __init__(self, directory: Path, generation: int) -> None:
@@ -114,20 +118,20 @@ class SnapshotFile:
         self._write(users)
 
     def end_save(self) -> None:
-        """End the save, and wait until it is on the disk."""
+        """End the save and sync it to disk."""
         self._write([frames.encode(_END, {"users": self._users})])
         os.fsync(self._opened())
 
     def put_in_place(self, keep_from_generation: int) -> None:
-        """Give the file its name, and delete older ones."""
+        """Rename the file to its final name, and delete older ones."""
         os.rename(self._partial, self._path)
         files.sync_directory(self._directory)
-        # What cannot be deleted now is deleted next time; the snapshot is in place.
+        # A failed deletion is retried next time; the snapshot is in place.
         with contextlib.suppress(OSError):
             files.retire(self._directory, keep_from_generation)
 
     def close(self) -> None:
-        """Close the file, and remove it if it was not put in place. Never raises."""
+        """Close the file, and remove it if it was not renamed to its final name. Never raises."""
         fd, self._fd = self._fd, None
         with contextlib.suppress(OSError):
             if fd is not None:
@@ -145,7 +149,7 @@ class SnapshotFile:
 
 
 def encode_user(user: UserState) -> Encoded:
-    """Encode a user. The bits of its layers are copied when they are written."""
+    """Encode a user. The bits of its layers are copied later, at their writing."""
     names = user.transactional_ids
     head = {
         "user": user.user,
@@ -166,7 +170,7 @@ def encode_user(user: UserState) -> Encoded:
 
 
 def read(path: Path) -> Contents:
-    """Read the file up to what is torn or damaged. Raises SnapshotUnreadable, OSError."""
+    """Read the file up to a torn or damaged save. Raises SnapshotUnreadable, OSError."""
     about: About | None = None
     users: dict[str, SavedUser] = {}
     damage, used_bytes = "", 0
@@ -201,7 +205,7 @@ def _read_save(save: list[Frame]) -> tuple[About, list[UserState]]:
         about = _read_about(first.head)
         return about, [_read_user(frame) for frame in between]
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
-        raise FrameDamaged(f"holds what no snapshot holds ({error!r})") from error
+        raise FrameDamaged(f"has invalid contents ({error!r})") from error
 
 
 def _about_head(about: About) -> dict[str, Any]:
@@ -260,7 +264,7 @@ def _read_user(frame: Frame) -> UserState:
 
 
 def _read_layers(heads: list[list[int]], body: bytes, at: int) -> tuple[tuple[LayerState, ...], int]:
-    """Return the layers whose bits begin at `at`, and where they end."""
+    """Return the layers with bits from `at` on, and the end of the bits."""
     layers = []
     for values in heads:
         *numbers, transactional = map(int, values)

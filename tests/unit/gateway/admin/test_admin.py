@@ -154,6 +154,8 @@ def test_closing_gives_the_port_back() -> None:
 def test_a_port_in_use_is_explained() -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:
         address = taken.getsockname()
-        with pytest.raises(CannotListen, match="the port is in use; stop what listens there") as caught:
+        with pytest.raises(
+            CannotListen, match="the port is in use; stop the process listening there"
+        ) as caught:
             asyncio.run(site.start(Address(*address), View()))
     assert caught.value.what == "admin.bind"

@@ -456,7 +456,7 @@ def test_who_can_be_reached_by_others_needs_a_token_to_be_written(admin: str, is
         parse(text)
         return
     with pytest.raises(
-        ConfigError, match=r"admin\.writable: lets whoever reaches .* write admin\.token_file"
+        ConfigError, match=r"admin\.writable: lets every client that reaches .* write admin\.token_file"
     ):
         parse(text)
 

@@ -88,9 +88,9 @@ def test_where_they_require_a_login_whoever_waited_without_one_is_closed(
     warned = capsys.readouterr().out
     assert warned.count("quotas.unidentified.OAUTHBEARER") == 1
     assert "quotas.unidentified.PLAIN" not in warned
-    unknown = "all with delegation tokens that are not known yet (by SCRAM-SHA-512), if there are any,"
+    unknown = "all users of delegation tokens with an owner not known yet (SCRAM-SHA-512), if any,"
     assert warned.count(unknown) == 1
-    assert warned.count("all by OAUTHBEARER whose token is no JWT, if there are any,") == 1
+    assert warned.count("all users of OAUTHBEARER with opaque tokens (no JWT), if any,") == 1
 
 
 def test_only_what_holds_many_to_the_quota_of_one_is_inherited() -> None:

@@ -264,17 +264,17 @@ log_level: loud
         (
             CLUSTER + "quotas: {clients: {'': {producer_byte_rate: 1MB}}}",
             "f.yaml:2: quotas.clients.: a client without an id; "
-            "what holds for all that are not named is quotas.default_client",
+            "the quota of all other client ids is quotas.default_client",
         ),
         (
             CLUSTER + "quotas: {users: {alice: {clients: {'': {consumer_byte_rate: 1MB}}}}}",
             "f.yaml:2: quotas.users.alice.clients.: a client without an id; "
-            "what holds for all that are not named is quotas.users.alice.default_client",
+            "the quota of all other client ids is quotas.users.alice.default_client",
         ),
         (
             CLUSTER + "quotas: {default: {clients: {'': {consumer_byte_rate: 1MB}}}}",
             "f.yaml:2: quotas.default.clients.: a client without an id; "
-            "what holds for all that are not named is quotas.default.default_client",
+            "the quota of all other client ids is quotas.default.default_client",
         ),
         (
             CLUSTER + "quotas: {default: {producer_byte_rate: 0}}",
@@ -338,7 +338,7 @@ def test_an_error_names_the_line_and_the_remedy(text: str, problem: str) -> None
         ),
         (
             "[{only_node: 3, advertise: 'gw-{node_id}:9092', node_ports: {first: 9300}}]",
-            "f.yaml:2: listeners[0].node_ports: does not go with only_node, whose port is bind; "
+            "f.yaml:2: listeners[0].node_ports: conflicts with only_node, which uses the port of bind; "
             "remove one of the two",
         ),
         (
@@ -431,8 +431,8 @@ def test_a_sidecar_listens_for_its_node_and_shows_the_others() -> None:
         ),
         (
             "listeners: [{proxy_protocol_from: [10.0.0.5, '::/0']}]",
-            "listeners[0].proxy_protocol_from: lists every address: whoever connects has to name one, "
-            "and may name any; write your proxies'",
+            "listeners[0].proxy_protocol_from: lists every address: every client has to send a header, "
+            "and may forge it; write your proxies'",
         ),
         (
             "quotas: {producer_ids: {remember: 10m}}",
@@ -523,7 +523,7 @@ def test_who_cannot_be_identified_has_quotas_like_a_user() -> None:
 
 def test_a_quota_that_those_who_cannot_be_identified_merely_inherit_is_a_warning() -> None:
     (warning,) = warnings_of(loading.parse(CLUSTER + UNIDENTIFIED))
-    assert warning.startswith("quotas.unidentified: names no mechanism: all who log in by GSSAPI share one")
+    assert warning.startswith("quotas.unidentified: names no mechanism: all users of GSSAPI share one")
     assert warnings_of(loading.parse(CLUSTER + UNIDENTIFIED.replace("enforce", "observe"))) == []
     assert warnings_of(loading.parse(CLUSTER + UNIDENTIFIED.replace("10", "null"))) == []
 

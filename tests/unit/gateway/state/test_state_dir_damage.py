@@ -172,7 +172,7 @@ def test_a_file_whose_last_save_is_damaged_is_named_and_set_aside(
     assert not (copy.path / SNAPSHOT_2).exists()
     (line,) = [line for line in logged if line["event"] == "state_file_set_aside"]
     assert (line["path"], line["kept_as"]) == (str(copy.path / SNAPSHOT_2), f"{SNAPSHOT_2}.damaged-1")
-    assert line["reason"] == "the checksum of a frame is wrong; what stands before it is used"
+    assert line["reason"] == "the checksum of a frame is wrong; the part before it is used"
 
 
 def test_the_newest_three_damaged_files_are_kept(copy: Copy) -> None:

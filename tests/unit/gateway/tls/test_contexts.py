@@ -140,11 +140,11 @@ SERVERS = "cluster: {bootstrap_servers: [127.0.0.1:1]"
         ),
         (
             SERVERS + "}\nlisteners: [{sni: 'b-{node_id}', advertise: x, tls: {cert_file: c}}]",
-            "listeners[0].advertise: does not go with sni",
+            "listeners[0].advertise: conflicts with sni",
         ),
         (
             SERVERS + "}\nlisteners: [{sni: 'b-{node_id}', node_ports: {first: 9300}, tls: {cert_file: c}}]",
-            "listeners[0].node_ports: does not go with sni",
+            "listeners[0].node_ports: conflicts with sni",
         ),
         (SERVERS + "}\nadmin: {tls: {cert_file: c, client_auth: none}}", "client_auth: is not a known key"),
     ],
