@@ -29,7 +29,7 @@ def on_one_port(cluster: Cluster, events_topic: str, number: int) -> list[Gatewa
     """So many gateways, not started, with one file; the first has the admin address and directory of the file."""
     settings = {
         "reuse_port": True,
-        "events": {"topic": events_topic, "partitions": 3, "replication_factor": 1},
+        "events": {"topic": events_topic, "replication_factor": 1},
         "drain_timeout": "5s",
     }
     servers = cluster.bootstrap_servers()
