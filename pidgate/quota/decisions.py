@@ -270,7 +270,7 @@ def _what_happened(refusal: Refuse) -> str:
     return f"producer_ids_rate quota {whose} exceeded ({rate}): producer id {producer_id} is new"
 
 
-NO_PRODUCER_ID = -1
+NO_PRODUCER_ID: Final = -1
 """RecordBatch.NO_PRODUCER_ID."""
 
 

@@ -109,7 +109,7 @@ def test_a_job_that_fails_is_named_and_leaves_what_was_there(met: Tables) -> Non
         run_jobs(met, todo, EVER, quiet([job.name for job in todo]))
     assert met.written("number").count() == 3
     (note,) = failure.value.__notes__
-    assert "the job breaks that failed" in note
+    assert "Job breaks failed" in note
 
 
 def test_only_the_jobs_that_are_named_run(met: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
