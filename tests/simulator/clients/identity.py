@@ -49,6 +49,8 @@ class ProducerIdentity:
         self.is_open = False
         """In a transaction."""
         self.is_aborting = False
+        self._no_end_under_way = asyncio.Event()
+        self._no_end_under_way.set()
         self.error = ""
         """Why the transaction has to be aborted."""
         self.needs_epoch = False
@@ -175,12 +177,22 @@ class ProducerIdentity:
         client, transaction = self._client, self._client.transaction
         if transaction is None or not self.is_open or client.told.fatal:
             return client.told.fatal or "not in a transaction"
-        error = await self._waited("commit" if commit else "abort", self._end(commit=commit))
+        self._no_end_under_way.clear()
+        try:
+            error = await self._waited("commit" if commit else "abort", self._end(commit=commit))
+        finally:
+            self._no_end_under_way.set()
         client.transaction_ended(transaction, error, commit=commit)
         if not error:
             self.is_open = self.is_aborting = False
             self.error = ""
         return error
+
+    async def end_on_close(self) -> None:
+        """Let an end under way finish, then abort an open transaction (Java: Sender.run, `isCompleting`)."""
+        await self._no_end_under_way.wait()
+        if self.is_open and self._client.traits.aborts_on_close:
+            await self.end(commit=False)
 
     def refuses_to_send(self) -> str:
         """Return why the application cannot send now, if so."""

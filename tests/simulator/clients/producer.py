@@ -117,8 +117,7 @@ class ModelProducer(ClusterClient):
         try:
             async with asyncio.timeout(None if timeout_s == NEVER else timeout_s):
                 await self.flush()
-                if self.id.is_open and self.traits.aborts_on_close:
-                    await self.abort()
+                await self.id.end_on_close()
         except TimeoutError:
             self.fail_all("closed")
         self.hang_up(at_once=False)
