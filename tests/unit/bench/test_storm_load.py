@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import struct
+from contextlib import suppress
 from uuid import UUID
 
 import pytest
@@ -66,8 +67,12 @@ class Refusing:
         self.first_asked = first_asked
         self.asked: list[list[int]] = []
         self.has_ended = False
+        self.serving: set[asyncio.Task[None]] = set()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self.serving.add(task)
         asked: list[int] = []
         self.asked.append(asked)
         is_first = len(self.asked) == 1
@@ -85,8 +90,12 @@ class Refusing:
                 if len(self.asked) >= 6 and not self.has_ended:
                     self.has_ended = True
                     os.kill(os.getpid(), signal.SIGTERM)
-        except asyncio.IncompleteReadError:
+        except (asyncio.IncompleteReadError, ConnectionResetError):
+            pass
+        finally:
             writer.close()
+            with suppress(ConnectionError):
+                await writer.wait_closed()
 
 
 @pytest.mark.parametrize(
@@ -101,6 +110,8 @@ def test_a_refused_id_comes_back_once_on_its_connection_and_then_gives_up(
         async with server:
             plan = StormPlan(connections_per_s=200, tries=2, partitions=4, record_bytes=10, first=3)
             told = await storm(Through(server.sockets[0].getsockname(), TOPIC_ID, login), plan)
+            # A server that closes does not wait for the connections it serves.
+            await asyncio.gather(*refusing.serving)
         assert (told["failed"], told["why"]) == (0, "")
         assert told["opened"] == len(refusing.asked) >= 6
         assert told["admitted"] == [(1 << 50) + 3]
