@@ -11,6 +11,7 @@ from tests.clients.features import CHECKS, Bench, NotOffered, not_offered
 from tests.clients.refusal import RefusedClient, assert_good, refused_clients
 from tests.clients.report import HANGS
 from tests.clients.roster import CLIENTS, FEATURES, TRIALS, Client
+from tests.support.rules import rule
 from tools.sandbox.gateway import GatewayProcess
 from tools.sandbox.kafka import Cluster
 
@@ -42,6 +43,7 @@ def refused_clients_of(
         yield started
 
 
+@rule("Every client family retries a refused batch.", "order")
 @pytest.mark.parametrize("client", CLIENTS, ids=str)
 def test_refused(
     refused_clients_of: dict[Client, RefusedClient], client: Client, record_property: Note

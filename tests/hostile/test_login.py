@@ -22,6 +22,7 @@ from tests.hostile.attack import (
 from tests.hostile.attacker import SASL_AUTHENTICATE, Attacker, authenticate, handshake, plain_token
 from tests.hostile.site import HONEST_USER, Site, carry_out, running_site
 from tests.support.raw import RawClient, request
+from tests.support.rules import rule
 from tests.support.scram import scram_login
 from tools.sandbox.kafka import Cluster
 from tools.sandbox.spec import SASL_PLAINTEXT
@@ -133,6 +134,7 @@ def gateway_site(sasl_cluster: Cluster) -> Iterator[Site]:
         yield site
 
 
+@rule("On a listener with authentication no client stays ANONYMOUS.", "identity")
 @pytest.mark.kafka
 def test_on_a_listener_with_authentication_nobody_is_anonymous(gateway_site: Site) -> None:
     """Nobody can spend ANONYMOUS' tokens, or the cluster's, before the broker has closed the connection."""

@@ -12,6 +12,7 @@ import pytest
 from tests.hostile.attack import Place
 from tests.hostile.site import Site, running_site
 from tests.support.raw import address_of
+from tests.support.rules import rule
 from tools.sandbox.kafka import Cluster
 
 pytestmark = pytest.mark.kafka
@@ -43,6 +44,7 @@ def tls_site(sasl_cluster: Cluster) -> Iterator[Site]:
         yield site
 
 
+@rule("Connections count from their acceptance; TLS handshakes in progress are bounded.", "connections")
 @pytest.mark.parametrize(
     "first",
     [nothing, *(pytest.param(one, marks=pytest.mark.nightly) for one in (beginning, kafka, garbage))],

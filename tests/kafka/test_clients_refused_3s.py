@@ -6,6 +6,7 @@ import pytest
 
 from tests.clients.refusal import RefusedClient, assert_good, refused_clients
 from tests.clients.roster import CLIENTS, SHORT, Client
+from tests.support.rules import rule
 from tools.sandbox.kafka import Cluster
 
 pytestmark = pytest.mark.kafka
@@ -19,6 +20,7 @@ def runs(three_brokers: Cluster) -> Iterator[dict[Client, RefusedClient]]:
         yield started
 
 
+@rule("No acknowledged record is lost, doubled or reordered.", "order")
 @pytest.mark.parametrize("client", FAMILIES, ids=str)
 def test_a_refusal_of_3_s_loses_doubles_and_reorders_nothing(
     runs: dict[Client, RefusedClient], client: Client

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.support.filled_topic import fill
+from tests.support.rules import rule
 from tests.support.running_producers import (
     admitted,
     check_exactly_once,
@@ -68,6 +69,7 @@ def graces(gateway: GatewayProcess) -> list[dict[str, Any]]:
     return gateway.log_events("grace_began")
 
 
+@rule("Running producers are admitted uncharged and remembered during grace.", "cost")
 def test_running_producers_are_switched_over_without_a_refusal(
     cluster: Cluster, topic: str, events: dict[str, Any]
 ) -> None:

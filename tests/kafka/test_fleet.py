@@ -28,6 +28,7 @@ from tests.support.fleet import (
     unseen_ids,
 )
 from tests.support.log_checks import raise_if_bad
+from tests.support.rules import rule
 from tests.support.running_producers import until
 from tests.support.swarm import SwarmProducer
 from tests.support.transactional_ids import is_refused
@@ -94,6 +95,7 @@ def refused_for(fleet: Fleet) -> set[str]:
     }
 
 
+@rule("A quota belongs to the user, whatever connection, address or gateway a request uses.", "identity")
 @pytest.mark.parametrize("place", [{"gateways": 2}, {"sidecars": NODE_IDS}], ids=["before all", "sidecars"])
 def test_the_quota_holds_over_all_gateways(
     three_brokers: Cluster, topic: str, place: dict[str, Any], capsys: pytest.CaptureFixture[str]

@@ -20,6 +20,7 @@ from pidgate.protocol.versions import SPOKEN
 from tests.support import raw
 from tests.support.frames import produce_request, record_batch
 from tests.support.java_classes import readings
+from tests.support.rules import rule
 from tests.support.subjects import CN, attribute, multi
 from tests.support.subjects import name as subject_of
 from tests.support.topic_fields import named_in_each_field
@@ -43,6 +44,7 @@ def varints() -> Iterator[bytes]:
         yield bytes(chance.choice((chance.randrange(128, 256), chance.randrange(256))) for _ in range(6))
 
 
+@rule("Numbers, strings and headers have one parser, exact as Kafka's.", "protocol")
 def test_varints_are_read_as_kafka_reads_them() -> None:
     forms = [form for form in varints() if form]
     for form, answer in zip(forms, readings([f"varint {form.hex()}" for form in forms]), strict=True):
@@ -77,6 +79,7 @@ def odd_requests() -> Iterator[tuple[int, int, bytes]]:
                     yield api_key, version, frame[:at] + stretched(frame[at], drop) + frame[at + 1 :]
 
 
+@rule("No client produces to a topic of the gateway, however the request spells it.", "protocol")
 def test_no_request_that_names_a_gateway_topic_to_kafka_is_forwarded() -> None:
     assert passing_although_named(list(odd_requests())) == []
 
@@ -118,6 +121,10 @@ def bearer_messages() -> Iterator[bytes]:
             yield b"".join(parts[:missing] + parts[more + 1 :])
 
 
+@rule(
+    "SASL and certificate fields controlled by the client are parsed exactly as Kafka parses them.",
+    "identity",
+)
 def test_bearer_tokens_are_found_where_kafka_finds_them() -> None:
     messages = [message for message in bearer_messages() if message]
     for message, answer in zip(
@@ -141,6 +148,10 @@ def subjects() -> Iterator[bytes]:
     yield subject_of(multi((CN, "joe"), ("55040b", "x")), attribute("55040a", "acme"))
 
 
+@rule(
+    "SASL and certificate fields controlled by the client are parsed exactly as Kafka parses them.",
+    "identity",
+)
 def test_distinguished_names_are_those_of_java() -> None:
     found = list(subjects())
     for der, answer in zip(found, readings([f"name {der.hex()}" for der in found]), strict=True):

@@ -9,12 +9,14 @@ from pathlib import Path
 import pytest
 
 from tests.support.kill_load import LOST_MS, KillLoad
+from tests.support.rules import rule
 from tools.sandbox.kafka import Cluster
 from tools.sandbox.log_checker import read_log
 
 pytestmark = pytest.mark.kafka
 
 
+@rule("A restored state remembers its ids and balances.", "fleet")
 def test_killed_five_times_and_restored_from_the_topic(
     sasl_cluster: Cluster, topic_name: Callable[[str], str], tmp_path: Path
 ) -> None:

@@ -7,6 +7,7 @@ import pytest
 import structlog
 
 from pidgate.gateway.logs import KEYS_KEPT, MOST_LINES_A_SECOND, QUIET_MS, LogLimit, log_mistake
+from tests.support.rules import rule
 
 GATEWAY = Path(__file__).resolve().parents[3] / "pidgate" / "gateway"
 
@@ -40,6 +41,7 @@ def callers_ask(source: str, function: str) -> bool:
     return f"self.{function}(" in source and ".take(" in source
 
 
+@rule("Log lines that a client can cause are rate limited.", "memory")
 def test_every_line_that_a_client_can_provoke_is_behind_the_limit() -> None:
     found = {}
     for room in PROVOKED_BY_CLIENTS:

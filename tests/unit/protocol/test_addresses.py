@@ -24,6 +24,7 @@ from tests.support.frames import (
     translated,
     unframed,
 )
+from tests.support.rules import rule
 from tests.support.streamed import streams_addresses
 
 # Every version that is offered and that kio has a class for.
@@ -67,6 +68,7 @@ def test_every_answer_with_a_host_and_a_port_is_known(api_key: int, version: int
     assert not (shows_addresses(api_key, version) and streams_addresses(api_key, version))
 
 
+@rule("No real broker address reaches a client.", "protocol")
 @pytest.mark.parametrize(("api_key", "version"), SPLICED)
 @settings(max_examples=examples(40))
 @given(data=st.data())
@@ -88,6 +90,7 @@ def test_translating_to_the_same_changes_nothing(api_key: int, version: int, dat
     assert answer == (response_frame(translated(entity, same)) if api_key == DESCRIBE_QUORUM else frame)
 
 
+@rule("Unknown tagged fields survive a rewrite.", "protocol")
 @pytest.mark.parametrize(("api_key", "version"), [api for api in TRIED if is_flexible(*api)])
 @settings(max_examples=examples(20))
 @given(data=st.data())
@@ -126,6 +129,7 @@ def test_any_bytes_give_a_frame_or_a_protocol_error(api_key: int, version: int, 
     assert unframed(answer)[:4] == body[:4]
 
 
+@rule("A frame that cannot be parsed closes the connection or is forwarded byte for byte.", "protocol")
 @pytest.mark.parametrize(
     ("api_key", "version"), [(55, 3), (3, 14), (60, 3), (10, 7), (32, 5), (79, 3), (79, 0)]
 )

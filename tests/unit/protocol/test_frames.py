@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from pidgate.protocol.errors import FrameTooLarge, MalformedFrame, TruncatedFrame
 from pidgate.protocol.frames import MAX_TAGS, Reader, encode_string, framed, read_uvarint, skip_tags, uvarint
 from tests.support.frames import codec
+from tests.support.rules import rule
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -37,6 +38,7 @@ def test_bits_above_32_are_dropped_as_kafka_drops_them(form: str, value: int | N
         assert read_uvarint(encoded, 0) == (value, len(encoded))
 
 
+@rule("Numbers, strings and headers have one parser, exact as Kafka's.", "protocol")
 def test_varints_are_read_in_one_place() -> None:
     """And by hand, up to three bytes of them, in the two modules that every Produce goes through."""
     by_hand = {

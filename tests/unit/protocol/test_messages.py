@@ -17,6 +17,7 @@ from pidgate.protocol.frames import framed, uvarint
 from pidgate.protocol.headers import RequestHead, peek_request
 from pidgate.protocol.versions import SPOKEN, cap_range, speaks
 from tests.support.api_versions import api_versions_answer
+from tests.support.rules import rule
 
 NAMES = st.text(max_size=40)
 IDS = st.integers(-1, 2**63 - 1)
@@ -207,6 +208,7 @@ def test_the_same_answer_to_another_request_has_the_number_of_that(tag_bytes: in
         assert messages.cap_api_versions(frame, 4, len(frame), 3) == framed(number, cut, bytes(4), tags)
 
 
+@rule("Unknown tagged fields survive a rewrite.", "protocol")
 def test_unknown_tags_survive_the_cut() -> None:
     entry_tag = b"\x01" + uvarint(300) + b"\x03abc"
     tail = b"\x00\x00\x00\x05" + b"\x02" + b"\x01\x08" + bytes(8) + uvarint(4000) + b"\x02hi"
@@ -379,6 +381,7 @@ def test_bytes_left_over_are_refused() -> None:
         codec.decode_request(frame, peek_request(frame, 4, len(frame)))
 
 
+@rule("A request that names too much is refused before it is decoded.", "memory")
 def test_long_frames_do_not_reach_the_codec() -> None:
     frame = made(36, "request", 0, auth_bytes=bytes(codec.MAX_DECODED_BYTES))
     with pytest.raises(FrameTooLarge):

@@ -32,6 +32,7 @@ from tests.support.frames import (
     unframed,
 )
 from tests.support.produce_frames import CLIENT_FRAMES
+from tests.support.rules import rule
 
 VERSIONS = range(14)
 ProduceResponse = codec("producer", "ProduceResponse")
@@ -230,6 +231,7 @@ def test_tags_of_a_request_are_skipped() -> None:
     assert ProduceResponse.decode(answer, version=9, header=True).responses[0].name == "t"
 
 
+@rule("The gateway compares every count with a bound before building objects.", "memory")
 @pytest.mark.parametrize("version", [2, 3, 9])
 def test_a_request_has_a_bounded_number_of_partitions_batches_and_old_messages(version: int) -> None:
     def with_one_more(one_more: int) -> list[Topics]:

@@ -19,6 +19,7 @@ from pidgate.protocol.sasl import (
     SaslExchange,
 )
 from tests.support.bearer import bearer, jwt
+from tests.support.rules import rule
 
 REFUSED = 58
 SCRAM = "SCRAM-SHA-512"
@@ -196,6 +197,7 @@ def test_an_answer_to_nothing_is_no_success() -> None:
     assert begun(SCRAM).record_broker_answer(0, FINAL_ANSWER) is None
 
 
+@rule("A second SaslAuthenticate before the response to the first closes the connection.", "identity")
 def test_a_second_token_before_the_answer_ends_the_connection() -> None:
     """No client sends one, and whose success the next answer is could be guessed only."""
     exchange = begun(SCRAM)
@@ -240,6 +242,7 @@ def test_whoever_is_let_in_again_and_again_stays_who_he_is() -> None:
         assert exchange.identity == Identity("alice", "PLAIN")
 
 
+@rule("Tokens, names and client ids are kept to a bounded length.", "memory")
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", SCRAM])
 @pytest.mark.parametrize("kind", [b"\0", b"n,,n=", b"n,,n=a,r=a", b",a=b", b"c="])
 def test_a_token_that_is_too_long_ends_the_connection(mechanism: str, kind: bytes) -> None:

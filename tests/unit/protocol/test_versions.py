@@ -21,6 +21,7 @@ from pidgate.protocol.versions import (
     cap_range,
     speaks,
 )
+from tests.support.rules import rule
 
 OWN_SCHEMAS = Path(__file__).parents[3] / "pidgate" / "protocol" / "schemas"
 
@@ -136,10 +137,12 @@ def test_nothing_is_both_offered_and_not() -> None:
     assert all(NOT_OFFERED.values())
 
 
+@rule("Clients are offered the broker's versions, cut to the versions the gateway knows.", "protocol")
 def test_every_api_up_to_the_newest_is_accounted_for() -> None:
     assert SPOKEN.keys() | NOT_OFFERED.keys() == set(range(max(SPOKEN) + 1))
 
 
+@rule("Clients are offered the broker's versions, cut to the versions the gateway knows.", "protocol")
 def test_brokers_ranges_are_cut_to_ours() -> None:
     assert cap_range(0, 0, 11) == (0, 11)  # Kafka 3.9, and Produce stays at 0
     assert cap_range(0, 3, 20) == (3, 13)

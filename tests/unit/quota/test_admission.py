@@ -13,6 +13,7 @@ from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, Quotas, UserQuota
 from pidgate.quota.sticky import WATCH_MS, Look, StickyRefusals
 from pidgate.quota.sticky_entries import StickyEntry
+from tests.support.rules import rule
 from tests.unit.quota.world import HOUR_MS, World, batch, enforcing, seeds, table_of
 
 SLICE_MS = 6 * HOUR_MS
@@ -40,6 +41,7 @@ def test_vector_hundred_an_hour() -> None:
     assert refused.rearms_mute
 
 
+@rule("A refused request spends no tokens, and a refused id is not remembered.", "cost")
 def test_what_is_refused_costs_nothing_and_is_not_remembered() -> None:
     world = exhausted()
     before = table_of(world.admission).filter_bytes
@@ -68,6 +70,7 @@ def test_requests_without_producer_ids_pass() -> None:
     assert world.judge(world.connect()) is FORWARD
 
 
+@rule("A newer epoch of a known id costs nothing.", "cost")
 def test_an_admitted_id_is_not_charged_again_on_any_connection() -> None:
     world = World(enforcing(100))
     first = world.judge(world.connect(), batch(1))
@@ -77,6 +80,7 @@ def test_an_admitted_id_is_not_charged_again_on_any_connection() -> None:
     assert next(world.admission.user_snapshots(0)).tokens == 99
 
 
+@rule("A cached id is looked up again in each slice, so an id in use stays remembered.", "cost")
 def test_an_id_is_looked_up_again_once_a_slice_and_refreshed_free_of_charge() -> None:
     world = World(enforcing(100))
     session = world.connect()
@@ -90,6 +94,7 @@ def test_an_id_is_looked_up_again_once_a_slice_and_refreshed_free_of_charge() ->
     assert next(world.admission.user_snapshots(world.now_ms)).admitted == {"first_seen": 1, "refresh": 11}
 
 
+@rule("A refused request spends no tokens, and a refused id is not remembered.", "cost")
 def test_a_request_that_mixes_ids_is_refused_whole_and_costs_nothing() -> None:
     world = World(enforcing(2))
     world.spend(2)  # one more would pass, two would not
@@ -101,6 +106,7 @@ def test_a_request_that_mixes_ids_is_refused_whole_and_costs_nothing() -> None:
     assert isinstance(world.judge(session, batch(1)), Forward)
 
 
+@rule("A request is refused as a whole: each of its batches gets an entry.", "order")
 def test_a_remembered_id_in_a_refused_request_gets_its_entry_too() -> None:
     world = World(enforcing(1))
     session = world.connect()
@@ -115,6 +121,7 @@ def test_a_remembered_id_in_a_refused_request_gets_its_entry_too() -> None:
 # Sticky, before everything
 
 
+@rule("Batches above a refused batch are refused too; above means serial arithmetic on 31 bits.", "order")
 def test_higher_batches_are_refused_although_the_id_was_admitted_meanwhile() -> None:
     world = exhausted()
     session = world.connect()
@@ -129,6 +136,7 @@ def test_higher_batches_are_refused_although_the_id_was_admitted_meanwhile() -> 
     assert world.judge(session, batch(1, 1, partition=0)) is FORWARD
 
 
+@rule("No cache forwards a batch while an earlier batch of its partition is refused.", "order")
 def test_a_cached_id_is_not_served_from_the_cache_while_it_is_watched() -> None:
     world = exhausted()
     session, other = world.connect(), world.connect()
@@ -149,6 +157,7 @@ def test_refusals_above_are_answered_with_what_is_left() -> None:
     assert (ahead.throttle_time_ms, ahead.rearms_mute, ahead.reason) == (7_000, False, Reason.STICKY)
 
 
+@rule("The sixth refusal above an entry closes the connection and ends the entry.", "order")
 @pytest.mark.parametrize("where", ["behind a mute", "next in line"])
 def test_the_sixth_higher_batch_without_the_refused_one_closes(where: str) -> None:
     world = exhausted()
@@ -160,6 +169,9 @@ def test_the_sixth_higher_batch_without_the_refused_one_closes(where: str) -> No
     assert ask(session, batch(1, 6)) == Close("sticky_batch_missing", 1)
 
 
+@rule(
+    "No change of quotas lifts a refusal: neither a raised rate, nor observe mode, nor an exemption.", "order"
+)
 @pytest.mark.parametrize(
     "changed",
     [
@@ -225,6 +237,7 @@ def test_several_batches_of_one_partition_pass_together() -> None:
     assert isinstance(world.judge(session, batch(1, 0), batch(1, 5)), Forward)
 
 
+@rule("A full table of entries closes the connection and drops no other user's entry.", "order")
 def test_a_full_table_closes_instead_of_answering_and_spares_other_users() -> None:
     world = World(enforcing(1, sticky_entries=2))
     world.spend(2)
@@ -243,6 +256,7 @@ def test_a_full_table_closes_instead_of_answering_and_spares_other_users() -> No
 # First sight above 0
 
 
+@rule("The first batch of an unknown id above sequence 0 is refused once, for 100 ms.", "order")
 def test_an_unknown_id_above_0_is_refused_once_for_100_ms() -> None:
     world = World(enforcing(100))
     session = world.connect()
@@ -273,6 +287,7 @@ def test_a_lower_batch_may_come_first_after_all() -> None:
     assert world.judge(elsewhere, batch(1, 50)) is FORWARD
 
 
+@rule("A batch has passed only on the connection it was forwarded on.", "order")
 def test_what_went_over_another_connection_may_have_found_no_leader() -> None:
     world = World(enforcing(100))
     old_leader, new_leader = world.connect(), world.connect()
@@ -315,6 +330,7 @@ def test_known_ids_start_new_partitions_wherever_they_like() -> None:
     assert world.judge(world.connect(), batch(1, 99, partition=1)) is FORWARD
 
 
+@rule("A gateway watches new ids and the ids that other gateways refused.", "order")
 def test_a_young_id_above_0_on_an_unknown_partition_may_have_been_refused_elsewhere() -> None:
     world = World(enforcing(100))
     session, elsewhere = world.connect(), world.connect()
@@ -353,6 +369,7 @@ def test_who_cannot_be_identified_has_a_quota() -> None:
 # Deadlines and coming back
 
 
+@rule("A new connection does not shed the throttle.", "mutes")
 def test_a_new_connection_does_not_shed_the_throttle() -> None:
     world = exhausted()
     session = world.connect()
@@ -367,6 +384,7 @@ def test_a_new_connection_does_not_shed_the_throttle() -> None:
     assert next(world.admission.user_snapshots(world.now_ms)).waiting == 1
 
 
+@rule("A throttle ends in time: never above max_throttle, and not extended by an early return.", "mutes")
 def test_what_is_left_does_not_move_the_deadline() -> None:
     world = exhausted()
     world.refusal(world.connect(), batch(1))
@@ -387,6 +405,7 @@ def test_an_id_that_is_watched_because_it_is_new_has_not_waited() -> None:
     assert snapshot.outcomes["admitted_after_waiting"] == 0
 
 
+@rule("Returning ids are served before new ones, in turns by address.", "cost")
 def test_an_id_that_came_back_goes_before_those_seen_first() -> None:
     world = exhausted()
     faithful, new = world.connect(), world.connect(address="10.0.0.2")
@@ -480,6 +499,7 @@ def test_behind_a_mute_other_producers_wait() -> None:
 # Modes, users, bounds
 
 
+@rule("Observe mode leaves no debt and spends no token of the cluster.", "cost")
 def test_observing_remembers_everything_and_leaves_no_debt() -> None:
     world = World(enforcing(10, mode=Mode.OBSERVE))
     session = world.connect()
@@ -606,6 +626,7 @@ def test_who_only_allocates_ids_stays_visible_for_an_hour() -> None:
 # Owners, inheritance, topics
 
 
+@rule("The id handed out at the end of a transaction inherits its predecessor's admission.", "cost")
 def test_an_id_handed_out_at_the_end_of_a_transaction_is_not_charged() -> None:
     world = World(enforcing(100))
     world.judge(world.connect(), batch(1), transactional=True)
@@ -660,6 +681,8 @@ class _Broken(ProducerIdQuota):
         super().insert_uncharged(user, producer_id, now_ms, transactional=transactional)
 
 
+@rule("An error in the quota forwards no batch ahead of a refused one.", "order")
+@rule("An error inside the quota code forwards traffic and is counted.", "failures")
 @pytest.mark.parametrize("inserts", [True, False])
 def test_when_the_state_fails_requests_pass_and_what_was_refused_stays_first(inserts: bool) -> None:
     quotas, problems = enforcing(1), list[Exception]()
@@ -726,6 +749,7 @@ def first_batch_of_a_newer_epoch(world: World) -> bool:
     return isinstance(world.judge(session, batch(1, 0, epoch=1)), Refuse | Close)
 
 
+@rule("No cache forwards a batch while an earlier batch of its partition is refused.", "order")
 @pytest.mark.parametrize(
     "script",
     [later_batch_of_another_partition, first_sight_elsewhere, later_batch_after_a_change_of_mode],

@@ -10,6 +10,7 @@ from pidgate.quota.counters import Refusal, RefusedIds
 from pidgate.quota.decisions import NO_PRODUCER_ID, Answer, AskedId, Bound, Question, Reason, new_id_question
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
+from tests.support.rules import rule
 
 HOUR_MS = 3_600_000
 
@@ -58,6 +59,7 @@ def test_a_released_id_is_let_in_uncharged_once_and_told_as_a_refresh(rate: int)
     assert ask(quota, 10).refused, "nobody else"
 
 
+@rule("Releasing an id lifts no refusal.", "order")
 def test_a_release_lets_nothing_pass_before_what_may_lie_unread_elsewhere() -> None:
     quota = quota_of(0)
     quota.apply(release(9), 0)

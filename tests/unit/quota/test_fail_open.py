@@ -10,6 +10,7 @@ from pidgate.quota.decisions import Answer, Forward, Question, Reason, Refuse, S
 from pidgate.quota.fail_open import bound_milli
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, Quotas, UserQuota
+from tests.support.rules import rule
 from tests.unit.quota.world import HOUR_MS, batch, enforcing, seeds
 
 
@@ -34,6 +35,10 @@ def broken(quotas: Quotas) -> Admission:
     return Admission(quotas, seeds(), 0, state=Broken(quotas, seeds(), 0))
 
 
+@rule(
+    "Requests forwarded undecided have a ceiling of ten times the user's rate, for each kind of id.",
+    "failures",
+)
 def test_a_user_has_a_ceiling_of_its_own() -> None:
     admission = broken(enforcing(2))
     assert [outcome(admission, one, 0) for one in range(22)] == ["passed"] * 20 + ["refused"] * 2
@@ -85,6 +90,10 @@ def _transactional_ids_have_a_ceiling() -> None:
     ]
 
 
+@rule(
+    "Requests forwarded undecided have a ceiling of ten times the user's rate, for each kind of id.",
+    "failures",
+)
 def test_transactional_ids_have_a_ceiling_too_and_are_remembered() -> None:
     _transactional_ids_have_a_ceiling()
 
@@ -108,6 +117,7 @@ def test_a_mutant_that_leaves_them_out_is_noticed(
         _transactional_ids_have_a_ceiling()
 
 
+@rule("An error in the quota forwards no batch ahead of a refused one.", "order")
 def test_a_refused_batch_stays_first_while_the_quota_fails() -> None:
     """An error lets no later batch pass before a refused one, and keeps no deadline for the id."""
     quotas = enforcing(1)

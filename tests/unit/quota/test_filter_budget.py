@@ -6,6 +6,7 @@ import pytest
 
 from pidgate.quota.layered_filter import TIMES_FREE, FilterBudget
 from pidgate.quota.settings import ProducerIdSettings
+from tests.support.rules import rule
 from tests.unit.quota.test_layered_filter import new_filter, remembers, use
 
 
@@ -34,6 +35,7 @@ def _taken_for_known(budget: FilterBudget, settings: ProducerIdSettings, hogs: i
     return taken
 
 
+@rule("A user holds at most as much memory for frames and filters as is left to others.", "memory")
 @pytest.mark.parametrize(
     ("kind", "hogs", "held"),
     [

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from pidgate.quota.decisions import Reason
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, UserQuota
+from tests.support.rules import rule
 from tests.unit.quota.histories import check_fleet_remembers, check_fleet_tokens, question
 from tests.unit.quota.world import HOUR_MS, enforcing, seeds
 
@@ -27,6 +28,7 @@ def test_no_gateway_takes_for_new_what_another_has_used(rng: Random) -> None:
     check_fleet_remembers(rng, ProducerIdQuota)
 
 
+@rule("An id admitted by another gateway is charged here once; a refresh there is free.", "fleet")
 @settings(max_examples=10, deadline=None)
 @given(st.randoms(use_true_random=False))
 def test_each_id_is_charged_once_in_each_account(rng: Random) -> None:
@@ -55,6 +57,7 @@ def test_what_was_charged_elsewhere_is_charged_here_and_to_the_cluster(reason: R
     assert not state.decide(question("alice", 7), 0).decisions
 
 
+@rule("An id admitted by another gateway is charged here once; a refresh there is free.", "fleet")
 @pytest.mark.parametrize("reason", UNCHARGED)
 def test_what_cost_nothing_elsewhere_costs_nothing_here(reason: Reason) -> None:
     state = gateway()
@@ -69,6 +72,7 @@ def test_who_is_exempt_here_is_never_charged() -> None:
     assert state.status("alice", 0).tokens == 100
 
 
+@rule("A debt from other gateways is at most one full bucket.", "fleet")
 def test_what_others_admit_makes_a_debt_of_one_full_bucket_at_most() -> None:
     """A topic that heals after ten minutes brings everything at once."""
     state = gateway()

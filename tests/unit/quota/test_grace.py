@@ -7,6 +7,7 @@ import pytest
 from pidgate.quota.decisions import Answer, AskedId, Bound, Question, Reason
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, UserQuota
+from tests.support.rules import rule
 from tests.unit.quota.histories import copied, question
 from tests.unit.quota.world import HOUR_MS, enforcing, seeds
 
@@ -21,6 +22,7 @@ def reasons(answer: Answer) -> list[Reason]:
     return [decision.reason for decision in answer.decisions]
 
 
+@rule("Running producers are admitted uncharged and remembered during grace.", "cost")
 def test_three_thousand_running_producers_are_let_in_uncharged_and_remembered() -> None:
     state = starting(300, false_positive_rate=1e-9)
     for producer_id in range(3_000):
@@ -34,6 +36,7 @@ def test_three_thousand_running_producers_are_let_in_uncharged_and_remembered() 
     assert state.table.live("bob", 0).grace_admitted == 0
 
 
+@rule("A cold start admits at most ten times a user's rate uncharged.", "cost")
 def test_beyond_ten_times_the_rate_the_ordinary_decision_is_made() -> None:
     state = starting(10, users={"bob": UserQuota.per_window(20)})
     for producer_id in range(100):
@@ -58,6 +61,7 @@ def test_one_request_may_stand_on_both_sides_of_the_bound() -> None:
     assert (state.table.live("alice", 0).grace_admitted, state.status("alice", 0).tokens) == (10, -1)
 
 
+@rule("A rate of 0 blocks new ids, also under grace.", "cost")
 @pytest.mark.parametrize(
     ("rate", "cluster_rate_milli", "bound"), [(0, None, Bound.USER), (100, 0, Bound.CLUSTER)]
 )

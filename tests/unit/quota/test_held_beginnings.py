@@ -12,6 +12,7 @@ from pidgate.quota.decisions import Forward, ProducerBatch, Reason, Refuse, Sess
 from pidgate.quota.held_beginnings import HeldBeginnings
 from pidgate.quota.sticky import WATCH_MS
 from pidgate.quota.sticky_entries import TopicNames
+from tests.support.rules import rule
 from tests.unit.quota.world import batch, enforcing, seeds
 
 TOPIC = b"t"
@@ -76,6 +77,7 @@ IDS = st.integers(0, 2**63 - 1)
 PARTITIONS = st.integers(0, 2**31 - 1)
 
 
+@rule("Tables of names, watched ids, notes and held beginnings are bounded for each user.", "memory")
 @given(st.lists(st.tuples(IDS, PARTITIONS), min_size=1, max_size=20), st.integers(1, 20))
 def test_no_entry_is_lost_for_want_of_room(noted: list[tuple[int, int]], room: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -133,6 +135,7 @@ class Gateway:
         self.admission.held_beginnings.note("alice", batches, self.began_ms)
 
 
+@rule("A batch behind a held beginning of its partition is refused once, whatever the caches say.", "order")
 def test_a_batch_behind_a_held_beginning_is_refused_once() -> None:
     gateway = Gateway()
     now_ms = gateway.began_ms
@@ -144,6 +147,7 @@ def test_a_batch_behind_a_held_beginning_is_refused_once() -> None:
     assert isinstance(gateway.judge(batch(7, 6), now_ms + 100), Forward)
 
 
+@rule("A batch behind a held beginning of its partition is refused once, whatever the caches say.", "order")
 def test_the_other_partitions_of_the_id_stay_in_the_cache() -> None:
     gateway = Gateway()
     now_ms = gateway.began_ms

@@ -16,6 +16,7 @@ from pidgate.quota.layered_filter import (
     usable_seed,
 )
 from pidgate.quota.settings import ProducerIdSettings
+from tests.support.rules import rule
 
 DAY_MS = 86_400_000
 SLICE_MS = DAY_MS // 4
@@ -62,6 +63,7 @@ def test_expiry_counts_from_the_end_of_the_slice_and_is_applied_on_looking() -> 
     assert ids.size_bytes == 0
 
 
+@rule("An id used within `remember` is never new.", "cost")
 @given(
     st.lists(st.tuples(st.integers(0, 12), st.integers(1, 400), st.booleans()), min_size=1, max_size=80),
     st.integers(1, 6),
@@ -187,6 +189,7 @@ def test_the_seed_is_never_the_length_of_the_key() -> None:
         new_filter(seed=8)
 
 
+@rule("False positives of the filter stay within the target.", "cost")
 @pytest.mark.parametrize("live_per_quota", [1, 50])
 def test_false_positives_stay_within_the_target(live_per_quota: int) -> None:
     """Sequential ids in blocks of 1,000, all refreshed in every slice, over three times the time to

@@ -17,6 +17,7 @@ from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import ByteEntity, ByteQuotas, ByteRates, Mode, Quotas, QuotasHolder, UserQuota
 from pidgate.quota.sticky import StickyRefusals
 from pidgate.quota.sticky_entries import WatchRoom
+from tests.support.rules import rule
 from tests.unit.quota.world import batch, enforcing, seeds
 
 MOST = 10
@@ -96,6 +97,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sticky_entries, "MOST_WATCHED_USERS", MOST)
 
 
+@rule("Tables of names, watched ids, notes and held beginnings are bounded for each user.", "memory")
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.__name__)
 def test_a_table_is_bounded(table: Callable[[], Table]) -> None:
     assert size_after_many(table) <= MOST + 2  # with one for all others, and one that the configuration names

@@ -27,6 +27,7 @@ from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, Quotas, UserQuota
 from pidgate.quota.token_bucket import TokenBucket
 from pidgate.quota.users import BROUGHT_WITHIN_MS, LiveUser, UserTable
+from tests.support.rules import rule
 from tests.unit.quota.world import HOUR_MS, World, batch, enforcing, seeds
 
 StateClass = type[ProducerIdQuota]
@@ -474,6 +475,7 @@ def test_while_the_state_is_restored_everybody_is_given_one() -> None:
     assert asks(World(quotas, Admission(quotas, seeds(), 0, state=state))) is not None
 
 
+@rule("An error inside the quota code forwards traffic and is counted.", "failures")
 def test_when_the_state_fails_a_broker_is_asked() -> None:
     class Broken(ProducerIdQuota):
         def decide(self, question: Question, now_ms: int) -> Answer:

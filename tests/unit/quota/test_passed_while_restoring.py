@@ -8,6 +8,7 @@ from pidgate.quota import restoring as restoring_module
 from pidgate.quota.decisions import Reason, new_id_question
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, Quotas, UserQuota
+from tests.support.rules import rule
 from tests.unit.quota.histories import question
 from tests.unit.quota.world import HOUR_MS, enforcing, seeds
 
@@ -25,6 +26,7 @@ def end_restoring(state: ProducerIdQuota) -> None:
     state.end_restoring()
 
 
+@rule("Nothing is refused until the state is restored; ids that passed before are charged then.", "fleet")
 def test_everything_passes_and_each_id_is_told_of_once() -> None:
     state = restoring()
     answer = state.decide(question("alice", 1, 2), 5)
@@ -44,6 +46,7 @@ def test_everything_passes_and_each_id_is_told_of_once() -> None:
     assert (state.is_restored, state.sweep(0), state.table.users()) == (False, [], [])
 
 
+@rule("Nothing is refused until the state is restored; ids that passed before are charged then.", "fleet")
 def test_what_the_restored_state_does_not_hold_is_charged_as_observed() -> None:
     state = restoring(2)
     state.decide(question("alice", *range(10)), 0)

@@ -14,6 +14,7 @@ from pidgate.quota.decisions import AskedId, Forward, Question, Reason, Refuse
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import UserQuota
 from pidgate.quota.users import LiveUser, UserTable
+from tests.support.rules import rule
 from tests.unit.quota.world import HOUR_MS, World, batch, enforcing, seeds
 
 
@@ -25,6 +26,7 @@ def asked(producer_id: int, *, came_back: bool = False) -> AskedId:
     return AskedId(producer_id, 0, 0, b"t", 0, came_back=came_back)
 
 
+@rule("A bucket admits its capacity, its refill and one more.", "cost")
 @given(
     rate_milli=st.integers(1, 20_000),
     burst=st.fractions(Fraction(1, 2), 3, max_denominator=4),
@@ -71,6 +73,7 @@ def test_the_throttle_of_a_place_is_the_time_until_its_token() -> None:
     assert first_seen.decisions[0].reason is Reason.FIRST_SEEN
 
 
+@rule("A throttle ends in time: never above max_throttle, and not extended by an early return.", "mutes")
 def test_a_throttle_is_at_least_100_ms_and_at_most_the_cap() -> None:
     quick = ProducerIdQuota(enforcing(3_600_000), seeds(), 0)
     quick.decide(question(*(asked(number) for number in range(2))), 0)
@@ -122,6 +125,7 @@ def test_the_queue_of_a_user_is_bounded_and_the_rest_waits_outside() -> None:
     assert quota.status("alice", 0).waiting == 1
 
 
+@rule("An id admitted elsewhere leaves the retry queue.", "fleet")
 def test_an_id_let_in_by_other_means_leaves_the_queue() -> None:
     quota = ProducerIdQuota(enforcing(1), seeds(), 0)
     for number in range(2):

@@ -17,6 +17,7 @@ from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.restoring import BucketState, UserState
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
 from tests.support.bounds import THOROUGH
+from tests.support.rules import rule
 from tests.unit.quota.histories import check_copy, check_restart, copied, question
 from tests.unit.quota.world import HOUR_MS, enforcing, seeds
 
@@ -29,6 +30,7 @@ def state(quotas: Quotas | None = None, now_ms: int = 0, first_seed: int = 1_000
     return ProducerIdQuota(quotas or enforcing(100), seeds(first_seed), now_ms)
 
 
+@rule("A restored state remembers its ids and balances.", "fleet")
 @settings(max_examples=25, deadline=None)
 @given(st.randoms(use_true_random=False))
 def test_a_replay_remembers_all_ids_and_has_the_same_tokens(rng: Random) -> None:
@@ -62,6 +64,7 @@ def test_what_is_too_old_is_skipped_and_makes_no_user() -> None:
     assert not restored.table.remembers("alice", 7, SLICE_MS)
 
 
+@rule("A timestamp in the future counts as now.", "fleet")
 @pytest.mark.parametrize("ahead_ms", [1, SLICE_MS, 1_000 * DAY_MS])
 def test_a_use_in_the_future_counts_as_now(ahead_ms: int) -> None:
     """The broker's clock may be ahead of ours; an id must not stay for ever because of that."""
@@ -72,6 +75,7 @@ def test_a_use_in_the_future_counts_as_now(ahead_ms: int) -> None:
     assert not restored.table.remembers("alice", 7, last_ms)
 
 
+@rule("The newest balance of a user counts.", "fleet")
 def test_a_balance_is_refilled_since_its_moment_and_the_newest_counts() -> None:
     restored = state()
     restored.restorer.restore_tokens("alice", 10 * TOKEN, TOKEN, -360_000)

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pidgate.quota.retry_queue import RetryQueue
+from tests.support.rules import rule
 
 
 def come_back(
@@ -74,6 +75,7 @@ def test_places_are_those_of_a_simulation_whatever_was_served_before(
     assert [queue.place(producer_id) for producer_id in order] == list(range(len(order)))
 
 
+@rule("Returning ids are served before new ones, in turns by address.", "cost")
 def test_twenty_threads_of_one_machine_do_not_keep_another_waiting() -> None:
     queue = RetryQueue(1_000)
     for thread in range(20):
@@ -125,6 +127,7 @@ def test_an_id_seen_again_keeps_its_place_and_the_start_of_its_wait() -> None:
     assert (waiting.first_refused_ms, waiting.attempts) == (5, 3)
 
 
+@rule("A full retry queue makes room for shorter lanes.", "memory")
 def test_a_full_queue_makes_room_for_a_shorter_lane() -> None:
     queue = RetryQueue(6)
     for producer_id in range(6):
@@ -175,6 +178,7 @@ def _healthy_place(queue: RetryQueue) -> int | None:
     return queue.place(5_000) if come_back(queue, 5_000, "healthy") else None
 
 
+@rule("A full retry queue makes room for shorter lanes.", "memory")
 def test_1200_rogue_ids_do_not_keep_a_healthy_process_out() -> None:
     assert _healthy_place(RetryQueue(1_000)) == 1
     assert _healthy_place(_FirstComeFirstKept(1_000)) is None

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from pidgate.quota import sticky_entries
 from pidgate.quota.sticky import WATCH_MS, Look, StickyRefusals
 from pidgate.quota.sticky_entries import TopicNames
+from tests.support.rules import rule
 from tests.unit.quota.world import batch
 
 A, B = 1, 2  # connections
@@ -63,6 +64,7 @@ def test_around_the_refused_sequence() -> None:
     assert sticky.look("alice", batch(ID + 1, 11), 1, 0) is Look.UNWATCHED
 
 
+@rule("Batches above a refused batch are refused too; above means serial arithmetic on 31 bits.", "order")
 @pytest.mark.parametrize(
     ("base_sequence", "refused_at", "above"),
     [
@@ -84,12 +86,14 @@ def test_above_wraps_around(start: int, ahead: int) -> None:
     assert not table().is_above(start, later)
 
 
+@rule("An entry moves on to the next refused batch; the lowest one goes first.", "order")
 def test_an_entry_keeps_its_lower_sequence() -> None:
     assert look(refused(10, 15), 11) is Look.ABOVE
     assert look(refused(10, 5), 6) is Look.ABOVE
     assert look(refused(2**31 - 5, 3), 2**31 - 5) is Look.SAME
 
 
+@rule("An entry ends only when a batch at or below it is forwarded on its partition.", "order")
 def test_forwarding_at_or_below_lifts_that_partition_alone() -> None:
     sticky = refused(10)
     sticky.refused("alice", batch(ID, 4, partition=1), A, 0)
@@ -108,6 +112,7 @@ def test_refused_again_is_first_sight_no_more_but_an_entry() -> None:
     assert look(sticky, 25) is Look.FIRST_SIGHT
 
 
+@rule("An entry ends with its batch, its connection or a newer epoch, never by age.", "order")
 def test_a_closed_connection_ends_what_was_refused_on_it() -> None:
     sticky = refused(10)
     sticky.refused("alice", batch(ID, 0, partition=1), B, 0)
@@ -134,6 +139,7 @@ def test_a_higher_batch_does_not_move_the_entry_to_its_connection() -> None:
     assert look(sticky, 15) is Look.ABOVE
 
 
+@rule("An entry ends with its batch, its connection or a newer epoch, never by age.", "order")
 def test_a_newer_epoch_ends_the_entry_of_its_partition_alone() -> None:
     sticky = refused(10)
     sticky.refused("alice", batch(ID, 10, partition=1), A, 0)
@@ -156,6 +162,7 @@ def test_passed_is_said_of_an_epoch() -> None:
     assert look(sticky, 15, epoch=1) is Look.FIRST_SIGHT
 
 
+@rule("An entry ends with its batch, its connection or a newer epoch, never by age.", "order")
 def test_an_entry_never_ends_by_age_and_a_watch_does() -> None:
     sticky = refused(10)
     sticky.sweep(100 * WATCH_MS)
@@ -176,6 +183,7 @@ def test_a_sweep_passes_over_old_ids_that_have_entries() -> None:
     assert list(sticky.watched["alice"]) == [ID, ID + 2]
 
 
+@rule("The sixth refusal above an entry closes the connection and ends the entry.", "order")
 def test_the_sixth_further_refusal_is_one_too_many_unless_the_batch_came_back() -> None:
     sticky = refused(10)
     assert [sticky.too_many_further("alice", batch(ID, 10 + n)) for n in range(1, 6)] == [False] * 5
@@ -263,6 +271,7 @@ def test_topic_names_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert names.canonical(bytes([0, 3])) == b"topic-3"
 
 
+@rule("An entry moves on to the next refused batch; the lowest one goes first.", "order")
 def test_what_was_refused_later_comes_in_its_turn() -> None:
     sticky = StickyRefusals(10)
     for sequence in (10, 14, 12):
@@ -276,6 +285,7 @@ def test_what_was_refused_later_comes_in_its_turn() -> None:
     assert sticky.entries_of("alice") == 0
 
 
+@rule("An entry moves on to the next refused batch; the lowest one goes first.", "order")
 def test_a_lower_batch_that_is_refused_too_goes_first_and_the_other_after_it() -> None:
     sticky = StickyRefusals(10)
     sticky.refused("alice", batch(ID, 12), 1, 0)
@@ -285,6 +295,7 @@ def test_a_lower_batch_that_is_refused_too_goes_first_and_the_other_after_it() -
     assert look(sticky, 13) is Look.ABOVE
 
 
+@rule("A gateway watches new ids and the ids that other gateways refused.", "order")
 def test_an_id_refused_elsewhere_is_watched_without_an_entry() -> None:
     """Its first batch above 0 here is a first sight; what passes here first is not held up by it."""
     sticky = StickyRefusals(10)

@@ -11,6 +11,7 @@ import pytest
 from pidgate.quota import sticky_entries
 from pidgate.quota.sticky import MOST_ENTRIES_OF_CONNECTION, WATCH_MS, Look, StickyRefusals
 from pidgate.quota.sticky_entries import TOPIC_AS_PARTITIONS, NoteRoom, shrunk
+from tests.support.rules import rule
 from tests.support.steps import MOST_STEPS, steps_of
 from tests.unit.quota.world import batch
 
@@ -64,6 +65,7 @@ def flooded(attack: Callable[[StickyRefusals], None]) -> tuple[int, int]:
     return kept(sticky, "mallory")
 
 
+@rule("Tables of names, watched ids, notes and held beginnings are bounded for each user.", "memory")
 def test_no_number_of_connections_or_topics_makes_the_notes_of_a_user_grow(small: None) -> None:
     cut, _ = flooded(reconnecting)
     assert CUT - PARTITIONS < cut <= CUT
@@ -91,6 +93,7 @@ def test_of_all_notes_a_user_leaves_as_many_to_others(small: None, monkeypatch: 
     assert sum(kept(sticky, user)[0] for user in ("alice", "mallory")) <= CUT - PARTITIONS
 
 
+@rule("A batch on a partition whose history was evicted is refused once more.", "order")
 def test_what_is_forgotten_is_refused_once_more_and_never_passed(small: None) -> None:
     """An id is forgotten, its oldest notes first, but not that it is watched, nor that a batch of it waits."""
     sticky = StickyRefusals(1_000)

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pidgate.quota.token_bucket import TokenBucket
+from tests.support.rules import rule
 
 HOUR_MS = 3_600_000
 
@@ -91,6 +92,7 @@ def test_a_rate_of_zero_has_no_bucket() -> None:
         TokenBucket(0, HOUR_MS, Fraction(1), 0)
 
 
+@rule("A bucket admits its capacity, its refill and one more.", "cost")
 @given(
     rate_milli=st.integers(1, 50_000),
     window_ms=st.integers(1, 100_000),

@@ -12,6 +12,7 @@ from pidgate.quota.decisions import Answer, Question, Reason, new_id_question
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
 from pidgate.quota.users import REMEMBER_MS
+from tests.support.rules import rule
 from tests.unit.quota.world import HOUR_MS, seeds
 
 DAY_MS = 24 * HOUR_MS
@@ -77,6 +78,7 @@ def _kept_ones_cost_once(make: StateClass) -> None:
         assert passed(state, names(0, 11), start * 60_000) == 11
 
 
+@rule("New transactional ids have a rate of their own and are remembered for seven days.", "cost")
 @pytest.mark.parametrize("rule", [_a_fresh_one_at_each_start_is_refused, _kept_ones_cost_once])
 def test_the_rules_hold(rule: Callable[[StateClass], None]) -> None:
     rule(ProducerIdQuota)
@@ -94,6 +96,7 @@ def test_a_broken_rule_is_noticed(rule: Callable[[StateClass], None], mutant: St
         rule(mutant)
 
 
+@rule("New transactional ids have a rate of their own and are remembered for seven days.", "cost")
 def test_it_is_remembered_for_seven_days_from_its_last_use(monkeypatch: pytest.MonkeyPatch) -> None:
     def reason_after(days: int) -> list[Reason]:
         state = state_of(limited(1_000))

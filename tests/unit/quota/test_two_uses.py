@@ -13,6 +13,7 @@ from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, Quotas, UserQuota
 from pidgate.quota.token_bucket import TokenBucket
 from pidgate.quota.users import LiveUser
+from tests.support.rules import rule
 from tests.unit.quota.histories import question
 from tests.unit.quota.world import HOUR_MS, World, batch, enforcing, seeds
 
@@ -70,6 +71,7 @@ def sheds(make: StateClass, admission: type[Admission] = Admission, *, same_conn
     return passed
 
 
+@rule("Use in transactions does not make an id known for plain use, nor the reverse.", "cost")
 @pytest.mark.parametrize("same_connection", [False, True])
 def test_a_transaction_makes_nothing_known_for_plain_use(same_connection: bool) -> None:
     assert sheds(ProducerIdQuota, same_connection=same_connection) == 0
@@ -149,6 +151,7 @@ def _others_pass(make: StateClass) -> int:
     return sum(isinstance(verdict, Forward) for verdict in verdicts)
 
 
+@rule("Observe mode leaves no debt and spends no token of the cluster.", "cost")
 def test_who_is_never_refused_leaves_the_clusters_tokens_to_the_others() -> None:
     assert _others_pass(ProducerIdQuota) == 51
     assert _others_pass(ObservedSpends) < 2

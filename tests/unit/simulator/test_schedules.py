@@ -16,6 +16,7 @@ from tests.simulator.schedule import Shape
 from tests.simulator.searching import failing, report
 from tests.simulator.story import setting
 from tests.support.hash_seeds import printed_by_each
+from tests.support.rules import rule
 
 BY_DAY = 2_000
 BY_NIGHT = 100_000
@@ -29,6 +30,7 @@ def _nothing_fails(seeds: range) -> None:
     assert found is None, report(found)
 
 
+@rule("No acknowledged record is lost, doubled or reordered.", "order")
 @pytest.mark.parametrize("part", range(PARTS))
 def test_nothing_is_lost_doubled_or_let_through(part: int) -> None:
     each = BY_DAY // PARTS

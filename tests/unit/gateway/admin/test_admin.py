@@ -17,6 +17,7 @@ from pidgate.gateway.config.listening import CannotListen
 from pidgate.gateway.metrics.counters import Counters
 from pidgate.gateway.metrics.registry import GatewayCollector, build_registry
 from pidgate.units import Address
+from tests.support.rules import rule
 
 
 class View:
@@ -98,6 +99,7 @@ def test_an_address_and_an_own_name_are_answered(host: str) -> None:
     assert shown_to(host, "/metrics") == 200
 
 
+@rule("The admin address answers to its own names only.", "connections")
 @pytest.mark.parametrize(
     "host", ["evil.example:9290", "evil.example", "", "127.0.0.1.evil.example", "localhost.evil"]
 )

@@ -18,6 +18,7 @@ from pidgate.gateway.config.local_token import LocalToken, path_of, token_of
 from pidgate.gateway.config.settings import AdminSettings
 from pidgate.gateway.config.token_file import TokenUnreadable, token_now
 from tests.support.quota_site import FILE, Gateway, served
+from tests.support.rules import rule
 
 JSON = {"Content-Type": "application/json"}
 RATE = {"setting": "producer_ids_rate", "user": "alice", "action": "set", "value": 500}
@@ -312,6 +313,7 @@ def test_nothing_is_set_where_the_address_is_not_writable() -> None:
 # ---- who may ask ---------------------------------------------------------------------------------------
 
 
+@rule("Setting quotas needs a token.", "connections")
 def test_a_token_opens_and_a_new_one_in_the_file_counts_at_once(tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text("secret-1\n")
@@ -397,6 +399,7 @@ def nobody_sets_quotas_without_a_token() -> bool:
     return answers == [401, 401, 401]
 
 
+@rule("Setting quotas needs a token.", "connections")
 def test_who_sets_quotas_on_a_loopback_address_shows_the_gateways_own_token() -> None:
     assert nobody_sets_quotas_without_a_token()
 

@@ -10,6 +10,7 @@ from pidgate.gateway.proxy.connection_quotas import USER_BURST_MS
 from pidgate.protocol.headers import RequestHead
 from tests.support import raw
 from tests.support.loopback import HOST, NODE_ID, Client, Peer, ScriptedBroker, gateway_before, run, until
+from tests.support.rules import rule
 
 HEARTBEAT, METADATA, SASL_HANDSHAKE, SASL_AUTHENTICATE = 12, 3, 17, 36
 UNSUPPORTED_VERSION = b"\0\x23"
@@ -181,6 +182,7 @@ def test_a_user_who_comes_too_fast_waits_after_the_login() -> None:
     run(scenario())
 
 
+@rule("A silent, idle or stalled connection is closed in time.", "connections")
 def test_who_asks_nothing_is_closed_in_time() -> None:
     async def scenario() -> None:
         async with (
@@ -214,6 +216,7 @@ def test_a_broker_that_refuses_is_counted_and_logged_once_a_second(
     assert 1 <= capsys.readouterr().out.count("upstream_failed") <= 3
 
 
+@rule("A silent, idle or stalled connection is closed in time.", "connections")
 def test_a_broker_that_never_accepts_times_out() -> None:
     async def scenario() -> None:
         hole = socket.socket()

@@ -17,6 +17,7 @@ from pidgate.protocol.addresses import shows_addresses
 from pidgate.protocol.topic_refusals import GUARDED
 from pidgate.protocol.versions import NOT_OFFERED as WITHHELD
 from pidgate.protocol.versions import SPOKEN
+from tests.support.rules import rule
 from tests.unit.protocol.test_versions import JSON_SCHEMAS
 
 
@@ -30,6 +31,7 @@ def test_every_version_that_is_offered_is_handled_and_no_other() -> None:
     assert NOT_OFFERED not in APIS.values()
 
 
+@rule("No real broker address reaches a client.", "protocol")
 def test_no_answer_that_shows_an_address_passes_unread() -> None:
     shown = {index for index in APIS if shows_addresses(*divmod(index, 1 << 16))}
     assert shown
@@ -105,6 +107,7 @@ def missing(schemas: Schemas, table: dict[int, tuple[Standing, str]]) -> set[int
     }
 
 
+@rule("Every API that can create producer state is judged or withheld.", "protocol")
 def test_every_api_that_could_make_producer_state_is_in_the_table() -> None:
     assert missing(JSON_SCHEMAS, PRODUCER_STATE) == set()
     assert all(holds_producer_ids(JSON_SCHEMAS[api_key, "request"]) for api_key in PRODUCER_STATE)

@@ -3,6 +3,7 @@
 import pytest
 
 from pidgate.gateway.proxy.buffers import BEFORE_LOGIN, LITTLE, BudgetShare, BufferBudget, Half, Purpose
+from tests.support.rules import rule
 
 
 class Waiters:
@@ -19,6 +20,7 @@ class Waiters:
         self.half.take(owner, 60)
 
 
+@rule("One waiting frame at a time is completed, so full memory cannot deadlock.", "memory")
 def test_one_waiter_goes_ahead_and_the_others_wait_for_it() -> None:
     half = Half(100)
     half.take("somebody", 100)
@@ -44,6 +46,7 @@ def test_waiters_resume_as_soon_as_there_is_room_for_them() -> None:
     assert not half.is_waited_for
 
 
+@rule("A user holds at most as much memory for frames and filters as is left to others.", "memory")
 def test_who_finds_no_room_keeps_no_other_user_waiting() -> None:
     half = Half(1_000)
     half.take("ahead", 900)
@@ -64,6 +67,7 @@ def leaves_as_much_to_others(half: Half) -> bool:
     return held[0] <= 500 and held[1] >= 200 and held[2] >= 100
 
 
+@rule("A user holds at most as much memory for frames and filters as is left to others.", "memory")
 def test_a_user_holds_no_more_than_is_left_to_others() -> None:
     assert leaves_as_much_to_others(Half(1_000))
 

@@ -12,6 +12,7 @@ from pidgate.gateway.proxy.client_connection import ClientConnection
 from pidgate.protocol.throttle import fetch_throttle_in, produce_throttle_at, read
 from pidgate.quota.settings import ByteQuotas, ByteRates
 from tests.support import raw
+from tests.support.rules import rule
 from tests.support.scene import Pair, Scene, answer, frame_of, heartbeat
 
 PRODUCE, FETCH, SHARE_FETCH = 0, 1, 78
@@ -87,6 +88,7 @@ def test_up_to_the_rate_nothing_is_changed(scene: Scene) -> None:
     assert pair.broker.sent() == frame_of(WINDOW) + heartbeat(2)
 
 
+@rule("Bytes are never refused: a byte rate forwards the request and delays the next one.", "mutes")
 def test_a_produce_above_the_rate_passes_then_mutes_and_its_answer_says_so(scene: Scene) -> None:
     pair = scene.connect()
     over = frame_of(4 + WINDOW + RATE)
@@ -107,6 +109,7 @@ def test_the_broker_s_throttle_stays_when_it_is_longer(scene: Scene) -> None:
     assert told(pair.client.sent()) == 5_000
 
 
+@rule("A mute by bytes holds even if no response can announce it.", "mutes")
 def test_without_an_answer_the_mute_holds_all_the_same(scene: Scene) -> None:
     pair = scene.connect()
     frame = without_answer(4 + WINDOW + RATE)
@@ -135,6 +138,7 @@ def what_has_no_answer_outlives_its_client(scene: Scene) -> bool:
     return stays and pair.broker.sent() == sent and pair.client.is_closing()
 
 
+@rule("An acks=0 Produce held by a mute is forwarded even if its client has disconnected.", "order")
 def test_what_has_no_answer_outlives_its_client(scene: Scene) -> None:
     assert what_has_no_answer_outlives_its_client(scene)
 
@@ -245,6 +249,7 @@ def answered(scene: Scene, count: int, kind: Kind) -> int:
         return number
 
 
+@rule("With a byte rate the next Fetch waits for the size of the response before it.", "mutes")
 def test_the_next_fetch_leaves_when_the_answer_before_has_told_its_size(scene: Scene) -> None:
     with pipelined(scene, 3) as pair:
         one = len(fetch(1))

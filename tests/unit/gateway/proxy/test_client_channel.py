@@ -25,6 +25,7 @@ from pidgate.gateway.proxy.receive_buffer import FIRST_LARGE_BYTES
 from pidgate.protocol.work import JUDGED_PER_TURN, READ_FOR
 from tests.support import raw
 from tests.support.paper_transport import PaperTransport
+from tests.support.rules import rule
 from tests.support.scene import MiB, Pair, Scene, answer, frame_of, heartbeat, produce_of
 
 HEARTBEAT, FIND_COORDINATOR, METADATA, FETCH = 12, 10, 3, 1
@@ -113,6 +114,7 @@ def is_dialled_for_nothing(scene: Scene) -> bool:
     return any(client.dialled for client in (silent, started, stranger))
 
 
+@rule("A broker is dialled for the first bytes that are for it.", "connections")
 def test_the_broker_is_dialled_for_the_first_bytes_that_are_for_it(scene: Scene) -> None:
     assert not is_dialled_for_nothing(scene)
     client = Undialled(scene)
@@ -164,6 +166,7 @@ def test_a_client_that_is_lost_before_its_broker_is_there_leaves_nothing(scene: 
     assert broker.sent() == b""
 
 
+@rule("A connection that breaks the protocol is closed, and no other notices.", "connections")
 @pytest.mark.parametrize(
     ("sent", "says"),
     [
@@ -313,6 +316,7 @@ def test_a_flood_of_small_requests_pauses_until_answers_come(scene: Scene) -> No
     assert pair.client.is_reading()
 
 
+@rule("A frame takes memory as it arrives; without room it is not read.", "memory")
 def test_half_frames_hold_no_more_than_the_budget() -> None:
     scene = Scene(budget_bytes=4 * MiB)
     half = frame_of(250_000)[:200_000]
@@ -336,6 +340,7 @@ def test_half_frames_hold_no_more_than_the_budget() -> None:
     scene.loop.close()
 
 
+@rule("A frame takes memory as it arrives; without room it is not read.", "memory")
 def test_a_length_alone_costs_nothing(scene: Scene) -> None:
     pairs = [scene.connect() for _ in range(4)]
     for pair in pairs:
@@ -356,6 +361,7 @@ def test_a_large_frame_has_no_buffer_before_there_is_memory_for_it() -> None:
     scene.loop.close()
 
 
+@rule("Before the login a connection holds little memory.", "memory")
 @pytest.mark.parametrize(
     ("api_key", "is_closed"), [(SASL_HANDSHAKE, True), (SASL_AUTHENTICATE, True), (HEARTBEAT, False)]
 )
@@ -421,6 +427,7 @@ def honest_requests_pass_beside_hogs() -> bool:
     return arrived == len(frame) and honest.broker.sent() == frame
 
 
+@rule("Small frames have half of the memory, so that a large frame never delays them.", "memory")
 def test_beginnings_of_large_frames_keep_no_small_one_waiting() -> None:
     assert honest_requests_pass_beside_hogs()
 
@@ -465,6 +472,7 @@ def time_counts_while_read_and_grows_with_the_frame() -> bool:
     return 60 <= small < large <= 72 and small + 99 <= paused <= small + 101
 
 
+@rule("A frame has a deadline that grows with the bytes that arrived.", "memory")
 def test_a_frame_has_a_deadline_that_grows_with_it_and_counts_only_while_it_is_read() -> None:
     assert time_counts_while_read_and_grows_with_the_frame()
     assert seconds_until_closed(8 * MiB, waited_for=True) <= 15
@@ -533,6 +541,7 @@ def before_login_little_is_held() -> bool:
     return little <= 2 * MiB + 200_000 and len(honest.broker.sent()) == 400_000
 
 
+@rule("Before the login a connection holds little memory.", "memory")
 def test_before_login_connections_hold_little() -> None:
     assert before_login_little_is_held()
 
@@ -567,6 +576,7 @@ def test_a_frame_that_comes_byte_by_byte_is_closed_though_it_holds_no_memory(sce
     raise AssertionError("it was never closed")
 
 
+@rule("One waiting frame at a time is completed, so full memory cannot deadlock.", "memory")
 def test_frames_that_fill_the_budget_together_are_finished_one_after_the_other() -> None:
     scene = Scene(budget_bytes=4 * MiB)
     frame = frame_of(3 * MiB)
@@ -583,6 +593,7 @@ def test_frames_that_fill_the_budget_together_are_finished_one_after_the_other()
     scene.loop.close()
 
 
+@rule("Memory is released when its connection ends.", "memory")
 def test_everything_held_is_given_back_when_a_connection_ends(scene: Scene) -> None:
     pair = scene.connect()
     pair.client.receive(heartbeat(1) + frame_of(3 * MiB)[: 2 * MiB])

@@ -13,6 +13,7 @@ from pidgate.gateway.proxy.connection_quotas import (
     ConnectionQuotas,
     Pace,
 )
+from tests.support.rules import rule
 
 
 def quotas_of(
@@ -58,6 +59,7 @@ def everybody_of_a_fleet_gets_in(quotas: ConnectionQuotas, size: int) -> bool:
     return accepted == size and most_in_a_second <= 100 * (BURST_MS // 1_000 + 1) + 50
 
 
+@rule("Connection rates delay a client and close none.", "connections")
 def test_a_fleet_that_comes_back_gets_in_and_not_at_once() -> None:
     assert everybody_of_a_fleet_gets_in(quotas_of(total=100_000), 2_000)
 
@@ -78,6 +80,7 @@ def no_user_has_more_than_he_may(quotas: ConnectionQuotas) -> bool:
     return (outcomes, again, others, after) == ([True] * 10 + [False], True, True, [True, False])
 
 
+@rule("A user has a bounded number of connections.", "connections")
 def test_a_user_has_so_many_connections_and_no_more() -> None:
     assert no_user_has_more_than_he_may(quotas_of())
 
@@ -92,6 +95,7 @@ def test_mutants_of_counting_users_are_noticed(monkeypatch: pytest.MonkeyPatch, 
     assert not no_user_has_more_than_he_may(quotas)
 
 
+@rule("Connection rates delay a client and close none.", "connections")
 def test_a_user_whose_connections_come_too_fast_waits_for_a_while() -> None:
     quotas = quotas_of(per_user=1_000)
     opened(quotas, *range(100))
@@ -110,6 +114,7 @@ def test_a_user_whose_connections_come_too_fast_waits_for_a_while() -> None:
     assert quotas._users == {}
 
 
+@rule("Where all connections are taken, the oldest without a login gives way.", "connections")
 def test_where_all_are_taken_the_oldest_without_a_claim_gives_way() -> None:
     quotas, gone = quotas_of(total=3), list[str]()
 
@@ -148,6 +153,7 @@ def bounded(handshakes: int) -> ConnectionQuotas:
     return ConnectionQuotas(ConnectionLimits(100, 100, 10, 1, handshakes=handshakes), Counters())
 
 
+@rule("Connections count from their acceptance; TLS handshakes in progress are bounded.", "connections")
 def test_handshakes_are_bounded_and_the_longest_give_way() -> None:
     assert handshakes_are_bounded_and_never_lock_anybody_out(bounded(3))
 

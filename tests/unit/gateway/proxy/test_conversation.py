@@ -21,6 +21,7 @@ from pidgate.quota.entities import unidentified
 from pidgate.quota.settings import Mode, Quotas, UserQuota
 from tests.support import raw
 from tests.support.frames import framed, produce_request, record_batch
+from tests.support.rules import rule
 
 METADATA, SASL_HANDSHAKE, API_VERSIONS, SASL_AUTHENTICATE = 3, 17, 18, 36
 NOT_ENOUGH_REPLICAS = 19
@@ -86,6 +87,7 @@ class Script:
         return out
 
 
+@rule("Responses leave in the order of the requests.", "order")
 def test_answers_of_ours_wait_for_everything_in_flight() -> None:
     script = Script(rate=0)
     assert script.send(metadata(1)) is FORWARD
@@ -119,6 +121,7 @@ def test_a_frame_with_a_buffer_of_its_own_is_held_and_goes_on_without_a_copy() -
     assert frames[0] is large
 
 
+@rule("No request passes a mute; all of them go on in order when it ends.", "mutes")
 def test_nothing_passes_a_mute_and_all_of_it_goes_on_in_order() -> None:
     script = Script(rate=0)
     script.send(produce(7))
@@ -150,6 +153,7 @@ def test_going_on_stops_at_the_next_refusal() -> None:
     assert script.sent_by_us() == [3]
 
 
+@rule("A pipeline behind its refused first batch costs one mute.", "mutes")
 def test_a_pipeline_behind_its_refused_first_batch_costs_one_mute() -> None:
     script = Script(rate=0)
     for number in range(5):
@@ -160,6 +164,7 @@ def test_a_pipeline_behind_its_refused_first_batch_costs_one_mute() -> None:
     assert script.talk.muted_until_ms == until_ms
 
 
+@rule("A request with acks=0 has no response, and its refusal closes the connection.", "order")
 def test_acks_0_takes_no_place_in_flight_and_its_refusal_closes() -> None:
     admitted = Script(rate=5)
     assert admitted.send(produce(7, acks=0)) is FORWARD
@@ -208,6 +213,7 @@ def test_who_is_gone_is_not_judged() -> None:
     assert script.talk.release(1_000_000) == ([], False)
 
 
+@rule("Read-ahead behind a mute is bounded by the user's memory.", "mutes")
 def test_read_ahead_is_bounded() -> None:
     script = Script(rate=0)
     script.send(produce(7))
@@ -241,6 +247,7 @@ def confirm(script: Script, correlation_id: int, error_code: int = 0) -> None:
     script.broker_answers(correlation_id)
 
 
+@rule("Requests behind an unanswered login wait for it.", "identity")
 def test_a_produce_waits_until_the_broker_has_said_who_it_is() -> None:
     script = Script(user="ANONYMOUS", rate=100, mallory=0)
     assert script.send(handshake(1)) is FORWARD
@@ -311,6 +318,7 @@ def before_login(required: bool | None) -> tuple[Script, Authentication]:
     return script, authentication
 
 
+@rule("Only ApiVersions and SASL pass before a login that is required or may be.", "identity")
 @pytest.mark.parametrize("frame", [metadata(1), produce(7, correlation_id=1)])
 def test_where_a_login_is_required_nothing_passes_before_it(frame: bytes) -> None:
     script, _ = before_login(True)
@@ -344,6 +352,7 @@ def test_what_does_not_wait_for_a_login_that_fails_ends_the_connection() -> None
     assert list(script.admission.user_snapshots(0)) == []
 
 
+@rule("Only ApiVersions and SASL pass before a login that is required or may be.", "identity")
 def test_until_it_is_known_requests_wait() -> None:
     script, authentication = before_login(None)
     assert script.send(metadata(1)) is TAKEN

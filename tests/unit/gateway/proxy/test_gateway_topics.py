@@ -26,6 +26,7 @@ from pidgate.quota.decisions import Session
 from pidgate.quota.settings import Mode, Quotas, UserQuota
 from tests.support import raw
 from tests.support.frames import entity_class, framed, old_message, produce_request, record_batch
+from tests.support.rules import rule
 from tests.support.topic_fields import named_in_each_field
 
 OWN = "__pidgate_events"
@@ -128,6 +129,7 @@ def is_a_cursor(api_key: int, given: Given) -> bool:
     return api_key == DESCRIBE_TOPIC_PARTITIONS and "cursor" in given
 
 
+@rule("No client produces to a topic of the gateway, however the request spells it.", "protocol")
 @pytest.mark.parametrize(("api_key", "version", "given", "kind"), CASES)
 def test_no_request_that_names_it_is_forwarded(api_key: int, version: int, given: Given, kind: str) -> None:
     talk = Talk()
@@ -282,6 +284,7 @@ def produce(version: int, *topics: str | UUID, records: bytes | None, acks: int 
     return framed(produce_request(version, [(topic, [(3, records)]) for topic in topics], acks=acks))
 
 
+@rule("No client produces to a topic of the gateway, however the request spells it.", "protocol")
 @pytest.mark.parametrize("version", range(14))
 @pytest.mark.parametrize("records", RECORDS.values(), ids=RECORDS)
 @pytest.mark.parametrize("position", [0, 1, 2])

@@ -19,6 +19,7 @@ from pidgate.gateway.proxy.connection import ConnectionContext
 from pidgate.gateway.proxy.connection_quotas import UNDISTURBED_MS, ConnectionLimits
 from tests.support import raw
 from tests.support.paper_transport import PaperTransport
+from tests.support.rules import rule
 from tests.support.scene import LISTENER, MiB, Scene, heartbeat
 
 API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE = 18, 17, 36
@@ -102,6 +103,7 @@ def nobody_keeps_a_place_before_the_login(scene: Scene) -> bool:
     return still_open(scene, silent, versions, begun, refused, user) == [False] * 4 + [True]
 
 
+@rule("Where all connections are taken, the oldest without a login gives way.", "connections")
 def test_where_a_login_is_required_nobody_keeps_a_place_before_it(scene: Scene) -> None:
     assert nobody_keeps_a_place_before_the_login(scene)
 

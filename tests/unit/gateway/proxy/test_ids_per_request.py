@@ -11,6 +11,7 @@ from pidgate.gateway.proxy.conversation import Conversation
 from pidgate.quota.admission import Admission
 from pidgate.quota.decisions import Session
 from pidgate.quota.settings import Mode
+from tests.support.rules import rule
 from tests.support.wire import BY_ID, NAMED, produce_frame
 from tests.unit.quota.world import enforcing, seeds
 
@@ -24,6 +25,7 @@ def produce(ids: int, version: int, *, partitions: int = 20) -> bytes:
     return produce_frame(version, 1, "app", batches)
 
 
+@rule("More than eight ids in one Produce close the connection.", "cost")
 @pytest.mark.parametrize("mode", Mode)
 @pytest.mark.parametrize("version", [NAMED, BY_ID])
 @pytest.mark.parametrize(("ids", "step"), [(1, FORWARD), (8, FORWARD), (9, CLOSE), (20, CLOSE)])

@@ -19,6 +19,7 @@ from pidgate.quota.decisions import Session
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
 from tests.support import raw
 from tests.support.frames import framed, old_message, produce_request, record_batch
+from tests.support.rules import rule
 
 OWN = "__pidgate_events"
 METADATA, INIT_PRODUCER_ID, ADD_PARTITIONS = 3, 22, 24
@@ -145,6 +146,7 @@ REQUESTS: dict[str, Callable[[], bytes]] = {
 codec.message_class(DESCRIBE_CONFIGS, "response")  # loads all schemas
 
 
+@rule("Objects built from a request take at most six times its size and 1 MiB.", "memory")
 @pytest.mark.parametrize("kind", REQUESTS)
 def test_a_request(kind: str) -> None:
     frame = REQUESTS[kind]()

@@ -18,6 +18,7 @@ from pidgate.quota.settings import Mode, Quotas, UserQuota
 from pidgate.quota.sticky import Look
 from tests.support import raw
 from tests.support.frames import framed, produce_request, record_batch
+from tests.support.rules import rule
 from tests.support.steps import MOST_STEPS, steps_of
 
 NOT_LEADER = 6
@@ -69,6 +70,7 @@ def looks_after(ids: list[int]) -> list[Look]:
     return [talk.look(one, b"t", at) for at, one in enumerate(ids)]
 
 
+@rule("A batch that a broker answered with an error has not passed.", "order")
 @pytest.mark.parametrize("batches", [2, MOST_BATCHES_NOTED, MOST_BATCHES_NOTED + 1, 100])
 @pytest.mark.parametrize("distinct", [1, 2, 8])
 def test_none_of_its_batches_counts_as_passed(batches: int, distinct: int) -> None:

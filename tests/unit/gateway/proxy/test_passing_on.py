@@ -19,6 +19,7 @@ from pidgate.protocol.produce import PRODUCE
 from pidgate.quota.settings import ByteQuotas, ByteRates
 from tests.support import raw
 from tests.support.frames import framed, produce_request, record_batch
+from tests.support.rules import rule
 from tests.support.scene import MiB, Pair, Scene, answer, heartbeat
 
 LARGE = 2 * MiB
@@ -98,6 +99,7 @@ def test_a_known_id_s_large_request_leaves_as_it_comes(scene: Scene, topic: str)
     assert pair.client.sent() == answered(1) + answered(2) + answer(3)
 
 
+@rule("A request that may be refused or held is buffered whole.", "order")
 @pytest.mark.parametrize(
     "frame",
     [
@@ -116,6 +118,7 @@ def test_any_other_is_kept_until_it_is_whole(scene: Scene, frame: bytes) -> None
     assert scene.budget.announced.used_bytes == 0
 
 
+@rule("Bytes announced to brokers and responses of the gateway that wait are bounded.", "memory")
 def test_so_is_one_without_room_for_its_length() -> None:
     frame = produce(2)
     with scene_of(budget_bytes=int(1.5 * LARGE)) as scene:
@@ -243,11 +246,13 @@ def answered_in_the_middle(scene: Scene) -> bool:
     return pair.client.is_closing() and pair.client.sent() == answered(1)
 
 
+@rule("A request counts as sent when its last byte has arrived.", "order")
 def test_a_client_that_leaves_in_the_middle_has_sent_nothing(scene: Scene) -> None:
     assert leaves_in_the_middle(scene)
     assert answered_in_the_middle(scene)
 
 
+@rule("A broker sees the end of the stream and never a reset.", "order")
 def test_the_broker_sees_the_end_of_the_stream_and_no_reset(scene: Scene) -> None:
     pair, left = begun(scene, produce(2))
     assert left

@@ -26,6 +26,7 @@ from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
 from tests.support import raw
 from tests.support.frames import framed, produce_request, record_batch
+from tests.support.rules import rule
 
 METADATA, SASL_HANDSHAKE, INIT_PRODUCER_ID, SASL_AUTHENTICATE = 3, 17, 22, 36
 COORDINATOR_LOAD_IN_PROGRESS = 14
@@ -205,6 +206,10 @@ class Broken(ProducerIdQuota):
         raise ZeroDivisionError("a bug")
 
 
+@rule(
+    "Requests forwarded undecided have a ceiling of ten times the user's rate, for each kind of id.",
+    "failures",
+)
 @pytest.mark.parametrize("rate", [5, 0])
 def test_where_the_quota_fails_it_passes_below_the_ceiling(rate: int) -> None:
     script = Script(quotas(rate=rate))
@@ -290,6 +295,7 @@ def test_an_empty_transactional_id_is_the_brokers_to_refuse() -> None:
     assert Script(limited_names(0)).send(init(transactional_id="")) is FORWARD
 
 
+@rule("Tokens, names and client ids are kept to a bounded length.", "memory")
 def test_what_is_kept_of_a_long_name_is_bounded_and_two_names_stay_two() -> None:
     script = Script(limited_names(1))
     for number in range(2):

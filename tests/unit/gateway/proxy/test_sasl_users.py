@@ -26,6 +26,7 @@ from pidgate.quota.settings import Quotas
 from tests.support import raw
 from tests.support.bearer import bearer, jwt
 from tests.support.loopback import Peer, ScriptedBroker, gateway_before, run
+from tests.support.rules import rule
 from tests.unit.gateway.proxy.test_conversation import Script, produce
 
 SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
@@ -86,6 +87,10 @@ def test_a_bearer_token_names_its_user_and_a_refused_one_nobody() -> None:
     assert login(script, "OAUTHBEARER", bearer(jwt(sub="alice"))) == "alice"
 
 
+@rule(
+    "Every authenticated client has a quota; users without a readable name share one per mechanism.",
+    "identity",
+)
 def test_an_opaque_token_belongs_to_all_such() -> None:
     assert login(anonymous(), "OAUTHBEARER", OPAQUE) == unidentified("OAUTHBEARER")
     assert login(anonymous(), "GSSAPI", b"ticket") == unidentified("GSSAPI")
@@ -198,6 +203,7 @@ def test_a_mutant_by_which_authenticating_twice_sheds_the_quota_is_noticed(
         test_who_authenticates_twice_while_the_owner_is_asked_for_waits_all_the_same()
 
 
+@rule("A connection keeps its name when a later token has no readable one.", "identity")
 def test_who_authenticates_anew_keeps_a_name_that_cannot_be_read_this_time() -> None:
     """Kafka closes where the principal changes, so it is the same."""
     script = anonymous()
@@ -255,6 +261,10 @@ def who_cannot_be_read_is_held_to_a_quota(mechanism: str) -> bool:
     return refused == [unidentified(mechanism)] * 2
 
 
+@rule(
+    "Every authenticated client has a quota; users without a readable name share one per mechanism.",
+    "identity",
+)
 @pytest.mark.parametrize("mechanism", ["PLAIN", "OAUTHBEARER", "GSSAPI"])
 def test_who_cannot_be_read_is_enforced_all_the_same(mechanism: str) -> None:
     assert who_cannot_be_read_is_held_to_a_quota(mechanism)

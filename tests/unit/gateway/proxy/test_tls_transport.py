@@ -18,6 +18,7 @@ from pidgate.gateway.proxy.receive_buffer import READ_VIEW
 from pidgate.gateway.proxy.tls_inbox import TlsInbox
 from pidgate.gateway.proxy.tls_transport import TlsTransport
 from tests.support.key_updates import key_updates, pad_records
+from tests.support.rules import rule
 from tools.sandbox.certificates import Authority
 
 
@@ -349,6 +350,7 @@ def key_update_bytes(pair: Pair) -> int:
     return size
 
 
+@rule("TLS records without data end the connection before they cost a turn.", "memory")
 @pytest.mark.parametrize("padded_to", [0, 1024, 4096])
 @pytest.mark.parametrize("reads_large", [False, True])
 @pytest.mark.parametrize("most", [1 << 30, 10_000, 100, 7])

@@ -13,6 +13,7 @@ from pidgate.gateway.proxy.read_ahead import OWN_ANSWERS_LIMIT_BYTES, WITHOUT_RO
 from pidgate.gateway.proxy.reading import SCARCE_READ_BYTES
 from tests.support import raw
 from tests.support.frames import framed, produce_request, record_batch
+from tests.support.rules import rule
 from tests.support.scene import MiB, Pair, Scene, answer, heartbeat, produce_of
 
 METADATA, DESCRIBE_CLUSTER = 3, 60
@@ -41,6 +42,7 @@ def cluster_described(correlation_id: int) -> bytes:
     return raw.response(DESCRIBE_CLUSTER, 0, body, correlation_id=correlation_id)
 
 
+@rule("Memory is released when its connection ends.", "memory")
 def test_an_answer_whose_client_leaves_during_its_walk_is_given_back(scene: Scene) -> None:
     """Also where the broker's socket stays for a while, because of bytes that have not left, and its turns go on."""
     pair = scene.connect()
@@ -102,6 +104,7 @@ def muted(scene: Scene, producer_id: int) -> tuple[Pair, int]:
     return pair, arrived
 
 
+@rule("Read-ahead behind a mute is bounded by the user's memory.", "mutes")
 def test_behind_the_mutes_of_a_user_no_more_is_read_than_its_share() -> None:
     scene = Scene(rate=0, budget_bytes=32 * MiB)
     connections = [muted(scene, number) for number in range(80)]
@@ -191,6 +194,7 @@ def sent_until_it_is_paused(scene: Scene, pair: Pair) -> int:
     return 200
 
 
+@rule("Bytes announced to brokers and responses of the gateway that wait are bounded.", "memory")
 def test_own_answers_that_wait_are_counted_and_bounded(scene: Scene, busy: Pair) -> None:
     count = sent_until_it_is_paused(scene, busy)
     waiting_bytes = scene.budget.large.used_bytes

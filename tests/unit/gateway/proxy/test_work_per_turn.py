@@ -29,6 +29,7 @@ from tests.support import raw
 from tests.support.bounds import THOROUGH
 from tests.support.frames import framed, old_message, produce_request, record_batch
 from tests.support.raw import CORRELATION_ID
+from tests.support.rules import rule
 from tests.support.scene import Pair, Scene
 from tests.support.steps import MOST_STEPS, steps_of
 
@@ -99,6 +100,7 @@ def steps_of_request(frame: bytes, rate: int | None = 1000) -> int:
     return steps_of(call)
 
 
+@rule("The gateway compares every count with a bound before building objects.", "memory")
 @pytest.mark.parametrize("kind", produces(3))
 @pytest.mark.parametrize("rate", [0, 1000, None], ids=["refused", "admitted", "without limit"])
 def test_a_produce(kind: str, rate: int | None) -> None:
@@ -324,6 +326,7 @@ def dearest_turn(scene: Scene, pair: Pair, answer: bytes) -> int:
     raise AssertionError("the answer does not end")
 
 
+@rule("Long responses are parsed in turns of at most 10 ms.", "memory")
 @pytest.mark.parametrize("api", ANSWERS)
 def test_an_answer_however_long(scene: Scene, api: str) -> None:
     api_key, version, body, made, count = ANSWERS[api]
@@ -422,6 +425,9 @@ def test_bytes_are_work_too(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> No
     assert turns_for(scene, answer) < handled
 
 
+@rule(
+    "One turn handles at most 512 requests and 150 new ids; expensive requests count for several.", "memory"
+)
 def test_many_small_frames_in_one_read(scene: Scene) -> None:
     pair = scene.connect()
     flood = b"".join(
@@ -473,6 +479,9 @@ def steps_of_new_ids(rate: int, frames: bytes) -> int:
         scene.loop.close()
 
 
+@rule(
+    "One turn handles at most 512 requests and 150 new ids; expensive requests count for several.", "memory"
+)
 @NEW_IDS
 @pytest.mark.parametrize("rate", [1_000_000, 0], ids=["admitted", "refused"])
 def test_new_ids_of_one_read_are_decided_about_in_turns(rate: int, new_ids: Callable[[], bytes]) -> None:
@@ -662,6 +671,9 @@ def steps_of_held(frame: bytes, count: int) -> int:
         scene.loop.close()
 
 
+@rule(
+    "One turn handles at most 512 requests and 150 new ids; expensive requests count for several.", "memory"
+)
 @pytest.mark.parametrize("kind", DEAR)
 def test_dear_requests_of_one_read_are_handled_in_turns(kind: str) -> None:
     assert steps_of_read(in_one_read(kind)) < MOST_STEPS

@@ -24,6 +24,7 @@ from pidgate.gateway.quotas.change_log import (
 )
 from pidgate.quota.changes import Action, Change, Command, CommandType, Setting, Target
 from pidgate.quota.settings import Mode
+from tests.support.rules import rule
 
 RATE, MODE = Setting.PRODUCER_IDS_RATE, Setting.MODE
 ALICE = Target(RATE, "alice")
@@ -356,6 +357,7 @@ def with_topic(run: str) -> ChangeLog:
     return ChangeLog(run, has_topic=True)
 
 
+@rule("Quota changes apply in the order of the topic.", "fleet")
 def test_all_end_with_the_same() -> None:
     assert disagreements(with_topic, rounds=1_500) == 0
 

@@ -28,6 +28,7 @@ from pidgate.gateway.quotas.reloading import Promotion, Reloading, promotions
 from pidgate.quota.admission import Admission
 from pidgate.quota.counters import UserSnapshot
 from pidgate.quota.settings import Mode, Quotas
+from tests.support.rules import rule
 from tests.unit.quota.world import World, batch, seeds
 from tools.sandbox.ports import free_block
 
@@ -316,6 +317,7 @@ def test_a_signal_reads_the_file_without_waiting_for_a_look(
     run(scenario)
 
 
+@rule("Quotas are replaced as a whole; a file with an error changes nothing.", "fleet")
 @pytest.mark.parametrize(
     ("text", "where", "said"),
     [
@@ -476,6 +478,9 @@ def test_a_gateway_without_a_file_outlives_a_signal() -> None:
         process.wait()
 
 
+@rule(
+    "No change of quotas lifts a refusal: neither a raised rate, nor observe mode, nor an exemption.", "order"
+)
 def test_observing_by_reload_lifts_no_refusal(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with scene(tmp_path, ENFORCING) as the:

@@ -35,6 +35,7 @@ from pidgate.quota.entities import unidentified
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
 from tests.support.frames import produce_request, record_batch
 from tests.support.produce_answers import partition_errors
+from tests.support.rules import rule
 
 _E = TypeVar("_E", bound=Event)
 
@@ -529,6 +530,7 @@ def test_failures_are_reported_now_and_then() -> None:
     assert len(told.failures) == 2
 
 
+@rule("Publishing an event never blocks a request; a dropped event leaves a gap in `seq`.", "fleet")
 def test_a_lost_event_leaves_a_gap_and_one_that_was_never_made_does_not() -> None:
     told = Told()
     told.recorder.lifecycle("alive")

@@ -17,6 +17,7 @@ from pidgate.quota.restoring import UserState
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas
 from tests.simulator.machine import Machine
 from tests.simulator.topics import ModelTopics
+from tests.support.rules import rule
 from tests.support.state_dirs import save
 from tests.unit.gateway.state.started import (
     DAY_MS,
@@ -214,6 +215,7 @@ def a_wall_clock_begins_no_grace_again(monkeypatch: pytest.MonkeyPatch) -> bool:
     return is_over and not start.grace_left_ms and start.grace_until_wall_ms is None
 
 
+@rule("A grace that has ended stays ended if the wall clock is set back.", "fleet")
 def test_a_wall_clock_that_is_set_back_begins_no_grace_again(monkeypatch: pytest.MonkeyPatch) -> None:
     assert a_wall_clock_begins_no_grace_again(monkeypatch)
 

@@ -15,6 +15,7 @@ from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.restoring import Restorer
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
 from pidgate.quota.sticky import WATCH_MS
+from tests.support.rules import rule
 from tests.unit.gateway.state.test_decision_scan import decision
 
 HOUR_MS = 3_600_000
@@ -288,6 +289,7 @@ class TestClusterBucket:
         applier.finish_restore(state.restorer)
         return self.units(state) == pytest.approx(9, abs=0.02)
 
+    @rule("An id admitted by another gateway is charged here once; a refresh there is free.", "fleet")
     def test_an_id_that_is_told_twice_is_charged_once(self) -> None:
         assert self.told_twice_is_charged_once()
 

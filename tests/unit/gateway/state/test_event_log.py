@@ -10,6 +10,7 @@ from pidgate.gateway.state.event_log import EventLog
 from pidgate.gateway.state.record_accumulator import RecordAccumulator
 from pidgate.gateway.topics.own_client import OwnClient
 from tests.simulator.gateway import configured
+from tests.support.rules import rule
 
 
 def log_of(**config: Any) -> EventLog:
@@ -32,6 +33,7 @@ def written(log: EventLog) -> RecordAccumulator:
     return log.publisher._waiting
 
 
+@rule("An admission is on the topic within 200 ms, or in a snapshot within 5 s.", "fleet")
 def test_an_event_is_missing_once_it_waits_from_one_look_to_the_next() -> None:
     log = log_of(events={"enabled": True})
     waiting = written(log)

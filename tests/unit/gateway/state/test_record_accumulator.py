@@ -7,6 +7,7 @@ from pidgate.gateway.state.record_accumulator import (
     MOST_EVENTS,
     RecordAccumulator,
 )
+from tests.support.rules import rule
 
 
 def by_first_byte(key: bytes, partitions: int) -> int:
@@ -53,6 +54,7 @@ def test_an_event_leaves_only_when_it_is_done_with() -> None:
     assert (made.events, made.size_bytes) == (1, 3)
 
 
+@rule("Publishing an event never blocks a request; a dropped event leaves a gap in `seq`.", "fleet")
 def test_the_newest_is_dropped_when_there_are_too_many() -> None:
     made = shaped()
     for number in range(MOST_EVENTS + 3):

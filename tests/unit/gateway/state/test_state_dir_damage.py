@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from pidgate.gateway.state.state_dir import About, files, frames
 from pidgate.gateway.state.state_dir.snapshot import FIRST_LINE, SnapshotFile, encode_user
 from tests.support.bounds import examples
+from tests.support.rules import rule
 from tests.support.state_dirs import NOTHING, Meaning, meaning, opened, save, two_generations, users, written
 
 SNAPSHOT_1, SNAPSHOT_2 = "snapshot-00000001", "snapshot-00000002"
@@ -125,6 +126,7 @@ def damage(data: bytes, draw: st.DataObject) -> bytes:
     return draw.draw(st.binary(max_size=200))
 
 
+@rule("A damaged state directory loses history and never contains wrong data.", "fleet")
 @settings(max_examples=examples(400), deadline=None)
 @given(st.data())
 def test_any_damage_to_any_files_leads_to_a_good_state(whole: Path, draw: st.DataObject) -> None:
