@@ -1,8 +1,8 @@
 """What a state directory keeps, who may have it, and that a sick disk is in nobody's way."""
 
 import asyncio
-import gc
 import errno
+import gc
 import os
 import resource
 import stat
@@ -325,7 +325,6 @@ def test_130_megabytes_are_saved_without_holding_up_the_loop_and_loaded_in_secon
     async def run(folder: Path) -> float:
         nonlocal longest_s
         longest_s = 0.0
-        folder.mkdir(exist_ok=True)
         state_dir, _ = await opened(folder)
         beating = asyncio.ensure_future(beat())
         assert await save(state_dir, many_users(1_000), About(1, {}))
@@ -338,6 +337,8 @@ def test_130_megabytes_are_saved_without_holding_up_the_loop_and_loaded_in_secon
     gc.freeze()  # as the gateway does once it has started
     try:
         folders = (tmp_path, tmp_path / "second", tmp_path / "third")
+        for folder in folders[1:]:
+            folder.mkdir()
         assert any(asyncio.run(run(folder)) < 0.002 for folder in folders)
     finally:
         gc.unfreeze()
