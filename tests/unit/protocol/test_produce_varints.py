@@ -12,8 +12,8 @@ from pidgate.protocol.frames import Reader, uvarint
 from pidgate.protocol.headers import RequestHead, peek_request
 from pidgate.protocol.produce import BATCH_HEADER_BYTES, FIRST_TOPIC_ID, TRANSACTIONAL, unpack_batch, walk
 from pidgate.protocol.repeated_produce import BEGINNING_BYTES, RepeatedProduce
+from tests.support.breaking import mutated
 from tests.support.frames import places_of, record_batch
-from tests.support.mutants import mutant
 
 Walked = tuple[int, bool, list[tuple[int, int, int, bytes, int]]]
 Walk = Callable[[bytes, RequestHead], Walked]
@@ -164,7 +164,7 @@ def test_what_is_known_again_is_what_the_general_reader_reads() -> None:
     ],
 )
 def test_a_walk_that_reads_another_number_is_noticed(good: str, bad: str) -> None:
-    assert differences(mutant("pidgate/protocol/produce.py", good, bad).walk)
+    assert differences(mutated("pidgate/protocol/produce.py", good, bad).walk)
 
 
 @pytest.mark.parametrize(
@@ -176,6 +176,6 @@ def test_a_walk_that_reads_another_number_is_noticed(good: str, bad: str) -> Non
     ],
 )
 def test_a_repeat_that_reads_another_number_is_noticed(good: str, bad: str) -> None:
-    known, wrong = misread_repeats(mutant("pidgate/protocol/repeated_produce.py", good, bad).RepeatedProduce)
+    known, wrong = misread_repeats(mutated("pidgate/protocol/repeated_produce.py", good, bad).RepeatedProduce)
     good_known, _ = misread_repeats(RepeatedProduce)
     assert wrong or known < good_known

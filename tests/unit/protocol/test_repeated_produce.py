@@ -12,8 +12,8 @@ from pidgate.protocol.errors import KafkaProtocolError
 from pidgate.protocol.headers import peek_request
 from pidgate.protocol.produce import ForbiddenTopic, ProducerBatch, walk, walk_counting
 from pidgate.protocol.repeated_produce import BEGINNING_BYTES, MOST_BATCHES, RepeatedProduce
+from tests.support.breaking import mutated
 from tests.support.frames import Topics, places_of, produce_request, record_batch
-from tests.support.mutants import mutant
 
 Walked = tuple[int, bool, list[ProducerBatch]] | type[KafkaProtocolError]
 
@@ -227,7 +227,7 @@ def test_whatever_byte_is_changed_it_is_read_as_by_walk() -> None:
     ],
 )
 def test_a_mutant_that_looks_at_less_is_noticed(good: str, bad: str) -> None:
-    assert misread(mutant("pidgate/protocol/repeated_produce.py", good, bad).RepeatedProduce)
+    assert misread(mutated("pidgate/protocol/repeated_produce.py", good, bad).RepeatedProduce)
 
 
 def test_what_is_forbidden_meanwhile_is_not_recognised() -> None:

@@ -710,7 +710,7 @@ def test_when_the_state_fails_requests_pass_and_what_was_refused_stays_first(ins
     assert table_of(admission).overfull_inserts == 0
 
 
-# What none may get in front of. That each rule is needed for it, tests/simulator/mutants.py shows
+# What none may get in front of. That each rule is needed for it, tests/support/mutants.py shows
 
 
 class _IgnoresEpochs(StickyRefusals):

@@ -3,10 +3,10 @@
 import pytest
 
 from tests.simulator.every import AT_ONCE, BESIDE_EACH, Act, SmallWorld, search
-from tests.simulator.mutants import MUTANTS
 from tests.simulator.playing import play
 from tests.simulator.searching import report
 from tests.support.bounds import THOROUGH
+from tests.support.mutants import BY_SCHEDULE
 
 AT_ONE = SmallWorld("java", changes_mode=True)
 WORLDS = {
@@ -35,7 +35,7 @@ FOUND: dict[str, tuple[SmallWorld, tuple[Act, ...]]] = {
     "lifted by observing": (AT_ONE, (SENT, OBSERVED, SENT)),
     "lifted by a batch above": (AT_ONE, (SENT, OBSERVED, SENT)),
     "inserted before charged": (AT_ONE, (SENT,)),
-    "refusals elsewhere are not heard": (BESIDE_EACH, MUTANTS["refusals elsewhere are not heard"].acts),
+    "refusals elsewhere are not heard": (BESIDE_EACH, BY_SCHEDULE["refusals elsewhere are not heard"].acts),
 }
 
 
@@ -44,9 +44,9 @@ def test_a_broken_rule_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> N
     """By night the search finds it without being told where."""
     small, acts = FOUND[name]
     assert play(small.schedule(acts)).violation == ""
-    MUTANTS[name].breaks(monkeypatch)
-    assert MUTANTS[name].breach in play(small.schedule(acts)).violation
+    BY_SCHEDULE[name].breaks(monkeypatch)
+    assert BY_SCHEDULE[name].breach in play(small.schedule(acts)).violation
     if THOROUGH:
         found = search(small, len(acts)).violation
         assert found is not None
-        assert MUTANTS[name].breach in found[1]
+        assert BY_SCHEDULE[name].breach in found[1]

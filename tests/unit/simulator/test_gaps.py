@@ -6,13 +6,13 @@ from typing import Final
 
 import pytest
 
-from tests.simulator.breaking import Breach
 from tests.simulator.every import SmallWorld
 from tests.simulator.gaps import _Stay
-from tests.simulator.mutants import MUTANTS
 from tests.simulator.playing import play
 from tests.simulator.schedule import ClientSetup, QuotaSetup, Schedule, Setup
 from tests.simulator.story import setting
+from tests.support.breaking import Breach
+from tests.support.mutants import BY_SCHEDULE
 
 
 def _one_gateway(seed: int, client: str, *steps: tuple[object, ...]) -> Schedule:
@@ -81,7 +81,7 @@ COMES_BACK_REFUSED: Final = SmallWorld("java").schedule(
 
 def test_a_batch_that_was_refused_itself_excuses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert play(COMES_BACK_REFUSED).violation == ""
-    MUTANTS["an entry does not move on"].breaks(monkeypatch)
+    BY_SCHEDULE["an entry does not move on"].breaks(monkeypatch)
     told = play(COMES_BACK_REFUSED, is_told=True)
     assert "with 45" in told.story
     assert Breach.OVERTAKEN in told.violation

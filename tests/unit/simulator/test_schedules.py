@@ -10,12 +10,12 @@ from pidgate.quota.sticky import StickyRefusals
 from tests.simulator import __main__ as command
 from tests.simulator.__main__ import main
 from tests.simulator.drawing import drawn
-from tests.simulator.mutants import EQUIVALENT, MUTANTS
 from tests.simulator.playing import play
 from tests.simulator.schedule import Shape
 from tests.simulator.searching import failing, report
 from tests.simulator.story import setting
 from tests.support.hash_seeds import printed_by_each
+from tests.support.mutants import BY_SCHEDULE, EQUIVALENT
 from tests.support.rules import rule
 
 BY_DAY = 2_000
@@ -61,9 +61,9 @@ def test_every_part_of_a_schedule_is_one() -> None:
     assert play(schedule).violation == ""
 
 
-@pytest.mark.parametrize("name", MUTANTS)
+@pytest.mark.parametrize("name", BY_SCHEDULE)
 def test_a_broken_rule_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    mutant = MUTANTS[name]
+    mutant = BY_SCHEDULE[name]
     assert play(mutant.schedule).violation == ""
     mutant.breaks(monkeypatch)
     assert mutant.breach in play(mutant.schedule).violation
@@ -91,8 +91,8 @@ def _is_short_and_says_where_it_broke(told: str, drawn_steps: int) -> None:
 
 
 def test_a_schedule_that_fails_is_told_at_its_shortest(monkeypatch: pytest.MonkeyPatch) -> None:
-    schedule = MUTANTS["cache before sticky"].schedule
-    MUTANTS["cache before sticky"].breaks(monkeypatch)
+    schedule = BY_SCHEDULE["cache before sticky"].schedule
+    BY_SCHEDULE["cache before sticky"].breaks(monkeypatch)
     _is_short_and_says_where_it_broke(report(schedule), len(schedule.steps))
     whole = report(schedule, shrinks=False)
     assert len(STEP.findall(whole)) == len(schedule.steps)
@@ -103,8 +103,8 @@ def test_so_is_a_seed_that_somebody_asks_for(
 ) -> None:
     assert main(["--seed", "5"]) == 0
     assert capsys.readouterr().out.endswith("nothing was wrong\n")
-    schedule = MUTANTS["cache before sticky"].schedule
-    MUTANTS["cache before sticky"].breaks(monkeypatch)
+    schedule = BY_SCHEDULE["cache before sticky"].schedule
+    BY_SCHEDULE["cache before sticky"].breaks(monkeypatch)
     monkeypatch.setattr(command, "aimed", lambda _seed: schedule)
     assert main(["--seed", "11"]) == 1
     _is_short_and_says_where_it_broke(capsys.readouterr().out.rstrip(), len(schedule.steps))
@@ -124,11 +124,11 @@ def test_every_rule_of_the_table_of_refusals_has_a_mutant() -> None:
     source = inspect.getsource(StickyRefusals)
     rules = re.findall(r"def (\w+)", source.partition("# The rules")[2].partition("# Looking")[0])
     recorder = _Recorder()
-    for mutant in MUTANTS.values():
+    for mutant in BY_SCHEDULE.values():
         mutant.breaks(recorder)  # type: ignore[arg-type]
     assert rules
     assert {rule for rule in rules if (StickyRefusals, rule) not in recorder.broken} == set(EQUIVALENT)
 
 
 def test_no_breach_is_found_by_luck() -> None:
-    assert max(mutant.seed for mutant in MUTANTS.values()) <= SOON
+    assert max(mutant.seed for mutant in BY_SCHEDULE.values()) <= SOON

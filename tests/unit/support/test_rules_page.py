@@ -1,17 +1,8 @@
-"""docs/rules.md is what the marks say, each promise of the README has rules, and broken rules are noticed."""
+"""docs/rules.md is what the marks say, and each promise of the README has rules."""
 
 from __future__ import annotations
 
-from typing import Final
-
-import pytest
-
 from tests.support.rules_page import PAGE, PROMISES, TITLES, marks, page, promises
-from tests.unit.rules.breaking import failed_in, run
-from tests.unit.rules.proxy_mutants import PROXY_MUTANTS
-from tests.unit.rules.quota_mutants import QUOTA_MUTANTS
-
-UNIT_MUTANTS: Final = {**QUOTA_MUTANTS, **PROXY_MUTANTS}
 
 
 def test_the_page_is_made_of_the_marks() -> None:
@@ -32,15 +23,3 @@ def test_every_promise_of_the_readme_has_rules() -> None:
     assert {sentence for rules in PROMISES.values() for sentence in rules} <= {
         mark.sentence for mark in marks()
     }
-
-
-@pytest.mark.parametrize("name", UNIT_MUTANTS)
-def test_a_broken_rule_is_noticed(
-    name: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mutant = UNIT_MUTANTS[name]
-    with monkeypatch.context() as patch:
-        mutant.breaks(patch)
-        with pytest.raises(mutant.fails) as noticed:
-            run(mutant.test, mutant.given, request.getfixturevalue)
-    assert mutant.at in failed_in(noticed.value, mutant.test)
