@@ -30,9 +30,8 @@ from pidgate.gateway import clock
 from pidgate.gateway.config.loading import parse
 from pidgate.gateway.config.local_token import token_of
 from pidgate.gateway.config.settings import Settings
-from pidgate.gateway.quotas import store as book_module
 from pidgate.gateway.quotas.administration import InForce, Kept
-from pidgate.gateway.quotas.change_log import ChangeLog, key_of_target
+from pidgate.gateway.quotas.change_log import key_of_target
 from pidgate.gateway.quotas.store import QuotaStore
 from pidgate.gateway.topics.own_client import OwnClient
 from pidgate.quota.changes import Action, Change, Command, CommandType, Setting, Target
@@ -42,7 +41,6 @@ from tests.support.running_producers import until as until_true
 from tests.support.swarm import SwarmProducer
 from tests.support.transactional_ids import is_refused
 from tests.support.wire import NOT_ENOUGH_REPLICAS
-from tests.unit.gateway.quotas.test_change_log import ByWallClock
 from tools.sandbox.gateway import GatewayProcess
 from tools.sandbox.kafka import Cluster
 from tools.sandbox.log_checker import read_log
@@ -380,19 +378,6 @@ def test_a_late_copy_of_what_was_said_before_does_not_hold(cluster: Cluster, top
             assert here.rate() == there.rate() == 2
             async with running(Gateway(settings_of(cluster, topic, 9))) as late:
                 assert late.rate() == 2
-
-    run(test())
-
-
-def test_an_order_by_clocks_would_be_noticed(
-    cluster: Cluster, topic_name: TopicName, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(book_module, "ChangeLog", ByWallClock)
-    assert issubclass(ByWallClock, ChangeLog)
-
-    async def test() -> None:
-        found = await told_at_two_at_once(cluster, f"{topic_name('events')}_quotas", 6)
-        assert found.later_held == 0
 
     run(test())
 

@@ -92,6 +92,23 @@ def mutated(path: str, good: str, bad: str) -> Any:
     return module
 
 
+def rewritten(path: str, good: str, bad: str) -> Break:
+    """Give each function and method of a module the code that it has with one expression replaced."""
+
+    def breaks(patch: pytest.MonkeyPatch) -> None:
+        new, old = mutated(path, good, bad), import_module(path.removesuffix(".py").replace("/", "."))
+        for scope, of in [(vars(new), vars(old))] + [
+            (vars(made), vars(getattr(old, name)))
+            for name, made in vars(new).items()
+            if inspect.isclass(made) and made.__module__ == new.__name__
+        ]:
+            for name, made in scope.items():
+                if inspect.isfunction(made) and made.__module__ == new.__name__ and name in of:
+                    patch.setattr(of[name], "__code__", made.__code__)
+
+    return breaks
+
+
 def nothing(*_: object, **__: object) -> None: ...
 
 
@@ -113,12 +130,15 @@ def run(test: str, given: dict[str, object], fixture: Callable[[str], Any]) -> N
     with ExitStack() as stack:
         stack.enter_context(_loops_closed())
 
+        values = dict(given)
+
         def value_of(name: str) -> Any:
-            if name in given:
-                return given[name]
-            if not hasattr(module, name):
-                return fixture(name)
-            made = inspect.unwrap(getattr(module, name))
+            if name not in values:
+                values[name] = made_by(getattr(module, name)) if hasattr(module, name) else fixture(name)
+            return values[name]
+
+        def made_by(fixture_of_module: Any) -> Any:
+            made = inspect.unwrap(fixture_of_module)
             value = made(**{needed: value_of(needed) for needed in inspect.signature(made).parameters})
             return stack.enter_context(_ending(value)) if inspect.isgenerator(value) else value
 

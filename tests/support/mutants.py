@@ -7,33 +7,50 @@ tests/unit/support/test_mutants.py). The rule is the sentence of a `@rule` mark.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import replace
 from itertools import count
 from typing import Any, Final
 
 import pytest
 
-from pidgate.gateway.proxy import client_channel
+from pidgate.gateway.admin import access
+from pidgate.gateway.proxy import client_channel, conversation, reading
 from pidgate.gateway.proxy.apis import authentication, produce
-from pidgate.gateway.proxy.apis.passing_produce import has_passed
-from pidgate.gateway.proxy.apis.produce import ProduceApi
+from pidgate.gateway.proxy.apis.api import FORWARD
+from pidgate.gateway.proxy.apis.authentication import SaslAuthenticateApi
+from pidgate.gateway.proxy.apis.fetch import FETCH_API
+from pidgate.gateway.proxy.apis.passing_produce import has_passed, may_pass
+from pidgate.gateway.proxy.apis.produce import PRODUCE_API, ProduceApi
+from pidgate.gateway.proxy.apis.table import APIS
+from pidgate.gateway.proxy.apis.topics import GuardedApi
 from pidgate.gateway.proxy.broker_side import BrokerSide
+from pidgate.gateway.proxy.client_connection import ClientConnection
 from pidgate.gateway.proxy.connection import ConnectionContext
-from pidgate.gateway.proxy.connection_state import OPEN
+from pidgate.gateway.proxy.connection_state import INTAKE, OPEN, IntakeEvent
 from pidgate.gateway.proxy.conversation import Conversation
 from pidgate.gateway.proxy.in_flight_requests import InFlightRequests
-from pidgate.gateway.state import manager, publisher
+from pidgate.gateway.proxy.tls_connections import AcceptedTls
+from pidgate.gateway.proxy.tls_inbox import TlsInbox
+from pidgate.gateway.quotas.change_log import ChangeLog
+from pidgate.gateway.state import cold_start, manager, publisher
+from pidgate.gateway.state.cold_start import ColdStart
 from pidgate.gateway.state.event_log import EventLog
 from pidgate.gateway.state.manager import QuotaStateManager
+from pidgate.protocol import sasl
 from pidgate.protocol.repeated_produce import RepeatedProduce
 from pidgate.protocol.sasl import SaslExchange
-from pidgate.quota import entities, users
+from pidgate.protocol.transaction_parts import ADD_PARTITIONS_TO_TXN
+from pidgate.protocol.versions import SPOKEN
+from pidgate.quota import entities, fail_open, users
 from pidgate.quota.admission import Admission
-from pidgate.quota.decisions import Answer, Bound, ProducerBatch, Question, Session
+from pidgate.quota.decisions import Answer, Bound, ProducerBatch, Question, Reason, Session
 from pidgate.quota.fail_open import FailOpen
 from pidgate.quota.held_beginnings import HeldBeginnings
 from pidgate.quota.producer_ids import ProducerIdQuota
+from pidgate.quota.restoring import Restorer
 from pidgate.quota.settings import Mode, Quotas
 from pidgate.quota.sticky import StickyRefusals
 from pidgate.quota.sticky_entries import RefusedId
@@ -52,6 +69,7 @@ from tests.support.breaking import (
     nothing,
     nothing_later,
     replaced,
+    rewritten,
 )
 
 
@@ -319,6 +337,14 @@ _CONVERSATION: Final = "tests/unit/gateway/proxy/test_conversation.py::"
 _PASSING: Final = "tests/unit/gateway/proxy/test_passing_on.py::"
 
 
+_USERS: Final = "tests/unit/gateway/proxy/test_sasl_users.py::"
+
+
+_SLOW: Final = (
+    "tests/unit/gateway/proxy/test_writing_from_shared_buffer.py::test_a_slow_peer_gets_all_of_it_in_order"
+)
+
+
 _BYTES: Final = "tests/unit/gateway/proxy/test_bytes_on_a_connection.py::"
 
 
@@ -384,6 +410,221 @@ def _no_topic_is_forbidden(patch: pytest.MonkeyPatch) -> None:
 
 def _muted(rule: str, test: str, at: str) -> Tested:
     return Tested(rule, replaced(Conversation, "mute", nothing), test, at)
+
+
+# ---- identity ------------------------------------------------------------------------------------------
+
+
+def _in_any_case(before: Any) -> Any:
+    def extensions(fields: list[str]) -> dict[str, str] | None:
+        found = before(fields)
+        return None if found is None else {name.lower(): value for name, value in found.items()}
+
+    return extensions
+
+
+def _owner_not_awaited(before: Any) -> Any:
+    def response(api: Any, context: Any, request: Any, answer: Any) -> Any:
+        context.named_by_login = context.awaits_owner
+        context.awaits_owner = False
+        return before(api, context, request, answer)
+
+    return response
+
+
+def _stays_nobody(context: Any, identity: Any) -> str:
+    before: str = context.session.user
+    return entities.unidentified(identity.mechanism) if entities.is_unidentified(before) else before
+
+
+def _name_dropped(_context: object, identity: Any) -> str:
+    return identity.user or entities.unidentified(identity.mechanism)
+
+
+def _looks_at_no_certificate(before: Any) -> Any:
+    def __init__(*arguments: Any) -> None:
+        before(*arguments[:5])
+
+    return __init__
+
+
+def _learns_that_none_is_needed(talk: Conversation) -> Any:
+    return talk._login_needless()
+
+
+def _nothing_waits(patch: pytest.MonkeyPatch) -> None:
+    sent = (OPEN, IntakeEvent.SASL_SENT)
+    patch.setattr(conversation, "INTAKE", {key: value for key, value in INTAKE.items() if key != sent})
+
+
+# ---- bytes on their way --------------------------------------------------------------------------------
+
+
+def _overtaking(transport: Any, descriptor: int, view: memoryview) -> None:
+    """Do not ask whether the transport holds earlier bytes."""
+    with suppress(BlockingIOError):
+        view = view[os.write(descriptor, view) :]
+    if view:
+        transport.write(bytes(view))
+
+
+def _not_copying(transport: Any, _descriptor: int, view: memoryview) -> None:
+    """Leave bytes of the shared buffer with the transport."""
+    transport.write(view)
+
+
+def _muted_or_not(self: Conversation, beginning: bytes, request_bytes: int, now_ms: int) -> bool:
+    return may_pass(self, beginning, request_bytes, now_ms)
+
+
+def _merely_passes(patch: pytest.MonkeyPatch) -> None:
+    for version in range(SPOKEN[ADD_PARTITIONS_TO_TXN].max_version + 1):
+        patch.setitem(APIS, ADD_PARTITIONS_TO_TXN << 16 | version, GuardedApi())
+
+
+# ---- ids asked for, grace, changes ---------------------------------------------------------------------
+
+
+def _bound_of_produce_alone(before: Any) -> Any:
+    def bound_milli(quotas: Quotas, question: Question) -> int | None:
+        bound: int | None = before(quotas, question)
+        return bound if question.ids else None
+
+    return bound_milli
+
+
+def _refused_transactional_id_known(before: Any) -> Any:
+    def decide(self: ProducerIdQuota, question: Question, now_ms: int) -> Answer:
+        answer: Answer = before(self, question, now_ms)
+        if answer.refused and question.transactional_id is not None:
+            self.transactional_ids.restore(
+                question.user, question.transactional_id, now_ms, now_ms, Reason.REFRESH
+            )
+        return answer
+
+    return decide
+
+
+def _gives_always(_: ProducerIdQuota, __: Question, now_ms: int) -> Answer:
+    return Answer(False, ())
+
+
+def _forgets_the_cluster(self: ProducerIdQuota, live: LiveUser, place: int, now_ms: int, **_: Any) -> Any:
+    own = live.active_bucket
+    return (own.wait_ms(place, now_ms) if own else 0), Bound.USER
+
+
+def _all_for_one_token(before: Any) -> Any:
+    def decide_new_id(self: ProducerIdQuota, question: Question, now_ms: int) -> Any:
+        self.table.live(question.user, now_ms).given.clear()
+        return before(self, question, now_ms)
+
+    return decide_new_id
+
+
+def _once_per_address(before: Any) -> Any:
+    def decide_new_id(self: ProducerIdQuota, question: Question, now_ms: int) -> Any:
+        return Answer(False, ()) if question.address == "10.0.0.2" else before(self, question, now_ms)
+
+    return decide_new_id
+
+
+def _grace_without_bound(self: ProducerIdQuota, live: LiveUser, ahead: int, now_ms: int) -> bool:
+    return now_ms < self.table.grace.until_ms
+
+
+def _any_balance(before: Any) -> Any:
+    def restore_tokens(self: Restorer, user: str, units: int, token_units: int, at_ms: int) -> None:
+        self._table.live(user, at_ms).restored_ms = None
+        before(self, user, units, token_units, at_ms)
+
+    return restore_tokens
+
+
+def _grace_forgets_the_others(before: Any) -> Any:
+    def begin_grace(self: ProducerIdQuota, until_ms: int) -> None:
+        before(self, until_ms)
+        self.table.live("alice", 0).grace_admitted = 0
+
+    return begin_grace
+
+
+def _wall_ms() -> int:
+    """Read the clock that a test has given to the module."""
+    return int(vars(cold_start)["wall_ms"]())
+
+
+def _ends_by_the_wall_clock(patch: pytest.MonkeyPatch) -> None:
+    until_wall_ms = 0
+    before = ColdStart._begin
+
+    def begin(self: ColdStart, grace_ms: int, reason: str) -> None:
+        nonlocal until_wall_ms
+        until_wall_ms = _wall_ms() + grace_ms
+        before(self, grace_ms, reason)
+
+    def grace_left_ms(self: ColdStart) -> int:
+        return max(0, until_wall_ms - _wall_ms()) if self._until_ms else 0
+
+    patch.setattr(ColdStart, "_begin", begin)
+    patch.setattr(ColdStart, "grace_left_ms", property(grace_left_ms))
+
+
+def _later_clock_wins(before: Any) -> Any:
+    def apply_change(self: ChangeLog, told: Any, target: Any) -> Any:
+        known = self._reading if self._reading is not None else self._kept
+        earlier = known.get(target)
+        if earlier is not None and earlier.what.set_wall_ms > told.what.set_wall_ms:
+            self._settle(target, told.id)
+            return None
+        return before(self, told, target)
+
+    return apply_change
+
+
+def _misread(file: str, good: str, bad: str) -> Tested:
+    path = f"pidgate/protocol/{file}.py"
+    walks = file == "produce"
+    test = (
+        "a_walk_reads_every_form_as_the_general_reader_does"
+        if walks
+        else "what_is_known_again_is_what_the_general_reader_reads"
+    )
+    return Tested(
+        "Numbers, strings and headers have one parser, exact as Kafka's.",
+        rewritten(path, good, bad),
+        f"tests/unit/protocol/test_produce_varints.py::test_{test}",
+        "differences(walk) == []" if walks else "wrong == []",
+    )
+
+
+def _looks_at_less(good: str, bad: str) -> Tested:
+    return Tested(
+        "A repeated Produce is recognised only if no field that the quota reads differs.",
+        rewritten("pidgate/protocol/repeated_produce.py", good, bad),
+        "tests/unit/protocol/test_repeated_produce.py::test_whatever_byte_is_changed_it_is_read_as_by_walk",
+        "not misread(RepeatedProduce)",
+    )
+
+
+def _new_id(rule: str, breaks: Break, name: str, at: str) -> Tested:
+    return Tested(
+        rule,
+        breaks,
+        "tests/unit/quota/test_new_ids.py::test_the_code_keeps_every_rule",
+        at,
+        given={"rule": name},
+    )
+
+
+def _paid(rule: str, breaks: Break, name: str, at: str) -> Tested:
+    return Tested(
+        rule,
+        breaks,
+        "tests/unit/quota/test_paid_ids.py::test_the_code_keeps_every_rule",
+        at,
+        given={"rule": name},
+    )
 
 
 BY_SCHEDULE: Final[dict[str, Scheduled]] = {
@@ -691,6 +932,252 @@ BY_TEST: Final[dict[str, Tested]] = {
         "tests/unit/gateway/proxy/test_gateway_topics.py::test_nothing_is_produced_to_it",
         "talk.send(produce(version, *topics, records=records)) is TAKEN",
         given={"version": 9, "records": None, "position": 0},
+    ),
+    "extensions in any case": Tested(
+        "SASL and certificate fields controlled by the client are parsed exactly as Kafka parses them.",
+        around(sasl, "_extensions", _in_any_case),
+        "tests/unit/protocol/test_sasl.py::test_only_the_exact_extension_makes_a_token_of_a_name",
+        "an_extension_makes_nobody_else_of_a_user()",
+    ),
+    "who authenticates twice does not wait": Tested(
+        "Every authenticated client has a quota; users without a readable name share one per mechanism.",
+        around(SaslAuthenticateApi, "response", _owner_not_awaited),
+        f"{_USERS}test_who_authenticates_twice_while_the_owner_is_asked_for_waits_all_the_same",
+        'by_token(script) == "ANONYMOUS"',
+    ),
+    "who authenticates twice stays nobody": Tested(
+        "Every authenticated client has a quota; users without a readable name share one per mechanism.",
+        replaced(authentication, "_user", _stays_nobody),
+        f"{_USERS}test_who_authenticates_twice_while_the_owner_is_asked_for_waits_all_the_same",
+        'script.session.user == unidentified("SCRAM-SHA-256")',
+    ),
+    "a name is dropped": Tested(
+        "A connection keeps its name when a later token has no readable one.",
+        replaced(authentication, "_user", _name_dropped),
+        f"{_USERS}test_who_authenticates_anew_keeps_a_name_that_cannot_be_read_this_time",
+        'login(script, "OAUTHBEARER", OPAQUE) == "alice"',
+    ),
+    "the unknown are ANONYMOUS": Tested(
+        "Every authenticated client has a quota; users without a readable name share one per mechanism.",
+        replaced(authentication, "unidentified", lambda _mechanism: "ANONYMOUS"),
+        f"{_USERS}test_who_cannot_be_read_is_enforced_all_the_same",
+        "who_cannot_be_read_is_held_to_a_quota(mechanism)",
+        given={"mechanism": "GSSAPI"},
+    ),
+    "requests do not wait for a token's owner": Tested(
+        "Requests behind an unanswered login wait for it.",
+        replaced(authentication, "_owner_is_sought", never),
+        "tests/unit/gateway/cluster/test_token_lookup.py::test_what_comes_behind_the_login_waits_for_the_owner",
+        "METADATA not in keys(broker)",
+    ),
+    "certificates are not looked at": Tested(
+        "Every authenticated client has a quota; users without a readable name share one per mechanism.",
+        around(AcceptedTls, "__init__", _looks_at_no_certificate),
+        "tests/unit/gateway/proxy/test_certificate_users.py::test_the_user_is_that_of_the_certificate",
+        "users(gateway) == [user]",
+        given={"subject": "/CN=joe", "rules": None, "user": "CN=joe"},
+    ),
+    "a login is required of nobody": Tested(
+        "Only ApiVersions and SASL pass before a login that is required or may be.",
+        replaced(Conversation, "require_login", nothing),
+        f"{_CONVERSATION}test_nobody_acts_before_a_login_that_is_required",
+        "nobody_acts_before_a_login()",
+    ),
+    "requests pass before the login": Tested(
+        "Only ApiVersions and SASL pass before a login that is required or may be.",
+        replaced(Conversation, "_before_login", lambda *_: FORWARD),
+        f"{_CONVERSATION}test_nobody_acts_before_a_login_that_is_required",
+        "nobody_acts_before_a_login()",
+    ),
+    "no login where it was unknown": Tested(
+        "Only ApiVersions and SASL pass before a login that is required or may be.",
+        replaced(Conversation, "authentication_learnt", _learns_that_none_is_needed),
+        f"{_CONVERSATION}test_nobody_acts_before_a_login_that_is_required",
+        "nobody_acts_before_a_login()",
+    ),
+    "nothing waits for a login": Tested(
+        "Requests behind an unanswered login wait for it.",
+        _nothing_waits,
+        f"{_CONVERSATION}test_what_is_behind_a_login_is_of_who_logs_in",
+        "what_is_behind_a_login_is_of_who_logs_in()",
+    ),
+    "a Produce needs no identity": Tested(
+        "Requests behind an unanswered login wait for it.",
+        replaced(PRODUCE_API, "needs_identity", False),
+        f"{_CONVERSATION}test_what_is_behind_a_login_is_of_who_logs_in",
+        "what_is_behind_a_login_is_of_who_logs_in()",
+    ),
+    "an acks=0 Produce ends with its client": Tested(
+        "An acks=0 Produce held by a mute is forwarded even if its client has disconnected.",
+        replaced(ClientConnection, "must_outlive_client", False),
+        f"{_BYTES}test_what_has_no_answer_outlives_its_client",
+        "what_has_no_answer_outlives_its_client(scene)",
+    ),
+    "a Fetch does not wait": Tested(
+        "With a byte rate the next Fetch waits for the size of the response before it.",
+        replaced(FETCH_API, "waits_for_size", False),
+        f"{_BYTES}test_the_next_fetch_leaves_when_the_answer_before_has_told_its_size",
+        "len(pair.broker.sent()) == one",
+    ),
+    "the shared buffer overtakes": Tested(
+        "Bytes reach a slow peer once and in order.",
+        replaced(reading, "write_view", _overtaking),
+        f"{_SLOW}",
+        "received == sent",
+        given={"seed": 1},
+    ),
+    "the shared buffer is not copied": Tested(
+        "Bytes reach a slow peer once and in order.",
+        replaced(reading, "write_view", _not_copying),
+        f"{_SLOW}",
+        "received == sent",
+        given={"seed": 1},
+    ),
+    "TLS keeps no copy": Tested(
+        "Bytes reach a slow peer once and in order.",
+        replaced(TlsInbox, "keep_rest", lambda _self: 0),
+        "tests/unit/gateway/proxy/test_tls_transport.py::test_what_waits_is_not_in_the_shared_buffer",
+        "one.reader.got == bytes(200_000)",
+    ),
+    "passed on behind a mute": Tested(
+        "No request passes a mute; all of them go on in order when it ends.",
+        replaced(Conversation, "may_pass", _muted_or_not),
+        f"{_PASSING}test_so_is_one_behind_a_mute",
+        "left == 0",
+    ),
+    "of many refused batches the first id is kept": Tested(
+        "A batch that a broker answered with an error has not passed.",
+        replaced(produce, "_noted", lambda batches: batches[0][0]),
+        "tests/unit/gateway/proxy/test_not_taken.py::test_none_of_its_batches_counts_as_passed",
+        "Look.PASSED not in looks_after(ids)",
+        given={"batches": 100, "distinct": 2},
+    ),
+    "a request that adds to a transaction merely passes": Tested(
+        "Every API that can create producer state is judged or withheld.",
+        _merely_passes,
+        "tests/unit/gateway/proxy/test_transaction_parts.py::test_new_ids_above_the_rate_are_sent_again_later",
+        "script.send(part(api_key, version, 3, correlation_id=77)) is TAKEN",
+        given={"api_key": ADD_PARTITIONS_TO_TXN, "version": 0},
+    ),
+    "quotas are set without a token": Tested(
+        "Setting quotas needs a token.",
+        replaced(access, "_shows", always),
+        "tests/unit/gateway/admin/test_admin_quotas.py::"
+        "test_who_sets_quotas_on_a_loopback_address_shows_the_gateways_own_token",
+        "nobody_sets_quotas_without_a_token()",
+    ),
+    "transactional ids have no ceiling": Tested(
+        "Requests forwarded undecided have a ceiling of ten times the user's rate, for each kind of id.",
+        around(fail_open, "bound_milli", _bound_of_produce_alone),
+        "tests/unit/quota/test_fail_open.py::test_transactional_ids_have_a_ceiling_too_and_are_remembered",
+        "[named(admission, hashed) for hashed in range(12)] == [True] * 10 + [False] * 2",
+    ),
+    "a refused transactional id is remembered": Tested(
+        "New transactional ids have a rate of their own and are remembered for seven days.",
+        around(ProducerIdQuota, "decide", _refused_transactional_id_known),
+        "tests/unit/quota/test_transactional_ids.py::test_a_fresh_one_at_each_start_is_refused",
+        'passed(state, names(11, 49)) == 0, "none of them has become known by asking again"',
+    ),
+    "each id is given": _new_id(
+        "A broker is asked for no more new ids than tokens can pay for.",
+        replaced(ProducerIdQuota, "_decide_new_id", _gives_always),
+        "what a crash loop burns",
+        "burnt <= tokens + late",
+    ),
+    "the cluster's bucket is not asked": _new_id(
+        "A broker is asked for no more new ids than tokens can pay for.",
+        replaced(ProducerIdQuota, "_wait_ms", _forgets_the_cluster),
+        "the cluster's bucket",
+        "refused is not None",
+    ),
+    "a blocked user is slow": _new_id(
+        "A rate of 0 blocks new ids, also under grace.",
+        replaced(ProducerIdQuota, "_new_id_refusal", nothing),
+        "blocked",
+        "refused is not None",
+    ),
+    "many ids for one token": _new_id(
+        "A broker is asked for no more new ids than tokens can pay for.",
+        around(ProducerIdQuota, "_decide_new_id", _all_for_one_token),
+        "one id for one token",
+        "[asks(world) is None for _ in range(10)] == [True] + [False] * 9",
+    ),
+    "an id for each address": _new_id(
+        "A new connection does not shed the throttle.",
+        around(ProducerIdQuota, "_decide_new_id", _once_per_address),
+        "a new connection does not help",
+        'asks(world, world.connect(address="10.0.0.2", client_id="other")) is not None',
+    ),
+    "a grace without a bound": _paid(
+        "A cold start admits at most ten times a user's rate uncharged.",
+        replaced(ProducerIdQuota, "_grants_grace", _grace_without_bound),
+        "grace",
+        '[state.decide(question("alice", 1_000 + number), 0).refused for number in range(12)] == [',
+    ),
+    "a use in the future": _paid(
+        "A timestamp in the future counts as now.",
+        replaced(Restorer, "_possible_ms", staticmethod(lambda used_ms, _now_ms: used_ms)),
+        "the future is now",
+        'not state.table.remembers("alice", 7, 3 * DAY_MS)',
+    ),
+    "the balance heard last": _paid(
+        "The newest balance of a user counts.",
+        around(Restorer, "restore_tokens", _any_balance),
+        "the newest balance counts",
+        'state.status("alice", 0).tokens == 20',
+    ),
+    "a grace forgets what another let in": Tested(
+        "A cold start admits at most ten times a user's rate uncharged.",
+        around(ProducerIdQuota, "begin_grace", _grace_forgets_the_others),
+        "tests/unit/gateway/state/test_cold_start.py::test_gateways_that_start_at_the_same_time_have_one_bound",
+        'starts_beside_another()["grace"] == 10 * RATE - 30',
+    ),
+    "a grace ends by the wall clock": Tested(
+        "A grace that has ended stays ended if the wall clock is set back.",
+        _ends_by_the_wall_clock,
+        "tests/unit/gateway/state/test_cold_start.py::test_a_wall_clock_that_is_set_back_begins_no_grace_again",
+        "a_wall_clock_begins_no_grace_again(monkeypatch)",
+    ),
+    "the later clock wins": Tested(
+        "Quota changes apply in the order of the topic.",
+        around(ChangeLog, "_apply_change", _later_clock_wins),
+        "tests/unit/gateway/quotas/test_change_log.py::test_all_end_with_the_same",
+        "disagreements(with_topic, rounds=1_500) == 0",
+    ),
+    "an own change stays on top": Tested(
+        "Quota changes apply in the order of the topic.",
+        replaced(ChangeLog, "_settle", nothing),
+        "tests/unit/gateway/quotas/test_change_log.py::test_all_end_with_the_same",
+        "disagreements(with_topic, rounds=1_500) == 0",
+    ),
+    "a length of two bytes": _misread("produce", "(length & 0x7F) | high << 7", "length | high << 7"),
+    "a length of three bytes": _misread("produce", "if high < 0x80:", "if high < 0x100:"),
+    "partitions of three bytes": _misread(
+        "produce",
+        "partitions, p = read_uvarint(buf, p - 1)",
+        "partitions, p = (partitions & 0x7F) | buf[p] << 7, p + 1",
+    ),
+    "another length of three bytes": _misread(
+        "produce",
+        "length, p = read_uvarint(buf, p - 1)",
+        "length, p = (length & 0x7F) | (buf[p] & 0x7F) << 7, p + 1",
+    ),
+    "a repeated length of two bytes": _misread(
+        "repeated_produce", "length & 0x7F | (high & 0x7F) << 7", "length & 0x7F | (high & 0x3F) << 7"
+    ),
+    "another batch": _looks_at_less("or self.batches:", "or False:"),
+    "another acks": _looks_at_less("if part[at] if is_whole else frame[p]:", "if False:"),
+    "tags of a topic": _looks_at_less(
+        "if p >= stop or (part[p] if is_whole else frame[p]):", "if p >= stop:"
+    ),
+    "tags of a request": _looks_at_less(
+        "if p != stop or (part[p] if is_whole else frame[p]):", "if p != stop:"
+    ),
+    "a gateway topic repeats": _looks_at_less(
+        "return 0 if self.topics[number] in self._forbidden else q", "return q"
+    ),
+    "another topic": _looks_at_less(
+        "if written != self._written_topics[number]:", "if not self._written_topics[number]:"
     ),
 }
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
-from pidgate.quota import fail_open
 from pidgate.quota.admission import Admission
 from pidgate.quota.decisions import Answer, Forward, Question, Reason, Refuse, Session, new_id_question
 from pidgate.quota.fail_open import bound_milli
@@ -96,25 +93,6 @@ def _transactional_ids_have_a_ceiling() -> None:
 )
 def test_transactional_ids_have_a_ceiling_too_and_are_remembered() -> None:
     _transactional_ids_have_a_ceiling()
-
-
-def _bound_of_produce_alone(quotas: Quotas, question: Question) -> int | None:
-    return bound_milli(quotas, question) if question.ids else None
-
-
-@pytest.mark.parametrize(
-    ("place", "name", "mutant"),
-    [
-        (fail_open, "bound_milli", _bound_of_produce_alone),
-        (ProducerIdQuota, "insert_transactional_id", lambda *_: None),
-    ],
-)
-def test_a_mutant_that_leaves_them_out_is_noticed(
-    monkeypatch: pytest.MonkeyPatch, place: object, name: str, mutant: object
-) -> None:
-    monkeypatch.setattr(place, name, mutant)
-    with pytest.raises(AssertionError):
-        _transactional_ids_have_a_ceiling()
 
 
 @rule("An error in the quota forwards no batch ahead of a refused one.", "order")

@@ -19,14 +19,12 @@ from pidgate.quota.decisions import (
     Reason,
     Refuse,
     Session,
-    new_id_decision,
     new_id_question,
 )
 from pidgate.quota.entities import unidentified
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, Quotas, UserQuota
-from pidgate.quota.token_bucket import TokenBucket
-from pidgate.quota.users import BROUGHT_WITHIN_MS, LiveUser, UserTable
+from pidgate.quota.users import BROUGHT_WITHIN_MS
 from tests.support.rules import rule
 from tests.unit.quota.world import HOUR_MS, World, batch, enforcing, seeds
 
@@ -267,140 +265,7 @@ def test_the_code_keeps_every_rule(rule: str) -> None:
     RULES[rule](ProducerIdQuota)
 
 
-# ---- each rule broken --------------------------------------------------------------------------------------
-
-
-def _refuses(question: Question) -> Answer:
-    return Answer(True, (new_id_decision(question, Reason.FIRST_SEEN, 100, None, enforced=True),))
-
-
-class GivesAlways(ProducerIdQuota):
-    def _decide_new_id(self, question: Question, now_ms: int) -> Answer:
-        return Answer(False, ())
-
-
-class ChargesForAsking(ProducerIdQuota):
-    def _decide_new_id(self, question: Question, now_ms: int) -> Answer:
-        answer = super()._decide_new_id(question, now_ms)
-        bucket = self.table.live(question.user, now_ms).active_bucket
-        if bucket is not None and not answer.refused:
-            bucket.charge(now_ms)
-        return answer
-
-
-class ForgivesTheOldest(ProducerIdQuota):
-    """Given when a place before those who wait would be."""
-
-    def _wait_ms(self, live: LiveUser, place: int, now_ms: int, *, enforced: bool) -> tuple[int, Bound]:
-        return super()._wait_ms(live, max(0, place - 1), now_ms, enforced=enforced)
-
-
-class BeforeWhoWaits(ProducerIdQuota):
-    """The throttle of the next place in line."""
-
-    def _wait_ms(self, live: LiveUser, place: int, now_ms: int, *, enforced: bool) -> tuple[int, Bound]:
-        return super()._wait_ms(live, 0, now_ms, enforced=enforced)
-
-
-class OnlyWhenNobodyWaits(ProducerIdQuota):
-    def _decide_new_id(self, question: Question, now_ms: int) -> Answer:
-        live = self.table.live(question.user, now_ms)
-        return _refuses(question) if live.queue else super()._decide_new_id(question, now_ms)
-
-
-class NoGrace(ProducerIdQuota):
-    def _grants_grace(self, live: LiveUser, ahead: int, now_ms: int) -> bool:
-        return False
-
-
-class BlockedIsSlow(ProducerIdQuota):
-    """A rate of 0 is no rate."""
-
-    def _new_id_refusal(self, live: LiveUser, now_ms: int, *, enforced: bool) -> None:
-        return None
-
-
-class ForgetsTheCluster(ProducerIdQuota):
-    def _wait_ms(self, live: LiveUser, place: int, now_ms: int, *, enforced: bool) -> tuple[int, Bound]:
-        own = live.active_bucket
-        return (own.wait_ms(place, now_ms) if own else 0), Bound.USER
-
-
-class RefusesTheExempt(ProducerIdQuota):
-    def _decide_new_id(self, question: Question, now_ms: int) -> Answer:
-        refused = self._blocked(self.table.live(question.user, now_ms)) is not None
-        return _refuses(question) if refused else super()._decide_new_id(question, now_ms)
-
-
-class RefusesTheObserved(ProducerIdQuota):
-    def _decide_new_id(self, question: Question, now_ms: int) -> Answer:
-        answer = super()._decide_new_id(question, now_ms)
-        return Answer(bool(answer.decisions), answer.decisions)
-
-
-class NeverForgetsWhoAsks(ProducerIdQuota):
-    def _decide_new_id(self, question: Question, now_ms: int) -> Answer:
-        answer = super()._decide_new_id(question, now_ms)
-        self.table.live(question.user, now_ms).given.append(1 << 40)
-        return answer
-
-
-class AllForOneToken(ProducerIdQuota):
-    """Whoever asks before the first one has brought its id is given one, too."""
-
-    def _decide_new_id(self, question: Question, now_ms: int) -> Answer:
-        self.table.live(question.user, now_ms).given.clear()
-        return super()._decide_new_id(question, now_ms)
-
-
-class KeptForGood(ProducerIdQuota):
-    """What is brought leaves its place taken until it is over."""
-
-    def __init__(self, quotas: Quotas, seed_source: Callable[[], int], now_ms: int) -> None:
-        super().__init__(quotas, seed_source, now_ms)
-        self.table = _KeepsWhatIsGiven(quotas, seed_source, now_ms)
-
-
-class _KeepsWhatIsGiven(UserTable):
-    def charge(self, live: LiveUser, spend: Callable[[TokenBucket, int], None], now_ms: int) -> None:
-        given = live.given.copy()
-        super().charge(live, spend, now_ms)
-        live.given = given
-
-
-class OncePerAddress(ProducerIdQuota):
-    """Who was refused before and comes from elsewhere is somebody new."""
-
-    def _decide_new_id(self, question: Question, now_ms: int) -> Answer:
-        return (
-            Answer(False, ()) if question.address == "10.0.0.2" else super()._decide_new_id(question, now_ms)
-        )
-
-
-MUTANTS: Final[dict[StateClass, str]] = {
-    GivesAlways: "what a crash loop burns",
-    ChargesForAsking: "asking costs nothing",
-    ForgivesTheOldest: "who waits goes first",
-    BeforeWhoWaits: "who waits goes first",
-    OnlyWhenNobodyWaits: "who waits goes first",
-    NoGrace: "grace",
-    BlockedIsSlow: "blocked",
-    ForgetsTheCluster: "the cluster's bucket",
-    RefusesTheExempt: "exempt",
-    RefusesTheObserved: "observed",
-    NeverForgetsWhoAsks: "who brings nothing is forgotten",
-    AllForOneToken: "one id for one token",
-    KeptForGood: "brought then asked again",
-    OncePerAddress: "a new connection does not help",
-}
-
-
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
-def test_a_broken_rule_is_noticed(mutant: StateClass) -> None:
-    with pytest.raises(AssertionError):
-        RULES[MUTANTS[mutant]](mutant)
-
-
+@rule("A broker is asked for no more new ids than tokens can pay for.", "cost")
 @given(st.integers(1, 6), st.lists(st.tuples(st.integers(0, 30_000), st.integers(0, 5)), max_size=200))
 @example(1, [(0, 0)] * 200)
 @example(6, [(0, number) for number in range(200)])

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from pidgate.gateway.cluster import token_lookup
-from pidgate.gateway.proxy.apis import authentication
 from pidgate.protocol.delegation_tokens import DESCRIBE_DELEGATION_TOKEN
 from pidgate.protocol.headers import RequestHead
 from pidgate.quota.entities import unidentified
@@ -111,15 +110,6 @@ def test_what_comes_behind_the_login_waits_for_the_owner(tmp_path: Path) -> None
             assert brokers.asked == 1
 
     run(scenario())
-
-
-def test_a_mutant_that_does_not_wait_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def not_sought(_context: object, _identity: object) -> bool:
-        return False
-
-    monkeypatch.setattr(authentication, "_owner_is_sought", not_sought)
-    with pytest.raises((AssertionError, TimeoutError)):
-        test_what_comes_behind_the_login_waits_for_the_owner(tmp_path)
 
 
 def test_a_token_that_is_not_shown_is_asked_for_twice_and_then_is_one_of_all_such(

@@ -8,7 +8,6 @@ from uuid import UUID
 import pytest
 
 from pidgate.gateway.proxy.apis.fetch import FETCH_API, FETCH_WITH_ENDPOINTS, FetchApi
-from pidgate.gateway.proxy.client_connection import ClientConnection
 from pidgate.protocol.throttle import fetch_throttle_in, produce_throttle_at, read
 from pidgate.quota.settings import ByteQuotas, ByteRates
 from tests.support import raw
@@ -143,14 +142,6 @@ def test_what_has_no_answer_outlives_its_client(scene: Scene) -> None:
     assert what_has_no_answer_outlives_its_client(scene)
 
 
-@pytest.mark.parametrize("mutant", ["forgets", "never closes"])
-def test_mutants_of_a_clients_end_are_noticed(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch, mutant: str
-) -> None:
-    monkeypatch.setattr(ClientConnection, "must_outlive_client", mutant == "never closes")
-    assert not what_has_no_answer_outlives_its_client(scene)
-
-
 def test_what_has_an_answer_ends_with_its_client(scene: Scene) -> None:
     """Nothing was acknowledged: its client sends it again."""
     pair = scene.connect()
@@ -268,14 +259,6 @@ def test_the_next_fetch_leaves_when_the_answer_before_has_told_its_size(scene: S
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_pipeline_of_fetches_overshoots_by_one_answer(scene: Scene, kind: Kind) -> None:
     assert answered(scene, 200, kind) == 5
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_fetch_that_did_not_wait_would_be_noticed(
-    scene: Scene, kind: Kind, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(kind.api, "waits_for_size", False)
-    assert answered(scene, 100, kind) == 100
 
 
 def test_what_is_behind_a_fetch_that_waits_waits_too(scene: Scene) -> None:

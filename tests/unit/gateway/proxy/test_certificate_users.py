@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from pidgate.gateway.proxy import tls_connections
 from pidgate.protocol import messages
 from pidgate.protocol.headers import RequestHead
 from pidgate.quota.entities import unidentified
@@ -243,16 +242,3 @@ def test_what_comes_with_the_handshake_is_the_users(
             assert len(broker.peers) == 1
 
     run(scenario())
-
-
-def test_a_mutant_that_looks_at_no_certificate_is_noticed(
-    authority: Authority, listener: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    begin = tls_connections.AcceptedTls.__init__
-
-    def blind(*arguments: Any) -> None:
-        begin(*arguments[:5])
-
-    monkeypatch.setattr(tls_connections.AcceptedTls, "__init__", blind)
-    with pytest.raises(AssertionError):
-        test_the_user_is_that_of_the_certificate(authority, listener, "/CN=joe", None, "CN=joe")

@@ -6,13 +6,11 @@ from uuid import UUID
 import pytest
 
 from pidgate.gateway.cluster.authentication import Authentication
-from pidgate.gateway.proxy import conversation
 from pidgate.gateway.proxy.apis.api import CLOSE, FORWARD, TAKEN, Api
-from pidgate.gateway.proxy.apis.produce import PRODUCE_API, ProduceApi
+from pidgate.gateway.proxy.apis.produce import ProduceApi
 from pidgate.gateway.proxy.apis.table import APIS
 from pidgate.gateway.proxy.apis.topics import MetadataApi
 from pidgate.gateway.proxy.buffers import READ_BUFFER_BYTES
-from pidgate.gateway.proxy.connection_state import INTAKE, OPEN, IntakeEvent
 from pidgate.gateway.proxy.conversation import HELD_LIMIT_BYTES, HELD_OVERHEAD_BYTES, Conversation
 from pidgate.protocol.errors import MalformedFrame, UnsupportedVersion
 from pidgate.quota.admission import Admission
@@ -372,11 +370,6 @@ def test_whoever_waited_and_should_have_logged_in_is_closed() -> None:
     assert script.talk.release(0) == ([], True)
 
 
-def test_a_listener_that_let_them_pass_would_be_noticed() -> None:
-    script, _ = before_login(False)
-    assert script.send(metadata(1)) is FORWARD
-
-
 def nobody_acts_before_a_login() -> bool:
     """The rule, for a request at once, one that waited to learn it, and one behind a login that fails."""
     at_once, _ = before_login(True)
@@ -400,17 +393,6 @@ def test_nobody_acts_before_a_login_that_is_required() -> None:
     assert nobody_acts_before_a_login()
 
 
-@pytest.mark.parametrize("mutant", ["required of nobody", "passes", "unknown is needless"])
-def test_mutants_that_need_no_login_are_noticed(monkeypatch: pytest.MonkeyPatch, mutant: str) -> None:
-    if mutant == "required of nobody":
-        monkeypatch.setattr(Conversation, "require_login", lambda _talk, _authentication: None)
-    elif mutant == "passes":
-        monkeypatch.setattr(Conversation, "_before_login", lambda *_: FORWARD)
-    else:
-        monkeypatch.setattr(Conversation, "authentication_learnt", lambda talk: talk._login_needless())
-    assert not nobody_acts_before_a_login()
-
-
 def what_is_behind_a_login_is_of_who_logs_in() -> bool:
     """The rule: what does not wait for its own login is not charged to ANONYMOUS, and goes on in order."""
     script = Script(user="ANONYMOUS", rate=100, mallory=0)
@@ -425,25 +407,3 @@ def what_is_behind_a_login_is_of_who_logs_in() -> bool:
 
 def test_what_is_behind_a_login_is_of_who_logs_in() -> None:
     assert what_is_behind_a_login_is_of_who_logs_in()
-
-
-@pytest.mark.parametrize("mutant", ["nothing waits", "an API waits for nobody", "it goes on too early"])
-def test_mutants_that_do_not_wait_for_a_login_are_noticed(
-    monkeypatch: pytest.MonkeyPatch, mutant: str
-) -> None:
-    if mutant == "nothing waits":
-        sent = (OPEN, IntakeEvent.SASL_SENT)
-        monkeypatch.setattr(conversation, "INTAKE", {key: INTAKE[key] for key in INTAKE if key != sent})
-    elif mutant == "an API waits for nobody":
-        monkeypatch.setattr(PRODUCE_API, "needs_identity", False)
-    else:
-        whole = Script.send
-
-        def and_released(script: Script, frame: bytes) -> int:
-            step = whole(script, frame)
-            script.talk.unanswered.sasl_in_flight = 0
-            script.talk.release(0)
-            return step
-
-        monkeypatch.setattr(Script, "send", and_released)
-    assert not what_is_behind_a_login_is_of_who_logs_in()

@@ -1,19 +1,14 @@
 """Large Produce requests that are passed on as they come: which, and that nothing but the time of bytes differs."""
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pidgate.gateway.proxy import client_channel
-from pidgate.gateway.proxy.apis.api import ApiContext
-from pidgate.gateway.proxy.apis.passing_produce import has_passed, may_pass
 from pidgate.gateway.proxy.connection import AgeLimits
-from pidgate.gateway.proxy.connection_state import OPEN
-from pidgate.gateway.proxy.conversation import Conversation
 from pidgate.gateway.proxy.frame_reservation import KEPT_FRAME_BYTES
 from pidgate.protocol.produce import PRODUCE
 from pidgate.quota.settings import ByteQuotas, ByteRates
@@ -260,45 +255,6 @@ def test_the_broker_sees_the_end_of_the_stream_and_no_reset(scene: Scene) -> Non
     assert pair.broker.is_closing()
     assert not pair.broker.aborted
     assert scene.budget.announced.used_bytes == 0
-
-
-def _happens_at_its_beginning(before: Callable[..., bool]) -> Callable[..., bool]:
-    def may_pass(self: Conversation, beginning: bytes, request_bytes: int, now_ms: int) -> bool:
-        passes = before(self, beginning, request_bytes, now_ms)
-        if passes:
-            has_passed(self, request_bytes, now_ms)
-        return passes
-
-    return may_pass
-
-
-def test_a_mutant_to_which_it_happens_at_its_beginning_is_noticed(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def nothing(context: ApiContext, request_bytes: int, now_ms: int) -> None:
-        pass
-
-    monkeypatch.setattr(Conversation, "may_pass", _happens_at_its_beginning(Conversation.may_pass))
-    monkeypatch.setattr(client_channel, "has_passed", nothing)
-    assert not leaves_in_the_middle(scene)
-    assert not answered_in_the_middle(scene)
-
-
-def _unknown_ids_too(self: Conversation, beginning: bytes, request_bytes: int, now_ms: int) -> bool:
-    return self.intake(now_ms) is OPEN and self.repeated.recognise_beginning(beginning, request_bytes)
-
-
-def _muted_or_not(self: Conversation, beginning: bytes, request_bytes: int, now_ms: int) -> bool:
-    return may_pass(self, beginning, request_bytes, now_ms)
-
-
-@pytest.mark.parametrize(("mutant", "last"), [(_unknown_ids_too, 10), (_muted_or_not, KNOWN)])
-def test_mutants_that_pass_on_what_may_be_refused_are_noticed(
-    monkeypatch: pytest.MonkeyPatch, mutant: Callable[..., bool], last: int
-) -> None:
-    monkeypatch.setattr(Conversation, "may_pass", mutant)
-    requests = [(producer_id, 900, "t", (0,), -1, False) for producer_id in (KNOWN, OTHER, 9, last)]
-    assert not nothing_else_differs(requests, [300])
 
 
 # ---- time

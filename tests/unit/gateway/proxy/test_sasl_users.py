@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from pidgate.gateway.cluster.authentication import Authentication
 from pidgate.gateway.cluster.token_owners import TokenOwners
-from pidgate.gateway.proxy.apis import authentication
-from pidgate.gateway.proxy.apis.api import TAKEN, ApiContext, InFlightRequest
-from pidgate.gateway.proxy.apis.authentication import SaslAuthenticateApi
+from pidgate.gateway.proxy.apis.api import TAKEN, InFlightRequest
 from pidgate.gateway.proxy.apis.delegation_tokens import CreateTokenApi, DescribeTokensApi
 from pidgate.gateway.proxy.apis.responses import Response
 from pidgate.gateway.proxy.apis.table import APIS
@@ -18,11 +14,8 @@ from pidgate.gateway.proxy.connection_state import OPEN
 from pidgate.gateway.proxy.conversation import Conversation
 from pidgate.protocol.delegation_tokens import CREATE_DELEGATION_TOKEN, DESCRIBE_DELEGATION_TOKEN
 from pidgate.protocol.headers import RequestHead
-from pidgate.protocol.sasl import Identity
 from pidgate.protocol.work import Walk
-from pidgate.quota import entities, users
-from pidgate.quota.entities import is_unidentified, unidentified
-from pidgate.quota.settings import Quotas
+from pidgate.quota.entities import unidentified
 from tests.support import raw
 from tests.support.bearer import bearer, jwt
 from tests.support.loopback import Peer, ScriptedBroker, gateway_before, run
@@ -177,32 +170,6 @@ def test_whoever_authenticates_while_the_owner_is_asked_for_has_a_name_or_is_one
     assert (script.talk.login_missing, script.talk.awaits_owner) == (False, False)
 
 
-@pytest.mark.parametrize("mutant", ["does not wait", "keeps ANONYMOUS"])
-def test_a_mutant_by_which_authenticating_twice_sheds_the_quota_is_noticed(
-    monkeypatch: pytest.MonkeyPatch, mutant: str
-) -> None:
-    """Before `owner_found`: nobody is named yet, so that there is no name to keep."""
-    answered = SaslAuthenticateApi.response
-
-    def mutated(
-        api: SaslAuthenticateApi, context: ApiContext, request: InFlightRequest, response: Response
-    ) -> bytes | None:
-        context.named_by_login = context.awaits_owner
-        context.awaits_owner = False
-        return answered(api, context, request, response)
-
-    def keeping(context: ApiContext, identity: Identity) -> str:
-        before = context.session.user
-        return unidentified(identity.mechanism) if is_unidentified(before) else before
-
-    if mutant == "does not wait":
-        monkeypatch.setattr(SaslAuthenticateApi, "response", mutated)
-    else:
-        monkeypatch.setattr(authentication, "_user", keeping)
-    with pytest.raises(AssertionError):
-        test_who_authenticates_twice_while_the_owner_is_asked_for_waits_all_the_same()
-
-
 @rule("A connection keeps its name when a later token has no readable one.", "identity")
 def test_who_authenticates_anew_keeps_a_name_that_cannot_be_read_this_time() -> None:
     """Kafka closes where the principal changes, so it is the same."""
@@ -240,15 +207,6 @@ def test_the_name_of_a_certificate_that_is_the_login_is_kept() -> None:
     assert script.session.user == "CN=joe"
 
 
-def test_a_mutant_that_lets_a_name_be_dropped_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def dropping(_context: object, identity: Identity) -> str:
-        return identity.user or unidentified(identity.mechanism)
-
-    monkeypatch.setattr(authentication, "_user", dropping)
-    with pytest.raises(AssertionError):
-        test_who_authenticates_anew_keeps_a_name_that_cannot_be_read_this_time()
-
-
 def who_cannot_be_read_is_held_to_a_quota(mechanism: str) -> bool:
     """The rule: whoever is authenticated has a quota, and those of one mechanism share one."""
     scripts = [Script(user="ANONYMOUS", rate=0, ANONYMOUS=100) for _ in range(2)]
@@ -268,24 +226,6 @@ def who_cannot_be_read_is_held_to_a_quota(mechanism: str) -> bool:
 @pytest.mark.parametrize("mechanism", ["PLAIN", "OAUTHBEARER", "GSSAPI"])
 def test_who_cannot_be_read_is_enforced_all_the_same(mechanism: str) -> None:
     assert who_cannot_be_read_is_held_to_a_quota(mechanism)
-
-
-@pytest.mark.parametrize("mutant", ["nobody", "one for all mechanisms", "exempt"])
-def test_mutants_by_whom_the_unknown_go_free_are_noticed(
-    monkeypatch: pytest.MonkeyPatch, mutant: str
-) -> None:
-    if mutant == "exempt":
-        of_all = entities.resolve
-
-        def of_the_known(quotas: Quotas, user: str) -> entities.EffectiveQuota:
-            found = of_all(quotas, user)
-            return replace(found, exempt=True) if entities.is_unidentified(user) else found
-
-        monkeypatch.setattr(users, "resolve", of_the_known)
-    else:
-        shared = "ANONYMOUS" if mutant == "nobody" else unidentified("")
-        monkeypatch.setattr(authentication, "unidentified", lambda _mechanism: shared)
-    assert not who_cannot_be_read_is_held_to_a_quota("GSSAPI")
 
 
 def test_the_claim_is_the_listeners() -> None:

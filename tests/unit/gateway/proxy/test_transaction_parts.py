@@ -9,9 +9,7 @@ import pytest
 
 from pidgate.events.definitions import DecisionEvent
 from pidgate.events.reading import from_json
-from pidgate.gateway.proxy.apis import table
 from pidgate.gateway.proxy.apis.api import CLOSE, FORWARD, TAKEN
-from pidgate.gateway.proxy.apis.topics import GuardedApi
 from pidgate.gateway.proxy.conversation import Conversation
 from pidgate.gateway.recording.connection_recorder import ConnectionRecorder
 from pidgate.gateway.recording.recorder import Clocks, Identity, Recorder, RecorderSettings
@@ -216,15 +214,3 @@ def test_what_is_withheld_ends_the_connection(api_key: int, version: int) -> Non
     frame = frame[:4] + api_key.to_bytes(2, "big") + version.to_bytes(2, "big") + frame[8:]
     with pytest.raises(UnsupportedVersion):
         Script(quotas()).send(frame)
-
-
-@pytest.mark.parametrize("api_key", [ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN, TXN_OFFSET_COMMIT])
-def test_mutant_one_that_merely_passes_makes_state_for_free(
-    api_key: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for version in range(SPOKEN[api_key].max_version + 1):
-        monkeypatch.setitem(table.APIS, api_key << 16 | version, GuardedApi())
-    script = Script(quotas(0))
-    assert [script.send(part(api_key, 0, one)) for one in range(20)] == [FORWARD] * 20
-    monkeypatch.undo()
-    assert script.send(part(api_key, 0, 21)) is TAKEN

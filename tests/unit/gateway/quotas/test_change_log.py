@@ -362,30 +362,6 @@ def test_all_end_with_the_same() -> None:
     assert disagreements(with_topic, rounds=1_500) == 0
 
 
-class ByWallClock(ChangeLog):
-    """Mutant: the later clock wins, not the later place."""
-
-    def _apply_change(self, told: LogEntry, target: Target) -> LogEntry | None:
-        known = self._reading if self._reading is not None else self._kept
-        before = known.get(target)
-        if before is not None and before.what.set_wall_ms > told.what.set_wall_ms:
-            self._settle(target, told.id)
-            return None
-        return super()._apply_change(told, target)
-
-
-class OwnOnTopForEver(ChangeLog):
-    """Mutant: an own change is not given up when it is read."""
-
-    def _settle(self, target: Target, told_id: str) -> None:
-        return
-
-
-@pytest.mark.parametrize("mutant", [ByWallClock, OwnOnTopForEver])
-def test_another_order_would_be_noticed(mutant: type[ChangeLog]) -> None:
-    assert disagreements(lambda run: mutant(run, has_topic=True), rounds=150) > 0
-
-
 def test_modes_are_told_as_well_as_rates() -> None:
     change = Change(target=Target(MODE, None), action=Action.SET, value=Mode.OBSERVE, set_by="op")
     told = LogEntry("a", 1, change)

@@ -134,17 +134,6 @@ def test_gateways_that_start_at_the_same_time_have_one_bound() -> None:
     assert starts_beside_another()["grace"] == 10 * RATE - 30
 
 
-def test_a_mutant_whose_grace_forgets_what_another_let_in_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    begin_grace = ProducerIdQuota.begin_grace
-
-    def forget_and_begin(self: ProducerIdQuota, until_ms: int) -> None:
-        begin_grace(self, until_ms)
-        self.table.live("alice", 0).grace_admitted = 0
-
-    monkeypatch.setattr(ProducerIdQuota, "begin_grace", forget_and_begin)
-    assert starts_beside_another()["grace"] == len(RUNNING)
-
-
 @pytest.mark.parametrize(("age_ms", "granted"), [(3 * DAY_MS, 10 * RATE), (MINUTE_MS, 0)])
 def test_a_grace_counts_what_it_let_in_itself_not_what_an_earlier_one_did(
     age_ms: int, granted: int, tmp_path: Path
@@ -218,11 +207,3 @@ def a_wall_clock_begins_no_grace_again(monkeypatch: pytest.MonkeyPatch) -> bool:
 @rule("A grace that has ended stays ended if the wall clock is set back.", "fleet")
 def test_a_wall_clock_that_is_set_back_begins_no_grace_again(monkeypatch: pytest.MonkeyPatch) -> None:
     assert a_wall_clock_begins_no_grace_again(monkeypatch)
-
-
-def test_a_mutant_that_ends_a_grace_by_the_wall_clock_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def by_the_wall(start: ColdStart) -> int:
-        return max(0, WALL_MS + 10 * MINUTE_MS - CLOCK["wall"]) if start._until_ms else 0
-
-    monkeypatch.setattr(ColdStart, "grace_left_ms", property(by_the_wall))
-    assert not a_wall_clock_begins_no_grace_again(monkeypatch)
