@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 
 import pytest
 
-from pidgate.quota import byte_quota, counters, entities, fail_open, restoring, sticky_entries
+from pidgate.quota import byte_quota, entities, restoring, sticky_entries
 from pidgate.quota.byte_quota import ByteQuota
 from pidgate.quota.byte_rates import Kind
 from pidgate.quota.counters import UserCountersTable
@@ -16,7 +16,6 @@ from pidgate.quota.fail_open import FailOpen
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import ByteEntity, ByteQuotas, ByteRates, Mode, Quotas, QuotasHolder, UserQuota
 from pidgate.quota.sticky import StickyRefusals
-from pidgate.quota.sticky_entries import WatchRoom
 from tests.support.rules import rule
 from tests.unit.quota.world import batch, enforcing, seeds
 
@@ -101,17 +100,6 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.__name__)
 def test_a_table_is_bounded(table: Callable[[], Table]) -> None:
     assert size_after_many(table) <= MOST + 2  # with one for all others, and one that the configuration names
-
-
-@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.__name__)
-def test_a_mutant_with_room_for_everybody_is_noticed(
-    monkeypatch: pytest.MonkeyPatch, table: Callable[[], Table]
-) -> None:
-    for module in (counters, fail_open):
-        monkeypatch.setattr(module, "kept_as", lambda user, _table: user)
-    monkeypatch.setattr(ByteQuota, "_of_user", lambda _quota, name: name)
-    monkeypatch.setattr(WatchRoom, "has_room", lambda *_, **__: True)
-    assert size_after_many(table) >= MANY
 
 
 def test_who_is_in_a_table_stays_himself() -> None:

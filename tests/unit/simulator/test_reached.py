@@ -5,9 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-import pytest
-
-from pidgate.gateway.cluster.probe import Probe
 from tests.simulator.playing import play
 from tests.simulator.themes import aimed
 
@@ -20,11 +17,3 @@ The seed also decides what the network and the clients do by chance.
 
 def test_a_cluster_is_reached_when_it_has_named_its_brokers() -> None:
     assert play(CUT_BETWEEN_ITS_QUESTIONS).violation == ""
-
-
-def test_one_that_is_reached_without_them_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def reached_all_the_same(probe: Probe, _address: object, _reason: str) -> bool:
-        return probe._authentication.required is False
-
-    monkeypatch.setattr(Probe, "_not_reached", reached_all_the_same)
-    assert "franz-go-2 still wait after" in play(CUT_BETWEEN_ITS_QUESTIONS).violation

@@ -108,12 +108,6 @@ def test_a_name_of_another_site_is_not(host: str, path: str) -> None:
     assert shown_to(host, path) == (200 if path == "/livez" else 403)
 
 
-def test_a_mutant_that_answers_to_every_name_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(OwnNames, "includes_host", lambda _names, _host: True)
-    with pytest.raises(AssertionError):
-        test_a_name_of_another_site_is_not("evil.example", "/metrics")
-
-
 def test_names_that_are_configured_are_own_ones() -> None:
     names = OwnNames("0.0.0.0", ["gw.example"])
     assert names.includes_host("gw.example:9290")

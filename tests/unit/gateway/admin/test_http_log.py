@@ -18,7 +18,6 @@ from prometheus_client import CollectorRegistry
 
 from pidgate.gateway import logs
 from pidgate.gateway.admin import site
-from pidgate.gateway.admin.http_log import HttpLog
 from pidgate.units import Address
 
 TOKEN = "s3cr3t-admin-token"
@@ -94,13 +93,6 @@ def test_a_request_that_cannot_be_read_is_one_line_without_its_text(request_: by
     )
     assert TOKEN not in str(line)
     assert set(line) == {"timestamp", "level", "event", "address", "cause", "suppressed_count"}
-
-
-def test_a_mutant_that_leaves_the_log_to_aiohttp_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(HttpLog, "install", lambda _log: None)
-    lines = logged_of(*[WITH_A_LINE_END] * 3)
-    assert len(lines) == 3
-    assert TOKEN in str(lines)
 
 
 def test_a_mistake_of_ours_has_its_traceback_once_a_second() -> None:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import pytest
 
-from pidgate.gateway.cluster import own_connections, probe
 from pidgate.gateway.cluster.nodes import Nodes
 from pidgate.gateway.cluster.probe import Probe
 from pidgate.protocol import messages
@@ -50,26 +47,5 @@ async def _leaves_a_connection(silent_at: int) -> bool:
 def test_a_probe_that_is_cancelled_leaves_no_connection(silent_at: int) -> None:
     async def scenario() -> None:
         assert not await _leaves_a_connection(silent_at)
-
-    run(scenario())
-
-
-def test_a_connection_left_open_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept: list[asyncio.StreamWriter] = []
-
-    @asynccontextmanager
-    async def never_closed(
-        host: str, port: int, *_: object, **__: object
-    ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-        reader, writer = await own_connections._opened(host, port, None, sends_proxy_header=False)
-        kept.append(writer)
-        yield reader, writer
-
-    monkeypatch.setattr(probe, "connection_to", never_closed)
-
-    async def scenario() -> None:
-        assert await _leaves_a_connection(messages.METADATA)
-        for writer in kept:
-            writer.transport.abort()
 
     run(scenario())

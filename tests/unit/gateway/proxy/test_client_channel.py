@@ -11,14 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pidgate.gateway.proxy import frame_reservation
 from pidgate.gateway.proxy.broker_channel import WHOLE_ANSWER_LIMIT_BYTES, BrokerChannel
 from pidgate.gateway.proxy.broker_side import in_few_writes
 from pidgate.gateway.proxy.buffers import READ_BUFFER_BYTES, BudgetShare, Purpose
 from pidgate.gateway.proxy.client_channel import ClientChannel
 from pidgate.gateway.proxy.connection import AgeLimits
 from pidgate.gateway.proxy.conversation import HELD_OVERHEAD_BYTES
-from pidgate.gateway.proxy.frame_reservation import WAITED_FOR_MS, FrameReservation
+from pidgate.gateway.proxy.frame_reservation import WAITED_FOR_MS
 from pidgate.gateway.proxy.in_flight_requests import MOST_IN_FLIGHT
 from pidgate.gateway.proxy.reading import SCARCE_READ_BYTES
 from pidgate.gateway.proxy.receive_buffer import FIRST_LARGE_BYTES
@@ -129,18 +128,6 @@ def test_the_broker_is_dialled_for_the_first_bytes_that_are_for_it(scene: Scene)
     assert broker.sent() == sent
     assert client.client.is_reading()
     assert scene.budget.used_bytes == 0
-
-
-def test_a_mutant_that_dials_when_it_accepts_is_noticed(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def dial_at_once(channel: ClientChannel, transport: PaperTransport) -> None:
-        connection_made(channel, transport)
-        channel.to_broker(b"")
-
-    connection_made = ClientChannel.connection_made
-    monkeypatch.setattr(ClientChannel, "connection_made", dial_at_once)
-    assert is_dialled_for_nothing(scene)
 
 
 @pytest.mark.parametrize("end", ["drain", "eof"])
@@ -432,11 +419,6 @@ def test_beginnings_of_large_frames_keep_no_small_one_waiting() -> None:
     assert honest_requests_pass_beside_hogs()
 
 
-def test_a_mutant_without_a_half_for_small_frames_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(BudgetShare, "half_of", lambda share, _purpose: share._budget.large)
-    assert not honest_requests_pass_beside_hogs()
-
-
 def seconds_until_closed(frame_bytes: int, *, waited_for: bool, paused_s: int = 0) -> int:
     """How long a frame may take that comes at 5 KB/s after a large beginning; its socket is not read at first."""
     scene = Scene(budget_bytes=64 * MiB)
@@ -478,23 +460,6 @@ def test_a_frame_has_a_deadline_that_grows_with_it_and_counts_only_while_it_is_r
     assert seconds_until_closed(8 * MiB, waited_for=True) <= 15
 
 
-@pytest.mark.parametrize("mutant", ["counts pauses", "is the same for all"])
-def test_mutants_of_the_deadline_are_noticed(monkeypatch: pytest.MonkeyPatch, mutant: str) -> None:
-    is_overdue = FrameReservation.is_overdue
-
-    def mutated(frame: FrameReservation, now_ms: int, most_ms: int) -> bool:
-        reasons, frame._gate.reasons = frame._gate.reasons, 0
-        found = is_overdue(frame, now_ms, most_ms)
-        frame._gate.reasons = reasons
-        return found
-
-    if mutant == "is the same for all":
-        monkeypatch.setattr(frame_reservation, "BYTES_PER_MS", 1 << 40)
-    else:
-        monkeypatch.setattr(FrameReservation, "is_overdue", mutated)
-    assert not time_counts_while_read_and_grows_with_the_frame()
-
-
 def who_takes_no_answers_frees_its_memory(*, broker_is_busy: bool) -> bool:
     """The rule: a pause that is the client's own doing stops no clock, whatever other reason to pause it adds."""
     scene = Scene(budget_bytes=64 * MiB)
@@ -517,16 +482,6 @@ def test_who_takes_no_answers_has_no_more_time_for_its_frame(*, broker_is_busy: 
     assert who_takes_no_answers_frees_its_memory(broker_is_busy=broker_is_busy)
 
 
-def test_a_mutant_whose_clock_stops_then_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    is_overdue = FrameReservation.is_overdue
-
-    def mutated(frame: FrameReservation, now_ms: int, most_ms: int) -> bool:
-        return not frame._gate.reasons and is_overdue(frame, now_ms, most_ms)
-
-    monkeypatch.setattr(FrameReservation, "is_overdue", mutated)
-    assert not who_takes_no_answers_frees_its_memory(broker_is_busy=False)
-
-
 def before_login_little_is_held() -> bool:
     """The rule: the memory of connections that have not logged in is nobody's, and little."""
     scene = Scene(budget_bytes=64 * MiB)
@@ -544,11 +499,6 @@ def before_login_little_is_held() -> bool:
 @rule("Before the login a connection holds little memory.", "memory")
 def test_before_login_connections_hold_little() -> None:
     assert before_login_little_is_held()
-
-
-def test_a_mutant_to_whom_a_login_is_as_good_as_done_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ClientChannel, "_memory_owner", lambda channel: channel.session.user)
-    assert not before_login_little_is_held()
 
 
 def test_a_length_buys_no_time() -> None:

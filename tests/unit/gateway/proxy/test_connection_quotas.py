@@ -2,8 +2,6 @@
 
 from collections.abc import Callable
 
-import pytest
-
 from pidgate.gateway.metrics.counters import Counters
 from pidgate.gateway.proxy.connection_quotas import (
     BURST_MS,
@@ -64,11 +62,6 @@ def test_a_fleet_that_comes_back_gets_in_and_not_at_once() -> None:
     assert everybody_of_a_fleet_gets_in(quotas_of(total=100_000), 2_000)
 
 
-def test_a_mutant_that_never_pauses_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Pace, "delay_ms", lambda _pace, _now_ms: 0)
-    assert not everybody_of_a_fleet_gets_in(quotas_of(total=100_000), 2_000)
-
-
 def no_user_has_more_than_he_may(quotas: ConnectionQuotas) -> bool:
     """The rule: connections of a user are counted while they are open, whatever becomes of them."""
     opened(quotas, *range(20))
@@ -83,16 +76,6 @@ def no_user_has_more_than_he_may(quotas: ConnectionQuotas) -> bool:
 @rule("A user has a bounded number of connections.", "connections")
 def test_a_user_has_so_many_connections_and_no_more() -> None:
     assert no_user_has_more_than_he_may(quotas_of())
-
-
-@pytest.mark.parametrize("mutant", ["_leave_user", "no count"])
-def test_mutants_of_counting_users_are_noticed(monkeypatch: pytest.MonkeyPatch, mutant: str) -> None:
-    if mutant == "_leave_user":
-        monkeypatch.setattr(ConnectionQuotas, "_leave_user", lambda _quotas, _key: None)
-        quotas = quotas_of()
-    else:
-        quotas = quotas_of(per_user=1_000)
-    assert not no_user_has_more_than_he_may(quotas)
 
 
 @rule("Connection rates delay a client and close none.", "connections")
@@ -156,10 +139,6 @@ def bounded(handshakes: int) -> ConnectionQuotas:
 @rule("Connections count from their acceptance; TLS handshakes in progress are bounded.", "connections")
 def test_handshakes_are_bounded_and_the_longest_give_way() -> None:
     assert handshakes_are_bounded_and_never_lock_anybody_out(bounded(3))
-
-
-def test_a_mutant_that_bounds_no_handshakes_is_noticed() -> None:
-    assert not handshakes_are_bounded_and_never_lock_anybody_out(bounded(1_000))
 
 
 def test_a_connection_that_is_lost_in_its_handshake_is_forgotten() -> None:

@@ -10,11 +10,9 @@ from collections.abc import Iterator
 import pytest
 
 from pidgate.gateway.cluster.nodes import NodePorts
-from pidgate.gateway.proxy import client_connection
 from pidgate.gateway.proxy.broker_channel import BrokerChannel
-from pidgate.gateway.proxy.buffers import LITTLE, BudgetShare
+from pidgate.gateway.proxy.buffers import LITTLE
 from pidgate.gateway.proxy.client_channel import ClientChannel
-from pidgate.gateway.proxy.client_connection import ClientConnection
 from pidgate.gateway.proxy.connection import ConnectionContext
 from pidgate.gateway.proxy.connection_quotas import UNDISTURBED_MS, ConnectionLimits
 from tests.support import raw
@@ -108,23 +106,6 @@ def test_where_a_login_is_required_nobody_keeps_a_place_before_it(scene: Scene) 
     assert nobody_keeps_a_place_before_the_login(scene)
 
 
-def test_a_mutant_to_whom_a_request_is_claim_enough_is_noticed(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def once_asked(connection: ClientConnection) -> None:
-        connection.context.shared.connection_quotas.keeps_its_place(connection)
-
-    monkeypatch.setattr(ClientConnection, "_keep_place", once_asked)
-    assert not nobody_keeps_a_place_before_the_login(scene)
-
-
-def test_a_mutant_that_gives_a_user_no_place_is_noticed(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(ClientConnection, "_keep_place", lambda _connection: None)
-    assert not nobody_keeps_a_place_before_the_login(scene)
-
-
 def test_where_no_login_is_required_a_request_is_claim_enough(scene: Scene) -> None:
     silent, client = Client(scene, required=False), Client(scene, required=False)
     client.beats()
@@ -197,13 +178,6 @@ def test_beginnings_before_a_login_are_bounded_with_what_waits(small_scene: Scen
     assert strangers_take_no_users_memory(small_scene)
 
 
-def test_a_mutant_that_lets_every_stranger_wait_is_noticed(
-    small_scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(BudgetShare, "is_before_login", False)
-    assert not strangers_take_no_users_memory(small_scene)
-
-
 def who_takes_no_answers_gives_way_at_once(scene: Scene) -> bool:
     """The rule: nobody keeps a place by leaving his answers."""
     stranger = Client(scene)
@@ -215,13 +189,6 @@ def who_takes_no_answers_gives_way_at_once(scene: Scene) -> bool:
 
 def test_who_takes_no_answers_gives_way_at_once(scene: Scene) -> None:
     assert who_takes_no_answers_gives_way_at_once(scene)
-
-
-def test_a_mutant_that_lets_a_stranger_linger_is_noticed(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(client_connection, "GIVES_WAY_NOW", ())
-    assert not who_takes_no_answers_gives_way_at_once(scene)
 
 
 # ---- too fast after a login ------------------------------------------------------------------------------
@@ -251,15 +218,3 @@ def nothing_of_a_user_passes_before_its_time(scene: Scene) -> bool:
 
 def test_nothing_of_a_user_passes_before_its_time(scene: Scene) -> None:
     assert nothing_of_a_user_passes_before_its_time(scene)
-
-
-def test_a_mutant_that_only_stops_reading_is_noticed(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    releases = ClientChannel._release
-
-    def at_once(channel: ClientChannel) -> None:
-        reasons, channel._gate.reasons = channel._gate.reasons, 0
-        releases(channel)
-        channel._gate.reasons = reasons
-
-    monkeypatch.setattr(ClientChannel, "_release", at_once)
-    assert not nothing_of_a_user_passes_before_its_time(scene)

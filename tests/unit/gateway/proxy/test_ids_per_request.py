@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pidgate.gateway.proxy.apis import produce as producing
-from pidgate.gateway.proxy.apis.api import CLOSE, FORWARD, SIZE_PREFIX_BYTES, Api
-from pidgate.gateway.proxy.apis.produce import ProduceApi
+from pidgate.gateway.proxy.apis.api import CLOSE, FORWARD, SIZE_PREFIX_BYTES
 from pidgate.gateway.proxy.conversation import Conversation
 from pidgate.quota.admission import Admission
 from pidgate.quota.decisions import Session
@@ -58,18 +56,3 @@ def nobody_names_many_ids_at_once() -> bool:
 
 def test_whoever_names_many_ids_has_none_of_them_judged() -> None:
     assert nobody_names_many_ids_at_once()
-
-
-@pytest.mark.parametrize("mutant", ["any number", "in order", "behind a mute", "where it is observed"])
-def test_mutants_that_take_many_ids_are_noticed(monkeypatch: pytest.MonkeyPatch, mutant: str) -> None:
-    if mutant == "any number":
-        monkeypatch.setattr(producing, "names_too_many_ids", lambda *_: False)
-    elif mutant == "in order":
-        monkeypatch.setattr(ProduceApi, "request", Api.request)
-    elif mutant == "behind a mute":
-        monkeypatch.setattr(ProduceApi, "while_muted", Api.while_muted)
-    else:
-        mode_of = [Mode.OBSERVE, Mode.OBSERVE, Mode.ENFORCE, Mode.ENFORCE]
-        assert [*Mode] == [Mode.OBSERVE, Mode.ENFORCE]
-        monkeypatch.setattr(producing, "names_too_many_ids", lambda *_: mode_of.pop(0) is Mode.ENFORCE)
-    assert not nobody_names_many_ids_at_once()

@@ -14,7 +14,6 @@ import pytest
 from structlog.testing import capture_logs
 
 from pidgate.gateway.proxy.bounds import Bounds
-from pidgate.gateway.proxy.reading import Reader
 from pidgate.protocol import messages
 from pidgate.protocol.proxy_header import LOCAL_HEADER, SIGNATURE, Origin, header_of
 from tests.support import raw
@@ -266,16 +265,6 @@ async def outlives_scarcity(gateway: RunningGateway) -> bool:
     with contextlib.suppress(OSError):
         await client.writer.wait_closed()
     return False
-
-
-def test_a_mutant_that_reads_before_the_header_is_there_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Reader, "reads_nothing_yet", lambda _reader: None)
-
-    async def scenario() -> None:
-        async with ScriptedBroker() as broker, gateway_before(broker.address, listener=LISTED) as gateway:
-            assert not await outlives_scarcity(gateway)
-
-    run(scenario())
 
 
 # ---- towards brokers

@@ -378,16 +378,6 @@ def test_records_without_data_end_the_connection_before_they_cost_a_turn(
     assert given_bytes // record_bytes <= tls_inbox.MOST_DATALESS_RECORDS + most_in_a_slice
 
 
-def test_a_mutant_that_feeds_small_records_as_they_come_is_noticed(
-    pair: Pair, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(TlsInbox, "_end_of_records", lambda _self, _start, stop: stop)
-    pair.handshake()
-    record_bytes = key_update_bytes(pair)
-    key_updates(pair.client, 2_000)
-    assert with_the_library(pair) // record_bytes > 10 * tls_inbox.MOST_DATALESS_RECORDS
-
-
 @pytest.mark.parametrize("reads_large", [False, True])
 def test_records_without_data_between_others_take_their_turns(pair: Pair, reads_large: bool) -> None:
     pair.handshake()
@@ -408,22 +398,6 @@ def test_records_without_data_between_others_take_their_turns(pair: Pair, reads_
         assert records < 2 * (tls_inbox.MOST_READS_PER_TURN // tls_inbox.READS_PER_DATALESS) + 100
     assert not pair.socket.closing
     assert turns > 20
-
-
-def test_mutants_of_what_records_without_data_cost_are_noticed(
-    made: Made, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def in_a_turn(seed: int) -> int:
-        pair = made(seed)
-        pair.handshake()
-        for _ in range(100):
-            key_updates(pair.client, tls_inbox.MOST_DATALESS_RECORDS)
-            pair.client.write(b"x")
-        return with_the_library(pair)
-
-    as_it_is = in_a_turn(1)
-    monkeypatch.setattr(tls_inbox, "READS_PER_DATALESS", 0)
-    assert in_a_turn(2) > 5 * as_it_is
 
 
 def test_large_records_are_fed_in_slices(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:

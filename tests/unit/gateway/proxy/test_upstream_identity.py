@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -17,7 +16,6 @@ from pidgate.gateway.cluster.own_questions import OwnQuestions
 from pidgate.gateway.cluster.upstream_identity import NoIdentity, TokenIdentity
 from pidgate.gateway.config.settings import SaslSettings
 from pidgate.gateway.proxy.bounds import Bounds
-from pidgate.gateway.proxy.upstream import Upstream
 from pidgate.names import LONGEST_NAME
 from pidgate.protocol import messages
 from pidgate.protocol.delegation_tokens import CREATE_DELEGATION_TOKEN
@@ -166,19 +164,6 @@ def no_broker_is_forgotten_for_a_slow_token(folder: Path) -> bool:
 
 def test_no_broker_is_forgotten_for_a_slow_token(tmp_path: Path) -> None:
     assert no_broker_is_forgotten_for_a_slow_token(tmp_path)
-
-
-def test_a_mutant_whose_dial_is_timed_with_the_token_is_noticed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    opens = Upstream._open
-
-    async def timed(upstream: Upstream, *arguments: Any) -> None:
-        async with asyncio.timeout(0.1):
-            await opens(upstream, *arguments)
-
-    monkeypatch.setattr(Upstream, "_open", timed)
-    assert not no_broker_is_forgotten_for_a_slow_token(tmp_path)
 
 
 LIFE_MS = 1_000_000

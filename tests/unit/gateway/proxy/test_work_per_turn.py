@@ -1,6 +1,6 @@
 """No frame that is taken makes a callback of the event loop run for longer than others can wait.
 
-Counted are the lines that run, of the dearest frames that are just not refused; a limit that is raised is noticed.
+Counted are the lines that run, of the dearest frames that are just not refused.
 """
 
 import struct
@@ -13,7 +13,6 @@ import pytest
 
 from pidgate.gateway.cluster import seen_answers
 from pidgate.gateway.cluster.gateway_topics import GatewayTopics
-from pidgate.gateway.proxy import client_channel
 from pidgate.gateway.proxy import conversation as conversation_of
 from pidgate.gateway.proxy.apis import client_quotas, producer_ids, topics
 from pidgate.gateway.proxy.apis import produce as produce_api
@@ -112,22 +111,6 @@ def test_requests_that_are_read_field_by_field() -> None:
     # A topic name of one byte and no partitions: nothing has more elements in so few bytes.
     codec.message_class(FETCH, "request")
     assert steps_of_request(fetch_with(work.MOST_DECODED)) < MOST_STEPS
-
-
-@pytest.mark.parametrize(
-    ("module", "limit", "frame"),
-    [
-        (produce, "MOST_PARTITIONS", lambda: produces(10 * MANY)["a batch in each partition"]),
-        (produce, "MOST_PARTITIONS", lambda: produces(10 * MANY)["all batches in one partition"]),
-    ],
-)
-def test_a_limit_that_is_raised_is_noticed(
-    monkeypatch: pytest.MonkeyPatch, module: Any, limit: str, frame: Callable[[], bytes]
-) -> None:
-    dear = frame()
-    assert steps_of_request(dear) < MOST_STEPS
-    monkeypatch.setattr(module, limit, 1_000_000)
-    assert steps_of_request(dear) > MOST_STEPS
 
 
 MANY_TAGS = bytes((MAX_TAGS,)) + b"".join(bytes((tag, 0)) for tag in range(MAX_TAGS))
@@ -344,23 +327,6 @@ def test_an_answer_however_long(scene: Scene, api: str) -> None:
     assert pair.channel.conversation.is_quiet
 
 
-@pytest.mark.parametrize(
-    "api",
-    [
-        *("Produce v13", "ShareAcknowledge", "DescribeClientQuotas"),
-        *("ShareAcknowledge, topics", "DescribeQuorum, topics"),
-    ],
-)
-def test_an_answer_that_is_walked_in_one_turn_is_noticed(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch, api: str
-) -> None:
-    monkeypatch.setattr(work, "STEPS_PER_TURN", 1_000_000)
-    api_key, version, body, made, count = ANSWERS[api]
-    pair = scene.connect()
-    pair.client.receive(raw.request(api_key, version, body))
-    assert dearest_turn(scene, pair, made(count)) > MOST_STEPS
-
-
 def api_ranges(count: int) -> bytes:
     ranges = b"".join(struct.pack(">hhh", n % 92, 0, 9) for n in range(count))
     return struct.pack(">ihi", CORRELATION_ID, 0, count) + ranges
@@ -439,16 +405,6 @@ def test_many_small_frames_in_one_read(scene: Scene) -> None:
     assert len(pair.client.sent()) >= 9_000 * 12
 
 
-def test_without_turns_it_is_noticed(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_channel, "MOST_FRAMES_PER_TURN", 1_000_000)
-    monkeypatch.setattr(conversation_of, "READ_FOR", 0)
-    pair = scene.connect()
-    flood = b"".join(
-        raw.request(17, 0, {"mechanism": ""}, correlation_id=n, client_id=None) for n in range(9_000)
-    )
-    assert steps_of(lambda: pair.client.receive(flood)) > MOST_STEPS
-
-
 def produced() -> bytes:
     """Return as many Produce requests with eight new ids each as one read takes."""
     ids = iter(range(1_000, 100_000))
@@ -486,14 +442,6 @@ def steps_of_new_ids(rate: int, frames: bytes) -> int:
 @pytest.mark.parametrize("rate", [1_000_000, 0], ids=["admitted", "refused"])
 def test_new_ids_of_one_read_are_decided_about_in_turns(rate: int, new_ids: Callable[[], bytes]) -> None:
     assert steps_of_new_ids(rate, new_ids()) < MOST_STEPS
-
-
-@NEW_IDS
-def test_new_ids_without_turns_are_noticed(
-    monkeypatch: pytest.MonkeyPatch, new_ids: Callable[[], bytes]
-) -> None:
-    monkeypatch.setattr(client_channel, "JUDGED_PER_TURN", 1_000_000)
-    assert steps_of_new_ids(1_000_000, new_ids()) > MOST_STEPS
 
 
 def asked_for_in_one_read() -> int:
@@ -550,16 +498,6 @@ def test_small_requests_with_many_tagged_fields(scene: Scene, kind: str) -> None
     frames = of_tags(kind)
     assert steps_of(lambda: pair.client.receive(frames)) < MOST_STEPS
     assert not pair.channel.is_gone
-
-
-@pytest.mark.parametrize("kind", ["ApiVersions", "AddOffsetsToTxn", "Produce, 0 topics", "Produce, 1 topics"])
-def test_small_requests_that_do_not_count_are_noticed(
-    scene: Scene, kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(conversation_of, "READ_FOR", 0)
-    pair = scene.connect()
-    frames = of_tags(kind)
-    assert steps_of(lambda: pair.client.receive(frames)) > MOST_STEPS
 
 
 # ---- dear requests of one read, or let go by one release -------------------------------------------------
@@ -677,16 +615,6 @@ def steps_of_held(frame: bytes, count: int) -> int:
 @pytest.mark.parametrize("kind", DEAR)
 def test_dear_requests_of_one_read_are_handled_in_turns(kind: str) -> None:
     assert steps_of_read(in_one_read(kind)) < MOST_STEPS
-
-
-@pytest.mark.parametrize("kind", DEAR)
-def test_dear_requests_of_one_read_without_turns_are_noticed(
-    kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _, module, name, endless = DEAR[kind]
-    monkeypatch.setattr(module, name, endless)
-    monkeypatch.setattr(conversation_of, "READ_FOR", 0)
-    assert steps_of_read(in_one_read(kind)) > MOST_STEPS
 
 
 @pytest.mark.parametrize("kind", ["decoded and refused", "DescribeClientQuotas", "Produce without records"])

@@ -12,7 +12,6 @@ from pidgate.gateway.topics.records import EventRecord
 from pidgate.quota.decisions import new_id_question
 from pidgate.quota.entities import User, unidentified
 from pidgate.quota.producer_ids import ProducerIdQuota
-from pidgate.quota.restoring import Restorer
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
 from pidgate.quota.sticky import WATCH_MS
 from tests.support.rules import rule
@@ -292,18 +291,6 @@ class TestClusterBucket:
     @rule("An id admitted by another gateway is charged here once; a refresh there is free.", "fleet")
     def test_an_id_that_is_told_twice_is_charged_once(self) -> None:
         assert self.told_twice_is_charged_once()
-
-    def test_a_mutant_that_charges_what_is_told_twice_is_noticed(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        restores = Restorer.restore_id
-
-        def as_unseen(restorer: Restorer, *arguments: Any, **more: Any) -> bool:
-            restores(restorer, *arguments, **more)
-            return True
-
-        monkeypatch.setattr(Restorer, "restore_id", as_unseen)
-        assert not self.told_twice_is_charged_once()
 
     def test_what_an_imported_balance_holds_already_is_not_charged_again(self) -> None:
         before = self.cluster()
