@@ -40,9 +40,6 @@ BY_NIGHT = {
     "kafka/test_client_quotas_api.py::test_kafka_configs_shows_ours_and_still_sets_its_own": (
         "test_javas_admin"
     ),
-    "kafka/test_runtime_quotas.py::test_an_order_by_clocks_would_be_noticed": (
-        "unit/gateway/quotas/test_change_log.py"
-    ),
     "kafka/test_fleet.py::test_the_quota_holds_over_all_gateways[before all": (
         "the simulator holds fleets of two to the quota by day"
     ),
