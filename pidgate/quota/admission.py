@@ -17,6 +17,7 @@ from pidgate.quota.decisions import (
     SHORTEST_THROTTLE_MS,
     Answer,
     AskedId,
+    Client,
     Close,
     Decision,
     Forward,
@@ -25,7 +26,6 @@ from pidgate.quota.decisions import (
     Question,
     Reason,
     Refuse,
-    Session,
     Verdict,
     local_decision,
     local_refusal,
@@ -80,7 +80,7 @@ class Admission:
 
     def knows(
         self,
-        session: Session,
+        client: Client,
         producer_id: int,
         epoch: int,
         topics: list[bytes],
@@ -89,40 +89,40 @@ class Admission:
         now_ms: int,
     ) -> bool:
         """Return whether `judge` would forward these batches because every id is known. The hottest call."""
-        if session.admitted.get(producer_id) != self._slice_key(now_ms, transactional):
+        if client.admitted.get(producer_id) != self._slice_key(now_ms, transactional):
             return False
-        record = self.sticky.watched.get(session.user, _NOTHING_WATCHED).get(producer_id)
+        record = self.sticky.watched.get(client.user, _NOTHING_WATCHED).get(producer_id)
         if record is None:
-            return not self.held_beginnings.is_any_held(session.user, producer_id, topics, partitions, now_ms)
+            return not self.held_beginnings.is_any_held(client.user, producer_id, topics, partitions, now_ms)
         for at, topic in enumerate(topics):
-            if not self.sticky.are_next(record, epoch, topic, partitions[at], session.connection_id):
+            if not self.sticky.are_next(record, epoch, topic, partitions[at], client.connection_id):
                 return False
         return True
 
     def judge(
         self,
-        session: Session,
+        client: Client,
         batches: list[ProducerBatch],
         *,
         transactional: bool,
         now_ms: int,
     ) -> Verdict:
         """Judge the next Produce request of a channel that is not muted."""
-        if self._known(session, batches, self._slice_key(now_ms, transactional), now_ms):
+        if self._known(client, batches, self._slice_key(now_ms, transactional), now_ms):
             return FORWARD
         first = lowest_of_each_partition(batches)
-        if session.user in self.held_beginnings.users:
-            held = {batch[0] for batch in first if self._is_held(session.user, batch, now_ms)}
-            self.sticky.beginnings_noted(session.user, held, now_ms)
-        looked = [(batch, self._look(session, batch, now_ms)) for batch in first]
+        if client.user in self.held_beginnings.users:
+            held = {batch[0] for batch in first if self._is_held(client.user, batch, now_ms)}
+            self.sticky.beginnings_noted(client.user, held, now_ms)
+        looked = [(batch, self._look(client, batch, now_ms)) for batch in first]
         for producer_id in {batch[0] for batch in first}:
             self.owners.produced(producer_id)
-        return self._refused_locally(session, looked, transactional, now_ms) or self._ask_state(
-            session, looked, transactional, now_ms
+        return self._refused_locally(client, looked, transactional, now_ms) or self._ask_state(
+            client, looked, transactional, now_ms
         )
 
     def judge_new_id(
-        self, session: Session, now_ms: int, transactional_id: int | None = None
+        self, client: Client, now_ms: int, transactional_id: int | None = None
     ) -> Forward | Refuse:
         """Judge InitProducerId, without or with a transactional id (64 bits of its hash).
 
@@ -130,14 +130,14 @@ class Admission:
         on any connection, while there are no tokens.
         """
         if not is_asked_at_init(
-            self._in_force.value, session.user, transactional=transactional_id is not None
+            self._in_force.value, client.user, transactional=transactional_id is not None
         ):
             return FORWARD
-        question = new_id_question(session.user, session.address, session.client_id, transactional_id)
+        question = new_id_question(client.user, client.address, client.client_id, transactional_id)
         answer = self.decide(question, now_ms)
         if not answer.decisions:
             return FORWARD
-        counters = self.counters.of(session.user, now_ms)
+        counters = self.counters.of(client.user, now_ms)
         if answer.refused:
             counters.count_new_ids(answer.decisions, now_ms)
             return refusal_of(self._in_force.value, answer)
@@ -146,7 +146,7 @@ class Admission:
         return Forward(answer.decisions)
 
     def judge_while_muted(
-        self, session: Session, batches: list[ProducerBatch], *, transactional: bool, now_ms: int
+        self, client: Client, batches: list[ProducerBatch], *, transactional: bool, now_ms: int
     ) -> Refuse | Close | None:
         """Judge a request read ahead behind a mute: refuse it now if it would be refused anyway; None: hold it.
 
@@ -154,19 +154,19 @@ class Admission:
         deadline; the mute is not re-armed. A retry of the refused batch itself is never answered here.
         """
         first = lowest_of_each_partition(batches)
-        looked = [(batch, self._look(session, batch, now_ms)) for batch in first]
+        looked = [(batch, self._look(client, batch, now_ms)) for batch in first]
         if any(look in (Look.SAME, Look.BELOW) for _, look in looked):
             return None
-        above = self._refused_as_sticky(session, looked, transactional, now_ms)
+        above = self._refused_as_sticky(client, looked, transactional, now_ms)
         if above is not None:
             return above
-        if not enforces(self._in_force.value, session.user, transactional=transactional):
+        if not enforces(self._in_force.value, client.user, transactional=transactional):
             return None
         for batch, look in looked:
-            left_ms = self.sticky.left_ms(session.user, batch[0], now_ms)
+            left_ms = self.sticky.left_ms(client.user, batch[0], now_ms)
             if look is Look.FIRST_SIGHT and left_ms > 0:
                 return self._refuse_locally(
-                    session, looked, batch, Reason.DEADLINE, left_ms, transactional, now_ms
+                    client, looked, batch, Reason.DEADLINE, left_ms, transactional, now_ms
                 )
         return None
 
@@ -174,9 +174,9 @@ class Admission:
         key = now_ms // self._slice_ms + self.state.generation
         return ~key if transactional else key  # what was admitted for one use is not known for the other
 
-    def _look(self, session: Session, batch: ProducerBatch, now_ms: int) -> Look:
-        look = self.sticky.look(session.user, batch, session.connection_id, now_ms)
-        if look is Look.UNWATCHED and self._is_held(session.user, batch, now_ms):
+    def _look(self, client: Client, batch: ProducerBatch, now_ms: int) -> Look:
+        look = self.sticky.look(client.user, batch, client.connection_id, now_ms)
+        if look is Look.UNWATCHED and self._is_held(client.user, batch, now_ms):
             return Look.FIRST_SIGHT  # the watch had no room
         return look
 
@@ -184,21 +184,19 @@ class Admission:
         held = self.held_beginnings
         return user in held.users and held.is_held(user, batch[0], batch[3], batch[4], now_ms)
 
-    def _known(
-        self, session: Session, batches: Collection[ProducerBatch], slice_key: int, now_ms: int
-    ) -> bool:
+    def _known(self, client: Client, batches: Collection[ProducerBatch], slice_key: int, now_ms: int) -> bool:
         """Return whether every id was admitted in this slice and no batch of a watched id waits. Hot path."""
-        watched = self.sticky.watched.get(session.user, _NOTHING_WATCHED)
-        admitted = session.admitted
+        watched = self.sticky.watched.get(client.user, _NOTHING_WATCHED)
+        admitted = client.admitted
         for batch in batches:
             producer_id = batch[0]
             if admitted.get(producer_id) != slice_key:
                 return False
             record = watched.get(producer_id)
             if record is None:
-                if self._is_held(session.user, batch, now_ms):
+                if self._is_held(client.user, batch, now_ms):
                     return False
-            elif not self.sticky.are_next(record, batch[1], batch[3], [batch[4]], session.connection_id):
+            elif not self.sticky.are_next(record, batch[1], batch[3], [batch[4]], client.connection_id):
                 return False
         return True
 
@@ -207,34 +205,34 @@ class Admission:
         return look in (Look.FIRST_SIGHT, Look.UNWATCHED) and batch[2] != 0
 
     def _refused_locally(
-        self, session: Session, looked: _Looked, transactional: bool, now_ms: int
+        self, client: Client, looked: _Looked, transactional: bool, now_ms: int
     ) -> Refuse | Close | None:
         """Refuse batches whose refusal depends on no mode, exemption, rate or state."""
-        above = self._refused_as_sticky(session, looked, transactional, now_ms)
+        above = self._refused_as_sticky(client, looked, transactional, now_ms)
         if above is not None:
             return above
         for batch, look in looked:
             if look is Look.FIRST_SIGHT and self._first_sight_above_0(batch, look):
                 return self._refuse_locally(
-                    session, looked, batch, Reason.ESTABLISHED, SHORTEST_THROTTLE_MS, transactional, now_ms
+                    client, looked, batch, Reason.ESTABLISHED, SHORTEST_THROTTLE_MS, transactional, now_ms
                 )
         return None
 
     def _refused_as_sticky(
-        self, session: Session, looked: _Looked, transactional: bool, now_ms: int
+        self, client: Client, looked: _Looked, transactional: bool, now_ms: int
     ) -> Refuse | Close | None:
         above = [batch for batch, look in looked if look is Look.ABOVE]
         if not above:
             return None
         for batch in above:
-            if self.sticky.too_many_further(session.user, batch):
-                return self._close(session, "sticky_batch_missing", batch[0], now_ms)
-        left_ms = self.sticky.left_ms(session.user, above[0][0], now_ms)
-        return self._refuse_locally(session, looked, above[0], Reason.STICKY, left_ms, transactional, now_ms)
+            if self.sticky.too_many_further(client.user, batch):
+                return self._close(client, "sticky_batch_missing", batch[0], now_ms)
+        left_ms = self.sticky.left_ms(client.user, above[0][0], now_ms)
+        return self._refuse_locally(client, looked, above[0], Reason.STICKY, left_ms, transactional, now_ms)
 
     def _refuse_locally(
         self,
-        session: Session,
+        client: Client,
         looked: _Looked,
         cause: ProducerBatch,
         reason: Reason,
@@ -243,35 +241,35 @@ class Admission:
         now_ms: int,
     ) -> Refuse | Close:
         throttle_ms = max(SHORTEST_THROTTLE_MS, throttle_ms)
-        decision = local_decision(session.user, cause, len(looked), transactional, reason, throttle_ms)
+        decision = local_decision(client.user, cause, len(looked), transactional, reason, throttle_ms)
         refusal = local_refusal(self._in_force.value, decision)
-        return self._record_refusal(session, looked, refusal, now_ms)
+        return self._record_refusal(client, looked, refusal, now_ms)
 
     # Asking
 
     def _ask_state(
         self,
-        session: Session,
+        client: Client,
         looked: _Looked,
         transactional: bool,
         now_ms: int,
     ) -> Verdict:
         """Ask the state, and apply its answer. Skip the state if this connection's cache holds every id."""
         slice_key = self._slice_key(now_ms, transactional)
-        if all(session.admitted.get(batch[0]) == slice_key for batch, _ in looked):
-            self._forwarded(session, looked)
+        if all(client.admitted.get(batch[0]) == slice_key for batch, _ in looked):
+            self._forwarded(client, looked)
             return FORWARD
-        answer = self.decide(self._question(session, looked, transactional, now_ms), now_ms)
+        answer = self.decide(self._question(client, looked, transactional, now_ms), now_ms)
         if answer.refused:
-            return self._refused_by_state(session, looked, answer, now_ms)
-        counters = self.counters.of(session.user, now_ms) if answer.decisions else None
+            return self._refused_by_state(client, looked, answer, now_ms)
+        counters = self.counters.of(client.user, now_ms) if answer.decisions else None
         for decision in answer.decisions:
-            self._watch_admitted(session.user, decision, transactional, now_ms)
+            self._watch_admitted(client.user, decision, transactional, now_ms)
             if counters is not None:
                 counters.count(decision, now_ms)
         for batch, _ in looked:
-            session.remember(batch[0], slice_key)
-        self._forwarded(session, looked)
+            client.remember(batch[0], slice_key)
+        self._forwarded(client, looked)
         return Forward(answer.decisions) if answer.decisions else FORWARD
 
     def decide(self, question: Question, now_ms: int) -> Answer:
@@ -283,8 +281,8 @@ class Admission:
                 self._on_failure(problem)
             return self.fail_open.answer(self._in_force.value, self.state, question, now_ms)
 
-    def _forwarded(self, session: Session, looked: _Looked) -> None:
-        self.sticky.forwarded(session.user, [batch for batch, _ in looked], session.connection_id)
+    def _forwarded(self, client: Client, looked: _Looked) -> None:
+        self.sticky.forwarded(client.user, [batch for batch, _ in looked], client.connection_id)
 
     def _watch_admitted(self, user: User, decision: Decision, transactional: bool, now_ms: int) -> None:
         """Watch a new id of a user under enforcement: another gateway may have refused it a moment ago."""
@@ -292,55 +290,55 @@ class Admission:
         if new and enforces(self._in_force.value, user, transactional=transactional):
             self.sticky.admitted(user, decision.producer_id, now_ms)
 
-    def _question(self, session: Session, looked: _Looked, transactional: bool, now_ms: int) -> Question:
+    def _question(self, client: Client, looked: _Looked, transactional: bool, now_ms: int) -> Question:
         ids: dict[int, AskedId] = {}
         for batch, look in looked:
             asked = ids.get(batch[0])
             if asked is None:
                 asked = ids[batch[0]] = AskedId(*batch)
-                record = self.sticky.refused_id(session.user, batch[0], now_ms)
+                record = self.sticky.refused_id(client.user, batch[0], now_ms)
                 if record is not None:
                     asked.deadline_ms = record.deadline_ms
                     asked.first_refused_ms = record.first_refused_ms
             asked.came_back |= look is Look.SAME
             asked.first_sight_above_0 |= self._first_sight_above_0(batch, look)
         return Question(
-            session.user,
-            session.address,
-            session.client_id,
+            client.user,
+            client.address,
+            client.client_id,
             transactional,
             len(looked),
             list(ids.values()),
         )
 
     def _refused_by_state(
-        self, session: Session, looked: _Looked, answer: Answer, now_ms: int
+        self, client: Client, looked: _Looked, answer: Answer, now_ms: int
     ) -> Refuse | Close:
         refusal = refusal_of(self._in_force.value, answer)
-        verdict = self._record_refusal(session, looked, refusal, now_ms)
+        verdict = self._record_refusal(client, looked, refusal, now_ms)
         for decision in answer.decisions if verdict is refusal else ():
             # Coming back too early keeps the deadline: with the shortest throttle added each time, two
             # connections of one id could put it off for each other without end.
             if decision.reason not in (Reason.ESTABLISHED, Reason.DEADLINE, Reason.FAIL_OPEN):
                 until_ms = now_ms + decision.throttle_time_ms
-                self.sticky.throttled(session.user, decision.producer_id, until_ms)
+                self.sticky.throttled(client.user, decision.producer_id, until_ms)
         return verdict
 
     def _record_refusal(
-        self, session: Session, looked: _Looked, refusal: Refuse, now_ms: int
+        self, client: Client, looked: _Looked, refusal: Refuse, now_ms: int
     ) -> Refuse | Close:
         """Enter every partition of a refused request; close the connection if there is no room for the entries."""
         batches = [batch for batch, _ in looked]
-        if self.sticky.holds_too_many(session.user, session.connection_id, batches):
-            return self._close(session, "sticky_table_full", refusal.producer_id, now_ms)
+        if self.sticky.holds_too_many(client.user, client.connection_id, batches):
+            return self._close(client, "sticky_table_full", refusal.producer_id, now_ms)
         for batch in batches:
-            self.sticky.refused(session.user, batch, session.connection_id, now_ms)
-        counters = self.counters.of(session.user, now_ms)
+            self.sticky.refused(client.user, batch, client.connection_id, now_ms)
+        counters = self.counters.of(client.user, now_ms)
         counters.count_refusal(refusal.reason, refusal.throttle_time_ms, now_ms)
         return refusal
 
-    def _close(self, session: Session, reason: str, producer_id: int, now_ms: int) -> Close:
-        self.counters.of(session.user, now_ms).count_close(reason)
+    def _close(self, client: Client, reason: str, producer_id: int, now_ms: int) -> Close:
+        self.counters.of(client.user, now_ms).count_close(reason)
         return Close(reason, producer_id)
 
     # Other events

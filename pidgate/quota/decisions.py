@@ -1,4 +1,4 @@
-"""Values of the quota: sessions, batches, questions, decisions, verdicts, and the text of a refusal. PURE.
+"""Values of the quota: clients, batches, questions, decisions, verdicts, and the text of a refusal. PURE.
 
 Must not know how anything is decided. Values that are made for each frame are not frozen: a frozen slotted dataclass
 takes three times as long to create.
@@ -78,7 +78,7 @@ class Bound(StrEnum):
 
 
 @dataclass(slots=True)
-class Session:
+class Client:
     """One client connection. `admitted` is its cache: producer id -> time slice in which it was last looked
     up.
 

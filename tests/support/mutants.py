@@ -46,7 +46,7 @@ from pidgate.protocol.transaction_parts import ADD_PARTITIONS_TO_TXN
 from pidgate.protocol.versions import SPOKEN
 from pidgate.quota import entities, fail_open, users
 from pidgate.quota.admission import Admission
-from pidgate.quota.decisions import Answer, Bound, ProducerBatch, Question, Reason, Session
+from pidgate.quota.decisions import Answer, Bound, Client, ProducerBatch, Question, Reason
 from pidgate.quota.fail_open import FailOpen
 from pidgate.quota.held_beginnings import HeldBeginnings
 from pidgate.quota.producer_ids import ProducerIdQuota
@@ -73,12 +73,12 @@ from tests.support.breaking import (
 )
 
 
-def _cache_first(_: Admission, session: Session, batches: Iterable[Any], key: int, now_ms: int) -> bool:
-    return all(session.admitted.get(batch[0]) == key for batch in batches)
+def _cache_first(_: Admission, client: Client, batches: Iterable[Any], key: int, now_ms: int) -> bool:
+    return all(client.admitted.get(batch[0]) == key for batch in batches)
 
 
-def _hot_path_first(_: Admission, session: Session, producer_id: int, *rest: object) -> bool:
-    return producer_id in session.admitted
+def _hot_path_first(_: Admission, client: Client, producer_id: int, *rest: object) -> bool:
+    return producer_id in client.admitted
 
 
 def _lifted(by: Callable[[Quotas], bool]) -> Break:
@@ -209,9 +209,9 @@ def _out_of_turn(self: InFlightRequests, answer: bytes) -> None:
 
 
 def _by_connection(before: Any) -> Any:
-    def __init__(self: Conversation, admission: Admission, session: Session, *args: Any, **more: Any) -> None:
-        session.user = f"{session.user}/{session.connection_id}"
-        before(self, admission, session, *args, **more)
+    def __init__(self: Conversation, admission: Admission, client: Client, *args: Any, **more: Any) -> None:
+        client.user = f"{client.user}/{client.connection_id}"
+        before(self, admission, client, *args, **more)
 
     return __init__
 
@@ -226,7 +226,7 @@ def _without_looking(self: Conversation, beginning: bytes, request_bytes: int, n
 
 def _known_anywhere(self: Conversation, beginning: bytes, request_bytes: int, now_ms: int) -> bool:
     begins = _without_looking(self, beginning, request_bytes, now_ms)
-    return begins and self.repeated.producer_id in self.session.admitted
+    return begins and self.repeated.producer_id in self.client.admitted
 
 
 def _happens_at_its_beginning(patch: pytest.MonkeyPatch) -> None:
@@ -299,9 +299,9 @@ def _lifted_by_an_error(before: Any) -> Any:
 
 
 def _only_its_own(before: Any) -> Any:
-    def record_refusal(self: Admission, session: Any, looked: Any, refusal: Any, now_ms: int) -> Any:
+    def record_refusal(self: Admission, client: Any, looked: Any, refusal: Any, now_ms: int) -> Any:
         own = [(batch, look) for batch, look in looked if batch[0] == refusal.producer_id]
-        return before(self, session, own, refusal, now_ms)
+        return before(self, client, own, refusal, now_ms)
 
     return record_refusal
 
@@ -433,7 +433,7 @@ def _owner_not_awaited(before: Any) -> Any:
 
 
 def _stays_nobody(context: Any, identity: Any) -> str:
-    before: str = context.session.user
+    before: str = context.client.user
     return entities.unidentified(identity.mechanism) if entities.is_unidentified(before) else before
 
 
@@ -811,7 +811,7 @@ BY_TEST: Final[dict[str, Tested]] = {
         "An error in the quota forwards no batch ahead of a refused one.",
         around(Admission, "_refused_locally", _lifted_by_an_error),
         f"{_ADMISSION}test_when_the_state_fails_requests_pass_and_what_was_refused_stays_first",
-        "world.refusal(session, batch(1, 6)).reason is Reason.STICKY",
+        "world.refusal(client, batch(1, 6)).reason is Reason.STICKY",
         given={"inserts": True},
     ),
     "no ceiling of what fails open": Tested(
@@ -830,7 +830,7 @@ BY_TEST: Final[dict[str, Tested]] = {
         "A request is refused as a whole: each of its batches gets an entry.",
         around(Admission, "_record_refusal", _only_its_own),
         f"{_ADMISSION}test_a_remembered_id_in_a_refused_request_gets_its_entry_too",
-        "world.refusal(session, batch(1, 6)).reason is Reason.STICKY",
+        "world.refusal(client, batch(1, 6)).reason is Reason.STICKY",
     ),
     "new ids are not watched": Tested(
         "A gateway watches new ids and the ids that other gateways refused.",
@@ -949,7 +949,7 @@ BY_TEST: Final[dict[str, Tested]] = {
         "Every authenticated client has a quota; users without a readable name share one per mechanism.",
         replaced(authentication, "_user", _stays_nobody),
         f"{_USERS}test_who_authenticates_twice_while_the_owner_is_asked_for_waits_all_the_same",
-        'script.session.user == unidentified("SCRAM-SHA-256")',
+        'script.client.user == unidentified("SCRAM-SHA-256")',
     ),
     "a name is dropped": Tested(
         "A connection keeps its name when a later token has no readable one.",

@@ -82,7 +82,7 @@ class AcceptedBehindProxy(asyncio.BufferedProtocol):
             if self._filled == len(self._header):
                 self._hand_over()
         except MalformedFrame as error:
-            address = self._channel.session.address
+            address = self._channel.client.address
             self._channel.close(REFUSED, f"{error}{_REMEDY.format(address=address)}")
 
     def _hand_over(self) -> None:

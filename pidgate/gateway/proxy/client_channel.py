@@ -65,7 +65,7 @@ class ClientChannel(BrokerSide):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.context.socket_opened(self._opened(transport))
         peer = transport.get_extra_info("peername")
-        self.session.address = peer[0] if peer else ""
+        self.client.address = peer[0] if peer else ""
         self.context.opened(self)
 
     def data_received(self, data: bytes) -> None:

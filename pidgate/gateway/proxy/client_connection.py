@@ -20,7 +20,7 @@ from pidgate.gateway.proxy.read_ahead import ReadAhead
 from pidgate.gateway.proxy.reading import Pause, Reader
 from pidgate.protocol.errors import KafkaProtocolError
 from pidgate.protocol.proxy_header import Origin
-from pidgate.quota.decisions import Session
+from pidgate.quota.decisions import Client
 from pidgate.quota.entities import User
 
 log = logger()
@@ -46,11 +46,11 @@ class ClientConnection(Reader):
         self._now_ms = context.now_ms
         self._counters = context.counters
         self.connection_id = context.next_connection_id()
-        self.session = Session(user=ANONYMOUS, client_id="", address="", connection_id=self.connection_id)
+        self.client = Client(user=ANONYMOUS, client_id="", address="", connection_id=self.connection_id)
         self.conversation = Conversation(
-            context.admission, self.session, context.counters, context.gateway_topics, context.byte_quota
+            context.admission, self.client, context.counters, context.gateway_topics, context.byte_quota
         )
-        self.recorder = context.recorder_of(self.session, self.conversation.sasl)
+        self.recorder = context.recorder_of(self.client, self.conversation.sasl)
         self.conversation.recorder = self.recorder
         self.conversation.identified = self._identified
         self.conversation.login_over = self._keep_place
@@ -78,7 +78,7 @@ class ClientConnection(Reader):
         self._heard_ms = 0
         self._opened_ms = context.now_ms()
         self.certificate_user: User | None = None
-        """The certificate's full user name, which the session may have cut. None: no certificate was shown."""
+        """The certificate's full user name, which `client` may have cut. None: no certificate was shown."""
         self._session_ends_ms = 0
         """Expiry of the gateway's own session at the broker; 0: none."""
         self._life: Life = Life.ACCEPTED
@@ -86,14 +86,14 @@ class ClientConnection(Reader):
 
     def describe(self) -> dict[str, Any]:
         """Return the fields that identify this connection in a log line."""
-        session = self.session
+        client = self.client
         return {
             "connection_id": self.connection_id,
             "listener": self.context.listener_name,
             "node_id": self.context.node_id,
-            "user": session.user,
-            "client_id": session.client_id,
-            "address": session.address,
+            "user": client.user,
+            "client_id": client.client_id,
+            "address": client.address,
         }
 
     @property
@@ -111,8 +111,8 @@ class ClientConnection(Reader):
         self.address_is_known = True
         self.origin = origin
         if origin is not None:
-            self.session.address = origin.source[0]
-        self.context.addressed(self.session.address, self.close)
+            self.client.address = origin.source[0]
+        self.context.addressed(self.client.address, self.close)
 
     def endpoints(self) -> Origin | None:
         """Return the client's address and the address it connected to. None: unknown."""
@@ -174,7 +174,7 @@ class ClientConnection(Reader):
 
     def _memory_owner(self) -> str:
         """Return the owner of the memory used by this connection."""
-        return BEFORE_LOGIN if self.awaits_login else self.session.user
+        return BEFORE_LOGIN if self.awaits_login else self.client.user
 
     @property
     def awaits_login(self) -> bool:
@@ -194,7 +194,7 @@ class ClientConnection(Reader):
 
     def _identified(self) -> None:
         """Count the connection for its user, which may close it (too many) or delay it (too fast)."""
-        delay_ms = self.context.shared.connection_quotas.logged_in(self, self.session.user, self._now_ms())
+        delay_ms = self.context.shared.connection_quotas.logged_in(self, self.client.user, self._now_ms())
         if delay_ms is None:
             self._gate.pause(Pause.TOO_FAST)
             # Deferred: the broker's answer being processed must be sent first.

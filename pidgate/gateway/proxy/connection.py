@@ -32,7 +32,7 @@ from pidgate.protocol.sasl import SaslExchange
 from pidgate.quota.admission import Admission
 from pidgate.quota.byte_quota import ByteQuota
 from pidgate.quota.changes import Change
-from pidgate.quota.decisions import Session
+from pidgate.quota.decisions import Client
 
 log = logger()
 
@@ -58,7 +58,7 @@ class Connection(Protocol):
     context: ConnectionContext
     conversation: Conversation
     connection_id: int
-    session: Session
+    client: Client
     server: Address | None
     recorder: ConnectionRecorder | None
     address_is_known: bool
@@ -207,12 +207,12 @@ class ConnectionContext:
         self.shared.nodes.learn_node(node_id, host, port)
         return self._ports.advertised_address(node_id)
 
-    def recorder_of(self, session: Session, sasl: SaslExchange) -> ConnectionRecorder | None:
+    def recorder_of(self, client: Client, sasl: SaslExchange) -> ConnectionRecorder | None:
         """Return the recorder of a connection on this port. None: no events are written."""
         recorder = self.shared.recorder
         if recorder is None:
             return None
-        return ConnectionRecorder(recorder, session, sasl, self.listener_name, self.node_id)
+        return ConnectionRecorder(recorder, client, sasl, self.listener_name, self.node_id)
 
     def socket_opened(self, transport: asyncio.Transport) -> None:
         """Count an open socket of either side."""
@@ -234,7 +234,7 @@ class ConnectionContext:
             channel.authentication_learnt()  # it may have been learnt between construction and registration
         shared.connection_quotas.opened(channel, channel.give_way, self.now_ms())
         if channel.address_is_known:
-            self.addressed(channel.session.address, channel.close)
+            self.addressed(channel.client.address, channel.close)
         shared.accepting.look()
 
     def addressed(self, address: str, close: Callable[[str, str], None]) -> None:
@@ -244,7 +244,7 @@ class ConnectionContext:
 
     def closed(self, channel: Connection, cause: str) -> None:
         self.shared.channels.pop(channel, None)
-        address = channel.session.address if channel.address_is_known else None
+        address = channel.client.address if channel.address_is_known else None
         self.shared.connection_quotas.closed(channel, address)
         counters = self.counters
         counters.connections_open -= 1

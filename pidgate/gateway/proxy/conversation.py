@@ -60,7 +60,7 @@ from pidgate.protocol.versions import SPOKEN
 from pidgate.protocol.work import ANSWERED_BYTES_FOR_ONE, JUDGED_PER_TURN, MOST_FRAMES_PER_TURN, READ_FOR
 from pidgate.quota.admission import Admission
 from pidgate.quota.byte_quota import ByteQuota
-from pidgate.quota.decisions import Session
+from pidgate.quota.decisions import Client
 from pidgate.quota.entities import User
 
 HELD_LIMIT_BYTES: Final = 1024 * 1024
@@ -79,12 +79,12 @@ class Conversation(ApiContext):
     def __init__(
         self,
         admission: Admission,
-        session: Session,
+        client: Client,
         counters: Counters | None = None,
         gateway_topics: GatewayTopics | None = None,
         byte_quota: ByteQuota | None = None,
     ) -> None:
-        super().__init__(admission, session, counters, gateway_topics, byte_quota)
+        super().__init__(admission, client, counters, gateway_topics, byte_quota)
         self.unanswered = InFlightRequests()
         self.out = self.unanswered.out
         """The gateway's own framed answers whose turn has come, to be sent and cleared."""
@@ -185,7 +185,7 @@ class Conversation(ApiContext):
 
     def certified(self, user: User, *, is_login: bool) -> None:
         """Set the user from the client's certificate, before its first request. A SASL login overrides it."""
-        self.session.identify(user)
+        self.client.identify(user)
         self.named_by_login = is_login
         if self.recorder is not None:
             self.recorder.certified = True
@@ -323,7 +323,7 @@ class Conversation(ApiContext):
             return False
         repeated, recorder = self.repeated, self.recorder
         if not repeated.recognise_request(frame, start, end) or not self.admission.knows(
-            self.session,
+            self.client,
             repeated.producer_id,
             repeated.epoch,
             repeated.topics,
@@ -352,8 +352,8 @@ class Conversation(ApiContext):
         if api is not NOT_OFFERED:
             if self.alteration is None:
                 self.counters.requests[request.api_key] += 1
-            if not self.session.client_id:
-                self.session.client_id = bounded(request.head.client_id or "")
+            if not self.client.client_id:
+                self.client.client_id = bounded(request.head.client_id or "")
             recorder = self.recorder
             if recorder is not None and api.introduces and not recorder.is_introduced:
                 recorder.introduced()

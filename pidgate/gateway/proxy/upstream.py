@@ -103,7 +103,7 @@ class Upstream:
             await self._connect_as(channel, host, port, None)
             return
         certified, refused = channel.certificate_user, 0
-        user = channel.session.user if certified is None else certified
+        user = channel.client.user if certified is None else certified
         while True:
             login = await identity.login_of(user, is_certified=certified is not None)
             try:

@@ -40,7 +40,7 @@ from pidgate.protocol.produce import transactional_id
 from pidgate.protocol.produce_answers import PartitionError
 from pidgate.protocol.repeated_produce import RepeatedProduce
 from pidgate.protocol.sasl import SaslExchange
-from pidgate.quota.decisions import Decision, ProducerBatch, Reason, Session
+from pidgate.quota.decisions import Client, Decision, ProducerBatch, Reason
 from pidgate.quota.entities import BY_CERTIFICATE
 
 Buffer = bytes | bytearray | memoryview
@@ -53,20 +53,33 @@ class ConnectionRecorder:
     """Recorder of one connection, from the accepted socket until `closed`."""
 
     __slots__ = (
-        "_errors", "_opened_ms", "_opened_wall_ms", "_recorder", "_sasl", "_session",
-        "bytes_in", "bytes_out", "certified", "connection_id", "is_introduced", "listener", "node_id", "requests",
-        "software", "usages"
+        "_client",
+        "_errors",
+        "_opened_ms",
+        "_opened_wall_ms",
+        "_recorder",
+        "_sasl",
+        "bytes_in",
+        "bytes_out",
+        "certified",
+        "connection_id",
+        "is_introduced",
+        "listener",
+        "node_id",
+        "requests",
+        "software",
+        "usages"
     )  # fmt: skip
 
     def __init__(
-        self, recorder: Recorder, session: Session, sasl: SaslExchange, listener: str, node_id: int | None
+        self, recorder: Recorder, client: Client, sasl: SaslExchange, listener: str, node_id: int | None
     ) -> None:
         self._recorder = recorder
-        self._session = session
+        self._client = client
         self._sasl = sasl
         self.node_id = node_id
         self.listener = listener
-        self.connection_id = session.connection_id
+        self.connection_id = client.connection_id
         self.software = ("", "")
         """Name and version of the client library, from ApiVersions; truncated."""
         self.bytes_in = 0
@@ -90,16 +103,16 @@ class ConnectionRecorder:
 
     def about(self) -> dict[str, Any]:
         """Return the client's part of the event envelope."""
-        session = self._session
+        client = self._client
         name, version = self.software
         return {
             "connection_id": self.connection_id,
             "listener": self.listener,
-            "user": session.user,
-            "client_id": session.client_id,
+            "user": client.user,
+            "client_id": client.client_id,
             "software_name": name,
             "software_version": version,
-            "address": session.address,
+            "address": client.address,
         }
 
     # ---- requests --------------------------------------------------------------------------------------
@@ -155,7 +168,7 @@ class ConnectionRecorder:
             usage.count(batch, records)
 
     def _begin(self, producer_id: int, now_ms: int) -> IdUsage | None:
-        return self._recorder.usage.begin(self, self._session.user, producer_id, now_ms)
+        return self._recorder.usage.begin(self, self._client.user, producer_id, now_ms)
 
     @guarded
     def decided(self, decisions: Iterable[Decision], buf: Buffer, head: RequestHead, now_ms: int) -> None:
@@ -175,10 +188,10 @@ class ConnectionRecorder:
             self._decided(decision, of_transaction, now_ms)
 
     def _decided(self, decision: Decision, of_transaction: str | None, now_ms: int) -> None:
-        recorder, session = self._recorder, self._session
+        recorder, client = self._recorder, self._client
         user, producer_id = decision.user, decision.producer_id
         if not decision.admitted:
-            recorder.refused_ids.refused(user, producer_id, session.client_id, session.address)
+            recorder.refused_ids.refused(user, producer_id, client.client_id, client.address)
         about = self.about()
         about["user"] = user
         recorder.publish(
@@ -284,7 +297,7 @@ class ConnectionRecorder:
             return
         self._given(asked, answer, True, now_ms)
         if is_inherited:
-            user, new_id, epoch = self._session.user, answer.producer_id, answer.producer_epoch
+            user, new_id, epoch = self._client.user, answer.producer_id, answer.producer_epoch
             inherited = Decision(user, new_id, epoch, True, b"", -1, -1, 0, True, Reason.INHERITED)
             self._decided(inherited, _hash_of(asked.transactional_id.encode()), now_ms)
 

@@ -17,7 +17,7 @@ from pidgate.events.definitions import (
     QuotaInForce,
 )
 from pidgate.quota.admission import Admission
-from pidgate.quota.decisions import Close, Decision, Forward, Refuse, Session, Verdict
+from pidgate.quota.decisions import Client, Close, Decision, Forward, Refuse, Verdict
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota, rate_milli
 
@@ -100,7 +100,7 @@ class PaperGateway:
         return found
 
     def produce(
-        self, session: Session, batch: tuple[int, int, int, bytes, int], wall_ms: int
+        self, client: Client, batch: tuple[int, int, int, bytes, int], wall_ms: int
     ) -> Verdict | None:
         """None: it waits behind the mute."""
         now_ms = wall_ms + self.ahead_ms
@@ -113,32 +113,32 @@ class PaperGateway:
             else:
                 self.admission.sticky.refused_elsewhere(decision.user, decision.producer_id, at_ms)
         judged: Verdict | None
-        if now_ms < self.muted.get(session.connection_id, 0):
-            judged = self.admission.judge_while_muted(session, [batch], transactional=False, now_ms=now_ms)
+        if now_ms < self.muted.get(client.connection_id, 0):
+            judged = self.admission.judge_while_muted(client, [batch], transactional=False, now_ms=now_ms)
         else:
-            judged = self.admission.judge(session, [batch], transactional=False, now_ms=now_ms)
+            judged = self.admission.judge(client, [batch], transactional=False, now_ms=now_ms)
         if judged is None:
             return None
         if isinstance(judged, Close):
-            self.close(session, wall_ms)
+            self.close(client, wall_ms)
             return judged
         assert isinstance(judged, (Forward, Refuse))
-        muted_ms = self.muted.get(session.connection_id, 0)
+        muted_ms = self.muted.get(client.connection_id, 0)
         if isinstance(judged, Refuse) and (judged.rearms_mute or now_ms >= muted_ms):
-            self.muted[session.connection_id] = max(muted_ms, now_ms + judged.throttle_time_ms)
+            self.muted[client.connection_id] = max(muted_ms, now_ms + judged.throttle_time_ms)
         for decision in judged.decisions:
-            self._decided(session, decision, wall_ms)
+            self._decided(client, decision, wall_ms)
         return judged
 
-    def _decided(self, session: Session, decision: Decision, wall_ms: int) -> None:
+    def _decided(self, client: Client, decision: Decision, wall_ms: int) -> None:
         self._tell(
             DecisionEvent,
             wall_ms,
             decision,
-            connection_id=session.connection_id,
-            user=session.user or "",
-            client_id=session.client_id,
-            address=session.address,
+            connection_id=client.connection_id,
+            user=client.user or "",
+            client_id=client.client_id,
+            address=client.address,
             producer_id=decision.producer_id,
             epoch=decision.epoch,
             transactional=False,
@@ -158,10 +158,10 @@ class PaperGateway:
             applied_offsets=[self.next_offset],
         )
 
-    def close(self, session: Session, wall_ms: int) -> None:
-        words = {"connection_id": session.connection_id, "user": session.user or ""}
+    def close(self, client: Client, wall_ms: int) -> None:
+        words = {"connection_id": client.connection_id, "user": client.user or ""}
         self._tell(ConnectionEvent, wall_ms, phase="close", node_id=None, **words)
-        self.admission.connection_closed(session.connection_id, wall_ms + self.ahead_ms)
+        self.admission.connection_closed(client.connection_id, wall_ms + self.ahead_ms)
 
 
 _SHAPE: Told = {"mode": "enforce", "window_ms": SETTINGS.window_ms, "remember_ms": SETTINGS.remember_ms}
@@ -187,7 +187,7 @@ class _Producer:
     """One id that sends batch after batch, and what was refused again; `is_cut`: its
     connection was closed on it."""
 
-    session: Session
+    client: Client
     gateway: int
     producer_id: int
     next_at_ms: int
@@ -210,8 +210,8 @@ def recorded_fleet(seed: int, *, lasts_ms: int = 150_000, pipelines: bool = Fals
             producers = [one for one in producers if one.gateway == 0]
         if random.random() < 0.01:
             user = random.choice(list(USERS))
-            session = Session(user, random.choice("xy"), random.choice(("a", "b")), next(connections))
-            producers.append(_Producer(session, random.randrange(2), next(ids), wall_ms))
+            client = Client(user, random.choice("xy"), random.choice(("a", "b")), next(connections))
+            producers.append(_Producer(client, random.randrange(2), next(ids), wall_ms))
         for producer in [one for one in producers if one.next_at_ms <= wall_ms]:
             _send(gateways[producer.gateway], producer, wall_ms, pipelines)
             producer.next_at_ms = wall_ms + random.randrange(200, 1_500)
@@ -219,7 +219,7 @@ def recorded_fleet(seed: int, *, lasts_ms: int = 150_000, pipelines: bool = Fals
                 producers.remove(producer)
             elif random.random() < (0.002 if pipelines else 0.05):
                 producers.remove(producer)
-                gateways[producer.gateway].close(producer.session, wall_ms)
+                gateways[producer.gateway].close(producer.client, wall_ms)
     return [told for _, told, _ in topic.records]
 
 
@@ -230,7 +230,7 @@ def _send(gateway: PaperGateway, producer: _Producer, wall_ms: int, pipelines: b
     producer.sequence += len(new)
     for sequence in [*again, *new]:
         batch = (producer.producer_id, 0, sequence, b"t", 0)
-        verdict = gateway.produce(producer.session, batch, wall_ms)
+        verdict = gateway.produce(producer.client, batch, wall_ms)
         if isinstance(verdict, Close):
             producer.is_cut = True
             return

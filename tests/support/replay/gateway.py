@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from pidgate.quota.admission import Admission
-from pidgate.quota.decisions import Decision, Forward, ProducerBatch, Reason, Refuse, Session, Verdict
+from pidgate.quota.decisions import Client, Decision, Forward, ProducerBatch, Reason, Refuse, Verdict
 from pidgate.quota.entities import User
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Quotas
@@ -28,7 +28,7 @@ _CHANGING = frozenset({"config", "lifecycle"})
 class _Channel:
     """A connection. `predecessors`: by an id that was handed out on it, the id it took the place of."""
 
-    session: Session
+    client: Client
     muted_until_ms: int = 0
     ids: set[int] = field(default_factory=set)
     predecessors: dict[int, int] = field(default_factory=dict)
@@ -168,10 +168,10 @@ class GatewayReplay:
         connection_id, user = event["connection_id"], event["user"]
         channel = self._channels.get(connection_id)
         if channel is None:
-            session = Session(user, event["client_id"], event["address"], connection_id)
-            channel = self._channels[connection_id] = _Channel(session)
-        channel.session.identify(user)
-        channel.session.client_id = event["client_id"]
+            client = Client(user, event["client_id"], event["address"], connection_id)
+            channel = self._channels[connection_id] = _Channel(client)
+        channel.client.identify(user)
+        channel.client.client_id = event["client_id"]
         return channel
 
     # ---- arrivals --------------------------------------------------------------------------------------
@@ -200,7 +200,7 @@ class GatewayReplay:
         pass_in_silence(
             admission,
             real,
-            channel.session,
+            channel.client,
             batch,
             was_here=was_here,
             transactional=event["transactional"],
@@ -254,16 +254,16 @@ def _judged(
     """Behind a mute only what is refused anyway is answered; all else waits for its end, and is judged then."""
     if now_ms < channel.muted_until_ms:
         refused = admission.judge_while_muted(
-            channel.session, [batch], transactional=transactional, now_ms=now_ms
+            channel.client, [batch], transactional=transactional, now_ms=now_ms
         )
         if refused is not None:
             return refused
-    return admission.judge(channel.session, [batch], transactional=transactional, now_ms=now_ms)
+    return admission.judge(channel.client, [batch], transactional=transactional, now_ms=now_ms)
 
 
 def _inherited(event: RecordedEvent, channel: _Channel, admission: Admission, now_ms: int) -> Decision | None:
     """EndTxn handed out a new id; which one it follows stands in the event before."""
-    producer_id, user = event["producer_id"], channel.session.user
+    producer_id, user = event["producer_id"], channel.client.user
     predecessor = channel.predecessors.get(producer_id)
     if predecessor is None or not admission.inherits(user, predecessor, producer_id, now_ms):
         return None

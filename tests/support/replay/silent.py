@@ -8,7 +8,7 @@ refusal of a pipeline would stand for as long as its connection.
 from __future__ import annotations
 
 from pidgate.quota.admission import Admission
-from pidgate.quota.decisions import ProducerBatch, Session
+from pidgate.quota.decisions import Client, ProducerBatch
 from pidgate.quota.layered_filter import Sighting
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.sticky import Look
@@ -20,7 +20,7 @@ MOST_REFUSED_IN_A_ROW = 16
 def pass_in_silence(
     admission: Admission,
     state: ProducerIdQuota,
-    session: Session,
+    client: Client,
     batch: ProducerBatch,
     *,
     was_here: bool,
@@ -33,7 +33,7 @@ def pass_in_silence(
     passed, or the client would not have gone on for the rest of that slice. `was_here`: the id was met on this
     connection before; then its other partitions began there, in silence.
     """
-    user, (producer_id, epoch, base_sequence, topic, partition) = session.user, batch
+    user, (producer_id, epoch, base_sequence, topic, partition) = client.user, batch
     live, sticky = state.table.find(user), admission.sticky
     if live is None or sticky.refused_id(user, producer_id, now_ms) is None:
         return
@@ -46,6 +46,6 @@ def pass_in_silence(
             break
         refused = (producer_id, entry.epoch, entry.base_sequence, topic, partition)
         sticky.forwarded(user, [refused], entry.connection_id)
-    look = sticky.look(user, batch, session.connection_id, now_ms)
+    look = sticky.look(user, batch, client.connection_id, now_ms)
     if was_here and look is Look.FIRST_SIGHT:
-        sticky.forwarded(user, [(producer_id, epoch, 0, topic, partition)], session.connection_id)
+        sticky.forwarded(user, [(producer_id, epoch, 0, topic, partition)], client.connection_id)

@@ -8,7 +8,7 @@ from pidgate.protocol.headers import RequestHead
 from pidgate.protocol.messages import InitProducerIdAnswer, InitProducerIdRequest
 from pidgate.protocol.sasl import SaslExchange
 from pidgate.quota.admission import Admission
-from pidgate.quota.decisions import Close, ProducerBatch, Session
+from pidgate.quota.decisions import Client, Close, ProducerBatch
 from pidgate.quota.entities import unidentified
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, UserQuota
@@ -66,9 +66,9 @@ class Gateway:
 class Producer:
     """One connection."""
 
-    def __init__(self, gateway: Gateway, session: Session) -> None:
-        self.gateway, self.session = gateway, session
-        self.recorder = ConnectionRecorder(gateway.recorder, session, SaslExchange(), "0.0.0.0:9292", 1)
+    def __init__(self, gateway: Gateway, client: Client) -> None:
+        self.gateway, self.client = gateway, client
+        self.recorder = ConnectionRecorder(gateway.recorder, client, SaslExchange(), "0.0.0.0:9292", 1)
         self.recorder.software = ("apache-kafka-java", "3.9.0")
 
     def gets_id(self, producer_id: int) -> None:
@@ -78,14 +78,14 @@ class Producer:
 
     def sends(self, *batches: ProducerBatch) -> None:
         world = self.gateway.world
-        verdict = world.judge(self.session, *batches)
+        verdict = world.judge(self.client, *batches)
         assert not isinstance(verdict, Close)
         self.recorder.decided(verdict.decisions, b"", NO_HEAD, world.now_ms)
         if all(decision.admitted for decision in verdict.decisions):
             self.recorder.forwarded(list(batches), [100] * len(batches), 1_234, world.now_ms)
 
     def closes(self) -> None:
-        self.gateway.world.close(self.session)
+        self.gateway.world.close(self.client)
         self.recorder.closed("client")
 
 

@@ -31,8 +31,8 @@ def exhausted(rate: int = 100) -> World:
 
 def test_vector_hundred_an_hour() -> None:
     world = World(enforcing(100))
-    session = world.connect()
-    admitted = [isinstance(world.judge(session, batch(number)), Forward) for number in range(102)]
+    client = world.connect()
+    admitted = [isinstance(world.judge(client, batch(number)), Forward) for number in range(102)]
     assert admitted == [True] * 101 + [False]
     world.now_ms = 36_000
     assert isinstance(world.judge(world.connect(), batch(5_000)), Forward)
@@ -83,14 +83,14 @@ def test_an_admitted_id_is_not_charged_again_on_any_connection() -> None:
 @rule("A cached id is looked up again in each slice, so an id in use stays remembered.", "cost")
 def test_an_id_is_looked_up_again_once_a_slice_and_refreshed_free_of_charge() -> None:
     world = World(enforcing(100))
-    session = world.connect()
-    world.judge(session, batch(1))
+    client = world.connect()
+    world.judge(client, batch(1))
     for slice_no in range(1, 12):
         world.now_ms = slice_no * SLICE_MS
-        verdict = world.judge(session, batch(1, slice_no))
+        verdict = world.judge(client, batch(1, slice_no))
         assert isinstance(verdict, Forward)
         assert [decision.reason for decision in verdict.decisions] == [Reason.REFRESH]
-        assert world.judge(session, batch(1, slice_no)) is FORWARD
+        assert world.judge(client, batch(1, slice_no)) is FORWARD
     assert next(world.admission.user_snapshots(world.now_ms)).admitted == {"first_seen": 1, "refresh": 11}
 
 
@@ -98,24 +98,24 @@ def test_an_id_is_looked_up_again_once_a_slice_and_refreshed_free_of_charge() ->
 def test_a_request_that_mixes_ids_is_refused_whole_and_costs_nothing() -> None:
     world = World(enforcing(2))
     world.spend(2)  # one more would pass, two would not
-    session = world.connect()
-    refused = world.refusal(session, batch(1), batch(2))
+    client = world.connect()
+    refused = world.refusal(client, batch(1), batch(2))
     assert [decision.producer_id for decision in refused.decisions] == [2]
     assert next(world.admission.user_snapshots(0)).tokens == 0
     assert world.admission.sticky.entries_of("alice") == 2
-    assert isinstance(world.judge(session, batch(1)), Forward)
+    assert isinstance(world.judge(client, batch(1)), Forward)
 
 
 @rule("A request is refused as a whole: each of its batches gets an entry.", "order")
 def test_a_remembered_id_in_a_refused_request_gets_its_entry_too() -> None:
     world = World(enforcing(1))
-    session = world.connect()
-    world.judge(session, batch(1))
+    client = world.connect()
+    world.judge(client, batch(1))
     world.spend(1)
-    world.refusal(session, batch(1, 5), batch(2))
-    assert world.refusal(session, batch(1, 6)).reason is Reason.STICKY
-    assert isinstance(world.judge(session, batch(1, 5)), Forward)
-    assert isinstance(world.judge(session, batch(1, 6)), Forward)
+    world.refusal(client, batch(1, 5), batch(2))
+    assert world.refusal(client, batch(1, 6)).reason is Reason.STICKY
+    assert isinstance(world.judge(client, batch(1, 5)), Forward)
+    assert isinstance(world.judge(client, batch(1, 6)), Forward)
 
 
 # Sticky, before everything
@@ -124,35 +124,35 @@ def test_a_remembered_id_in_a_refused_request_gets_its_entry_too() -> None:
 @rule("Batches above a refused batch are refused too; above means serial arithmetic on 31 bits.", "order")
 def test_higher_batches_are_refused_although_the_id_was_admitted_meanwhile() -> None:
     world = exhausted()
-    session = world.connect()
-    world.refusal(session, batch(1, 0, partition=0))
-    world.refusal(session, batch(1, 0, partition=1))
+    client = world.connect()
+    world.refusal(client, batch(1, 0, partition=0))
+    world.refusal(client, batch(1, 0, partition=1))
     world.now_ms = 36_000
-    assert isinstance(world.judge(session, batch(1, 0, partition=1)), Forward)
+    assert isinstance(world.judge(client, batch(1, 0, partition=1)), Forward)
     world.now_ms = 40_000
-    sticky = world.refusal(session, batch(1, 1, partition=0))
+    sticky = world.refusal(client, batch(1, 1, partition=0))
     assert (sticky.reason, sticky.rearms_mute, sticky.throttle_time_ms) == (Reason.STICKY, False, 100)
-    assert isinstance(world.judge(session, batch(1, 0, partition=0)), Forward)
-    assert world.judge(session, batch(1, 1, partition=0)) is FORWARD
+    assert isinstance(world.judge(client, batch(1, 0, partition=0)), Forward)
+    assert world.judge(client, batch(1, 1, partition=0)) is FORWARD
 
 
 @rule("No cache forwards a batch while an earlier batch of its partition is refused.", "order")
 def test_a_cached_id_is_not_served_from_the_cache_while_it_is_watched() -> None:
     world = exhausted()
-    session, other = world.connect(), world.connect()
+    client, other = world.connect(), world.connect()
     world.refusal(other, batch(1))
     world.now_ms = 36_000
-    assert isinstance(world.judge(session, batch(1)), Forward)
-    assert 1 in session.admitted
-    assert world.refusal(session, batch(1, 7, partition=1)).reason is Reason.ESTABLISHED
+    assert isinstance(world.judge(client, batch(1)), Forward)
+    assert 1 in client.admitted
+    assert world.refusal(client, batch(1, 7, partition=1)).reason is Reason.ESTABLISHED
 
 
 def test_refusals_above_are_answered_with_what_is_left() -> None:
     world = exhausted()
-    session = world.connect()
-    world.refusal(session, batch(1))
+    client = world.connect()
+    world.refusal(client, batch(1))
     world.now_ms = 3_000
-    ahead = world.read_ahead(session, batch(1, 1))
+    ahead = world.read_ahead(client, batch(1, 1))
     assert isinstance(ahead, Refuse)
     assert (ahead.throttle_time_ms, ahead.rearms_mute, ahead.reason) == (7_000, False, Reason.STICKY)
 
@@ -161,12 +161,12 @@ def test_refusals_above_are_answered_with_what_is_left() -> None:
 @pytest.mark.parametrize("where", ["behind a mute", "next in line"])
 def test_the_sixth_higher_batch_without_the_refused_one_closes(where: str) -> None:
     world = exhausted()
-    session = world.connect()
-    world.refusal(session, batch(1))
+    client = world.connect()
+    world.refusal(client, batch(1))
     ask = world.read_ahead if where == "behind a mute" else world.judge
     for base_sequence in range(1, 6):
-        assert isinstance(ask(session, batch(1, base_sequence)), Refuse)
-    assert ask(session, batch(1, 6)) == Close("sticky_batch_missing", 1)
+        assert isinstance(ask(client, batch(1, base_sequence)), Refuse)
+    assert ask(client, batch(1, 6)) == Close("sticky_batch_missing", 1)
 
 
 @rule(
@@ -184,15 +184,15 @@ def test_the_sixth_higher_batch_without_the_refused_one_closes(where: str) -> No
 )
 def test_no_change_of_quotas_lifts_what_was_refused(changed: Quotas) -> None:
     world = exhausted()
-    session, elsewhere = world.connect(), world.connect()
-    world.refusal(session, batch(1))
+    client, elsewhere = world.connect(), world.connect()
+    world.refusal(client, batch(1))
     world.admission.set_quotas(changed, 0)
-    assert world.refusal(session, batch(1, 1)).reason is Reason.STICKY
+    assert world.refusal(client, batch(1, 1)).reason is Reason.STICKY
     # What lies unread behind the mute comes first on another partition as well: the client's retry sends it.
     assert world.refusal(elsewhere, batch(1, 4, partition=1)).reason is Reason.ESTABLISHED
     world.now_ms = 10_000  # a raised rate is felt when the throttle that was announced is over
-    assert isinstance(world.judge(session, batch(1)), Forward)
-    assert world.judge(session, batch(1, 1)) is FORWARD
+    assert isinstance(world.judge(client, batch(1)), Forward)
+    assert world.judge(client, batch(1, 1)) is FORWARD
 
 
 @pytest.mark.parametrize(
@@ -200,10 +200,10 @@ def test_no_change_of_quotas_lifts_what_was_refused(changed: Quotas) -> None:
 )
 def test_an_end_of_enforcement_is_felt_at_once(changed: Quotas) -> None:
     world = exhausted()
-    session = world.connect()
-    world.refusal(session, batch(1))
+    client = world.connect()
+    world.refusal(client, batch(1))
     world.admission.set_quotas(changed, 0)
-    assert isinstance(world.judge(session, batch(1)), Forward)
+    assert isinstance(world.judge(client, batch(1)), Forward)
 
 
 def test_a_closed_connection_frees_its_partitions_and_nothing_else() -> None:
@@ -221,20 +221,20 @@ def test_a_closed_connection_frees_its_partitions_and_nothing_else() -> None:
 
 def test_a_newer_epoch_starts_its_partition_anew() -> None:
     world = exhausted()
-    session = world.connect()
-    world.refusal(session, batch(1, 10, epoch=0), batch(1, 10, epoch=0, partition=1))
+    client = world.connect()
+    world.refusal(client, batch(1, 10, epoch=0), batch(1, 10, epoch=0, partition=1))
     world.now_ms = 36_000
-    assert isinstance(world.judge(session, batch(1, 0, epoch=1)), Forward)
-    assert world.judge(session, batch(1, 1, epoch=1)) is FORWARD
-    assert world.refusal(session, batch(1, 11, partition=1)).reason is Reason.STICKY
+    assert isinstance(world.judge(client, batch(1, 0, epoch=1)), Forward)
+    assert world.judge(client, batch(1, 1, epoch=1)) is FORWARD
+    assert world.refusal(client, batch(1, 11, partition=1)).reason is Reason.STICKY
 
 
 def test_several_batches_of_one_partition_pass_together() -> None:
     world = exhausted()
-    session = world.connect()
-    world.refusal(session, batch(1, 0), batch(1, 5))
+    client = world.connect()
+    world.refusal(client, batch(1, 0), batch(1, 5))
     world.now_ms = 36_000
-    assert isinstance(world.judge(session, batch(1, 0), batch(1, 5)), Forward)
+    assert isinstance(world.judge(client, batch(1, 0), batch(1, 5)), Forward)
 
 
 @rule("A full table of entries closes the connection and drops no other user's entry.", "order")
@@ -242,14 +242,14 @@ def test_a_full_table_closes_instead_of_answering_and_spares_other_users() -> No
     world = World(enforcing(1, sticky_entries=2))
     world.spend(2)
     world.spend(2, user="bob")
-    session = world.connect()
-    world.refusal(session, batch(1))
-    assert world.judge(session, batch(2), batch(2, partition=1)) == Close("sticky_table_full", 2)
-    world.refusal(session, batch(2))
-    assert world.judge(session, batch(3)) == Close("sticky_table_full", 3)
+    client = world.connect()
+    world.refusal(client, batch(1))
+    assert world.judge(client, batch(2), batch(2, partition=1)) == Close("sticky_table_full", 2)
+    world.refusal(client, batch(2))
+    assert world.judge(client, batch(3)) == Close("sticky_table_full", 3)
     world.refusal(world.connect("bob"), batch(3))
     assert next(world.admission.user_snapshots(0)).closed == {"sticky_table_full": 2}
-    world.close(session)
+    world.close(client)
     world.refusal(world.connect(), batch(3))
 
 
@@ -259,30 +259,30 @@ def test_a_full_table_closes_instead_of_answering_and_spares_other_users() -> No
 @rule("The first batch of an unknown id above sequence 0 is refused once, for 100 ms.", "order")
 def test_an_unknown_id_above_0_is_refused_once_for_100_ms() -> None:
     world = World(enforcing(100))
-    session = world.connect()
-    refused = world.refusal(session, batch(1, 50))
+    client = world.connect()
+    refused = world.refusal(client, batch(1, 50))
     assert (refused.reason, refused.throttle_time_ms) == (Reason.ESTABLISHED, 100)
     assert refused.rearms_mute
-    assert world.refusal(session, batch(1, 55)).reason is Reason.STICKY
+    assert world.refusal(client, batch(1, 55)).reason is Reason.STICKY
     world.now_ms = 100
-    assert isinstance(world.judge(session, batch(1, 50)), Forward)
-    assert world.judge(session, batch(1, 55)) is FORWARD
+    assert isinstance(world.judge(client, batch(1, 50)), Forward)
+    assert world.judge(client, batch(1, 55)) is FORWARD
     assert next(world.admission.user_snapshots(100)).tokens == pytest.approx(99, abs=0.01)
 
 
 def test_after_first_sight_the_ordinary_decision_may_refuse() -> None:
     world = exhausted()
-    session = world.connect()
-    world.refusal(session, batch(1, 50))
+    client = world.connect()
+    world.refusal(client, batch(1, 50))
     world.now_ms = 100
-    refused = world.refusal(session, batch(1, 50))
+    refused = world.refusal(client, batch(1, 50))
     assert (refused.reason, refused.throttle_time_ms) == (Reason.QUEUE, 10_000)
 
 
 def test_a_lower_batch_may_come_first_after_all() -> None:
     world = World(enforcing(100))
-    session, elsewhere = world.connect(), world.connect()
-    world.refusal(session, batch(1, 50))
+    client, elsewhere = world.connect(), world.connect()
+    world.refusal(client, batch(1, 50))
     assert isinstance(world.judge(elsewhere, batch(1, 0)), Forward)
     assert world.judge(elsewhere, batch(1, 50)) is FORWARD
 
@@ -300,10 +300,10 @@ def test_what_went_over_another_connection_may_have_found_no_leader() -> None:
 
 def test_every_partition_of_a_refused_id_is_looked_at_once() -> None:
     world = exhausted()
-    session, elsewhere = world.connect(), world.connect()
-    world.refusal(session, batch(1))
+    client, elsewhere = world.connect(), world.connect()
+    world.refusal(client, batch(1))
     world.now_ms = 36_000
-    world.judge(session, batch(1))
+    world.judge(client, batch(1))
     assert world.refusal(elsewhere, batch(1, 9, partition=1)).reason is Reason.ESTABLISHED
     assert world.judge(elsewhere, batch(1, 9, partition=1)) is FORWARD
     assert world.judge(elsewhere, batch(1, 12, partition=1)) is FORWARD
@@ -313,19 +313,19 @@ def test_every_partition_of_a_refused_id_is_looked_at_once() -> None:
 
 def test_after_five_minutes_an_admitted_id_is_an_id_like_any_other() -> None:
     world = exhausted()
-    session = world.connect()
-    world.refusal(session, batch(1))
+    client = world.connect()
+    world.refusal(client, batch(1))
     world.now_ms = 36_000
-    world.judge(session, batch(1))
+    world.judge(client, batch(1))
     world.now_ms += WATCH_MS
     world.admission.sweep(world.now_ms)
-    assert world.judge(session, batch(1, 9, partition=1)) is FORWARD
+    assert world.judge(client, batch(1, 9, partition=1)) is FORWARD
 
 
 def test_known_ids_start_new_partitions_wherever_they_like() -> None:
     world = World(enforcing(100))
-    session = world.connect()
-    world.judge(session, batch(1))
+    client = world.connect()
+    world.judge(client, batch(1))
     world.now_ms = WATCH_MS
     assert world.judge(world.connect(), batch(1, 99, partition=1)) is FORWARD
 
@@ -333,9 +333,9 @@ def test_known_ids_start_new_partitions_wherever_they_like() -> None:
 @rule("A gateway watches new ids and the ids that other gateways refused.", "order")
 def test_a_young_id_above_0_on_an_unknown_partition_may_have_been_refused_elsewhere() -> None:
     world = World(enforcing(100))
-    session, elsewhere = world.connect(), world.connect()
-    world.judge(session, batch(1))
-    assert world.judge(session, batch(1, 1)) is FORWARD
+    client, elsewhere = world.connect(), world.connect()
+    world.judge(client, batch(1))
+    assert world.judge(client, batch(1, 1)) is FORWARD
     refused = world.refusal(elsewhere, batch(1, 3, partition=1))
     assert (refused.reason, refused.throttle_time_ms) == (Reason.ESTABLISHED, 100)
     world.now_ms = 100
@@ -372,9 +372,9 @@ def test_who_cannot_be_identified_has_a_quota() -> None:
 @rule("A new connection does not shed the throttle.", "mutes")
 def test_a_new_connection_does_not_shed_the_throttle() -> None:
     world = exhausted()
-    session = world.connect()
-    world.refusal(session, batch(1))
-    world.close(session)
+    client = world.connect()
+    world.refusal(client, batch(1))
+    world.close(client)
     world.now_ms = 4_000
     refused = world.refusal(world.connect(), batch(1))
     assert (refused.reason, refused.throttle_time_ms) == (Reason.DEADLINE, 6_000)
@@ -395,10 +395,10 @@ def test_what_is_left_does_not_move_the_deadline() -> None:
 
 def test_an_id_that_is_watched_because_it_is_new_has_not_waited() -> None:
     world = World(enforcing(100, remember_ms=4 * 60_000, window_ms=60_000))
-    session = world.connect()
-    world.judge(session, batch(1))
+    client = world.connect()
+    world.judge(client, batch(1))
     world.now_ms = WATCH_MS - 1
-    verdict = world.judge(session, batch(1, 1))
+    verdict = world.judge(client, batch(1, 1))
     assert isinstance(verdict, Forward)
     assert [(one.reason, one.waited_ms) for one in verdict.decisions] == [(Reason.REFRESH, None)]
     (snapshot,) = world.admission.user_snapshots(world.now_ms)
@@ -426,28 +426,28 @@ def test_an_id_that_came_back_goes_before_those_seen_first() -> None:
 
 def test_coming_back_is_recognised_on_a_new_connection_after_the_throttle() -> None:
     world = exhausted()
-    session = world.connect()
-    world.refusal(session, batch(1, 0))
-    world.close(session)
+    client = world.connect()
+    world.refusal(client, batch(1, 0))
+    world.close(client)
     world.now_ms = 12_000
     assert world.refusal(world.connect(), batch(1, 0)).reason is Reason.QUEUE
 
 
 def test_another_partitions_first_batch_is_no_coming_back() -> None:
     world = exhausted()
-    session = world.connect()
-    world.refusal(session, batch(1))
+    client = world.connect()
+    world.refusal(client, batch(1))
     world.now_ms = 10_000
-    assert world.refusal(session, batch(1, partition=1)).reason is Reason.FIRST_SEEN
+    assert world.refusal(client, batch(1, partition=1)).reason is Reason.FIRST_SEEN
     assert next(world.admission.user_snapshots(world.now_ms)).waiting == 0
 
 
 def test_who_does_not_return_gave_up() -> None:
     world = exhausted()
-    session = world.connect()
-    world.refusal(session, batch(1))
+    client = world.connect()
+    world.refusal(client, batch(1))
     world.now_ms = 10_000
-    world.refusal(session, batch(1))
+    world.refusal(client, batch(1))
     world.now_ms = 50_000
     assert world.admission.sweep(world.now_ms) == []
     assert next(world.admission.user_snapshots(world.now_ms)).oldest_waiting_ms == 50_000
@@ -463,37 +463,37 @@ def test_who_does_not_return_gave_up() -> None:
 
 def test_behind_a_mute_the_refused_batch_itself_is_held() -> None:
     world = exhausted()
-    session = world.connect()
-    world.refusal(session, batch(1, 10), batch(1, 10, partition=1))
-    assert world.read_ahead(session, batch(1, 10)) is None
-    assert world.read_ahead(session, batch(1, 3)) is None
+    client = world.connect()
+    world.refusal(client, batch(1, 10), batch(1, 10, partition=1))
+    assert world.read_ahead(client, batch(1, 10)) is None
+    assert world.read_ahead(client, batch(1, 3)) is None
     # In a request with the very batch, a higher one of another partition waits as well.
-    assert world.read_ahead(session, batch(1, 11, partition=1), batch(1, 10)) is None
-    assert isinstance(world.read_ahead(session, batch(1, 11, partition=1)), Refuse)
+    assert world.read_ahead(client, batch(1, 11, partition=1), batch(1, 10)) is None
+    assert isinstance(world.read_ahead(client, batch(1, 11, partition=1)), Refuse)
 
 
 def test_behind_a_mute_another_partition_of_the_id_is_refused_until_its_deadline() -> None:
     world = exhausted()
-    session = world.connect()
-    world.refusal(session, batch(1))
+    client = world.connect()
+    world.refusal(client, batch(1))
     world.now_ms = 4_000
-    refused = world.read_ahead(session, batch(1, 0, partition=1))
+    refused = world.read_ahead(client, batch(1, 0, partition=1))
     assert isinstance(refused, Refuse)
     assert (refused.reason, refused.throttle_time_ms) == (Reason.DEADLINE, 6_000)
     assert not refused.rearms_mute
-    assert isinstance(world.read_ahead(session, batch(1, 1, partition=1)), Refuse)
+    assert isinstance(world.read_ahead(client, batch(1, 1, partition=1)), Refuse)
     world.now_ms = 10_000
-    assert world.read_ahead(session, batch(1, 0, partition=2)) is None
+    assert world.read_ahead(client, batch(1, 0, partition=2)) is None
 
 
 def test_behind_a_mute_other_producers_wait() -> None:
     world = exhausted()
-    session = world.connect()
-    world.refusal(session, batch(1))
-    assert world.read_ahead(session, batch(2)) is None
-    assert world.read_ahead(session, batch(1_000_000, 5)) is None
+    client = world.connect()
+    world.refusal(client, batch(1))
+    assert world.read_ahead(client, batch(2)) is None
+    assert world.read_ahead(client, batch(1_000_000, 5)) is None
     world.admission.set_quotas(enforcing(None), 0)
-    assert world.read_ahead(session, batch(1, 0, partition=1)) is None
+    assert world.read_ahead(client, batch(1, 0, partition=1)) is None
 
 
 # Modes, users, bounds
@@ -502,9 +502,9 @@ def test_behind_a_mute_other_producers_wait() -> None:
 @rule("Observe mode leaves no debt and spends no token of the cluster.", "cost")
 def test_observing_remembers_everything_and_leaves_no_debt() -> None:
     world = World(enforcing(10, mode=Mode.OBSERVE))
-    session = world.connect()
+    client = world.connect()
     for number in range(50):
-        verdict = world.judge(session, batch(number))
+        verdict = world.judge(client, batch(number))
         assert isinstance(verdict, Forward)
         assert verdict.decisions[0].reason is Reason.OBSERVE
     (snapshot,) = world.admission.user_snapshots(0)
@@ -559,9 +559,9 @@ def test_transactional_requests_are_observed_unless_switched_on() -> None:
 
 def test_observed_transactions_do_not_pass_what_was_refused() -> None:
     world = exhausted()
-    session = world.connect()
-    world.refusal(session, batch(1))
-    assert world.refusal(session, batch(1, 1), transactional=True).reason is Reason.STICKY
+    client = world.connect()
+    world.refusal(client, batch(1))
+    assert world.refusal(client, batch(1, 1), transactional=True).reason is Reason.STICKY
 
 
 def test_the_clusters_bucket_stands_above_all_users() -> None:
@@ -589,11 +589,11 @@ def test_users_do_not_share_anything() -> None:
 
 def test_new_slices_make_every_cache_look_again() -> None:
     world = World(enforcing(100))
-    session = world.connect()
-    world.judge(session, batch(1))
+    client = world.connect()
+    world.judge(client, batch(1))
     world.admission.set_quotas(enforcing(100, remember_ms=4_000), 0)
     world.now_ms = 900
-    verdict = world.judge(session, batch(1, 1))
+    verdict = world.judge(client, batch(1, 1))
     assert isinstance(verdict, Forward)
     assert [decision.reason for decision in verdict.decisions] == [Reason.REFRESH]
 
@@ -612,9 +612,9 @@ def test_idle_users_are_dropped() -> None:
 
 def test_who_only_allocates_ids_stays_visible_for_an_hour() -> None:
     world = World(enforcing(100))
-    session = world.connect()
-    world.admission.owners.learnt("alice", 1, 0, session.connection_id)
-    world.close(session)
+    client = world.connect()
+    world.admission.owners.learnt("alice", 1, 0, client.connection_id)
+    world.close(client)
     world.now_ms = HOUR_MS - 1
     world.admission.sweep(world.now_ms)
     assert [one.unused_ids for one in world.admission.user_snapshots(world.now_ms)] == [1]
@@ -643,21 +643,21 @@ def test_an_id_handed_out_at_the_end_of_a_transaction_is_not_charged() -> None:
 
 def test_ids_that_were_never_produced_with_are_counted_for_their_user() -> None:
     world = World(enforcing(100))
-    session = world.connect()
+    client = world.connect()
     for producer_id in (1, 2, 3):
-        world.admission.owners.learnt("alice", producer_id, 0, session.connection_id)
+        world.admission.owners.learnt("alice", producer_id, 0, client.connection_id)
     world.judge(world.connect(), batch(2))
-    world.close(session)
+    world.close(client)
     assert next(world.admission.user_snapshots(0)).unused_ids == 2
 
 
 def test_a_topic_by_name_or_by_id() -> None:
     world = exhausted()
-    session = world.connect()
+    client = world.connect()
     world.admission.sticky.topics.learn(b"t", bytes(16))
-    world.refusal(session, batch(1, 0))
+    world.refusal(client, batch(1, 0))
     by_id = batch(1, 1, topic=b"\x00" + bytes(16))
-    assert world.refusal(session, by_id).reason is Reason.STICKY
+    assert world.refusal(client, by_id).reason is Reason.STICKY
 
 
 # Failing
@@ -696,15 +696,15 @@ def test_when_the_state_fails_requests_pass_and_what_was_refused_stays_first(ins
         on_failure=problems.append,
     )
     world = World(quotas, admission)
-    session = world.connect()
-    sticky.refused("alice", batch(1, 5), session.connection_id, 0)
-    assert world.refusal(session, batch(1, 6)).reason is Reason.STICKY
-    verdict = world.judge(session, batch(2))
+    client = world.connect()
+    sticky.refused("alice", batch(1, 5), client.connection_id, 0)
+    assert world.refusal(client, batch(1, 6)).reason is Reason.STICKY
+    verdict = world.judge(client, batch(2))
     assert isinstance(verdict, Forward)
     assert verdict.decisions[0].reason is Reason.FAIL_OPEN
-    assert world.refusal(session, batch(1, 6)).reason is Reason.STICKY
-    assert isinstance(world.judge(session, batch(1, 5)), Forward)
-    assert isinstance(world.judge(session, batch(1, 6)), Forward)
+    assert world.refusal(client, batch(1, 6)).reason is Reason.STICKY
+    assert isinstance(world.judge(client, batch(1, 5)), Forward)
+    assert isinstance(world.judge(client, batch(1, 6)), Forward)
     assert [type(problem) for problem in problems] == [ZeroDivisionError] * len(problems)
     assert admission.fail_open.passed >= 2
     assert table_of(admission).overfull_inserts == 0
@@ -720,33 +720,33 @@ class _IgnoresEpochs(StickyRefusals):
 
 def later_batch_of_another_partition(world: World) -> bool:
     """The id is admitted by one partition, while on another a batch before this one is still to come."""
-    session = world.connect()
-    world.refusal(session, batch(1), batch(1, partition=1))
+    client = world.connect()
+    world.refusal(client, batch(1), batch(1, partition=1))
     world.now_ms = 36_000
-    world.judge(session, batch(1))
-    return isinstance(world.judge(session, batch(1, 1, partition=1)), Forward)
+    world.judge(client, batch(1))
+    return isinstance(world.judge(client, batch(1, 1, partition=1)), Forward)
 
 
 def later_batch_after_a_change_of_mode(world: World) -> bool:
-    session = world.connect()
-    world.refusal(session, batch(1))
+    client = world.connect()
+    world.refusal(client, batch(1))
     world.admission.set_quotas(enforcing(100, mode=Mode.OBSERVE), 0)
-    return isinstance(world.judge(session, batch(1, 1)), Forward)
+    return isinstance(world.judge(client, batch(1, 1)), Forward)
 
 
 def first_sight_elsewhere(world: World) -> bool:
-    session = world.connect()
-    world.refusal(session, batch(1))
+    client = world.connect()
+    world.refusal(client, batch(1))
     world.now_ms = 36_000
-    world.judge(session, batch(1))
+    world.judge(client, batch(1))
     return isinstance(world.judge(world.connect(), batch(1, 4, partition=1)), Forward)
 
 
 def first_batch_of_a_newer_epoch(world: World) -> bool:
-    session = world.connect()
-    world.refusal(session, batch(1, 5))
+    client = world.connect()
+    world.refusal(client, batch(1, 5))
     world.now_ms = 36_000
-    return isinstance(world.judge(session, batch(1, 0, epoch=1)), Refuse | Close)
+    return isinstance(world.judge(client, batch(1, 0, epoch=1)), Refuse | Close)
 
 
 @rule("No cache forwards a batch while an earlier batch of its partition is refused.", "order")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pidgate.quota.admission import Admission
-from pidgate.quota.decisions import Answer, Forward, Question, Reason, Refuse, Session, new_id_question
+from pidgate.quota.decisions import Answer, Client, Forward, Question, Reason, Refuse, new_id_question
 from pidgate.quota.fail_open import bound_milli
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, Quotas, UserQuota
@@ -19,8 +19,8 @@ class Broken(ProducerIdQuota):
 
 
 def outcome(admission: Admission, producer_id: int, now_ms: int, user: str = "alice") -> str:
-    session = Session(user, "app", "10.0.0.1", producer_id)
-    verdict = admission.judge(session, [batch(producer_id)], transactional=False, now_ms=now_ms)
+    client = Client(user, "app", "10.0.0.1", producer_id)
+    verdict = admission.judge(client, [batch(producer_id)], transactional=False, now_ms=now_ms)
     if isinstance(verdict, Forward):
         return "passed"
     assert isinstance(verdict, Refuse)
@@ -68,8 +68,8 @@ NAMES = Quotas(
 
 def named(admission: Admission, hashed: int) -> bool:
     """Return whether a transactional id passes."""
-    session = Session("alice", "app", "10.0.0.1", 1)
-    return isinstance(admission.judge_new_id(session, 0, hashed), Forward)
+    client = Client("alice", "app", "10.0.0.1", 1)
+    return isinstance(admission.judge_new_id(client, 0, hashed), Forward)
 
 
 def _transactional_ids_have_a_ceiling() -> None:
@@ -100,11 +100,11 @@ def test_a_refused_batch_stays_first_while_the_quota_fails() -> None:
     """An error lets no later batch pass before a refused one, and keeps no deadline for the id."""
     quotas = enforcing(1)
     admission = Admission(quotas, seeds(), 0)
-    session = Session("alice", "app", "10.0.0.1", 1)
-    verdicts = [admission.judge(session, [batch(one)], transactional=False, now_ms=0) for one in range(5)]
+    client = Client("alice", "app", "10.0.0.1", 1)
+    verdicts = [admission.judge(client, [batch(one)], transactional=False, now_ms=0) for one in range(5)]
     assert isinstance(verdicts[-1], Refuse)
     admission.state = Broken(quotas, seeds(), 0)
-    later = admission.judge(session, [batch(4, 1)], transactional=False, now_ms=10)
+    later = admission.judge(client, [batch(4, 1)], transactional=False, now_ms=10)
     assert isinstance(later, Refuse)
     assert later.reason is Reason.STICKY
-    assert isinstance(admission.judge(session, [batch(4)], transactional=False, now_ms=20), Forward)
+    assert isinstance(admission.judge(client, [batch(4)], transactional=False, now_ms=20), Forward)

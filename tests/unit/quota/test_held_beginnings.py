@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pidgate.quota import held_beginnings, sticky_entries
 from pidgate.quota.admission import Admission
-from pidgate.quota.decisions import Forward, ProducerBatch, Reason, Refuse, Session, Verdict
+from pidgate.quota.decisions import Client, Forward, ProducerBatch, Reason, Refuse, Verdict
 from pidgate.quota.held_beginnings import HeldBeginnings
 from pidgate.quota.sticky import WATCH_MS
 from pidgate.quota.sticky_entries import TopicNames
@@ -120,7 +120,7 @@ class Gateway:
 
     def __init__(self) -> None:
         self.admission = Admission(enforcing(), seeds(), 0)
-        self.session = Session("alice", "app", "10.0.0.1", 1)
+        self.client = Client("alice", "app", "10.0.0.1", 1)
         assert isinstance(self.judge(batch(7, 0, partition=1), 0), Forward)
         # No longer watched as a new id.
         self.began_ms = WATCH_MS
@@ -128,7 +128,7 @@ class Gateway:
         assert isinstance(self.judge(batch(7, 1, partition=1), self.began_ms), Forward)
 
     def judge(self, one: ProducerBatch, now_ms: int) -> Verdict:
-        return self.admission.judge(self.session, [one], transactional=False, now_ms=now_ms)
+        return self.admission.judge(self.client, [one], transactional=False, now_ms=now_ms)
 
     def hold(self, *batches: ProducerBatch) -> None:
         """Hold a request with these batches behind a mute of another connection."""
@@ -152,8 +152,8 @@ def test_the_other_partitions_of_the_id_stay_in_the_cache() -> None:
     gateway = Gateway()
     now_ms = gateway.began_ms
     gateway.hold(batch(7, 0))
-    assert gateway.admission.knows(gateway.session, 7, 0, [TOPIC], [[1]], False, now_ms)
-    assert not gateway.admission.knows(gateway.session, 7, 0, [TOPIC], [[1, 0]], False, now_ms)
+    assert gateway.admission.knows(gateway.client, 7, 0, [TOPIC], [[1]], False, now_ms)
+    assert not gateway.admission.knows(gateway.client, 7, 0, [TOPIC], [[1, 0]], False, now_ms)
 
 
 def test_without_room_to_watch_it_is_refused_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,11 +14,11 @@ from pidgate.quota.admission import Admission
 from pidgate.quota.decisions import (
     Answer,
     Bound,
+    Client,
     Forward,
     Question,
     Reason,
     Refuse,
-    Session,
     new_id_question,
 )
 from pidgate.quota.entities import unidentified
@@ -42,9 +42,9 @@ def world_of(quotas: Quotas, make: StateClass = ProducerIdQuota) -> World:
     return World(quotas, Admission(quotas, seeds(), 0, state=make(quotas, seeds(), 0)))
 
 
-def asks(world: World, session: Session | None = None) -> Refuse | None:
+def asks(world: World, client: Client | None = None) -> Refuse | None:
     """None: a broker is asked."""
-    verdict = world.admission.judge_new_id(session or world.connect(), world.now_ms)
+    verdict = world.admission.judge_new_id(client or world.connect(), world.now_ms)
     return verdict if isinstance(verdict, Refuse) else None
 
 
@@ -129,10 +129,10 @@ def _who_waits_goes_first(make: StateClass) -> None:
     """The throttle is that of a place behind those who came back; tokens that are back are enough to pass."""
     world = world_of(refusing(max_throttle_ms=HOUR_MS), make)
     world.spend(101)
-    session = world.connect()
+    client = world.connect()
     for producer_id in (1, 2):
-        world.refusal(session, batch(producer_id))
-        world.refusal(session, batch(producer_id))
+        world.refusal(client, batch(producer_id))
+        world.refusal(client, batch(producer_id))
     assert next(world.admission.user_snapshots(0)).waiting == 2
     refused = asks(world)
     assert refused is not None
@@ -284,9 +284,9 @@ def test_who_gave_up_waiting_makes_nobody_wait_longer() -> None:
     state = ProducerIdQuota(quotas, seeds(), 0)
     world = World(quotas, Admission(quotas, seeds(), 0, state=state))
     world.spend(2)
-    session = world.connect()
+    client = world.connect()
     for _ in range(2):
-        world.refusal(session, batch(1))
+        world.refusal(client, batch(1))
     world.now_ms = HOUR_MS - 1
     refused = asks(world)
     assert refused is not None

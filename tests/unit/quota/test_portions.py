@@ -1,7 +1,7 @@
 """Work that is done once a second goes through a large table in portions, and misses nobody for good."""
 
 from pidgate.quota.admission import Admission
-from pidgate.quota.decisions import Session
+from pidgate.quota.decisions import Client
 from pidgate.quota.entities import PORTION, Portions
 from pidgate.quota.settings import Mode, Quotas, UserQuota
 
@@ -32,8 +32,8 @@ def test_users_without_state_are_forgotten_a_portion_with_each_sweep() -> None:
     quotas = Quotas(mode=Mode.ENFORCE, default=UserQuota.per_window(5))
     admission, users = Admission(quotas, lambda: 1, 0), 2 * PORTION + 10
     for number in range(users):
-        session = Session(f"user-{number}", "app", "10.0.0.1", number)
-        admission.judge(session, [(number, 0, 0, b"t", 0)], transactional=False, now_ms=1_000)
+        client = Client(f"user-{number}", "app", "10.0.0.1", number)
+        admission.judge(client, [(number, 0, 0, b"t", 0)], transactional=False, now_ms=1_000)
     left = []
     for second in range(4):
         admission.sweep(1_000 * HOUR_MS + 1_000 * second)

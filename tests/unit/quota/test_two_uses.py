@@ -66,8 +66,8 @@ def sheds(make: StateClass, admission: type[Admission] = Admission, *, same_conn
     for producer_id in range(20):
         first = world.connect()
         assert isinstance(world.judge(first, batch(producer_id), transactional=True), Forward)
-        session = first if same_connection else world.connect()
-        passed += isinstance(world.judge(session, batch(producer_id)), Forward)
+        client = first if same_connection else world.connect()
+        passed += isinstance(world.judge(client, batch(producer_id)), Forward)
     return passed
 
 
@@ -81,9 +81,9 @@ def test_a_transaction_makes_nothing_known_for_plain_use(same_connection: bool) 
 
 def test_the_hot_path_asks_for_the_use() -> None:
     world = World(enforcing(0))
-    session = world.connect()
-    world.judge(session, batch(7), transactional=True)
-    known = [world.admission.knows(session, 7, 0, [b"t"], [[0]], use, 0) for use in (False, True)]
+    client = world.connect()
+    world.judge(client, batch(7), transactional=True)
+    known = [world.admission.knows(client, 7, 0, [b"t"], [[0]], use, 0) for use in (False, True)]
     assert known == [False, True]
 
 
@@ -161,12 +161,12 @@ def _idempotent_passes(make: StateClass) -> int:
     """Count a user's idempotent ids that pass in an hour, beside a new transactional one every 30 s."""
     world = world_of(enforcing(100), make)
     world.spend(101)
-    session, passed, waiting = world.connect(), 0, 5_000
+    client, passed, waiting = world.connect(), 0, 5_000
     for number in range(1_200):
         world.now_ms = number * 3_000
         if number % 10 == 0:
             world.judge(world.connect(), batch(10_000 + number), transactional=True)
-        if isinstance(world.judge(session, batch(waiting)), Forward):
+        if isinstance(world.judge(client, batch(waiting)), Forward):
             passed, waiting = passed + 1, waiting + 1
     return passed
 

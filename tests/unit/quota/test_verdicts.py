@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from pidgate.quota.decisions import MOST_CACHED_IDS, Session, lowest_of_each_partition
+from pidgate.quota.decisions import MOST_CACHED_IDS, Client, lowest_of_each_partition
 from tests.unit.quota.world import batch
 
 
 def test_a_new_identity_empties_the_connections_cache() -> None:
-    session = Session("alice", "app", "10.0.0.1", 1)
-    session.remember(4711, 3)
-    session.identify("alice")
-    assert session.admitted == {4711: 3}
-    session.identify("mallory")
-    assert (session.user, session.admitted) == ("mallory", {})
+    client = Client("alice", "app", "10.0.0.1", 1)
+    client.remember(4711, 3)
+    client.identify("alice")
+    assert client.admitted == {4711: 3}
+    client.identify("mallory")
+    assert (client.user, client.admitted) == ("mallory", {})
 
 
 def test_a_connections_cache_is_bounded() -> None:
-    session = Session("alice", "app", "10.0.0.1", 1)
+    client = Client("alice", "app", "10.0.0.1", 1)
     for number in range(3 * MOST_CACHED_IDS):
-        session.remember(number, 0)
-        assert len(session.admitted) <= MOST_CACHED_IDS
-    assert session.admitted[3 * MOST_CACHED_IDS - 1] == 0
+        client.remember(number, 0)
+        assert len(client.admitted) <= MOST_CACHED_IDS
+    assert client.admitted[3 * MOST_CACHED_IDS - 1] == 0
 
 
 def test_of_several_batches_of_a_partition_the_first_counts() -> None:

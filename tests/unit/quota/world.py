@@ -8,7 +8,7 @@ from itertools import count
 from typing import Any
 
 from pidgate.quota.admission import Admission
-from pidgate.quota.decisions import Close, ProducerBatch, Refuse, Session, Verdict
+from pidgate.quota.decisions import Client, Close, ProducerBatch, Refuse, Verdict
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
 from pidgate.quota.users import UserTable
 
@@ -57,31 +57,31 @@ class World:
         self.admission = admission or Admission(quotas, seeds(), 0)
         self._connections = count(1)
 
-    def connect(self, user: str = "alice", *, client_id: str = "app", address: str = "10.0.0.1") -> Session:
-        return Session(user, client_id, address, next(self._connections))
+    def connect(self, user: str = "alice", *, client_id: str = "app", address: str = "10.0.0.1") -> Client:
+        return Client(user, client_id, address, next(self._connections))
 
-    def judge(self, session: Session, *batches: ProducerBatch, transactional: bool = False) -> Verdict:
-        return self.admission.judge(session, list(batches), transactional=transactional, now_ms=self.now_ms)
+    def judge(self, client: Client, *batches: ProducerBatch, transactional: bool = False) -> Verdict:
+        return self.admission.judge(client, list(batches), transactional=transactional, now_ms=self.now_ms)
 
     def read_ahead(
-        self, session: Session, *batches: ProducerBatch, transactional: bool = False
+        self, client: Client, *batches: ProducerBatch, transactional: bool = False
     ) -> Refuse | Close | None:
         return self.admission.judge_while_muted(
-            session, list(batches), transactional=transactional, now_ms=self.now_ms
+            client, list(batches), transactional=transactional, now_ms=self.now_ms
         )
 
-    def refusal(self, session: Session, *batches: ProducerBatch, transactional: bool = False) -> Refuse:
+    def refusal(self, client: Client, *batches: ProducerBatch, transactional: bool = False) -> Refuse:
         """Judges and insists on a refusal."""
-        verdict = self.judge(session, *batches, transactional=transactional)
+        verdict = self.judge(client, *batches, transactional=transactional)
         assert isinstance(verdict, Refuse), verdict
         return verdict
 
-    def close(self, session: Session) -> None:
-        self.admission.connection_closed(session.connection_id, self.now_ms)
+    def close(self, client: Client) -> None:
+        self.admission.connection_closed(client.connection_id, self.now_ms)
 
     def spend(self, ids: int, *, user: str = "alice", first: int = 1_000_000) -> None:
         """Brings that many new ids of the user, all of which must pass."""
-        session = self.connect(user, address="10.9.9.9")
+        client = self.connect(user, address="10.9.9.9")
         for producer_id in range(first, first + ids):
-            verdict = self.judge(session, batch(producer_id))
+            verdict = self.judge(client, batch(producer_id))
             assert not isinstance(verdict, Refuse | Close), verdict

@@ -17,7 +17,7 @@ from statistics import median
 from typing import Final
 
 from pidgate.quota.admission import Admission
-from pidgate.quota.decisions import Close, Forward, Refuse, Session
+from pidgate.quota.decisions import Client, Close, Forward, Refuse
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
 from tools.bench.process_cost import cost_of
@@ -49,22 +49,22 @@ class Load:
         gc.collect()
         self._rss_before = _rss_bytes()
 
-    def connect(self, user: str) -> Session:
+    def connect(self, user: str) -> Client:
         self._connections += 1
-        return Session(user, "app", "10.0.0.1", self._connections)
+        return Client(user, "app", "10.0.0.1", self._connections)
 
-    def produce(self, session: Session, ids: list[int]) -> Forward | Refuse | Close:
+    def produce(self, client: Client, ids: list[int]) -> Forward | Refuse | Close:
         """One request with the first batch of each id; a connection that has to be closed is."""
         self.judged += len(ids)
         batches = [(producer_id, 0, 0, b"orders", 0) for producer_id in ids]
-        verdict = self.admission.judge(session, batches, transactional=False, now_ms=self.now_ms)
+        verdict = self.admission.judge(client, batches, transactional=False, now_ms=self.now_ms)
         if isinstance(verdict, Close):
-            self.close(session)
+            self.close(client)
         assert isinstance(verdict, Forward | Refuse | Close), verdict
         return verdict
 
-    def close(self, session: Session) -> None:
-        self.admission.connection_closed(session.connection_id, self.now_ms)
+    def close(self, client: Client) -> None:
+        self.admission.connection_closed(client.connection_id, self.now_ms)
 
     def pass_to(self, now_ms: int) -> None:
         """Time goes on; what is over is swept once a simulated second, or once a step that is longer."""
@@ -90,7 +90,7 @@ def steady(plan: Plan) -> Measured:
     slices = int(plan["remembers"] * settings.layers) + 1
     rounds = live_ids // IDS_OF_CONNECTION
     names = [f"user-{number}" for number in range(users)]
-    is_open: deque[Session] = deque()
+    is_open: deque[Client] = deque()
     peak_bytes = refused = 0
     for slice_no in range(slices):
         for turn in range(rounds):
@@ -98,12 +98,12 @@ def steady(plan: Plan) -> Measured:
             for number, user in enumerate(names):
                 first = number * live_ids + turn * IDS_OF_CONNECTION
                 ids = list(range(first, first + IDS_OF_CONNECTION))
-                session = load.connect(user)
+                client = load.connect(user)
                 if slice_no == 0:
                     for producer_id in ids:
-                        load.admission.owners.learnt(user, producer_id, 0, session.connection_id)
-                refused += not isinstance(load.produce(session, ids), Forward)
-                is_open.append(session)
+                        load.admission.owners.learnt(user, producer_id, 0, client.connection_id)
+                refused += not isinstance(load.produce(client, ids), Forward)
+                is_open.append(client)
                 if len(is_open) > MOST_OPEN:
                     load.close(is_open.popleft())
         peak_bytes = max(peak_bytes, load.grown_bytes())
@@ -155,9 +155,9 @@ def many_users(plan: Plan) -> Measured:
     load = Load(100)
     users = int(plan["users"])
     for number in range(users):
-        session = load.connect(f"user-{number}")
-        load.produce(session, [number])
-        load.close(session)
+        client = load.connect(f"user-{number}")
+        load.produce(client, [number])
+        load.close(client)
     return {"grown_bytes": load.grown_bytes(), "users": users}
 
 
@@ -179,24 +179,24 @@ def rogue(plan: Plan) -> Measured:
     """
     ids = int(plan["ids"])
     load = Load(100)
-    waiting: deque[tuple[int, Session, int]] = deque()
+    waiting: deque[tuple[int, Client, int]] = deque()
     admitted = closed = 0
     at_bytes: Measured = {}
     for number in range(ids):
         load.pass_to(int(number * 1_000 / plan["per_s"]))
         while waiting and waiting[0][0] <= load.now_ms:
-            _, session, producer_id = waiting.popleft()
-            admitted += isinstance(load.produce(session, [producer_id]), Forward)
-            load.close(session)
-        session = load.connect("rogue")
-        load.admission.owners.learnt("rogue", number, 0, session.connection_id)
-        verdict = load.produce(session, [number])
+            _, client, producer_id = waiting.popleft()
+            admitted += isinstance(load.produce(client, [producer_id]), Forward)
+            load.close(client)
+        client = load.connect("rogue")
+        load.admission.owners.learnt("rogue", number, 0, client.connection_id)
+        verdict = load.produce(client, [number])
         admitted += isinstance(verdict, Forward)
         closed += isinstance(verdict, Close)
         if isinstance(verdict, Refuse) and number % 5 == 0:
-            waiting.append((load.now_ms + verdict.throttle_time_ms, session, number))
+            waiting.append((load.now_ms + verdict.throttle_time_ms, client, number))
         else:
-            load.close(session)
+            load.close(client)
         if (number + 1) % (ids // 5) == 0:
             at_bytes[f"grown_bytes_{5 * (number + 1) // ids}"] = load.grown_bytes()
             print(f"{number + 1} ids: {load.grown_bytes() / 1e6:.1f} MB", file=sys.stderr, flush=True)

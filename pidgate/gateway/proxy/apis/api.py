@@ -34,7 +34,7 @@ from pidgate.protocol.work import DECIDED_FOR, Walk
 from pidgate.quota.admission import Admission
 from pidgate.quota.byte_quota import ByteQuota, ClientSensors
 from pidgate.quota.byte_rates import Kind
-from pidgate.quota.decisions import Close, Forward, ProducerBatch, Refuse, Session, Verdict
+from pidgate.quota.decisions import Client, Close, Forward, ProducerBatch, Refuse, Verdict
 from pidgate.quota.entities import User
 
 SIZE_PREFIX_BYTES: Final = 4
@@ -197,6 +197,7 @@ class ApiContext(ABC):
         "awaits_owner",
         "awaits_size",
         "byte_quota",
+        "client",
         "close_cause",
         "close_reason",
         "counters",
@@ -219,7 +220,6 @@ class ApiContext(ABC):
         "refused",
         "repeated",
         "sasl",
-        "session",
         "to_broker",
         "token_owners",
         "translate",
@@ -229,13 +229,13 @@ class ApiContext(ABC):
     def __init__(
         self,
         admission: Admission,
-        session: Session,
+        client: Client,
         counters: Counters | None = None,
         gateway_topics: GatewayTopics | None = None,
         byte_quota: ByteQuota | None = None,
     ) -> None:
         self.admission = admission
-        self.session = session
+        self.client = client
         self.counters = counters or Counters()
         self.gateway_topics = gateway_topics or GatewayTopics()
         self.byte_quota = byte_quota or ByteQuota(admission.state.in_force)
@@ -246,7 +246,7 @@ class ApiContext(ABC):
         self.login_over: Callable[[], None] = _nothing
         """Called when `login_missing` has become False."""
         self.named_by_login = False
-        """The session's user comes from a login: SASL, or a certificate that counts as one."""
+        """The client's user comes from a login: SASL, or a certificate that counts as one."""
         self.sasl = SaslExchange()
         """Fed with the tokens as they pass; knows the user afterwards."""
         self.token_owners = NOTHING_KNOWN
@@ -264,7 +264,7 @@ class ApiContext(ABC):
         """Callback that returns whether this port's node is known. If so, it binds the connection to that
         node."""
         self.identified: Callable[[], None] = _nothing
-        """Called when the session's user has changed."""
+        """Called when the client's user has changed."""
         self.learn_topics: Callable[[Answer, int, int], None] = _learn_nothing
         """Callback for every Metadata answer, with its version and its hash."""
         self.repeated = RepeatedProduce(self.gateway_topics.produced)
@@ -312,7 +312,7 @@ class ApiContext(ABC):
 
     def judge(self, batches: list[ProducerBatch], *, transactional: bool, now_ms: int) -> Verdict:
         """Judge the request's batches (Admission.judge) and count them for the turn."""
-        verdict = self.admission.judge(self.session, batches, transactional=transactional, now_ms=now_ms)
+        verdict = self.admission.judge(self.client, batches, transactional=transactional, now_ms=now_ms)
         decided = verdict.decisions if isinstance(verdict, Forward) else batches
         self.judged += len(batches) + DECIDED_FOR * len(decided)
         return verdict
@@ -322,7 +322,7 @@ class ApiContext(ABC):
     ) -> Refuse | Close | None:
         """Judge a request read ahead behind a mute (Admission.judge_while_muted) and count it for the turn."""
         verdict = self.admission.judge_while_muted(
-            self.session, batches, transactional=transactional, now_ms=now_ms
+            self.client, batches, transactional=transactional, now_ms=now_ms
         )
         self.judged += len(batches) if verdict is None else DECIDED_FOR * len(batches)
         return verdict
@@ -363,12 +363,12 @@ class ApiContext(ABC):
 
     def sensors(self, now_ms: int) -> tuple[ClientSensors | None, ClientSensors | None]:
         """Return this client's sensors for produced and fetched bytes. None: no rate is set."""
-        quota, session = self.byte_quota, self.session
-        sensors_of = (quota.in_force.version, session.user, session.client_id)
+        quota, client = self.byte_quota, self.client
+        sensors_of = (quota.in_force.version, client.user, client.client_id)
         if sensors_of != self._sensors_of:
             self._sensors_of = sensors_of
             produce, fetch = (
-                quota.sensors(kind, session.user, session.client_id, now_ms)
+                quota.sensors(kind, client.user, client.client_id, now_ms)
                 for kind in (Kind.PRODUCE, Kind.FETCH)
             )
             self._sensors = produce, fetch

@@ -105,10 +105,10 @@ def _owner_is_sought(context: ApiContext, identity: Identity) -> bool:
 
 def identify(context: ApiContext, identity: Identity) -> None:
     """Set the connection's user after a login accepted by the broker."""
-    before = context.session.user
-    context.session.identify(_user(context, identity))
+    before = context.client.user
+    context.client.identify(_user(context, identity))
     context.named_by_login = True
-    if context.session.user != before:
+    if context.client.user != before:
         context.identified()
         if context.recorder is not None:
             context.recorder.identified()
@@ -127,6 +127,6 @@ def _user(context: ApiContext, identity: Identity) -> User:
         user = context.token_owners.owner_of(identity.token_id)
     if user is not None:
         return user
-    before = context.session.user
+    before = context.client.user
     is_kept = context.named_by_login and not is_unidentified(before)
     return before if is_kept else unidentified(identity.mechanism)

@@ -24,7 +24,7 @@ def may_pass(context: ApiContext, beginning: bytes, request_bytes: int, now_ms: 
         (context.recorder is None or context.recorder.is_introduced)
         and repeated.recognise_beginning(beginning, request_bytes)
         and context.admission.knows(
-            context.session,
+            context.client,
             repeated.producer_id,
             repeated.epoch,
             repeated.topics,

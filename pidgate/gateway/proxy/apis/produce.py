@@ -76,7 +76,7 @@ class ProduceApi(Api):
         except KafkaProtocolError:
             return
         context.judged += JUDGED_FOR_PLACE * places
-        context.admission.held_beginnings.note(context.session.user, batches, now_ms)
+        context.admission.held_beginnings.note(context.client.user, batches, now_ms)
 
     def while_muted(self, context: ApiContext, request: Request, now_ms: int) -> Step:
         acks, transactional, batches, _, places = walk_counting(request.buf, request.head)
@@ -185,7 +185,7 @@ def _not_taken(context: ApiContext, note: object, errors: list[PartitionError]) 
     Each batch has a turn of its own, as the topics of the request and the answer may be thousands. No known
     client mixes ids in a request.
     """
-    sticky, user = context.admission.sticky, context.session.user
+    sticky, user = context.admission.sticky, context.client.user
     if user in sticky.watched:
         keys = [(topic, partition) for topic, partition, _ in errors]
         for at, producer_id in enumerate(_ids_of(note)):

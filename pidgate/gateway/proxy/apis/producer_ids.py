@@ -33,7 +33,7 @@ class InitProducerIdApi(Api):
         if name == "":
             return context.forward(request)
         hashed = None if name is None else hash64(TRANSACTIONAL_ID, name)
-        verdict = context.admission.judge_new_id(context.session, now_ms, hashed)
+        verdict = context.admission.judge_new_id(context.client, now_ms, hashed)
         context.judged += DECIDED_FOR
         if isinstance(verdict, Refuse):
             return _refuse(context, request, verdict, wanted, now_ms)
@@ -47,9 +47,9 @@ class InitProducerIdApi(Api):
         buf, start, end = response.buf, response.start, response.end
         answer = messages.init_producer_id_answer(buf, start, end, request.api_version)
         if answer.error_code == 0 and answer.producer_id >= 0:
-            session = context.session
+            client = context.client
             context.admission.owners.learnt(
-                session.user, answer.producer_id, answer.producer_epoch, session.connection_id
+                client.user, answer.producer_id, answer.producer_epoch, client.connection_id
             )
         if context.recorder is not None:
             context.recorder.producer_id_given(request.note, answer, response.now_ms)
@@ -92,7 +92,7 @@ class EndTxnApi(Api):
         answer = messages.end_txn_answer(buf, start, end, request.api_version)
         if answer.error_code == 0 and answer.producer_id >= 0 and isinstance(ended, messages.EndTxnRequest):
             inherited = context.admission.inherits(
-                context.session.user, ended.producer_id, answer.producer_id, response.now_ms
+                context.client.user, ended.producer_id, answer.producer_id, response.now_ms
             )
             if context.recorder is not None:
                 context.recorder.transaction_ended(ended, answer, inherited, response.now_ms)

@@ -82,7 +82,7 @@ async def logged_in(gateway: RunningGateway) -> Client:
 
 def users(gateway: RunningGateway) -> list[str]:
     channels = gateway.gateway.traffic.shared.channels
-    return [channel.session.user for channel in channels]
+    return [channel.client.user for channel in channels]
 
 
 def keys(broker: ScriptedBroker) -> list[int]:

@@ -16,7 +16,7 @@ from pidgate.gateway.metrics.turns import ROWS_PER_TURN
 from pidgate.gateway.metrics.users import LABELLED_USERS, OTHER_USERS, UserFamilies
 from pidgate.quota.admission import Admission
 from pidgate.quota.counters import WAITED_BUCKETS_MS, UserSnapshot
-from pidgate.quota.decisions import Session
+from pidgate.quota.decisions import Client
 from pidgate.quota.entities import unidentified
 from pidgate.quota.settings import Mode, Quotas, UserQuota
 
@@ -174,9 +174,9 @@ def test_what_cannot_be_identified_has_a_name_of_its_own() -> None:
 def test_snapshots_of_a_real_admission_are_shown() -> None:
     quotas = Quotas(mode=Mode.ENFORCE, users={"mallory": UserQuota.per_window(1)})
     admission = Admission(quotas, seed_source=lambda: 1, now_ms=0)
-    session = Session(connection_id=1, user="mallory", client_id="c", address="10.0.0.1")
+    client = Client(connection_id=1, user="mallory", client_id="c", address="10.0.0.1")
     for producer_id in range(5):
-        admission.judge(session, [(producer_id, 0, 0, b"t", 0)], transactional=False, now_ms=1_000)
+        admission.judge(client, [(producer_id, 0, 0, b"t", 0)], transactional=False, now_ms=1_000)
     samples = scraped(Counters(), admission.user_snapshots(1_000))
 
     # One window's worth at once, and the balance may end just below 0: 2 of the 5.

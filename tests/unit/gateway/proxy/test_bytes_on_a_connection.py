@@ -293,8 +293,8 @@ def test_a_mute_by_bytes_does_not_keep_answers_back(scene: Scene) -> None:
 def test_all_connections_of_a_user_count_together_and_others_do_not(scene_of_alice: Scene) -> None:
     scene = scene_of_alice
     first, second, other = scene.connect(), scene.connect(), scene.connect()
-    first.channel.session.identify("alice")
-    second.channel.session.identify("alice")
+    first.channel.client.identify("alice")
+    second.channel.client.identify("alice")
     for pair in (first, other):
         pair.client.receive(frame_of(4 + WINDOW))
     second.client.receive(frame_of(4 + RATE))
@@ -307,7 +307,7 @@ def test_who_becomes_somebody_else_is_counted_as_such(scene_of_alice: Scene) -> 
     pair = scene.connect()
     pair.client.receive(frame_of(4 + 2 * WINDOW))
     assert pair.channel.conversation.muted_until_ms == 0
-    pair.channel.session.identify("alice")
+    pair.channel.client.identify("alice")
     pair.client.receive(frame_of(4 + 2 * WINDOW))
     assert pair.channel.conversation.muted_until_ms > scene.time_ms
 

@@ -62,7 +62,7 @@ def client_of(authority: Authority, pair: Pair | None = None) -> ssl.SSLContext:
 
 def users(gateway: RunningGateway) -> list[str]:
     channels = gateway.gateway.traffic.shared.channels
-    return [channel.session.user for channel in channels]
+    return [channel.client.user for channel in channels]
 
 
 async def asked(client: Client) -> None:

@@ -10,7 +10,7 @@ from pidgate.gateway.proxy.apis.api import FORWARD, TAKEN
 from pidgate.gateway.proxy.connection_state import INTAKE, LIFE, Intake, IntakeEvent, Life, LifeEvent, diagram
 from pidgate.gateway.proxy.conversation import Conversation
 from pidgate.quota.admission import Admission
-from pidgate.quota.decisions import Session
+from pidgate.quota.decisions import Client
 from pidgate.quota.settings import Mode, Quotas, UserQuota
 from tests.support import raw
 from tests.support.frames import framed, produce_request, record_batch
@@ -65,7 +65,7 @@ FRAMES = {"metadata": METADATA, "sasl": SASL, "known": produce(1), "new": produc
 def test_the_intake_is_what_the_facts_say(steps: list[str]) -> None:
     """Whatever came before: the state is that of what is held, of SASL in flight, and of the deadline."""
     quotas = Quotas(mode=Mode.ENFORCE, default=UserQuota.per_window(1))
-    talk = Conversation(Admission(quotas, lambda: 1, 0), Session("alice", "", "10.0.0.1", 1))
+    talk = Conversation(Admission(quotas, lambda: 1, 0), Client("alice", "", "10.0.0.1", 1))
     now_ms, sasl = 0, list[bool]()
     for step in steps:
         if step in FRAMES:

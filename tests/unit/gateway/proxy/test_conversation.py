@@ -14,7 +14,7 @@ from pidgate.gateway.proxy.buffers import READ_BUFFER_BYTES
 from pidgate.gateway.proxy.conversation import HELD_LIMIT_BYTES, HELD_OVERHEAD_BYTES, Conversation
 from pidgate.protocol.errors import MalformedFrame, UnsupportedVersion
 from pidgate.quota.admission import Admission
-from pidgate.quota.decisions import Session
+from pidgate.quota.decisions import Client
 from pidgate.quota.entities import unidentified
 from pidgate.quota.settings import Mode, Quotas, UserQuota
 from tests.support import raw
@@ -64,8 +64,8 @@ class Script:
             users={name: UserQuota.per_window(its_rate) for name, its_rate in rates.items()},
         )
         self.admission = Admission(quotas, lambda: 1, 0)
-        self.session = Session(user, "", "10.0.0.1", 1)
-        self.talk = Conversation(self.admission, self.session)
+        self.client = Client(user, "", "10.0.0.1", 1)
+        self.talk = Conversation(self.admission, self.client)
         self.now_ms = 0
 
     def send(self, frame: bytes) -> int:
@@ -241,7 +241,7 @@ def confirm(script: Script, correlation_id: int, error_code: int = 0) -> None:
     identity = script.talk.sasl.record_broker_answer(error_code, b"")
     if identity is not None:
         script.talk.login_missing = False
-        script.session.identify(identity.user or unidentified(identity.mechanism))
+        script.client.identify(identity.user or unidentified(identity.mechanism))
     script.broker_answers(correlation_id)
 
 
@@ -270,7 +270,7 @@ def test_whoever_is_not_let_in_stays_who_he_was() -> None:
     script.send(authenticate(2, "alice"))
     script.broker_answers(1)
     confirm(script, 2, error_code=58)
-    assert script.session.user == "ANONYMOUS"
+    assert script.client.user == "ANONYMOUS"
     assert script.send(produce(7, correlation_id=3)) is TAKEN
     assert script.talk.refused[0].user == "ANONYMOUS"
 

@@ -22,7 +22,7 @@ from pidgate.protocol.topic_refusals import GUARDED
 from pidgate.protocol.versions import SPOKEN
 from pidgate.protocol.work import MOST_DECODED
 from pidgate.quota.admission import Admission
-from pidgate.quota.decisions import Session
+from pidgate.quota.decisions import Client
 from pidgate.quota.settings import Mode, Quotas, UserQuota
 from tests.support import raw
 from tests.support.frames import entity_class, framed, old_message, produce_request, record_batch
@@ -48,7 +48,7 @@ class Talk:
             self.own.learn_id(OWN_ID.bytes)
         quotas = Quotas(mode=Mode.ENFORCE, default=UserQuota.per_window(0))
         self.talk = Conversation(
-            Admission(quotas, lambda: 1, 0), Session("alice", "", "10.0.0.1", 1), gateway_topics=self.own
+            Admission(quotas, lambda: 1, 0), Client("alice", "", "10.0.0.1", 1), gateway_topics=self.own
         )
 
     def send(self, frame: bytes) -> int:
@@ -320,7 +320,7 @@ def test_a_producer_that_was_at_it_before_the_id_was_known_is_refused_from_then_
 def test_a_repeated_request_is_refused_once_the_id_is_known() -> None:
     talk = Conversation(
         Admission(Quotas(), lambda: 1, 0),
-        Session("alice", "", "10.0.0.1", 1),
+        Client("alice", "", "10.0.0.1", 1),
         gateway_topics=(own := GatewayTopics([OWN])),
     )
     frame = produce(13, OWN_ID, records=record_batch(4711))

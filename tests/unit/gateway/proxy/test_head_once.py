@@ -21,7 +21,7 @@ from pidgate.protocol.headers import RequestHead, peek_request
 from pidgate.protocol.versions import SPOKEN
 from pidgate.quota.admission import Admission
 from pidgate.quota.byte_quota import ByteQuota
-from pidgate.quota.decisions import Session
+from pidgate.quota.decisions import Client
 from pidgate.quota.settings import (
     ByteQuotas,
     ByteRates,
@@ -86,18 +86,18 @@ class Talk:
         ids = ProducerIdSettings(transactional=Mode.ENFORCE)
         rates = ByteQuotas(rates={("alice", None): ByteRates(1, 1)})
         quotas = Quotas(Mode.ENFORCE, ids, default=UserQuota.per_window(0), bytes=rates)
-        session = Session("alice", "", "10.0.0.1", 1)
+        client = Client("alice", "", "10.0.0.1", 1)
         clocks = Clocks(lambda: 0, lambda: 0)
         recorder = Recorder(
             lambda _key, _value: None, Identity("gw", "run"), clocks, RecorderSettings(), quotas
         )
         self.talk = Conversation(
             Admission(quotas, lambda: 1, 0),
-            session,
+            client,
             gateway_topics=GatewayTopics([OWN]),
             byte_quota=ByteQuota(QuotasHolder(quotas)),
         )
-        self.talk.recorder = ConnectionRecorder(recorder, session, self.talk.sasl, "main", 1)
+        self.talk.recorder = ConnectionRecorder(recorder, client, self.talk.sasl, "main", 1)
 
     def send(self, frame: bytes) -> None:
         with contextlib.suppress(KafkaProtocolError):

@@ -7,7 +7,7 @@ import pytest
 from pidgate.gateway.proxy.apis.api import CLOSE, FORWARD, SIZE_PREFIX_BYTES
 from pidgate.gateway.proxy.conversation import Conversation
 from pidgate.quota.admission import Admission
-from pidgate.quota.decisions import Session
+from pidgate.quota.decisions import Client
 from pidgate.quota.settings import Mode
 from tests.support.rules import rule
 from tests.support.wire import BY_ID, NAMED, produce_frame
@@ -15,7 +15,7 @@ from tests.unit.quota.world import enforcing, seeds
 
 
 def talk(mode: Mode) -> Conversation:
-    return Conversation(Admission(enforcing(mode=mode), seeds(), 0), Session("alice", "app", "10.0.0.1", 1))
+    return Conversation(Admission(enforcing(mode=mode), seeds(), 0), Client("alice", "app", "10.0.0.1", 1))
 
 
 def produce(ids: int, version: int, *, partitions: int = 20) -> bytes:

@@ -14,7 +14,7 @@ from pidgate.protocol.frames import framed
 from pidgate.protocol.headers import RequestHead, peek_request
 from pidgate.protocol.versions import SPOKEN
 from pidgate.quota.admission import Admission
-from pidgate.quota.decisions import Session
+from pidgate.quota.decisions import Client
 from pidgate.quota.settings import Quotas
 from tests.support import raw
 from tests.support.loopback import HOST, Peer, RunningGateway, ScriptedBroker, gateway_before, run, until
@@ -26,7 +26,7 @@ TAGGED = b"\x01\x07\x02hi"
 
 
 def talk(*, is_known: bool) -> Conversation:
-    made = Conversation(Admission(Quotas(), lambda: 1, 0), Session("alice", "", "10.0.0.1", 1))
+    made = Conversation(Admission(Quotas(), lambda: 1, 0), Client("alice", "", "10.0.0.1", 1))
     made.may_mean_node = lambda: is_known
     return made
 

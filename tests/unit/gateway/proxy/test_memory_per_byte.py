@@ -15,7 +15,7 @@ from pidgate.gateway.proxy.conversation import Conversation
 from pidgate.protocol import codec, work
 from pidgate.protocol.errors import KafkaProtocolError
 from pidgate.quota.admission import Admission
-from pidgate.quota.decisions import Session
+from pidgate.quota.decisions import Client
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
 from tests.support import raw
 from tests.support.frames import framed, old_message, produce_request, record_batch
@@ -48,8 +48,8 @@ def highest(call: Callable[[], object]) -> int:
 def highest_of_request(frame: bytes, handshake: str | None = None) -> int:
     ids = ProducerIdSettings(transactional=Mode.ENFORCE)
     quotas = Quotas(Mode.ENFORCE, ids, default=UserQuota.per_window(0))
-    session = Session("alice", "", "10.0.0.1", 1)
-    talk = Conversation(Admission(quotas, lambda: 1, 0), session, gateway_topics=GatewayTopics([OWN]))
+    client = Client("alice", "", "10.0.0.1", 1)
+    talk = Conversation(Admission(quotas, lambda: 1, 0), client, gateway_topics=GatewayTopics([OWN]))
     if handshake is not None:
         talk.sasl.begin_exchange(handshake)
 

@@ -12,7 +12,7 @@ from pidgate.gateway.proxy.apis.responses import Response
 from pidgate.gateway.proxy.conversation import Conversation
 from pidgate.protocol.work import Walk
 from pidgate.quota.admission import Admission
-from pidgate.quota.decisions import Session
+from pidgate.quota.decisions import Client
 from pidgate.quota.settings import Mode, Quotas, UserQuota
 from pidgate.quota.sticky import Look
 from tests.support import raw
@@ -30,7 +30,7 @@ class Talk:
 
     def __init__(self) -> None:
         self.admission = Admission(Quotas(mode=Mode.ENFORCE, default=UserQuota.per_window(100)), lambda: 1, 0)
-        self.conversation = Conversation(self.admission, Session("alice", "", "10.0.0.1", 1))
+        self.conversation = Conversation(self.admission, Client("alice", "", "10.0.0.1", 1))
 
     def answered(self, topics: dict[str, list[int]]) -> Walk:
         """The answer to a request with a batch of each of these ids, in one partition after the other."""

@@ -21,7 +21,7 @@ from pidgate.names import LONGEST_NAME
 from pidgate.protocol.errors import MalformedFrame
 from pidgate.protocol.messages import InitProducerIdRequest
 from pidgate.quota.admission import Admission
-from pidgate.quota.decisions import Answer, Question, Session
+from pidgate.quota.decisions import Answer, Client, Question
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
 from tests.support import raw
@@ -70,9 +70,9 @@ class Script:
     def __init__(self, its_quotas: Quotas | None = None, *, user: str = "alice") -> None:
         self.quotas = its_quotas or quotas()
         self.admission = Admission(self.quotas, lambda: 1, 0)
-        self.session = Session(user, "", "10.0.0.1", 1)
+        self.client = Client(user, "", "10.0.0.1", 1)
         self.counters = Counters()
-        self.talk = Conversation(self.admission, self.session, counters=self.counters)
+        self.talk = Conversation(self.admission, self.client, counters=self.counters)
         self.now_ms = 0
 
     def send(self, frame: bytes) -> int:
@@ -189,7 +189,7 @@ def test_a_client_that_does_not_wait_for_its_authentication_does_not_get_around_
     identity = script.talk.sasl.record_broker_answer(0, b"")
     assert identity is not None
     assert identity.user is not None
-    script.session.identify(identity.user)
+    script.client.identify(identity.user)
     script.talk.answered()
     assert script.talk.release(0) == ([], False)
     assert [refusal.user for refusal in script.talk.refused] == ["mallory"]
@@ -240,7 +240,7 @@ def test_the_event_says_that_no_broker_answered() -> None:
         RecorderSettings(),
         script.quotas,
     )
-    script.talk.recorder = ConnectionRecorder(recorder, script.session, script.talk.sasl, "main", 7)
+    script.talk.recorder = ConnectionRecorder(recorder, script.client, script.talk.sasl, "main", 7)
     script.send(init(1, producer_id=4_711))
     (event,) = [event for event in map(from_json, values) if isinstance(event, InitProducerIdEvent)]
     assert (event.error, event.node_id, event.transactional) == (COORDINATOR_LOAD_IN_PROGRESS, None, False)
@@ -312,9 +312,9 @@ def test_a_long_client_id_is_bounded_where_it_enters() -> None:
     script = Script(quotas(rate=100))
     frame = raw.request(METADATA, 1, {"topics": []}, correlation_id=1, client_id="c" * 30_000)
     script.send(frame)
-    assert len(script.session.client_id) == LONGEST_NAME
-    script.session.identify("u" * 10_000)
-    assert len(script.session.user) == LONGEST_NAME
+    assert len(script.client.client_id) == LONGEST_NAME
+    script.client.identify("u" * 10_000)
+    assert len(script.client.user) == LONGEST_NAME
 
 
 def test_a_string_that_kafka_refuses_is_refused() -> None:

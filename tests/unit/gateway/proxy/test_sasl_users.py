@@ -50,7 +50,7 @@ def login(script: Script, mechanism: str, *tokens: bytes, answer: bytes = b"", e
         is_last = number == len(tokens)
         body = {"auth_bytes": answer if is_last else b"r=abc", "error_code": error_code if is_last else 0}
         seen(talk, SASL_AUTHENTICATE, 2, body)
-    return script.session.user
+    return script.client.user
 
 
 def by_token(script: Script) -> str:
@@ -96,7 +96,7 @@ def test_a_delegation_token_is_its_owner_once_an_answer_has_shown_it(version: in
     token = {"principal_type": "User", "principal_name": "alice", "token_id": "id-1", "hmac": b"x"}
     seen(script.talk, DESCRIBE_DELEGATION_TOKEN, version, {"tokens": [token]})
     # Whoever is on a connection already is named when he authenticates anew.
-    assert script.session.user == unidentified("SCRAM-SHA-256")
+    assert script.client.user == unidentified("SCRAM-SHA-256")
     assert by_token(script) == "alice"
 
 
@@ -120,14 +120,14 @@ def test_while_the_owner_is_asked_for_nothing_is_charged_to_anybody() -> None:
     assert asked == ["id-1"]
     assert (talk.login_missing, talk.awaits_owner) == (True, True)
     assert talk.owner_found() is False
-    assert script.session.user == unidentified("SCRAM-SHA-256")  # no broker has shown it
+    assert script.client.user == unidentified("SCRAM-SHA-256")  # no broker has shown it
     assert (talk.login_missing, talk.awaits_owner) == (False, False)
     # Who authenticates anew is not stopped for it, and is named once it is known.
     assert by_token(script) == unidentified("SCRAM-SHA-256")
     assert not talk.awaits_owner
     talk.token_owners.learn_tokens([("id-1", "alice")])
     talk.owner_found()
-    assert script.session.user == "alice"
+    assert script.client.user == "alice"
 
 
 def awaiting_owner() -> Script:
@@ -148,12 +148,12 @@ def test_who_authenticates_twice_while_the_owner_is_asked_for_waits_all_the_same
     assert script.send(produce(7)) is TAKEN
     assert not talk.refused
     assert talk.owner_found() is True
-    assert script.session.user == unidentified("SCRAM-SHA-256")
+    assert script.client.user == unidentified("SCRAM-SHA-256")
     assert (talk.login_missing, talk.awaits_owner) == (False, False)
     talk.release(0)
     assert [refusal.user for refusal in talk.refused] == [unidentified("SCRAM-SHA-256")]
     talk.owner_found()  # the second question's
-    assert script.session.user == unidentified("SCRAM-SHA-256")
+    assert script.client.user == unidentified("SCRAM-SHA-256")
 
 
 def test_whoever_authenticates_while_the_owner_is_asked_for_has_a_name_or_is_one_of_all_such() -> None:
@@ -204,7 +204,7 @@ def test_the_name_of_a_certificate_that_is_the_login_is_kept() -> None:
     by_token(script)
     assert script.talk.awaits_owner
     script.talk.owner_found()  # no broker has shown it
-    assert script.session.user == "CN=joe"
+    assert script.client.user == "CN=joe"
 
 
 def who_cannot_be_read_is_held_to_a_quota(mechanism: str) -> bool:
@@ -244,7 +244,7 @@ def test_the_claim_is_the_listeners() -> None:
             token = {"auth_bytes": bearer(jwt(sub="f3a1", email="alice"))}
             assert (await client.ask(SASL_AUTHENTICATE, 2, token))["error_code"] == 0
             channels = gateway.gateway.traffic.shared.channels
-            assert [channel.session.user for channel in channels] == ["alice"]
+            assert [channel.client.user for channel in channels] == ["alice"]
 
     run(scenario())
 

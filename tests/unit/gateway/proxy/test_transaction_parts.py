@@ -24,7 +24,7 @@ from pidgate.protocol.transaction_parts import (
 from pidgate.protocol.versions import SPOKEN
 from pidgate.protocol.work import MOST_PARTITIONS
 from pidgate.quota.admission import Admission
-from pidgate.quota.decisions import Session
+from pidgate.quota.decisions import Client
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
 from tests.support import raw
 from tests.support.frames import framed, produce_request, record_batch
@@ -87,7 +87,7 @@ class Script:
         self.connect()
 
     def connect(self, number: int = 1) -> None:
-        self.talk = Conversation(self.admission, Session("alice", "", "10.0.0.1", number))
+        self.talk = Conversation(self.admission, Client("alice", "", "10.0.0.1", number))
         recorder = Recorder(
             lambda _key, value: self.values.append(value),
             Identity("gw", "run"),
@@ -95,7 +95,7 @@ class Script:
             RecorderSettings(),
             self.quotas,
         )
-        self.talk.recorder = ConnectionRecorder(recorder, self.talk.session, self.talk.sasl, "main", 7)
+        self.talk.recorder = ConnectionRecorder(recorder, self.talk.client, self.talk.sasl, "main", 7)
 
     def send(self, frame: bytes, now_ms: int = 0) -> int:
         step = self.talk.request(b"before" + frame + b"after", 10, 6 + len(frame), now_ms)
@@ -182,7 +182,7 @@ def test_it_makes_nothing_known_for_plain_use() -> None:
     for one in range(20):
         assert script.send(part(TXN_OFFSET_COMMIT, 3, one)) is FORWARD
     plain = [(19, 2, 0, b"orders", 0)]
-    verdict = script.admission.judge(script.talk.session, plain, transactional=False, now_ms=0)
+    verdict = script.admission.judge(script.talk.client, plain, transactional=False, now_ms=0)
     assert getattr(verdict, "decisions", ()), "asked about anew"
 
 

@@ -22,7 +22,7 @@ from pidgate.protocol import codec, fetch, frames, messages, metadata, produce, 
 from pidgate.protocol.errors import FrameTooLarge, KafkaProtocolError
 from pidgate.protocol.frames import MAX_TAGS, Reader, uvarint
 from pidgate.quota.admission import Admission
-from pidgate.quota.decisions import Session
+from pidgate.quota.decisions import Client
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
 from tests.support import raw
 from tests.support.bounds import THOROUGH
@@ -53,7 +53,7 @@ def scene() -> Iterator[Scene]:
 
 def conversation(rate: int | None) -> Conversation:
     quotas = Quotas(mode=Mode.ENFORCE, default=UserQuota.per_window(rate))
-    session = Session("alice", "", "10.0.0.1", 1)
+    session = Client("alice", "", "10.0.0.1", 1)
     return Conversation(
         Admission(quotas, lambda: 1, 0), session, gateway_topics=GatewayTopics([OWN, "__pidgate_quotas"])
     )

@@ -30,7 +30,7 @@ from pidgate.protocol.messages import EndTxnAnswer, EndTxnRequest, InitProducerI
 from pidgate.protocol.produce import ProducerBatch
 from pidgate.protocol.sasl import PLAIN, SaslExchange
 from pidgate.protocol.sasl import Identity as Authenticated
-from pidgate.quota.decisions import Decision, GaveUp, Reason, Session
+from pidgate.quota.decisions import Client, Decision, GaveUp, Reason
 from pidgate.quota.entities import unidentified
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
 from tests.support.frames import produce_request, record_batch
@@ -68,8 +68,8 @@ class Told:
 
     def connection(self, user: str = "alice", client_id: str = "etl") -> ConnectionRecorder:
         number = len(self.recorder.connections) + 1
-        session = Session(user, client_id, "10.0.0.1", number)
-        return ConnectionRecorder(self.recorder, session, SaslExchange(), "main", 3)
+        client = Client(user, client_id, "10.0.0.1", number)
+        return ConnectionRecorder(self.recorder, client, SaslExchange(), "main", 3)
 
     @property
     def events(self) -> list[Event]:
@@ -245,7 +245,7 @@ def test_what_a_user_did_before_it_became_another_stays_with_it() -> None:
     told = Told()
     connection = told.connection("alice")
     connection.forwarded([batch()], [1], 100, 6_000)
-    connection._session.identify("bob")
+    connection._client.identify("bob")
     connection.identified()
     connection.forwarded([batch()], [2], 100, 6_000)
     connection.closed("client")

@@ -13,7 +13,7 @@ from pidgate.gateway.recording.connection_recorder import ConnectionRecorder
 from pidgate.gateway.recording.recorder import Clocks, Identity, Recorder, RecorderSettings
 from pidgate.names import LONGEST_NAME
 from pidgate.quota.admission import Admission
-from pidgate.quota.decisions import Session
+from pidgate.quota.decisions import Client
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
 from tests.support.frames import framed, produce_request, record_batch
 from tests.support.produce_answers import partition_errors
@@ -39,9 +39,9 @@ class Scene:
             RecorderSettings(),
             quotas,
         )
-        session = Session("alice", "", "10.0.0.1", 1)
-        self.conversation = Conversation(Admission(quotas, lambda: 1, 0), session)
-        self.told = ConnectionRecorder(self.recorder, session, self.conversation.sasl, "main", 1)
+        client = Client("alice", "", "10.0.0.1", 1)
+        self.conversation = Conversation(Admission(quotas, lambda: 1, 0), client)
+        self.told = ConnectionRecorder(self.recorder, client, self.conversation.sasl, "main", 1)
         self.conversation.recorder = self.told
 
     def send(self, frame: bytes, now_ms: int = 0) -> Any:
