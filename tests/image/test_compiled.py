@@ -19,13 +19,13 @@ WITH_STAND_INS = (
     "test_writing_from_shared_buffer.py::test_a_mutant_is_noticed",
 )
 SAME_TESTS = (
-    "tests/unit/gateway/proxy/test_conversation.py",
+    "tests/unit/gateway/proxy/test_session.py",
     "tests/unit/gateway/proxy/test_client_channel.py",
     "tests/unit/gateway/proxy/test_buffers.py",
     "tests/unit/gateway/proxy/test_gateway_topics.py",
     "tests/unit/gateway/proxy/test_refuse_init.py",
     "tests/unit/gateway/proxy/test_writing_from_shared_buffer.py",
-    "tests/unit/gateway/recording/test_recorder_in_conversation.py",
+    "tests/unit/gateway/recording/test_recorder_in_session.py",
     "tests/unit/protocol/test_produce.py",
     "tests/unit/protocol/test_produce_answers.py",
     "tests/unit/protocol/test_repeated_produce.py",
@@ -65,8 +65,8 @@ def python(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
 
 def test_the_compiled_modules_are_what_runs(folder: Path) -> None:
     program = (
-        "from pidgate.gateway.proxy import client_channel, conversation; "
-        "print(client_channel.__file__, conversation.__file__)"
+        "from pidgate.gateway.proxy import client_channel, session; "
+        "print(client_channel.__file__, session.__file__)"
     )
     told = python(folder, "-c", program).stdout.split()
     assert [path.startswith(str(folder)) and path.endswith(".so") for path in told] == [True, True]

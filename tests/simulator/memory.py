@@ -113,7 +113,7 @@ def _lines(process: str, state: ProducerIdQuota) -> None:
 
 
 def _shares(traffic: Traffic) -> list[BudgetShare]:
-    return [one.share for one in traffic.shared.channels if isinstance(one, ClientConnection)]
+    return [one.share for one in traffic.shared.connections if isinstance(one, ClientConnection)]
 
 
 def _serving(world: World) -> Iterator[tuple[str, Traffic]]:

@@ -17,21 +17,18 @@ from typing import Any, Final
 import pytest
 
 from pidgate.gateway.admin import access
-from pidgate.gateway.proxy import client_channel, conversation, reading
+from pidgate.gateway.proxy import reading, session
 from pidgate.gateway.proxy.apis import authentication, produce
-from pidgate.gateway.proxy.apis.api import FORWARD
-from pidgate.gateway.proxy.apis.authentication import SaslAuthenticateApi
+from pidgate.gateway.proxy.apis.api import FORWARD, ApiContext, InFlightRequests, Login, Surroundings
+from pidgate.gateway.proxy.apis.authentication import SaslAuthenticateApi, finish_login
 from pidgate.gateway.proxy.apis.fetch import FETCH_API
 from pidgate.gateway.proxy.apis.passing_produce import has_passed, may_pass
 from pidgate.gateway.proxy.apis.produce import PRODUCE_API, ProduceApi
 from pidgate.gateway.proxy.apis.table import APIS
 from pidgate.gateway.proxy.apis.topics import GuardedApi
-from pidgate.gateway.proxy.broker_side import BrokerSide
-from pidgate.gateway.proxy.client_connection import ClientConnection
+from pidgate.gateway.proxy.broker_link import BrokerLink
 from pidgate.gateway.proxy.connection import ConnectionContext
-from pidgate.gateway.proxy.connection_state import INTAKE, OPEN, IntakeEvent
-from pidgate.gateway.proxy.conversation import Conversation
-from pidgate.gateway.proxy.in_flight_requests import InFlightRequests
+from pidgate.gateway.proxy.session import Session
 from pidgate.gateway.proxy.tls_connections import AcceptedTls
 from pidgate.gateway.proxy.tls_inbox import TlsInbox
 from pidgate.gateway.quotas.change_log import ChangeLog
@@ -169,12 +166,23 @@ def _entry_stays(self: StickyRefusals, user: str, batch: ProducerBatch) -> bool:
     return entry.further_refusals > 5
 
 
-def _first_held_only(before: Any) -> Any:
-    def held(api: ProduceApi, context: Any, *rest: Any) -> None:
-        if not context.held:
-            before(api, context, *rest)
+class _NotesNothing(ProduceApi):
+    def held(self, context: Any, request: Any, now_ms: int) -> None:
+        pass
 
-    return held
+
+_NOTES_NOTHING: Final = _NotesNothing()
+
+
+def _first_held_only(patch: pytest.MonkeyPatch) -> None:
+    before = Session._hold
+
+    def hold(self: Session, request: Any, now_ms: int) -> None:
+        if self.held and request.api is PRODUCE_API:
+            request.api = _NOTES_NOTHING
+        before(self, request, now_ms)
+
+    patch.setattr(Session, "_hold", hold)
 
 
 def _refusal(rule: str, breaks: Break, seed: int, theme: Theme = Theme.REFUSALS) -> Scheduled:
@@ -204,14 +212,10 @@ _OVER_NOTES: Final = (
 )
 
 
-def _out_of_turn(self: InFlightRequests, answer: bytes) -> None:
-    self.out.append(answer)
-
-
 def _by_connection(before: Any) -> Any:
-    def __init__(self: Conversation, admission: Admission, client: Client, *args: Any, **more: Any) -> None:
+    def __init__(self: ApiContext, at: Surroundings, client: Client) -> None:
         client.user = f"{client.user}/{client.connection_id}"
-        before(self, admission, client, *args, **more)
+        before(self, at, client)
 
     return __init__
 
@@ -220,26 +224,26 @@ def _as_it_is(_: object, node_id: int, host: str, port: int) -> tuple[str, int]:
     return host, port
 
 
-def _without_looking(self: Conversation, beginning: bytes, request_bytes: int, now_ms: int) -> bool:
-    return self.intake(now_ms) is OPEN and self.repeated.recognise_beginning(beginning, request_bytes)
+def _without_looking(self: Session, beginning: bytes, request_bytes: int, now_ms: int) -> bool:
+    return self._is_open(now_ms) and self.context.repeated.recognise_beginning(beginning, request_bytes)
 
 
-def _known_anywhere(self: Conversation, beginning: bytes, request_bytes: int, now_ms: int) -> bool:
+def _known_anywhere(self: Session, beginning: bytes, request_bytes: int, now_ms: int) -> bool:
     begins = _without_looking(self, beginning, request_bytes, now_ms)
-    return begins and self.repeated.producer_id in self.client.admitted
+    return begins and self.context.repeated.producer_id in self.context.client.admitted
 
 
 def _happens_at_its_beginning(patch: pytest.MonkeyPatch) -> None:
-    before = Conversation.may_pass
+    before = Session.may_stream
 
-    def may_pass(self: Conversation, beginning: bytes, request_bytes: int, now_ms: int) -> bool:
+    def may_stream(self: Session, beginning: bytes, request_bytes: int, now_ms: int) -> bool:
         passes = before(self, beginning, request_bytes, now_ms)
         if passes:
-            has_passed(self, request_bytes, now_ms)
+            has_passed(self.context, request_bytes, now_ms)
         return passes
 
-    patch.setattr(Conversation, "may_pass", may_pass)
-    patch.setattr(client_channel, "has_passed", nothing)
+    patch.setattr(Session, "may_stream", may_stream)
+    patch.setattr(session, "has_passed", nothing)
 
 
 def _inserted_first(before: Any) -> Any:
@@ -331,7 +335,7 @@ def _only_principals(before: Any) -> Any:
     return resolve
 
 
-_CONVERSATION: Final = "tests/unit/gateway/proxy/test_conversation.py::"
+_CONVERSATION: Final = "tests/unit/gateway/proxy/test_session.py::"
 
 
 _PASSING: Final = "tests/unit/gateway/proxy/test_passing_on.py::"
@@ -376,27 +380,26 @@ def _token_after_token(before: Any) -> Any:
     return record_client_token
 
 
-def _nobody_waits(self: Conversation, request: Any) -> None:
-    self.unanswered.add(request)
+_NO_LOGIN_UNDER_WAY: Final = replaced(Login, "sasl_in_flight", property(lambda _: 0, nothing))
 
 
 def _passes_until_known(before: Any) -> Any:
-    def before_login(self: Conversation, request: Any) -> Any:
-        if self.authentication.required is None:
-            return request.api.request(self, request, 0)
+    def before_login(self: Session, request: Any) -> Any:
+        if self.context.at.authentication.required is None:
+            return request.api.request(self.context, request, 0)
         return before(self, request)
 
     return before_login
 
 
 def _reset(before: Any) -> Any:
-    def leave_broker(self: BrokerSide) -> None:
-        transport = getattr(self.broker, "_transport", None)
-        if transport is not None:
-            transport.abort()
-        before(self)
+    def leave(self: BrokerLink) -> bool:
+        if self.socket is not None:
+            self.socket.abort()
+        left: bool = before(self)
+        return left
 
-    return leave_broker
+    return leave
 
 
 def _no_topic_is_forbidden(patch: pytest.MonkeyPatch) -> None:
@@ -409,7 +412,7 @@ def _no_topic_is_forbidden(patch: pytest.MonkeyPatch) -> None:
 
 
 def _muted(rule: str, test: str, at: str) -> Tested:
-    return Tested(rule, replaced(Conversation, "mute", nothing), test, at)
+    return Tested(rule, replaced(ApiContext, "mute", nothing), test, at)
 
 
 # ---- identity ------------------------------------------------------------------------------------------
@@ -425,8 +428,8 @@ def _in_any_case(before: Any) -> Any:
 
 def _owner_not_awaited(before: Any) -> Any:
     def response(api: Any, context: Any, request: Any, answer: Any) -> Any:
-        context.named_by_login = context.awaits_owner
-        context.awaits_owner = False
+        context.login.named_user = context.login.awaits_owner
+        context.login.awaits_owner = False
         return before(api, context, request, answer)
 
     return response
@@ -448,13 +451,17 @@ def _looks_at_no_certificate(before: Any) -> Any:
     return __init__
 
 
-def _learns_that_none_is_needed(talk: Conversation) -> Any:
-    return talk._login_needless()
+def _learns_that_none_is_needed(self: Session) -> Any:
+    finish_login(self.context)
+    return self.context.take_actions()
 
 
-def _nothing_waits(patch: pytest.MonkeyPatch) -> None:
-    sent = (OPEN, IntakeEvent.SASL_SENT)
-    patch.setattr(conversation, "INTAKE", {key: value for key, value in INTAKE.items() if key != sent})
+def _never_missing(before: Any) -> Any:
+    def __init__(self: Login, *arguments: Any) -> None:
+        before(self, *arguments)
+        self.is_missing = False
+
+    return __init__
 
 
 # ---- bytes on their way --------------------------------------------------------------------------------
@@ -473,8 +480,8 @@ def _not_copying(transport: Any, _descriptor: int, view: memoryview) -> None:
     transport.write(view)
 
 
-def _muted_or_not(self: Conversation, beginning: bytes, request_bytes: int, now_ms: int) -> bool:
-    return may_pass(self, beginning, request_bytes, now_ms)
+def _muted_or_not(self: Session, beginning: bytes, request_bytes: int, now_ms: int) -> bool:
+    return may_pass(self.context, beginning, request_bytes, now_ms)
 
 
 def _merely_passes(patch: pytest.MonkeyPatch) -> None:
@@ -701,9 +708,7 @@ BY_SCHEDULE: Final[dict[str, Scheduled]] = {
         10,
     ),
     "nobody notes a beginning": _noted(_NOTED_FIRST, replaced(HeldBeginnings, "note", nothing), 3),
-    "what is behind a held request is not noted": _noted(
-        _NOTED_FIRST, around(ProduceApi, "held", _first_held_only), 1
-    ),
+    "what is behind a held request is not noted": _noted(_NOTED_FIRST, _first_held_only, 1),
     "a cache answers in spite of a note": _noted(_OVER_NOTES, replaced(Admission, "_known", _cache_first), 3),
     "the hot path answers in spite of a note": _noted(
         _OVER_NOTES, replaced(HeldBeginnings, "is_any_held", never), 3
@@ -721,14 +726,14 @@ BY_SCHEDULE: Final[dict[str, Scheduled]] = {
     ),
     "answers of our own do not wait for their turn": Scheduled(
         "Responses leave in the order of the requests.",
-        replaced(InFlightRequests, "respond", _out_of_turn),
+        replaced(InFlightRequests, "add_own_answer", never),
         Breach.OUT_OF_TURN,
         Theme.REFUSALS,
         1,
     ),
     "each connection has a quota of its own": _quota(
         "A quota belongs to the user, whatever connection, address or gateway a request uses.",
-        around(Conversation, "__init__", _by_connection),
+        around(ApiContext, "__init__", _by_connection),
         Theme.REFUSALS,
         4,
     ),
@@ -740,10 +745,10 @@ BY_SCHEDULE: Final[dict[str, Scheduled]] = {
         1,
     ),
     "any large request is passed on": _refusal_passed_on(
-        _KEPT_WHOLE, replaced(Conversation, "may_pass", _without_looking), 8
+        _KEPT_WHOLE, replaced(Session, "may_stream", _without_looking), 8
     ),
     "passed on in spite of a refusal": _refusal_passed_on(
-        _KEPT_WHOLE, replaced(Conversation, "may_pass", _known_anywhere), 11
+        _KEPT_WHOLE, replaced(Session, "may_stream", _known_anywhere), 11
     ),
     "it happens at its beginning": Scheduled(
         "A request counts as sent when its last byte has arrived.",
@@ -873,7 +878,7 @@ BY_TEST: Final[dict[str, Tested]] = {
         "A request with acks=0 has no response, and its refusal closes the connection.",
         around(RepeatedProduce, "walk", _answered_anyway),
         f"{_CONVERSATION}test_acks_0_takes_no_place_in_flight_and_its_refusal_closes",
-        "admitted.talk.is_quiet",
+        "admitted.talk.session.is_quiet",
     ),
     "a refused acks=0 is answered": Tested(
         "A request with acks=0 has no response, and its refusal closes the connection.",
@@ -883,7 +888,7 @@ BY_TEST: Final[dict[str, Tested]] = {
     ),
     "a reset in the middle of a frame": Tested(
         "A broker sees the end of the stream and never a reset.",
-        around(BrokerSide, "_leave_broker", _reset),
+        around(BrokerLink, "leave", _reset),
         f"{_PASSING}test_the_broker_sees_the_end_of_the_stream_and_no_reset",
         "not pair.broker.aborted",
     ),
@@ -901,13 +906,13 @@ BY_TEST: Final[dict[str, Tested]] = {
     ),
     "nobody waits for a login under way": Tested(
         "Requests behind an unanswered login wait for it.",
-        replaced(Conversation, "in_flight", _nobody_waits),
+        _NO_LOGIN_UNDER_WAY,
         f"{_CONVERSATION}test_a_produce_waits_until_the_broker_has_said_who_it_is",
         "script.send(produce(7, correlation_id=3)) is TAKEN",
     ),
     "nobody waits until it is known whether there is a login": Tested(
         "Only ApiVersions and SASL pass before a login that is required or may be.",
-        around(Conversation, "_before_login", _passes_until_known),
+        around(Session, "_decide_before_login", _passes_until_known),
         f"{_CONVERSATION}test_until_it_is_known_requests_wait",
         "script.send(metadata(1)) is TAKEN",
     ),
@@ -966,7 +971,7 @@ BY_TEST: Final[dict[str, Tested]] = {
     ),
     "requests do not wait for a token's owner": Tested(
         "Requests behind an unanswered login wait for it.",
-        replaced(authentication, "_owner_is_sought", never),
+        replaced(authentication, "_owner_is_unknown", never),
         "tests/unit/gateway/cluster/test_token_lookup.py::test_what_comes_behind_the_login_waits_for_the_owner",
         "METADATA not in keys(broker)",
     ),
@@ -979,25 +984,25 @@ BY_TEST: Final[dict[str, Tested]] = {
     ),
     "a login is required of nobody": Tested(
         "Only ApiVersions and SASL pass before a login that is required or may be.",
-        replaced(Conversation, "require_login", nothing),
+        around(Login, "__init__", _never_missing),
         f"{_CONVERSATION}test_nobody_acts_before_a_login_that_is_required",
         "nobody_acts_before_a_login()",
     ),
     "requests pass before the login": Tested(
         "Only ApiVersions and SASL pass before a login that is required or may be.",
-        replaced(Conversation, "_before_login", lambda *_: FORWARD),
+        replaced(Session, "_decide_before_login", lambda *_: FORWARD),
         f"{_CONVERSATION}test_nobody_acts_before_a_login_that_is_required",
         "nobody_acts_before_a_login()",
     ),
     "no login where it was unknown": Tested(
         "Only ApiVersions and SASL pass before a login that is required or may be.",
-        replaced(Conversation, "authentication_learnt", _learns_that_none_is_needed),
+        replaced(Session, "authentication_learnt", _learns_that_none_is_needed),
         f"{_CONVERSATION}test_nobody_acts_before_a_login_that_is_required",
         "nobody_acts_before_a_login()",
     ),
     "nothing waits for a login": Tested(
         "Requests behind an unanswered login wait for it.",
-        _nothing_waits,
+        _NO_LOGIN_UNDER_WAY,
         f"{_CONVERSATION}test_what_is_behind_a_login_is_of_who_logs_in",
         "what_is_behind_a_login_is_of_who_logs_in()",
     ),
@@ -1009,7 +1014,7 @@ BY_TEST: Final[dict[str, Tested]] = {
     ),
     "an acks=0 Produce ends with its client": Tested(
         "An acks=0 Produce held by a mute is forwarded even if its client has disconnected.",
-        replaced(ClientConnection, "must_outlive_client", False),
+        replaced(Session, "holds_unanswerable", False),
         f"{_BYTES}test_what_has_no_answer_outlives_its_client",
         "what_has_no_answer_outlives_its_client(scene)",
     ),
@@ -1041,7 +1046,7 @@ BY_TEST: Final[dict[str, Tested]] = {
     ),
     "passed on behind a mute": Tested(
         "No request passes a mute; all of them go on in order when it ends.",
-        replaced(Conversation, "may_pass", _muted_or_not),
+        replaced(Session, "may_stream", _muted_or_not),
         f"{_PASSING}test_so_is_one_behind_a_mute",
         "left == 0",
     ),

@@ -70,8 +70,8 @@ class Pair:
         self.channel = ClientChannel(scene.context, lambda channel: None)
         self.client = PaperTransport(self.channel)
         self.client.receive(early)
-        self.channel.to_broker(b"")  # a broker is dialled only when there is something for it
-        self.broker_channel = BrokerChannel(self.channel)
+        self.channel.connection.broker.send(b"")  # a broker is dialled only when there is something for it
+        self.broker_channel = BrokerChannel(self.channel.connection)
         self.broker = PaperTransport(self.broker_channel)
 
 

@@ -130,8 +130,8 @@ def test_imports_and_purity(path: str) -> None:
     assert violations(path, (ROOT / path).read_text("utf-8")) == []
 
 
-def test_the_conversation_is_pure_with_all_of_the_gateway_that_it_imports() -> None:
-    todo, seen = ["pidgate/gateway/proxy/conversation.py"], set()
+def test_the_session_is_pure_with_all_of_the_gateway_that_it_imports() -> None:
+    todo, seen = ["pidgate/gateway/proxy/session.py"], set()
     while todo:
         path = todo.pop()
         seen.add(path)

@@ -43,10 +43,9 @@ from tools.house.tree import ROOT, real_folder
 TARGETS = (
     "quota/*.py",
     "gateway/proxy/apis/*.py",
-    "gateway/proxy/conversation.py",
+    "gateway/proxy/session.py",
     "gateway/proxy/connection_state.py",
     "gateway/proxy/connection_quotas.py",
-    "gateway/proxy/in_flight_requests.py",
     "gateway/proxy/read_ahead.py",
     "gateway/proxy/refusal_log.py",
 )

@@ -25,7 +25,8 @@ from pidgate.gateway.metrics.open_files import OpenFilesWatch
 from pidgate.gateway.process.outside import Outside
 from pidgate.gateway.proxy.bounds import Bounds
 from pidgate.gateway.proxy.buffers import BufferBudget
-from pidgate.gateway.proxy.connection import AgeLimits, Shared
+from pidgate.gateway.proxy.connection import Shared
+from pidgate.gateway.proxy.connection_age import AgeLimits
 from pidgate.gateway.proxy.connection_quotas import ConnectionLimits
 from pidgate.gateway.proxy.listeners import Listener
 from pidgate.gateway.quotas.administration import Administer
@@ -195,21 +196,21 @@ class Traffic:
         Return how many connections had to be cut.
         """
         timeout_ms = self._settings.drain_timeout_ms
-        channels = self.shared.channels
-        log.info(Event.DRAINING, cause="signal", connections=len(channels), drain_timeout_ms=timeout_ms)
+        connections = self.shared.connections
+        log.info(Event.DRAINING, cause="signal", connections=len(connections), drain_timeout_ms=timeout_ms)
         give_up_s = self.shared.loop.time() + timeout_ms / 1000
         await self.shared.accepting.empty()
         for listener in self._listeners:
             listener.close()
         self._locks.release()
-        for channel in list(channels):
-            channel.drain()
+        for connection in list(connections):
+            connection.drain()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(give_up_s):
                 await self.shared.all_closed.wait()
-        cut = len(channels)
-        for channel in list(channels):
-            channel.close("drain", "the drain timeout has passed")
+        cut = len(connections)
+        for connection in list(connections):
+            connection.close("drain", "the drain timeout has passed")
         # Not closed but cut off: whoever reads nothing would keep the event loop from ending.
         for transport in list(self.shared.transports):
             transport.abort()
@@ -255,9 +256,9 @@ class Traffic:
         this connection is the right one.
         """
         address = self.nodes.known_addresses.get(node_id)
-        for channel in list(self.shared.channels):
-            if channel.context.node_id == node_id and channel.server not in (None, address):
-                channel.close("moved", "its broker is elsewhere")
+        for connection in list(self.shared.connections):
+            if connection.context.node_id == node_id and connection.server not in (None, address):
+                connection.close("moved", "its broker is elsewhere")
 
     async def _tick(self) -> None:
         """Once a second: forget idle users and ids that gave up, close idle connections."""
@@ -305,9 +306,9 @@ class Traffic:
         limits = AgeLimits(self._settings.limits.idle_ms, bounds.frame_time_ms, bounds.login_time_ms)
         self.shared.connection_quotas.sweep(now_ms)
         muted = 0
-        for number, channel in enumerate(list(self.shared.channels), 1):
-            muted += channel.conversation.muted_until_ms > now_ms
-            channel.check_age(now_ms, limits)
+        for number, connection in enumerate(list(self.shared.connections), 1):
+            muted += connection.session.context.muted_until_ms > now_ms
+            connection.check_age(now_ms, limits)
             if number % CHECKED_PER_TURN == 0:
                 await asyncio.sleep(0)
         self.counters.muted_connections = muted

@@ -82,14 +82,15 @@ class AcceptedBehindProxy(asyncio.BufferedProtocol):
             if self._filled == len(self._header):
                 self._hand_over()
         except MalformedFrame as error:
-            address = self._channel.client.address
-            self._channel.close(REFUSED, f"{error}{_REMEDY.format(address=address)}")
+            connection = self._channel.connection
+            address = connection.client.address
+            connection.close(REFUSED, f"{error}{_REMEDY.format(address=address)}")
 
     def _hand_over(self) -> None:
         channel, transport = self._channel, self._transport
         assert transport is not None
-        channel.comes_from(origin(bytes(self._header)))
-        if not channel.is_gone:
+        channel.connection.comes_from(origin(bytes(self._header)))
+        if not channel.connection.is_gone:
             transport.set_protocol(self._inner)
             channel.reads_itself()
 

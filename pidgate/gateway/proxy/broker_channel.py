@@ -11,7 +11,7 @@ from pidgate.gateway.proxy.apis.api import SIZE_PREFIX_BYTES, InFlightRequest
 from pidgate.gateway.proxy.apis.produce import PRODUCE_API
 from pidgate.gateway.proxy.apis.responses import COUNTED, ENDPOINTS_LAST, NO_BYTES, UNREAD, Response
 from pidgate.gateway.proxy.buffers import Purpose
-from pidgate.gateway.proxy.client_channel import ClientChannel
+from pidgate.gateway.proxy.client_connection import ClientConnection
 from pidgate.gateway.proxy.reading import SCARCE_READ_BYTES, SMALL_READ_BYTES, Data, Pause, Reader, run_of
 from pidgate.gateway.proxy.receive_buffer import READ_BUFFER, READ_VIEW, first_large_bytes, large_frame_bytes
 from pidgate.protocol.errors import FrameTooLarge, KafkaProtocolError, MalformedFrame
@@ -29,15 +29,17 @@ WHOLE_ANSWER_LIMIT_BYTES: Final = 128 * 1024 * 1024
 class BrokerChannel(Reader):
     """One connection to a broker, on behalf of one client connection."""
 
-    def __init__(self, client: ClientChannel, header: bytes = b"") -> None:
+    def __init__(self, connection: ClientConnection, header: bytes = b"") -> None:
         """Set up the channel. `header` is sent before everything else."""
-        super().__init__(client.context.budget, client.context.loop)
-        self._client = client
-        self._conversation = client.conversation
-        context = client.context
+        context = connection.context
+        super().__init__(context.budget, context.loop)
+        self._connection = connection
+        self._session = connection.session
+        self._in_flight = connection.session.context.in_flight
+        self._age = connection.age
         self._now_ms = context.now_ms
         self._counters = context.counters
-        self._share = client.share
+        self._share = connection.share
         self._response = Response()
         self._header = header
         self._is_full = False
@@ -55,18 +57,18 @@ class BrokerChannel(Reader):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         opened = self._opened(transport)
-        self._client.context.socket_opened(opened)
+        self._connection.context.socket_opened(opened)
         if self._header:
             opened.write(self._header)
             self._header = b""
-        self._client.broker_connected(self)
+        self._connection.broker_connected(self)
 
     def data_received(self, data: bytes) -> None:
         nbytes = len(data)
-        self._client.was_heard = True
+        self._age.was_heard = True
         self._counters.bytes_from_brokers += nbytes
         if self._pass_plain_success(data):
-            self._client.answered()
+            self._connection.answers_passed()
             return
         READ_VIEW[:nbytes] = data
         self._answers_arrived(READ_BUFFER, nbytes)
@@ -74,18 +76,18 @@ class BrokerChannel(Reader):
             self.read_large()
 
     def next_buffer(self) -> memoryview:
-        if self._received.is_plain and not self._budget.is_full:
+        if self.received.is_plain and not self._budget.is_full:
             return READ_VIEW
-        view = self._received.next_read()
+        view = self.received.next_read()
         return view[:SCARCE_READ_BYTES] if self._budget.is_full else view
 
     def buffer_filled(self, nbytes: int) -> None:
-        self._client.was_heard = True
+        self._age.was_heard = True
         self._counters.bytes_from_brokers += nbytes
-        if self._received.is_plain:
+        if self.received.is_plain:
             self._answers_arrived(READ_BUFFER, nbytes)
         else:
-            arrived = self._received.received(nbytes)
+            arrived = self.received.received(nbytes)
             if arrived is None:
                 return
             buf, end = arrived
@@ -103,17 +105,17 @@ class BrokerChannel(Reader):
             elif self._walk_in_turns is not None:
                 _, start, stop = self._walked
                 self._share.hold(Purpose.ANSWER, 2 * (stop - start))
-            self._client.answered()
+            self._connection.answers_passed()
         except Exception as error:  # noqa: BLE001 - logged there
             self._failed(error)
 
     def _failed(self, error: Exception) -> None:
         if isinstance(error, KafkaProtocolError):
             self._counters.upstream_failures["protocol"] += 1
-            self._client.close("upstream", f"an answer of the broker could not be read: {error}")
+            self._connection.close("upstream", f"an answer of the broker could not be read: {error}")
         else:
-            log_mistake("answers", **self._client.describe())
-            self._client.close("error", "an unexpected error in the gateway")
+            log_mistake("answers", **self._connection.describe())
+            self._connection.close("error", "an unexpected error in the gateway")
 
     def _keep(self, buf: bytearray, start: int, end: int) -> None:
         """Buffer the beginning of an answer that must be whole before it is processed."""
@@ -121,20 +123,20 @@ class BrokerChannel(Reader):
         # Without its head it is unknown whether the answer must be whole: it may stream through.
         large_bytes = large_frame_bytes(buf, start, end, HEAD_BYTES)
         if not large_bytes:
-            self._received.keep(buf, start, end)
+            self.received.keep(buf, start, end)
             return
         wanted_bytes = first_large_bytes(large_bytes, end - start)
         if self._share.may_hold(self, Purpose.ANSWER, large_bytes):
             self._share.hold(Purpose.ANSWER, large_bytes)
-            self._received.keep_large(buf, start, end, large_bytes, wanted_bytes)
+            self.received.keep_large(buf, start, end, large_bytes, wanted_bytes)
             return
-        self._received.keep_large(buf, start, end, large_bytes, end - start)
-        self._gate.pause(Pause.BUDGET)
+        self.received.keep_large(buf, start, end, large_bytes, end - start)
+        self.gate.pause(Pause.BUDGET)
 
         def go_on() -> None:
             self._share.hold(Purpose.ANSWER, large_bytes)
-            self._received.grant(wanted_bytes)
-            self._gate.resume(Pause.BUDGET)
+            self.received.grant(wanted_bytes)
+            self.gate.resume(Pause.BUDGET)
 
         self._share.wait(self, Purpose.ANSWER, large_bytes, go_on)
 
@@ -143,16 +145,14 @@ class BrokerChannel(Reader):
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._transport is not None:
-            self._client.context.socket_closed(self._transport)
+            self._connection.context.socket_closed(self._transport)
             self._transport = None
-        self._gate.closed()
+        self.gate.closed()
         self._drop_answer()
         self._share.hold(Purpose.TO_BROKER, 0)
-        self._client.broker_lost(
+        self._connection.broker_lost(
             f"the broker's connection was lost: {exc}" if exc else "the broker closed", exc
         )
-        if self._client.is_lost:
-            self._share.end()
 
     def close_when_written(self) -> None:
         """Close the socket as every reader does, and drop the buffered answer: its client is gone."""
@@ -160,7 +160,7 @@ class BrokerChannel(Reader):
         super().close_when_written()
 
     def _drop_answer(self) -> None:
-        self._received.clear()
+        self.received.clear()
         self._walk_in_turns, self._walked = None, NOTHING
         self._share.leave(self, Purpose.ANSWER)
         self._share.hold(Purpose.ANSWER, 0)
@@ -168,12 +168,12 @@ class BrokerChannel(Reader):
     def pause_writing(self) -> None:
         self._is_full = True
         self._count_written()
-        self._client.broker_busy(True)
+        self._connection.broker_is_full(True)
 
     def resume_writing(self) -> None:
         self._is_full = False
         self._share.hold(Purpose.TO_BROKER, 0)
-        self._client.broker_busy(False)
+        self._connection.broker_is_full(False)
 
     def _count_written(self) -> None:
         if self._transport is not None:
@@ -197,7 +197,7 @@ class BrokerChannel(Reader):
         """
         if self._passing_bytes or self._walker is not None:
             return False
-        head = self._conversation.next_alone()
+        head = self._in_flight.next_alone()
         if (
             head is None
             or head.api is not PRODUCE_API
@@ -206,8 +206,8 @@ class BrokerChannel(Reader):
             or not is_plain_success(answer, SIZE_PREFIX_BYTES, len(answer), head.api_version)
         ):
             return False
-        self._conversation.answered()
-        self._client.write(answer)
+        self._in_flight.remove_answered()
+        self._connection.socket.write(answer)
         return True
 
     def _take_answers(self, buf: bytearray, end: int, now_ms: int) -> int:
@@ -215,7 +215,7 @@ class BrokerChannel(Reader):
 
         Answers that need no change leave together in one write, whole or not.
         """
-        conversation, response = self._conversation, self._response
+        context, response = self._session.context, self._response
         run_start = pos = 0
         while pos < end and not self._rest:
             if self._walker is not None:
@@ -233,7 +233,7 @@ class BrokerChannel(Reader):
             if end - pos < _SIZE_AND_CORRELATION.size:
                 break
             size, correlation_id = _SIZE_AND_CORRELATION.unpack_from(buf, pos)
-            request = conversation.expect(correlation_id)
+            request = self._in_flight.expect(correlation_id)
             _check_size(size)
             passing = request.api.passing
             if passing is COUNTED:
@@ -242,13 +242,14 @@ class BrokerChannel(Reader):
                     break
                 response.buf, response.now_ms = buf, now_ms
                 response.start, response.end = pos + SIZE_PREFIX_BYTES, arrived
-                passing = request.api.begins(conversation, request, response)
+                passing = request.api.begins(context, request, response)
+                self._connection.act(context.take_actions())
             if passing is UNREAD:
                 self._passing_bytes = SIZE_PREFIX_BYTES + size
                 continue
             if passing is ENDPOINTS_LAST:
                 self._walker = EndpointsWalker(
-                    request.api_key, request.api_version, size, conversation.translate
+                    request.api_key, request.api_version, size, context.at.translate
                 )
                 self._walking_bytes = size
                 pos += SIZE_PREFIX_BYTES  # the prefix joins the run: the walker keeps the length
@@ -260,14 +261,14 @@ class BrokerChannel(Reader):
             response.buf, response.now_ms = buf, now_ms
             response.start, response.end = pos + SIZE_PREFIX_BYTES, frame_end
             response.may_be_kept = buf is not READ_BUFFER
-            instead = request.api.response(conversation, request, response)
+            instead = request.api.response(context, request, response)
             if isinstance(instead, Walk):
                 if self._takes_turns(instead, request, buf, pos, end):
                     break
                 instead = instead.result
             if instead is not None:
                 self._flush(buf, run_start, pos)
-                self._client.write(instead)
+                self._connection.socket.write(instead)
                 run_start = frame_end
             pos = frame_end
             run_start = self._done(buf, run_start, pos)
@@ -292,7 +293,7 @@ class BrokerChannel(Reader):
         if buf is READ_BUFFER:
             response.buf, response.may_be_kept = bytearray(READ_VIEW[start:frame_end]), True
             response.start, response.end = SIZE_PREFIX_BYTES, len(response.buf)
-            again = request.api.response(self._conversation, request, response)
+            again = request.api.response(self._session.context, request, response)
             assert isinstance(again, Walk)
             self._walk_in_turns, self._walked = again, (response.buf, 0, len(response.buf))
         response.buf = NO_BYTES
@@ -300,7 +301,7 @@ class BrokerChannel(Reader):
         return True
 
     def take_rest(self, rest: bytes) -> None:
-        if self._client.is_lost:
+        if self._connection.socket.is_lost:
             return
         walk = self._walk_in_turns
         try:
@@ -311,7 +312,7 @@ class BrokerChannel(Reader):
                 if walk.result is None:
                     self._flush(*self._walked)
                 else:
-                    self._client.write(walk.result)
+                    self._connection.socket.write(walk.result)
                 self._walk_in_turns, self._walked = None, NOTHING
                 self._share.hold(Purpose.ANSWER, 0)
                 self._done(NO_BYTES, 0, 0)
@@ -327,7 +328,7 @@ class BrokerChannel(Reader):
         stop -= walker.unfed_bytes
         self._walking_bytes -= stop - pos
         for part in parts:
-            self._client.write(part)
+            self._connection.socket.write(part)
         if walker.unfed_bytes:
             self._rest_later(bytes(view[stop:end]))
         if not self._walking_bytes:
@@ -337,17 +338,16 @@ class BrokerChannel(Reader):
 
     def _done(self, buf: bytearray, run_start: int, pos: int) -> int:
         """Complete the answer that ends at `pos`. Returns the start of the unsent run."""
-        conversation = self._conversation
-        conversation.answered()
-        if conversation.out:
+        actions = self._session.answer_passed()
+        if actions:
             self._flush(buf, run_start, pos)
-            self._client.flush_own_answers()
+            self._connection.act(actions)
             return pos
         return run_start
 
     def _flush(self, buf: bytearray, start: int, end: int) -> None:
         if start != end:
-            self._client.write(run_of(buf, start, end))
+            self._connection.socket.write(run_of(buf, start, end))
 
 
 def _check_size(answer_bytes: int) -> None:

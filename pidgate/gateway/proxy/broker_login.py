@@ -10,7 +10,7 @@ from collections.abc import Generator
 from typing import Final
 
 from pidgate.gateway.proxy.broker_channel import BrokerChannel
-from pidgate.gateway.proxy.client_channel import ClientChannel
+from pidgate.gateway.proxy.client_connection import ClientConnection
 from pidgate.gateway.proxy.reading import Data, Reader
 from pidgate.gateway.proxy.receive_buffer import READ_VIEW, SIZE_BYTES, frame_size
 from pidgate.protocol.errors import FrameTooLarge
@@ -25,16 +25,16 @@ class BrokerLogin(Reader):
     """Reader that runs a login exchange over the socket. `done` gets the exchange's result or its error."""
 
     def __init__(
-        self, client: ClientChannel, exchange: Generator[Build, bytes, int], header: bytes = b""
+        self, connection: ClientConnection, exchange: Generator[Build, bytes, int], header: bytes = b""
     ) -> None:
         """Set up the login. `header` is sent before everything else."""
-        super().__init__(client.context.budget, client.context.loop)
-        self._client = client
+        super().__init__(connection.context.budget, connection.context.loop)
+        self._connection = connection
         self._exchange = exchange
         self._header = header
         self._answer = b""
         self._correlation_id = 0
-        self.done: asyncio.Future[int] = client.context.loop.create_future()
+        self.done: asyncio.Future[int] = connection.context.loop.create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         opened = self._opened(transport)
@@ -77,7 +77,7 @@ class BrokerLogin(Reader):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._gate.closed()
+        self.gate.closed()
         self._transport = None
         self._fail(exc or ConnectionResetError("it closed during the login"))
 
@@ -86,11 +86,6 @@ class BrokerLogin(Reader):
 
     def resume_writing(self) -> None:
         """Do nothing: a login is short."""
-
-    def abort(self) -> None:
-        """Drop the connection: its client is gone."""
-        if self._transport is not None:
-            self._transport.abort()
 
     def _say(self, build: Build) -> None:
         self._correlation_id += 1
@@ -102,8 +97,8 @@ class BrokerLogin(Reader):
             self.abort()
             return
         self._transport = None
-        self._gate.closed()
-        channel = BrokerChannel(self._client)
+        self.gate.closed()
+        channel = BrokerChannel(self._connection)
         transport.set_protocol(channel.as_protocol())
         self.done.set_result(session_lifetime_ms)
         channel.connection_made(transport)

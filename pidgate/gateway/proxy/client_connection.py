@@ -1,24 +1,41 @@
-"""A client connection's identity, life cycle and end.
+"""One client connection: its session, its two sockets, its timer, its limits and its end.
 
-It must not know the bytes: client_channel.py does.
+It performs the actions of the session. It must not know the bytes: client_channel.py and broker_channel.py do.
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
+import asyncio
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from pidgate.gateway.cluster.nodes import Address
 from pidgate.gateway.logs import Event, log_mistake, logger
-from pidgate.gateway.proxy.apis.produce import has_no_answer
+from pidgate.gateway.proxy.actions import (
+    IDENTIFIED,
+    LOGIN_OVER,
+    Action,
+    AlterQuotas,
+    End,
+    FindOwner,
+    LogGatewayTopic,
+    LogRefusal,
+    ToBroker,
+    ToClient,
+    WakeAt,
+)
+from pidgate.gateway.proxy.broker_link import BrokerLink
 from pidgate.gateway.proxy.buffers import BEFORE_LOGIN, BudgetShare
-from pidgate.gateway.proxy.connection import AgeLimits, ConnectionContext
+from pidgate.gateway.proxy.connection import ConnectionContext
+from pidgate.gateway.proxy.connection_age import SESSION_ENDS, AgeLimits, ConnectionAge
 from pidgate.gateway.proxy.connection_state import LIFE, Life, LifeEvent
-from pidgate.gateway.proxy.conversation import Conversation
 from pidgate.gateway.proxy.frame_reservation import FrameReservation
 from pidgate.gateway.proxy.read_ahead import ReadAhead
 from pidgate.gateway.proxy.reading import Pause, Reader
-from pidgate.protocol.errors import KafkaProtocolError
+from pidgate.gateway.proxy.session import Session
+from pidgate.gateway.quotas.administration import Kept
+from pidgate.gateway.quotas.kafka_api import QuotaExchange
 from pidgate.protocol.proxy_header import Origin
 from pidgate.quota.decisions import Client
 from pidgate.quota.entities import User
@@ -36,51 +53,69 @@ ANONYMOUS: Final = "ANONYMOUS"
 
 CONNECTED: Final = Life.CONNECTED
 
+Dial = Callable[["ClientConnection"], "asyncio.Task[None] | None"]
+"""Connects to the broker in the background; calls `broker_connected`, or closes the connection."""
 
-class ClientConnection(Reader):
+
+class WakeTimer:
+    """Calls `wake` at the time that was set first."""
+
+    __slots__ = ("_handle", "_loop", "_wake")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, wake: Callable[[], None]) -> None:
+        self._loop = loop
+        self._wake = wake
+        self._handle: asyncio.TimerHandle | None = None
+
+    @property
+    def is_set(self) -> bool:
+        return self._handle is not None
+
+    def set(self, when_ms: int) -> None:
+        """Set the timer, unless it is set: waking up early does no harm."""
+        if self._handle is None:
+            self._handle = self._loop.call_at(when_ms / 1000, self._fire)
+
+    def cancel(self) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+
+    def _fire(self) -> None:
+        self._handle = None
+        self._wake()
+
+
+class ClientConnection:
     """One accepted connection. Lives until both of its sockets are gone."""
 
-    def __init__(self, context: ConnectionContext) -> None:
-        super().__init__(context.budget, context.loop)
+    def __init__(self, context: ConnectionContext, dial: Dial, socket: Reader) -> None:
+        """Set up the connection of a client's socket."""
         self.context = context
-        self._now_ms = context.now_ms
-        self._counters = context.counters
-        self.connection_id = context.next_connection_id()
-        self.client = Client(user=ANONYMOUS, client_id="", address="", connection_id=self.connection_id)
-        self.conversation = Conversation(
-            context.admission, self.client, context.counters, context.gateway_topics, context.byte_quota
+        self.socket = socket
+        self.client = Client(
+            user=ANONYMOUS, client_id="", address="", connection_id=context.next_connection_id()
         )
-        self.recorder = context.recorder_of(self.client, self.conversation.sasl)
-        self.conversation.recorder = self.recorder
-        self.conversation.identified = self._identified
-        self.conversation.login_over = self._keep_place
-        self.conversation.translate = context.translate
-        self.conversation.may_mean_node = self._may_mean_node
-        self.conversation.learn_topics = context.topic_names.queue_answer
-        self.conversation.token_owners = context.shared.token_owners
-        self.conversation.find_owner = self._find_owner
-        self.conversation.sasl.principal_claim = context.principal_claim
-        self.conversation.require_login(context.authentication)
+        self.session = Session(context.surroundings, self.client)
+        self.recorder = context.recorder_of(self.client, self.session.context.login.sasl)
+        self.session.context.recorder = self.recorder
+        self.share = BudgetShare(
+            context.budget, lambda: BEFORE_LOGIN if self.awaits_login else self.client.user
+        )
+        self.broker = BrokerLink(socket.gate, self.share, self._dial_broker)
+        self.reservation = FrameReservation(context.budget, self.share, socket.received, socket.gate)
+        self.read_ahead = ReadAhead(self.session, self.share, socket.gate)
+        self.age = ConnectionAge(context.now_ms())
         self.server: Address | None = None
         """Address of the broker's socket, connected or being connected. None: no broker is dialled."""
-        self.share = BudgetShare(context.budget, self._memory_owner)
-        self._reservation = FrameReservation(context.budget, self.share, self._received, self._gate)
-        self._read_ahead = ReadAhead(self.conversation, self.share, self._gate)
         self.origin: Origin | None = None
         """Both ends of the connection as named by a proxy. None: the socket's own."""
         self.address_is_known = True
         """False until a proxy's header has named the address."""
-        self.was_heard = True
-        """Bytes arrived from either side since the last check."""
-        self.means_node = False
-        """The client sent the NodeId of ApiVersions (KIP-1242): no other broker may be substituted for this
-        port's node."""
-        self._heard_ms = 0
-        self._opened_ms = context.now_ms()
         self.certificate_user: User | None = None
         """The certificate's full user name, which `client` may have cut. None: no certificate was shown."""
-        self._session_ends_ms = 0
-        """Expiry of the gateway's own session at the broker; 0: none."""
+        self._dial = dial
+        self._timer = WakeTimer(context.loop, self.wake)
         self._life: Life = Life.ACCEPTED
         self._close_cause = ""
 
@@ -88,7 +123,7 @@ class ClientConnection(Reader):
         """Return the fields that identify this connection in a log line."""
         client = self.client
         return {
-            "connection_id": self.connection_id,
+            "connection_id": client.connection_id,
             "listener": self.context.listener_name,
             "node_id": self.context.node_id,
             "user": client.user,
@@ -96,15 +131,7 @@ class ClientConnection(Reader):
             "address": client.address,
         }
 
-    @property
-    def is_gone(self) -> bool:
-        """Return whether the connection is closed or closing."""
-        return self._life >= Life.CLOSING or self._transport is None or self._transport.is_closing()
-
-    def awaits_origin(self) -> None:
-        """Count for no address and read nothing until `comes_from` is called."""
-        self.address_is_known = False
-        self.reads_nothing_yet()
+    # ---- the client ------------------------------------------------------------------------------------
 
     def comes_from(self, origin: Origin | None) -> None:
         """Set the client's address as named by a trusted proxy. None: the proxy's own connection."""
@@ -114,163 +141,230 @@ class ClientConnection(Reader):
             self.client.address = origin.source[0]
         self.context.addressed(self.client.address, self.close)
 
-    def endpoints(self) -> Origin | None:
-        """Return the client's address and the address it connected to. None: unknown."""
-        if self.origin is not None or self._transport is None:
-            return self.origin
-        ends = (self._transport.get_extra_info(name) for name in ("peername", "sockname"))
-        source, destination = (None if end is None else (end[0], end[1]) for end in ends)
-        return None if source is None or destination is None else Origin(source, destination)
-
-    def logged_in(self, session_lifetime_ms: int) -> None:
-        """Schedule the connection's end before the gateway's broker session expires (KIP-368); 0: never.
-
-        The client reconnects and is logged in again. Re-authenticating on the open connection would delay its
-        requests.
-        """
-        if session_lifetime_ms:
-            self._session_ends_ms = self._now_ms() + session_lifetime_ms * 3 // 4
-
-    def drain(self) -> None:
-        """Read no more requests and close as soon as nothing is in flight. A mute is not waited for."""
-        self._enter(LifeEvent.DRAIN)
-        self._gate.pause(Pause.DRAINING)
-        self.drop_held()
-        if self.conversation.is_quiet:
-            self._finish("drain", "the gateway drains")
-
-    def _may_mean_node(self) -> bool:
-        # With SNI the context is the bootstrap port's until the client has named its node: see
-        # ClientChannel.stand_for.
-        self.means_node = self.context.node_is_known()
-        return self.means_node
-
-    def _find_owner(self, token_id: str) -> bool:
-        lookup = self.context.shared.token_lookup
-        return lookup is not None and lookup.find_owner(token_id, self.owner_found)
-
-    def owner_found(self) -> None:
-        """Continue requests that waited for a broker's answer about the token's owner."""
-        if not self.is_gone and self.conversation.owner_found():
-            self._release()
-
-    def authentication_learnt(self) -> None:
-        """Continue requests that waited until it was known whether a login is required."""
-        if self.conversation.authentication_learnt():
-            self._release()
-
-    @abstractmethod
-    def _release(self) -> None:
-        """Continue with held requests."""
-
-    @abstractmethod
-    def drop_held(self) -> None:
-        """Drop the held requests and the mute."""
-
-    def close(self, cause: str, reason: str) -> None:
-        """Close both sides; answers already written are still sent."""
-        if not self.is_gone:
-            self._finish(cause, reason)
-
-    def _memory_owner(self) -> str:
-        """Return the owner of the memory used by this connection."""
-        return BEFORE_LOGIN if self.awaits_login else self.client.user
-
-    @property
-    def awaits_login(self) -> bool:
-        """Return whether it has sent no request yet, or its login is missing or in progress."""
-        conversation = self.conversation
-        return self._life is Life.ACCEPTED or conversation.login_missing or conversation.sasl.is_under_way
-
-    @property
-    def must_outlive_client(self) -> bool:
-        """Return whether it holds a request that has no answer."""
-        return any(has_no_answer(request) for request in self.conversation.held)
+    def stand_for(self, context: ConnectionContext, dial: Dial) -> None:
+        """Move to another node of the same listener, before the first request."""
+        self.context, self._dial = context, dial
+        self.session.context.at = context.surroundings
+        if self.recorder is not None:
+            self.recorder.node_id = context.node_id
 
     def certified(self, user: User, *, is_login: bool) -> None:
         """Set the user from the client's certificate. `is_login`: the certificate is the whole login."""
         self.certificate_user = user
-        self.conversation.certified(user, is_login=is_login)
+        self.act(self.session.certified(user, is_login=is_login))
 
-    def _identified(self) -> None:
+    def client_ended(self) -> bool:
+        """Handle the end of the client's input. Returns whether the socket stays open for answers.
+
+        Requests in flight are still answered. Requests held behind a mute are dropped, except where one has
+        no answer: its client waits for nothing else.
+        """
+        self._enter(LifeEvent.CLIENT_EOF)
+        if self.session.holds_unanswerable:
+            return True
+        if self.session.awaits_answer:
+            self._timer.cancel()
+        else:
+            self._drop_held()
+        if self.session.is_quiet:
+            self.close("client", "the client closed")
+            return False
+        return True
+
+    def client_lost(self, error: Exception | None) -> None:
+        """Release everything: the client's socket is closed."""
+        self._enter(LifeEvent.LOST)
+        self._drop_held()
+        self.reservation.drop()
+        self.read_ahead.drop_answers()
+        if not self._close_cause:
+            self._close_cause = "reset" if error else "client"
+        self.context.closed(self, self._close_cause)
+        if not self.broker.leave():
+            self.share.end()
+
+    # ---- the broker ------------------------------------------------------------------------------------
+
+    def _dial_broker(self) -> asyncio.Task[None] | None:
+        if self.is_gone:
+            return None
+        self._enter(LifeEvent.DIAL)
+        self._keep_place()
+        return self._dial(self)
+
+    def broker_connected(self, socket: Reader) -> None:
+        """Forward the waiting requests and resume reading."""
+        if self.is_gone:
+            socket.close_when_written()
+            return
+        self._enter(LifeEvent.BROKER_CONNECTED)
+        self.broker.connected(socket)
+
+    def broker_lost(self, reason: str, error: Exception | None) -> None:
+        """Close the client's socket, so that the client learns at once that its requests in flight are lost."""
+        if self.socket.is_lost:
+            self.share.end()
+        elif self.is_gone:
+            return
+        elif self.session.is_quiet:
+            self.close("broker", reason)
+        else:
+            self.context.counters.upstream_failures["reset" if error else "closed"] += 1
+            in_flight = len(self.session.context.in_flight)
+            self.close("upstream", f"{reason}, with {in_flight} requests in flight")
+
+    def broker_is_full(self, is_full: bool) -> None:
+        """Pause reading requests while the broker's socket accepts no more data."""
+        if is_full:
+            self.context.counters.reads_paused += 1
+            self.socket.pause_reading(Pause.PEER_BUSY)
+        else:
+            self.socket.resume_reading(Pause.PEER_BUSY)
+
+    def read_sparingly(self) -> None:
+        """Read both sockets into small buffers: the memory budget is spent."""
+        self.socket.read_large()
+        if self.broker.socket is not None:
+            self.broker.socket.read_large()
+
+    # ---- the session's actions -------------------------------------------------------------------------
+
+    def act(self, actions: list[Action]) -> None:
+        """Perform the session's actions in order, then bound what waits."""
+        now_ms = self.context.now_ms()
+        for action in actions:
+            if isinstance(action, ToClient):
+                self.socket.write(action.answer)
+            elif isinstance(action, ToBroker):
+                self.broker.send(action.frame)
+            elif isinstance(action, WakeAt):
+                self._timer.set(action.when_ms)
+            elif isinstance(action, LogRefusal):
+                self.context.refusal_log.note(action.refusal, self.describe, now_ms)
+            elif isinstance(action, End):
+                self.close(action.cause, action.reason)
+            elif isinstance(action, LogGatewayTopic):
+                self.context.gateway_topic_log.note(action.api_key, self.describe, now_ms)
+            elif isinstance(action, AlterQuotas):
+                exchange = action.exchange
+                done = partial(self._quotas_altered, exchange)
+                self.context.administer(exchange.changes, exchange.only_check, done)
+            elif isinstance(action, FindOwner):
+                lookup = self.context.shared.token_lookup
+                if lookup is None or not lookup.find_owner(action.token_id, self._owner_found):
+                    self._owner_found()
+            elif action is IDENTIFIED:
+                self._count_for_user()
+            elif action is LOGIN_OVER:
+                self._keep_place()
+        self.read_ahead.bound(now_ms)
+        if self.read_ahead.is_scarce:
+            self.socket.read_large()
+
+    def answers_passed(self) -> None:
+        """Continue requests that waited for answers, or close if only answers were waited for."""
+        session = self.session
+        if session.held and not self._timer.is_set and not session.awaits_answer:
+            self.wake()
+        if self.socket.gate.reasons:
+            self.read_ahead.bound_answers()
+        if self._life is not CONNECTED:
+            self._finish_if_done()
+
+    def wake(self) -> None:
+        """Continue with held requests as far as possible now."""
+        if self.is_gone or self.socket.gate.reasons & Pause.TOO_FAST:
+            return
+        try:
+            self.act(self.session.wake(self.context.now_ms()))
+            self._finish_if_done()
+        except Exception:  # noqa: BLE001 - logged there
+            self.failed()
+
+    def authentication_learnt(self) -> None:
+        """Continue requests that waited until it was known whether a login is required."""
+        self.act(self.session.authentication_learnt())
+        self.wake()
+
+    def _owner_found(self) -> None:
+        if not self.is_gone:
+            self.act(self.session.owner_found())
+            self.wake()
+
+    def _quotas_altered(
+        self, exchange: QuotaExchange, problems: list[str | None] | None, kept: Kept | None
+    ) -> None:
+        if not self.is_gone:
+            self.act(self.session.quotas_altered(exchange, problems, kept))
+            self.wake()
+
+    def _drop_held(self) -> None:
+        """Drop the held requests and the mute."""
+        self._timer.cancel()
+        self.read_ahead.drop_held()
+
+    # ---- limits ----------------------------------------------------------------------------------------
+
+    @property
+    def awaits_login(self) -> bool:
+        """Return whether it has sent no request yet, or its login is missing or in progress."""
+        login = self.session.context.login
+        return self._life is Life.ACCEPTED or login.is_missing or login.sasl.is_under_way
+
+    def _count_for_user(self) -> None:
         """Count the connection for its user, which may close it (too many) or delay it (too fast)."""
-        delay_ms = self.context.shared.connection_quotas.logged_in(self, self.client.user, self._now_ms())
+        quotas, now_ms = self.context.shared.connection_quotas, self.context.now_ms()
+        delay_ms = quotas.logged_in(self, self.client.user, now_ms)
         if delay_ms is None:
-            self._gate.pause(Pause.TOO_FAST)
-            # Deferred: the broker's answer being processed must be sent first.
-            self._loop.call_soon(self.close, "limit", "its user has too many: limits.connections_per_user")
+            self.close("limit", "its user has too many: limits.connections_per_user")
         elif delay_ms:
-            self._gate.pause(Pause.TOO_FAST)
-            self._loop.call_later(delay_ms / 1000, self._no_longer_too_fast)
+            self.socket.pause_reading(Pause.TOO_FAST)
+            self.context.loop.call_later(delay_ms / 1000, self._no_longer_too_fast)
 
     def _no_longer_too_fast(self) -> None:
-        self._gate.resume(Pause.TOO_FAST)
-        self._release()
+        self.socket.resume_reading(Pause.TOO_FAST)
+        self.wake()
 
     def _keep_place(self) -> None:
         """Stop yielding once a broker was dialled and no login is missing. ApiVersions alone does not count."""
-        if self._life is not Life.ACCEPTED and not self.conversation.login_missing:
+        if self._life is not Life.ACCEPTED and not self.session.context.login.is_missing:
             self.context.shared.connection_quotas.keeps_its_place(self)
 
-    def give_way(self) -> None:
-        """Close for a newer connection: all are taken, and this one has sent no request or has not logged in."""
-        self.close(
-            "limit", "closed for a newer connection: it was silent or not logged in (limits.connections)"
-        )
-
     def check_age(self, now_ms: int, limits: AgeLimits) -> None:
-        """Close the connection if it is silent for too long or its frame is overdue; called about once a
-        second.
-        """
-        if self.was_heard:
-            self.was_heard = False
-            self._heard_ms = now_ms
-        elif self._heard_ms < now_ms - limits.idle_ms:
-            self.close("idle", "nothing was sent or received for limits.idle")
-            return
-        if self._session_ends_ms and now_ms > self._session_ends_ms:
-            self._session_ends_ms = 0
+        """Close the connection if one of its deadlines has passed; called about once a second."""
+        overdue = self.age.overdue(now_ms, limits, awaits_login=self.awaits_login)
+        if overdue is not None and overdue[0] is SESSION_ENDS:
             self.drain()
+        elif overdue is not None:
+            self.close(*overdue)
+        elif self.reservation.is_overdue(now_ms, limits.frame_ms):
+            self.close_for_frame("its frame arrived too slowly, or others waited for its memory")
+
+    def close_for_frame(self, reason: str) -> None:
+        """Close, and drop an incomplete frame: the socket may stay open until written data has been sent."""
+        self.close("limit", reason)
+        self.socket.received.clear()
+        self.reservation.drop()
+
+    # ---- the end ---------------------------------------------------------------------------------------
+
+    @property
+    def is_gone(self) -> bool:
+        """Return whether the connection is closed or closing."""
+        return self._life >= Life.CLOSING or not self.socket.is_open
+
+    def drain(self) -> None:
+        """Read no more requests and close as soon as nothing is in flight. A mute is not waited for."""
+        self._enter(LifeEvent.DRAIN)
+        self.socket.pause_reading(Pause.DRAINING)
+        self._drop_held()
+        if self.session.is_quiet:
+            self.close("drain", "the gateway drains")
+
+    def close(self, cause: str, reason: str) -> None:
+        """Close both sides; answers already written are still sent."""
+        if self.is_gone:
             return
-        if self.awaits_login and now_ms - self._opened_ms > limits.login_ms:
-            self.close("login", "it did not log in in time")
-            return
-        if self._reservation.is_overdue(now_ms, limits.frame_ms):
-            self.close("limit", "its frame arrived too slowly, or others waited for its memory")
-            self._drop_frame()
-
-    def _no_room(self) -> None:
-        """Close: there is no room for its frame, nor for waiting, in the memory for connections before login."""
-        self.close("limit", "the memory for connections before login is full: limits.buffered_total")
-        self._drop_frame()
-
-    def _drop_frame(self) -> None:
-        """Drop an incomplete frame now: the socket may stay open until written data has been sent."""
-        self._received.clear()
-        self._reservation.drop()
-
-    def _enter(self, event: LifeEvent) -> None:
-        self._life = LIFE.get((self._life, event), self._life)
-
-    def _failed(self, error: Exception) -> None:
-        """End this connection, and only this one, after a protocol error or a defect of the gateway."""
-        if isinstance(error, KafkaProtocolError):
-            self._counters.frames_malformed += 1
-            self.close("protocol", str(error))
-        else:
-            log_mistake("requests", **self.describe())
-            self.close("error", "an unexpected error in the gateway")
-
-    def _finish_if_done(self) -> None:
-        """Close a connection that waited only for requests in flight."""
-        life = self._life
-        if life is not CONNECTED and self.conversation.is_quiet:
-            if life is Life.HALF_CLOSED and not self.must_outlive_client:
-                self._finish("client", "everything in flight was answered")
-            elif life is Life.DRAINING:
-                self._finish("drain", "everything in flight was answered")
-
-    def _finish(self, cause: str, reason: str) -> None:
         is_strangers = self.awaits_login
         self._enter(LifeEvent.CLOSE)
         if not self._close_cause:
@@ -279,7 +373,24 @@ class ClientConnection(Reader):
                 log.debug(Event.CONNECTION_CLOSED, cause=cause, reason=reason, **self.describe())
             else:
                 self.context.close_log.note(cause, reason, self.describe, self.context.now_ms())
-        if is_strangers and cause in GIVES_WAY_NOW and self._transport is not None:
-            self._transport.abort()
+        if is_strangers and cause in GIVES_WAY_NOW:
+            self.socket.abort()
         else:
-            self.close_when_written()
+            self.socket.close_when_written()
+
+    def failed(self) -> None:
+        """End this connection, and only this one, after a defect of the gateway, which is logged."""
+        log_mistake("requests", **self.describe())
+        self.close("error", "an unexpected error in the gateway")
+
+    def _enter(self, event: LifeEvent) -> None:
+        self._life = LIFE.get((self._life, event), self._life)
+
+    def _finish_if_done(self) -> None:
+        """Close a connection that waited only for requests in flight."""
+        life = self._life
+        if life is not CONNECTED and self.session.is_quiet:
+            if life is Life.HALF_CLOSED and not self.session.holds_unanswerable:
+                self.close("client", "everything in flight was answered")
+            elif life is Life.DRAINING:
+                self.close("drain", "everything in flight was answered")

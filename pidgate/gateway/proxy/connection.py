@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Protocol
 
 from pidgate.gateway.clock import monotonic_ms
@@ -18,11 +18,13 @@ from pidgate.gateway.cluster.upstream_identity import UpstreamIdentity
 from pidgate.gateway.logs import Event, LogLimit, logger
 from pidgate.gateway.metrics.counters import Counters
 from pidgate.gateway.proxy.accepting import Accepting
+from pidgate.gateway.proxy.apis.api import Surroundings
 from pidgate.gateway.proxy.buffers import BufferBudget
+from pidgate.gateway.proxy.connection_age import AgeLimits
 from pidgate.gateway.proxy.connection_quotas import ConnectionLimits, ConnectionQuotas
-from pidgate.gateway.proxy.conversation import Conversation
 from pidgate.gateway.proxy.frame_reservation import KEPT_FRAME_BYTES
 from pidgate.gateway.proxy.refusal_log import CloseLog, GatewayTopicLog, RefusalLog
+from pidgate.gateway.proxy.session import Session
 from pidgate.gateway.quotas.administration import Administer, OnChanged
 from pidgate.gateway.recording.connection_recorder import ConnectionRecorder
 from pidgate.gateway.recording.recorder import Recorder
@@ -37,27 +39,19 @@ from pidgate.quota.decisions import Client
 log = logger()
 
 
-@dataclass(frozen=True, slots=True)
-class AgeLimits:
-    """Limits on silence, on the arrival of a frame, and on a login."""
-
-    idle_ms: int
-    frame_ms: int = 60_000
-    login_ms: int = 30_000
-
-
 FRAME_BEFORE_LOGIN_BYTES: Final = 512 * 1024
 """Largest frame before or during a login, as in brokers (sasl.server.max.receive.size)."""
+
+GAVE_WAY: Final = "closed for a newer connection: it was silent or not logged in (limits.connections)"
 
 UNLIMITED: Final = ConnectionLimits(total=1 << 30, per_s=1 << 30, per_user=1 << 30, per_user_per_s=1 << 30)
 
 
 class Connection(Protocol):
-    """A client's connection as seen by code that manages all of them. Implemented by ClientChannel."""
+    """A client's connection as seen by code that manages all of them. Implemented by ClientConnection."""
 
     context: ConnectionContext
-    conversation: Conversation
-    connection_id: int
+    session: Session
     client: Client
     server: Address | None
     recorder: ConnectionRecorder | None
@@ -67,7 +61,6 @@ class Connection(Protocol):
     def read_sparingly(self) -> None: ...
     def authentication_learnt(self) -> None: ...
     def check_age(self, now_ms: int, limits: AgeLimits) -> None: ...
-    def give_way(self) -> None: ...
     def drain(self) -> None: ...
     def close(self, cause: str, reason: str) -> None: ...
 
@@ -115,7 +108,7 @@ class Shared:
         self.upstream_identity = upstream_identity
         """None: clients log in by themselves, if at all."""
         self.byte_quota = byte_quota or ByteQuota(admission.state.in_force)
-        self.channels: dict[Connection, None] = {}
+        self.connections: dict[Connection, None] = {}
         """In order of arrival, like every collection here that is iterated."""
         self.transports: dict[asyncio.Transport, None] = {}
         """Every open socket of a connection. A broker's socket may outlive its client's while bytes are sent."""
@@ -143,13 +136,13 @@ class Shared:
 
     def _read_sparingly(self) -> None:
         """Make all sockets read into small buffers: memory is spent."""
-        for channel in self.channels:
-            channel.read_sparingly()
+        for connection in self.connections:
+            connection.read_sparingly()
 
     def authentication_learnt(self) -> None:
         """Continue all connections that waited until it was known whether a login is required."""
-        for channel in list(self.channels):
-            channel.authentication_learnt()
+        for connection in list(self.connections):
+            connection.authentication_learnt()
 
     def next_connection_id(self) -> int:
         self._connection_id += 1
@@ -187,10 +180,18 @@ class ConnectionContext:
         self.authentication = (
             shared.authentication if requires_login is None else Authentication(requires_login)
         )
-        self.principal_claim = principal_claim
-        self.byte_quota = shared.byte_quota
-        self.topic_names = shared.topic_names
-        self.gateway_topics = shared.gateway_topics
+        self.surroundings = Surroundings(
+            shared.admission,
+            counters=shared.counters,
+            gateway_topics=shared.gateway_topics,
+            byte_quota=shared.byte_quota,
+            authentication=self.authentication,
+            token_owners=shared.token_owners,
+            translate=self.translate,
+            node_is_known=self.node_is_known,
+            learn_topics=shared.topic_names.queue_answer,
+            principal_claim=principal_claim,
+        )
         self.gateway_topic_log = shared.gateway_topic_log
         self.refusal_log = shared.refusal_log
         self.close_log = shared.close_log
@@ -224,17 +225,18 @@ class ConnectionContext:
         if not self.shared.transports:
             self.shared.all_closed.set()
 
-    def opened(self, channel: Connection) -> None:
-        self.shared.channels[channel] = None
+    def opened(self, connection: Connection) -> None:
+        self.shared.connections[connection] = None
         self.counters.connections_total += 1
         self.counters.connections_open += 1
-        log.debug(Event.CONNECTION_OPENED, **channel.describe())
+        log.debug(Event.CONNECTION_OPENED, **connection.describe())
         shared = self.shared
         if self.authentication.required is False:
-            channel.authentication_learnt()  # it may have been learnt between construction and registration
-        shared.connection_quotas.opened(channel, channel.give_way, self.now_ms())
-        if channel.address_is_known:
-            self.addressed(channel.client.address, channel.close)
+            connection.authentication_learnt()  # it may have been learnt between construction and registration
+        give_way = partial(connection.close, "limit", GAVE_WAY)
+        shared.connection_quotas.opened(connection, give_way, self.now_ms())
+        if connection.address_is_known:
+            self.addressed(connection.client.address, connection.close)
         shared.accepting.look()
 
     def addressed(self, address: str, close: Callable[[str, str], None]) -> None:
@@ -242,13 +244,13 @@ class ConnectionContext:
         if not self.shared.connection_quotas.addressed(address):
             close("limit", "its address has too many: limits.connections_per_address")
 
-    def closed(self, channel: Connection, cause: str) -> None:
-        self.shared.channels.pop(channel, None)
-        address = channel.client.address if channel.address_is_known else None
-        self.shared.connection_quotas.closed(channel, address)
+    def closed(self, connection: Connection, cause: str) -> None:
+        self.shared.connections.pop(connection, None)
+        address = connection.client.address if connection.address_is_known else None
+        self.shared.connection_quotas.closed(connection, address)
         counters = self.counters
         counters.connections_open -= 1
         counters.connections_closed[cause] += 1
-        if channel.recorder is not None:
-            channel.recorder.closed(cause)
-        self.admission.connection_closed(channel.connection_id, self.now_ms())
+        if connection.recorder is not None:
+            connection.recorder.closed(cause)
+        self.admission.connection_closed(connection.client.connection_id, self.now_ms())

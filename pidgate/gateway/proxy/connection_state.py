@@ -1,7 +1,7 @@
 """Connection states, their transitions, and the diagram of them. PURE.
 
-There are two state machines. `Life` covers the connection from its first socket to its last
-(ClientConnection). `Intake` decides whether the next request is forwarded, answered or held (Conversation).
+`Life` covers the connection from its first socket to its last (ClientConnection). Whether a request is
+forwarded, answered or held is no state of its own: `Session` derives it from what waits at that moment.
 
 `python -m pidgate.gateway.proxy.connection_state` prints the diagram in docs/architecture.md.
 """
@@ -11,40 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from enum import IntEnum
 from typing import Final
-
-
-class Intake(IntEnum):
-    """The treatment of the next request."""
-
-    OPEN = 0
-    """It is forwarded, or answered here."""
-    AUTHENTICATING = 1
-    """A SASL request is in flight: ApiVersions and SASL are forwarded, all other requests are held."""
-    MUTED = 2
-    """It is held until the deadline, but a Produce that would be refused anyway is answered."""
-    MUTED_AUTHENTICATING = 3
-    """Both MUTED and AUTHENTICATING: it is held."""
-    HOLDING = 4
-    """Earlier requests are held: it is held behind them."""
-    UNAUTHENTICATED = 5
-    """A login is missing: ApiVersions and SASL are forwarded. Other requests end the connection, or are held
-    while it is unknown whether a login is required."""
-
-
-class IntakeEvent(IntEnum):
-    """Events that change the intake."""
-
-    SASL_SENT = 0
-    SASL_ANSWERED = 1
-    """No SASL request is in flight any more."""
-    MUTE = 2
-    MUTE_ENDED = 3
-    HOLD = 4
-    """A request was held."""
-    RELEASED = 5
-    """No request is held any more. SASL_SENT, LOGIN_MISSING and MUTE follow if they still apply."""
-    LOGIN_MISSING = 6
-    LOGIN_NEEDLESS = 7
 
 
 class Life(IntEnum):
@@ -78,33 +44,6 @@ class LifeEvent(IntEnum):
     """The client's socket is closed."""
 
 
-OPEN: Final = Intake.OPEN
-AUTHENTICATING: Final = Intake.AUTHENTICATING
-MUTED: Final = Intake.MUTED
-MUTED_AUTHENTICATING: Final = Intake.MUTED_AUTHENTICATING
-HOLDING: Final = Intake.HOLDING
-UNAUTHENTICATED: Final = Intake.UNAUTHENTICATED
-
-INTAKE: Final[Mapping[tuple[Intake, IntakeEvent], Intake]] = {
-    (OPEN, IntakeEvent.SASL_SENT): AUTHENTICATING,
-    (OPEN, IntakeEvent.MUTE): MUTED,
-    (OPEN, IntakeEvent.HOLD): HOLDING,
-    (AUTHENTICATING, IntakeEvent.SASL_ANSWERED): OPEN,
-    (AUTHENTICATING, IntakeEvent.MUTE): MUTED_AUTHENTICATING,
-    (AUTHENTICATING, IntakeEvent.HOLD): HOLDING,
-    (MUTED, IntakeEvent.MUTE_ENDED): OPEN,
-    (MUTED, IntakeEvent.HOLD): HOLDING,
-    (MUTED_AUTHENTICATING, IntakeEvent.MUTE_ENDED): AUTHENTICATING,
-    (MUTED_AUTHENTICATING, IntakeEvent.SASL_ANSWERED): MUTED,
-    (MUTED_AUTHENTICATING, IntakeEvent.HOLD): HOLDING,
-    (HOLDING, IntakeEvent.RELEASED): OPEN,
-    (OPEN, IntakeEvent.LOGIN_MISSING): UNAUTHENTICATED,
-    (UNAUTHENTICATED, IntakeEvent.SASL_SENT): AUTHENTICATING,
-    (UNAUTHENTICATED, IntakeEvent.HOLD): HOLDING,
-    (UNAUTHENTICATED, IntakeEvent.LOGIN_NEEDLESS): OPEN,
-}
-"""A missing entry leaves the state unchanged."""
-
 LIFE: Final[Mapping[tuple[Life, LifeEvent], Life]] = {
     (Life.ACCEPTED, LifeEvent.DIAL): Life.CONNECTING,
     (Life.ACCEPTED, LifeEvent.DRAIN): Life.DRAINING,
@@ -131,17 +70,13 @@ LIFE: Final[Mapping[tuple[Life, LifeEvent], Life]] = {
 
 
 def diagram() -> str:
-    """Return both machines as one Mermaid flowchart, one line per state. The intake belongs to CONNECTED."""
-    lines = ["flowchart LR", *_arrows(Life, LIFE), "  subgraph CONNECTED", *_arrows(Intake, INTAKE), "  end"]
-    return "\n".join(lines) + "\n"
+    """Return the machine as a Mermaid flowchart, one line per state."""
+    return "\n".join(["flowchart LR", *_arrows()]) + "\n"
 
 
-def _arrows(
-    states: type[IntEnum],
-    table: Mapping[tuple[Intake, IntakeEvent], Intake] | Mapping[tuple[Life, LifeEvent], Life],
-) -> Iterator[str]:
-    for state in states:
-        leaving = {event: after for (before, event), after in table.items() if before is state}
+def _arrows() -> Iterator[str]:
+    for state in Life:
+        leaving = {event: after for (before, event), after in LIFE.items() if before is state}
         if leaving:
             yield "  " + "; ".join(
                 f"{state.name} -- {event.name} --> {after.name}" for event, after in leaving.items()

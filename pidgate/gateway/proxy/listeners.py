@@ -19,6 +19,7 @@ from pidgate.gateway.logs import Event, logger
 from pidgate.gateway.proxy.accepting import BACKLOG, Port
 from pidgate.gateway.proxy.behind_proxies import AcceptedBehindProxy, ProxyAddresses
 from pidgate.gateway.proxy.client_channel import ClientChannel
+from pidgate.gateway.proxy.client_connection import ClientConnection
 from pidgate.gateway.proxy.connection import ConnectionContext, Shared
 from pidgate.gateway.proxy.tls_connections import AcceptedTls
 from pidgate.gateway.proxy.upstream import Upstream
@@ -155,27 +156,27 @@ class Listener:
         claim = settings.sasl_oauthbearer_sub_claim_name
         return ConnectionContext(self._shared, self._ports, node_id, requires_login, claim)
 
-    def _named(self, server_name: str, channel: ClientChannel) -> None:
-        """Let the channel stand for the node whose name its client asked for; any other name is the bootstrap's."""
+    def _named(self, server_name: str, connection: ClientConnection) -> None:
+        """Let the connection stand for the node whose name its client asked for; any other name is the bootstrap's."""
         node_id = self._ports.node_named(server_name)
         if node_id is not None:
             context = self._context_of(node_id)
-            channel.stand_for(context, Upstream(context).dial)
+            connection.stand_for(context, Upstream(context).dial)
 
-    def _certified(self, certificate: bytes, channel: ClientChannel) -> None:
-        """Let the channel be the user's whom its client's certificate shows."""
+    def _certified(self, certificate: bytes, connection: ClientConnection) -> None:
+        """Let the connection be the user's whom its client's certificate shows."""
         assert self._users is not None
         try:
             user = self._users.user(certificate)
         except NoRuleApplies as error:
             rules = "tls.ssl_principal_mapping_rules"
-            channel.close(
+            connection.close(
                 "unauthenticated", f"no rule of {rules} matches its certificate: {error} (see DEFAULT)"
             )
             return
         # Where the brokers want a login, a certificate is none, unless the gateway logs in for who shows it.
         is_login = self._settings.requires_login is True or self._shared.upstream_identity is not None
-        channel.certified(user, is_login=is_login)
+        connection.certified(user, is_login=is_login)
 
     async def _serve(self, node_id: int | None, bound: socket.socket) -> None:
         context = self._context_of(node_id)

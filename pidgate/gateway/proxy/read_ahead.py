@@ -9,15 +9,18 @@ from __future__ import annotations
 
 from typing import Final
 
+from pidgate.gateway.proxy.apis.api import MOST_IN_FLIGHT
 from pidgate.gateway.proxy.buffers import READ_BUFFER_BYTES, BudgetShare, Purpose
-from pidgate.gateway.proxy.conversation import Conversation
-from pidgate.gateway.proxy.in_flight_requests import MOST_IN_FLIGHT
 from pidgate.gateway.proxy.reading import Pause, ReadGate
+from pidgate.gateway.proxy.session import Session
+
+HELD_LIMIT_BYTES: Final = 1024 * 1024
+"""Read-ahead behind a mute: enough to notice a disconnect and to answer a pipeline of five at once. The frame
+that exceeds it is still held whole; then reading pauses until the mute ends."""
 
 OWN_ANSWERS_LIMIT_BYTES: Final = 1024 * 1024
 """Own answers that wait behind a request in flight; above it reading pauses. A refusal may be six times as
 long as its request, and a request such as JoinGroup is in flight for minutes."""
-
 
 WITHOUT_ROOM_BYTES: Final = 64 * 1024
 """Bytes of each that a connection may hold without room for its user: a client's usual few requests in
@@ -28,45 +31,44 @@ leader moves, later batches go to the new leader and pass."""
 class ReadAhead:
     """The read-ahead of one connection."""
 
-    __slots__ = ("_conversation", "_gate", "_share", "is_scarce")
+    __slots__ = ("_gate", "_session", "_share", "is_scarce")
 
-    def __init__(self, conversation: Conversation, share: BudgetShare, gate: ReadGate) -> None:
-        self._conversation = conversation
+    def __init__(self, session: Session, share: BudgetShare, gate: ReadGate) -> None:
+        self._session = session
         self._share = share
         self._gate = gate
         self.is_scarce = False
         """The channel is muted and its user has no room for a large read. A plain attribute, because every
         read checks it."""
 
-    def bound_held(self) -> bool:
-        """Count requests held behind a mute and pause at the limit. Returns whether reads have to be small.
+    def bound(self, now_ms: int) -> None:
+        """Count what waits in the budget. Pause above the limits, else resume."""
+        self._bound_held(now_ms)
+        self.bound_answers()
 
-        Below the limit reading continues in small reads: requests that would be refused anyway are answered
-        during a mute.
+    def _bound_held(self, now_ms: int) -> None:
+        """Bound the requests held behind a mute.
+
+        Below the limit reading continues in small reads (`is_scarce`): requests that would be refused anyway
+        are answered during a mute.
         """
-        held_bytes = self._conversation.held_bytes
-        self.count_held()
-        self.is_scarce = not self._has_room(Purpose.HELD, held_bytes)
-        if self._conversation.wants_no_more or (held_bytes >= WITHOUT_ROOM_BYTES and self.is_scarce):
+        session = self._session
+        held_bytes = session.held_bytes
+        self._share.hold(Purpose.HELD, held_bytes)
+        waits = bool(session.held) or session.context.muted_until_ms > now_ms
+        self.is_scarce = waits and not self._has_room(Purpose.HELD, held_bytes)
+        if held_bytes >= HELD_LIMIT_BYTES or (held_bytes >= WITHOUT_ROOM_BYTES and self.is_scarce):
             self._gate.pause(Pause.HELD_FULL)
-        return self.is_scarce
-
-    def count_held(self) -> None:
-        """Update the budget with the held requests."""
-        self._share.hold(Purpose.HELD, self._conversation.held_bytes)
-
-    def released(self) -> None:
-        """Resume reading after held requests were released; called before the rest is bounded again."""
-        self.is_scarce = False
-        if not self._conversation.wants_no_more:
+        else:
             self._gate.resume(Pause.HELD_FULL)
 
     def bound_answers(self) -> None:
-        """Count waiting own answers. Pause above their limit or the limit of requests in flight, else resume."""
-        self.count_answers()
-        own_bytes = self._conversation.unanswered.own_bytes
+        """Bound the own answers that wait, and the requests in flight."""
+        in_flight = self._session.context.in_flight
+        own_bytes = in_flight.own_bytes
+        self._share.hold(Purpose.OWN_ANSWERS, own_bytes)
         if (
-            len(self._conversation.unanswered) >= MOST_IN_FLIGHT
+            len(in_flight) >= MOST_IN_FLIGHT
             or own_bytes >= OWN_ANSWERS_LIMIT_BYTES
             or (own_bytes >= WITHOUT_ROOM_BYTES and not self._has_room(Purpose.OWN_ANSWERS, own_bytes))
         ):
@@ -74,14 +76,15 @@ class ReadAhead:
         else:
             self._gate.resume(Pause.MANY_IN_FLIGHT)
 
-    def count_answers(self) -> None:
-        """Update the budget with the waiting own answers."""
-        self._share.hold(Purpose.OWN_ANSWERS, self._conversation.unanswered.own_bytes)
+    def drop_held(self) -> None:
+        """Drop held requests: the client is gone, or the gateway drains."""
+        self._session.drop_held()
+        self._share.hold(Purpose.HELD, 0)
 
     def drop_answers(self) -> None:
         """Drop waiting own answers: the client is gone, and its broker's socket may stay open for a while."""
-        self._conversation.unanswered.drop_own()
-        self.count_answers()
+        self._session.context.in_flight.drop_own_answers()
+        self._share.hold(Purpose.OWN_ANSWERS, 0)
 
     def _has_room(self, purpose: Purpose, held_bytes: int) -> bool:
         """Return whether the connection's user may hold the bytes of another read."""

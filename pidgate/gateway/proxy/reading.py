@@ -22,6 +22,7 @@ from typing import Final, cast
 
 from pidgate.gateway.proxy.buffers import BufferBudget
 from pidgate.gateway.proxy.receive_buffer import READ_BUFFER, ReceiveBuffer
+from pidgate.protocol.proxy_header import Origin
 
 SMALL_READ_BYTES: Final = 64 * 1024
 """Up to this size a read is copied once, as its own bytes object; larger reads go through a buffer."""
@@ -138,8 +139,8 @@ class Reader(ABC):
     def __init__(self, budget: BufferBudget, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._transport: asyncio.Transport | None = None
-        self._received = ReceiveBuffer()
-        self._gate = ReadGate()
+        self.received = ReceiveBuffer()
+        self.gate = ReadGate()
         self._budget = budget
         self._reads_large = False
         self._small_reads = 0
@@ -149,6 +150,14 @@ class Reader(ABC):
         self._rest = b""
         """Bytes read but deferred to the next turn."""
 
+    def endpoints(self) -> Origin | None:
+        """Return the peer's address and the address it is connected to. None: unknown."""
+        if self._transport is None:
+            return None
+        ends = (self._transport.get_extra_info(name) for name in ("peername", "sockname"))
+        source, destination = (None if end is None else (end[0], end[1]) for end in ends)
+        return None if source is None or destination is None else Origin(source, destination)
+
     def as_protocol(self) -> asyncio.Protocol:
         return cast(asyncio.Protocol, self)
 
@@ -156,6 +165,11 @@ class Reader(ABC):
     def is_lost(self) -> bool:
         """Return whether the socket is closed or was never open."""
         return self._transport is None
+
+    @property
+    def is_open(self) -> bool:
+        """Return whether the socket is open and not closing."""
+        return self._transport is not None and not self._transport.is_closing()
 
     # ---- the two shapes --------------------------------------------------------------------------------
 
@@ -197,14 +211,14 @@ class Reader(ABC):
         socket = transport.get_extra_info("socket")
         if socket is not None and transport.get_extra_info("ssl_object") is None:
             self._descriptor = socket.fileno()
-        self._gate.opened(opened)
+        self.gate.opened(opened)
         if self._budget.is_full:
             self.read_large()
         return opened
 
     def _turn_back(self, nbytes: int) -> None:
         """Return to small mode after enough small reads. Called after each read into a buffer."""
-        if nbytes > SMALL_READ_BYTES or not self._received.is_plain or self._budget.is_full:
+        if nbytes > SMALL_READ_BYTES or not self.received.is_plain or self._budget.is_full:
             self._small_reads = 0
             return
         self._small_reads += 1
@@ -218,12 +232,12 @@ class Reader(ABC):
     def _rest_later(self, rest: bytes) -> None:
         """Yield to other connections: `rest` is processed in the next turn, and nothing is read before."""
         self._rest = rest
-        self._gate.pause(Pause.TURN)
+        self.gate.pause(Pause.TURN)
         self._loop.call_soon(self._next_turn)
 
     def _next_turn(self) -> None:
         rest, self._rest = self._rest, b""
-        self._gate.resume(Pause.TURN)
+        self.gate.resume(Pause.TURN)
         if self._transport is not None:
             self.take_rest(rest)
 
@@ -245,11 +259,11 @@ class Reader(ABC):
 
     def pause_reading(self, why: Pause) -> None:
         """Pause reading until no reason to pause is left."""
-        self._gate.pause(why)
+        self.gate.pause(why)
 
     def resume_reading(self, why: Pause) -> None:
         """Remove a reason to pause."""
-        self._gate.resume(why)
+        self.gate.resume(why)
 
     def close_when_written(self) -> None:
         """Close the socket after unsent data has left, or after LINGER_S."""
@@ -259,6 +273,11 @@ class Reader(ABC):
         transport.close()
         if transport.get_write_buffer_size():
             self._loop.call_later(LINGER_S, transport.abort)
+
+    def abort(self) -> None:
+        """Close the socket now. Unsent data is lost."""
+        if self._transport is not None:
+            self._transport.abort()
 
     @abstractmethod
     def eof_received(self) -> bool: ...

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from pidgate.gateway.logs import Event, LogLimit, logger
@@ -21,15 +21,12 @@ class RefusalLog:
     def __init__(self) -> None:
         self._lines = LogLimit()
 
-    def note(
-        self, refusals: Iterable[Refuse], describe: Callable[[], Mapping[str, object]], now_ms: int
-    ) -> None:
-        """Log the refusals of one connection, or count them. `describe` returns the connection's log fields."""
-        for refusal in refusals:
-            if refusal.reason in BEHIND_ANOTHER:
-                self._lines.leave_out(refusal.user)
-            elif (left_out := self._lines.take(refusal.user, now_ms)) is not None:
-                self._log(refusal, left_out, describe())
+    def note(self, refusal: Refuse, describe: Callable[[], Mapping[str, object]], now_ms: int) -> None:
+        """Log a refusal, or count it. `describe` returns the connection's log fields."""
+        if refusal.reason in BEHIND_ANOTHER:
+            self._lines.leave_out(refusal.user)
+        elif (left_out := self._lines.take(refusal.user, now_ms)) is not None:
+            self._log(refusal, left_out, describe())
 
     def _log(self, refusal: Refuse, left_out: int, client: Mapping[str, object]) -> None:
         about: dict[str, object] = {
@@ -50,16 +47,13 @@ class GatewayTopicLog:
     def __init__(self) -> None:
         self._lines = LogLimit()
 
-    def note(
-        self, api_keys: Sequence[int], describe: Callable[[], Mapping[str, object]], now_ms: int
-    ) -> None:
-        """Log the first of a connection's requests, or count them."""
-        self._lines.leave_out(None, len(api_keys) - 1)
+    def note(self, api_key: int, describe: Callable[[], Mapping[str, object]], now_ms: int) -> None:
+        """Log a request of this API, or count it."""
         left_out = self._lines.take(None, now_ms)
         if left_out is not None:
             log.warning(
                 Event.GATEWAY_TOPIC_REFUSED,
-                api=SPOKEN[api_keys[0]].name,
+                api=SPOKEN[api_key].name,
                 suppressed_count=left_out,
                 **describe(),
             )

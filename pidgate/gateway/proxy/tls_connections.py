@@ -11,6 +11,7 @@ from pidgate.gateway.proxy.broker_channel import BrokerChannel
 from pidgate.gateway.proxy.broker_login import BrokerLogin
 from pidgate.gateway.proxy.buffers import Purpose
 from pidgate.gateway.proxy.client_channel import ClientChannel
+from pidgate.gateway.proxy.client_connection import ClientConnection
 from pidgate.gateway.proxy.tls_transport import TlsTransport
 from pidgate.gateway.tls.server_names import name_asked_for
 from pidgate.gateway.tls.wording import of_broker, of_client
@@ -27,19 +28,19 @@ class AcceptedTls(TlsTransport):
         channel: ClientChannel,
         context: ssl.SSLContext,
         handshake_ms: int,
-        named: Callable[[str, ClientChannel], None] | None = None,
-        certified: Callable[[bytes, ClientChannel], None] | None = None,
+        named: Callable[[str, ClientConnection], None] | None = None,
+        certified: Callable[[bytes, ClientConnection], None] | None = None,
     ) -> None:
         """Set up TLS with a client.
 
         Before the first request `named` is called with the host name from the client's SNI, and `certified`
         with the client's certificate in DER.
         """
-        at = channel.context
-        super().__init__(
-            channel, context, at.loop, at.budget, channel.share, Purpose.ENCRYPTED_REQUESTS, None
-        )
+        connection = channel.connection
+        at, share = connection.context, connection.share
+        super().__init__(channel, context, at.loop, at.budget, share, Purpose.ENCRYPTED_REQUESTS, None)
         self._channel = channel
+        self._connection = connection
         self._quotas = at.shared.connection_quotas
         self._handshake_ms = handshake_ms
         self._named = named
@@ -47,42 +48,44 @@ class AcceptedTls(TlsTransport):
         self._timer: asyncio.TimerHandle | None = None
 
     def began(self) -> None:
-        channel = self._channel
+        connection = self._connection
         self._timer = self._loop.call_later(self._handshake_ms / 1000, self._too_slow)
-        self._quotas.handshake_begins(channel, self._give_way, channel.context.now_ms())
-        channel.connection_made(self.as_transport())
+        self._quotas.handshake_begins(connection, self._give_way, connection.context.now_ms())
+        self._channel.connection_made(self.as_transport())
 
     def secured(self) -> None:
         self._handshake_over()
         if self._named is not None:
-            self._named(name_asked_for(self._tls), self._channel)
+            self._named(name_asked_for(self._tls), self._connection)
         if self._certified is not None:
             certificate = self._tls.getpeercert(binary_form=True)
             if certificate is not None:
-                self._certified(certificate, self._channel)
+                self._certified(certificate, self._connection)
 
     def not_secured(self, error: Exception) -> None:
         if isinstance(error, ssl.SSLError):
-            self._channel.close(FAILED, f"TLS could not be set up: {of_client(error)}")
+            self._connection.close(FAILED, f"TLS could not be set up: {of_client(error)}")
         else:
             # Port checks only, such as a load balancer's every few seconds.
-            self._channel.close("client", str(error))
+            self._connection.close("client", str(error))
 
     def lost(self, error: Exception | None) -> None:
         self._handshake_over()
         self._channel.connection_lost(error)
 
     def _too_slow(self) -> None:
-        self._channel.close(FAILED, "TLS was not set up in time")
+        self._connection.close(FAILED, "TLS was not set up in time")
 
     def _give_way(self) -> None:
-        self._channel.close("limit", "its TLS was not set up while too many others were waiting for theirs")
+        self._connection.close(
+            "limit", "its TLS was not set up while too many others were waiting for theirs"
+        )
 
     def _handshake_over(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._quotas.handshake_over(self._channel)
+        self._quotas.handshake_over(self._connection)
 
 
 class DialledTls(TlsTransport):
@@ -91,7 +94,7 @@ class DialledTls(TlsTransport):
     def __init__(
         self,
         reader: BrokerChannel | BrokerLogin,
-        client: ClientChannel,
+        client: ClientConnection,
         context: ssl.SSLContext,
         host: str,
         header: bytes = b"",

@@ -14,7 +14,7 @@ from pidgate.gateway.config.password_file import CredentialsUnreadable
 from pidgate.gateway.logs import Event, logger
 from pidgate.gateway.proxy.broker_channel import BrokerChannel
 from pidgate.gateway.proxy.broker_login import BrokerLogin
-from pidgate.gateway.proxy.client_channel import ClientChannel
+from pidgate.gateway.proxy.client_connection import ClientConnection
 from pidgate.gateway.proxy.connection import ConnectionContext
 from pidgate.gateway.proxy.tls_connections import DialledTls
 from pidgate.gateway.tls.wording import of_broker
@@ -50,30 +50,34 @@ class Upstream:
         self._context = context
         self._shared = context.shared
 
-    def dial(self, channel: ClientChannel) -> asyncio.Task[None]:
-        """Connect to the port's broker in the background; close the channel if none can be reached."""
-        task = self._shared.loop.create_task(self._connect(channel))
+    def dial(self, connection: ClientConnection) -> asyncio.Task[None]:
+        """Connect to the port's broker in the background; close the connection if none can be reached."""
+        task = self._shared.loop.create_task(self._connect(connection))
         self._shared.connecting[task] = None
         task.add_done_callback(self._shared.connecting.pop)
         return task
 
-    async def _connect(self, channel: ClientChannel) -> None:
+    async def _connect(self, connection: ClientConnection) -> None:
         nodes = self._shared.nodes
         failure = "its address is not known any more"
         targets = nodes.candidate_addresses(self._context.node_id)
         tried: set[Address] = set()
         # A broker answers a foreign NodeId with REBOOTSTRAP_REQUIRED (KIP-1242).
-        while targets and not channel.is_gone and (self._context.node_is_known() or not channel.means_node):
-            host, port = channel.server = targets.pop(0)
+        while (
+            targets
+            and not connection.is_gone
+            and (self._context.node_is_known() or not connection.session.context.means_node)
+        ):
+            host, port = connection.server = targets.pop(0)
             tried.add((host, port))
             try:
-                await self._open(channel, host, port)
+                await self._open(connection, host, port)
             except TimeoutError:
                 failure = f"{host}:{port} did not answer within {self._shared.connect_timeout_ms} ms"
                 cause = "timeout"
             except (NoIdentity, CredentialsUnreadable) as error:
-                self._connect_failed(channel, (host, port), "login", str(error))
-                channel.close("login", str(error))
+                self._connect_failed(connection, (host, port), "login", str(error))
+                connection.close("login", str(error))
                 return
             except NotSecured as error:
                 failure, cause = f"{host}:{port}: {of_broker(error.cause, host)}", "tls"
@@ -83,7 +87,7 @@ class Upstream:
                 cause = _cause_of(error)
             else:
                 return
-            self._connect_failed(channel, (host, port), cause, failure)
+            self._connect_failed(connection, (host, port), cause, failure)
             if not targets and cause != "timeout":
                 # A removed node is no longer known, and the other brokers are substituted for it.
                 targets = [
@@ -91,24 +95,24 @@ class Upstream:
                     for target in nodes.candidate_addresses(self._context.node_id)
                     if target not in tried
                 ]
-        channel.close("unreachable", f"no broker could be reached: {failure}")
+        connection.close("unreachable", f"no broker could be reached: {failure}")
 
-    async def _open(self, channel: ClientChannel, host: str, port: int) -> None:
+    async def _open(self, connection: ClientConnection, host: str, port: int) -> None:
         """Connect and, where the gateway logs in for clients, log in.
 
         Raises NoIdentity, CredentialsUnreadable, and the exceptions of _connect_as.
         """
         identity = self._shared.upstream_identity
         if identity is None:
-            await self._connect_as(channel, host, port, None)
+            await self._connect_as(connection, host, port, None)
             return
-        certified, refused = channel.certificate_user, 0
-        user = channel.client.user if certified is None else certified
+        certified, refused = connection.certificate_user, 0
+        user = connection.client.user if certified is None else certified
         while True:
             login = await identity.login_of(user, is_certified=certified is not None)
             try:
                 session_lifetime_ms = await self._connect_as(
-                    channel, host, port, None if login is None else login.exchange(identity.nonce())
+                    connection, host, port, None if login is None else login.exchange(identity.nonce())
                 )
             except LoginRefused as error:
                 assert login is not None
@@ -119,11 +123,15 @@ class Upstream:
                     identity.record_refusal(user, login)
                 await asyncio.sleep(NOT_KNOWN_YET_S)
             else:
-                channel.logged_in(session_lifetime_ms)
+                connection.age.logged_in(session_lifetime_ms, self._shared.now_ms())
                 return
 
     async def _connect_as(
-        self, channel: ClientChannel, host: str, port: int, exchange: Generator[Build, bytes, int] | None
+        self,
+        connection: ClientConnection,
+        host: str,
+        port: int,
+        exchange: Generator[Build, bytes, int] | None,
     ) -> int:
         """Connect, set up TLS where configured, and log in by the exchange, if any.
 
@@ -133,20 +141,24 @@ class Upstream:
         # The timeout does not cover the token request: another broker's delay must not count against this
         # one.
         async with asyncio.timeout(self._shared.connect_timeout_ms / 1000):
-            return await self._connect_in_time(channel, host, port, exchange)
+            return await self._connect_in_time(connection, host, port, exchange)
 
     async def _connect_in_time(
-        self, channel: ClientChannel, host: str, port: int, exchange: Generator[Build, bytes, int] | None
+        self,
+        connection: ClientConnection,
+        host: str,
+        port: int,
+        exchange: Generator[Build, bytes, int] | None,
     ) -> int:
         loop, tls = self._shared.loop, self._shared.upstream_tls
-        header = _header(channel) if self._shared.sends_proxy_header else b""
+        header = _header(connection) if self._shared.sends_proxy_header else b""
         behind_tls = header if tls is None else b""
-        login = None if exchange is None else BrokerLogin(channel, exchange, behind_tls)
-        reader = BrokerChannel(channel, behind_tls) if login is None else login
+        login = None if exchange is None else BrokerLogin(connection, exchange, behind_tls)
+        reader = BrokerChannel(connection, behind_tls) if login is None else login
         if tls is None:
             await loop.create_connection(reader.as_protocol, host, port)
         else:
-            await self._secure(DialledTls(reader, channel, tls.context, host, header), host, port)
+            await self._secure(DialledTls(reader, connection, tls.context, host, header), host, port)
         if login is None:
             return 0
         try:
@@ -165,7 +177,9 @@ class Upstream:
             if not dialled.done.done() or dialled.done.cancelled():
                 dialled.abort()
 
-    def _connect_failed(self, channel: ClientChannel, address: Address, cause: str, failure: str) -> None:
+    def _connect_failed(
+        self, connection: ClientConnection, address: Address, cause: str, failure: str
+    ) -> None:
         self._shared.counters.upstream_failures[cause] += 1
         if self._context.node_id is not None and cause not in _NOT_THE_BROKERS:
             self._shared.nodes.forget_address(self._context.node_id, address)
@@ -178,12 +192,12 @@ class Upstream:
                 cause=cause,
                 reason=failure,
                 suppressed_count=left_out,
-                **channel.describe(),
+                **connection.describe(),
             )
 
 
-def _header(channel: ClientChannel) -> bytes:
-    ends = channel.endpoints()
+def _header(connection: ClientConnection) -> bytes:
+    ends = connection.origin or connection.socket.endpoints()
     try:
         return LOCAL_HEADER if ends is None else header_of(*ends)
     except ValueError:  # not an IP socket

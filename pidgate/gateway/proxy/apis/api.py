@@ -1,16 +1,14 @@
-"""The handler of an API, a request in flight, and the operations that handlers have on their connection.
-PURE.
+"""The handler of an API, the requests in flight, and the state and operations that handlers have. PURE.
 
 A request arrives as `Request` with its header parsed; `Api.request` decides what happens next. A request
 forwarded to the broker stays in flight as the same object until `Api.response` has seen the answer, or until
-the answer has streamed through.
+the answer has streamed through. The classes are in one file because each of them refers to the next.
 
-This module must not know which APIs exist (table.py), nor in which order answers leave (conversation.py).
+This module must not know which APIs exist (table.py), nor which request is next (session.py).
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from enum import IntEnum
 from struct import Struct
@@ -19,18 +17,29 @@ from typing import Final
 from pidgate.gateway.cluster.authentication import Authentication
 from pidgate.gateway.cluster.gateway_topics import CLOSE_CAUSE, CLOSE_REASON, GatewayTopics
 from pidgate.gateway.cluster.seen_answers import Answer
-from pidgate.gateway.cluster.token_owners import NOTHING_KNOWN
+from pidgate.gateway.cluster.token_owners import NOTHING_KNOWN, TokenOwners
 from pidgate.gateway.metrics.counters import Counters
+from pidgate.gateway.proxy.actions import (
+    WAITING,
+    Action,
+    End,
+    LogGatewayTopic,
+    LogRefusal,
+    ToBroker,
+    ToClient,
+    WakeAt,
+)
 from pidgate.gateway.proxy.apis.responses import UNREAD, Buffer, Passing, Response
 from pidgate.gateway.proxy.buffers import READ_BUFFER_BYTES
 from pidgate.gateway.quotas.kafka_api import QuotaExchange
 from pidgate.gateway.recording.connection_recorder import ConnectionRecorder
 from pidgate.protocol.errors import MalformedFrame
 from pidgate.protocol.headers import RequestHead, peek_request
+from pidgate.protocol.oauthbearer import DEFAULT_CLAIM
 from pidgate.protocol.repeated_produce import RepeatedProduce
 from pidgate.protocol.sasl import SaslExchange
 from pidgate.protocol.versions import SPOKEN
-from pidgate.protocol.work import DECIDED_FOR, Walk
+from pidgate.protocol.work import ANSWERED_BYTES_FOR_ONE, DECIDED_FOR, Walk
 from pidgate.quota.admission import Admission
 from pidgate.quota.byte_quota import ByteQuota, ClientSensors
 from pidgate.quota.byte_rates import Kind
@@ -42,23 +51,21 @@ _HEAD: Final = Struct(">hhi")
 
 
 class Step(IntEnum):
-    """The caller's next step with a request."""
+    """A handler's decision about a request."""
 
     FORWARD = 0
+    """Forward it unchanged."""
     TAKEN = 1
-    """Nothing: the request was answered here, or is held."""
+    """It was answered here, or another frame was forwarded in its place: see the actions."""
     CLOSE = 2
-    """Close the connection."""
-    INSTEAD = 3
-    """Forward `instead` in its place."""
-    HOLD = 4
-    """Hold the request and all later ones until it is decided. Never returned by Conversation.request."""
+    """The connection is closed: no later request is handled."""
+    HOLD = 3
+    """Hold the request and all later ones until it is decided."""
 
 
 FORWARD: Final = Step.FORWARD
 TAKEN: Final = Step.TAKEN
 CLOSE: Final = Step.CLOSE
-INSTEAD: Final = Step.INSTEAD
 HOLD: Final = Step.HOLD
 
 
@@ -75,8 +82,6 @@ class Api:
         self.waits_for_size = False
         """The request waits while `ApiContext.awaits_size`. Later requests wait too, as brokers serve them in
         order."""
-        self.authenticates = False
-        """Its answer identifies the user."""
         self.introduces = True
         """From this request on the client is known well enough to be recorded."""
 
@@ -181,134 +186,206 @@ class Request(InFlightRequest):
         self._head = None
 
 
-NO_LOGIN: Final = Authentication(required=False)
-NO_SENSORS: Final[tuple[ClientSensors | None, ClientSensors | None]] = (None, None)
+MOST_IN_FLIGHT: Final = 4096
+"""Most unanswered requests; above it reading pauses. Brokers work on one at a time (KIP-219)."""
+NO_ANSWERS: Final[list[bytes]] = []
 
 
-class ApiContext(ABC):
-    """One connection as seen by the handlers of APIs: its state, and the operations on it."""
+class InFlightRequests:
+    """Unanswered requests of one connection in order, with the gateway's own answers in between.
 
-    __slots__ = (
-        "_sensors",
-        "_sensors_of",
-        "admission",
-        "alteration",
-        "authentication",
-        "awaits_owner",
-        "awaits_size",
-        "byte_quota",
-        "client",
-        "close_cause",
-        "close_reason",
-        "counters",
-        "find_owner",
-        "gateway_topic_requests",
-        "gateway_topics",
-        "guarded",
-        "identified",
-        "instead",
-        "judged",
-        "learn_topics",
-        "login_missing",
-        "login_over",
-        "may_mean_node",
-        "muted_until_ms",
-        "named_by_login",
-        "passed",
-        "pending",
-        "recorder",
-        "refused",
-        "repeated",
-        "sasl",
-        "to_broker",
-        "token_owners",
-        "translate",
-        "wants_attention",
-    )
+    The broker's answers are matched by position. An answer of the gateway's own leaves after all earlier ones.
+    """
+
+    __slots__ = ("_in_order", "own_bytes")
+
+    def __init__(self) -> None:
+        # A list, because few connections have more than five and an empty deque takes 700 bytes of every idle
+        # one.
+        self._in_order: list[InFlightRequest | bytes] = []
+        self.own_bytes = 0
+        """Bytes of the gateway's own answers that wait for their turn."""
+
+    def __len__(self) -> int:
+        return len(self._in_order)
+
+    def add(self, request: InFlightRequest) -> bool:
+        """Add a request sent to the broker. Returns whether there is no room for another."""
+        in_order = self._in_order
+        in_order.append(request)
+        return len(in_order) >= MOST_IN_FLIGHT
+
+    def add_own_answer(self, answer: bytes) -> bool:
+        """Add a framed answer of the gateway's own. Returns False if nothing is in flight: it is next."""
+        if not self._in_order:
+            return False
+        self._in_order.append(answer)
+        self.own_bytes += len(answer)
+        return True
+
+    def expect(self, correlation_id: int) -> InFlightRequest:
+        """Return the request of the broker's next answer.
+
+        Raises MalformedFrame when there is none, or when the correlation id differs: frame boundaries are
+        lost then, and no later byte can be trusted.
+        """
+        head = self._in_order[0] if self._in_order else None
+        if not isinstance(head, InFlightRequest) or head.correlation_id != correlation_id:
+            raise MalformedFrame(
+                f"the broker answered {correlation_id}, which is not the next request in flight"
+            )
+        return head
+
+    def next_alone(self) -> InFlightRequest | None:
+        """Return the request of the broker's next answer, unless an own answer waits directly behind it."""
+        in_order = self._in_order
+        if not in_order or (len(in_order) > 1 and isinstance(in_order[1], bytes)):
+            return None
+        head = in_order[0]
+        return head if isinstance(head, InFlightRequest) else None
+
+    def remove_answered(self) -> list[bytes]:
+        """Remove the request whose answer has passed. Returns the gateway's own answers that are next."""
+        in_order = self._in_order
+        in_order.pop(0)
+        if not in_order or isinstance(in_order[0], InFlightRequest):
+            return NO_ANSWERS
+        answers: list[bytes] = []
+        while in_order:
+            answer = in_order[0]
+            if isinstance(answer, InFlightRequest):
+                break
+            answers.append(answer)
+            self.own_bytes -= len(answer)
+            in_order.pop(0)
+        return answers
+
+    def drop_own_answers(self) -> None:
+        """Drop the gateway's own waiting answers: the client is gone."""
+        self._in_order = [one for one in self._in_order if isinstance(one, InFlightRequest)]
+        self.own_bytes = 0
+
+
+class Surroundings:
+    """What the sessions of one listening port share.
+
+    `translate`: learn a broker's node id and real address, return this listener's advertised address.
+    `node_is_known`: whether this port stands for one known broker. `learn_topics`: gets every Metadata
+    answer, with its version and its hash.
+    """
 
     def __init__(
         self,
         admission: Admission,
-        client: Client,
+        *,
         counters: Counters | None = None,
         gateway_topics: GatewayTopics | None = None,
         byte_quota: ByteQuota | None = None,
+        authentication: Authentication | None = None,
+        token_owners: TokenOwners = NOTHING_KNOWN,
+        translate: Callable[[int, str, int], tuple[str, int]] | None = None,
+        node_is_known: Callable[[], bool] | None = None,
+        learn_topics: Callable[[Answer, int, int], None] | None = None,
+        principal_claim: str = DEFAULT_CLAIM,
     ) -> None:
+        """Set up the surroundings. Without `authentication` no login is required."""
         self.admission = admission
-        self.client = client
         self.counters = counters or Counters()
         self.gateway_topics = gateway_topics or GatewayTopics()
         self.byte_quota = byte_quota or ByteQuota(admission.state.in_force)
-        self.authentication = NO_LOGIN
-        """The listener's authentication. Set by Conversation.require_login."""
-        self.login_missing = False
-        """The client has not logged in, and a login is required or may be required."""
-        self.login_over: Callable[[], None] = _nothing
-        """Called when `login_missing` has become False."""
-        self.named_by_login = False
-        """The client's user comes from a login: SASL, or a certificate that counts as one."""
+        self.authentication = authentication or Authentication(required=False)
+        self.token_owners = token_owners
+        self.translate = translate or _as_it_is
+        self.node_is_known = node_is_known or _no
+        self.learn_topics = learn_topics or _learn_nothing
+        self.principal_claim = principal_claim
+
+
+class Login:
+    """The login of one connection."""
+
+    __slots__ = ("awaits_owner", "is_missing", "named_user", "sasl", "sasl_in_flight")
+
+    def __init__(self, authentication: Authentication, principal_claim: str) -> None:
         self.sasl = SaslExchange()
         """Fed with the tokens as they pass; knows the user afterwards."""
-        self.token_owners = NOTHING_KNOWN
-        """Owners of delegation tokens, learnt from brokers' answers."""
-        self.find_owner: Callable[[str], bool] | None = None
-        """Asks a broker for a token's owner, then calls Conversation.owner_found. False: no broker can be
-        asked."""
+        self.sasl.principal_claim = principal_claim
+        self.sasl_in_flight = 0
+        """SASL requests in flight."""
+        self.is_missing = authentication.required is not False
+        """The client has not logged in, and a login is required or may be required."""
         self.awaits_owner = False
-        """Logged in, but the token's owner is still being looked up: requests that need an identity are held."""
+        """Logged in by a delegation token whose owner is still being looked up."""
+        self.named_user = False
+        """The client's user comes from a login: SASL, or a certificate that counts as one."""
+
+
+NO_SENSORS: Final[tuple[ClientSensors | None, ClientSensors | None]] = (None, None)
+
+
+class ApiContext:
+    """One connection as seen by the handlers of APIs. Operations append to `actions`."""
+
+    __slots__ = (
+        "_sensors",
+        "_sensors_of",
+        "actions",
+        "admission",
+        "alteration",
+        "at",
+        "awaits_size",
+        "byte_quota",
+        "client",
+        "counters",
+        "guarded",
+        "in_flight",
+        "judged",
+        "login",
+        "means_node",
+        "muted_until_ms",
+        "recorder",
+        "repeated",
+    )
+
+    def __init__(self, at: Surroundings, client: Client) -> None:
+        self.at = at
+        self.client = client
+        self.actions: list[Action] = []
+        """Actions not yet returned by the session."""
+        # Flat attributes, because the hot path reads them for every request.
+        self.admission = at.admission
+        self.counters = at.counters
+        self.byte_quota = at.byte_quota
         self.recorder: ConnectionRecorder | None = None
         """None: no events are written."""
-        self.translate: Callable[[int, str, int], tuple[str, int]] = _as_it_is
-        """Callback that learns a broker's real address and returns this listener's advertised address."""
-        self.may_mean_node: Callable[[], bool] = _no
-        """Callback that returns whether this port's node is known. If so, it binds the connection to that
-        node."""
-        self.identified: Callable[[], None] = _nothing
-        """Called when the client's user has changed."""
-        self.learn_topics: Callable[[Answer, int, int], None] = _learn_nothing
-        """Callback for every Metadata answer, with its version and its hash."""
-        self.repeated = RepeatedProduce(self.gateway_topics.produced)
-        self.guarded = self.gateway_topics.guarded
+        self.in_flight = InFlightRequests()
+        self.login = Login(at.authentication, at.principal_claim)
+        self.repeated = RepeatedProduce(at.gateway_topics.produced)
+        self.guarded = at.gateway_topics.guarded
         """API keys of requests that may name a gateway topic."""
         self._sensors_of: tuple[int, User, str] | None = None
         self._sensors = NO_SENSORS
         self.muted_until_ms = 0
+        """Several requests are under way at once, so throttles may overlap: the latest deadline applies."""
         self.awaits_size = False
         """An answer in flight counts against a byte rate, and its size is unknown until its head arrives."""
         self.alteration: QuotaExchange | None = None
         """The exchange about the AlterClientQuotas at the head of the held requests."""
-        self.to_broker: list[bytes] = []
-        """Framed requests of the gateway's own, to be sent and cleared."""
-        self.wants_attention = False
-        """Something has to be sent, logged, timed or paused; the code that does so clears this. Checked on
-        every read."""
-        self.refused: list[Refuse] = []
-        """Refusals to be logged and cleared."""
+        self.means_node = False
+        """The client sent the NodeId of ApiVersions (KIP-1242): no other broker may be substituted for this
+        port's node."""
         self.judged = 0
         """Batches judged so far. Other expensive work counts as several batches. Bounds a turn
         (JUDGED_PER_TURN)."""
-        self.gateway_topic_requests: list[int] = []
-        """API keys of requests that named a gateway topic, to be logged and cleared."""
-        self.instead = b""
-        """The frame to forward, set with INSTEAD."""
-        self.close_cause = ""
-        """A short label for metrics, set with CLOSE."""
-        self.close_reason = ""
-        """A sentence for the log, set with CLOSE."""
+
+    def take_actions(self) -> list[Action]:
+        """Return the actions collected since the last call. Do not change the list."""
+        actions = self.actions
+        if actions:
+            self.actions = []
+        return actions
 
     # ---- decisions about a request ---------------------------------------------------------------------
-
-    @abstractmethod
-    def in_flight(self, request: InFlightRequest) -> None:
-        """Register a forwarded request: the broker will answer it."""
-
-    @abstractmethod
-    def respond(self, answer: bytes) -> Step:
-        """Send a framed answer of the gateway's own in its turn. Returns TAKEN."""
-
-    @abstractmethod
-    def mute(self, until_ms: int) -> None:
-        """Forward nothing until `until_ms`, or until a longer mute in force ends."""
 
     def judge(self, batches: list[ProducerBatch], *, transactional: bool, now_ms: int) -> Verdict:
         """Judge the request's batches (Admission.judge) and count them for the turn."""
@@ -327,22 +404,41 @@ class ApiContext(ABC):
         self.judged += len(batches) if verdict is None else DECIDED_FOR * len(batches)
         return verdict
 
-    def forward(self, request: Request) -> Step:
+    def forward(self, request: InFlightRequest) -> Step:
         """Forward the request unchanged and expect its answer. Returns FORWARD."""
-        request.release()
-        self.in_flight(request)
+        if isinstance(request, Request):
+            request.release()
+        if self.in_flight.add(request):
+            self.actions.append(WAITING)
         return FORWARD
 
     def forward_instead(self, request: Request, frame: bytes) -> Step:
-        """Forward this frame in the request's place and expect its answer. Returns INSTEAD."""
-        self.instead = frame
+        """Forward this frame in the request's place and expect its answer. Returns TAKEN."""
+        self.actions.append(ToBroker(frame))
         self.forward(request)
-        return INSTEAD
+        return TAKEN
+
+    def respond(self, answer: bytes) -> Step:
+        """Send a framed answer of the gateway's own in its turn. Returns TAKEN."""
+        self.judged += len(answer) // ANSWERED_BYTES_FOR_ONE
+        self.actions.append(WAITING if self.in_flight.add_own_answer(answer) else ToClient(answer))
+        return TAKEN
+
+    def refuse(self, refusal: Refuse, label: str, now_ms: int, *, rearms_mute: bool = True) -> None:
+        """Count and log a refusal, and mute the channel. The answer is the caller's."""
+        self.counters.requests_refused[label] += 1
+        self.actions.append(LogRefusal(refusal))
+        if rearms_mute or now_ms >= self.muted_until_ms:
+            self.mute(now_ms + refusal.throttle_time_ms)
+
+    def mute(self, until_ms: int) -> None:
+        """Forward nothing until `until_ms`, or until a longer mute in force ends."""
+        self.muted_until_ms = max(self.muted_until_ms, until_ms)
+        self.actions.append(WakeAt(self.muted_until_ms))
 
     def close(self, cause: str, reason: str) -> Step:
         """End the connection; earlier answers still leave. Returns CLOSE."""
-        self.close_cause = cause
-        self.close_reason = reason
+        self.actions.append(End(cause, reason))
         return CLOSE
 
     def refuse_gateway_topic(self, api_key: int, answer: bytes | None) -> Step:
@@ -356,8 +452,7 @@ class ApiContext(ABC):
     def count_gateway_topic(self, api_key: int) -> None:
         """Count and log a request that named a gateway topic."""
         self.counters.gateway_topic_refused[SPOKEN[api_key].name] += 1
-        self.gateway_topic_requests.append(api_key)
-        self.wants_attention = True
+        self.actions.append(LogGatewayTopic(api_key))
 
     # ---- bytes per second ------------------------------------------------------------------------------
 
@@ -395,10 +490,6 @@ def _no() -> bool:
 
 def _as_it_is(_node_id: int, host: str, port: int) -> tuple[str, int]:
     return host, port
-
-
-def _nothing() -> None:
-    pass
 
 
 def _learn_nothing(_answer: Answer, _api_version: int, _hashed: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pidgate.gateway.proxy.actions import IDENTIFIED, LOGIN_OVER, FindOwner
 from pidgate.gateway.proxy.apis.api import Api, ApiContext, InFlightRequest, Request, Step
 from pidgate.gateway.proxy.apis.responses import WHOLE, Response
 from pidgate.names import bounded
@@ -24,14 +25,14 @@ class ApiVersionsApi(Api):
         if context.recorder is not None and software is not None:
             name, version = software
             context.recorder.software = bounded(name), bounded(version)
-        if (
-            request.api_version >= messages.FIRST_WITH_MEANT_NODE
-            and messages.names_node(request.buf, request.head)
-            and not context.may_mean_node()
+        if request.api_version >= messages.FIRST_WITH_MEANT_NODE and messages.names_node(
+            request.buf, request.head
         ):
-            # Another broker may be substituted for the node in NodeId.
-            frame = messages.without_meant_node(request.buf, request.head)
-            return context.forward_instead(request, frame)
+            context.means_node = context.at.node_is_known()
+            if not context.means_node:
+                # Another broker may be substituted for the node in NodeId.
+                frame = messages.without_meant_node(request.buf, request.head)
+                return context.forward_instead(request, frame)
         return context.forward(request)
 
     def response(self, context: ApiContext, request: InFlightRequest, response: Response) -> bytes | None:
@@ -65,51 +66,66 @@ class SaslHandshakeApi(Api):
         super().__init__(WHOLE)
         self.needs_identity = False
         self.introduces = False
-        self.authenticates = True
 
     def request(self, context: ApiContext, request: Request, now_ms: int) -> Step:
-        context.sasl.begin_exchange(messages.sasl_mechanism(request.buf, request.head))
+        context.login.sasl.begin_exchange(messages.sasl_mechanism(request.buf, request.head))
+        context.login.sasl_in_flight += 1
         return context.forward(request)
+
+    def response(self, context: ApiContext, request: InFlightRequest, response: Response) -> bytes | None:
+        context.login.sasl_in_flight -= 1
+        return None
 
 
 class SaslAuthenticateApi(SaslHandshakeApi):
     """SaslAuthenticate: carries the user's name. The broker's answer shows whether the login succeeded."""
 
     def request(self, context: ApiContext, request: Request, now_ms: int) -> Step:
-        context.sasl.record_client_token(messages.sasl_token(request.buf, request.head))
+        context.login.sasl.record_client_token(messages.sasl_token(request.buf, request.head))
+        context.login.sasl_in_flight += 1
         return context.forward(request)
 
     def response(self, context: ApiContext, request: InFlightRequest, response: Response) -> bytes | None:
+        login = context.login
+        login.sasl_in_flight -= 1
         buf, start, end = response.buf, response.start, response.end
         error_code, token = messages.sasl_answer(buf, start, end, request.api_version)
         # A token that arrives during the owner lookup counts as a first login too: no user has been set yet.
-        is_first = context.sasl.identity is None or context.awaits_owner
-        identity = context.sasl.record_broker_answer(error_code, token)
-        if identity is not None:
-            was_missing, waits = context.login_missing, _owner_is_sought(context, identity) and is_first
-            context.login_missing = context.awaits_owner = waits
-            if not waits:
-                if was_missing:
-                    context.login_over()
-                identify(context, identity)
+        is_first = login.sasl.identity is None or login.awaits_owner
+        identity = login.sasl.record_broker_answer(error_code, token)
+        if identity is None:
+            return None
+        owner_is_unknown = _owner_is_unknown(context, identity.token_id)
+        if owner_is_unknown:
+            context.actions.append(FindOwner(identity.token_id))
+        login.awaits_owner = owner_is_unknown and is_first
+        if login.awaits_owner:
+            login.is_missing = True
+        else:
+            finish_login(context)
+            identify(context, identity)
         return None
 
 
-def _owner_is_sought(context: ApiContext, identity: Identity) -> bool:
-    """Ask a broker for the token's owner if it is unknown. Returns whether a broker is asked."""
-    token_id, find_owner = identity.token_id, context.find_owner
-    if not token_id or find_owner is None or context.token_owners.owner_of(token_id) is not None:
-        return False
-    return find_owner(token_id)
+def _owner_is_unknown(context: ApiContext, token_id: str) -> bool:
+    """Return whether the login was by a delegation token whose owner has to be looked up."""
+    return token_id != "" and context.at.token_owners.owner_of(token_id) is None
+
+
+def finish_login(context: ApiContext) -> None:
+    """End the wait for a login, if there is one."""
+    if context.login.is_missing:
+        context.login.is_missing = False
+        context.actions.append(LOGIN_OVER)
 
 
 def identify(context: ApiContext, identity: Identity) -> None:
     """Set the connection's user after a login accepted by the broker."""
     before = context.client.user
     context.client.identify(_user(context, identity))
-    context.named_by_login = True
+    context.login.named_user = True
     if context.client.user != before:
-        context.identified()
+        context.actions.append(IDENTIFIED)
         if context.recorder is not None:
             context.recorder.identified()
 
@@ -124,9 +140,9 @@ def _user(context: ApiContext, identity: Identity) -> User:
     """
     user = identity.user
     if user is None and identity.token_id:
-        user = context.token_owners.owner_of(identity.token_id)
+        user = context.at.token_owners.owner_of(identity.token_id)
     if user is not None:
         return user
     before = context.client.user
-    is_kept = context.named_by_login and not is_unidentified(before)
+    is_kept = context.login.named_user and not is_unidentified(before)
     return before if is_kept else unidentified(identity.mechanism)

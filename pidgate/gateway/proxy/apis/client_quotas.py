@@ -1,13 +1,14 @@
 """DescribeClientQuotas and AlterClientQuotas for quotas kept by the gateway itself. PURE.
 
 An AlterClientQuotas with the gateway's own keys is held until the broker has validated it and the change was
-made. `ApiContext.alteration` tracks its steps.
+made. `ApiContext.alteration` tracks its steps, and each step that ends names the next one as an action.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
+from pidgate.gateway.proxy.actions import AlterQuotas
 from pidgate.gateway.proxy.apis.api import (
     HOLD,
     SIZE_PREFIX_BYTES,
@@ -57,7 +58,7 @@ class AlterQuotasApi(Api):
             if exchange is None:
                 return context.forward(request)
             context.alteration = exchange
-            alteration_answered(context)
+            continue_alteration(context)
         if not exchange.is_over:
             return HOLD
         context.alteration = None
@@ -75,22 +76,22 @@ class _AlterQuestion(Api):
         exchange = request.note
         assert isinstance(exchange, QuotaExchange)
         exchange.answered(buf, start, end)
-        alteration_answered(context)
+        continue_alteration(context)
         return b""
 
 
 _QUESTION: Final = _AlterQuestion()
 
 
-def alteration_answered(context: ApiContext) -> None:
+def continue_alteration(context: ApiContext) -> None:
     """Take the next step of `alteration`, after the broker's answer or after its changes were made."""
     exchange = context.alteration
     if exchange is None:
         return  # the client has gone
-    context.wants_attention = True
     frame = exchange.next_frame()
     if frame is not None:
-        context.to_broker.append(frame)
         question = Request(frame, SIZE_PREFIX_BYTES, len(frame), _QUESTION)
         question.note = exchange
-        context.forward(question)
+        context.forward_instead(question, frame)
+    elif exchange.changes:
+        context.actions.append(AlterQuotas(exchange))

@@ -23,7 +23,7 @@ class CreateTokenApi(Api):
     def response(self, context: ApiContext, request: InFlightRequest, response: Response) -> bytes | None:
         token = created_token(response.buf, response.start, response.end, request.api_version)
         if token is not None:
-            context.token_owners.learn_tokens([token])
+            context.at.token_owners.learn_tokens([token])
         return None
 
 
@@ -43,6 +43,6 @@ class DescribeTokensApi(Api):
 def _described(context: ApiContext, described: Generator[None, None, list[TokenOwner]]) -> Steps:
     tokens = yield from described
     for at in range(0, len(tokens), _PORTION):
-        context.token_owners.learn_tokens(tokens[at : at + _PORTION])
+        context.at.token_owners.learn_tokens(tokens[at : at + _PORTION])
         yield
     return None

@@ -44,6 +44,6 @@ def has_passed(context: ApiContext, request_bytes: int, now_ms: int) -> None:
         recorder.repeated(repeated, request_bytes, now_ms)
     api = count_bytes(context, request_bytes, now_ms)
     if repeated.acks:
-        context.in_flight(
+        context.forward(
             InFlightRequest(api, PRODUCE, repeated.version, repeated.correlation_id, repeated.producer_id)
         )

@@ -137,7 +137,7 @@ def _looked_at(
     if throttle_ms and ends_in_tags:
         raise_to(buf, answer.pos, throttle_ms)
     if ends_in_tags and version >= FIRST_WITH_ENDPOINTS:
-        rewritten = yield from rewrite_end(answer, start, context.translate)
+        rewritten = yield from rewrite_end(answer, start, context.at.translate)
     if errors:
         yield from _not_taken(context, note, errors)
         if context.recorder is not None:
@@ -204,11 +204,8 @@ def _stop(context: ApiContext, request: Request, verdict: Refuse | Close, acks: 
     if acks == 0:
         # As Kafka does on an error with acks=0: there is no answer that could carry it.
         return context.close("acks0_refused", "a refused Produce with acks=0 can be answered by closing only")
-    context.counters.requests_refused[verdict.reason] += 1
-    context.refused.append(verdict)
+    context.refuse(verdict, verdict.reason, now_ms, rearms_mute=verdict.rearms_mute)
     throttle_ms = verdict.throttle_time_ms
-    if verdict.rearms_mute or now_ms >= context.muted_until_ms:
-        context.mute(now_ms + throttle_ms)
     text = error_message(verdict, context.admission.quotas.help_url)
     return context.respond(refusal(buf, head, throttle_ms, text, ErrorCode.NOT_ENOUGH_REPLICAS))
 

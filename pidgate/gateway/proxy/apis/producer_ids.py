@@ -65,12 +65,10 @@ def _refuse(
 ) -> Step:
     if context.recorder is not None:
         context.recorder.producer_id_withheld(wanted, now_ms)
-    context.counters.requests_refused[INIT_REFUSED] += 1
-    context.refused.append(verdict)
-    throttle_ms = verdict.throttle_time_ms
-    context.mute(now_ms + throttle_ms)
+    context.refuse(verdict, INIT_REFUSED, now_ms)
+    correlation_id, throttle_ms = request.correlation_id, verdict.throttle_time_ms
     return context.respond(
-        messages.init_producer_id_refused(request.correlation_id, request.api_version, throttle_ms)
+        messages.init_producer_id_refused(correlation_id, request.api_version, throttle_ms)
     )
 
 

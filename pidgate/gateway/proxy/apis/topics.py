@@ -24,7 +24,7 @@ class GuardedApi(Api):
 
 def refused(context: ApiContext, request: Request) -> Step | None:
     """Refuse a request that names a gateway topic. None: it names none."""
-    topics, buf = context.gateway_topics, request.buf
+    topics, buf = context.at.gateway_topics, request.buf
     if not topics.may_name(buf, request.start, request.end):
         return None
     context.judged += NAMED_FOR_BYTE * (request.end - request.start)
@@ -52,7 +52,9 @@ class TopicListApi(_WholeApi):
         self, context: ApiContext, request: InFlightRequest, response: Response
     ) -> bytes | Walk | None:
         buf, start, end = response.buf, response.start, response.end
-        return Walk(context.gateway_topics.filtering(request.api_key, request.api_version, buf, start, end))
+        return Walk(
+            context.at.gateway_topics.filtering(request.api_key, request.api_version, buf, start, end)
+        )
 
 
 class AddressesApi(_WholeApi):
@@ -62,7 +64,7 @@ class AddressesApi(_WholeApi):
         self, context: ApiContext, request: InFlightRequest, response: Response
     ) -> bytes | Walk | None:
         buf, start, end = response.buf, response.start, response.end
-        return rewriting(request.api_key, request.api_version, buf, start, end, context.translate)
+        return rewriting(request.api_key, request.api_version, buf, start, end, context.at.translate)
 
 
 class MetadataApi(_WholeApi):
@@ -78,13 +80,13 @@ class MetadataApi(_WholeApi):
 def _metadata(context: ApiContext, request: InFlightRequest, answer: Answer) -> Steps:
     version = request.api_version
     hashed = yield from hash_of(answer)
-    rewritten = yield from splicing(answer, 0, len(answer), version, context.translate)
+    rewritten = yield from splicing(answer, 0, len(answer), version, context.at.translate)
     if isinstance(request.note, tuple):
         rewritten = add_refusals(rewritten, version, request.note)
     else:
-        left = yield from context.gateway_topics.filtering(METADATA, version, rewritten, 4, len(rewritten))
+        left = yield from context.at.gateway_topics.filtering(METADATA, version, rewritten, 4, len(rewritten))
         rewritten = rewritten if left is None else left
-    context.learn_topics(answer, version, hashed)
+    context.at.learn_topics(answer, version, hashed)
     if context.recorder is not None:
         context.recorder.metadata_passes(answer, version, hashed)
     return rewritten

@@ -44,9 +44,7 @@ class TransactionPartApi(GuardedApi):
 
 
 def _refuse(context: ApiContext, request: Request, verdict: Refuse, now_ms: int) -> Step:
-    context.counters.requests_refused[verdict.reason] += 1
-    context.refused.append(verdict)
-    context.mute(now_ms + verdict.throttle_time_ms)
+    context.refuse(verdict, verdict.reason, now_ms)
     try:
         return context.respond(part_refused(request.buf, request.head))
     except FrameTooLarge:

@@ -81,7 +81,7 @@ async def logged_in(gateway: RunningGateway) -> Client:
 
 
 def users(gateway: RunningGateway) -> list[str]:
-    channels = gateway.gateway.traffic.shared.channels
+    channels = gateway.gateway.traffic.shared.connections
     return [channel.client.user for channel in channels]
 
 

@@ -26,9 +26,9 @@ def test_nobody_is_closed_for_want_of_a_login_that_nobody_requires(learnt: str) 
         scene.shared.authentication.learn_requirement(NONE, ())
     client = PaperTransport(channel)
     client.receive(heartbeat(1))
-    assert channel.conversation.held or learnt != "later"
+    assert channel.connection.session.held or learnt != "later"
     if learnt == "later":
         scene.shared.authentication.learn_requirement(NONE, ())
-    assert not channel.is_gone
-    assert not channel.conversation.held
-    assert channel.conversation.in_flight_count == 1
+    assert not channel.connection.is_gone
+    assert not channel.connection.session.held
+    assert len(channel.connection.session.context.in_flight) == 1

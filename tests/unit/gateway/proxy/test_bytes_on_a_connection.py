@@ -74,8 +74,8 @@ def fetch_answer(correlation_id: int, records: int, throttle_time_ms: int = 0) -
 
 
 def release(scene: Scene, pair: Pair) -> None:
-    scene.time_ms = pair.channel.conversation.muted_until_ms
-    pair.channel._mute_ended()
+    scene.time_ms = pair.channel.connection.session.context.muted_until_ms
+    pair.channel.connection.wake()
 
 
 def test_up_to_the_rate_nothing_is_changed(scene: Scene) -> None:
@@ -93,7 +93,7 @@ def test_a_produce_above_the_rate_passes_then_mutes_and_its_answer_says_so(scene
     over = frame_of(4 + WINDOW + RATE)
     pair.client.receive(over + heartbeat(2))
     assert pair.broker.sent() == over, "what is above the rate is forwarded, and nothing behind it"
-    assert pair.channel.conversation.muted_until_ms == scene.time_ms + 1_000
+    assert pair.channel.connection.session.context.muted_until_ms == scene.time_ms + 1_000
     scene.time_ms += 300
     pair.broker.receive(produce_answer(1, throttle_time_ms=7))
     assert told(pair.client.sent()) == 700
@@ -114,7 +114,7 @@ def test_without_an_answer_the_mute_holds_all_the_same(scene: Scene) -> None:
     frame = without_answer(4 + WINDOW + RATE)
     pair.client.receive(frame + heartbeat(2))
     assert pair.broker.sent() == frame
-    assert pair.channel.conversation.in_flight_count == 0
+    assert len(pair.channel.connection.session.context.in_flight) == 0
 
 
 def without_answer(total_bytes: int) -> bytes:
@@ -130,9 +130,9 @@ def what_has_no_answer_outlives_its_client(scene: Scene) -> bool:
     pair = scene.connect()
     sent = without_answer(4 + WINDOW + RATE) + without_answer(500) + without_answer(600)
     pair.client.receive(sent)
-    assert len(pair.channel.conversation.held) == 2
+    assert len(pair.channel.connection.session.held) == 2
     stays = pair.channel.eof_received()
-    while pair.channel.conversation.held:  # each of them mutes anew
+    while pair.channel.connection.session.held:  # each of them mutes anew
         release(scene, pair)
     return stays and pair.broker.sent() == sent and pair.client.is_closing()
 
@@ -268,7 +268,7 @@ def test_what_is_behind_a_fetch_that_waits_waits_too(scene: Scene) -> None:
     pair.broker.receive(fetch_answer(1, 8))
     assert pair.broker.sent().endswith(heartbeat(3))
     pair.broker.receive(fetch_answer(2, 8) + answer(3, b""))
-    assert pair.channel.conversation.is_quiet
+    assert pair.channel.connection.session.is_quiet
 
 
 def test_without_a_rate_that_throttles_no_fetch_waits(scene_of_alice: Scene) -> None:
@@ -293,12 +293,15 @@ def test_a_mute_by_bytes_does_not_keep_answers_back(scene: Scene) -> None:
 def test_all_connections_of_a_user_count_together_and_others_do_not(scene_of_alice: Scene) -> None:
     scene = scene_of_alice
     first, second, other = scene.connect(), scene.connect(), scene.connect()
-    first.channel.client.identify("alice")
-    second.channel.client.identify("alice")
+    first.channel.connection.client.identify("alice")
+    second.channel.connection.client.identify("alice")
     for pair in (first, other):
         pair.client.receive(frame_of(4 + WINDOW))
     second.client.receive(frame_of(4 + RATE))
-    muted = [pair.channel.conversation.muted_until_ms > scene.time_ms for pair in (first, second, other)]
+    muted = [
+        pair.channel.connection.session.context.muted_until_ms > scene.time_ms
+        for pair in (first, second, other)
+    ]
     assert muted == [False, True, False]
 
 
@@ -306,10 +309,10 @@ def test_who_becomes_somebody_else_is_counted_as_such(scene_of_alice: Scene) -> 
     scene = scene_of_alice
     pair = scene.connect()
     pair.client.receive(frame_of(4 + 2 * WINDOW))
-    assert pair.channel.conversation.muted_until_ms == 0
-    pair.channel.client.identify("alice")
+    assert pair.channel.connection.session.context.muted_until_ms == 0
+    pair.channel.connection.client.identify("alice")
     pair.client.receive(frame_of(4 + 2 * WINDOW))
-    assert pair.channel.conversation.muted_until_ms > scene.time_ms
+    assert pair.channel.connection.session.context.muted_until_ms > scene.time_ms
 
 
 def test_a_client_that_goes_while_muted_is_closed(scene: Scene) -> None:

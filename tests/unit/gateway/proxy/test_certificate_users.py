@@ -61,7 +61,7 @@ def client_of(authority: Authority, pair: Pair | None = None) -> ssl.SSLContext:
 
 
 def users(gateway: RunningGateway) -> list[str]:
-    channels = gateway.gateway.traffic.shared.channels
+    channels = gateway.gateway.traffic.shared.connections
     return [channel.client.user for channel in channels]
 
 

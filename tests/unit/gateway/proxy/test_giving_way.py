@@ -55,7 +55,7 @@ class Client:
 
     def is_answered(self, api_key: int, version: int, body: raw.Body) -> None:
         if self._broker is None:
-            self._broker = PaperTransport(BrokerChannel(self.channel))
+            self._broker = PaperTransport(BrokerChannel(self.channel.connection))
         self._broker.receive(raw.response(api_key, version, body))
 
     def logs_in(self, user: str = "alice", *, error_code: int = 0) -> None:
@@ -91,7 +91,7 @@ def nobody_keeps_a_place_before_the_login(scene: Scene) -> bool:
     silent, versions, begun, refused, user = (Client(scene) for _ in range(5))
     for client in (versions, begun, refused, user):
         client.asks(API_VERSIONS, 3)
-        assert client.channel.awaits_login
+        assert client.channel.connection.awaits_login
     begun.is_answered(API_VERSIONS, 3, {})
     begun.asks(SASL_HANDSHAKE, 1, {"mechanism": "PLAIN"})
     refused.is_answered(API_VERSIONS, 3, {})
@@ -120,8 +120,8 @@ def test_who_waits_to_learn_whether_he_has_to_log_in_has_a_place_once_he_need_no
         client.asks(API_VERSIONS, 3)
         client.is_answered(API_VERSIONS, 3, {})
     for client in (asked, silent):
-        client.channel.conversation.authentication.learn_requirement(34, [])
-        client.channel.authentication_learnt()
+        client.channel.connection.session.context.at.authentication.learn_requirement(34, [])
+        client.channel.connection.authentication_learnt()
     assert still_open(scene, *clients) == [False, True, False]
 
 
@@ -137,7 +137,7 @@ def test_a_user_named_as_nobody_has_a_place_too(scene: Scene) -> None:
 def test_a_certificate_is_a_login_and_no_request(scene: Scene) -> None:
     silent, client = Client(scene), Client(scene)
     for certified in (silent, client):
-        certified.channel.certified("CN=alice", is_login=True)
+        certified.channel.connection.certified("CN=alice", is_login=True)
     client.beats()
     assert still_open(scene, silent, client) == [False, True]
 
@@ -212,7 +212,7 @@ def nothing_of_a_user_passes_before_its_time(scene: Scene) -> bool:
     forwarded = client.forwarded_bytes
     client.is_answered(SASL_AUTHENTICATE, 2, {"error_code": 0})
     waits = client.forwarded_bytes == forwarded
-    client.channel._no_longer_too_fast()
+    client.channel.connection._no_longer_too_fast()
     return waits and client.forwarded_bytes == forwarded + len(heartbeat(7))
 
 

@@ -13,7 +13,6 @@ from pidgate.gateway.cluster.gateway_topics import GatewayTopics
 from pidgate.gateway.proxy.apis import api as apis
 from pidgate.gateway.proxy.apis.produce import PRODUCE_API
 from pidgate.gateway.proxy.apis.responses import Buffer
-from pidgate.gateway.proxy.conversation import Conversation
 from pidgate.gateway.recording.connection_recorder import ConnectionRecorder
 from pidgate.gateway.recording.recorder import Clocks, Identity, Recorder, RecorderSettings
 from pidgate.protocol.errors import KafkaProtocolError
@@ -35,6 +34,7 @@ from tests.support import raw
 from tests.support.frames import framed, produce_request, record_batch
 from tests.support.import_graph import FOLDERS, ROOT, sources
 from tests.support.meant_node import api_versions, meant
+from tests.support.talk import Talk
 from tests.support.topic_fields import named_in_each_field
 
 OWN = "__pidgate_events"
@@ -79,7 +79,7 @@ def cases() -> Iterator[Any]:
 CASES = list(cases())
 
 
-class Talk:
+class Script:
     """A recorded connection of a user who may bring no new id, with rates of bytes."""
 
     def __init__(self) -> None:
@@ -91,13 +91,15 @@ class Talk:
         recorder = Recorder(
             lambda _key, _value: None, Identity("gw", "run"), clocks, RecorderSettings(), quotas
         )
-        self.talk = Conversation(
+        self.talk = Talk(
             Admission(quotas, lambda: 1, 0),
             client,
             gateway_topics=GatewayTopics([OWN]),
             byte_quota=ByteQuota(QuotasHolder(quotas)),
         )
-        self.talk.recorder = ConnectionRecorder(recorder, client, self.talk.sasl, "main", 1)
+        self.talk.context.recorder = ConnectionRecorder(
+            recorder, client, self.talk.context.login.sasl, "main", 1
+        )
 
     def send(self, frame: bytes) -> None:
         with contextlib.suppress(KafkaProtocolError):
@@ -119,13 +121,13 @@ def count_parses(monkeypatch: pytest.MonkeyPatch) -> list[RequestHead]:
 
 @pytest.mark.parametrize("frame", CASES)
 def test_a_head_is_parsed_once_at_most(frame: bytes, parsed: list[RequestHead]) -> None:
-    Talk().send(frame)
+    Script().send(frame)
     assert len(parsed) <= 1
 
 
 def test_a_refusal_needs_it_several_times(parsed: list[RequestHead]) -> None:
     """For the client id, the walk, the event's transactional id, and the answer."""
-    scene = Talk()
+    scene = Script()
     scene.send(produce(9, "orders"))
     assert len(scene.talk.refused) == len(scene.talk.out) == 1
     assert len(parsed) == 1
@@ -133,8 +135,8 @@ def test_a_refusal_needs_it_several_times(parsed: list[RequestHead]) -> None:
 
 @pytest.mark.parametrize("frame", CASES)
 def test_what_was_held_is_not_parsed_again(frame: bytes, parsed: list[RequestHead]) -> None:
-    scene = Talk()
-    scene.talk.mute(5_000)
+    scene = Script()
+    scene.talk.context.mute(5_000)
     scene.send(frame)
     with contextlib.suppress(KafkaProtocolError):
         scene.talk.release(5_000)

@@ -5,17 +5,17 @@ from __future__ import annotations
 import pytest
 
 from pidgate.gateway.proxy.apis.api import CLOSE, FORWARD, SIZE_PREFIX_BYTES
-from pidgate.gateway.proxy.conversation import Conversation
 from pidgate.quota.admission import Admission
 from pidgate.quota.decisions import Client
 from pidgate.quota.settings import Mode
 from tests.support.rules import rule
+from tests.support.talk import Talk
 from tests.support.wire import BY_ID, NAMED, produce_frame
 from tests.unit.quota.world import enforcing, seeds
 
 
-def talk(mode: Mode) -> Conversation:
-    return Conversation(Admission(enforcing(mode=mode), seeds(), 0), Client("alice", "app", "10.0.0.1", 1))
+def talk(mode: Mode) -> Talk:
+    return Talk(Admission(enforcing(mode=mode), seeds(), 0), Client("alice", "app", "10.0.0.1", 1))
 
 
 def produce(ids: int, version: int, *, partitions: int = 20) -> bytes:
@@ -37,7 +37,7 @@ def test_more_than_eight_ids_close_the_connection(mode: Mode, version: int, ids:
 
 def test_behind_a_mute_too() -> None:
     conversation, frame = talk(Mode.ENFORCE), produce(9, NAMED)
-    conversation.mute(1_000)
+    conversation.context.mute(1_000)
     assert conversation.request(frame, SIZE_PREFIX_BYTES, len(frame), 0) is CLOSE
 
 
@@ -48,9 +48,9 @@ def nobody_names_many_ids_at_once() -> bool:
         for is_muted in (False, True):
             conversation, frame = talk(mode), produce(20, NAMED)
             if is_muted:
-                conversation.mute(1_000)
+                conversation.context.mute(1_000)
             step = conversation.request(frame, SIZE_PREFIX_BYTES, len(frame), 0)
-            closed.append(step is CLOSE and list(conversation.admission.user_snapshots(0)) == [])
+            closed.append(step is CLOSE and list(conversation.context.admission.user_snapshots(0)) == [])
     return all(closed)
 
 

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pidgate.gateway.proxy.apis.api import FORWARD, INSTEAD
-from pidgate.gateway.proxy.conversation import Conversation
+from pidgate.gateway.proxy.apis.api import FORWARD, TAKEN
 from pidgate.protocol import messages
 from pidgate.protocol.frames import framed
 from pidgate.protocol.headers import RequestHead, peek_request
@@ -19,16 +18,16 @@ from pidgate.quota.settings import Quotas
 from tests.support import raw
 from tests.support.loopback import HOST, Peer, RunningGateway, ScriptedBroker, gateway_before, run, until
 from tests.support.meant_node import api_versions, meant
+from tests.support.talk import Talk
 from tools.sandbox.certificates import Authority
 
 TAGGED = b"\x01\x07\x02hi"
 """A tagged field of a version to come."""
 
 
-def talk(*, is_known: bool) -> Conversation:
-    made = Conversation(Admission(Quotas(), lambda: 1, 0), Client("alice", "", "10.0.0.1", 1))
-    made.may_mean_node = lambda: is_known
-    return made
+def talk(*, is_known: bool) -> Talk:
+    client = Client("alice", "", "10.0.0.1", 1)
+    return Talk(Admission(Quotas(), lambda: 1, 0), client, node_is_known=lambda: is_known)
 
 
 @pytest.mark.parametrize("cluster", ["Zm9vYmFy", None])
@@ -36,8 +35,8 @@ def talk(*, is_known: bool) -> Conversation:
 def test_they_are_cut_out_where_another_broker_may_stand_in(cluster: str | None, tags: bytes) -> None:
     conversation = talk(is_known=False)
     frame = api_versions(5, meant(cluster, 3), tags)
-    assert conversation.request(frame, 4, len(frame), 0) is INSTEAD
-    assert conversation.instead == api_versions(5, meant(None, -1), tags)
+    assert conversation.request(frame, 4, len(frame), 0) is TAKEN
+    assert conversation.to_broker == [api_versions(5, meant(None, -1), tags)]
 
 
 def test_they_pass_to_the_node_whose_address_is_known() -> None:

@@ -11,7 +11,6 @@ from collections.abc import Callable
 import pytest
 
 from pidgate.gateway.cluster.gateway_topics import GatewayTopics
-from pidgate.gateway.proxy.conversation import Conversation
 from pidgate.protocol import codec, work
 from pidgate.protocol.errors import KafkaProtocolError
 from pidgate.quota.admission import Admission
@@ -20,6 +19,7 @@ from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
 from tests.support import raw
 from tests.support.frames import framed, old_message, produce_request, record_batch
 from tests.support.rules import rule
+from tests.support.talk import Talk
 
 OWN = "__pidgate_events"
 METADATA, INIT_PRODUCER_ID, ADD_PARTITIONS = 3, 22, 24
@@ -49,9 +49,9 @@ def highest_of_request(frame: bytes, handshake: str | None = None) -> int:
     ids = ProducerIdSettings(transactional=Mode.ENFORCE)
     quotas = Quotas(Mode.ENFORCE, ids, default=UserQuota.per_window(0))
     client = Client("alice", "", "10.0.0.1", 1)
-    talk = Conversation(Admission(quotas, lambda: 1, 0), client, gateway_topics=GatewayTopics([OWN]))
+    talk = Talk(Admission(quotas, lambda: 1, 0), client, gateway_topics=GatewayTopics([OWN]))
     if handshake is not None:
-        talk.sasl.begin_exchange(handshake)
+        talk.context.login.sasl.begin_exchange(handshake)
 
     def call() -> None:
         try:

@@ -9,7 +9,6 @@ import pytest
 from pidgate.gateway.proxy.apis.api import FORWARD
 from pidgate.gateway.proxy.apis.produce import MOST_BATCHES_NOTED
 from pidgate.gateway.proxy.apis.responses import Response
-from pidgate.gateway.proxy.conversation import Conversation
 from pidgate.protocol.work import Walk
 from pidgate.quota.admission import Admission
 from pidgate.quota.decisions import Client
@@ -19,18 +18,19 @@ from tests.support import raw
 from tests.support.frames import framed, produce_request, record_batch
 from tests.support.rules import rule
 from tests.support.steps import MOST_STEPS, steps_of
+from tests.support.talk import Talk
 
 NOT_LEADER = 6
 IDS = 8
 TOPICS, EPOCHS = 1_400, 5_400
 
 
-class Talk:
+class Script:
     """A connection of alice, whose broker takes nothing of what it is sent."""
 
     def __init__(self) -> None:
         self.admission = Admission(Quotas(mode=Mode.ENFORCE, default=UserQuota.per_window(100)), lambda: 1, 0)
-        self.conversation = Conversation(self.admission, Client("alice", "", "10.0.0.1", 1))
+        self.conversation = Talk(self.admission, Client("alice", "", "10.0.0.1", 1))
 
     def answered(self, topics: dict[str, list[int]]) -> Walk:
         """The answer to a request with a batch of each of these ids, in one partition after the other."""
@@ -54,7 +54,7 @@ class Talk:
         response.buf = bytearray(raw.response(0, 9, body, correlation_id=1))
         response.start, response.end = 4, len(response.buf)
         asked = self.conversation.expect(1)
-        walk = asked.api.response(self.conversation, asked, response)
+        walk = asked.api.response(self.conversation.context, asked, response)
         assert isinstance(walk, Walk)
         return walk
 
@@ -64,7 +64,7 @@ class Talk:
 
 def looks_after(ids: list[int]) -> list[Look]:
     """How the next batch of each id is looked at when the broker has taken none of a request with a batch for each."""
-    talk = Talk()
+    talk = Script()
     talk.answered({"t": ids}).finish()
     return [talk.look(one, b"t", at) for at, one in enumerate(ids)]
 
@@ -79,7 +79,7 @@ def test_none_of_its_batches_counts_as_passed(batches: int, distinct: int) -> No
 
 def longest_turn_of_an_answer() -> int:
     """Of each id thousands of topics were forwarded, and the broker knows none of those in the answer."""
-    talk = Talk()
+    talk = Script()
     names = [f"made-up-{at}" for at in range(TOPICS)]
     walk = talk.answered({name: [1 + at % IDS] for at, name in enumerate(names)})
     topics = [name.encode() for name in names]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pidgate.gateway.proxy.connection import AgeLimits
+from pidgate.gateway.proxy.connection_age import AgeLimits
 from pidgate.gateway.proxy.frame_reservation import KEPT_FRAME_BYTES
 from pidgate.protocol.produce import PRODUCE
 from pidgate.quota.settings import ByteQuotas, ByteRates
@@ -82,12 +82,12 @@ def test_a_known_id_s_large_request_leaves_as_it_comes(scene: Scene, topic: str)
     assert left == len(frame) // 2
     assert scene.budget.used_bytes == 0
     assert scene.budget.announced.used_bytes == len(frame)
-    conversation = pair.channel.conversation
-    assert conversation.in_flight_count == 0
+    conversation = pair.channel.connection.session.context
+    assert len(conversation.in_flight) == 0
     assert scene.counters.requests[PRODUCE] == 1
     pair.client.receive(frame[len(frame) // 2 :] + heartbeat(3))
     assert pair.broker.sent() == produce(1, padding=10) + frame + heartbeat(3)
-    assert conversation.in_flight_count == 2
+    assert len(conversation.in_flight) == 2
     assert scene.counters.requests[PRODUCE] == 2
     assert scene.budget.announced.used_bytes == 0
     pair.broker.receive(answered(2) + answer(3))
@@ -123,7 +123,7 @@ def test_so_is_one_without_room_for_its_length() -> None:
 def test_so_is_one_behind_a_mute() -> None:
     with scene_of(bytes_per_s=ByteQuotas(rates={("ANONYMOUS", None): ByteRates(1_000)})) as scene:
         pair, left = begun(scene, produce(2), known=produce(1, padding=50_000))
-        assert pair.channel.conversation.muted_until_ms > scene.time_ms
+        assert pair.channel.connection.session.context.muted_until_ms > scene.time_ms
         assert left == 0
 
 
@@ -183,20 +183,20 @@ def outcome(
                 arrived = pair.client.receive(rest[: next(sizes)])
                 rest = rest[arrived:]
                 if not arrived:  # it is read no further: the mute ends
-                    scene.time_ms = max(scene.time_ms, pair.channel.conversation.muted_until_ms)
-                    pair.channel._mute_ended()
+                    scene.time_ms = max(scene.time_ms, pair.channel.connection.session.context.muted_until_ms)
+                    pair.channel.connection.wake()
             scene.time_ms += 700 if waits else 0
-            pair.channel._cancel_mute_timer()
-            if scene.time_ms >= pair.channel.conversation.muted_until_ms:
-                pair.channel._release()
-        conversation = pair.channel.conversation
+            pair.channel.connection._timer.cancel()
+            if scene.time_ms >= pair.channel.connection.session.context.muted_until_ms:
+                pair.channel.connection.wake()
+        conversation = pair.channel.connection.session.context
         return (
             pair.broker.sent(),
             pair.client.sent(),
             pair.client.is_closing(),
-            conversation.in_flight_count,
+            len(conversation.in_flight),
             conversation.muted_until_ms,
-            len(conversation.held),
+            len(pair.channel.connection.session.held),
             list(scene.counters.requests),
             dict(scene.counters.requests_refused),
             scene.budget.used_bytes,
@@ -264,7 +264,7 @@ def test_it_has_its_time(scene: Scene) -> None:
     pair, left = begun(scene, produce(2))
     assert left
     for _ in range(70):
-        pair.channel.check_age(scene.time_ms, AgeLimits(idle_ms=600_000))
+        pair.channel.connection.check_age(scene.time_ms, AgeLimits(idle_ms=600_000))
         scene.time_ms += 1_000
     assert pair.client.is_closing()
 
@@ -274,7 +274,7 @@ def test_its_time_grows_with_what_has_come(scene: Scene) -> None:
     assert left > 20 * MiB
     seconds = 0
     while not pair.client.is_closing():
-        pair.channel.check_age(scene.time_ms, AgeLimits(idle_ms=600_000))
+        pair.channel.connection.check_age(scene.time_ms, AgeLimits(idle_ms=600_000))
         scene.time_ms += 1_000
         seconds += 1
     assert 79 <= seconds <= 84

@@ -33,7 +33,7 @@ def header_from(host: str, port: int = 4711) -> bytes:
 
 def addresses(gateway: RunningGateway) -> list[str]:
     """Those of the open connections."""
-    return [channel.client.address for channel in gateway.gateway.traffic.shared.channels]
+    return [channel.client.address for channel in gateway.gateway.traffic.shared.connections]
 
 
 def counted(gateway: RunningGateway) -> dict[str, int]:

@@ -11,14 +11,12 @@ from pidgate.events.definitions import InitProducerIdEvent
 from pidgate.events.reading import from_json
 from pidgate.gateway.logs import Event
 from pidgate.gateway.metrics.counters import INIT_REFUSED, Counters
-from pidgate.gateway.proxy.apis.api import FORWARD, TAKEN
+from pidgate.gateway.proxy.apis.api import CLOSE, FORWARD, TAKEN
 from pidgate.gateway.proxy.apis.producer_ids import InitProducerIdApi
-from pidgate.gateway.proxy.conversation import Conversation
 from pidgate.gateway.proxy.refusal_log import RefusalLog
 from pidgate.gateway.recording.connection_recorder import ConnectionRecorder
 from pidgate.gateway.recording.recorder import Clocks, Identity, Recorder, RecorderSettings
 from pidgate.names import LONGEST_NAME
-from pidgate.protocol.errors import MalformedFrame
 from pidgate.protocol.messages import InitProducerIdRequest
 from pidgate.quota.admission import Admission
 from pidgate.quota.decisions import Answer, Client, Question
@@ -27,6 +25,7 @@ from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
 from tests.support import raw
 from tests.support.frames import framed, produce_request, record_batch
 from tests.support.rules import rule
+from tests.support.talk import Talk
 
 METADATA, SASL_HANDSHAKE, INIT_PRODUCER_ID, SASL_AUTHENTICATE = 3, 17, 22, 36
 COORDINATOR_LOAD_IN_PROGRESS = 14
@@ -72,7 +71,7 @@ class Script:
         self.admission = Admission(self.quotas, lambda: 1, 0)
         self.client = Client(user, "", "10.0.0.1", 1)
         self.counters = Counters()
-        self.talk = Conversation(self.admission, self.client, counters=self.counters)
+        self.talk = Talk(self.admission, self.client, counters=self.counters)
         self.now_ms = 0
 
     def send(self, frame: bytes) -> int:
@@ -103,7 +102,7 @@ def test_the_answer_says_try_again_later_in_every_version(version: int, producer
     assert script.talk.muted_until_ms == LONGEST_MS
     assert script.counters.requests_refused == {INIT_REFUSED: 1}
     assert script.counters.requests[INIT_PRODUCER_ID] == 1
-    assert script.talk.is_quiet
+    assert script.talk.session.is_quiet
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -182,15 +181,11 @@ def test_a_client_that_does_not_wait_for_its_authentication_does_not_get_around_
     script.send(authenticate(2, "mallory"))
     assert script.send(init(3)) is TAKEN
     assert script.send(metadata(4)) is TAKEN
-    assert script.talk.awaits_answer
+    assert script.talk.session.awaits_answer
     assert script.talk.release(0) == ([], False)
-    script.talk.answered()
+    script.talk.broker_answers(raw.response(17, 1, {"error_code": 0, "mechanisms": []}, correlation_id=1))
     assert script.talk.release(0) == ([], False)
-    identity = script.talk.sasl.record_broker_answer(0, b"")
-    assert identity is not None
-    assert identity.user is not None
-    script.client.identify(identity.user)
-    script.talk.answered()
+    script.talk.broker_answers(raw.response(36, 2, {"error_code": 0, "auth_bytes": b""}, correlation_id=2))
     assert script.talk.release(0) == ([], False)
     assert [refusal.user for refusal in script.talk.refused] == ["mallory"]
     assert script.talk.release(script.talk.muted_until_ms) == ([metadata(4)], False)
@@ -240,7 +235,9 @@ def test_the_event_says_that_no_broker_answered() -> None:
         RecorderSettings(),
         script.quotas,
     )
-    script.talk.recorder = ConnectionRecorder(recorder, script.client, script.talk.sasl, "main", 7)
+    script.talk.context.recorder = ConnectionRecorder(
+        recorder, script.client, script.talk.context.login.sasl, "main", 7
+    )
     script.send(init(1, producer_id=4_711))
     (event,) = [event for event in map(from_json, values) if isinstance(event, InitProducerIdEvent)]
     assert (event.error, event.node_id, event.transactional) == (COORDINATOR_LOAD_IN_PROGRESS, None, False)
@@ -254,8 +251,8 @@ def test_the_log_says_so_once_a_second() -> None:
         for _ in range(3):
             script = Script()
             script.send(init())
-            refusal_log.note(script.talk.refused, lambda: {"client_id": "app"}, 0)
-        refusal_log.note(script.talk.refused, lambda: {"client_id": "app"}, 1_000)
+            refusal_log.note(script.talk.refused[0], lambda: {"client_id": "app"}, 0)
+        refusal_log.note(script.talk.refused[0], lambda: {"client_id": "app"}, 1_000)
     assert [(line["event"], line["suppressed_count"]) for line in lines] == [
         (Event.INIT_PRODUCER_ID_REFUSED, 0),
         (Event.INIT_PRODUCER_ID_REFUSED, 2),
@@ -301,7 +298,7 @@ def test_what_is_kept_of_a_long_name_is_bounded_and_two_names_stay_two() -> None
     for number in range(2):
         frame = init(number, transactional_id="n" * 30_000 + str(number))
         assert script.send(frame) is FORWARD
-        note = getattr(script.talk.unanswered._in_order[-1], "note", None)
+        note = getattr(script.talk.context.in_flight._in_order[-1], "note", None)
         assert isinstance(note, InitProducerIdRequest)
         assert len(note.transactional_id or "") == LONGEST_NAME
     assert script.send(init(2, transactional_id="n" * 30_000 + "2")) is TAKEN
@@ -318,5 +315,6 @@ def test_a_long_client_id_is_bounded_where_it_enters() -> None:
 
 
 def test_a_string_that_kafka_refuses_is_refused() -> None:
-    with pytest.raises(MalformedFrame, match="a string of 32768 bytes"):
-        Script().send(init(1, 4, "n" * 32_768))
+    script = Script()
+    assert script.send(init(1, 4, "n" * 32_768)) is CLOSE
+    assert "a string of 32768 bytes" in script.talk.close_reason

@@ -10,8 +10,6 @@ from pidgate.gateway.proxy.apis.api import TAKEN, InFlightRequest
 from pidgate.gateway.proxy.apis.delegation_tokens import CreateTokenApi, DescribeTokensApi
 from pidgate.gateway.proxy.apis.responses import Response
 from pidgate.gateway.proxy.apis.table import APIS
-from pidgate.gateway.proxy.connection_state import OPEN
-from pidgate.gateway.proxy.conversation import Conversation
 from pidgate.protocol.delegation_tokens import CREATE_DELEGATION_TOKEN, DESCRIBE_DELEGATION_TOKEN
 from pidgate.protocol.headers import RequestHead
 from pidgate.protocol.work import Walk
@@ -20,7 +18,8 @@ from tests.support import raw
 from tests.support.bearer import bearer, jwt
 from tests.support.loopback import Peer, ScriptedBroker, gateway_before, run
 from tests.support.rules import rule
-from tests.unit.gateway.proxy.test_conversation import Script, produce
+from tests.support.talk import Talk
+from tests.unit.gateway.proxy.test_session import Script, handshake, produce
 
 SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
 REFUSED = 58
@@ -28,28 +27,29 @@ TOKEN = b"n,,n=id-1,r=abc,tokenauth=true"
 OPAQUE = bearer("opaque")
 
 
-def seen(talk: Conversation, api_key: int, version: int, body: raw.Body) -> None:
+def seen(talk: Talk, api_key: int, version: int, body: raw.Body) -> None:
     """An answer of the broker passes."""
     frame = raw.response(api_key, version, body)
     response = Response()
     response.buf, response.start, response.end = bytearray(frame), 4, len(frame)
     api = APIS[api_key << 16 | version]
-    result = api.response(talk, InFlightRequest(api, api_key, version, raw.CORRELATION_ID), response)
+    result = api.response(talk.context, InFlightRequest(api, api_key, version, raw.CORRELATION_ID), response)
     if isinstance(result, Walk):
         assert result.finish() is None
     else:
         assert result is None
+    talk.perform(talk.context.take_actions())
 
 
 def login(script: Script, mechanism: str, *tokens: bytes, answer: bytes = b"", error_code: int = 0) -> str:
     """A whole login; the user that the connection is of then."""
-    talk = script.talk
-    talk.sasl.begin_exchange(mechanism)
+    script.send(handshake(1, mechanism))
+    script.broker_answers(1)
     for number, token in enumerate(tokens, 1):
-        talk.sasl.record_client_token(token)
+        script.send(raw.request(SASL_AUTHENTICATE, 2, {"auth_bytes": token}, correlation_id=1))
         is_last = number == len(tokens)
         body = {"auth_bytes": answer if is_last else b"r=abc", "error_code": error_code if is_last else 0}
-        seen(talk, SASL_AUTHENTICATE, 2, body)
+        script.broker_answers(1, **body)
     return script.client.user
 
 
@@ -64,7 +64,7 @@ def created(script: Script, owner: str) -> None:
 
 def anonymous() -> Script:
     script = Script(user="ANONYMOUS")
-    script.talk.token_owners = TokenOwners()
+    script.talk.at.token_owners = TokenOwners()
     return script
 
 
@@ -108,24 +108,18 @@ def test_a_token_is_its_owners_whoever_asked_for_it() -> None:
 
 def test_while_the_owner_is_asked_for_nothing_is_charged_to_anybody() -> None:
     script = anonymous()
-    asked: list[str] = []
-
-    def find(token_id: str) -> bool:
-        asked.append(token_id)
-        return True
-
     talk = script.talk
-    talk.find_owner = find
+    talk.finds_owners = True
     assert by_token(script) == "ANONYMOUS"
-    assert asked == ["id-1"]
-    assert (talk.login_missing, talk.awaits_owner) == (True, True)
-    assert talk.owner_found() is False
+    assert talk.tokens == ["id-1"]
+    assert (talk.context.login.is_missing, talk.context.login.awaits_owner) == (True, True)
+    talk.owner_found()
     assert script.client.user == unidentified("SCRAM-SHA-256")  # no broker has shown it
-    assert (talk.login_missing, talk.awaits_owner) == (False, False)
+    assert (talk.context.login.is_missing, talk.context.login.awaits_owner) == (False, False)
     # Who authenticates anew is not stopped for it, and is named once it is known.
     assert by_token(script) == unidentified("SCRAM-SHA-256")
-    assert not talk.awaits_owner
-    talk.token_owners.learn_tokens([("id-1", "alice")])
+    assert not talk.context.login.awaits_owner
+    talk.at.token_owners.learn_tokens([("id-1", "alice")])
     talk.owner_found()
     assert script.client.user == "alice"
 
@@ -133,8 +127,8 @@ def test_while_the_owner_is_asked_for_nothing_is_charged_to_anybody() -> None:
 def awaiting_owner() -> Script:
     """Nobody knows the token's owner, and brokers are being asked. Those of no name may bring nothing."""
     script = Script(user="ANONYMOUS", rate=0, ANONYMOUS=100)
-    script.talk.token_owners = TokenOwners()
-    script.talk.find_owner = lambda _token_id: True
+    script.talk.at.token_owners = TokenOwners()
+    script.talk.finds_owners = True
     script.talk.require_login(Authentication(required=True))
     assert by_token(script) == "ANONYMOUS"
     return script
@@ -144,12 +138,12 @@ def test_who_authenticates_twice_while_the_owner_is_asked_for_waits_all_the_same
     script = awaiting_owner()
     talk = script.talk
     assert by_token(script) == "ANONYMOUS"
-    assert (talk.login_missing, talk.awaits_owner) == (True, True)
+    assert (talk.context.login.is_missing, talk.context.login.awaits_owner) == (True, True)
     assert script.send(produce(7)) is TAKEN
     assert not talk.refused
-    assert talk.owner_found() is True
+    talk.owner_found()
     assert script.client.user == unidentified("SCRAM-SHA-256")
-    assert (talk.login_missing, talk.awaits_owner) == (False, False)
+    assert (talk.context.login.is_missing, talk.context.login.awaits_owner) == (False, False)
     talk.release(0)
     assert [refusal.user for refusal in talk.refused] == [unidentified("SCRAM-SHA-256")]
     talk.owner_found()  # the second question's
@@ -159,15 +153,15 @@ def test_who_authenticates_twice_while_the_owner_is_asked_for_waits_all_the_same
 def test_whoever_authenticates_while_the_owner_is_asked_for_has_a_name_or_is_one_of_all_such() -> None:
     script = awaiting_owner()
     assert login(script, "PLAIN", b"\0alice\0secret") == "alice"
-    assert (script.talk.login_missing, script.talk.awaits_owner) == (False, False)
+    assert (script.talk.context.login.is_missing, script.talk.context.login.awaits_owner) == (False, False)
     script = awaiting_owner()
     assert login(script, "OAUTHBEARER", OPAQUE) == unidentified("OAUTHBEARER")
     script = awaiting_owner()
     assert login(script, "OAUTHBEARER", OPAQUE, error_code=REFUSED) == "ANONYMOUS"
-    assert (script.talk.login_missing, script.talk.awaits_owner) == (True, True)
-    script.talk.find_owner = lambda _token_id: False  # it was not shown a moment ago
+    assert (script.talk.context.login.is_missing, script.talk.context.login.awaits_owner) == (True, True)
+    script.talk.finds_owners = False  # it was not shown a moment ago
     assert by_token(script) == unidentified("SCRAM-SHA-256")
-    assert (script.talk.login_missing, script.talk.awaits_owner) == (False, False)
+    assert (script.talk.context.login.is_missing, script.talk.context.login.awaits_owner) == (False, False)
 
 
 @rule("A connection keeps its name when a later token has no readable one.", "identity")
@@ -180,7 +174,7 @@ def test_who_authenticates_anew_keeps_a_name_that_cannot_be_read_this_time() -> 
     script = anonymous()
     created(script, "alice")
     assert by_token(script) == "alice"
-    script.talk.token_owners = TokenOwners()  # it was forgotten meanwhile
+    script.talk.at.token_owners = TokenOwners()  # it was forgotten meanwhile
     assert by_token(script) == "alice"
 
 
@@ -200,9 +194,9 @@ def test_the_name_of_a_certificate_that_is_the_login_is_kept() -> None:
     assert login(script, "OAUTHBEARER", OPAQUE) == "alice"
     script = anonymous()
     script.talk.certified("CN=joe", is_login=True)
-    script.talk.find_owner = lambda _token_id: True
+    script.talk.finds_owners = True
     by_token(script)
-    assert script.talk.awaits_owner
+    assert script.talk.context.login.awaits_owner
     script.talk.owner_found()  # no broker has shown it
     assert script.client.user == "CN=joe"
 
@@ -213,7 +207,6 @@ def who_cannot_be_read_is_held_to_a_quota(mechanism: str) -> bool:
     for script in scripts:
         script.talk.require_login(Authentication(required=True))
         login(script, mechanism, b"\0\0" if mechanism == "PLAIN" else b"opaque")
-        script.talk._intake = OPEN  # where the answer to the login leaves it
         script.send(produce(7))
     refused = [refusal.user for script in scripts for refusal in script.talk.refused]
     return refused == [unidentified(mechanism)] * 2
@@ -243,7 +236,7 @@ def test_the_claim_is_the_listeners() -> None:
             await client.ask(SASL_HANDSHAKE, 1, {"mechanism": "OAUTHBEARER"})
             token = {"auth_bytes": bearer(jwt(sub="f3a1", email="alice"))}
             assert (await client.ask(SASL_AUTHENTICATE, 2, token))["error_code"] == 0
-            channels = gateway.gateway.traffic.shared.channels
+            channels = gateway.gateway.traffic.shared.connections
             assert [channel.client.user for channel in channels] == ["alice"]
 
     run(scenario())

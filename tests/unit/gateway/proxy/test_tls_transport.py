@@ -107,7 +107,7 @@ class Recording(Reader):
         self._turn_back(nbytes)
 
     def _take(self, data: bytes) -> None:
-        assert not self._gate.reasons, "nothing arrives while it has paused"
+        assert not self.gate.reasons, "nothing arrives while it has paused"
         self.largest_read = max(self.largest_read, len(data))
         self.got += data
         if self.pauses and self.dice.random() < 0.4:
@@ -256,7 +256,7 @@ def test_every_byte_arrives_once_however_it_is_cut_and_whenever_reading_pauses(m
         pair.turn()
         pair.to_server()
         pair.turn()
-        assert len(pair.reader.got) > before or pair.reader._gate.reasons, "it has come to a halt"
+        assert len(pair.reader.got) > before or pair.reader.gate.reasons, "it has come to a halt"
     assert pair.reader.got == sent
     assert pair.reader.largest_read <= len(READ_VIEW)
     pair.reader.resume_reading(Pause.PEER_BUSY)

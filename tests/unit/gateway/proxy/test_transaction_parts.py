@@ -10,10 +10,9 @@ import pytest
 from pidgate.events.definitions import DecisionEvent
 from pidgate.events.reading import from_json
 from pidgate.gateway.proxy.apis.api import CLOSE, FORWARD, TAKEN
-from pidgate.gateway.proxy.conversation import Conversation
 from pidgate.gateway.recording.connection_recorder import ConnectionRecorder
 from pidgate.gateway.recording.recorder import Clocks, Identity, Recorder, RecorderSettings
-from pidgate.protocol.errors import ErrorCode, UnsupportedVersion
+from pidgate.protocol.errors import ErrorCode
 from pidgate.protocol.headers import peek_request
 from pidgate.protocol.transaction_parts import (
     ADD_OFFSETS_TO_TXN,
@@ -28,6 +27,7 @@ from pidgate.quota.decisions import Client
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
 from tests.support import raw
 from tests.support.frames import framed, produce_request, record_batch
+from tests.support.talk import Talk
 
 WRITE_TXN_MARKERS, END_TXN = 27, 26
 PARTS = [
@@ -87,7 +87,7 @@ class Script:
         self.connect()
 
     def connect(self, number: int = 1) -> None:
-        self.talk = Conversation(self.admission, Client("alice", "", "10.0.0.1", number))
+        self.talk = Talk(self.admission, Client("alice", "", "10.0.0.1", number))
         recorder = Recorder(
             lambda _key, value: self.values.append(value),
             Identity("gw", "run"),
@@ -95,7 +95,9 @@ class Script:
             RecorderSettings(),
             self.quotas,
         )
-        self.talk.recorder = ConnectionRecorder(recorder, self.talk.client, self.talk.sasl, "main", 7)
+        self.talk.context.recorder = ConnectionRecorder(
+            recorder, self.talk.context.client, self.talk.context.login.sasl, "main", 7
+        )
 
     def send(self, frame: bytes, now_ms: int = 0) -> int:
         step = self.talk.request(b"before" + frame + b"after", 10, 6 + len(frame), now_ms)
@@ -182,7 +184,7 @@ def test_it_makes_nothing_known_for_plain_use() -> None:
     for one in range(20):
         assert script.send(part(TXN_OFFSET_COMMIT, 3, one)) is FORWARD
     plain = [(19, 2, 0, b"orders", 0)]
-    verdict = script.admission.judge(script.talk.client, plain, transactional=False, now_ms=0)
+    verdict = script.admission.judge(script.talk.context.client, plain, transactional=False, now_ms=0)
     assert getattr(verdict, "decisions", ()), "asked about anew"
 
 
@@ -212,5 +214,6 @@ def test_no_name_that_no_topic_can_have_is_kept(name: str) -> None:
 def test_what_is_withheld_ends_the_connection(api_key: int, version: int) -> None:
     frame = raw.request(END_TXN, 3, {"transactional_id": "tx", "producer_id": 1, "producer_epoch": 0})
     frame = frame[:4] + api_key.to_bytes(2, "big") + version.to_bytes(2, "big") + frame[8:]
-    with pytest.raises(UnsupportedVersion):
-        Script(quotas()).send(frame)
+    script = Script(quotas())
+    assert script.send(frame) is CLOSE
+    assert script.talk.close_cause == "protocol"

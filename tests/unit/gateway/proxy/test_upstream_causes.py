@@ -38,7 +38,7 @@ def test_a_broker_is_forgotten_for_its_own_failures_only(cause: str, is_known: b
     scene = Scene()
     scene.shared.nodes.learn_node(2, *ADDRESS)
     upstream = Upstream(ConnectionContext(scene.shared, NodePorts(LISTENER), 2, requires_login=False))
-    upstream._connect_failed(scene.connect().channel, ADDRESS, cause, "why")
+    upstream._connect_failed(scene.connect().channel.connection, ADDRESS, cause, "why")
     assert (2 in scene.shared.nodes.known_addresses) is is_known
     assert scene.counters.upstream_failures[cause] == 1
     scene.loop.close()

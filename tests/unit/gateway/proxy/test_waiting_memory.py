@@ -96,7 +96,7 @@ def muted(scene: Scene, producer_id: int) -> tuple[Pair, int]:
     """A connection whose first request was refused, and how many bytes of others it has read since."""
     pair = scene.connect()
     pair.client.receive(produce_of(10, 1, producer_id=producer_id))
-    assert pair.channel.conversation.muted_until_ms > scene.time_ms
+    assert pair.channel.connection.session.context.muted_until_ms > scene.time_ms
     arrived = 0
     while step := pair.client.receive(b"".join(BESIDE)):
         arrived += step
@@ -117,10 +117,10 @@ def test_behind_the_mutes_of_a_user_no_more_is_read_than_its_share() -> None:
     assert scene.budget.large.has_room("somebody else", MiB // 2)
     assert WITHOUT_ROOM_BYTES // 2 < connections[-1][1] <= WITHOUT_ROOM_BYTES + 2 * SCARCE_READ_BYTES
     # Each mute ends as ever, without waiting for memory, and all that was read goes on in order.
-    scene.time_ms = max(pair.channel.conversation.muted_until_ms for pair in pairs)
+    scene.time_ms = max(pair.channel.connection.session.context.muted_until_ms for pair in pairs)
     sent = b"".join(BESIDE)
     for pair, arrived in reversed(connections):
-        pair.channel._mute_ended()
+        pair.channel.connection.wake()
         scene.turns(2)
         forwarded = pair.broker.sent()
         assert forwarded == (sent * (arrived // len(sent) + 1))[: len(forwarded)]
@@ -147,15 +147,15 @@ def test_a_mute_without_room_still_answers_what_is_refused_anyway() -> None:
     # A client's few requests are read all the same: a beginning that lies unread is noted nowhere.
     for number in range(5):
         pair.client.receive(BESIDE[number])
-    assert len(pair.channel.conversation.held) == 5
+    assert len(pair.channel.connection.session.held) == 5
     assert pair.client.is_reading()
     while pair.client.receive(b"".join(BESIDE)):
         scene.turns()
     assert not pair.client.is_reading()
     held_bytes = scene.budget.large.used_bytes - 4 * MiB
     assert WITHOUT_ROOM_BYTES <= held_bytes <= WITHOUT_ROOM_BYTES + 2 * SCARCE_READ_BYTES
-    scene.time_ms = pair.channel.conversation.muted_until_ms
-    pair.channel._mute_ended()
+    scene.time_ms = pair.channel.connection.session.context.muted_until_ms
+    pair.channel.connection.wake()
     scene.turns()
     assert pair.broker.sent().startswith(b"".join(BESIDE[:5]))
     assert pair.client.is_reading()
@@ -179,7 +179,7 @@ def refused_produce(correlation_id: int) -> bytes:
 @pytest.fixture
 def busy(scene: Scene) -> Pair:
     """A connection with one request in flight whose answer takes its time."""
-    scene.context.gateway_topics = GatewayTopics([GATEWAY_TOPIC])
+    scene.context.surroundings.gateway_topics = GatewayTopics([GATEWAY_TOPIC])
     pair = scene.connect()
     pair.client.receive(heartbeat(1))
     return pair
@@ -202,7 +202,7 @@ def test_own_answers_that_wait_are_counted_and_bounded(scene: Scene, busy: Pair)
     assert busy.client.sent() == b""
     busy.broker.receive(answer(1))
     assert len(busy.client.sent()) == len(answer(1)) + waiting_bytes
-    assert busy.channel.conversation.is_quiet
+    assert busy.channel.connection.session.is_quiet
     assert scene.budget.used_bytes == 0
     assert busy.client.is_reading()
     assert 1 < count < 20
@@ -221,5 +221,5 @@ def test_own_answers_of_a_client_that_has_gone_are_forgotten(scene: Scene, busy:
     busy.client.lost()
     assert busy.broker.is_closing()
     assert scene.budget.used_bytes == 0
-    assert busy.channel.conversation.unanswered.own_bytes == 0
-    assert busy.channel.conversation.in_flight_count == 1
+    assert busy.channel.connection.session.context.in_flight.own_bytes == 0
+    assert len(busy.channel.connection.session.context.in_flight) == 1

@@ -13,11 +13,12 @@ import pytest
 
 from pidgate.gateway.cluster import seen_answers
 from pidgate.gateway.cluster.gateway_topics import GatewayTopics
-from pidgate.gateway.proxy import conversation as conversation_of
+from pidgate.gateway.proxy import session as session_of
+from pidgate.gateway.proxy.apis import api as api_of
 from pidgate.gateway.proxy.apis import client_quotas, producer_ids, topics
 from pidgate.gateway.proxy.apis import produce as produce_api
 from pidgate.gateway.proxy.buffers import READ_BUFFER_BYTES
-from pidgate.gateway.proxy.conversation import HELD_LIMIT_BYTES, Conversation
+from pidgate.gateway.proxy.read_ahead import HELD_LIMIT_BYTES
 from pidgate.protocol import codec, fetch, frames, messages, metadata, produce, produce_answers, work
 from pidgate.protocol.errors import FrameTooLarge, KafkaProtocolError
 from pidgate.protocol.frames import MAX_TAGS, Reader, uvarint
@@ -31,6 +32,7 @@ from tests.support.raw import CORRELATION_ID
 from tests.support.rules import rule
 from tests.support.scene import Pair, Scene
 from tests.support.steps import MOST_STEPS, steps_of
+from tests.support.talk import Talk
 
 OWN = "__pidgate_events"
 PRODUCE, FETCH, METADATA, FIND_COORDINATOR, ADD_OFFSETS, DESCRIBE_CONFIGS = 0, 1, 3, 10, 25, 32
@@ -51,10 +53,10 @@ def scene() -> Iterator[Scene]:
     made.loop.close()
 
 
-def conversation(rate: int | None) -> Conversation:
+def conversation(rate: int | None) -> Talk:
     quotas = Quotas(mode=Mode.ENFORCE, default=UserQuota.per_window(rate))
     session = Client("alice", "", "10.0.0.1", 1)
-    return Conversation(
+    return Talk(
         Admission(quotas, lambda: 1, 0), session, gateway_topics=GatewayTopics([OWN, "__pidgate_quotas"])
     )
 
@@ -324,7 +326,7 @@ def test_an_answer_however_long(scene: Scene, api: str) -> None:
     sent = pair.client.sent()
     assert sent.endswith(behind)
     assert len(sent) >= len(answer) + len(behind)
-    assert pair.channel.conversation.is_quiet
+    assert pair.channel.connection.session.is_quiet
 
 
 def api_ranges(count: int) -> bytes:
@@ -385,7 +387,9 @@ def test_bytes_are_work_too(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> No
     """Hashed once, and searched for each of two names: one line of Python, however many they are."""
     answer = cluster(2_000)
     handled = 3 * len(answer) // (work.STEPS_PER_TURN * work.BYTES_PER_STEP)
-    monkeypatch.setattr(scene.context, "gateway_topics", GatewayTopics([OWN, "__pidgate_quotas"]))
+    monkeypatch.setattr(
+        scene.context.surroundings, "gateway_topics", GatewayTopics([OWN, "__pidgate_quotas"])
+    )
     assert turns_for(scene, answer) >= handled > 5
     monkeypatch.setattr(seen_answers, "BYTES_PER_STEP", 1 << 30)
     assert turns_for(scene, answer) < handled
@@ -460,7 +464,7 @@ def asked_for_in_one_read() -> int:
 
 def test_new_ids_that_are_asked_for_are_decided_about_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     assert asked_for_in_one_read() == work.JUDGED_PER_TURN // (work.READ_FOR + work.DECIDED_FOR)
-    monkeypatch.setattr(conversation_of, "READ_FOR", 0)
+    monkeypatch.setattr(session_of, "READ_FOR", 0)
     monkeypatch.setattr(producer_ids, "DECIDED_FOR", 0)
     assert asked_for_in_one_read() == 400
 
@@ -497,7 +501,7 @@ def test_small_requests_with_many_tagged_fields(scene: Scene, kind: str) -> None
     pair = scene.connect()
     frames = of_tags(kind)
     assert steps_of(lambda: pair.client.receive(frames)) < MOST_STEPS
-    assert not pair.channel.is_gone
+    assert not pair.channel.connection.is_gone
 
 
 # ---- dear requests of one read, or let go by one release -------------------------------------------------
@@ -552,7 +556,7 @@ DEAR: dict[str, tuple[Callable[[int], bytes], Any, str, int]] = {
     "Produce without records": (lambda n: without_records("t"), produce_api, "JUDGED_FOR_PLACE", 0),
     "Produce to a gateway topic": (
         lambda n: without_records(OWN),
-        conversation_of,
+        api_of,
         "ANSWERED_BYTES_FOR_ONE",
         1 << 30,
     ),
@@ -578,19 +582,19 @@ def steps_of_read(frames: bytes) -> int:
 def guarded_scene(rate: int | None = None) -> Scene:
     codec.load()
     scene = Scene(rate=rate)
-    scene.context.gateway_topics = GatewayTopics([OWN])
+    scene.context.surroundings.gateway_topics = GatewayTopics([OWN])
     return scene
 
 
 def longest_release(scene: Scene, pair: Pair) -> int:
     """Steps of the longest turn in which held requests go on, until none is left."""
     channel, longest = pair.channel, 0
-    scene.time_ms = channel.conversation.muted_until_ms
-    channel._cancel_mute_timer()
+    scene.time_ms = channel.connection.session.context.muted_until_ms
+    channel.connection._timer.cancel()
     for _ in range(1_000):
-        longest = max(longest, steps_of(channel._mute_ended))
-        channel._cancel_mute_timer()
-        if not channel.conversation.held:
+        longest = max(longest, steps_of(channel.connection.wake))
+        channel.connection._timer.cancel()
+        if not channel.connection.session.held:
             return longest
     raise AssertionError("what is held does not go on")
 
@@ -599,11 +603,11 @@ def steps_of_held(frame: bytes, count: int) -> int:
     scene = guarded_scene()
     try:
         pair = scene.connect()
-        pair.channel.conversation.mute(scene.time_ms + 1_000)
+        pair.channel.connection.session.context.mute(scene.time_ms + 1_000)
         for _ in range(count):
             pair.client.receive(frame)
             scene.turns()
-        assert len(pair.channel.conversation.held) == count
+        assert len(pair.channel.connection.session.held) == count
         return longest_release(scene, pair)
     finally:
         scene.loop.close()
@@ -643,12 +647,12 @@ def test_refused_behind_a_mute_in_turns(monkeypatch: pytest.MonkeyPatch) -> None
             frames = b"".join(sticky(n) for n in range(14))
             taken = steps_of(lambda: pair.client.receive(frames))
             scene.turns(20)
-            assert not pair.channel.conversation.held
+            assert not pair.channel.connection.session.held
             return taken
         finally:
             scene.loop.close()
 
     assert steps() < MOST_STEPS
-    monkeypatch.setattr(conversation_of, "ANSWERED_BYTES_FOR_ONE", 1 << 30)
+    monkeypatch.setattr(api_of, "ANSWERED_BYTES_FOR_ONE", 1 << 30)
     monkeypatch.setattr(produce_api, "JUDGED_FOR_PLACE", 0)
     assert steps() > MOST_STEPS

@@ -7,19 +7,21 @@ import pytest
 
 from pidgate.gateway.cluster.authentication import Authentication
 from pidgate.gateway.proxy.apis.api import CLOSE, FORWARD, TAKEN, Api
+from pidgate.gateway.proxy.apis.authentication import SaslHandshakeApi
 from pidgate.gateway.proxy.apis.produce import ProduceApi
 from pidgate.gateway.proxy.apis.table import APIS
 from pidgate.gateway.proxy.apis.topics import MetadataApi
 from pidgate.gateway.proxy.buffers import READ_BUFFER_BYTES
-from pidgate.gateway.proxy.conversation import HELD_LIMIT_BYTES, HELD_OVERHEAD_BYTES, Conversation
-from pidgate.protocol.errors import MalformedFrame, UnsupportedVersion
+from pidgate.gateway.proxy.read_ahead import HELD_LIMIT_BYTES
+from pidgate.gateway.proxy.session import HELD_OVERHEAD_BYTES
+from pidgate.protocol.errors import MalformedFrame
 from pidgate.quota.admission import Admission
 from pidgate.quota.decisions import Client
-from pidgate.quota.entities import unidentified
 from pidgate.quota.settings import Mode, Quotas, UserQuota
 from tests.support import raw
 from tests.support.frames import framed, produce_request, record_batch
 from tests.support.rules import rule
+from tests.support.talk import Talk
 
 METADATA, SASL_HANDSHAKE, API_VERSIONS, SASL_AUTHENTICATE = 3, 17, 18, 36
 NOT_ENOUGH_REPLICAS = 19
@@ -65,7 +67,7 @@ class Script:
         )
         self.admission = Admission(quotas, lambda: 1, 0)
         self.client = Client(user, "", "10.0.0.1", 1)
-        self.talk = Conversation(self.admission, self.client)
+        self.talk = Talk(self.admission, self.client)
         self.now_ms = 0
 
     def send(self, frame: bytes) -> int:
@@ -73,10 +75,17 @@ class Script:
         buf = b"before" + frame + b"after"
         return self.talk.request(buf, 10, 6 + len(frame), self.now_ms)
 
-    def broker_answers(self, correlation_id: int) -> type[Api]:
-        api = type(self.talk.expect(correlation_id).api)
-        self.talk.answered()
-        return api
+    def broker_answers(self, correlation_id: int, **fields: object) -> type[Api]:
+        """The answer to a request passes; to one of a login with these fields."""
+        request = self.talk.expect(correlation_id)
+        if isinstance(request.api, SaslHandshakeApi):
+            body = {"mechanisms": [], **fields}
+            self.talk.broker_answers(
+                raw.response(request.api_key, request.api_version, body, correlation_id=correlation_id)
+            )
+        else:
+            self.talk.answered()
+        return type(request.api)
 
     def sent_by_us(self) -> list[int]:
         """Correlation ids of our own answers whose turn has come."""
@@ -96,7 +105,7 @@ def test_answers_of_ours_wait_for_everything_in_flight() -> None:
     assert script.sent_by_us() == []
     script.broker_answers(2)
     assert script.sent_by_us() == [3]
-    assert script.talk.is_quiet
+    assert script.talk.session.is_quiet
 
 
 def test_a_refusal_is_not_enough_replicas_with_a_throttle_time_and_mutes() -> None:
@@ -125,10 +134,10 @@ def test_nothing_passes_a_mute_and_all_of_it_goes_on_in_order() -> None:
     script.send(produce(7))
     held = [metadata(2), metadata(3), produce(-1, correlation_id=4)]
     assert [script.send(frame) for frame in held] == [TAKEN] * 3
-    assert script.talk.held_bytes == sum(len(frame) + HELD_OVERHEAD_BYTES for frame in held)
+    assert script.talk.session.held_bytes == sum(len(frame) + HELD_OVERHEAD_BYTES for frame in held)
     assert script.talk.release(script.talk.muted_until_ms - 1) == ([], False)
     assert script.talk.release(script.talk.muted_until_ms) == (held, False)
-    assert script.talk.held_bytes == 0
+    assert script.talk.session.held_bytes == 0
     assert [script.broker_answers(number) for number in (2, 3, 4)] == [
         MetadataApi,
         MetadataApi,
@@ -166,7 +175,7 @@ def test_a_pipeline_behind_its_refused_first_batch_costs_one_mute() -> None:
 def test_acks_0_takes_no_place_in_flight_and_its_refusal_closes() -> None:
     admitted = Script(rate=5)
     assert admitted.send(produce(7, acks=0)) is FORWARD
-    assert admitted.talk.is_quiet
+    assert admitted.talk.session.is_quiet
     refused = Script(rate=0)
     assert refused.send(produce(7, acks=0)) is CLOSE
     assert refused.talk.close_cause == "acks0_refused"
@@ -184,12 +193,14 @@ def test_an_answer_must_be_the_next_one() -> None:
 
 
 def test_what_was_never_offered_ends_the_connection() -> None:
-    with pytest.raises(UnsupportedVersion):
-        Script().send(framed(bytes.fromhex("0003 0063 00000001 ffff")))
-    with pytest.raises(UnsupportedVersion):
-        Script().send(framed(bytes.fromhex("0003 ffff 00000001 ffff")))
-    with pytest.raises(MalformedFrame):
-        Script().send(framed(b"\x00\x03\x00"))
+    for request in (
+        bytes.fromhex("0003 0063 00000001 ffff"),
+        bytes.fromhex("0003 ffff 00000001 ffff"),
+        b"\0\3\0",
+    ):
+        script = Script()
+        assert script.send(framed(request)) is CLOSE
+        assert script.talk.close_cause == "protocol"
 
 
 def test_a_newer_api_versions_is_answered_here_in_its_turn() -> None:
@@ -205,9 +216,9 @@ def test_who_is_gone_is_not_judged() -> None:
     script = Script(rate=0)
     script.send(produce(7))
     script.send(metadata(2))
-    assert script.talk.held_bytes == len(metadata(2)) + HELD_OVERHEAD_BYTES
-    script.talk.drop_held()
-    assert not script.talk.held_bytes
+    assert script.talk.session.held_bytes == len(metadata(2)) + HELD_OVERHEAD_BYTES
+    script.talk.session.drop_held()
+    assert not script.talk.session.held_bytes
     assert script.talk.release(1_000_000) == ([], False)
 
 
@@ -216,12 +227,12 @@ def test_read_ahead_is_bounded() -> None:
     script = Script(rate=0)
     script.send(produce(7))
     script.send(metadata(2))
-    assert not script.talk.wants_no_more
+    assert script.talk.session.held_bytes < HELD_LIMIT_BYTES
     script.send(produce(8, correlation_id=3, padding=HELD_LIMIT_BYTES))
-    assert script.talk.wants_no_more
+    assert script.talk.session.held_bytes >= HELD_LIMIT_BYTES
     frames, _ = script.talk.release(script.talk.muted_until_ms)
     assert frames == [metadata(2)]
-    assert not script.talk.wants_no_more
+    assert script.talk.session.held_bytes < HELD_LIMIT_BYTES
 
 
 # ---- identity
@@ -237,12 +248,8 @@ def handshake(correlation_id: int, mechanism: str = "PLAIN") -> bytes:
 
 
 def confirm(script: Script, correlation_id: int, error_code: int = 0) -> None:
-    """The broker answers SaslAuthenticate: what SaslAuthenticateApi does with it."""
-    identity = script.talk.sasl.record_broker_answer(error_code, b"")
-    if identity is not None:
-        script.talk.login_missing = False
-        script.client.identify(identity.user or unidentified(identity.mechanism))
-    script.broker_answers(correlation_id)
+    """The broker answers SaslAuthenticate."""
+    script.broker_answers(correlation_id, error_code=error_code, auth_bytes=b"")
 
 
 @rule("Requests behind an unanswered login wait for it.", "identity")
@@ -252,12 +259,12 @@ def test_a_produce_waits_until_the_broker_has_said_who_it_is() -> None:
     assert script.send(authenticate(2)) is FORWARD
     assert script.send(produce(7, correlation_id=3)) is TAKEN
     assert script.send(metadata(4)) is TAKEN
-    assert script.talk.awaits_answer
+    assert script.talk.session.awaits_answer
     assert script.talk.release(0) == ([], False)
     script.broker_answers(1)
-    assert script.talk.awaits_answer
+    assert script.talk.session.awaits_answer
     confirm(script, 2)
-    assert not script.talk.awaits_answer
+    assert not script.talk.session.awaits_answer
     frames, _ = script.talk.release(0)
     assert frames == []
     assert [refusal.user for refusal in script.talk.refused] == ["mallory"]
@@ -295,8 +302,11 @@ def test_no_secret_is_kept() -> None:
     script = Script(user="ANONYMOUS")
     script.send(handshake(1))
     script.send(authenticate(2))
-    assert "secret" not in repr(script.talk.sasl)
-    assert all("secret" not in repr(getattr(script.talk.sasl, name)) for name in script.talk.sasl.__slots__)
+    assert "secret" not in repr(script.talk.context.login.sasl)
+    assert all(
+        "secret" not in repr(getattr(script.talk.context.login.sasl, name))
+        for name in script.talk.context.login.sasl.__slots__
+    )
     assert "secret" not in repr([script.talk.expect(1)])
 
 
@@ -345,7 +355,7 @@ def test_what_does_not_wait_for_a_login_that_fails_ends_the_connection() -> None
     assert script.send(produce(7, correlation_id=3)) is TAKEN
     script.broker_answers(1)
     confirm(script, 2, error_code=58)
-    assert not script.talk.awaits_answer
+    assert not script.talk.session.awaits_answer
     assert script.talk.release(0) == ([], True)
     assert list(script.admission.user_snapshots(0)) == []
 
@@ -354,10 +364,10 @@ def test_what_does_not_wait_for_a_login_that_fails_ends_the_connection() -> None
 def test_until_it_is_known_requests_wait() -> None:
     script, authentication = before_login(None)
     assert script.send(metadata(1)) is TAKEN
-    assert script.talk.awaits_answer
+    assert script.talk.session.awaits_answer
     assert script.talk.release(0) == ([], False)
     authentication.learn_requirement(34, [])
-    assert script.talk.authentication_learnt()
+    script.talk.authentication_learnt()
     assert script.talk.release(0) == ([metadata(1)], False)
     assert script.send(metadata(2)) is FORWARD
 
@@ -366,7 +376,7 @@ def test_whoever_waited_and_should_have_logged_in_is_closed() -> None:
     script, authentication = before_login(None)
     assert script.send(metadata(1)) is TAKEN
     authentication.learn_requirement(0, ["PLAIN"])
-    assert script.talk.authentication_learnt()
+    script.talk.authentication_learnt()
     assert script.talk.release(0) == ([], True)
 
 

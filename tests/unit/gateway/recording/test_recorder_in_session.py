@@ -8,7 +8,6 @@ from pidgate.events.definitions import ConnectionEvent, DecisionEvent, Event, Id
 from pidgate.events.reading import from_json
 from pidgate.gateway.proxy.apis.api import CLOSE, FORWARD, TAKEN
 from pidgate.gateway.proxy.apis.produce import MOST_BATCHES_NOTED
-from pidgate.gateway.proxy.conversation import Conversation
 from pidgate.gateway.recording.connection_recorder import ConnectionRecorder
 from pidgate.gateway.recording.recorder import Clocks, Identity, Recorder, RecorderSettings
 from pidgate.names import LONGEST_NAME
@@ -18,6 +17,7 @@ from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
 from tests.support.frames import framed, produce_request, record_batch
 from tests.support.produce_answers import partition_errors
 from tests.support.raw import request
+from tests.support.talk import Talk
 
 QUOTAS = Quotas(
     mode=Mode.ENFORCE,
@@ -40,9 +40,9 @@ class Scene:
             quotas,
         )
         client = Client("alice", "", "10.0.0.1", 1)
-        self.conversation = Conversation(Admission(quotas, lambda: 1, 0), client)
-        self.told = ConnectionRecorder(self.recorder, client, self.conversation.sasl, "main", 1)
-        self.conversation.recorder = self.told
+        self.conversation = Talk(Admission(quotas, lambda: 1, 0), client)
+        self.told = ConnectionRecorder(self.recorder, client, self.conversation.context.login.sasl, "main", 1)
+        self.conversation.context.recorder = self.told
 
     def send(self, frame: bytes, now_ms: int = 0) -> Any:
         whole = bytearray(framed(frame))

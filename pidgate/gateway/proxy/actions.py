@@ -1,0 +1,93 @@
+"""Actions: a session returns them, in order, to the code that owns the sockets (client_connection.py). PURE."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+from pidgate.gateway.quotas.kafka_api import QuotaExchange
+from pidgate.quota.decisions import Refuse
+
+
+class Signal(IntEnum):
+    """Actions without a value."""
+
+    PASS_FRAME = 0
+    """Forward the received frame unchanged. Always the first action."""
+    WAITING = 1
+    """More requests or answers wait: compare them with their bounds."""
+    IDENTIFIED = 2
+    """The user has changed: count the connection for this user."""
+    LOGIN_OVER = 3
+    """The login is missing no longer."""
+
+
+PASS_FRAME: Final = Signal.PASS_FRAME
+WAITING: Final = Signal.WAITING
+IDENTIFIED: Final = Signal.IDENTIFIED
+LOGIN_OVER: Final = Signal.LOGIN_OVER
+
+# Not frozen: a frozen slotted dataclass takes three times as long to create.
+
+
+@dataclass(slots=True)
+class ToBroker:
+    """Send a framed request to the broker."""
+
+    frame: bytes | bytearray
+
+
+@dataclass(slots=True)
+class ToClient:
+    """Send a framed answer of the gateway's own to the client."""
+
+    answer: bytes
+
+
+@dataclass(slots=True)
+class WakeAt:
+    """Call `Session.wake` at this time, or earlier."""
+
+    when_ms: int
+
+
+@dataclass(slots=True)
+class LogRefusal:
+    """Log a refusal."""
+
+    refusal: Refuse
+
+
+@dataclass(slots=True)
+class LogGatewayTopic:
+    """Log a request of this API that named a gateway topic."""
+
+    api_key: int
+
+
+@dataclass(slots=True)
+class FindOwner:
+    """Look up the owner of a delegation token, then call `Session.owner_found`."""
+
+    token_id: str
+
+
+@dataclass(slots=True)
+class AlterQuotas:
+    """Check or make the changes of an exchange, then call `Session.quotas_altered`."""
+
+    exchange: QuotaExchange
+
+
+@dataclass(slots=True)
+class End:
+    """Close the connection once everything before it has been sent. Always the last action."""
+
+    cause: str
+    """A short label for metrics."""
+    reason: str
+    """A sentence for the log."""
+
+
+Action = Signal | ToBroker | ToClient | WakeAt | LogRefusal | LogGatewayTopic | FindOwner | AlterQuotas | End

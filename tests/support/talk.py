@@ -1,0 +1,138 @@
+"""A session without sockets: scripts of frames in, and all that its actions would have sent, logged or asked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pidgate.gateway.cluster.authentication import Authentication
+from pidgate.gateway.proxy.actions import (
+    PASS_FRAME,
+    Action,
+    End,
+    FindOwner,
+    LogGatewayTopic,
+    LogRefusal,
+    ToBroker,
+    ToClient,
+)
+from pidgate.gateway.proxy.apis.api import (
+    CLOSE,
+    FORWARD,
+    TAKEN,
+    ApiContext,
+    InFlightRequest,
+    Login,
+    Request,
+    Step,
+    Surroundings,
+)
+from pidgate.gateway.proxy.apis.responses import Response
+from pidgate.gateway.proxy.session import Session
+from pidgate.protocol.work import Walk
+from pidgate.quota.admission import Admission
+from pidgate.quota.decisions import Client, Refuse
+from pidgate.quota.entities import User
+
+
+class Talk:
+    """One session. `finds_owners`: owners of tokens are being looked up until the test calls `owner_found`."""
+
+    def __init__(self, admission: Admission, client: Client, **surroundings: Any) -> None:
+        self.at = Surroundings(admission, **surroundings)
+        self.session = Session(self.at, client)
+        self.finds_owners = False
+        self.out: list[bytes] = []
+        """Own answers whose turn has come."""
+        self.to_broker: list[bytes | bytearray] = []
+        """Frames to the broker that are not the received ones."""
+        self.refused: list[Refuse] = []
+        self.gateway_topic_requests: list[int] = []
+        self.tokens: list[str] = []
+        """Tokens whose owner was asked for."""
+        self.end: End | None = None
+
+    @property
+    def context(self) -> ApiContext:
+        return self.session.context
+
+    @property
+    def held(self) -> list[Request]:
+        return self.session.held
+
+    @property
+    def muted_until_ms(self) -> int:
+        return self.session.context.muted_until_ms
+
+    def require_login(self, authentication: Authentication) -> None:
+        """Begin again on a listener with this authentication."""
+        self.at.authentication = authentication
+        self.context.login = Login(authentication, self.at.principal_claim)
+
+    def request(self, buf: bytes | bytearray, start: int, end: int, now_ms: int) -> Step:
+        """Receive a request: FORWARD if it is forwarded as it is, CLOSE if the connection ends."""
+        actions = self.session.receive(buf, start, end, now_ms)
+        self.perform(actions)
+        if not actions or actions[0] is PASS_FRAME:
+            return FORWARD
+        return TAKEN if self.end is None else CLOSE
+
+    def release(self, now_ms: int) -> tuple[list[bytes | bytearray], bool]:
+        """Wake the session; the frames that go to the broker, and whether the connection ends."""
+        before = len(self.to_broker)
+        self.perform(self.session.wake(now_ms))
+        frames = self.to_broker[before:]
+        del self.to_broker[before:]
+        return frames, self.end is not None
+
+    def expect(self, correlation_id: int) -> InFlightRequest:
+        return self.context.in_flight.expect(correlation_id)
+
+    def answered(self) -> None:
+        """The answer to the first request in flight has passed."""
+        self.perform(self.session.answer_passed())
+
+    def broker_answers(self, frame: bytes) -> None:
+        """A framed answer of the broker passes, to the first request in flight."""
+        request = self.expect(int.from_bytes(frame[4:8], "big"))
+        response = Response()
+        response.buf, response.start, response.end = bytearray(frame), 4, len(frame)
+        result = request.api.response(self.context, request, response)
+        assert not isinstance(result, Walk)
+        self.answered()
+
+    def authentication_learnt(self) -> None:
+        self.perform(self.session.authentication_learnt())
+
+    def certified(self, user: User, *, is_login: bool) -> None:
+        self.perform(self.session.certified(user, is_login=is_login))
+
+    @property
+    def close_cause(self) -> str:
+        return "" if self.end is None else self.end.cause
+
+    @property
+    def close_reason(self) -> str:
+        return "" if self.end is None else self.end.reason
+
+    def owner_found(self) -> None:
+        self.perform(self.session.owner_found())
+
+    def perform(self, actions: list[Action]) -> None:
+        for action in actions:
+            match action:
+                case ToClient(answer):
+                    self.out.append(answer)
+                case ToBroker(frame):
+                    self.to_broker.append(frame)
+                case LogRefusal(refusal):
+                    self.refused.append(refusal)
+                case LogGatewayTopic(api_key):
+                    self.gateway_topic_requests.append(api_key)
+                case FindOwner(token_id):
+                    self.tokens.append(token_id)
+                    if not self.finds_owners:
+                        self.owner_found()
+                case End():
+                    self.end = action
+                case _:
+                    pass
