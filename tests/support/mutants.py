@@ -19,13 +19,12 @@ import pytest
 from pidgate.gateway.admin import access
 from pidgate.gateway.proxy import reading, session
 from pidgate.gateway.proxy.apis import authentication, produce
-from pidgate.gateway.proxy.apis.api import FORWARD, ApiContext, InFlightRequests, Login, Surroundings
+from pidgate.gateway.proxy.apis.api import FORWARD, Api, ApiContext, InFlightRequests, Login, Surroundings
 from pidgate.gateway.proxy.apis.authentication import SaslAuthenticateApi, finish_login
 from pidgate.gateway.proxy.apis.fetch import FETCH_API
 from pidgate.gateway.proxy.apis.passing_produce import has_passed, may_pass
 from pidgate.gateway.proxy.apis.produce import PRODUCE_API, ProduceApi
 from pidgate.gateway.proxy.apis.table import APIS
-from pidgate.gateway.proxy.apis.topics import GuardedApi
 from pidgate.gateway.proxy.broker_link import BrokerLink
 from pidgate.gateway.proxy.connection import ConnectionContext
 from pidgate.gateway.proxy.session import Session
@@ -167,7 +166,7 @@ def _entry_stays(self: StickyRefusals, user: str, batch: ProducerBatch) -> bool:
 
 
 class _NotesNothing(ProduceApi):
-    def held(self, context: Any, request: Any, now_ms: int) -> None:
+    def note_held(self, context: Any, request: Any, now_ms: int) -> None:
         pass
 
 
@@ -386,7 +385,7 @@ _NO_LOGIN_UNDER_WAY: Final = replaced(Login, "sasl_in_flight", property(lambda _
 def _passes_until_known(before: Any) -> Any:
     def before_login(self: Session, request: Any) -> Any:
         if self.context.at.authentication.required is None:
-            return request.api.request(self.context, request, 0)
+            return request.api.handle_request(self.context, request, 0)
         return before(self, request)
 
     return before_login
@@ -486,7 +485,7 @@ def _muted_or_not(self: Session, beginning: bytes, request_bytes: int, now_ms: i
 
 def _merely_passes(patch: pytest.MonkeyPatch) -> None:
     for version in range(SPOKEN[ADD_PARTITIONS_TO_TXN].max_version + 1):
-        patch.setitem(APIS, ADD_PARTITIONS_TO_TXN << 16 | version, GuardedApi())
+        patch.setitem(APIS, ADD_PARTITIONS_TO_TXN << 16 | version, Api())
 
 
 # ---- ids asked for, grace, changes ---------------------------------------------------------------------
@@ -946,7 +945,7 @@ BY_TEST: Final[dict[str, Tested]] = {
     ),
     "who authenticates twice does not wait": Tested(
         "Every authenticated client has a quota; users without a readable name share one per mechanism.",
-        around(SaslAuthenticateApi, "response", _owner_not_awaited),
+        around(SaslAuthenticateApi, "handle_response", _owner_not_awaited),
         f"{_USERS}test_who_authenticates_twice_while_the_owner_is_asked_for_waits_all_the_same",
         'by_token(script) == "ANONYMOUS"',
     ),

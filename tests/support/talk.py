@@ -96,7 +96,7 @@ class Talk:
         request = self.expect(int.from_bytes(frame[4:8], "big"))
         response = Response()
         response.buf, response.start, response.end = bytearray(frame), 4, len(frame)
-        result = request.api.response(self.context, request, response)
+        result = request.api.handle_response(self.context, request, response)
         assert not isinstance(result, Walk)
         self.answered()
 

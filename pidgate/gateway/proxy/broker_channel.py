@@ -242,7 +242,7 @@ class BrokerChannel(Reader):
                     break
                 response.buf, response.now_ms = buf, now_ms
                 response.start, response.end = pos + SIZE_PREFIX_BYTES, arrived
-                passing = request.api.begins(context, request, response)
+                passing = request.api.begin_response(context, request, response)
                 self._connection.act(context.take_actions())
             if passing is UNREAD:
                 self._passing_bytes = SIZE_PREFIX_BYTES + size
@@ -261,7 +261,7 @@ class BrokerChannel(Reader):
             response.buf, response.now_ms = buf, now_ms
             response.start, response.end = pos + SIZE_PREFIX_BYTES, frame_end
             response.may_be_kept = buf is not READ_BUFFER
-            instead = request.api.response(context, request, response)
+            instead = request.api.handle_response(context, request, response)
             if isinstance(instead, Walk):
                 if self._takes_turns(instead, request, buf, pos, end):
                     break
@@ -293,7 +293,7 @@ class BrokerChannel(Reader):
         if buf is READ_BUFFER:
             response.buf, response.may_be_kept = bytearray(READ_VIEW[start:frame_end]), True
             response.start, response.end = SIZE_PREFIX_BYTES, len(response.buf)
-            again = request.api.response(self._session.context, request, response)
+            again = request.api.handle_response(self._session.context, request, response)
             assert isinstance(again, Walk)
             self._walk_in_turns, self._walked = again, (response.buf, 0, len(response.buf))
         response.buf = NO_BYTES

@@ -295,7 +295,7 @@ class Session:
             if context.login.is_missing:
                 return self._decide_before_login(request)
         if now_ms < context.muted_until_ms:
-            return api.while_muted(context, request, now_ms)
+            return api.handle_while_muted(context, request, now_ms)
         if context.awaits_size and api.waits_for_size:
             return HOLD
         if api is not NOT_OFFERED:
@@ -306,7 +306,7 @@ class Session:
             recorder = context.recorder
             if recorder is not None and api.introduces and not recorder.is_introduced:
                 recorder.introduced()
-        return api.request(context, request, now_ms)
+        return api.handle_request(context, request, now_ms)
 
     def _decide_before_login(self, request: Request) -> Step:
         """Decide about a request that needs a login while the login is missing."""
@@ -321,7 +321,7 @@ class Session:
     def _hold(self, request: Request, now_ms: int) -> None:
         """Let a request wait. It has a deadline at which `wake` is called, or an answer that it waits for."""
         context = self.context
-        request.api.held(context, request, now_ms)
+        request.api.note_held(context, request, now_ms)
         self.held_bytes += request.keep() + HELD_OVERHEAD_BYTES
         self.held.append(request)
         context.actions.append(WAITING if self.awaits_answer else WakeAt(context.muted_until_ms))

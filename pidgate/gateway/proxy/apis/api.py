@@ -1,7 +1,7 @@
 """The handler of an API, the requests in flight, and the state and operations that handlers have. PURE.
 
-A request arrives as `Request` with its header parsed; `Api.request` decides what happens next. A request
-forwarded to the broker stays in flight as the same object until `Api.response` has seen the answer, or until
+A request arrives as `Request` with its header parsed; `Api.handle_request` decides what happens next. A request
+forwarded to the broker stays in flight as the same object until `Api.handle_response` has seen the answer, or until
 the answer has streamed through. The classes are in one file because each of them refers to the next.
 
 This module must not know which APIs exist (table.py), nor which request is next (session.py).
@@ -39,7 +39,7 @@ from pidgate.protocol.oauthbearer import DEFAULT_CLAIM
 from pidgate.protocol.repeated_produce import RepeatedProduce
 from pidgate.protocol.sasl import SaslExchange
 from pidgate.protocol.versions import SPOKEN
-from pidgate.protocol.work import ANSWERED_BYTES_FOR_ONE, DECIDED_FOR, Walk
+from pidgate.protocol.work import ANSWERED_BYTES_FOR_ONE, DECIDED_FOR, NAMED_FOR_BYTE, Walk
 from pidgate.quota.admission import Admission
 from pidgate.quota.byte_quota import ByteQuota, ClientSensors
 from pidgate.quota.byte_rates import Kind
@@ -72,7 +72,7 @@ HOLD: Final = Step.HOLD
 class Api:
     """An API in a range of versions.
 
-    This base class forwards the request and streams the answer through unread.
+    This base class forwards the request, unless it names a gateway topic, and streams the answer through unread.
     """
 
     def __init__(self, passing: Passing = UNREAD) -> None:
@@ -85,28 +85,29 @@ class Api:
         self.introduces = True
         """From this request on the client is known well enough to be recorded."""
 
-    def request(self, context: ApiContext, request: Request, now_ms: int) -> Step:
+    def handle_request(self, context: ApiContext, request: Request, now_ms: int) -> Step:
         """Decide about the next request in order, on a channel that is not muted.
 
         Raises KafkaProtocolError when the client breaks the protocol.
         """
-        return context.forward(request)
+        step = context.refuse_if_guarded(request)
+        return context.forward(request) if step is None else step
 
-    def while_muted(self, context: ApiContext, request: Request, now_ms: int) -> Step:
+    def handle_while_muted(self, context: ApiContext, request: Request, now_ms: int) -> Step:
         """Decide about the first request behind a mute: HOLD, unless it would be refused anyway."""
         return HOLD
 
-    def held(self, context: ApiContext, request: Request, now_ms: int) -> None:
+    def note_held(self, context: ApiContext, request: Request, now_ms: int) -> None:
         """Note that the request waits.
 
         Must not raise: errors in the request are reported when its turn comes.
         """
 
-    def begins(self, context: ApiContext, request: InFlightRequest, response: Response) -> Passing:
+    def begin_response(self, context: ApiContext, request: InFlightRequest, response: Response) -> Passing:
         """Return how to pass on an answer of which only the beginning has arrived."""
         return self.passing
 
-    def response(
+    def handle_response(
         self, context: ApiContext, request: InFlightRequest, response: Response
     ) -> bytes | Walk | None:
         """Process one whole answer.
@@ -440,6 +441,23 @@ class ApiContext:
         """End the connection; earlier answers still leave. Returns CLOSE."""
         self.actions.append(End(cause, reason))
         return CLOSE
+
+    def refuse_if_guarded(self, request: Request) -> Step | None:
+        """Refuse a request that names a gateway topic. None: it names none."""
+        topics = self.at.gateway_topics
+        if request.api_key not in self.guarded or not topics.may_name(
+            request.buf, request.start, request.end
+        ):
+            return None
+        self.judged += NAMED_FOR_BYTE * (request.end - request.start)
+        named = topics.check_request(request.buf, request.head)
+        if named is None:
+            return None
+        if named.instead is None:
+            return self.refuse_gateway_topic(request.api_key, named.answer)
+        self.count_gateway_topic(request.api_key)
+        request.note = named.refusals
+        return self.forward_instead(request, named.instead)
 
     def refuse_gateway_topic(self, api_key: int, answer: bytes | None) -> Step:
         """Answer a request that names a gateway topic, or close (None).

@@ -20,7 +20,7 @@ class ApiVersionsApi(Api):
         self.needs_identity = False
         self.introduces = False
 
-    def request(self, context: ApiContext, request: Request, now_ms: int) -> Step:
+    def handle_request(self, context: ApiContext, request: Request, now_ms: int) -> Step:
         software = messages.client_software(request.buf, request.head)
         if context.recorder is not None and software is not None:
             name, version = software
@@ -35,7 +35,9 @@ class ApiVersionsApi(Api):
                 return context.forward_instead(request, frame)
         return context.forward(request)
 
-    def response(self, context: ApiContext, request: InFlightRequest, response: Response) -> bytes | None:
+    def handle_response(
+        self, context: ApiContext, request: InFlightRequest, response: Response
+    ) -> bytes | None:
         buf, start, end = response.buf, response.start, response.end
         return messages.cap_api_versions(buf, start, end, request.api_version)
 
@@ -47,7 +49,7 @@ class NotOffered(Api):
         super().__init__()
         self.needs_identity = False
 
-    def request(self, context: ApiContext, request: Request, now_ms: int) -> Step:
+    def handle_request(self, context: ApiContext, request: Request, now_ms: int) -> Step:
         """Answer it, or end the connection. Raises UnsupportedVersion."""
         api_key, api_version, correlation_id = request.api_key, request.api_version, request.correlation_id
         if api_key == messages.API_VERSIONS:
@@ -67,25 +69,34 @@ class SaslHandshakeApi(Api):
         self.needs_identity = False
         self.introduces = False
 
-    def request(self, context: ApiContext, request: Request, now_ms: int) -> Step:
+    def handle_request(self, context: ApiContext, request: Request, now_ms: int) -> Step:
         context.login.sasl.begin_exchange(messages.sasl_mechanism(request.buf, request.head))
         context.login.sasl_in_flight += 1
         return context.forward(request)
 
-    def response(self, context: ApiContext, request: InFlightRequest, response: Response) -> bytes | None:
+    def handle_response(
+        self, context: ApiContext, request: InFlightRequest, response: Response
+    ) -> bytes | None:
         context.login.sasl_in_flight -= 1
         return None
 
 
-class SaslAuthenticateApi(SaslHandshakeApi):
+class SaslAuthenticateApi(Api):
     """SaslAuthenticate: carries the user's name. The broker's answer shows whether the login succeeded."""
 
-    def request(self, context: ApiContext, request: Request, now_ms: int) -> Step:
+    def __init__(self) -> None:
+        super().__init__(WHOLE)
+        self.needs_identity = False
+        self.introduces = False
+
+    def handle_request(self, context: ApiContext, request: Request, now_ms: int) -> Step:
         context.login.sasl.record_client_token(messages.sasl_token(request.buf, request.head))
         context.login.sasl_in_flight += 1
         return context.forward(request)
 
-    def response(self, context: ApiContext, request: InFlightRequest, response: Response) -> bytes | None:
+    def handle_response(
+        self, context: ApiContext, request: InFlightRequest, response: Response
+    ) -> bytes | None:
         login = context.login
         login.sasl_in_flight -= 1
         buf, start, end = response.buf, response.start, response.end

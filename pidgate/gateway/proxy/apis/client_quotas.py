@@ -31,12 +31,12 @@ class DescribeQuotasApi(Api):
         super().__init__(WHOLE)
         self.introduces = False
 
-    def request(self, context: ApiContext, request: Request, now_ms: int) -> Step:
+    def handle_request(self, context: ApiContext, request: Request, now_ms: int) -> Step:
         context.judged += QUOTAS_FOR_BYTE * (request.end - request.start)
         request.note = read_user_filter(request.buf, request.head)
         return context.forward(request)
 
-    def response(
+    def handle_response(
         self, context: ApiContext, request: InFlightRequest, response: Response
     ) -> bytes | Walk | None:
         buf, start, end = response.buf, response.start, response.end
@@ -50,7 +50,7 @@ class AlterQuotasApi(Api):
         super().__init__()
         self.introduces = False
 
-    def request(self, context: ApiContext, request: Request, now_ms: int) -> Step:
+    def handle_request(self, context: ApiContext, request: Request, now_ms: int) -> Step:
         context.judged += QUOTAS_FOR_BYTE * (request.end - request.start)
         exchange = context.alteration
         if exchange is None:
@@ -71,7 +71,9 @@ class _AlterQuestion(Api):
     def __init__(self) -> None:
         super().__init__(WHOLE)
 
-    def response(self, context: ApiContext, request: InFlightRequest, response: Response) -> bytes | None:
+    def handle_response(
+        self, context: ApiContext, request: InFlightRequest, response: Response
+    ) -> bytes | None:
         buf, start, end = response.buf, response.start, response.end
         exchange = request.note
         assert isinstance(exchange, QuotaExchange)

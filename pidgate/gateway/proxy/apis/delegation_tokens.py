@@ -20,7 +20,9 @@ class CreateTokenApi(Api):
     def __init__(self) -> None:
         super().__init__(WHOLE)
 
-    def response(self, context: ApiContext, request: InFlightRequest, response: Response) -> bytes | None:
+    def handle_response(
+        self, context: ApiContext, request: InFlightRequest, response: Response
+    ) -> bytes | None:
         token = created_token(response.buf, response.start, response.end, request.api_version)
         if token is not None:
             context.at.token_owners.learn_tokens([token])
@@ -33,7 +35,7 @@ class DescribeTokensApi(Api):
     def __init__(self) -> None:
         super().__init__(WHOLE)
 
-    def response(
+    def handle_response(
         self, context: ApiContext, request: InFlightRequest, response: Response
     ) -> bytes | Walk | None:
         tokens = described_tokens(response.buf, response.start, response.end, request.api_version)

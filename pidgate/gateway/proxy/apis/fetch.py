@@ -11,12 +11,11 @@ from typing import Final
 
 from pidgate.gateway.proxy.apis.api import SIZE_PREFIX_BYTES, Api, ApiContext, InFlightRequest, Request, Step
 from pidgate.gateway.proxy.apis.responses import COUNTED, ENDPOINTS_LAST, UNREAD, Passing, Response
-from pidgate.gateway.proxy.apis.topics import GuardedApi, refused
 from pidgate.protocol.throttle import fetch_throttle_in, lowered_fetch, raise_to
 from pidgate.quota.byte_quota import ClientSensors
 
 
-class FetchApi(GuardedApi):
+class FetchApi(Api):
     """Fetch in versions before its answers end in addresses (KIP-951): answers pass unread."""
 
     def __init__(self, passing: Passing, counted: Api) -> None:
@@ -24,11 +23,10 @@ class FetchApi(GuardedApi):
         self.waits_for_size = True
         self._counted = counted
 
-    def request(self, context: ApiContext, request: Request, now_ms: int) -> Step:
-        if request.api_key in context.guarded:
-            step = refused(context, request)
-            if step is not None:
-                return step
+    def handle_request(self, context: ApiContext, request: Request, now_ms: int) -> Step:
+        step = context.refuse_if_guarded(request)
+        if step is not None:
+            return step
         if context.byte_quota.is_on:
             sensors = context.sensors(now_ms)[1]
             if sensors is not None:
@@ -48,7 +46,7 @@ class CountedFetch(Api):
         super().__init__(COUNTED)
         self._passing = passing
 
-    def begins(self, context: ApiContext, request: InFlightRequest, response: Response) -> Passing:
+    def begin_response(self, context: ApiContext, request: InFlightRequest, response: Response) -> Passing:
         sensors = request.note
         assert isinstance(sensors, ClientSensors)
         context.awaits_size = False

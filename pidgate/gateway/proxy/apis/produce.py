@@ -45,10 +45,12 @@ GATEWAY_TOPIC_MESSAGE: Final = "This topic belongs to the gateway."
 class ProduceApi(Api):
     """Produce. Its answer is buffered whole, and parsed only when it may hold an error or a leader's address."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_throttled: bool = False) -> None:
+        """`is_throttled`: of a request above its byte rate, whose answer carries the rest of the mute."""
         super().__init__(WHOLE)
+        self._is_throttled = is_throttled
 
-    def request(self, context: ApiContext, request: Request, now_ms: int) -> Step:
+    def handle_request(self, context: ApiContext, request: Request, now_ms: int) -> Step:
         buf, head, request_bytes = request.buf, request.head, request.end - request.start
         try:
             acks, transactional, batches = context.repeated.walk(buf, head)
@@ -70,7 +72,7 @@ class ProduceApi(Api):
         request.api = count_bytes(context, request_bytes, now_ms)
         return context.forward(request) if acks else FORWARD
 
-    def held(self, context: ApiContext, request: Request, now_ms: int) -> None:
+    def note_held(self, context: ApiContext, request: Request, now_ms: int) -> None:
         try:
             _, _, batches, _, places = walk_counting(request.buf, request.head)
         except KafkaProtocolError:
@@ -78,7 +80,7 @@ class ProduceApi(Api):
         context.judged += JUDGED_FOR_PLACE * places
         context.admission.held_beginnings.note(context.client.user, batches, now_ms)
 
-    def while_muted(self, context: ApiContext, request: Request, now_ms: int) -> Step:
+    def handle_while_muted(self, context: ApiContext, request: Request, now_ms: int) -> Step:
         acks, transactional, batches, _, places = walk_counting(request.buf, request.head)
         context.judged += JUDGED_FOR_PLACE * places
         if not batches:
@@ -91,33 +93,20 @@ class ProduceApi(Api):
         context.counters.requests[PRODUCE] += 1
         return _stop(context, request, verdict, acks, now_ms)
 
-    def response(
+    def handle_response(
         self, context: ApiContext, request: InFlightRequest, response: Response
     ) -> bytes | Walk | None:
-        buf, start, end = response.buf, response.start, response.end
-        version = request.api_version
-        if may_hold_errors(buf, start, end, version) or (
+        buf, start, end, version = response.buf, response.start, response.end, request.api_version
+        throttle_ms = context.mute_left_ms(response.now_ms) if self._is_throttled else 0
+        if throttle_ms and may_be_before_tags(buf, start, end, version):
+            return Walk(_looked_at(context, request, buf, start, end, throttle_ms))
+        may_need_walk = may_hold_errors(buf, start, end, version) or (
             version >= FIRST_WITH_ENDPOINTS and may_hold_endpoints(buf, start, end)
-        ):
-            return Walk(_looked_at(context, request, buf, start, end))
-        return None
-
-
-class ThrottledProduce(ProduceApi):
-    """A Produce in flight above its byte rate."""
-
-    def response(
-        self, context: ApiContext, request: InFlightRequest, response: Response
-    ) -> bytes | Walk | None:
-        buf, start, end, now_ms = response.buf, response.start, response.end, response.now_ms
-        version = request.api_version
-        if may_be_before_tags(buf, start, end, version):
-            return Walk(_looked_at(context, request, buf, start, end, context.mute_left_ms(now_ms)))
-        instead = super().response(context, request, response)
-        at = last_throttle_at(buf, start, end, version)
+        )
+        at = last_throttle_at(buf, start, end, version) if throttle_ms else None
         if at is not None:
-            raise_to(buf, at, context.mute_left_ms(now_ms))
-        return instead
+            raise_to(buf, at, throttle_ms)
+        return Walk(_looked_at(context, request, buf, start, end)) if may_need_walk else None
 
 
 def _looked_at(
@@ -146,7 +135,7 @@ def _looked_at(
 
 
 PRODUCE_API: Final = ProduceApi()
-THROTTLED_PRODUCE: Final = ThrottledProduce()
+THROTTLED_PRODUCE: Final = ProduceApi(is_throttled=True)
 
 
 def count_bytes(context: ApiContext, request_bytes: int, now_ms: int) -> ProduceApi:

@@ -23,7 +23,7 @@ class InitProducerIdApi(Api):
         super().__init__(WHOLE)
         self.introduces = False
 
-    def request(self, context: ApiContext, request: Request, now_ms: int) -> Step:
+    def handle_request(self, context: ApiContext, request: Request, now_ms: int) -> Step:
         wanted = messages.init_producer_id_request(request.buf, request.head)
         name = wanted.transactional_id
         request.note = wanted if name is None else wanted._replace(transactional_id=bounded(name))
@@ -43,7 +43,9 @@ class InitProducerIdApi(Api):
             )
         return context.forward(request)
 
-    def response(self, context: ApiContext, request: InFlightRequest, response: Response) -> bytes | None:
+    def handle_response(
+        self, context: ApiContext, request: InFlightRequest, response: Response
+    ) -> bytes | None:
         buf, start, end = response.buf, response.start, response.end
         answer = messages.init_producer_id_answer(buf, start, end, request.api_version)
         if answer.error_code == 0 and answer.producer_id >= 0:
@@ -79,12 +81,14 @@ class EndTxnApi(Api):
         super().__init__(WHOLE)
         self.introduces = False
 
-    def request(self, context: ApiContext, request: Request, now_ms: int) -> Step:
+    def handle_request(self, context: ApiContext, request: Request, now_ms: int) -> Step:
         ending = messages.end_txn_request(request.buf, request.head)
         request.note = ending._replace(transactional_id=bounded(ending.transactional_id))
         return context.forward(request)
 
-    def response(self, context: ApiContext, request: InFlightRequest, response: Response) -> bytes | None:
+    def handle_response(
+        self, context: ApiContext, request: InFlightRequest, response: Response
+    ) -> bytes | None:
         buf, start, end = response.buf, response.start, response.end
         ended = request.note
         answer = messages.end_txn_answer(buf, start, end, request.api_version)

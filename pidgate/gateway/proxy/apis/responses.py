@@ -17,9 +17,9 @@ class Passing(IntEnum):
     ENDPOINTS_LAST = 1
     """Through a walker that rewrites the addresses at its end (Fetch, ShareFetch)."""
     WHOLE = 2
-    """Buffered whole, then handed to `Api.response`."""
+    """Buffered whole, then handed to `Api.handle_response`."""
     COUNTED = 3
-    """`Api.begins` chooses one of the others once the answer's head has arrived."""
+    """`Api.begin_response` chooses one of the others once the answer's head has arrived."""
 
 
 UNREAD: Final = Passing.UNREAD

@@ -20,11 +20,10 @@ from pidgate.gateway.proxy.apis.delegation_tokens import CreateTokenApi, Describ
 from pidgate.gateway.proxy.apis.fetch import FETCH_API, FETCH_WITH_ENDPOINTS
 from pidgate.gateway.proxy.apis.produce import PRODUCE_API
 from pidgate.gateway.proxy.apis.producer_ids import EndTxnApi, InitProducerIdApi
-from pidgate.gateway.proxy.apis.topics import AddressesApi, GuardedApi, MetadataApi, TopicListApi
+from pidgate.gateway.proxy.apis.topics import AddressesApi, MetadataApi, TopicListApi
 from pidgate.gateway.proxy.apis.transaction_parts import TransactionPartApi
 from pidgate.protocol.addresses import shows_addresses
 from pidgate.protocol.gateway_topics import CONSUMER_GROUP_HEARTBEAT, DESCRIBE_TOPIC_PARTITIONS
-from pidgate.protocol.topic_refusals import GUARDED
 from pidgate.protocol.versions import SPOKEN
 
 _ADDRESSES: Final = AddressesApi()
@@ -55,7 +54,6 @@ ROWS: Final[tuple[tuple[int, int, Api], ...]] = (
 """(API key, first version, handler). A later row of the same key applies to later versions."""
 
 NOT_OFFERED: Final = NotOffered()
-_GUARDED: Final = GuardedApi()
 _PASSES: Final = Api()
 
 
@@ -65,7 +63,7 @@ def _api(api_key: int, api_version: int) -> Api:
         return found[-1]
     if shows_addresses(api_key, api_version):
         return _ADDRESSES
-    return _GUARDED if api_key in GUARDED else _PASSES
+    return _PASSES
 
 
 APIS: Final[dict[int, Api]] = {

@@ -1,54 +1,23 @@
-"""Requests that may name a gateway topic, and answers that list topics. PURE."""
+"""APIs whose answers list topics or hold broker addresses. PURE."""
 
 from __future__ import annotations
 
 from pidgate.gateway.cluster.gateway_topics import add_refusals
 from pidgate.gateway.cluster.seen_answers import Answer, hash_of
-from pidgate.gateway.proxy.apis.api import Api, ApiContext, InFlightRequest, Request, Step
+from pidgate.gateway.proxy.apis.api import Api, ApiContext, InFlightRequest
 from pidgate.gateway.proxy.apis.responses import WHOLE, Response
 from pidgate.protocol.addresses import rewriting
 from pidgate.protocol.metadata import METADATA, splicing
-from pidgate.protocol.work import NAMED_FOR_BYTE, Steps, Walk
+from pidgate.protocol.work import Steps, Walk
 
 
-class GuardedApi(Api):
-    """An API whose requests are refused when they name a gateway topic."""
-
-    def request(self, context: ApiContext, request: Request, now_ms: int) -> Step:
-        if request.api_key in context.guarded:
-            step = refused(context, request)
-            if step is not None:
-                return step
-        return context.forward(request)
-
-
-def refused(context: ApiContext, request: Request) -> Step | None:
-    """Refuse a request that names a gateway topic. None: it names none."""
-    topics, buf = context.at.gateway_topics, request.buf
-    if not topics.may_name(buf, request.start, request.end):
-        return None
-    context.judged += NAMED_FOR_BYTE * (request.end - request.start)
-    named = topics.check_request(buf, request.head)
-    if named is None:
-        return None
-    if named.instead is None:
-        return context.refuse_gateway_topic(request.api_key, named.answer)
-    context.count_gateway_topic(request.api_key)
-    request.note = named.refusals
-    return context.forward_instead(request, named.instead)
-
-
-class _WholeApi(GuardedApi):
-    """An API whose answers are buffered whole."""
+class TopicListApi(Api):
+    """An API whose answer lists topics: gateway topics are removed from it."""
 
     def __init__(self) -> None:
         super().__init__(WHOLE)
 
-
-class TopicListApi(_WholeApi):
-    """An API whose answer lists topics: gateway topics are removed from it."""
-
-    def response(
+    def handle_response(
         self, context: ApiContext, request: InFlightRequest, response: Response
     ) -> bytes | Walk | None:
         buf, start, end = response.buf, response.start, response.end
@@ -57,20 +26,26 @@ class TopicListApi(_WholeApi):
         )
 
 
-class AddressesApi(_WholeApi):
+class AddressesApi(Api):
     """An API whose answer contains broker addresses: they are rewritten."""
 
-    def response(
+    def __init__(self) -> None:
+        super().__init__(WHOLE)
+
+    def handle_response(
         self, context: ApiContext, request: InFlightRequest, response: Response
     ) -> bytes | Walk | None:
         buf, start, end = response.buf, response.start, response.end
         return rewriting(request.api_key, request.api_version, buf, start, end, context.at.translate)
 
 
-class MetadataApi(_WholeApi):
+class MetadataApi(Api):
     """Metadata: handled as AddressesApi and TopicListApi. Gateway topics are removed from requests too."""
 
-    def response(
+    def __init__(self) -> None:
+        super().__init__(WHOLE)
+
+    def handle_response(
         self, context: ApiContext, request: InFlightRequest, response: Response
     ) -> bytes | Walk | None:
         view = memoryview(response.buf)[response.start : response.end]

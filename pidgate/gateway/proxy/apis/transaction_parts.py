@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from pidgate.events.redaction import TRANSACTIONAL_ID, pseudonym
-from pidgate.gateway.proxy.apis.api import ApiContext, Request, Step
-from pidgate.gateway.proxy.apis.topics import GuardedApi, refused
+from pidgate.gateway.proxy.apis.api import Api, ApiContext, Request, Step
 from pidgate.protocol.errors import FrameTooLarge
 from pidgate.protocol.transaction_parts import part_refused, transaction_part
 from pidgate.quota.decisions import Close, ProducerBatch, Refuse
@@ -19,14 +18,13 @@ _NO_PARTITION: Final = -1
 """Partition of the batch that represents such a request: no real batch precedes or follows it."""
 
 
-class TransactionPartApi(GuardedApi):
+class TransactionPartApi(Api):
     """Refused with COORDINATOR_LOAD_IN_PROGRESS and a mute: every client retries it."""
 
-    def request(self, context: ApiContext, request: Request, now_ms: int) -> Step:
-        if request.api_key in context.guarded:
-            step = refused(context, request)
-            if step is not None:
-                return step
+    def handle_request(self, context: ApiContext, request: Request, now_ms: int) -> Step:
+        step = context.refuse_if_guarded(request)
+        if step is not None:
+            return step
         part = transaction_part(request.buf, request.head)
         if part.producer_id < 0:
             return context.forward(request)  # names no producer: brokers refuse it

@@ -11,10 +11,8 @@ from pidgate.gateway.proxy.apis.produce import ProduceApi
 from pidgate.gateway.proxy.apis.producer_ids import InitProducerIdApi
 from pidgate.gateway.proxy.apis.responses import UNREAD
 from pidgate.gateway.proxy.apis.table import APIS, NOT_OFFERED, ROWS
-from pidgate.gateway.proxy.apis.topics import GuardedApi
 from pidgate.gateway.proxy.apis.transaction_parts import TransactionPartApi
 from pidgate.protocol.addresses import shows_addresses
-from pidgate.protocol.topic_refusals import GUARDED
 from pidgate.protocol.versions import NOT_OFFERED as WITHHELD
 from pidgate.protocol.versions import SPOKEN
 from tests.support.rules import rule
@@ -36,14 +34,6 @@ def test_no_answer_that_shows_an_address_passes_unread() -> None:
     shown = {index for index in APIS if shows_addresses(*divmod(index, 1 << 16))}
     assert shown
     assert [index for index in shown if APIS[index].passing is UNREAD] == []
-
-
-def test_every_request_that_may_name_a_gateway_topic_is_looked_at() -> None:
-    assert {
-        type(APIS[index])
-        for index in APIS
-        if index >> 16 in GUARDED and not isinstance(APIS[index], GuardedApi)
-    } == set()
 
 
 def test_rows_stand_in_order() -> None:

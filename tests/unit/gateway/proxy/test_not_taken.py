@@ -54,7 +54,7 @@ class Script:
         response.buf = bytearray(raw.response(0, 9, body, correlation_id=1))
         response.start, response.end = 4, len(response.buf)
         asked = self.conversation.expect(1)
-        walk = asked.api.response(self.conversation.context, asked, response)
+        walk = asked.api.handle_response(self.conversation.context, asked, response)
         assert isinstance(walk, Walk)
         return walk
 

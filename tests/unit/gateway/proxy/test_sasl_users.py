@@ -33,7 +33,9 @@ def seen(talk: Talk, api_key: int, version: int, body: raw.Body) -> None:
     response = Response()
     response.buf, response.start, response.end = bytearray(frame), 4, len(frame)
     api = APIS[api_key << 16 | version]
-    result = api.response(talk.context, InFlightRequest(api, api_key, version, raw.CORRELATION_ID), response)
+    result = api.handle_response(
+        talk.context, InFlightRequest(api, api_key, version, raw.CORRELATION_ID), response
+    )
     if isinstance(result, Walk):
         assert result.finish() is None
     else:

@@ -7,7 +7,7 @@ import pytest
 
 from pidgate.gateway.cluster.authentication import Authentication
 from pidgate.gateway.proxy.apis.api import CLOSE, FORWARD, TAKEN, Api
-from pidgate.gateway.proxy.apis.authentication import SaslHandshakeApi
+from pidgate.gateway.proxy.apis.authentication import SaslAuthenticateApi, SaslHandshakeApi
 from pidgate.gateway.proxy.apis.produce import ProduceApi
 from pidgate.gateway.proxy.apis.table import APIS
 from pidgate.gateway.proxy.apis.topics import MetadataApi
@@ -78,7 +78,7 @@ class Script:
     def broker_answers(self, correlation_id: int, **fields: object) -> type[Api]:
         """The answer to a request passes; to one of a login with these fields."""
         request = self.talk.expect(correlation_id)
-        if isinstance(request.api, SaslHandshakeApi):
+        if isinstance(request.api, SaslHandshakeApi | SaslAuthenticateApi):
             body = {"mechanisms": [], **fields}
             self.talk.broker_answers(
                 raw.response(request.api_key, request.api_version, body, correlation_id=correlation_id)

@@ -15,7 +15,7 @@ from pidgate.gateway.cluster import seen_answers
 from pidgate.gateway.cluster.gateway_topics import GatewayTopics
 from pidgate.gateway.proxy import session as session_of
 from pidgate.gateway.proxy.apis import api as api_of
-from pidgate.gateway.proxy.apis import client_quotas, producer_ids, topics
+from pidgate.gateway.proxy.apis import client_quotas, producer_ids
 from pidgate.gateway.proxy.apis import produce as produce_api
 from pidgate.gateway.proxy.buffers import READ_BUFFER_BYTES
 from pidgate.gateway.proxy.read_ahead import HELD_LIMIT_BYTES
@@ -547,10 +547,10 @@ def mentioned() -> bytes:
 
 
 DEAR: dict[str, tuple[Callable[[int], bytes], Any, str, int]] = {
-    "decoded and refused": (lambda n: deleted([OWN] + ["a"] * 490), topics, "NAMED_FOR_BYTE", 0),
-    "decoded, partitions": (lambda n: offsets_asked(), topics, "NAMED_FOR_BYTE", 0),
-    "decoded, small": (lambda n: deleted([OWN]), topics, "NAMED_FOR_BYTE", 0),
-    "the name in another": (lambda n: deleted(["x" + OWN * 900]), topics, "NAMED_FOR_BYTE", 0),
+    "decoded and refused": (lambda n: deleted([OWN] + ["a"] * 490), api_of, "NAMED_FOR_BYTE", 0),
+    "decoded, partitions": (lambda n: offsets_asked(), api_of, "NAMED_FOR_BYTE", 0),
+    "decoded, small": (lambda n: deleted([OWN]), api_of, "NAMED_FOR_BYTE", 0),
+    "the name in another": (lambda n: deleted(["x" + OWN * 900]), api_of, "NAMED_FOR_BYTE", 0),
     "DescribeClientQuotas": (lambda n: described(), client_quotas, "QUOTAS_FOR_BYTE", 0),
     "AlterClientQuotas": (lambda n: mentioned(), client_quotas, "QUOTAS_FOR_BYTE", 0),
     "Produce without records": (lambda n: without_records("t"), produce_api, "JUDGED_FOR_PLACE", 0),
