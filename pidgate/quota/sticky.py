@@ -163,7 +163,7 @@ class StickyRefusals:
             # Left over from before the bump: it must not get in front of the newer epoch's refused batch.
             return Look.ABOVE
         if base_sequence == entry.base_sequence:
-            return Look.SAME
+            return Look.ABOVE if entry.awaits_lower else Look.SAME
         return Look.ABOVE if self.is_above(base_sequence, entry.base_sequence) else Look.BELOW
 
     def _look_without_entry(self, record: RefusedId, batch: ProducerBatch, connection_id: int) -> Look:
@@ -298,8 +298,9 @@ class StickyRefusals:
     def not_taken(self, user: User, producer_id: int, keys: Collection[PartitionKey]) -> None:
         """Note that a broker has refused batches of these partitions: what comes next may follow them over no channel.
 
-        The leader may be this broker again by then, and what was refused be on its way to another. What was forwarded
-        is walked once for all of them: a client may make up both, thousands of topics.
+        The leader may be this broker again by then, and what was refused be on its way to another. The partition's
+        entry, if it has one, may have moved on past such a batch: it waits for a lower one now. What was forwarded is
+        walked once for all of them: a client may make up both, thousands of topics.
         """
         record = self.watched.get(user, {}).get(producer_id)
         if record is None:
@@ -310,6 +311,9 @@ class StickyRefusals:
         for (epoch, name), by_partition in list(record.forwarded.items()):
             for partition in by_partition.keys() & by_topic.get(self.topics.canonical(name), ()):
                 record.forget_forwarded(epoch, name, partition)
+        for (name, partition), entry in record.entries.items():
+            if partition in by_topic.get(self.topics.canonical(name), ()):
+                entry.awaits_lower = True
         self._count_notes(user, producer_id, record)
 
     def connection_closed(self, connection_id: int) -> None:

@@ -45,6 +45,7 @@ class StickyEntry:
     """The lowest refused base sequence of one (id, epoch, partition) and the connection it was refused on.
 
     `later`: higher ones that were refused after it, each of which has to come in its turn.
+    `awaits_lower`: a broker did not take an earlier batch of the partition, which has to come before it.
     """
 
     epoch: int
@@ -52,6 +53,7 @@ class StickyEntry:
     connection_id: int
     further_refusals: int = 0
     later: list[int] = field(default_factory=list)
+    awaits_lower: bool = False
 
     def comes_later(self, base_sequence: int) -> None:
         """Note that this higher one was refused, too."""

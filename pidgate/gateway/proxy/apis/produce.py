@@ -176,7 +176,11 @@ def _not_taken(context: ApiContext, note: object, errors: list[PartitionError]) 
     """
     sticky, user = context.admission.sticky, context.client.user
     if user in sticky.watched:
-        keys = [(topic, partition) for topic, partition, _ in errors]
+        keys = [
+            (topic, partition)
+            for topic, partition, error in errors
+            if error != ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+        ]
         for at, producer_id in enumerate(_ids_of(note)):
             if at:
                 yield from repeat(None, STEPS_PER_TURN)
