@@ -393,8 +393,8 @@ def _passes_until_known(before: Any) -> Any:
 
 def _reset(before: Any) -> Any:
     def leave(self: BrokerLink) -> bool:
-        if self.socket is not None:
-            self.socket.abort()
+        if self.channel is not None:
+            self.channel.socket.abort()
         left: bool = before(self)
         return left
 

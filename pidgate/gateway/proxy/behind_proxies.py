@@ -92,7 +92,7 @@ class AcceptedBehindProxy(asyncio.BufferedProtocol):
         channel.connection.comes_from(origin(bytes(self._header)))
         if not channel.connection.is_gone:
             transport.set_protocol(self._inner)
-            channel.reads_itself()
+            channel.socket.reads_itself()
 
     # All other events of the socket concern the next protocol only.
 

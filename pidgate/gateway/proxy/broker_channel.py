@@ -39,6 +39,7 @@ class BrokerChannel(Reader):
         self._age = connection.age
         self._now_ms = context.now_ms
         self._counters = context.counters
+        self._budget = context.budget
         self._share = connection.share
         self._response = Response()
         self._header = header
@@ -56,7 +57,7 @@ class BrokerChannel(Reader):
     # ---- asyncio's side --------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        opened = self._opened(transport)
+        opened = self.socket.opened(transport)
         self._connection.context.socket_opened(opened)
         if self._header:
             opened.write(self._header)
@@ -73,26 +74,26 @@ class BrokerChannel(Reader):
         READ_VIEW[:nbytes] = data
         self._answers_arrived(READ_BUFFER, nbytes)
         if nbytes > SMALL_READ_BYTES:
-            self.read_large()
+            self.socket.read_large()
 
     def next_buffer(self) -> memoryview:
-        if self.received.is_plain and not self._budget.is_full:
+        if self.socket.received.is_plain and not self._budget.is_full:
             return READ_VIEW
-        view = self.received.next_read()
+        view = self.socket.received.next_read()
         return view[:SCARCE_READ_BYTES] if self._budget.is_full else view
 
     def buffer_filled(self, nbytes: int) -> None:
         self._age.was_heard = True
         self._counters.bytes_from_brokers += nbytes
-        if self.received.is_plain:
+        if self.socket.received.is_plain:
             self._answers_arrived(READ_BUFFER, nbytes)
         else:
-            arrived = self.received.received(nbytes)
+            arrived = self.socket.received.received(nbytes)
             if arrived is None:
                 return
             buf, end = arrived
             self._answers_arrived(buf, end)
-        self._turn_back(nbytes)
+        self.socket.turn_back(nbytes)
 
     def _answers_arrived(self, buf: bytearray, end: int) -> None:
         try:
@@ -119,24 +120,24 @@ class BrokerChannel(Reader):
 
     def _keep(self, buf: bytearray, start: int, end: int) -> None:
         """Buffer the beginning of an answer that must be whole before it is processed."""
-        self.read_large()
+        self.socket.read_large()
         # Without its head it is unknown whether the answer must be whole: it may stream through.
         large_bytes = large_frame_bytes(buf, start, end, HEAD_BYTES)
         if not large_bytes:
-            self.received.keep(buf, start, end)
+            self.socket.received.keep(buf, start, end)
             return
         wanted_bytes = first_large_bytes(large_bytes, end - start)
         if self._share.may_hold(self, Purpose.ANSWER, large_bytes):
             self._share.hold(Purpose.ANSWER, large_bytes)
-            self.received.keep_large(buf, start, end, large_bytes, wanted_bytes)
+            self.socket.received.keep_large(buf, start, end, large_bytes, wanted_bytes)
             return
-        self.received.keep_large(buf, start, end, large_bytes, end - start)
-        self.gate.pause(Pause.BUDGET)
+        self.socket.received.keep_large(buf, start, end, large_bytes, end - start)
+        self.socket.gate.pause(Pause.BUDGET)
 
         def go_on() -> None:
             self._share.hold(Purpose.ANSWER, large_bytes)
-            self.received.grant(wanted_bytes)
-            self.gate.resume(Pause.BUDGET)
+            self.socket.received.grant(wanted_bytes)
+            self.socket.gate.resume(Pause.BUDGET)
 
         self._share.wait(self, Purpose.ANSWER, large_bytes, go_on)
 
@@ -144,10 +145,9 @@ class BrokerChannel(Reader):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._transport is not None:
-            self._connection.context.socket_closed(self._transport)
-            self._transport = None
-        self.gate.closed()
+        transport = self.socket.closed()
+        if transport is not None:
+            self._connection.context.socket_closed(transport)
         self._drop_answer()
         self._share.hold(Purpose.TO_BROKER, 0)
         self._connection.broker_lost(
@@ -160,7 +160,7 @@ class BrokerChannel(Reader):
         super().close_when_written()
 
     def _drop_answer(self) -> None:
-        self.received.clear()
+        self.socket.received.clear()
         self._walk_in_turns, self._walked = None, NOTHING
         self._share.leave(self, Purpose.ANSWER)
         self._share.hold(Purpose.ANSWER, 0)
@@ -176,17 +176,17 @@ class BrokerChannel(Reader):
         self._connection.broker_is_full(False)
 
     def _count_written(self) -> None:
-        if self._transport is not None:
-            self._share.hold(Purpose.TO_BROKER, self._transport.get_write_buffer_size())
+        self._share.hold(Purpose.TO_BROKER, self.socket.unsent_bytes)
 
     # ---- the client's side -----------------------------------------------------------------------------
 
     def write(self, data: Data) -> None:
-        if self._transport is not None:
-            self._counters.bytes_to_brokers += len(data)
-            self._send(self._transport, data)
-            if self._is_full:
-                self._count_written()
+        if self.socket.is_lost:
+            return
+        self._counters.bytes_to_brokers += len(data)
+        self.socket.write(data)
+        if self._is_full:
+            self._count_written()
 
     # ---- answers ---------------------------------------------------------------------------------------
 
@@ -207,7 +207,7 @@ class BrokerChannel(Reader):
         ):
             return False
         self._in_flight.remove_answered()
-        self._connection.socket.write(answer)
+        self._connection.channel.write(answer)
         return True
 
     def _take_answers(self, buf: bytearray, end: int, now_ms: int) -> int:
@@ -217,7 +217,7 @@ class BrokerChannel(Reader):
         """
         context, response = self._session.context, self._response
         run_start = pos = 0
-        while pos < end and not self._rest:
+        while pos < end and not self.socket.rest:
             if self._walker is not None:
                 self._flush(buf, run_start, pos)
                 run_start = pos = self._walk(self._walker, buf, pos, end)
@@ -268,13 +268,13 @@ class BrokerChannel(Reader):
                 instead = instead.result
             if instead is not None:
                 self._flush(buf, run_start, pos)
-                self._connection.socket.write(instead)
+                self._connection.channel.write(instead)
                 run_start = frame_end
             pos = frame_end
             run_start = self._done(buf, run_start, pos)
         self._flush(buf, run_start, pos)
         response.buf = NO_BYTES  # a large answer has a buffer of its own
-        return end if self._rest or self._walk_in_turns is not None else pos
+        return end if self.socket.rest or self._walk_in_turns is not None else pos
 
     def _takes_turns(
         self, walk: Walk, request: InFlightRequest, buf: bytearray, start: int, end: int
@@ -297,7 +297,7 @@ class BrokerChannel(Reader):
             assert isinstance(again, Walk)
             self._walk_in_turns, self._walked = again, (response.buf, 0, len(response.buf))
         response.buf = NO_BYTES
-        self._rest_later(rest)
+        self.socket.defer(rest)
         return True
 
     def take_rest(self, rest: bytes) -> None:
@@ -307,12 +307,12 @@ class BrokerChannel(Reader):
         try:
             if walk is not None:
                 if walk.go_on():
-                    self._rest_later(rest)
+                    self.socket.defer(rest)
                     return
                 if walk.result is None:
                     self._flush(*self._walked)
                 else:
-                    self._connection.socket.write(walk.result)
+                    self._connection.channel.write(walk.result)
                 self._walk_in_turns, self._walked = None, NOTHING
                 self._share.hold(Purpose.ANSWER, 0)
                 self._done(NO_BYTES, 0, 0)
@@ -328,9 +328,9 @@ class BrokerChannel(Reader):
         stop -= walker.unfed_bytes
         self._walking_bytes -= stop - pos
         for part in parts:
-            self._connection.socket.write(part)
+            self._connection.channel.write(part)
         if walker.unfed_bytes:
-            self._rest_later(bytes(view[stop:end]))
+            self.socket.defer(bytes(view[stop:end]))
         if not self._walking_bytes:
             self._walker = None
             self._done(buf, stop, stop)
@@ -347,7 +347,7 @@ class BrokerChannel(Reader):
 
     def _flush(self, buf: bytearray, start: int, end: int) -> None:
         if start != end:
-            self._connection.socket.write(run_of(buf, start, end))
+            self._connection.channel.write(run_of(buf, start, end))
 
 
 def _check_size(answer_bytes: int) -> None:

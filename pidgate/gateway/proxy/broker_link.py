@@ -15,7 +15,7 @@ from pidgate.gateway.proxy.reading import Data, Pause, Reader, ReadGate
 class BrokerLink:
     """The broker's socket of one connection, or the bytes that wait for it."""
 
-    __slots__ = ("_dial", "_dialling", "_early", "_gate", "_share", "socket")
+    __slots__ = ("_dial", "_dialling", "_early", "_gate", "_share", "channel")
 
     def __init__(
         self, gate: ReadGate, share: BudgetShare, dial: Callable[[], asyncio.Task[None] | None]
@@ -24,7 +24,7 @@ class BrokerLink:
 
         `dial` connects in the background; `connected` is called in the end, or the connection closes.
         """
-        self.socket: Reader | None = None
+        self.channel: Reader | None = None
         """None: not connected."""
         self._gate = gate
         self._share = share
@@ -35,8 +35,8 @@ class BrokerLink:
 
     def send(self, data: Data) -> None:
         """Send bytes to the broker. The first bytes start dialling; all bytes wait until it is connected."""
-        if self.socket is not None:
-            self.socket.write(data)
+        if self.channel is not None:
+            self.channel.write(data)
             return
         if self._early is None:
             self._early = []
@@ -45,24 +45,24 @@ class BrokerLink:
         self._early.append(bytes(data) if isinstance(data, memoryview) else data)
         self._share.hold(Purpose.TO_BROKER, self._share.held(Purpose.TO_BROKER) + len(data))
 
-    def connected(self, socket: Reader) -> None:
+    def connected(self, channel: Reader) -> None:
         """Forward the waiting requests and resume reading."""
-        self.socket = socket
+        self.channel = channel
         if self._gate.reasons & Pause.NOT_READING:
-            socket.pause_reading(Pause.PEER_BUSY)
+            channel.socket.gate.pause(Pause.PEER_BUSY)
         early = self._drop_early()
         for data in early:
-            socket.write(data)
+            channel.write(data)
         self._gate.resume(Pause.CONNECTING)
 
     def client_reads(self, reads: bool) -> None:
         """Read the broker's answers only while the client reads them."""
-        if self.socket is None:
+        if self.channel is None:
             return
         if reads:
-            self.socket.resume_reading(Pause.PEER_BUSY)
+            self.channel.socket.gate.resume(Pause.PEER_BUSY)
         else:
-            self.socket.pause_reading(Pause.PEER_BUSY)
+            self.channel.socket.gate.pause(Pause.PEER_BUSY)
 
     def leave(self) -> bool:
         """Close the broker's socket or stop dialling: the client is gone. Returns whether a socket is left."""
@@ -71,10 +71,10 @@ class BrokerLink:
         self._drop_early()
         # Drop the reference: the two form a cycle, and with thousands of connections coming and going the
         # cyclic collector would pause the event loop for hundreds of ms.
-        socket, self.socket = self.socket, None
-        if socket is None or socket.is_lost:
+        channel, self.channel = self.channel, None
+        if channel is None or channel.socket.is_lost:
             return False
-        socket.close_when_written()
+        channel.close_when_written()
         return True
 
     def _drop_early(self) -> list[bytes | bytearray]:

@@ -37,7 +37,7 @@ class BrokerLogin(Reader):
         self.done: asyncio.Future[int] = connection.context.loop.create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        opened = self._opened(transport)
+        opened = self.socket.opened(transport)
         if self._header:
             opened.write(self._header)
         self._say(next(self._exchange))
@@ -70,15 +70,13 @@ class BrokerLogin(Reader):
         """Do nothing: a login leaves no bytes for a later turn."""
 
     def write(self, data: Data) -> None:
-        if self._transport is not None:
-            self._send(self._transport, data)
+        self.socket.write(data)
 
     def eof_received(self) -> bool:
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.gate.closed()
-        self._transport = None
+        self.socket.closed()
         self._fail(exc or ConnectionResetError("it closed during the login"))
 
     def pause_writing(self) -> None:
@@ -92,12 +90,11 @@ class BrokerLogin(Reader):
         self.write(build(self._correlation_id, CLIENT_ID))
 
     def _hand_over(self, session_lifetime_ms: int) -> None:
-        transport = self._transport
-        if transport is None or self.done.done():
-            self.abort()
+        if self.socket.is_lost or self.done.done():
+            self.socket.abort()
             return
-        self._transport = None
-        self.gate.closed()
+        transport = self.socket.closed()
+        assert transport is not None
         channel = BrokerChannel(self._connection)
         transport.set_protocol(channel.as_protocol())
         self.done.set_result(session_lifetime_ms)
@@ -107,4 +104,4 @@ class BrokerLogin(Reader):
         if not self.done.done():
             self.done.set_exception(error)
             self.done.exception()  # marks the exception as retrieved: the dialling task may have been cancelled
-        self.abort()
+        self.socket.abort()

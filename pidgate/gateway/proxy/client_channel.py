@@ -36,6 +36,7 @@ class ClientChannel(Reader):
         self._age = self.connection.age
         self._now_ms = context.now_ms
         self._counters = context.counters
+        self._budget = context.budget
         self._frame_limit_bytes = context.frame_limit_bytes
         self._login_limit_bytes = context.frame_before_auth_bytes
         self._kept_frame_bytes = context.kept_frame_bytes
@@ -44,7 +45,7 @@ class ClientChannel(Reader):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         connection = self.connection
-        connection.context.socket_opened(self._opened(transport))
+        connection.context.socket_opened(self.socket.opened(transport))
         peer = transport.get_extra_info("peername")
         connection.client.address = peer[0] if peer else ""
         connection.context.opened(connection)
@@ -54,23 +55,23 @@ class ClientChannel(Reader):
         self._count(nbytes)
         self._requests_arrived(data, nbytes)
         if nbytes > SMALL_READ_BYTES:
-            self.read_large()
+            self.socket.read_large()
 
     def next_buffer(self) -> memoryview:
         is_scarce = self._budget.is_full or self.connection.read_ahead.is_scarce
-        if self.received.is_plain and not is_scarce:
+        if self.socket.received.is_plain and not is_scarce:
             return READ_VIEW
-        view = self.received.next_read()
+        view = self.socket.received.next_read()
         if is_scarce and not self._reservation.is_held:
             return view[:SCARCE_READ_BYTES]
         return view
 
     def buffer_filled(self, nbytes: int) -> None:
         self._count(nbytes)
-        if self.received.is_plain:
+        if self.socket.received.is_plain:
             buf, end = READ_BUFFER, nbytes
         else:
-            arrived = self.received.received(nbytes)
+            arrived = self.socket.received.received(nbytes)
             if arrived is None:
                 self._reservation.grow()
                 return
@@ -79,7 +80,7 @@ class ClientChannel(Reader):
             self._requests_arrived(bytes(READ_VIEW[:end]), end)
         else:
             self._requests_arrived(buf, end)
-        self._turn_back(nbytes)
+        self.socket.turn_back(nbytes)
 
     def _count(self, nbytes: int) -> None:
         self._age.was_heard = True
@@ -93,24 +94,22 @@ class ClientChannel(Reader):
 
     def connection_lost(self, exc: Exception | None) -> None:
         connection = self.connection
-        if self._transport is not None:
-            connection.context.socket_closed(self._transport)
-            self._transport = None
-        self.received.clear()
+        transport = self.socket.closed()
+        if transport is not None:
+            connection.context.socket_closed(transport)
+        self.socket.received.clear()
         connection.share.hold(Purpose.TO_CLIENT, 0)
         connection.client_lost(exc)
-        self.gate.closed()
 
     def pause_writing(self) -> None:
         """Stop reading answers and requests: the client does not read its answers."""
-        self.gate.pause(Pause.NOT_READING)
-        if self._transport is not None:
-            self.connection.share.hold(Purpose.TO_CLIENT, self._transport.get_write_buffer_size())
+        self.socket.gate.pause(Pause.NOT_READING)
+        self.connection.share.hold(Purpose.TO_CLIENT, self.socket.unsent_bytes)
         self._broker.client_reads(False)
 
     def resume_writing(self) -> None:
         self.connection.share.hold(Purpose.TO_CLIENT, 0)
-        self.gate.resume(Pause.NOT_READING)
+        self.socket.gate.resume(Pause.NOT_READING)
         self._broker.client_reads(True)
 
     # ---- a proxy's header ------------------------------------------------------------------------------
@@ -118,18 +117,19 @@ class ClientChannel(Reader):
     def awaits_origin(self) -> None:
         """Count for no address and read nothing until a proxy's header has named the address."""
         self.connection.address_is_known = False
-        self.reads_nothing_yet()
+        self.socket.reads_nothing_yet()
 
     # ---- answers ---------------------------------------------------------------------------------------
 
     def write(self, data: Data) -> None:
         """Send bytes to the client. Callers keep the order of its requests."""
-        if self._transport is not None:
-            self._counters.bytes_to_clients += len(data)
-            recorder = self.connection.recorder
-            if recorder is not None:
-                recorder.bytes_out += len(data)
-            self._send(self._transport, data)
+        if self.socket.is_lost:
+            return
+        self._counters.bytes_to_clients += len(data)
+        recorder = self.connection.recorder
+        if recorder is not None:
+            recorder.bytes_out += len(data)
+        self.socket.write(data)
 
     # ---- requests --------------------------------------------------------------------------------------
 
@@ -142,7 +142,7 @@ class ClientChannel(Reader):
             if kept_from and reservation.is_under_way and not reservation.left_bytes:
                 reservation.drop()
             if kept_from < end:
-                self.read_large()
+                self.socket.read_large()
                 if not reservation.keep(buf, kept_from, end):
                     connection.close_for_frame(NO_ROOM)
         except Exception:  # noqa: BLE001 - logged there
@@ -192,7 +192,7 @@ class ClientChannel(Reader):
         else:
             self._leave_rest(buf, pos, end)
         self._forward(buf, run_start, pos)
-        return end if self._rest else pos
+        return end if self.socket.rest else pos
 
     def _end_too_large(self, size: int) -> None:
         is_missing = self._session.context.login.is_missing
@@ -203,7 +203,7 @@ class ClientChannel(Reader):
 
     def _leave_rest(self, buf: bytes | bytearray, pos: int, end: int) -> None:
         if pos < end:
-            self._rest_later(bytes(memoryview(buf)[pos:end]))
+            self.socket.defer(bytes(memoryview(buf)[pos:end]))
 
     def _may_pass_on(self, buf: bytes | bytearray, pos: int, end: int, size: int, now_ms: int) -> bool:
         """Start forwarding the request at `pos` while it arrives, or return False."""
@@ -211,7 +211,7 @@ class ClientChannel(Reader):
         with memoryview(buf) as view:
             beginning = bytes(view[start : min(end, start + BEGINNING_BYTES)])
         return (
-            self._broker.socket is not None
+            self._broker.channel is not None
             and self._session.may_stream(beginning, size, now_ms)
             and self._reservation.may_pass_on(SIZE_PREFIX_BYTES + size, end - pos)
         )

@@ -89,10 +89,11 @@ class WakeTimer:
 class ClientConnection:
     """One accepted connection. Lives until both of its sockets are gone."""
 
-    def __init__(self, context: ConnectionContext, dial: Dial, socket: Reader) -> None:
-        """Set up the connection of a client's socket."""
+    def __init__(self, context: ConnectionContext, dial: Dial, channel: Reader) -> None:
+        """Set up the connection behind a client's channel."""
         self.context = context
-        self.socket = socket
+        self.channel = channel
+        self.socket = socket = channel.socket
         self.client = Client(
             user=ANONYMOUS, client_id="", address="", connection_id=context.next_connection_id()
         )
@@ -192,13 +193,13 @@ class ClientConnection:
         self._keep_place()
         return self._dial(self)
 
-    def broker_connected(self, socket: Reader) -> None:
+    def broker_connected(self, channel: Reader) -> None:
         """Forward the waiting requests and resume reading."""
         if self.is_gone:
-            socket.close_when_written()
+            channel.close_when_written()
             return
         self._enter(LifeEvent.BROKER_CONNECTED)
-        self.broker.connected(socket)
+        self.broker.connected(channel)
 
     def broker_lost(self, reason: str, error: Exception | None) -> None:
         """Close the client's socket, so that the client learns at once that its requests in flight are lost."""
@@ -217,15 +218,15 @@ class ClientConnection:
         """Pause reading requests while the broker's socket accepts no more data."""
         if is_full:
             self.context.counters.reads_paused += 1
-            self.socket.pause_reading(Pause.PEER_BUSY)
+            self.socket.gate.pause(Pause.PEER_BUSY)
         else:
-            self.socket.resume_reading(Pause.PEER_BUSY)
+            self.socket.gate.resume(Pause.PEER_BUSY)
 
     def read_sparingly(self) -> None:
         """Read both sockets into small buffers: the memory budget is spent."""
         self.socket.read_large()
-        if self.broker.socket is not None:
-            self.broker.socket.read_large()
+        if self.broker.channel is not None:
+            self.broker.channel.socket.read_large()
 
     # ---- the session's actions -------------------------------------------------------------------------
 
@@ -234,7 +235,7 @@ class ClientConnection:
         now_ms = self.context.now_ms()
         for action in actions:
             if isinstance(action, ToClient):
-                self.socket.write(action.answer)
+                self.channel.write(action.answer)
             elif isinstance(action, ToBroker):
                 self.broker.send(action.frame)
             elif isinstance(action, WakeAt):
@@ -318,11 +319,11 @@ class ClientConnection:
         if delay_ms is None:
             self.close("limit", "its user has too many: limits.connections_per_user")
         elif delay_ms:
-            self.socket.pause_reading(Pause.TOO_FAST)
+            self.socket.gate.pause(Pause.TOO_FAST)
             self.context.loop.call_later(delay_ms / 1000, self._no_longer_too_fast)
 
     def _no_longer_too_fast(self) -> None:
-        self.socket.resume_reading(Pause.TOO_FAST)
+        self.socket.gate.resume(Pause.TOO_FAST)
         self.wake()
 
     def _keep_place(self) -> None:
@@ -356,7 +357,7 @@ class ClientConnection:
     def drain(self) -> None:
         """Read no more requests and close as soon as nothing is in flight. A mute is not waited for."""
         self._enter(LifeEvent.DRAIN)
-        self.socket.pause_reading(Pause.DRAINING)
+        self.socket.gate.pause(Pause.DRAINING)
         self._drop_held()
         if self.session.is_quiet:
             self.close("drain", "the gateway drains")
@@ -376,7 +377,7 @@ class ClientConnection:
         if is_strangers and cause in GIVES_WAY_NOW:
             self.socket.abort()
         else:
-            self.socket.close_when_written()
+            self.channel.close_when_written()
 
     def failed(self) -> None:
         """End this connection, and only this one, after a defect of the gateway, which is logged."""

@@ -108,7 +108,7 @@ def run_of(buf: bytes | bytearray, start: int, end: int) -> Data:
 
 
 def write_view(transport: asyncio.Transport, descriptor: int, view: memoryview) -> None:
-    """Write bytes that are valid only in this turn. `descriptor`: see Reader._descriptor."""
+    """Write bytes that are valid only in this turn. `descriptor`: see Socket._descriptor."""
     taken = _taken_at_once(transport, descriptor, view)
     if taken < len(view):
         transport.write(bytes(view[taken:]))
@@ -133,78 +133,39 @@ def _taken_at_once(transport: asyncio.Transport, descriptor: int, view: memoryvi
         return 0
 
 
-class Reader(ABC):
-    """A socket's protocol. An asyncio.Protocol by shape: without that base class, channels can be compiled."""
+class Socket:
+    """The socket of one reader: its transport, its mode of reading, and the bytes between two reads."""
 
-    def __init__(self, budget: BufferBudget, loop: asyncio.AbstractEventLoop) -> None:
+    __slots__ = (
+        "_budget",
+        "_descriptor",
+        "_loop",
+        "_reader",
+        "_reads_large",
+        "_small_reads",
+        "_transport",
+        "gate",
+        "received",
+        "rest",
+    )
+
+    def __init__(self, reader: Reader, budget: BufferBudget, loop: asyncio.AbstractEventLoop) -> None:
+        self._reader = reader
+        self._budget = budget
         self._loop = loop
         self._transport: asyncio.Transport | None = None
         self.received = ReceiveBuffer()
         self.gate = ReadGate()
-        self._budget = budget
         self._reads_large = False
         self._small_reads = 0
         """Small reads in a row in large mode."""
         self._descriptor = -1
         """File descriptor of a plain socket; -1 with TLS."""
-        self._rest = b""
+        self.rest = b""
         """Bytes read but deferred to the next turn."""
 
-    def endpoints(self) -> Origin | None:
-        """Return the peer's address and the address it is connected to. None: unknown."""
-        if self._transport is None:
-            return None
-        ends = (self._transport.get_extra_info(name) for name in ("peername", "sockname"))
-        source, destination = (None if end is None else (end[0], end[1]) for end in ends)
-        return None if source is None or destination is None else Origin(source, destination)
-
-    def as_protocol(self) -> asyncio.Protocol:
-        return cast(asyncio.Protocol, self)
-
-    @property
-    def is_lost(self) -> bool:
-        """Return whether the socket is closed or was never open."""
-        return self._transport is None
-
-    @property
-    def is_open(self) -> bool:
-        """Return whether the socket is open and not closing."""
-        return self._transport is not None and not self._transport.is_closing()
-
-    # ---- the two shapes --------------------------------------------------------------------------------
-
-    @abstractmethod
-    def data_received(self, data: bytes) -> None:
-        """Process a read in small mode; nothing is left over from earlier reads."""
-
-    @abstractmethod
-    def next_buffer(self) -> memoryview:
-        """Return the buffer for the next read."""
-
-    @abstractmethod
-    def buffer_filled(self, nbytes: int) -> None:
-        """Process the bytes read into `next_buffer`."""
-
-    def read_large(self) -> None:
-        """Switch to large mode, until reads are small again."""
-        transport = self._transport
-        if not self._reads_large and transport is not None and not transport.is_closing():
-            self._reads_large = True
-            self._small_reads = 0
-            transport.set_protocol(LargeReads(self))
-
-    def reads_nothing_yet(self) -> None:
-        """Leave the socket to another protocol: no switch to large mode until `reads_itself`."""
-        self._reads_large = True
-
-    def reads_itself(self) -> None:
-        """Take the socket over in small mode, unless memory is spent."""
-        self._reads_large = False
-        if self._budget.is_full:
-            self.read_large()
-
-    def _opened(self, transport: asyncio.BaseTransport) -> asyncio.Transport:
-        """Attach the socket's transport."""
+    def opened(self, transport: asyncio.BaseTransport) -> asyncio.Transport:
+        """Attach the transport. Returns it."""
         # uvloop's transports are asyncio's by shape, not by class.
         self._transport = opened = cast(asyncio.Transport, transport)
         opened.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
@@ -216,54 +177,43 @@ class Reader(ABC):
             self.read_large()
         return opened
 
-    def _turn_back(self, nbytes: int) -> None:
-        """Return to small mode after enough small reads. Called after each read into a buffer."""
-        if nbytes > SMALL_READ_BYTES or not self.received.is_plain or self._budget.is_full:
-            self._small_reads = 0
-            return
-        self._small_reads += 1
-        transport = self._transport
-        if self._small_reads >= MANY_SMALL_READS and transport is not None and not transport.is_closing():
-            self._reads_large = False
-            transport.set_protocol(self.as_protocol())
+    def closed(self) -> asyncio.Transport | None:
+        """Detach the transport, which is closed or goes to another reader. Returns it."""
+        transport, self._transport = self._transport, None
+        self.gate.closed()
+        return transport
 
-    # ---- turns -----------------------------------------------------------------------------------------
+    @property
+    def is_lost(self) -> bool:
+        """Return whether the socket is closed or was never open."""
+        return self._transport is None
 
-    def _rest_later(self, rest: bytes) -> None:
-        """Yield to other connections: `rest` is processed in the next turn, and nothing is read before."""
-        self._rest = rest
-        self.gate.pause(Pause.TURN)
-        self._loop.call_soon(self._next_turn)
+    @property
+    def is_open(self) -> bool:
+        """Return whether the socket is open and not closing."""
+        return self._transport is not None and not self._transport.is_closing()
 
-    def _next_turn(self) -> None:
-        rest, self._rest = self._rest, b""
-        self.gate.resume(Pause.TURN)
-        if self._transport is not None:
-            self.take_rest(rest)
+    @property
+    def unsent_bytes(self) -> int:
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
-    @abstractmethod
-    def take_rest(self, rest: bytes) -> None:
-        """Continue with the bytes deferred from the last turn."""
+    def endpoints(self) -> Origin | None:
+        """Return the peer's address and the address it is connected to. None: unknown."""
+        if self._transport is None:
+            return None
+        ends = (self._transport.get_extra_info(name) for name in ("peername", "sockname"))
+        source, destination = (None if end is None else (end[0], end[1]) for end in ends)
+        return None if source is None or destination is None else Origin(source, destination)
 
-    # ---- common to both modes --------------------------------------------------------------------------
-
-    @abstractmethod
     def write(self, data: Data) -> None:
         """Send bytes to the peer, if it is still connected."""
-
-    def _send(self, transport: asyncio.Transport, data: Data) -> None:
+        transport = self._transport
+        if transport is None:
+            return
         if isinstance(data, memoryview):
             write_view(transport, self._descriptor, data)
         else:
             transport.write(data)
-
-    def pause_reading(self, why: Pause) -> None:
-        """Pause reading until no reason to pause is left."""
-        self.gate.pause(why)
-
-    def resume_reading(self, why: Pause) -> None:
-        """Remove a reason to pause."""
-        self.gate.resume(why)
 
     def close_when_written(self) -> None:
         """Close the socket after unsent data has left, or after LINGER_S."""
@@ -278,6 +228,85 @@ class Reader(ABC):
         """Close the socket now. Unsent data is lost."""
         if self._transport is not None:
             self._transport.abort()
+
+    # ---- the two modes ---------------------------------------------------------------------------------
+
+    def read_large(self) -> None:
+        """Switch to large mode, until reads are small again."""
+        transport = self._transport
+        if not self._reads_large and transport is not None and not transport.is_closing():
+            self._reads_large = True
+            self._small_reads = 0
+            transport.set_protocol(LargeReads(self._reader))
+
+    def turn_back(self, nbytes: int) -> None:
+        """Return to small mode after enough small reads. Called after each read into a buffer."""
+        if nbytes > SMALL_READ_BYTES or not self.received.is_plain or self._budget.is_full:
+            self._small_reads = 0
+            return
+        self._small_reads += 1
+        transport = self._transport
+        if self._small_reads >= MANY_SMALL_READS and transport is not None and not transport.is_closing():
+            self._reads_large = False
+            transport.set_protocol(self._reader.as_protocol())
+
+    def reads_nothing_yet(self) -> None:
+        """Leave the socket to another protocol: no switch to large mode until `reads_itself`."""
+        self._reads_large = True
+
+    def reads_itself(self) -> None:
+        """Take the socket over in small mode, unless memory is spent."""
+        self._reads_large = False
+        if self._budget.is_full:
+            self.read_large()
+
+    # ---- turns -----------------------------------------------------------------------------------------
+
+    def defer(self, rest: bytes) -> None:
+        """Yield to other connections: `rest` is processed in the next turn, and nothing is read before."""
+        self.rest = rest
+        self.gate.pause(Pause.TURN)
+        self._loop.call_soon(self._next_turn)
+
+    def _next_turn(self) -> None:
+        rest, self.rest = self.rest, b""
+        self.gate.resume(Pause.TURN)
+        if self._transport is not None:
+            self._reader.take_rest(rest)
+
+
+class Reader(ABC):
+    """A socket's protocol. An asyncio.Protocol by shape: without that base class, channels can be compiled."""
+
+    def __init__(self, budget: BufferBudget, loop: asyncio.AbstractEventLoop) -> None:
+        self.socket = Socket(self, budget, loop)
+
+    def as_protocol(self) -> asyncio.Protocol:
+        return cast(asyncio.Protocol, self)
+
+    @abstractmethod
+    def data_received(self, data: bytes) -> None:
+        """Process a read in small mode; nothing is left over from earlier reads."""
+
+    @abstractmethod
+    def next_buffer(self) -> memoryview:
+        """Return the buffer for the next read."""
+
+    @abstractmethod
+    def buffer_filled(self, nbytes: int) -> None:
+        """Process the bytes read into `next_buffer`."""
+
+    @abstractmethod
+    def take_rest(self, rest: bytes) -> None:
+        """Continue with the bytes deferred from the last turn."""
+
+    @abstractmethod
+    def write(self, data: Data) -> None:
+        """Count bytes and send them to the peer, if it is still connected."""
+
+    def close_when_written(self) -> None:
+        """Close the socket after unsent data has left. What was read and waits is dropped."""
+        self.socket.close_when_written()
 
     @abstractmethod
     def eof_received(self) -> bool: ...

@@ -165,7 +165,7 @@ class Upstream:
             return await login.done
         finally:
             if not login.done.done() or login.done.cancelled():
-                login.abort()
+                login.socket.abort()
 
     async def _secure(self, dialled: DialledTls, host: str, port: int) -> None:
         await self._shared.loop.create_connection(dialled.as_protocol, host, port)

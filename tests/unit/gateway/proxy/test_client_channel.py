@@ -326,7 +326,7 @@ def test_a_length_alone_costs_nothing(scene: Scene) -> None:
     for pair in pairs:
         pair.client.receive((90 * MiB).to_bytes(4, "big") + bytes(10))
     assert scene.budget.used_bytes == 4 * FIRST_LARGE_BYTES
-    assert all(len(pair.channel.received.next_read()) < FIRST_LARGE_BYTES for pair in pairs)
+    assert all(len(pair.channel.socket.received.next_read()) < FIRST_LARGE_BYTES for pair in pairs)
 
 
 def test_a_large_frame_has_no_buffer_before_there_is_memory_for_it() -> None:
@@ -336,8 +336,8 @@ def test_a_large_frame_has_no_buffer_before_there_is_memory_for_it() -> None:
     assert scene.budget.large.is_waited_for
     waiting = scene.connect()
     arrived = waiting.client.receive((90 * MiB).to_bytes(4, "big") + bytes(8_000))
-    assert waiting.channel.received._large is not None
-    assert len(waiting.channel.received._large) == arrived
+    assert waiting.channel.socket.received._large is not None
+    assert len(waiting.channel.socket.received._large) == arrived
     scene.loop.close()
 
 

@@ -87,6 +87,7 @@ class Recording(Reader):
 
     def __init__(self, budget: BufferBudget, loop: asyncio.AbstractEventLoop, dice: random.Random) -> None:
         super().__init__(budget, loop)
+        self._budget = budget
         self.got = bytearray()
         self.dice = dice
         self.pauses = False
@@ -97,27 +98,26 @@ class Recording(Reader):
     def data_received(self, data: bytes) -> None:
         self._take(data)
         if self.dice.random() < 0.2:
-            self.read_large()
+            self.socket.read_large()
 
     def next_buffer(self) -> memoryview:
         return READ_VIEW[:SCARCE_READ_BYTES] if self._budget.is_full else READ_VIEW
 
     def buffer_filled(self, nbytes: int) -> None:
         self._take(bytes(READ_VIEW[:nbytes]))
-        self._turn_back(nbytes)
+        self.socket.turn_back(nbytes)
 
     def _take(self, data: bytes) -> None:
-        assert not self.gate.reasons, "nothing arrives while it has paused"
+        assert not self.socket.gate.reasons, "nothing arrives while it has paused"
         self.largest_read = max(self.largest_read, len(data))
         self.got += data
         if self.pauses and self.dice.random() < 0.4:
-            self.pause_reading(Pause.PEER_BUSY)
+            self.socket.gate.pause(Pause.PEER_BUSY)
 
     def take_rest(self, rest: bytes) -> None: ...
 
     def write(self, data: Data) -> None:
-        assert self._transport is not None
-        self._transport.write(data)
+        self.socket.write(data)
 
     def eof_received(self) -> bool:
         self.ended = True
@@ -140,7 +140,7 @@ class Server(TlsTransport):
     failure: Exception | None = None
 
     def began(self) -> None:
-        self._reader._opened(cast(asyncio.BaseTransport, self.as_transport()))
+        self._reader.socket.opened(cast(asyncio.BaseTransport, self.as_transport()))
 
     def secured(self) -> None: ...
 
@@ -249,17 +249,17 @@ def test_every_byte_arrives_once_however_it_is_cut_and_whenever_reading_pauses(m
             pair.to_server(pair.dice.choice([1_000, 20_000, 1 << 20]))
             pair.turn()
             if pair.dice.random() < 0.7:
-                pair.reader.resume_reading(Pause.PEER_BUSY)
+                pair.reader.socket.gate.resume(Pause.PEER_BUSY)
     while len(pair.reader.got) < len(sent):
         before = len(pair.reader.got)
-        pair.reader.resume_reading(Pause.PEER_BUSY)
+        pair.reader.socket.gate.resume(Pause.PEER_BUSY)
         pair.turn()
         pair.to_server()
         pair.turn()
-        assert len(pair.reader.got) > before or pair.reader.gate.reasons, "it has come to a halt"
+        assert len(pair.reader.got) > before or pair.reader.socket.gate.reasons, "it has come to a halt"
     assert pair.reader.got == sent
     assert pair.reader.largest_read <= len(READ_VIEW)
-    pair.reader.resume_reading(Pause.PEER_BUSY)
+    pair.reader.socket.gate.resume(Pause.PEER_BUSY)
     pair.turn()
     assert pair.share.total_bytes == 0
 
@@ -281,7 +281,7 @@ def test_once_the_budget_is_spent_reads_are_small(pair: Pair) -> None:
     assert len(pair.server.get_buffer(-1)) == SCARCE_READ_BYTES
     pair.client.write(bytes(100_000))
     pair.to_server()
-    pair.reader.read_large()
+    pair.reader.socket.read_large()
     assert len(pair.reader.got) == 100_000
 
 
@@ -318,7 +318,7 @@ def test_all_that_is_written_leaves_in_order_as_the_peer_takes_it(made: Made, se
 def test_records_of_one_byte_each_take_their_turns(pair: Pair, reads_large: bool) -> None:
     pair.handshake()
     if reads_large:
-        pair.reader.read_large()
+        pair.reader.socket.read_large()
     sent = pair.dice.randbytes(5_000)
     for byte in sent:
         pair.client.write(bytes([byte]))
@@ -359,7 +359,7 @@ def test_records_without_data_end_the_connection_before_they_cost_a_turn(
 ) -> None:
     pair.handshake()
     if reads_large:
-        pair.reader.read_large()
+        pair.reader.socket.read_large()
     if padded_to:
         pad_records(pair.client, padded_to)
     record_bytes = key_update_bytes(pair)
@@ -382,7 +382,7 @@ def test_records_without_data_end_the_connection_before_they_cost_a_turn(
 def test_records_without_data_between_others_take_their_turns(pair: Pair, reads_large: bool) -> None:
     pair.handshake()
     if reads_large:
-        pair.reader.read_large()
+        pair.reader.socket.read_large()
     before = len(pair.reader.got)
     for _ in range(100):
         key_updates(pair.client, tls_inbox.MOST_DATALESS_RECORDS)
@@ -411,7 +411,7 @@ def test_large_records_are_fed_in_slices(pair: Pair, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(TlsInbox, "feed", counting)
     pair.handshake()
-    pair.reader.read_large()
+    pair.reader.socket.read_large()
     calls.clear()
     for _ in range(100):
         pair.client.write(bytes(2_000))
@@ -516,6 +516,6 @@ def test_what_waits_is_not_in_the_shared_buffer(made: Made) -> None:
     other.client.write(b"x" * 200_000)
     other.to_server()
     one.reader.pauses = False
-    one.reader.resume_reading(Pause.PEER_BUSY)
+    one.reader.socket.gate.resume(Pause.PEER_BUSY)
     one.turn()
     assert one.reader.got == bytes(200_000)

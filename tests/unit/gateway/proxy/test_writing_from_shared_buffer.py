@@ -35,7 +35,7 @@ class Peer(asyncio.Protocol):
         self.is_full = self.is_lost = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = self._channel._opened(transport)
+        self.transport = self._channel.socket.opened(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_lost = True
