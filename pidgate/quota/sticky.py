@@ -163,7 +163,7 @@ class StickyRefusals:
             # Left over from before the bump: it must not get in front of the newer epoch's refused batch.
             return Look.ABOVE
         if base_sequence == entry.base_sequence:
-            return Look.ABOVE if entry.awaits_lower else Look.SAME
+            return Look.SAME
         return Look.ABOVE if self.is_above(base_sequence, entry.base_sequence) else Look.BELOW
 
     def _look_without_entry(self, record: RefusedId, batch: ProducerBatch, connection_id: int) -> Look:
@@ -295,12 +295,18 @@ class StickyRefusals:
                 record.goes_over(epoch, self.topics.canonical(key[0]), key[1], connection_id)
                 self._end(user, producer_id, record, key)
 
-    def not_taken(self, user: User, producer_id: int, keys: Collection[PartitionKey]) -> None:
+    def not_taken(
+        self,
+        user: User,
+        producer_id: int,
+        keys: Collection[PartitionKey],
+        batches: Collection[ProducerBatch] = (),
+    ) -> None:
         """Note that a broker has refused batches of these partitions: what comes next may follow them over no channel.
 
         The leader may be this broker again by then, and what was refused be on its way to another. The partition's
-        entry, if it has one, may have moved on past such a batch: it waits for a lower one now. What was forwarded is
-        walked once for all of them: a client may make up both, thousands of topics.
+        entry, if it has one, may have moved on past such a batch: `batches`, those of the id as far as they are known,
+        bring it back. What was forwarded is walked once for all: a client may make up both, thousands of topics.
         """
         record = self.watched.get(user, {}).get(producer_id)
         if record is None:
@@ -311,9 +317,15 @@ class StickyRefusals:
         for (epoch, name), by_partition in list(record.forwarded.items()):
             for partition in by_partition.keys() & by_topic.get(self.topics.canonical(name), ()):
                 record.forget_forwarded(epoch, name, partition)
-        for (name, partition), entry in record.entries.items():
-            if partition in by_topic.get(self.topics.canonical(name), ()):
-                entry.awaits_lower = True
+        for _, epoch, base_sequence, name, partition in batches:
+            entry = record.entries.get(self._key_in(record, name, partition))
+            if (
+                entry is not None
+                and entry.epoch == epoch
+                and partition in by_topic.get(self.topics.canonical(name), ())
+                and self.is_above(entry.base_sequence, base_sequence)
+            ):
+                entry.move_back(base_sequence)
         self._count_notes(user, producer_id, record)
 
     def connection_closed(self, connection_id: int) -> None:

@@ -45,7 +45,6 @@ class StickyEntry:
     """The lowest refused base sequence of one (id, epoch, partition) and the connection it was refused on.
 
     `later`: higher ones that were refused after it, each of which has to come in its turn.
-    `awaits_lower`: a broker did not take an earlier batch of the partition, which has to come before it.
     """
 
     epoch: int
@@ -53,12 +52,16 @@ class StickyEntry:
     connection_id: int
     further_refusals: int = 0
     later: list[int] = field(default_factory=list)
-    awaits_lower: bool = False
 
     def comes_later(self, base_sequence: int) -> None:
         """Note that this higher one was refused, too."""
         if base_sequence not in self.later and len(self.later) < MOST_FURTHER_REFUSALS:
             self.later.append(base_sequence)
+
+    def move_back(self, base_sequence: int) -> None:
+        """Wait for this lower one again: it was forwarded, and a broker did not take it."""
+        self.comes_later(self.base_sequence)
+        self.base_sequence = base_sequence
 
     def count_further(self) -> bool:
         """Count a refusal above it; return whether there are more than a client has in flight."""

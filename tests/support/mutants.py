@@ -1051,7 +1051,7 @@ BY_TEST: Final[dict[str, Tested]] = {
     ),
     "of many refused batches the first id is kept": Tested(
         "A batch that a broker answered with an error has not passed.",
-        replaced(produce, "_noted", lambda batches: batches[0][0]),
+        replaced(produce, "_noted", lambda batches, _: batches[0][0]),
         "tests/unit/gateway/proxy/test_not_taken.py::test_none_of_its_batches_counts_as_passed",
         "Look.PASSED not in looks_after(ids)",
         given={"batches": 100, "distinct": 2},

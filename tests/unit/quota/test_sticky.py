@@ -65,19 +65,22 @@ def test_around_the_refused_sequence() -> None:
 
 
 @rule("A batch that a broker answered with an error has not passed.", "order")
-def test_an_entry_that_moved_on_past_it_waits_for_a_lower_batch() -> None:
+def test_an_entry_that_moved_on_past_it_moves_back() -> None:
     """librdkafka sent 0, 1 and 3 at once; all wait behind a byte mute, and the leader of 0 has moved."""
     sticky = refused(0)
     for sequence in (1, 3):
         sticky.refused("alice", batch(ID, sequence), A, 0)
     sticky.forwarded("alice", [batch(ID, 0)], A)
     assert look(sticky, 1) is Look.SAME
-    sticky.not_taken("alice", ID, [(b"t", 0)])
+    sticky.not_taken("alice", ID, [(b"t", 0)], [batch(ID, 0)])
     assert look(sticky, 1) is Look.ABOVE
     assert look(sticky, 3) is Look.ABOVE
-    assert look(sticky, 0) is Look.BELOW
+    assert look(sticky, 0) is Look.SAME
     sticky.forwarded("alice", [batch(ID, 0)], A)
-    assert look(sticky, 1) is Look.PASSED
+    assert look(sticky, 1) is Look.SAME
+    sticky.not_taken("alice", ID, [(b"t", 0)], [batch(ID, 1)])
+    assert look(sticky, 1) is Look.SAME
+    assert look(sticky, 3) is Look.ABOVE
 
 
 @rule("Batches above a refused batch are refused too; above means serial arithmetic on 31 bits.", "order")

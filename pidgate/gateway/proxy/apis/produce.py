@@ -68,7 +68,7 @@ class ProduceApi(Api):
                 recorder.decided(verdict.decisions, buf, head, now_ms)
             if recorder is not None:
                 recorder.forwarded(batches, context.repeated.record_counts, request_bytes, now_ms)
-            request.note = _noted(batches)
+            request.note = _noted(batches, context.client.user in context.admission.sticky.watched)
         request.api = count_bytes(context, request_bytes, now_ms)
         return context.forward(request) if acks else FORWARD
 
@@ -147,9 +147,12 @@ def count_bytes(context: ApiContext, request_bytes: int, now_ms: int) -> Produce
     return PRODUCE_API
 
 
-def _noted(batches: list[ProducerBatch]) -> object:
-    """Return the note for a request in flight: usually the producer id alone, to keep it small."""
-    if 1 < len(batches) <= MOST_BATCHES_NOTED:
+def _noted(batches: list[ProducerBatch], is_watched: bool) -> object:
+    """Return the note for a request in flight: usually the producer id alone, to keep it small.
+
+    `is_watched`: ids of its user are watched, and their entries may have to move back to a batch of it.
+    """
+    if (is_watched or len(batches) > 1) and len(batches) <= MOST_BATCHES_NOTED:
         return batches
     ids = _ids_in_order(batches)
     return ids[0] if len(ids) == 1 else ids
@@ -184,7 +187,8 @@ def _not_taken(context: ApiContext, note: object, errors: list[PartitionError]) 
         for at, producer_id in enumerate(_ids_of(note)):
             if at:
                 yield from repeat(None, STEPS_PER_TURN)
-            sticky.not_taken(user, producer_id, keys)
+            batches = [batch for batch in note if batch[0] == producer_id] if isinstance(note, list) else ()
+            sticky.not_taken(user, producer_id, keys, batches)
 
 
 def _stop(context: ApiContext, request: Request, verdict: Refuse | Close, acks: int, now_ms: int) -> Step:
