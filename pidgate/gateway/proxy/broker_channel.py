@@ -168,12 +168,13 @@ class BrokerChannel(Reader):
     def pause_writing(self) -> None:
         self._is_full = True
         self._count_written()
-        self._connection.broker_is_full(True)
+        self._counters.reads_paused += 1
+        self._connection.socket.gate.pause(Pause.PEER_BUSY)
 
     def resume_writing(self) -> None:
         self._is_full = False
         self._share.hold(Purpose.TO_BROKER, 0)
-        self._connection.broker_is_full(False)
+        self._connection.socket.gate.resume(Pause.PEER_BUSY)
 
     def _count_written(self) -> None:
         self._share.hold(Purpose.TO_BROKER, self.socket.unsent_bytes)

@@ -214,14 +214,6 @@ class ClientConnection:
             in_flight = len(self.session.context.in_flight)
             self.close("upstream", f"{reason}, with {in_flight} requests in flight")
 
-    def broker_is_full(self, is_full: bool) -> None:
-        """Pause reading requests while the broker's socket accepts no more data."""
-        if is_full:
-            self.context.counters.reads_paused += 1
-            self.socket.gate.pause(Pause.PEER_BUSY)
-        else:
-            self.socket.gate.resume(Pause.PEER_BUSY)
-
     def read_sparingly(self) -> None:
         """Read both sockets into small buffers: the memory budget is spent."""
         self.socket.read_large()
