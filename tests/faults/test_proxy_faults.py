@@ -14,10 +14,9 @@ from pidgate.load.journal import Outcome
 from tests.hostile.cost import memory_bytes
 from tests.support.clients.load import Load
 from tests.support.clients.process import ClientProcess
-from tests.support.frames import framed, produce_request, record_batch
+from tests.support.frames import framed, produce_request, record_batch, zigzag
 from tests.support.log_checks import raise_if_bad
 from tests.support.raw import Closed, RawClient, decoded, request
-from tests.support.wire import zigzag
 from tools.sandbox.gateway import GatewayProcess
 from tools.sandbox.kafka import Cluster
 from tools.sandbox.log_checker import check, read_log

@@ -27,12 +27,12 @@ from tests.support.fleet import (
     quotas_of,
     unseen_ids,
 )
+from tests.support.frames import NOT_ENOUGH_REPLICAS
 from tests.support.log_checks import raise_if_bad
 from tests.support.rules import rule
 from tests.support.running_producers import until
 from tests.support.swarm import SwarmProducer
 from tests.support.transactional_ids import is_refused
-from tests.support.wire import NOT_ENOUGH_REPLICAS
 from tools.sandbox.kafka import Cluster
 from tools.sandbox.log_checker import check, read_log
 from tools.sandbox.topics import create_topic

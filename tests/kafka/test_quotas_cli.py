@@ -18,10 +18,10 @@ from tests.support.clients.load import Load
 from tests.support.clients.process import ClientProcess
 from tests.support.command_line import typed
 from tests.support.fleet import USER
+from tests.support.frames import NOT_ENOUGH_REPLICAS
 from tests.support.log_checks import raise_if_bad
 from tests.support.running_producers import until
 from tests.support.swarm import Sent, SwarmProducer
-from tests.support.wire import NOT_ENOUGH_REPLICAS
 from tools.sandbox.gateway import GatewayProcess
 from tools.sandbox.kafka import Cluster
 from tools.sandbox.log_checker import check, read_log

@@ -37,10 +37,10 @@ from pidgate.gateway.topics.own_client import OwnClient
 from pidgate.quota.changes import Action, Change, Command, CommandType, Setting, Target
 from pidgate.quota.entities import resolve
 from pidgate.quota.settings import Mode, Quotas
+from tests.support.frames import NOT_ENOUGH_REPLICAS
 from tests.support.running_producers import until as until_true
 from tests.support.swarm import SwarmProducer
 from tests.support.transactional_ids import is_refused
-from tests.support.wire import NOT_ENOUGH_REPLICAS
 from tools.sandbox.gateway import GatewayProcess
 from tools.sandbox.kafka import Cluster
 from tools.sandbox.log_checker import read_log

@@ -14,9 +14,9 @@ from confluent_kafka.admin import AdminClient
 
 from pidgate.events.definitions import DecisionEvent, LifecycleEvent
 from pidgate.events.reading import from_json
+from tests.support.frames import NOT_ENOUGH_REPLICAS
 from tests.support.running_producers import until
 from tests.support.swarm import SwarmProducer
-from tests.support.wire import NOT_ENOUGH_REPLICAS
 from tools.sandbox.gateway import GatewayProcess
 from tools.sandbox.kafka import Cluster
 from tools.sandbox.log_checker import read_log

@@ -58,7 +58,7 @@ def _aiokafka(stage: Stage, user: str, client_id: str, **more: Any) -> AIOKafkaP
     )
 
 
-def librdkafka(stage: Stage, user: str, client_id: str, **more: Any) -> Producer:
+def _librdkafka(stage: Stage, user: str, client_id: str, **more: Any) -> Producer:
     return Producer(
         {
             "bootstrap.servers": stage.gateway().bootstrap_servers,
@@ -75,7 +75,7 @@ def librdkafka(stage: Stage, user: str, client_id: str, **more: Any) -> Producer
     )
 
 
-def kafka_python(stage: Stage, user: str, client_id: str) -> KafkaProducer:
+def _kafka_python(stage: Stage, user: str, client_id: str) -> KafkaProducer:
     return KafkaProducer(
         bootstrap_servers=[stage.gateway().bootstrap_servers],
         client_id=client_id,
@@ -87,7 +87,7 @@ def kafka_python(stage: Stage, user: str, client_id: str) -> KafkaProducer:
     )
 
 
-async def aio_life(
+async def _aio_life(
     stage: Stage, user: str, client_id: str, seconds: float, pause_s: float = 0.5, **more: Any
 ) -> None:
     """One producer that sends until its time is over, and closes."""
@@ -106,13 +106,13 @@ def _thread_life(stage: Stage, user: str, client_id: str, seconds: float, pause_
     """The same with the clients that have threads of their own, in turn."""
     until_s = time.monotonic() + seconds
     if client_id.endswith("1"):
-        python = kafka_python(stage, user, client_id)
+        python = _kafka_python(stage, user, client_id)
         while time.monotonic() < until_s:
             python.send(stage.topic, b"x", partition=random.randrange(6)).get(timeout=30)
             time.sleep(pause_s)
         python.close()
         return
-    producer = librdkafka(stage, user, client_id)
+    producer = _librdkafka(stage, user, client_id)
     while time.monotonic() < until_s:
         producer.produce(stage.topic, b"x", partition=random.randrange(6))
         producer.flush(30)
@@ -124,7 +124,7 @@ async def _steady(stage: Stage, user: str, size: int) -> None:
     threads = [
         asyncio.to_thread(_thread_life, stage, user, f"{user}-{number}", PLAY_S, 0.7) for number in range(2)
     ]
-    more = [aio_life(stage, user, f"{user}-{number}", PLAY_S, 0.8) for number in range(2, size)]
+    more = [_aio_life(stage, user, f"{user}-{number}", PLAY_S, 0.8) for number in range(2, size)]
     await asyncio.gather(*threads, *more)
 
 
@@ -172,7 +172,7 @@ async def _per_batch_in_threads(stage: Stage) -> None:
     def one() -> None:
         until_s = time.monotonic() + PLAY_S
         while time.monotonic() < until_s:
-            producer = librdkafka(stage, "per-batch-threads", "per-batch-threads")
+            producer = _librdkafka(stage, "per-batch-threads", "per-batch-threads")
             producer.produce(stage.topic, b"x", partition=1)
             producer.flush(30)
             producer.close()
@@ -184,7 +184,7 @@ async def _per_batch_in_threads(stage: Stage) -> None:
 async def _random_txn(stage: Stage) -> None:
     until_s = time.monotonic() + PLAY_S
     while time.monotonic() < until_s:
-        await aio_life(
+        await _aio_life(
             stage, "random-txn-app", "random-txn", 1.5, 0.4, transactional_id=f"app-{uuid.uuid4()}"
         )
         await asyncio.sleep(random.uniform(0.2, 1.5))
@@ -198,7 +198,7 @@ async def _rolling(stage: Stage) -> None:
             begins_s, ends_s = version * 36.0 + number * 1.5, (version + 1) * 36.0 + number * 1.5
             if version == 0:
                 begins_s = 0.0
-            await aio_life(stage, "rolling-app", f"rolling-v{version}-{number}", ends_s - begins_s, 0.8)
+            await _aio_life(stage, "rolling-app", f"rolling-v{version}-{number}", ends_s - begins_s, 0.8)
 
     await asyncio.gather(*(pod(number) for number in range(6)))
 
@@ -208,12 +208,12 @@ async def _scaling(stage: Stage) -> None:
 
     async def pod(number: int) -> None:
         if number < 2:
-            await aio_life(stage, "scaling-app", f"scaling-{number}", PLAY_S, 0.8)
+            await _aio_life(stage, "scaling-app", f"scaling-{number}", PLAY_S, 0.8)
             return
         for wave in range(2):
             begins_s = wave * 55.0 + 3.0 * number
             await asyncio.sleep(max(0.0, began_s + begins_s - time.monotonic()))
-            await aio_life(stage, "scaling-app", f"scaling-{wave}-{number}", 50.0 - 6.0 * number, 0.8)
+            await _aio_life(stage, "scaling-app", f"scaling-{wave}-{number}", 50.0 - 6.0 * number, 0.8)
 
     began_s = time.monotonic()
     await asyncio.gather(*(pod(number) for number in range(8)))
@@ -226,10 +226,10 @@ async def _cron(stage: Stage) -> None:
     while time.monotonic() < until_s:
         await asyncio.sleep(10.0 - time.monotonic() % 10.0)
         run += 1
-        await asyncio.gather(*(aio_life(stage, "cron-app", f"cron-{run}-{one}", 1.5, 0.3) for one in (0, 1)))
+        await asyncio.gather(*(_aio_life(stage, "cron-app", f"cron-{run}-{one}", 1.5, 0.3) for one in (0, 1)))
 
 
-async def at_addresses(stage: Stage, user: str, client_ids: list[str], hosts: list[str]) -> None:
+async def _at_addresses(stage: Stage, user: str, client_ids: list[str], hosts: list[str]) -> None:
     """Many processes that come one after the other, from so many addresses, and stay."""
 
     async def one(client_id: str, host: str, waits_s: float) -> None:
@@ -249,7 +249,7 @@ async def at_addresses(stage: Stage, user: str, client_ids: list[str], hosts: li
 
 async def _seldom(stage: Stage) -> None:
     await asyncio.sleep(40)
-    await aio_life(stage, "seldom-app", "seldom", 2.0)
+    await _aio_life(stage, "seldom-app", "seldom", 2.0)
 
 
 async def _all(stage: Stage) -> None:
@@ -266,8 +266,8 @@ async def _all(stage: Stage) -> None:
             _rolling(stage),
             _scaling(stage),
             _cron(stage),
-            at_addresses(stage, "nat-office", [f"desk-{n}" for n in range(20)], ["127.0.20.1"] * 20),
-            at_addresses(stage, "namesakes", ["agent"] * 20, [f"127.0.21.{n + 1}" for n in range(20)]),
+            _at_addresses(stage, "nat-office", [f"desk-{n}" for n in range(20)], ["127.0.20.1"] * 20),
+            _at_addresses(stage, "namesakes", ["agent"] * 20, [f"127.0.21.{n + 1}" for n in range(20)]),
             _steady(stage, "mixed-app", 4),
             _per_batch(stage, "mixed-app", "mixed-rogue", 1.0),
             _seldom(stage),

@@ -21,11 +21,11 @@ from tests.support.frames import (
     nested_classes,
     read_response,
     response_frame,
+    streams_addresses,
     translated,
     unframed,
 )
 from tests.support.rules import rule
-from tests.support.streamed import streams_addresses
 
 # Every version that is offered and that kio has a class for.
 OFFERED = [

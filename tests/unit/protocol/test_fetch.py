@@ -15,8 +15,7 @@ from pidgate.protocol.errors import FrameTooLarge, KafkaProtocolError, Malformed
 from pidgate.protocol.fetch import MAX_TAIL, MAX_UNIT, EndpointsWalker, rewrite_tail
 from pidgate.protocol.frames import Translate, uvarint
 from tests.support.bounds import examples
-from tests.support.frames import codec, entities, entity_class, response_frame, translated
-from tests.support.streamed import streams_addresses
+from tests.support.frames import codec, entities, entity_class, response_frame, streams_addresses, translated
 
 APIS = [(1, 16), (1, 17), (1, 18), (78, 1), (78, 2)]
 

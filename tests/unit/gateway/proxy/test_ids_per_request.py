@@ -9,8 +9,8 @@ from pidgate.gateway.proxy.conversation import Conversation
 from pidgate.quota.admission import Admission
 from pidgate.quota.decisions import Client
 from pidgate.quota.settings import Mode
+from tests.support.frames import BY_ID, NAMED, produce_frame
 from tests.support.rules import rule
-from tests.support.wire import BY_ID, NAMED, produce_frame
 from tests.unit.quota.world import enforcing, seeds
 
 

@@ -33,8 +33,7 @@ from pidgate.protocol.sasl import Identity as Authenticated
 from pidgate.quota.decisions import Client, Decision, GaveUp, Reason
 from pidgate.quota.entities import unidentified
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
-from tests.support.frames import produce_request, record_batch
-from tests.support.produce_answers import partition_errors
+from tests.support.frames import partition_errors, produce_request, record_batch
 from tests.support.rules import rule
 
 _E = TypeVar("_E", bound=Event)
