@@ -46,14 +46,6 @@ def test_the_new_group_protocol(cluster: Cluster, topic_name: TopicName, client:
     assert ClientProcess.consume(client, wish).records() == read_log(servers, topic)
 
 
-def test_a_share_group(cluster: Cluster, topic_name: TopicName) -> None:
-    servers = cluster.bootstrap_servers()
-    topic = create_topic(servers, topic_name("share"))
-    ClientProcess.produce("confluent-kafka", Load(bootstrap_servers=servers, topic=topic, records=5)).wait()
-    wish = Wish(bootstrap_servers=servers, topic=topic, group=f"{topic}-readers", records=5, protocol="share")
-    assert ClientProcess.consume("java", wish).records() == read_log(servers, topic)
-
-
 @pytest.mark.parametrize("client", PYTHON_CLIENTS)
 def test_transactions_are_committed_or_aborted(cluster: Cluster, topic_name: TopicName, client: str) -> None:
     servers = cluster.bootstrap_servers()
@@ -116,15 +108,3 @@ def test_a_killed_producer_leaves_a_journal(cluster: Cluster, topic_name: TopicN
     verdict = check([journal], read_log(servers, topic))
     raise_if_bad(verdict)
     assert verdict.acknowledged >= 20
-
-
-@pytest.mark.parametrize("client", ["java"])
-def test_old_java_clients(old_cluster: Cluster, topic_name: TopicName, client: str) -> None:
-    servers = old_cluster.bootstrap_servers()
-    topic = create_topic(servers, topic_name("old-java"))
-    load = Load(bootstrap_servers=servers, topic=topic, records=20)
-    journal = ClientProcess.produce(client, load, java_version="3.9.1").wait()
-    log = read_log(servers, topic)
-    raise_if_bad(check([journal], log))
-    wish = Wish(bootstrap_servers=servers, topic=topic, group=f"{topic}-readers", records=20)
-    assert ClientProcess.consume(client, wish, java_version="3.9.1").records() == log

@@ -337,23 +337,6 @@ def test_a_pattern_consumer_of_librdkafka_works_on(gateway: GatewayProcess, topi
         consumer.close()
 
 
-def test_a_pattern_consumer_of_java_works_on(broker: Cluster, gateway: GatewayProcess, topic: str) -> None:
-    result = broker.tools.run(
-        "org.apache.kafka.tools.consumer.ConsoleConsumer",
-        *("--bootstrap-server", gateway.bootstrap_servers, "--include", ".*", "--from-beginning"),
-        *("--timeout-ms", "12000", "--group", f"{topic}-j"),
-        check=False,
-    )
-    assert MARKER.decode() in result.stdout
-    assert "schema_version" not in result.stdout  # no event of this gateway's, of which there are many by now
-    assert "TopicAuthorizationException" not in result.stdout + result.stderr
-    with RawClient(broker.bootstrap_servers()) as client:
-        topics = client.call(OFFSET_FETCH, 7, {"group_id": f"{topic}-j", "topics": None})["topics"]
-    assert {topic, f"us.{OWN}"} <= {found["name"] for found in topics}
-    assert OWN not in {found["name"] for found in topics}
-    assert any(b"schema_version" in record.value for record in read_log(broker.bootstrap_servers(), OWN))
-
-
 def test_clients_are_told_that_they_are_not_authorised(gateway: GatewayProcess) -> None:
     kafka = kafka_python()
     producer = kafka.KafkaProducer(bootstrap_servers=gateway.bootstrap_servers, max_block_ms=10_000)

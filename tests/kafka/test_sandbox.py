@@ -104,20 +104,6 @@ def test_users_log_in_with_every_mechanism(
     )
 
 
-def test_kafka_3_9_has_scram_users_too() -> None:
-    with Cluster(ClusterSpec(version="3.9.1", sasl=True)) as cluster:
-        topic = create_topic(cluster.bootstrap_servers(), "old-sasl")
-        _produce_and_check(
-            cluster.bootstrap_servers(SASL_PLAINTEXT),
-            topic,
-            cluster.bootstrap_servers(),
-            security_protocol="SASL_PLAINTEXT",
-            sasl_mechanism="SCRAM-SHA-512",
-            sasl_plain_username="bob",
-            sasl_plain_password="bob-secret",
-        )
-
-
 def test_acls_bind_users_but_not_the_super_user(guarded: Cluster, topic_name: Callable[[str], str]) -> None:
     topic = create_topic(guarded.bootstrap_servers(), topic_name("acls"))
     common = {
@@ -138,50 +124,10 @@ def breakable() -> Iterator[Cluster]:
         yield cluster
 
 
-class TestBreakingNodes:
-    def test_a_killed_broker_returns_on_another_port_with_its_data(self, breakable: Cluster) -> None:
-        servers = breakable.bootstrap_servers()
-        topic = create_topic(servers, "moving", partitions=3)
-        journal = ProducerJournal("before", topic)
-        asyncio.run(_produce(servers, journal, range(20)))
-        before = breakable.nodes
-        breakable.node(5).kill()
-        assert not breakable.node(5).is_alive
-        assert breakable.node(5).exit_code == -signal.SIGKILL
-        breakable.start_node(5, new_port=True)
-        assert breakable.nodes[5] != before[5]
-        assert {node: breakable.nodes[node] for node in (1, 102)} == {node: before[node] for node in (1, 102)}
-        raise_if_bad(check([journal], read_log(breakable.bootstrap_servers(), topic)))
-
-    def test_a_stopped_broker_returns_on_its_port(self, breakable: Cluster) -> None:
-        before = breakable.nodes
-        breakable.node(102).stop()
-        assert not breakable.node(102).is_alive
-        breakable.start_node(102)
-        assert breakable.nodes == before
-
-
 def test_heap_is_watched_without_asking_the_broker(cluster: Cluster) -> None:
     samples = cluster.node(1).heap_samples()
     assert samples
     assert all(0 < sample.used_mb <= sample.total_mb <= cluster.spec.heap_mb for sample in samples)
-
-
-def test_share_consumer_of_the_tools_reads(cluster: Cluster, topic_name: TopicName) -> None:
-    servers = cluster.bootstrap_servers()
-    topic = create_topic(servers, topic_name("shared"))
-    asyncio.run(_produce(servers, ProducerJournal("one", topic), range(3)))
-    cluster.tools.run(
-        "kafka.admin.ConfigCommand",
-        *("--bootstrap-server", servers, "--alter", "--group", "sharers"),
-        *("--add-config", "share.auto.offset.reset=earliest"),
-    )
-    read = cluster.tools.run(
-        "org.apache.kafka.tools.consumer.ConsoleShareConsumer",
-        *("--bootstrap-server", servers, "--topic", topic, "--group", "sharers"),
-        *("--max-messages", "3", "--timeout-ms", "30000"),
-    )
-    assert sorted(read.stdout.split()) == ["one|0|0|", "one|0|1|", "one|0|2|"]
 
 
 def test_consumer_groups_commit(cluster: Cluster, topic_name: TopicName) -> None:

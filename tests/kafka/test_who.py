@@ -15,7 +15,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionType
+from confluent_kafka.admin._acl import AclBinding, AclPermissionType
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
 from pidgate.events.definitions import Event
@@ -140,16 +140,6 @@ def test_the_last_minutes_only(cluster: Cluster, filled: str) -> None:
     ]
 
 
-def test_one_user_and_the_top(cluster: Cluster, filled: str) -> None:
-    servers = cluster.bootstrap_servers()
-    common = ("--bootstrap-servers", servers, "--topic", filled, "--since", "61m")
-
-    assert [user["user"] for user in told(*common, "--user", "mallory")["users"]] == ["mallory"]
-    top = told(*common, "--top", "1")
-    assert [user["user"] for user in top["users"]] == ["etl"]
-    assert top["users_not_shown"] == 2
-
-
 def test_quotas_of_the_file_hold_when_no_gateway_told_its_own(
     cluster: Cluster, filled: str, tmp_path: Path
 ) -> None:
@@ -186,29 +176,6 @@ def test_a_topic_with_the_brokers_clock(cluster: Cluster, topic_name: TopicName)
     # Just written: what is missing may be on its way.
     assert found["lost_events"] == 0
     assert found["notes"][0] == "The topic begins within the time asked for: nothing is known from before."
-
-
-def test_what_is_no_event_is_counted(cluster: Cluster, topic_name: TopicName) -> None:
-    servers = cluster.bootstrap_servers()
-    topic = create_topic(servers, topic_name("who-foreign"))
-    producer = Producer({"bootstrap.servers": servers})
-    newer = b'{"schema_version":9,"type":"weather","gateway_id":"gw","incarnation":"r","seq":4}'
-    for value in (b"hello", b"{}", newer, None):
-        producer.produce(topic, value)
-    assert producer.flush(30) == 0
-    found = told("--bootstrap-servers", servers, "--topic", topic)
-
-    assert found["events"] == {"read": 0, "duplicates": 0, "unreadable": 3}
-    assert found["users"] == []
-
-
-def test_an_empty_topic_says_so(cluster: Cluster, topic_name: TopicName) -> None:
-    servers = cluster.bootstrap_servers()
-    topic = create_topic(servers, topic_name("who-empty"))
-    answer = who("--bootstrap-servers", servers, "--topic", topic)
-
-    assert (answer.returncode, answer.stderr) == (0, "")
-    assert f"No producer ids in the last 1h in topic {topic}." in answer.stdout
 
 
 def test_a_missing_topic_is_told_and_not_created(cluster: Cluster, topic_name: TopicName) -> None:
@@ -310,17 +277,6 @@ def test_behind_a_real_gateway(sasl_cluster: Cluster, topic_name: TopicName, tmp
 # Permissions
 
 
-def config_of(folder: Path, cluster: Cluster, topic: str, user: str, password: str) -> Path:
-    secret, file = folder / "secret", folder / "pidgate.yaml"
-    secret.write_text(password + "\n")
-    file.write_text(
-        f"cluster: {{bootstrap_servers: [{cluster.bootstrap_servers(SASL_PLAINTEXT)}]}}\n"
-        f"own_client: {{mechanism: SCRAM-SHA-256, username: {user}, password_file: {secret}}}\n"
-        f"events: {{topic: {topic}}}\n"
-    )
-    return file
-
-
 def allow(cluster: Cluster, topic: str, user: str, operation: Any) -> None:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers()})
     binding = AclBinding(
@@ -334,29 +290,3 @@ def allow(cluster: Cluster, topic: str, user: str, operation: Any) -> None:
     )
     for future in admin.create_acls([binding]).values():
         future.result(timeout=30)
-
-
-def test_permissions_and_passwords(guarded: Cluster, tmp_path: Path, topic_name: TopicName) -> None:
-    servers = guarded.bootstrap_servers()
-    topic = create_topic(servers, topic_name("who-guarded"))
-    stream = Stream()
-    stream.producer(Client(), time.time_ns() // 1_000_000 - 20_000)
-    fill(servers, topic, stream.events())
-
-    wrong = who("--config", config_of(tmp_path, guarded, topic, "alice", "wrong"))
-    assert wrong.returncode == 2
-    assert "check own_client: mechanism, username and password_file" in wrong.stderr
-    assert "wrong" not in wrong.stderr
-
-    file = config_of(tmp_path, guarded, topic, "alice", "alice-secret")
-    hidden = who("--config", file)
-    assert hidden.returncode == 2
-    assert f"the principal of own_client Read and Describe on topic {topic}" in hidden.stderr
-
-    allow(guarded, topic, "alice", AclOperation.DESCRIBE)
-    closed = who("--config", file)
-    assert closed.returncode == 2
-    assert f"allow the gateway's principal Read and Describe on topic {topic}" in closed.stderr
-
-    allow(guarded, topic, "alice", AclOperation.READ)
-    assert [user["new_ids"] for user in told("--config", file)["users"]] == [1]

@@ -61,10 +61,7 @@ MATRIX: Final[dict[str, tuple[Row, ...]]] = {
             "back on another port",
             f"{RETRY}; its port at the gateway stays the same",
             NOTHING_LOST,
-            (
-                f"{_BROKERS}[elsewhere]",
-                "kafka/test_proxy_moves.py::test_a_broker_that_returns_on_a_new_port_during_load",
-            ),
+            (f"{_BROKERS}[elsewhere]",),
         ),
         Row("leaders moved", "NOT_LEADER_OR_FOLLOWER", NOTHING_LOST, (f"{_BROKERS}[leaders_move]",)),
         Row(
