@@ -30,14 +30,6 @@ def test_what_runs_by_night(test: str, expected: bool) -> None:
     assert is_by_night(test) is expected
 
 
-def test_a_digest_follows_the_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
-    place = "tests/image/"
-    before = inputs.digest(place)
-    assert before == inputs.digest(place)
-    monkeypatch.setitem(inputs.INPUTS, place, (*inputs.INPUTS[place], "README.md"))
-    assert inputs.digest(place) != before
-
-
 def test_what_compiles_is_left_out_only_while_its_inputs_are_those_of_a_green_night(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
