@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -96,19 +95,6 @@ quotas:
     )
 
 
-def test_describe_of_one_user_says_what_holds_for_it() -> None:
-    def use(typed: Typed, _gateway: Gateway) -> None:
-        shown = flat(typed("quotas", "describe", "--user", "carol").stdout)
-        assert "carol producer_ids_rate 10 per 1h file, of the default user 10 of 10" in shown
-        assert "mode enforce file, of all users" in shown
-        assert "alice" not in shown
-        only_default = flat(typed("quotas", "--entity-default").stdout)
-        assert "(default)" in only_default
-        assert "alice" not in only_default
-
-    run(use)
-
-
 def test_what_was_set_at_run_time_is_shown_with_who_when_and_why() -> None:
     def use(typed: Typed, gateway: Gateway) -> None:
         typed("quotas", "raise", "alice", "500", "--for", "2h", "--note", "roll-out")
@@ -164,10 +150,6 @@ def test_a_rate_of_transactional_ids_is_set_shown_explained_and_removed() -> Non
         assert "transactional" not in typed("explain", "--user", "alice").stdout
 
     run(use)
-
-
-def test_without_changes_diff_says_so() -> None:
-    run(lambda typed, _gateway: assert_in(typed("quotas", "diff"), "the file applies"))
 
 
 def assert_in(result: Result, text: str, exit_code: int = 0) -> None:
@@ -245,17 +227,6 @@ def test_what_is_typed_last_holds_a_block_ends_a_raise() -> None:
         assert "the temporary 500 per 1h (until 2" in result.stdout
         assert not [change for change in gateway.book.in_force.changes if change.target.temporary]
         typed("quotas", "reset", "--user", "alice")
-        assert rate(gateway) == 2
-
-    run(use)
-
-
-def test_a_raise_for_a_while_ends_by_itself() -> None:
-    def use(typed: Typed, gateway: Gateway) -> None:
-        assert_in(typed("quotas", "raise", "alice", "500", "--for", "300ms"), "500 per 1h until 2")
-        give_up_s = time.monotonic() + 20
-        while "alice producer_ids_rate 2 per 1h file" not in flat(typed("quotas").stdout):
-            assert time.monotonic() < give_up_s
         assert rate(gateway) == 2
 
     run(use)
@@ -350,21 +321,6 @@ def test_explain_says_why_until_when_and_what_to_do() -> None:
         )
         typed("mode", "observe", "--all")
         assert "Observed only: no new id is refused." in typed("explain", "--user", "alice").stdout
-
-    run(use)
-
-
-def test_explain_of_somebody_unknown() -> None:
-    def use(typed: Typed, _gateway: Gateway) -> None:
-        shown = typed("explain", "--user", "carol", "--producer-id", "8").stdout
-        for line in (
-            "carol: quota 10 per 1h (file, of the default user)",
-            "Tokens: 10 of 10: a new id is admitted now.",
-            "This gateway has no state of this user.",
-            "Nothing of this user was refused lately by this gateway.",
-            "Producer id 8 was not refused lately by this gateway.",
-        ):
-            assert line in shown
 
     run(use)
 

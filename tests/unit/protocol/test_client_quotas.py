@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from importlib import import_module
@@ -345,19 +344,6 @@ def test_a_frame_that_was_cut_or_has_more_is_refused(what: str, version: int) ->
             _read(what, frame[:length], version)
     with pytest.raises(KafkaProtocolError):
         _read(what, frame + b"\x00", version)
-
-
-@versions
-@pytest.mark.parametrize("what", ["alter", "describe", "altered", "described"])
-@settings(max_examples=examples(100))
-@given(data=st.data())
-def test_rubbish_is_a_protocol_error_or_read(what: str, version: int, data: st.DataObject) -> None:
-    frame = bytearray(_frame(what, version))
-    first = 8 if what in ("alter", "describe") else 4
-    for _ in range(data.draw(st.integers(1, 4))):
-        frame[data.draw(st.integers(first, len(frame) - 1))] = data.draw(st.integers(0, 255))
-    with suppress(KafkaProtocolError):
-        _read(what, bytes(frame), version)
 
 
 def test_other_requests_are_not_read() -> None:

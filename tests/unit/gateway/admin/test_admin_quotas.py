@@ -87,19 +87,6 @@ def test_what_the_file_says_and_what_is_there() -> None:
     served(use)
 
 
-def test_a_user_of_whom_nothing_is_said_has_what_the_default_user_has() -> None:
-    def use(address: str, gateway: Gateway) -> None:
-        status, told = http_ask(address, "GET", "/v1/quotas?user=J%C3%BCrgen%26co")
-        assert status == 200
-        (one,) = told["entries"]
-        assert one["user"] == "Jürgen&co"
-        assert (one["effective_rate"]["value"], one["effective_rate"]["of"]) == (10, "default")
-        assert (one["effective_mode"]["value"], one["effective_mode"]["of"]) == ("enforce", "all")
-        assert (one["tokens"], one["live_ids"]) == (10, 0)
-
-    served(use)
-
-
 def test_a_change_is_in_force_and_says_who_made_it_and_what_the_file_says() -> None:
     def use(address: str, gateway: Gateway) -> None:
         status, told = changed(address, {**RATE, "note": "a roll-out"}, set_by="cli:ann")
@@ -190,17 +177,6 @@ def test_commands_are_done() -> None:
         assert gateway.ask(5).refused
         assert http_ask(address, "POST", "/v1/commands", {"deed": "refill", "user": "alice"})[0] == 200
         assert not gateway.ask(5).refused
-
-    served(use)
-
-
-def test_the_index_names_the_paths() -> None:
-    def use(address: str, gateway: Gateway) -> None:
-        connection = http.client.HTTPConnection(address, timeout=5)
-        connection.request("GET", "/")
-        text = connection.getresponse().read().decode()
-        connection.close()
-        assert "/metrics\n/v1/quotas\n" in text
 
     served(use)
 

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from pidgate.cli.tls_words import of_identity
 from pidgate.gateway.cluster.nodes import NodePorts
 from pidgate.gateway.config import conflicts, loading
 from pidgate.gateway.config.loading import ConfigError, Settings
@@ -392,21 +391,6 @@ def test_listeners_that_cannot_work_are_explained(listeners: str, problem: str) 
     assert problems_of(f"{CLUSTER}listeners: {listeners}") == [problem]
 
 
-def test_the_same_ports_on_different_addresses_do_not_meet() -> None:
-    listeners = "[{bind: 127.0.0.1:9292}, {bind: 127.0.0.2:9292}]"
-
-    assert len(loading.parse(f"{CLUSTER}listeners: {listeners}").listeners) == 2
-
-
-def test_node_ids_with_gaps_take_ports_in_their_order() -> None:
-    listeners = "[{advertise: 'gw-{node_id}.example', node_ports: {first: 9300, node_ids: [0-5, 101-105]}}]"
-    ports = NodePorts(loading.parse(f"{CLUSTER}listeners: {listeners}").listeners[0])
-
-    assert ports.advertised_address(5) == ("gw-5.example", 9305)
-    assert ports.advertised_address(101) == ("gw-101.example", 9306)
-    assert ports.port_of(6) is None
-
-
 def test_a_sidecar_listens_for_its_node_and_shows_the_others() -> None:
     listeners = "[{bind: 0.0.0.0:9092, advertise: 'gw-{node_id}.example:9092', only_node: 3}]"
     ports = NodePorts(loading.parse(f"{CLUSTER}listeners: {listeners}").listeners[0])
@@ -465,16 +449,6 @@ def test_a_file_that_cannot_be_read_or_is_no_yaml_says_so(tmp_path: Path) -> Non
     (tmp_path / "latin.yaml").write_bytes(b"cluster: {name: \xe9}")
     with pytest.raises(ConfigError, match="is not UTF-8 text; save it as UTF-8"):
         loading.load(tmp_path / "latin.yaml")
-
-
-def test_options_make_the_documented_defaults() -> None:
-    settings = loading.from_options("k1:9092,k2:9092")
-
-    assert settings.cluster.bootstrap_servers == (Address("k1", 9092), Address("k2", 9092))
-    listener = settings.listeners[0]
-    assert (str(listener.bind), listener.first_node_port) == ("127.0.0.1:9292", 9300)
-    assert str(settings.admin.bind) == "127.0.0.1:9290"
-    assert settings.to_quotas().mode is Mode.OBSERVE
 
 
 @pytest.mark.parametrize(
@@ -572,12 +546,3 @@ def test_tokens_for_users_without_certificates_have_no_effect() -> None:
     (problem,) = problems_of(identity("delegation_token") + OWN_CLIENT)
     assert "no listener asks clients for certificates; add tls.client_auth to one" in problem
     loading.parse(identity("own") + OWN_CLIENT)
-
-
-def test_check_says_as_whom_brokers_see_clients() -> None:
-    def words(value: str) -> str:
-        return " ".join(of_identity(loading.parse(identity(value) + CERTIFICATES + OWN_CLIENT)))
-
-    assert "gw the right CreateTokens" in words("delegation_token")
-    assert "Brokers see every client as gw" in words("own")
-    assert words("pass") == ""

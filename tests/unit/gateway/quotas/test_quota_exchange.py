@@ -281,13 +281,6 @@ def test_ours_are_for_users_alone(entity: EntityWords, value: float | None) -> N
     assert (played.asked, played.made) == ([], [])
 
 
-def test_a_key_that_is_given_twice_fails_its_entry() -> None:
-    played = Played()
-    exchange = begun([(ALICE, [(KEY, 5.0), ("producer_byte_rate", 1.0), (KEY, 5.0)]), (BOB, rate(1.0))])
-    assert played.to_the_end(exchange) == [(key_of(ALICE), INVALID), (key_of(BOB), 0)]
-    assert [change.target.user for change in played.made] == ["bob"]
-
-
 def test_an_entity_that_is_given_twice_fails_and_is_answered_once() -> None:
     played = Played()
     both = {"user": "alice", "client-id": "app"}
@@ -352,17 +345,6 @@ def test_what_is_not_allowed_is_not_half_done_at_the_broker() -> None:
     assert played.log == ["validate", "check", "change"]
     refused = raw.decoded(ALTER, 1, unframed(exchange.answer()))["entries"][0]
     assert refused["error_message"] == "The file says so: change it there."
-
-
-def test_a_change_that_fails_when_it_is_made() -> None:
-    exchange = begun([(ALICE, rate(1.0)), (BOB, rate(1.0))])
-    exchange.next_frame()
-    answer = altered([(BOB, 0, None), (ALICE, 0, None)])
-    exchange.answered(answer, 4, len(answer))
-    exchange.changed([None, None])
-    assert not exchange.only_check
-    exchange.changed([None, "not now"], Kept.TOPIC)
-    assert outcomes_in(unframed(exchange.answer())) == [(key_of(ALICE), 0), (key_of(BOB), POLICY)]
 
 
 @pytest.mark.parametrize("checks_before", [0, 1])
