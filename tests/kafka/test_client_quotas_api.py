@@ -356,30 +356,6 @@ def test_what_is_pipelined_is_answered_in_order_and_sees_what_came_before(gatewa
         assert seen == [None, 1.0, 1.0, 2.0, 2.0, 3.0, 3.0, 4.0]
 
 
-def test_traffic_before_and_after_a_change_on_one_connection(gateway: GatewayProcess) -> None:
-    with logged_in(gateway.bootstrap_servers) as client:
-        batches = [record_batch(next(_producer_ids), records=ONE_RECORD) for _ in range(2)]
-        client.send(
-            produce("written", batches[0])
-            + alter([({"user": "admin"}, {KEY: 1e6})])
-            + produce("written", batches[1])
-            + describe([("user", EXACT, "admin")])
-        )
-        assert outcome(client.frame()) == 0
-        assert outcomes_in(client.frame()) == [(key_of({"user": "admin"}), 0)]
-        assert outcome(client.frame()) == 0
-        assert shown_in(client.frame()) == {key_of({"user": "admin"}): {KEY: 1e6}}
-        assert change(client, ({"user": "admin"}, {KEY: None})) == [0]
-
-
-def test_a_client_that_leaves_in_the_middle_harms_nobody(gateway: GatewayProcess) -> None:
-    for _ in range(10):
-        with logged_in(gateway.bootstrap_servers) as client:
-            client.send(alter([({"user": name("left")}, {KEY: 5.0, BYTES: 1e9})]))
-    with logged_in(gateway.bootstrap_servers) as client:
-        assert change(client, ({"user": name("stays")}, {KEY: 5.0})) == [0]
-
-
 def test_a_change_of_a_muted_client_waits_for_the_end_of_its_mute(gateway: GatewayProcess) -> None:
     with logged_in(gateway.bootstrap_servers) as client, logged_in(gateway.bootstrap_servers) as other:
         assert change(other, ({"user": "admin"}, {KEY: 0.001})) == [0]

@@ -274,24 +274,6 @@ def topic(broker: Cluster, topic_name: TopicName) -> str:
     return name
 
 
-def test_a_pattern_consumer_of_kafka_python_works_on(gateway: GatewayProcess, topic: str) -> None:
-    consumer = kafka_python().KafkaConsumer(
-        bootstrap_servers=gateway.bootstrap_servers, group_id=f"{topic}-k", auto_offset_reset="earliest"
-    )
-    try:
-        consumer.subscribe(pattern=".*")
-        seen: set[str] = set()
-        deadline = time.monotonic() + 40
-        while topic not in seen and time.monotonic() < deadline:
-            seen |= {partition.topic for partition in consumer.poll(timeout_ms=500)}
-        assert topic in seen
-        assigned = {partition.topic for partition in consumer.assignment()}
-        assert f"us.{OWN}" in assigned
-        assert OWN not in assigned | seen
-    finally:
-        consumer.close()
-
-
 def test_a_pattern_consumer_of_aiokafka_works_on(gateway: GatewayProcess, topic: str) -> None:
     async def consume() -> tuple[set[str], set[str]]:
         consumer = AIOKafkaConsumer(

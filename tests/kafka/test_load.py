@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -125,28 +124,6 @@ def test_who_crashes_is_refused_at_the_quota_and_the_well_behaved_are_not(
         assert len(read_log(sasl_cluster.bootstrap_servers(), topic)) == good["records"] + 5
 
 
-def test_a_batch_that_no_broker_takes_is_lost_and_costs_a_good_producer_no_new_id(
-    sasl_cluster: Cluster, topic: str
-) -> None:
-    create_topic(sasl_cluster.bootstrap_servers(), f"{topic}-small", config={"max.message.bytes": "1000"})
-    options = ["--clients", "steady=1@10", "--duration", "400ms"]
-    told = loaded(sasl_cluster.bootstrap_servers(), f"{topic}-small", *options)["total"]
-    assert told["refused"] == {"10": told["due"]}
-    assert (told["lost"], told["ids"], told["connections"]) == (told["due"], 1, 1)
-    small = [*options, "--batch", "1x900"]
-    told = loaded(sasl_cluster.bootstrap_servers(), f"{topic}-small", *small)["total"]
-    assert told["acknowledged"] == told["due"] > 0
-
-
-def test_as_fast_as_the_answers_come(sasl_cluster: Cluster, topic: str) -> None:
-    options = ["--clients", "steady=2@max", "--clients", "crash-loop=1@max", "--duration", "1s"]
-    told = loaded(sasl_cluster.bootstrap_servers(), topic, *options)
-    assert told["kinds"]["steady"]["acknowledged"] > 100
-    assert told["kinds"]["crash-loop"]["acknowledged"] > 5
-    assert told["total"]["acknowledged"] == told["total"]["due"]
-    assert len(read_log(sasl_cluster.bootstrap_servers(), topic)) == told["total"]["records"]
-
-
 def test_a_topic_is_made_only_when_asked_for(sasl_cluster: Cluster, topic_name: TopicName) -> None:
     servers, topic = sasl_cluster.bootstrap_servers(), topic_name("load-made")
     load = started(servers, topic)
@@ -159,10 +136,3 @@ def test_a_topic_is_made_only_when_asked_for(sasl_cluster: Cluster, topic_name: 
     assert "steady" in stdout
     assert "p99.9 ms" in stdout
     assert len(read_log(servers, topic)) == 3
-
-
-def until(is_true: Callable[[], object], within_s: float = 20.0) -> None:
-    give_up_s = time.monotonic() + within_s
-    while not is_true():
-        assert time.monotonic() < give_up_s
-        time.sleep(0.02)

@@ -141,36 +141,6 @@ def test_a_refused_user_is_admitted_after_a_raise(
         assert gateway.metrics().value("pidgate_config_last_reload_successful") == 1
 
 
-def test_what_needs_a_restart_is_named_while_the_quotas_hold(cluster: Cluster, topic: str) -> None:
-    with gateway_of(cluster, 2) as gateway:
-        gateway.config["drain_timeout"] = "9s"
-        rewrite(gateway, default={"producer_ids_rate": 20}, producer_ids={"window": "10d"})
-        until(lambda: reloads(gateway) == 1)
-
-        assert asyncio.run(admitted_of(gateway, topic, 30)) == 21
-        assert gateway.metrics().value("pidgate_config_restart_needed") == 2
-        named = {
-            (line["key"], line["running"], line["in_file"])
-            for line in gateway.log_events("config_restart_needed")
-        }
-        assert named == {
-            ("quotas.producer_ids.window", "365d", "10d"),
-            ("drain_timeout", "25s", "9s"),
-        }
-
-
-def test_who_begins_to_be_enforced_is_told(cluster: Cluster, topic: str) -> None:
-    with gateway_of(cluster, 4, mode="observe") as gateway:
-        assert asyncio.run(admitted_of(gateway, topic, 12)) == 12
-        until(lambda: gateway.metrics().value("pidgate_producer_ids_would_refuse_total") == 7)
-        rewrite(gateway, mode="enforce")
-        until(lambda: reloads(gateway) == 1)
-
-        [line] = gateway.log_events("enforcing_begins")
-        assert (line["user"], line["would_refuse"], line["level"]) == (USER, 7, "warning")
-        assert asyncio.run(admitted_of(gateway, topic, 2)) == 0
-
-
 # ---- nothing is lost -----------------------------------------------------------------------------------
 
 
@@ -206,9 +176,6 @@ def test_observing_and_enforcing_by_reload_loses_nothing(cluster: Cluster, topic
     raise_if_bad(verdict)
     print(f"{refused:.0f} requests refused; {verdict.summary()}")
     assert verdict.acknowledged == 5 * 900
-
-
-# ---- processes that are started again ------------------------------------------------------------------
 
 
 # ---- signals -------------------------------------------------------------------------------------------

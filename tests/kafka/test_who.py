@@ -114,52 +114,6 @@ def test_everything_is_told_from_a_topic(cluster: Cluster, filled: str) -> None:
     assert found["coverage"]["hidden"] == 2
 
 
-def test_as_a_table(cluster: Cluster, filled: str) -> None:
-    answer = who("--bootstrap-servers", cluster.bootstrap_servers(), "--topic", filled, "--since", "61m")
-
-    assert (answer.returncode, answer.stderr) == (0, "")
-    text = " ".join(answer.stdout.split())
-    assert "etl: client etl at 10.0.3.7 (Java 3.7.0) is in a restart loop: " in text
-    assert "starts, one after the other, every 12 s, " in text
-    assert "mallory: clients producer-* at 10.0.9.9 (Java 3.7.0) open a producer per batch: " in text
-    assert "100 % of them sent one request, " in text
-    assert "is steady: 5 long-lived producers" in text
-    assert "3 events were lost (dropped by a gateway, of gw-a:9290)." in answer.stdout
-
-
-def test_the_last_minutes_only(cluster: Cluster, filled: str) -> None:
-    found = told("--bootstrap-servers", cluster.bootstrap_servers(), "--topic", filled, "--since", "10m")
-
-    [user] = found["users"]
-    assert user["user"] == "etl"
-    assert 44 <= user["new_ids"] <= 50
-    assert found["lost_events"] == 0
-    assert user["quota"] is None
-    assert found["notes"] == [
-        "Quotas are unknown: no gateway wrote them within this time. Name the gateway's file with --config."
-    ]
-
-
-def test_quotas_of_the_file_hold_when_no_gateway_told_its_own(
-    cluster: Cluster, filled: str, tmp_path: Path
-) -> None:
-    file = tmp_path / "pidgate.yaml"
-    file.write_text(
-        f"cluster: {{bootstrap_servers: [{cluster.bootstrap_servers()}]}}\n"
-        f"events: {{topic: {filled}}}\n"
-        "quotas: {mode: enforce, default: {producer_ids_rate: 50}}\n"
-    )
-    [user] = told("--config", file, "--since", "10m")["users"]
-
-    assert user["quota"] == {
-        "producer_ids_rate": 50,
-        "window_ms": HOUR_MS,
-        "mode": "enforce",
-        "exempt": False,
-        "source": "file",
-    }
-
-
 def test_a_topic_with_the_brokers_clock(cluster: Cluster, topic_name: TopicName) -> None:
     servers = cluster.bootstrap_servers()
     topic = create_topic(
@@ -186,30 +140,6 @@ def test_a_missing_topic_is_told_and_not_created(cluster: Cluster, topic_name: T
     assert f"topic {topic} does not exist, or may not be described" in answer.stderr
     assert "start a gateway with events enabled" in answer.stderr
     assert topic not in AdminClient({"bootstrap.servers": servers}).list_topics(timeout=10).topics
-
-
-def test_no_broker() -> None:
-    answer = who("--bootstrap-servers", "127.0.0.1:1")
-
-    assert (answer.returncode, answer.stdout) == (2, "")
-    assert "Connect call failed" in answer.stderr
-    assert "check cluster.bootstrap_servers" in answer.stderr
-
-
-@pytest.mark.parametrize(
-    ("arguments", "text"),
-    [
-        ((), "--config: is missing"),
-        (("--bootstrap-servers", "127.0.0.1:1", "--since", "1"), "--since: '1' is not a duration"),
-        (("--config", "/nowhere.yaml"), "/nowhere.yaml: cannot be read"),
-        (("--config", "/x.yaml", "--bootstrap-servers", "127.0.0.1:1"), "does not go with --config"),
-    ],
-)
-def test_wrong_options(arguments: tuple[str, ...], text: str) -> None:
-    answer = who(*arguments)
-
-    assert (answer.returncode, answer.stdout) == (2, "")
-    assert text in answer.stderr
 
 
 # Behind a real gateway

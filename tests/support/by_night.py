@@ -43,9 +43,6 @@ BY_NIGHT = {
         "unit/protocol/test_golden_frames.py has what that broker offers"
     ),
     "kafka/test_runtime_quotas.py::test_compaction_loses_nothing": "unit/gateway/quotas/test_change_log.py",
-    "kafka/test_client_drivers.py::test_everything_is_produced_and_read_back[java": "test_java_tools.py",
-    "kafka/test_client_drivers.py::test_users_log_in[java": "test_proxy_identity.py",
-    "kafka/test_client_drivers.py::test_users_log_in[aiokafka": "test_proxy_identity.py",
     "kafka/test_reload.py::test_a_refused_user_is_admitted_after_a_raise[signal": (
         "unit/gateway/quotas/test_reloading.py"
     ),
