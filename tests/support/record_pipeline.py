@@ -22,7 +22,7 @@ from typing import Any
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 from rich.console import Console
 
-from tests.support import record_patterns, record_replays
+from tests.support import record_patterns
 from tests.support.fleet import Fleet, fleet_of
 from tests.support.recorded_stage import Scenario, Stage, password_of
 from tests.support.recordings import Record, Recording, store
@@ -31,7 +31,6 @@ from tools.sandbox.spec import SASL_PLAINTEXT, SUPER_USER, ClusterSpec
 from tools.sandbox.topics import create_topic
 
 SCENARIOS: Mapping[str, Scenario] = {
-    **record_replays.SCENARIOS,
     **record_patterns.SCENARIOS,
 }
 
