@@ -70,31 +70,6 @@ def test_describe_is_a_table_of_what_is_said(words: tuple[str, ...]) -> None:
     run(use)
 
 
-def test_byte_rates_of_the_file_are_shown_beside() -> None:
-    def use(typed: Typed, _gateway: Gateway) -> None:
-        shown = flat(typed("quotas").stdout)
-        assert "(default) producer_ids_rate no limit not set consumer_byte_rate 2MB per s file" in shown
-        assert (
-            "alice producer_byte_rate 1MiB per s file consumer_byte_rate 7B per s of client (default)"
-            in shown
-        )
-        assert "producer_byte_rate 500B per s of client app file" in shown
-
-    run(
-        use,
-        FILE[: FILE.index("quotas:")]
-        + """
-quotas:
-  default: {consumer_byte_rate: 2MB}
-  users:
-    alice:
-      producer_byte_rate: 1MiB
-      clients: {app: {producer_byte_rate: 500}}
-      default_client: {consumer_byte_rate: 7}
-""",
-    )
-
-
 def test_what_was_set_at_run_time_is_shown_with_who_when_and_why() -> None:
     def use(typed: Typed, gateway: Gateway) -> None:
         typed("quotas", "raise", "alice", "500", "--for", "2h", "--note", "roll-out")
@@ -191,43 +166,6 @@ def test_alter_as_kafka_configs_spells_it(spelling: tuple[str, ...]) -> None:
         assert rate(gateway) is None
         assert gateway.book.in_force.quotas.users["alice"].mode is None
         assert "run time (removed)" in typed("quotas").stdout
-
-    run(use)
-
-
-def test_the_default_user_is_altered_deleted_and_reset() -> None:
-    def use(typed: Typed, gateway: Gateway) -> None:
-        def default() -> int | None:
-            return gateway.book.in_force.quotas.default.producer_ids_rate_milli
-
-        typed("quotas", "alter", "--entity-default", "--add-config", "producer_ids_rate=77")
-        assert default() == 77_000
-        assert_in(
-            typed("quotas", "alter", "--entity-default", "--delete-config", "producer_ids_rate"),
-            "(default): producer_ids_rate is not set any more",
-        )
-        assert default() is None
-        assert_in(
-            typed("quotas", "reset", "--entity-default"),
-            "(default): producer_ids_rate is again as in the file",
-        )
-        assert default() == 10_000
-        assert_in(typed("quotas", "reset", "--entity-default"), "nothing was set at run time")
-
-    run(use)
-
-
-def test_what_is_typed_last_holds_a_block_ends_a_raise() -> None:
-    def use(typed: Typed, gateway: Gateway) -> None:
-        typed("quotas", "raise", "alice", "500", "--for", "2h")
-        assert rate(gateway) == 500
-        result = typed("quotas", "block", "alice")
-        assert rate(gateway) == 0
-        assert "alice: producer_ids_rate 0 (blocked)\n" in result.stdout
-        assert "the temporary 500 per 1h (until 2" in result.stdout
-        assert not [change for change in gateway.book.in_force.changes if change.target.temporary]
-        typed("quotas", "reset", "--user", "alice")
-        assert rate(gateway) == 2
 
     run(use)
 
@@ -410,14 +348,6 @@ def test_what_cannot_be_meant_is_said_and_nothing_is_changed(words: tuple[str, .
         assert gateway.book.in_force.version == 1
 
     run(use)
-
-
-def test_a_long_for_is_the_gateways_to_refuse() -> None:
-    run(
-        lambda typed, _gateway: assert_in(
-            typed("quotas", "block", "a", "--for", "9999d"), "must be above 0 and at most 366d", 2
-        )
-    )
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,6 @@ from __future__ import annotations
 from dataclasses import astuple
 from datetime import UTC
 
-from hypothesis import given
-from hypothesis import strategies as st
-
 from pidgate.cli.arrivals import Balance, History, NewId
 from pidgate.cli.promote import in_words, replay
 from pidgate.gateway.config.loading import parse
@@ -57,18 +54,6 @@ def history_of(stream: Stream, user: str = "alice", from_ms: int = START_MS) -> 
 # ---- the replay ----------------------------------------------------------------------------------------
 
 
-def test_a_client_that_gives_up_leaves_its_token_to_the_next() -> None:
-    assert outcome(at_once(64), 60_000) == (61, 3, 1, 2 * MINUTE_MS)
-    # Had the one that gave up been charged, this one would have waited for a minute.
-    assert outcome([*at_once(64), new(3 * MINUTE_MS)], 60_000) == (62, 3, 1, 2 * MINUTE_MS)
-
-
-def test_no_limit_refuses_nothing_and_a_blocked_user_gives_up() -> None:
-    assert outcome(at_once(2), None) == (2, 0, 0, 0)
-    assert outcome(at_once(2), 0) == (0, 2, 2, GIVES_UP_AFTER_MS)
-    assert outcome([], 60_000) == (0, 0, 0, 0)
-
-
 def test_transactional_ids_spend_tokens_and_are_refused_only_where_that_is_set() -> None:
     ids = [new(0, transactional=True) for _ in range(100)] + [new(0)]
     enforced = ProducerIdSettings(transactional=Mode.ENFORCE)
@@ -77,16 +62,6 @@ def test_transactional_ids_spend_tokens_and_are_refused_only_where_that_is_set()
     assert outcome(ids, 60_000) == (100, 1, 0, MINUTE_MS)
     assert outcome(ids, 60_000, enforced) == (61, 40, 38, 2 * MINUTE_MS)
     assert outcome(ids, 0) == (100, 1, 1, GIVES_UP_AFTER_MS)
-
-
-@given(st.lists(st.integers(0, 7_200_000), max_size=60), st.integers(1, 40_000))
-def test_every_refused_id_is_admitted_in_time_or_gives_up(times: list[int], rate_milli: int) -> None:
-    admitted, refused, gave_up, longest_ms = outcome([new(at_ms) for at_ms in sorted(times)], rate_milli)
-
-    assert admitted + refused == len(times)
-    # Of the strict bucket, in two hours and the wait at their end.
-    assert admitted + refused - gave_up <= (1 + 2 + 2 / 60) * rate_milli / 1000 + 1
-    assert longest_ms == GIVES_UP_AFTER_MS if gave_up else longest_ms <= GIVES_UP_AFTER_MS
 
 
 # ---- the events ----------------------------------------------------------------------------------------

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import base64
-import itertools
 import json
-from collections import Counter
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -32,17 +30,6 @@ def asked(*clients: str, **given: Any) -> LoadOptions:
     return LoadOptions(
         **{"topic": "t", "bootstrap_servers": "gateway:9292", "clients": list(clients) or None, **given}
     )
-
-
-def test_sizes_and_times_are_read_as_people_write_them() -> None:
-    plan = plan_of(asked(batch="3x10KiB", duration="1.5m", drain="0s", create_topic=4))
-    assert (plan.records_per_batch, plan.record_bytes, plan.duration_s, plan.drain_s) == (
-        3,
-        10_240,
-        90.0,
-        0.0,
-    )
-    assert plan.create_partitions == 4
 
 
 def test_the_gateway_of_a_file_is_the_one_on_this_machine(tmp_path: Path) -> None:
@@ -141,17 +128,6 @@ def test_the_help_fits_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # The schedule
-
-
-def test_the_schedule_is_even_complete_and_in_order() -> None:
-    due = list(schedule({Kind.STEADY: 50.0, Kind.CRASH_LOOP: 5.0}, 4.0, seed=3))
-    assert [moment for moment, _, _ in due] == sorted(moment for moment, _, _ in due)
-    assert Counter(kind for _, kind, _ in due) == {Kind.STEADY: 200, Kind.CRASH_LOOP: 20}
-    good = [moment for moment, kind, _ in due if kind is Kind.STEADY]
-    assert [b - a for a, b in itertools.pairwise(good)] == pytest.approx([0.02] * 199)
-    assert [number for _, kind, number in due if kind is Kind.CRASH_LOOP] == list(range(20))
-    assert 0 <= due[0][0] < 0.02
-    assert due[-1][0] < 4.0
 
 
 def test_the_seed_says_when_each_kind_begins() -> None:

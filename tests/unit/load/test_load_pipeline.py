@@ -225,13 +225,6 @@ def test_a_throttle_of_a_good_answer_holds_it_too() -> None:
     assert pipeline.next_batch(1.25) is not None
 
 
-def test_no_more_than_five_are_in_flight() -> None:
-    pipeline, _ = pipeline_of()
-    for _ in range(8):
-        pipeline.queue_batch(0.0)
-    assert [pipeline.next_batch(0.0) is None for _ in range(8)] == [False] * 5 + [True] * 3
-
-
 def test_what_cannot_be_sent_is_lost_and_the_rest_goes_on_under_a_new_id() -> None:
     pipeline, tally = pipeline_of()
     for number in range(3):

@@ -95,18 +95,6 @@ def test_what_are_no_node_ids_is_refused(value: object) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["500ms", "1500ms", "30s", "90s", "5m", "90m", "1h", "24h", "2d", "7d", "0ms"]
-)
-def test_a_shown_duration_reads_back_as_the_same(text: str) -> None:
-    assert units.show_duration(units.duration_ms(text)) == text
-
-
-@pytest.mark.parametrize("text", ["1B", "64KiB", "100MB", "100MiB", "1GiB"])
-def test_a_shown_size_reads_back_as_the_same(text: str) -> None:
-    assert units.show_size(units.size_bytes(text)) == text
-
-
-@pytest.mark.parametrize(
     ("milliseconds", "words"),
     [
         (0, "0 ms"),

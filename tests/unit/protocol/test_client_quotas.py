@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 from kio.static.constants import EntityType
 
-from pidgate.protocol import client_quotas
 from pidgate.protocol.client_quotas import (
     MAX_ANSWER_BYTES,
     Outcome,
@@ -186,28 +185,6 @@ def test_values_are_added_to_the_entity_they_belong_to(version: int, data: st.Da
     } == expected
     assert len(found.entries) == len(expected)
     assert replace(found, entries=answer.entries) == answer
-
-
-@versions
-@settings(max_examples=examples(30))
-@given(data=st.data())
-def test_an_error_stays_as_it_came(version: int, data: st.DataObject) -> None:
-    code = data.draw(st.sampled_from([code for code in ErrorCode if code is not ErrorCode.none]))
-    frame = response_frame(replace(data.draw(entities(entity_class(DESCRIBE, version))), error_code=code))
-    assert adding_user_values(frame, 0, len(frame), version, {"alice": {KEY: 1.0}}).finish() is None
-
-
-@versions
-def test_a_refused_description(version: int) -> None:
-    cls = entity_class(DESCRIBE, version)
-    answer = client_quotas.describe_refused(b"\x00\x00\x00\x09", 0, version, 42, "too much")
-    found = read_response(cls, unframed(answer))
-    assert (found.error_code, found.error_message, found.entries) == (
-        ErrorCode.invalid_request,
-        "too much",
-        None,
-    )
-    assert unframed(answer)[:4] == b"\x00\x00\x00\x09"
 
 
 # Filters. The model is ClientQuotasImage.describe, over entities and not over indices.

@@ -71,12 +71,6 @@ def test_nothing_is_read_beyond_the_frame(read: str) -> None:
         getattr(reader, read)()
 
 
-@pytest.mark.parametrize(("start", "end"), [(3, 2), (0, 11), (-1, 5)])
-def test_a_frame_outside_its_buffer_is_malformed(start: int, end: int) -> None:
-    with pytest.raises(MalformedFrame):
-        Reader(bytes(10), start, end)
-
-
 @pytest.mark.parametrize(
     ("data", "flexible"), [(b"\x00\x00\x00\x04abc", False), (b"\x05abc", True), (b"\xff\xff\xff\xff", False)]
 )

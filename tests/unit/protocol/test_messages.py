@@ -120,13 +120,6 @@ def test_end_txn_answer(version: int, error_code: int, producer_id: int, epoch: 
 # SASL
 
 
-def test_sasl_mechanism() -> None:
-    frame = made(17, "request", 1, mechanism="SCRAM-SHA-512")
-    assert messages.sasl_mechanism(*request_inside(frame)) == "SCRAM-SHA-512"
-    with pytest.raises(UnsupportedVersion):
-        messages.sasl_mechanism(*request_inside(made(17, "request", 0, mechanism="PLAIN")))
-
-
 @pytest.mark.parametrize("version", [0, 1])
 def test_sasl_handshake_refused(version: int) -> None:
     frame = messages.sasl_handshake_refused(77, version)
@@ -352,12 +345,6 @@ def test_the_codec_is_not_loaded_before_it_is_needed() -> None:
     )
     root = Path(messages.__file__).parents[2]
     subprocess.run([sys.executable, "-c", script], cwd=root, check=True, timeout=60)
-
-
-def test_bytes_left_over_are_refused() -> None:
-    frame = made(17, "request", 1, mechanism="PLAIN") + b"\x00"
-    with pytest.raises(MalformedFrame):
-        codec.decode_request(frame, peek_request(frame, 4, len(frame)))
 
 
 @rule("A request that names too much is refused before it is decoded.", "memory")

@@ -189,17 +189,6 @@ def test_blocks_are_judged_one_by_one() -> None:
     assert (told.blocks, told.allocated, told.missing) == (3, 57, 27)
 
 
-def test_old_ids_that_come_back_do_not_widen_what_was_allocated() -> None:
-    stream = Stream()
-    stream.decide(Client(), START_MS, 5_000, reason="refresh")
-    stream.allocate(Client(), START_MS, answered_producer_id=5_010, answered_epoch=4, transactional=True)
-    for producer_id in (5_500, 5_501):
-        stream.next_id = producer_id
-        stream.allocate(Client(), START_MS)
-
-    assert coverage_of(tallied(stream.events())) == Coverage(START_MS, 1, 2, 0, 0)
-
-
 def test_an_id_that_produced_through_a_gateway_did_not_go_around() -> None:
     stream = Stream()
     for producer_id in (5_500, 5_502):
@@ -229,20 +218,6 @@ def test_storms_and_lost_events_may_hide_what_passed() -> None:
     told = coverage_of(tally)
     assert told is not None
     assert (told.missing, told.hidden) == (18, 4)
-
-
-def test_summed_up_ids_that_produced_are_known_and_those_above_were_handed_out_later() -> None:
-    stream = Stream()
-    stream.next_id = 5_000
-    stream.allocate(Client(), START_MS)
-    stream.allocate(Client(), START_MS + 1, count=7)
-    for producer_id in (5_003, 5_004, 5_006, 5_007, 5_009):
-        stream.decide(Client(), START_MS + 2, producer_id)
-    told = coverage_of(tallied(stream.events()))
-
-    assert told is not None
-    # 5002, 5005 and 5008 are missing; six were summed up, five of which are known.
-    assert (told.allocated, told.missing, told.hidden, told.around) == (10, 3, 1, 2)
 
 
 def test_an_answer_that_is_an_error_allocates_nothing() -> None:

@@ -102,40 +102,6 @@ def test_a_change_is_in_force_and_says_who_made_it_and_what_the_file_says() -> N
     served(use)
 
 
-def test_a_temporary_change_is_above_the_standing_one_and_says_until_when() -> None:
-    def use(address: str, gateway: Gateway) -> None:
-        status, _ = changed(address, {**RATE, "value": 0.5}, {**RATE, "value": 7, "for": "2h"})
-        assert status == 200
-        said = entry(address, "alice")["producer_ids_rate"]
-        assert said["value"] == 7
-        assert said["until_wall_ms"] - said["set_wall_ms"] == 7_200_000
-        changed(
-            address,
-            {"setting": "producer_ids_rate", "user": "alice", "action": "reset", "temporary": True},
-        )
-        assert entry(address, "alice")["producer_ids_rate"]["value"] == 0.5
-
-    served(use)
-
-
-def test_the_mode_of_all_is_above_what_is_said_of_users() -> None:
-    def use(address: str, gateway: Gateway) -> None:
-        for number in range(4):
-            gateway.ask(number)
-        assert gateway.ask(9).refused
-        changed(address, {"setting": "mode", "user": None, "action": "set", "value": "observe"})
-        assert not gateway.ask(9).refused
-        alice = http_ask(address, "GET", "/v1/quotas?user=alice")[1]["entries"][0]
-        assert (alice["effective_mode"]["value"], alice["effective_mode"]["of"]) == ("observe", "all")
-        changed(address, {"setting": "mode", "user": None, "action": "set", "value": "enforce"})
-        bob = http_ask(address, "GET", "/v1/quotas?user=bob")[1]["entries"][0]
-        assert (bob["effective_mode"]["value"], bob["effective_mode"]["of"]) == ("enforce", "all")
-        changed(address, {"setting": "mode", "user": None, "action": "reset"})
-        assert entry(address, "bob")["effective_mode"]["value"] == "observe"
-
-    served(use)
-
-
 def test_explain_tells_tokens_the_line_and_the_last_refusal() -> None:
     def use(address: str, gateway: Gateway) -> None:
         for number in range(4):

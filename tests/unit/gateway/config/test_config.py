@@ -78,17 +78,6 @@ def test_one_gateway_id_for_several_gateways_is_warned_of() -> None:
     assert "names all gateways of this file alike" in warning
 
 
-def test_everything_but_the_bootstrap_servers_has_a_default() -> None:
-    settings = loading.parse(CLUSTER)
-
-    assert settings.quotas.mode == "observe"
-    assert settings.limits.frame_bytes == 100 * 2**20
-    assert settings.limits.idle_ms == 600_000
-    assert settings.drain_timeout_ms == 25_000
-    assert str(settings.listeners[0].bind) == "127.0.0.1:9292"
-    assert str(settings.admin.bind) == "127.0.0.1:9290"
-
-
 def test_every_key_of_the_producer_id_quota_reaches_the_quota_package() -> None:
     settings = loading.parse(
         CLUSTER

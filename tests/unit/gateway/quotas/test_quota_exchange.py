@@ -29,7 +29,6 @@ from tests.support.bounds import examples
 from tests.support.client_quotas import (
     ALTER,
     ANY,
-    DEFAULT,
     DESCRIBE,
     EXACT,
     KEY,
@@ -419,21 +418,6 @@ def test_a_request_has_a_length_that_can_be_searched() -> None:
         QuotaExchange.begin(frame, peek_request(frame, 4, len(frame)), "root", NOW_MS)
 
 
-def test_of_many_changes_those_that_fail_are_told_apart() -> None:
-    users = [{"user": f"user-{n:05d}"} for n in range(2 * CHANGES_AT_ONCE + 5)]
-    not_allowed: dict[str | None, str] = {
-        users[n]["user"]: "no" for n in (0, CHANGES_AT_ONCE, len(users) - 1)
-    }
-    played = Played(not_allowed=not_allowed)
-    exchange = begun([(entity, rate(1.0)) for entity in users])
-    outcomes = played.to_the_end(exchange)
-    assert [code for _, code in outcomes] == [POLICY if user["user"] in not_allowed else 0 for user in users]
-    assert len(played.checked) == len(users)
-    assert [change.target.user for change in played.made] == [
-        user["user"] for user in users if user["user"] not in not_allowed
-    ]
-
-
 def test_when_nobody_answers_no_more_is_asked() -> None:
     users = [{"user": f"user-{n:05d}"} for n in range(3 * CHANGES_AT_ONCE)]
     exchange = begun([(entity, rate(1.0)) for entity in users])
@@ -560,25 +544,6 @@ def test_all_rates_are_shown_merged_with_what_the_broker_says(version: int) -> N
         key_of(CAROL): {KEY: 0.0},
     }
     assert raw.decoded(DESCRIBE, version, unframed(answer))["throttle_time_ms"] == 11
-
-
-@versions
-@pytest.mark.parametrize(
-    ("components", "strict", "expected"),
-    [
-        ([("user", EXACT, "alice")], False, {"alice"}),
-        ([("user", EXACT, "alice")], True, {"alice"}),
-        ([("user", DEFAULT, None)], True, {None}),
-        ([("user", ANY, None)], True, {"alice", "carol", None}),
-        ([], False, {"alice", "carol", None}),
-    ],
-)
-def test_the_rates_that_were_asked_for_are_shown(
-    version: int, components: list[tuple[str, int, str | None]], strict: bool, expected: set[str | None]
-) -> None:
-    answer = seen(components, answer_with(), version, strict=strict)
-    assert answer is not None
-    assert set(shown_in(unframed(answer), version=version)) == {key_of({"user": user}) for user in expected}
 
 
 @versions

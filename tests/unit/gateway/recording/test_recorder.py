@@ -286,19 +286,6 @@ def produce_answer(*codes: tuple[int, int]) -> bytes:
     return head + partitions + bytes(4)
 
 
-def test_error_codes_are_counted_by_id_and_told_at_close() -> None:
-    told = Told()
-    connection = told.connection()
-    answer = produce_answer((0, 45), (1, 0), (2, 45), (3, 6))
-    asked = [batch(7, 0), batch(7, 1), batch(8, 2)]
-    for one in (asked, asked, 7, None):
-        connection.produce_answered(one, partition_errors(answer, 0, len(answer), 7))
-    connection.closed("client")
-    found = {(event.producer_id, event.code): event.count for event in told.of(ProduceErrorEvent)}
-    assert found == {(7, 45): 4, (8, 45): 2, (7, 6): 1, (-1, 6): 3, (-1, 45): 2}
-    assert {event.node_id for event in told.of(ProduceErrorEvent)} == {3}
-
-
 def test_error_codes_of_a_live_connection_are_told_when_the_slice_ends() -> None:
     told = Told()
     connection = told.connection()
