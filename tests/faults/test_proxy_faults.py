@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.hostile.cost import memory_bytes
-from tests.support.frames import framed, produce_request, record_batch, zigzag
-from tests.support.raw import RawClient, decoded, request
+from tests.support.frames import batch_of_values, framed, produce_request
+from tests.support.raw import RawClient, produce_code, request
 from tools.sandbox.gateway import GatewayProcess
 from tools.sandbox.kafka import Cluster
 from tools.sandbox.spec import ClusterSpec
@@ -36,15 +36,8 @@ def produce(
     topic: str, size: int, correlation_id: int = 1, *, acks: int = -1, producer_id: int = -1
 ) -> bytes:
     """One valid batch with one record of about this size."""
-    value = bytes(size)
-    body = b"\0\0\0\x01" + zigzag(len(value)) + value + b"\0"
-    batch = record_batch(producer_id, records=zigzag(len(body)) + body)
+    batch = batch_of_values(producer_id, 0, 0, 1, bytes(size))
     return framed(produce_request(9, [(topic, [(0, batch)])], correlation_id=correlation_id, acks=acks))
-
-
-def outcome(frame: bytes) -> int:
-    (topic,) = decoded(0, 9, frame)["responses"]
-    return int(topic["partition_responses"][0]["error_code"])
 
 
 def within(seconds: float, is_true: Callable[[], bool]) -> bool:
@@ -60,7 +53,7 @@ def test_a_broker_that_hangs_bounds_what_is_read_from_its_producers() -> None:
     with Cluster() as cluster, GatewayProcess(cluster.bootstrap_servers()) as gateway:
         topic = create_topic(cluster.bootstrap_servers(), "hangs")
         with RawClient(gateway.bootstrap_servers) as client:
-            assert outcome(client.ask(produce(topic, 900_000))) == 0
+            assert produce_code(client.ask(produce(topic, 900_000))) == 0
             base = rss_mb(gateway)
             cluster.node(1).signal(signal.SIGSTOP)
             client.socket.settimeout(0.5)
@@ -78,7 +71,7 @@ def test_a_broker_that_hangs_bounds_what_is_read_from_its_producers() -> None:
             cluster.node(1).signal(signal.SIGCONT)
             client.socket.settimeout(30)
             for _ in range(sent // len(frame)):
-                assert outcome(client.frame()) == 0
+                assert produce_code(client.frame()) == 0
 
 
 def test_a_consumer_that_reads_slowly_is_not_read_ahead_of(broker: Cluster) -> None:
@@ -86,7 +79,7 @@ def test_a_consumer_that_reads_slowly_is_not_read_ahead_of(broker: Cluster) -> N
     with GatewayProcess(broker.bootstrap_servers()) as gateway:
         with RawClient(gateway.bootstrap_servers) as client:
             for _ in range(10):
-                assert outcome(client.ask(produce(topic, 9 * MB))) == 0
+                assert produce_code(client.ask(produce(topic, 9 * MB))) == 0
             found = client.call(METADATA, 9, {"topics": [{"name": topic}]})
             assert found["topics"][0]["error_code"] == 0
         base = rss_mb(gateway)
@@ -107,7 +100,7 @@ def test_stalled_half_frames_and_length_bombs(broker: Cluster) -> None:
     limits = {"limits": {"frame": "20MB", "buffered_total": "40MB"}}
     with GatewayProcess(broker.bootstrap_servers(), settings=limits) as gateway:
         with RawClient(gateway.bootstrap_servers) as client:
-            assert outcome(client.ask(produce(topic, 9 * MB))) == 0
+            assert produce_code(client.ask(produce(topic, 9 * MB))) == 0
         base = rss_mb(gateway)
         half = produce(topic, 240_000)[:230_000]
         stalled = [RawClient(gateway.bootstrap_servers) for _ in range(800)]
@@ -123,9 +116,9 @@ def test_stalled_half_frames_and_length_bombs(broker: Cluster) -> None:
             with RawClient(gateway.bootstrap_servers) as other:
                 # Small requests pass at once, a large one when the stalled ones have been found out.
                 assert other.call(METADATA, 9, {"topics": []})["brokers"]
-                assert outcome(other.ask(produce(topic, 1000))) == 0
+                assert produce_code(other.ask(produce(topic, 1000))) == 0
                 other.socket.settimeout(60)
-                assert outcome(other.ask(produce(topic, 5 * MB))) == 0
+                assert produce_code(other.ask(produce(topic, 5 * MB))) == 0
             assert gateway.metrics().value("pidgate_connections_closed_total", cause="limit") > 0
             assert rss_mb(gateway) < base + 40 + 30
         finally:

@@ -35,8 +35,8 @@ from tests.support.client_quotas import (
 )
 from tests.support.clients.java_quotas import client_quotas
 from tests.support.clients.load import Login
-from tests.support.frames import framed, produce_request, record_batch
-from tests.support.raw import RawClient, decoded, request
+from tests.support.frames import produce_one
+from tests.support.raw import RawClient, decoded, produce_code, request
 from tests.support.running_producers import until
 from tools.sandbox.gateway import GatewayProcess
 from tools.sandbox.jars import NEWEST, OLDEST
@@ -359,8 +359,8 @@ def test_what_is_pipelined_is_answered_in_order_and_sees_what_came_before(gatewa
 def test_a_change_of_a_muted_client_waits_for_the_end_of_its_mute(gateway: GatewayProcess) -> None:
     with logged_in(gateway.bootstrap_servers) as client, logged_in(gateway.bootstrap_servers) as other:
         assert change(other, ({"user": "admin"}, {KEY: 0.001})) == [0]
-        frames = [produce("written", record_batch(next(_producer_ids), records=ONE_RECORD)) for _ in range(3)]
-        assert NOT_ENOUGH_REPLICAS in [outcome(client.ask(frame)) for frame in frames]
+        frames = [produce_one("written", next(_producer_ids)) for _ in range(3)]
+        assert NOT_ENOUGH_REPLICAS in [produce_code(client.ask(frame)) for frame in frames]
         sent_s = time.monotonic()
         assert change(client, ({"user": "admin"}, {KEY: None})) == [0]
         assert 0.5 < time.monotonic() - sent_s < 10
@@ -372,25 +372,13 @@ def test_a_change_of_a_muted_client_waits_for_the_end_of_its_mute(gateway: Gatew
 
 # What it does
 
-ONE_RECORD = bytes.fromhex("0e00000001027800")
-
-
-def produce(topic: str, batch: bytes) -> bytes:
-    return framed(produce_request(9, [(topic, [(0, batch)])]))
-
-
-def outcome(frame: bytes) -> int:
-    (topic,) = decoded(0, 9, frame)["responses"]
-    return int(topic["partition_responses"][0]["error_code"])
-
 
 def new_ids(address: str, login: Login, number: int) -> list[int]:
     """The code that so many ids get which nobody has seen, each on a connection of its own."""
     codes = []
     for _ in range(number):
         with logged_in(address, login) as client:
-            batch = record_batch(next(_producer_ids), records=ONE_RECORD)
-            codes.append(outcome(client.ask(produce("written", batch))))
+            codes.append(produce_code(client.ask(produce_one("written", next(_producer_ids)))))
     return codes
 
 

@@ -32,6 +32,7 @@ from pidgate.protocol.repeated_produce import RepeatedProduce
 from pidgate.protocol.work import at_once
 
 NOT_ENOUGH_REPLICAS = 19
+PRODUCE_ONE_VERSION = 9
 NAMED, BY_ID = 9, 13
 """Two versions of Produce: topics by name, and topics by id."""
 TOPIC = b"model"
@@ -237,8 +238,16 @@ def old_message(magic: int, value: bytes = b"value") -> bytes:
     return struct.pack(">qi", 0, len(body)) + body
 
 
+ONE_RECORD = bytes.fromhex("0e00000001027800")
+"""A record with the value x, for `record_batch`."""
 Topics = list[tuple[str | UUID, list[tuple[int, bytes | None]]]]
 """Topic name or id, and its (partition, records)."""
+
+
+def produce_one(topic: str, producer_id: int) -> bytes:
+    """Return a Produce request of one record to partition 0, with its size prefix."""
+    batch = record_batch(producer_id, records=ONE_RECORD)
+    return framed(produce_request(PRODUCE_ONE_VERSION, [(topic, [(0, batch)])]))
 
 
 def produce_request(
