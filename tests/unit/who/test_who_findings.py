@@ -283,6 +283,10 @@ def test_near_miss_new_instances_beside_the_old_ones_are_no_deployment() -> None
     assert finding.text.endswith("are steady: 40 long-lived producers, 40 new ids")
 
 
+def test_near_miss_two_instances_are_no_deployment() -> None:
+    assert Pattern.ROLLING_DEPLOYMENT not in kinds(deployment(pods=2))
+
+
 def test_steady_producers_that_were_there_before() -> None:
     stream = Stream()
     for number in range(7):

@@ -194,19 +194,11 @@ log_level: loud
     ("text", "problem"),
     [
         ("", "f.yaml:1: cluster: is missing; add cluster: {bootstrap_servers: [host:9092]}"),
-        (
-            "cluster: {name: x}",
-            "f.yaml:1: cluster.bootstrap_servers: is missing; add bootstrap_servers: [host:9092]",
-        ),
         ("- a\n- b", "f.yaml:1: ['a', 'b'] is not a section; write keys and values below it"),
         (
             "cluster: {bootstrap_servers: host:9092}",
             "f.yaml:1: cluster.bootstrap_servers: 'host:9092' is not a list; "
             "write it in brackets, as in [a, b]",
-        ),
-        (
-            "cluster: {bootstrap_servers: [host]}",
-            "f.yaml:1: cluster.bootstrap_servers[0]: 'host' has no port; write host:PORT",
         ),
         (
             "cluster:\n  bootstrap_servers:\n    - a:1\n    - PLAINTEXT://a:1",
@@ -224,16 +216,8 @@ log_level: loud
             "write 0 to block every new id, leave the key out for no limit",
         ),
         (
-            CLUSTER + "quotas: {default: {producer_ids_rate: .inf}}",
-            "f.yaml:2: quotas.default.producer_ids_rate: inf is not a rate; leave the key out for no limit",
-        ),
-        (
             CLUSTER + "quotas: {producer_ids: {burst: .nan}}",
             "f.yaml:2: quotas.producer_ids.burst: nan: Input should be a finite number",
-        ),
-        (
-            CLUSTER + "quotas: {producer_ids: {max_live_ids: 0}}",
-            "f.yaml:2: quotas.producer_ids.max_live_ids: 0 is out of range; write a number above or equal to 1",
         ),
         (
             CLUSTER + "quotas: {producer_ids: {window: 0s}}",
@@ -255,20 +239,6 @@ log_level: loud
             "the quota of all other client ids is quotas.default_client",
         ),
         (
-            CLUSTER + "quotas: {users: {alice: {clients: {'': {consumer_byte_rate: 1MB}}}}}",
-            "f.yaml:2: quotas.users.alice.clients.: a client without an id; "
-            "the quota of all other client ids is quotas.users.alice.default_client",
-        ),
-        (
-            CLUSTER + "quotas: {default: {clients: {'': {consumer_byte_rate: 1MB}}}}",
-            "f.yaml:2: quotas.default.clients.: a client without an id; "
-            "the quota of all other client ids is quotas.default.default_client",
-        ),
-        (
-            CLUSTER + "quotas: {default: {producer_byte_rate: 0}}",
-            "f.yaml:2: quotas.default.producer_byte_rate: must be above 0; write for example 100MiB",
-        ),
-        (
             CLUSTER + "quotas: {default: {consumer_byte_rate: 1MB/s}}",
             "f.yaml:2: quotas.default.consumer_byte_rate: '1MB/s' is not a size; "
             "write for example 65536, 64KiB, 100MB or 100MiB",
@@ -286,10 +256,6 @@ log_level: loud
         (
             CLUSTER + "limits: {frame: 100MB, buffered_total: 1MiB}",
             "f.yaml:2: limits.buffered_total: is below one frame; write 100MB or more, or lower limits.frame",
-        ),
-        (
-            CLUSTER + "sate_dir: /x",
-            "f.yaml:2: sate_dir: is not a known key; did you mean state_dir?",
         ),
         (
             "admin: {}\nadmin: {}",
@@ -310,11 +276,6 @@ def test_an_error_names_the_line_and_the_remedy(text: str, problem: str) -> None
             "add the host they use",
         ),
         (
-            "[{advertise: 0.0.0.0}]",
-            "f.yaml:2: listeners[0].advertise: 0.0.0.0 is no address that a client can reach; "
-            "write the host name clients use",
-        ),
-        (
             "[{advertise: 'gw:9092'}]",
             "f.yaml:2: listeners[0].advertise: gives all nodes the one address gw:9092; "
             "put {node_id} into the host, or leave the port out so that each node shows its own",
@@ -330,19 +291,9 @@ def test_an_error_names_the_line_and_the_remedy(text: str, problem: str) -> None
             "remove one of the two",
         ),
         (
-            "[{proxy_protocol_from: 10.0.0.5}]",
-            "f.yaml:2: listeners[0].proxy_protocol_from: is no list of addresses; "
-            "write for example [10.0.0.5, 10.1.0.0/16]",
-        ),
-        (
             "[{proxy_protocol_from: [10.0.0.5, 10.1.0.5/16]}]",
             "f.yaml:2: listeners[0].proxy_protocol_from: 10.1.0.5/16 has host bits set; "
             "write addresses of proxies, or networks, for example [10.0.0.5, 10.1.0.0/16]",
-        ),
-        (
-            "[{proxy_protocol_from: [lb.example]}]",
-            "f.yaml:2: listeners[0].proxy_protocol_from: 'lb.example' does not appear to be an IPv4 or IPv6 "
-            "network; write addresses of proxies, or networks, for example [10.0.0.5, 10.1.0.0/16]",
         ),
         (
             "[{only_node: 3, bind: '127.0.0.1:0', advertise: 'gw-{node_id}'}]",
@@ -361,18 +312,9 @@ def test_an_error_names_the_line_and_the_remedy(text: str, problem: str) -> None
             "which node_ports of listener 127.0.0.1:9292 needs too; move one of them",
         ),
         (
-            "[{node_ports: {first: 9280, node_ids: [0-10]}}]",
-            "f.yaml:1: admin.bind: admin.bind needs port 9290, "
-            "which node_ports of listener 127.0.0.1:9292 needs too; move one of them",
-        ),
-        (
             "[{node_ports: {first: 65530, node_ids: [0-9]}}]",
             "f.yaml:2: listeners[0].node_ports.first: leaves too few ports below 65536 for node_ids; "
             "lower it",
-        ),
-        (
-            "[{node_ports: {node_ids: [5-0]}}]",
-            "f.yaml:2: listeners[0].node_ports.node_ids: '5-0' runs backwards; write 0-5",
         ),
     ],
 )
