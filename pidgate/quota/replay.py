@@ -3,8 +3,7 @@
 `pidgate promote` and the pipeline's `recommend` both ask here. The replay adds what the gateway does not decide: a
 client that is refused comes back when its turn has come, until it gives up.
 
-Proof: test_recommend_trial.py compares whole replays with `ProducerIdQuota.decide`, tests/pipeline/test_replay.py
-compares `admit_id` with the recorded decisions of real gateways. Pure.
+Proof: test_recommend_trial.py compares whole replays with `ProducerIdQuota.decide`. Pure.
 """
 
 from __future__ import annotations

@@ -1,18 +1,13 @@
 """The matrix' own judgement: a refusal that went wrong is told from one that went well, and cells say what happened."""
 
-import socket
-import threading
-import time
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
 from pidgate.load.journal import ProducerJournal, record_value
-from tests.clients.door import ANSWERS_LATER_S, Door
 from tests.clients.refusal import PARTITIONS, RECORDS, Result, assert_good
-from tests.clients.report import BEGIN, END, FAILED, NOT_OFFERED, OK, Cell, Matrix, with_matrix
-from tests.clients.roster import CLIENTS, COLUMNS, KAFKAS, LONG, NO_ID_SHORT, SHORT, TOO_LONG, Client
+from tests.clients.roster import LONG, NO_ID_SHORT, SHORT, TOO_LONG, Client
 from tools.sandbox.log_checker import LogRecord, check
 
 JAVA = Client("java")
@@ -136,68 +131,3 @@ def test_kafka_python_may_hang_after_giving_up_but_only_then() -> None:
     assert ", 20 never told: it hangs" in str(hung)
     with pytest.raises(AssertionError):
         assert_good(KAFKA_PYTHON, LONG, _result(unheard=20))
-
-
-def test_a_result_says_what_happened() -> None:
-    assert str(_result(raised=6)) == (
-        "13 refusals in 40.4 s; 234 of 240 acknowledged, 6 raised (KafkaTimeoutError), last told after 42.0 s"
-    )
-
-
-def test_the_matrix_goes_through_json_into_the_document() -> None:
-    matrix = Matrix()
-    kafka, client = KAFKAS[0], str(CLIENTS[0])
-    matrix.cells[kafka, client, "produce"] = Cell(OK, "all of it")
-    matrix.cells[kafka, client, "fetch"] = Cell(FAILED, "a | b")
-    matrix.cells[kafka, client, "share group"] = Cell(NOT_OFFERED, "has none")
-    again = Matrix.from_json(matrix.to_json())
-    assert again == matrix
-    document = with_matrix(f"before\n{BEGIN}old\n{END}after\n", again)
-    assert document.startswith(f"before\n{BEGIN}")
-    assert document.endswith(f"{END}after\n")
-    assert "old" not in document
-    assert f"| {client} | ok | **failed** | not run | not run | n/a |" in document
-    assert f"| {client} | fetch | {kafka} | **failed** | a \\| b |" in document
-    assert len(matrix.missing()) == len(KAFKAS) * len(CLIENTS) * len(COLUMNS) - 3
-
-
-def test_a_document_without_markers_is_refused() -> None:
-    with pytest.raises(ValueError, match="markers"):
-        with_matrix("no place for it", Matrix())
-
-
-def test_a_door_knocks_once_and_answers_later() -> None:
-    knocks: list[float] = []
-    with socket.create_server(("127.0.0.1", 0)) as server:
-
-        def echo() -> None:
-            for _ in range(2):
-                connection, _ = server.accept()
-                with connection:
-                    connection.sendall(connection.recv(100))
-
-        threading.Thread(target=echo, daemon=True).start()
-        knock = lambda: knocks.append(time.monotonic())  # noqa: E731
-        with Door(("127.0.0.1", 0), server.getsockname(), knock) as door:
-            for _ in range(2):
-                with socket.create_connection(door.address, timeout=10) as client:
-                    asked_s = time.monotonic()
-                    client.sendall(b"hello")
-                    assert client.recv(100) == b"hello"
-                    assert time.monotonic() - asked_s >= ANSWERS_LATER_S
-                    assert client.recv(100) == b""
-    assert len(knocks) == 1
-    assert door.failure is None
-
-
-def test_a_door_whose_first_knock_fails_is_shut_and_says_why() -> None:
-    def fail() -> None:
-        raise LookupError("nothing to spend")
-
-    with (
-        socket.create_server(("127.0.0.1", 0)) as server,
-        Door(("127.0.0.1", 0), server.getsockname(), fail) as door,
-        socket.create_connection(door.address, timeout=10) as client,
-    ):
-        assert client.recv(100) == b""
-    assert isinstance(door.failure, LookupError)

@@ -15,9 +15,9 @@ from itertools import count
 
 import pytest
 
-from tests.faults.test_proxy_faults import outcome, produce
+from tests.faults.test_proxy_faults import produce
 from tests.support.fault_load import QUOTAS, FaultLoad
-from tests.support.raw import RawClient
+from tests.support.raw import RawClient, produce_code
 from tests.support.running_producers import until
 from tools.sandbox.gateway import GatewayProcess
 from tools.sandbox.kafka import Cluster
@@ -78,7 +78,7 @@ def leaves_while_muted(address: str, topic: str, over: threading.Event) -> None:
     while not over.is_set():
         with suppress(OSError):
             client = RawClient(address)
-            if outcome(client.ask(produce(topic, 10, producer_id=next(_ids)))) == NOT_ENOUGH_REPLICAS:
+            if produce_code(client.ask(produce(topic, 10, producer_id=next(_ids)))) == NOT_ENOUGH_REPLICAS:
                 # Held behind the mute, and never forwarded.
                 client.send(produce(topic, 10, 2))
             leave(client)

@@ -10,9 +10,9 @@ from itertools import count
 
 import pytest
 
-from tests.faults.test_proxy_faults import outcome, produce
+from tests.faults.test_proxy_faults import produce
 from tests.support.fault_load import QUOTAS, FaultLoad
-from tests.support.raw import RawClient, decoded, request
+from tests.support.raw import RawClient, decoded, produce_code, request
 from tests.support.running_producers import until
 from tests.support.tls_listener import add_tls_listener
 from tools.sandbox.certificates import Authority
@@ -87,7 +87,7 @@ def waiting_client(broker: Cluster, gateway: GatewayProcess, topic: str, max_wai
     create_topic(broker.bootstrap_servers(), topic)
     client = RawClient(gateway.bootstrap_servers)
     # A record first, so that the broker is sure to have the partition; then the wait for the next one.
-    until(lambda: outcome(client.ask(produce(topic, 10))) == 0)
+    until(lambda: produce_code(client.ask(produce(topic, 10))) == 0)
     client.send(long_poll(topic, max_wait_ms))
     time.sleep(0.3)
     return client

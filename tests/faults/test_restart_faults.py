@@ -149,21 +149,6 @@ def test_kills_with_a_state_directory_alone(broker: Cluster, tmp_path: Path) -> 
         check_load(load, "state_dir")
 
 
-def test_kills_with_both(broker: Cluster, tmp_path: Path) -> None:
-    load = KillLoad(
-        broker,
-        "killed-both",
-        tmp_path,
-        events=events_topic("killed-both-events"),
-        state_dir=tmp_path / "state",
-    )
-    with load.gateway:
-        load.run(10)
-        # A snapshot that was taken just before the kill has all that the topic has.
-        check_load(load, "topic", or_from="state_dir")
-        check_events(load)
-
-
 def test_kills_with_the_newest_snapshot_damaged_each_time(broker: Cluster, tmp_path: Path) -> None:
     """Set aside and named; the file before it and the topic say as much."""
     state_dir = tmp_path / "state"

@@ -35,9 +35,15 @@ from tests.fuzz.requests import REFUSALS, TOPIC, TOPIC_ID, NotTaken
 from tests.fuzz.target import Target
 from tests.support import raw
 from tests.support.api_versions import api_versions_answer
-from tests.support.frames import entity_class, read_response, response_frame, translated, unframed
-from tests.support.produce_answers import partition_errors
-from tests.support.streamed import streams_addresses
+from tests.support.frames import (
+    entity_class,
+    partition_errors,
+    read_response,
+    response_frame,
+    streams_addresses,
+    translated,
+    unframed,
+)
 
 PRODUCE, FETCH, METADATA, DESCRIBE_CONFIGS = 0, 1, 3, 32
 _STREAMED: Final = (1, 78)

@@ -14,7 +14,7 @@ from _pytest.mark.structures import ParameterSet
 
 from pidgate.protocol.produce import FIRST_TOPIC_ID
 from pidgate.protocol.versions import SPOKEN
-from tests.support.frames import Topics, framed, produce_request, record_batch
+from tests.support.frames import ONE_RECORD, Topics, framed, produce_request, record_batch
 
 if TYPE_CHECKING:
     from tests.hostile.attacker import Attacker
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 HOSTILE_USER: Final = "bob"
 """Has a rate of 0 at every place, as ANONYMOUS has where nobody logs in: no id of theirs may pass."""
 
-ONE_RECORD: Final = bytes.fromhex("0e00000001027800")
 
 _ids = itertools.count(10_000_000)
 

@@ -10,7 +10,7 @@ from tests.hostile.attack import HOSTILE_USER, Place
 from tests.hostile.attacker import Attacker, authenticate, handshake, plain_token
 from tests.hostile.site import Site, running_site
 from tests.support import share_group
-from tests.support.frames import framed, produce_request, record_batch
+from tests.support.frames import batch_of_values, framed, produce_request
 from tests.support.raw import RawClient, request
 from tools.sandbox.kafka import Cluster
 from tools.sandbox.spec import PLAINTEXT
@@ -36,24 +36,11 @@ def site(sasl_cluster: Cluster) -> Iterator[Site]:
         yield running
 
 
-def _record(value_bytes: int) -> bytes:
-    body = b"\0\0\0\x01" + _zigzag(value_bytes) + bytes(value_bytes) + b"\0"
-    return _zigzag(len(body)) + body
-
-
-def _zigzag(number: int) -> bytes:
-    left, encoded = number * 2, b""
-    while left > 0x7F:
-        encoded += bytes([left & 0x7F | 0x80])
-        left >>= 7
-    return encoded + bytes([left])
-
-
 @pytest.fixture(scope="module")
 def topic(site: Site) -> str:
     """160 batches of 50 kB: much more than a whole window allows."""
     name = site.topic()
-    batch = record_batch(-1, -1, -1, records=_record(BATCH_BYTES))
+    batch = batch_of_values(-1, -1, -1, 1, bytes(BATCH_BYTES))
     with RawClient(site.cluster.bootstrap_servers(PLAINTEXT)) as broker:
         for _ in range(160):
             broker.ask(framed(produce_request(9, [(name, [(0, batch)])])))

@@ -5,14 +5,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
 from tests.hostile.attack import (
-    ENFORCED,
     HOSTILE_USER,
-    PLACES,
     WITH_SASL,
     Attack,
     Case,
@@ -22,11 +19,9 @@ from tests.hostile.attack import (
     cases,
     versions_of,
 )
-from tests.hostile.attacker import SASL_AUTHENTICATE, authenticate, handshake, odd_parts, plain_token
+from tests.hostile.attacker import SASL_AUTHENTICATE, authenticate, handshake, plain_token
 from tests.hostile.cost import Inside, MiB
-from tests.hostile.inside.sitecustomize import Cell
 from tests.hostile.site import Site, carry_out
-from tests.support.raw import request
 from tools.sandbox.gateway import GatewayProcess
 from tools.sandbox.kafka import Cluster
 
@@ -125,13 +120,6 @@ def test_a_busy_loop_is_noticed(loop: Loop) -> None:
     assert cost.busy_ms > 70
 
 
-def test_a_machine_that_is_busy_elsewhere_is_not(loop: Loop) -> None:
-    with loop.inside.measuring() as cost:
-        loop.do("time.sleep(0.08)")
-    assert cost.late_ms > 70
-    assert cost.busy_ms < 40
-
-
 def test_memory_that_was_freed_again_is_noticed(loop: Loop) -> None:
     with loop.inside.measuring() as cost:
         loop.do("del (a := bytearray(48 << 20))[:]")
@@ -139,23 +127,6 @@ def test_memory_that_was_freed_again_is_noticed(loop: Loop) -> None:
     with loop.inside.measuring() as cost:
         loop.do("pass")
     assert cost.grown_bytes < MiB
-
-
-def test_memory_that_an_attack_before_left_free_hides_nothing(loop: Loop) -> None:
-    small = "a = [bytes(1000) for _ in range(40_000)]; del a"
-    loop.do(small)
-    with loop.inside.measuring() as cost:
-        loop.do(small)
-    assert cost.grown_bytes > 30 * MiB
-
-
-def test_a_measuring_that_begins_while_a_process_writes_begins_anew(tmp_path: Path) -> None:
-    of_process = Cell.create(tmp_path / "1")
-    of_test = Cell(tmp_path / "1")
-    read = of_process.measured
-    of_test.wanted += 1
-    of_process.measured = read
-    assert of_test.measured.number != of_process.wanted == 1
 
 
 def test_a_process_that_ends_is_noticed() -> None:
@@ -187,19 +158,3 @@ def test_without_a_gateway_in_between_the_attack_is_noticed(sasl_cluster: Cluste
         assert len(outcome.answers) == 5
         assert not outcome.is_closed
         assert len(site.ids_at_brokers(topic)) == 5
-
-
-def test_odd_parts_are_the_whole() -> None:
-    for size in (0, 1, 399, 400, 401, 5_000, 300_000):
-        data = bytes(range(256)) * (size // 256) + bytes(size % 256)
-        parts = list(odd_parts(data))
-        assert b"".join(parts) == data
-        assert {1, 2, 3} <= {len(part) for part in parts} or size < 10
-
-
-def test_by_day_an_attack_is_carried_out_once() -> None:
-    attack = Attack(name="x", frames=lambda _: [request(METADATA, 9)], versions=(9, 8), places=ENFORCED)
-    params = cases([attack]).args[1]
-    assert len(params) == 2 * len(Delivery) * sum(place.mode == "enforce" for place in PLACES)
-    by_day = [param.id for param in params if pytest.mark.nightly not in param.marks]
-    assert by_day == ["x, v9, odd bytes, SASL, enforce"]

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Iterable
 
-from tests.hostile.attack import ONE_RECORD, WITH_SASL, Attack, Case, Delivery, Target, cases
+from tests.hostile.attack import WITH_SASL, Attack, Case, Delivery, Target, cases
 from tests.hostile.attacker import authenticate, handshake
 from tests.hostile.cost import MiB
 from tests.hostile.site import Site, carry_out
-from tests.support.frames import record_batch
+from tests.support.frames import ONE_RECORD, record_batch
 from tests.support.raw import request
 
 DESCRIBE_CONFIGS, DESCRIBE_QUOTAS, ALTER_QUOTAS = 32, 48, 49

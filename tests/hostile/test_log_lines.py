@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.hostile.attack import ONE_RECORD, Attack, Case, Delivery, Target, cases
+from tests.hostile.attack import Attack, Case, Delivery, Target, cases
 from tests.hostile.site import Site, carry_out
-from tests.support.frames import record_batch
+from tests.support.frames import ONE_RECORD, record_batch
 
 CONNECTIONS = 20
 Partitions = list[tuple[int, bytes | None]]

@@ -1,9 +1,9 @@
 """Beside the known attacks: what a client could try next."""
 
-from tests.hostile.attack import ONE_RECORD, WITH_SASL, Attack, Case, Delivery, Target, cases
+from tests.hostile.attack import WITH_SASL, Attack, Case, Delivery, Target, cases
 from tests.hostile.attacker import authenticate, handshake, plain_token
 from tests.hostile.site import HONEST_USER, Site, carry_out
-from tests.support.frames import framed, produce_request, record_batch
+from tests.support.frames import ONE_RECORD, framed, produce_request, record_batch
 from tests.support.raw import request
 
 HEARTBEAT = 12

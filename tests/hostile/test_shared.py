@@ -12,10 +12,10 @@ from typing import Any, Final
 import pytest
 
 from pidgate.protocol.errors import ErrorCode
-from tests.hostile.attack import HOSTILE_USER, ONE_RECORD, Delivery, Place, Target
+from tests.hostile.attack import HOSTILE_USER, Delivery, Place, Target
 from tests.hostile.attacker import Attacker
 from tests.hostile.site import HONEST_USER, Site, running_site
-from tests.support.frames import Topics, framed, produce_request, record_batch
+from tests.support.frames import ONE_RECORD, Topics, framed, produce_request, record_batch
 from tests.support.raw import decoded
 from tools.sandbox.kafka import Cluster
 from tools.sandbox.spec import SUPER_USER

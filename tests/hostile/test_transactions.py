@@ -13,10 +13,10 @@ from pidgate.protocol.transaction_parts import (
     ADD_PARTITIONS_TO_TXN,
     TXN_OFFSET_COMMIT,
 )
-from tests.hostile.attack import HOSTILE_USER, ONE_RECORD, Attack, Case, Delivery, Place, Target, cases
+from tests.hostile.attack import HOSTILE_USER, Attack, Case, Delivery, Place, Target, cases
 from tests.hostile.site import HONEST_USER, Site, carry_out, running_site
 from tests.support import raw
-from tests.support.frames import Topics, record_batch
+from tests.support.frames import ONE_RECORD, Topics, record_batch
 from tools.sandbox.kafka import Cluster
 
 MANY = 20

@@ -6,7 +6,6 @@ What the broker itself says is asked past the gateway, on its PLAINTEXT listener
 from __future__ import annotations
 
 import itertools
-import math
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -18,7 +17,6 @@ from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionTy
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
 from pidgate.protocol import client_quotas as wire
-from pidgate.protocol.work import MOST_ELEMENTS
 from tests.support.client_quotas import (
     ALTER,
     ANY,
@@ -35,11 +33,10 @@ from tests.support.client_quotas import (
     outcomes_in,
     shown_in,
 )
-from tests.support.clients import java_tools
 from tests.support.clients.java_quotas import client_quotas
 from tests.support.clients.load import Login
-from tests.support.frames import framed, produce_request, record_batch
-from tests.support.raw import Closed, RawClient, decoded, request
+from tests.support.frames import produce_one
+from tests.support.raw import RawClient, decoded, produce_code, request
 from tests.support.running_producers import until
 from tools.sandbox.gateway import GatewayProcess
 from tools.sandbox.jars import NEWEST, OLDEST
@@ -195,83 +192,6 @@ def test_ours_stay_here_and_the_other_keys_arrive(
         until(lambda: of_user(past, both["user"]) == {}, what="the broker lags")
 
 
-def test_the_default_user(gateway: GatewayProcess) -> None:
-    with logged_in(gateway.bootstrap_servers) as client:
-        assert change(client, ({"user": None}, {KEY: 12.5})) == [0]
-        assert of_user(client, None) == {KEY: 12.5}
-        assert change(client, ({"user": None}, {KEY: None})) == [0]
-        assert of_user(client, None) == {}
-
-
-def test_what_the_file_says_can_be_taken_away_and_set(gateway: GatewayProcess) -> None:
-    with logged_in(gateway.bootstrap_servers) as client:
-        assert of_user(client, "filed") == {KEY: 7.0}
-        assert change(client, ({"user": "filed"}, {KEY: None})) == [0]
-        assert of_user(client, "filed") == {}
-        assert change(client, ({"user": "filed"}, {KEY: 7.0})) == [0]
-        assert of_user(client, "filed") == {KEY: 7.0}
-
-
-def test_everybodys_errors_in_one_request(broker: Cluster, gateway: GatewayProcess) -> None:
-    stem = name("mixed")
-    users = [{"user": f"{stem}-{number}"} for number in range(6)]
-    with logged_in(gateway.bootstrap_servers) as client, direct(broker) as past:
-        entries: list[tuple[EntityWords, Operations]] = [
-            (users[0], {KEY: 5.0, "nonsense": 1.0}),
-            (users[1], {KEY: -1.0, BYTES: 1000.0}),
-            (users[2], {KEY: 5.0, BYTES: 1000.0}),
-            ({"client-id": stem}, {KEY: 5.0, BYTES: 1000.0}),
-            (users[3], {KEY: math.nan}),
-            (users[4], {BYTES: -5.0}),
-            ({**users[5], "client-id": stem}, {KEY: None}),
-            (users[5], {BYTES: 2000.0}),
-        ]
-        assert change(client, *entries) == [INVALID, INVALID, 0, INVALID, INVALID, INVALID, INVALID, 0]
-        expected = {key_of(users[2]): {KEY: 5.0, BYTES: 1000.0}, key_of(users[5]): {BYTES: 2000.0}}
-
-        def mine(shown: Shown) -> Shown:
-            return {
-                entity: keys for entity, keys in shown.items() if any(stem in str(part[1]) for part in entity)
-            }
-
-        until(lambda: of_user(past, users[5]["user"]) != {}, what="the broker lags")
-        assert mine(show(client)) == expected
-        assert mine(show(past)) == {key_of(users[2]): {BYTES: 1000.0}, key_of(users[5]): {BYTES: 2000.0}}
-
-
-def test_errors_say_what_is_wrong(gateway: GatewayProcess) -> None:
-    with logged_in(gateway.bootstrap_servers) as client:
-        wrong: list[tuple[EntityWords, Operations]] = [
-            ({"ip": "127.0.0.1"}, {KEY: 1.0}),
-            ({"user": name("u")}, {KEY: 0.0}),
-            ({"user": name("u")}, [(KEY, 1.0), (KEY, 1.0)]),
-            ({"user": name("u")}, {KEY: 1.0, "nonsense": 1.0}),
-        ]
-        answer = decoded(ALTER, 1, client.ask(alter(wrong)))
-    told = [entry["error_message"] for entry in answer["entries"]]
-    assert told == [
-        "producer_ids_rate is set for a user or for the default user, not for ip '127.0.0.1'",
-        "producer_ids_rate must be a number above 0 and at most 1000000000000, not 0.0",
-        f"Duplicate quota key producer_ids_rate not updating quota for this entity user '{wrong[2][0]['user']}'",  # type: ignore[call-overload]
-        "Invalid configuration key nonsense",
-    ]
-
-
-def test_validate_only_changes_nothing_anywhere(broker: Cluster, gateway: GatewayProcess) -> None:
-    good, bad, worse = ({"user": name("checked")} for _ in range(3))
-    with logged_in(gateway.bootstrap_servers) as client, direct(broker) as past:
-        assert change(
-            client,
-            (good, {KEY: 5.0, BYTES: 1000.0}),
-            (bad, {KEY: math.inf}),
-            (worse, {KEY: 1.0, BYTES: -1.0}),
-            validate_only=True,
-        ) == [0, INVALID, INVALID]
-        time.sleep(0.3)  # A broker that had taken it would show it by then.
-        for entity in (good, bad, worse):
-            assert of_user(client, entity["user"]) == of_user(past, entity["user"]) == {}
-
-
 # Permission
 
 
@@ -301,20 +221,6 @@ def test_who_may_not_do_it_is_told_so_and_nothing_happens(broker: Cluster, gatew
 
 
 ALICE_HERSELF = {"user": "alice"}
-
-
-def test_who_may_see_quotas_need_not_be_allowed_to_set_them(gateway: GatewayProcess) -> None:
-    entity = {"user": name("bobs")}
-    # For Kafka who may alter may describe, too.
-    with (
-        logged_in(gateway.bootstrap_servers, BOB) as bob,
-        logged_in(gateway.bootstrap_servers, CAROL) as carol,
-    ):
-        assert change(carol, (entity, {KEY: 5.0})) == [NOT_AUTHORISED]
-        assert of_user(bob, entity["user"]) == {}
-        assert change(bob, (entity, {KEY: 5.0})) == [0]
-        assert of_user(bob, entity["user"]) == of_user(carol, entity["user"]) == {KEY: 5.0}
-    assert who_set_it(gateway, entity["user"]) == {"User:bob"}
 
 
 def test_before_it_has_logged_in_nobody_changes_anything(gateway: GatewayProcess) -> None:
@@ -349,32 +255,6 @@ def test_before_it_has_logged_in_nobody_changes_anything(gateway: GatewayProcess
 def who_set_it(gateway: GatewayProcess, user: str) -> set[str]:
     """As the gateway's log has it."""
     return {event["set_by"] for event in gateway.log_events("quotas_changed") if event["user"] == user}
-
-
-def test_what_the_configuration_forbids(broker: Cluster) -> None:
-    free, stem = {"user": name("free")}, name("filed")
-    quotas = {
-        **QUOTAS,
-        "users": {stem: {"producer_ids_rate": 3}},
-        "runtime_changes": "file_wins",
-    }
-    with (
-        GatewayProcess(broker.bootstrap_servers(), quotas=quotas) as strict,
-        RawClient(strict.bootstrap_servers) as client,
-        direct(broker) as past,
-    ):
-        for validate_only in (True, False):
-            entries: list[tuple[EntityWords, Operations]] = [
-                ({"user": stem}, {KEY: 5.0, BYTES: 1000.0}),
-                (free, {KEY: 5.0}),
-            ]
-            answer = decoded(ALTER, 1, client.ask(alter(entries, validate_only=validate_only)))
-            assert [entry["error_code"] for entry in answer["entries"]] == [POLICY, 0]
-            assert "file_wins" in answer["entries"][0]["error_message"]
-        assert of_user(client, stem) == {KEY: 3.0}
-        assert of_user(client, free["user"]) == {KEY: 5.0}
-        time.sleep(0.3)
-        assert of_user(past, stem) == {}
 
 
 # Filters: ours are found where Kafka finds a key of its own that was set on the same entities.
@@ -476,35 +356,11 @@ def test_what_is_pipelined_is_answered_in_order_and_sees_what_came_before(gatewa
         assert seen == [None, 1.0, 1.0, 2.0, 2.0, 3.0, 3.0, 4.0]
 
 
-def test_traffic_before_and_after_a_change_on_one_connection(gateway: GatewayProcess) -> None:
-    with logged_in(gateway.bootstrap_servers) as client:
-        batches = [record_batch(next(_producer_ids), records=ONE_RECORD) for _ in range(2)]
-        client.send(
-            produce("written", batches[0])
-            + alter([({"user": "admin"}, {KEY: 1e6})])
-            + produce("written", batches[1])
-            + describe([("user", EXACT, "admin")])
-        )
-        assert outcome(client.frame()) == 0
-        assert outcomes_in(client.frame()) == [(key_of({"user": "admin"}), 0)]
-        assert outcome(client.frame()) == 0
-        assert shown_in(client.frame()) == {key_of({"user": "admin"}): {KEY: 1e6}}
-        assert change(client, ({"user": "admin"}, {KEY: None})) == [0]
-
-
-def test_a_client_that_leaves_in_the_middle_harms_nobody(gateway: GatewayProcess) -> None:
-    for _ in range(10):
-        with logged_in(gateway.bootstrap_servers) as client:
-            client.send(alter([({"user": name("left")}, {KEY: 5.0, BYTES: 1e9})]))
-    with logged_in(gateway.bootstrap_servers) as client:
-        assert change(client, ({"user": name("stays")}, {KEY: 5.0})) == [0]
-
-
 def test_a_change_of_a_muted_client_waits_for_the_end_of_its_mute(gateway: GatewayProcess) -> None:
     with logged_in(gateway.bootstrap_servers) as client, logged_in(gateway.bootstrap_servers) as other:
         assert change(other, ({"user": "admin"}, {KEY: 0.001})) == [0]
-        frames = [produce("written", record_batch(next(_producer_ids), records=ONE_RECORD)) for _ in range(3)]
-        assert NOT_ENOUGH_REPLICAS in [outcome(client.ask(frame)) for frame in frames]
+        frames = [produce_one("written", next(_producer_ids)) for _ in range(3)]
+        assert NOT_ENOUGH_REPLICAS in [produce_code(client.ask(frame)) for frame in frames]
         sent_s = time.monotonic()
         assert change(client, ({"user": "admin"}, {KEY: None})) == [0]
         assert 0.5 < time.monotonic() - sent_s < 10
@@ -514,39 +370,7 @@ def test_a_change_of_a_muted_client_waits_for_the_end_of_its_mute(gateway: Gatew
 # Size
 
 
-def test_many_quotas_with_one_request(broker: Cluster, gateway: GatewayProcess) -> None:
-    stem = name("many")
-    users = [{"user": f"{stem}-{number:05d}-{'x' * 60}"} for number in range(1_000)]
-    most = MOST_ELEMENTS // 3
-    with logged_in(gateway.bootstrap_servers) as client:
-        for some in (users[:most], users[most:]):
-            assert codes_of_many(client.ask(alter([(entity, {KEY: 5.0}) for entity in some]))) == [0] * most
-        assert of_user(client, users[-1]["user"]) == {KEY: 5.0}
-        shown = client.ask(describe([("user", ANY, None)]))
-        assert len(shown) > 65_536
-        assert shown.count(stem.encode()) == len(users)
-    # Too much is not even read.
-    more = [({"user": f"{stem}-{number:05d}-y"}, {KEY: 5.0}) for number in range(most + 1)]
-    with logged_in(gateway.bootstrap_servers) as client, pytest.raises(Closed):
-        client.ask(alter(more))
-    with logged_in(gateway.bootstrap_servers) as client:
-        assert of_user(client, more[0][0]["user"]) == {}
-        for some in (users[:most], users[most:]):
-            clear(client, [key_of(entity) for entity in some], KEY)
-
-
 # What it does
-
-ONE_RECORD = bytes.fromhex("0e00000001027800")
-
-
-def produce(topic: str, batch: bytes) -> bytes:
-    return framed(produce_request(9, [(topic, [(0, batch)])]))
-
-
-def outcome(frame: bytes) -> int:
-    (topic,) = decoded(0, 9, frame)["responses"]
-    return int(topic["partition_responses"][0]["error_code"])
 
 
 def new_ids(address: str, login: Login, number: int) -> list[int]:
@@ -554,35 +378,8 @@ def new_ids(address: str, login: Login, number: int) -> list[int]:
     codes = []
     for _ in range(number):
         with logged_in(address, login) as client:
-            batch = record_batch(next(_producer_ids), records=ONE_RECORD)
-            codes.append(outcome(client.ask(produce("written", batch))))
+            codes.append(produce_code(client.ask(produce_one("written", next(_producer_ids)))))
     return codes
-
-
-def test_a_quota_holds_at_once_and_ends_at_once(gateway: GatewayProcess) -> None:
-    address, bob = gateway.bootstrap_servers, {"user": "bob"}
-    refused = NOT_ENOUGH_REPLICAS
-    with logged_in(address) as admin:
-        assert new_ids(address, BOB, 3) == [0, 0, 0]
-        # Full at first: 20 tokens, and one more.
-        assert change(admin, (bob, {KEY: 20.0})) == [0]
-        assert new_ids(address, BOB, 11) == [0] * 11
-        # 9 of 20 are left; that share of 2 is 0.9: one id, and then none.
-        assert change(admin, (bob, {KEY: 2.0})) == [0]
-        assert new_ids(address, BOB, 3) == [0, refused, refused]
-        # Raised, the debt of a tenth of a token is paid within a moment.
-        assert change(admin, (bob, {KEY: 1e6})) == [0]
-        assert new_ids(address, BOB, 2) == [0, 0]
-        # Removed, nobody is refused, who was a moment ago.
-        assert change(admin, (bob, {KEY: 1.0})) == [0]
-        assert refused in new_ids(address, BOB, 3)
-        assert change(admin, (bob, {KEY: None})) == [0]
-        assert new_ids(address, BOB, 5) == [0] * 5
-        # What the default says is bob's, now that nothing is said of him.
-        assert change(admin, ({"user": None}, {KEY: 1.0})) == [0]
-        assert refused in new_ids(address, BOB, 3)
-        assert change(admin, ({"user": None}, {KEY: None})) == [0]
-        assert new_ids(address, BOB, 2) == [0, 0]
 
 
 # Clients
@@ -622,41 +419,4 @@ def test_javas_admin(broker: Cluster, gateway: GatewayProcess) -> None:
     ] * 2
 
 
-def test_kafka_configs_shows_ours_and_still_sets_its_own(broker: Cluster, gateway: GatewayProcess) -> None:
-    user = name("tool")
-    entity = ("--entity-type", "users", "--entity-name", user)
-
-    def tool(*arguments: str) -> str:
-        return java_tools.admin(
-            broker.tools, "ConfigCommand", gateway.bootstrap_servers, *arguments, *entity, login=ADMIN
-        ).stdout
-
-    with logged_in(gateway.bootstrap_servers) as client:
-        assert change(client, ({"user": user}, {KEY: 12.0})) == [0]
-        tool("--alter", "--add-config", f"{BYTES}=4000")
-        until(lambda: of_user(client, user).get(BYTES) == 4000.0, what="the broker lags")
-        shown = tool("--describe")
-        assert f"{KEY}=12.0" in shown
-        assert f"{BYTES}=4000.0" in shown
-
-
 # Several gateways
-
-
-def test_what_was_set_through_one_gateway_is_shown_by_the_others(broker: Cluster) -> None:
-    stem = name("fleet")
-    settings = {"events": {"topic": f"__{stem}-events", "replication_factor": 1}}
-    entity, other = {"user": f"{stem}-a"}, {"user": f"{stem}-b"}
-    servers = broker.bootstrap_servers()
-    with (
-        GatewayProcess(servers, quotas=QUOTAS, settings={**settings, "gateway_id": "one"}) as one,
-        GatewayProcess(servers, quotas=QUOTAS, settings={**settings, "gateway_id": "two"}) as two,
-        RawClient(one.bootstrap_servers) as first,
-        RawClient(two.bootstrap_servers) as second,
-    ):
-        assert change(first, (entity, {KEY: 5.0}), (other, {KEY: 6.0})) == [0, 0]
-        assert of_user(first, entity["user"]) == {KEY: 5.0}
-        until(lambda: of_user(second, entity["user"]) == {KEY: 5.0}, what="the other gateway lags")
-        assert change(second, (entity, {KEY: None})) == [0]
-        until(lambda: of_user(first, entity["user"]) == {}, what="the other gateway lags")
-        assert who_set_it(two, other["user"]) == {"User:ANONYMOUS"}

@@ -20,19 +20,13 @@ from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 from confluent_kafka.cimpl import NewPartitions
 from structlog.testing import capture_logs
 
-from pidgate.events.writing import to_json
 from pidgate.gateway.config.settings import SaslSettings
-from pidgate.gateway.state.event_applier import EventApplier
 from pidgate.gateway.state.events_topic import EventTopic
 from pidgate.gateway.state.publisher import EventPublisher
 from pidgate.gateway.topics.follower import EventFollower, EventRecord, StartAt
 from pidgate.gateway.topics.own_client import OwnClient
-from pidgate.quota.producer_ids import ProducerIdQuota
-from pidgate.quota.settings import Mode, Quotas, UserQuota
-from tests.support.machine import here_s
-from tests.unit.gateway.state.test_decision_scan import decision
 from tools.sandbox.kafka import Cluster
-from tools.sandbox.spec import SASL_PLAINTEXT, ClusterSpec
+from tools.sandbox.spec import SASL_PLAINTEXT
 from tools.sandbox.topics import create_topic
 
 pytestmark = pytest.mark.kafka
@@ -296,62 +290,6 @@ def test_an_event_that_the_topic_does_not_take_is_dropped_and_all_others_arrive(
 
 REPLAYED = 1_000_000
 READY_WITHIN_S = 15.0
-
-
-@pytest.mark.faults  # too long for `make test`
-@pytest.mark.slow
-def test_a_million_decisions_are_restored_in_time_while_the_event_loop_goes_on(topic_name: TopicName) -> None:
-    topic = topic_named(topic_name("replay"), partitions=12)
-
-    async def fill(kafka: OwnClient) -> None:
-        publisher = EventPublisher(kafka, topic)
-        async with running(publisher.run()):
-            for number in range(REPLAYED):
-                user = f"team-{number * 7919 % 1_000}"
-                publisher.publish(user, to_json(decision(user=user, producer_id=number, seq=number)))
-                if number % 500 == 0:
-                    await until(lambda: publisher.buffered < 20_000)
-            assert await publisher.flush(60)
-        assert publisher.dropped == 0
-
-    async def longest_step(steps_s: list[float]) -> None:
-        # The processor time of this thread: what others on the machine do does not count.
-        while True:
-            began_s = time.thread_time()
-            await asyncio.sleep(0)
-            steps_s.append(time.thread_time() - began_s)
-            await asyncio.sleep(0.001)
-
-    async def test() -> None:
-        kafka = client_of(cluster)
-        await fill(kafka)
-        loop = asyncio.get_running_loop()
-        quotas = Quotas(mode=Mode.ENFORCE, default=UserQuota.per_window(2_000))
-        state = ProducerIdQuota(quotas, lambda: random.getrandbits(32), 0)
-        applier, follower = EventApplier("me"), EventFollower(kafka, topic)
-
-        def absorb(records: list[EventRecord]) -> None:
-            wall_ms = time.time_ns() // 1_000_000
-            applier.restore(records, state.restorer, int(loop.time() * 1000), wall_ms)
-
-        caught_up, steps_s = asyncio.Event(), [0.0]
-        began_s, began_cpu_s = time.monotonic(), time.process_time()
-        async with running(follower.run(StartAt(), absorb, caught_up.set), longest_step(steps_s)):
-            await asyncio.wait_for(caught_up.wait(), 120)
-            applier.finish_restore(state.restorer)
-            wall_s, cpu_s = time.monotonic() - began_s, time.process_time() - began_cpu_s
-        print(f"{wall_s:.1f} s, processor {cpu_s:.1f} s, longest step {max(steps_s) * 1000:.0f} ms")
-        assert (applier.decisions, applier.unreadable) == (REPLAYED, 0)
-        now_ms = int(loop.time() * 1000)
-        assert all(
-            state.table.remembers(f"team-{n * 7919 % 1_000}", n, now_ms) for n in range(0, REPLAYED, 997)
-        )
-        # The wall's time is that of a machine of our own: here others may work too.
-        assert cpu_s < here_s(READY_WITHIN_S)
-        assert max(steps_s) < 0.05
-
-    with Cluster(ClusterSpec(heap_mb=512)) as cluster:
-        run(test())
 
 
 class TestWithoutRights:

@@ -26,7 +26,7 @@ from pidgate.events.definitions import (
 from pidgate.events.reading import from_json
 from tests.support.clients.load import Load, Login
 from tests.support.clients.process import ClientProcess
-from tests.support.frames import framed, produce_request, record_batch
+from tests.support.frames import ONE_RECORD, framed, produce_request, record_batch
 from tests.support.raw import RawClient, decoded, request
 from tests.support.topic_values import every_value
 from tools.sandbox.gateway import GatewayProcess
@@ -39,7 +39,6 @@ pytestmark = pytest.mark.kafka
 _E = TypeVar("_E", bound=Event)
 SASL_HANDSHAKE, SASL_AUTHENTICATE, INIT_PRODUCER_ID = 17, 36, 22
 OUT_OF_ORDER_SEQUENCE_NUMBER = 45
-ONE_RECORD = bytes.fromhex("0e00000001027800")
 RECORDS = 30
 FIRST_ATTEMPTS = 3
 """A rate of 2 a window admits two ids at once, and a third one into debt."""

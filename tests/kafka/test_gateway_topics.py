@@ -274,24 +274,6 @@ def topic(broker: Cluster, topic_name: TopicName) -> str:
     return name
 
 
-def test_a_pattern_consumer_of_kafka_python_works_on(gateway: GatewayProcess, topic: str) -> None:
-    consumer = kafka_python().KafkaConsumer(
-        bootstrap_servers=gateway.bootstrap_servers, group_id=f"{topic}-k", auto_offset_reset="earliest"
-    )
-    try:
-        consumer.subscribe(pattern=".*")
-        seen: set[str] = set()
-        deadline = time.monotonic() + 40
-        while topic not in seen and time.monotonic() < deadline:
-            seen |= {partition.topic for partition in consumer.poll(timeout_ms=500)}
-        assert topic in seen
-        assigned = {partition.topic for partition in consumer.assignment()}
-        assert f"us.{OWN}" in assigned
-        assert OWN not in assigned | seen
-    finally:
-        consumer.close()
-
-
 def test_a_pattern_consumer_of_aiokafka_works_on(gateway: GatewayProcess, topic: str) -> None:
     async def consume() -> tuple[set[str], set[str]]:
         consumer = AIOKafkaConsumer(
@@ -335,23 +317,6 @@ def test_a_pattern_consumer_of_librdkafka_works_on(gateway: GatewayProcess, topi
         assert OWN not in assigned | seen
     finally:
         consumer.close()
-
-
-def test_a_pattern_consumer_of_java_works_on(broker: Cluster, gateway: GatewayProcess, topic: str) -> None:
-    result = broker.tools.run(
-        "org.apache.kafka.tools.consumer.ConsoleConsumer",
-        *("--bootstrap-server", gateway.bootstrap_servers, "--include", ".*", "--from-beginning"),
-        *("--timeout-ms", "12000", "--group", f"{topic}-j"),
-        check=False,
-    )
-    assert MARKER.decode() in result.stdout
-    assert "schema_version" not in result.stdout  # no event of this gateway's, of which there are many by now
-    assert "TopicAuthorizationException" not in result.stdout + result.stderr
-    with RawClient(broker.bootstrap_servers()) as client:
-        topics = client.call(OFFSET_FETCH, 7, {"group_id": f"{topic}-j", "topics": None})["topics"]
-    assert {topic, f"us.{OWN}"} <= {found["name"] for found in topics}
-    assert OWN not in {found["name"] for found in topics}
-    assert any(b"schema_version" in record.value for record in read_log(broker.bootstrap_servers(), OWN))
 
 
 def test_clients_are_told_that_they_are_not_authorised(gateway: GatewayProcess) -> None:

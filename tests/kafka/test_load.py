@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,6 @@ import pytest
 from tools.sandbox.gateway import GatewayProcess
 from tools.sandbox.kafka import Cluster
 from tools.sandbox.log_checker import read_log
-from tools.sandbox.spec import SASL_PLAINTEXT
 from tools.sandbox.topics import create_topic
 from tools.sandbox.wire import ProducerStates
 
@@ -127,102 +124,6 @@ def test_who_crashes_is_refused_at_the_quota_and_the_well_behaved_are_not(
         assert len(read_log(sasl_cluster.bootstrap_servers(), topic)) == good["records"] + 5
 
 
-def test_who_retries_gets_everything_through_once(sasl_cluster: Cluster, topic: str) -> None:
-    with gateway_before(sasl_cluster, rate=10, window="1s") as gateway:
-        options = ["--clients", "id-per-batch=4@25", "--duration", "1s", "--drain", "20s"]
-        told = loaded(gateway.bootstrap_servers, topic, *options)["total"]
-    assert told["acknowledged"] == told["due"] == told["ids"]
-    assert told["refused"]["19"] == told["refused_with_throttle"] == told["resent"] > 0
-    assert told["lost"] == told["unfinished"] == told["possibly_doubled"] == 0
-    assert len(read_log(sasl_cluster.bootstrap_servers(), topic)) == told["records"]
-
-
-def test_a_new_producer_on_each_error_burns_an_id_for_each_refusal(sasl_cluster: Cluster, topic: str) -> None:
-    with gateway_before(sasl_cluster, rate=0) as gateway:
-        options = ["--clients", "new-on-error=1@4", "--duration", "1s", "--drain", "0s"]
-        told = loaded(gateway.bootstrap_servers, topic, *options)["total"]
-    assert told["refused"]["19"] >= 3
-    assert 0 <= told["ids"] - told["refused"]["19"] <= 1
-    assert (told["acknowledged"], told["unfinished"], told["possibly_doubled"]) == (0, told["due"], 0)
-    assert read_log(sasl_cluster.bootstrap_servers(), topic) == []
-
-
-def test_a_batch_that_no_broker_takes_is_lost_and_costs_a_good_producer_no_new_id(
-    sasl_cluster: Cluster, topic: str
-) -> None:
-    create_topic(sasl_cluster.bootstrap_servers(), f"{topic}-small", config={"max.message.bytes": "1000"})
-    options = ["--clients", "steady=1@10", "--duration", "400ms"]
-    told = loaded(sasl_cluster.bootstrap_servers(), f"{topic}-small", *options)["total"]
-    assert told["refused"] == {"10": told["due"]}
-    assert (told["lost"], told["ids"], told["connections"]) == (told["due"], 1, 1)
-    small = [*options, "--batch", "1x900"]
-    told = loaded(sasl_cluster.bootstrap_servers(), f"{topic}-small", *small)["total"]
-    assert told["acknowledged"] == told["due"] > 0
-
-
-def test_a_gateway_that_stands_still_shows_in_the_latencies(sasl_cluster: Cluster, topic: str) -> None:
-    with gateway_before(sasl_cluster) as gateway:
-        options = ["--clients", "steady=2@60", "--duration", "2s", "--json"]
-        load = started(gateway.bootstrap_servers, topic, *options)
-        until(lambda: gateway.metrics().value("pidgate_requests_total", api="Produce") > 20)
-        gateway.signal(signal.SIGSTOP)
-        time.sleep(0.8)
-        gateway.signal(signal.SIGCONT)
-        told = ended(load)["total"]
-    assert told["acknowledged"] == told["due"] >= 119
-    # Two fifths of all were due while it stood still, the first of them 0.8 s before it went on.
-    assert told["latency_ms"]["p90"] > 400
-    assert 700 < told["latency_ms"]["max"] < 2_500
-    assert told["sent_late_ms"]["p90"] > 200
-
-
-def test_a_gateway_that_is_killed_and_comes_back_costs_nobody_a_batch(
-    sasl_cluster: Cluster, topic: str
-) -> None:
-    with gateway_before(sasl_cluster) as gateway:
-        kinds = ("steady=2@20", "id-per-batch=1@10", "transactional=1@10")
-        options = ["--json", *(word for kind in kinds for word in ("--clients", kind))]
-        more = ["--duration", "2s", "--drain", "20s", "--client-id", topic]
-        load = started(gateway.bootstrap_servers, topic, *options, *more)
-        until(lambda: gateway.metrics().value("pidgate_requests_total", api="Produce") > 20)
-        gateway.kill()
-        gateway.start()
-        told = ended(load)["total"]
-    assert told["connection_errors"] > 0
-    assert told["acknowledged"] == told["due"] >= 79
-    assert told["lost"] == told["possibly_doubled"] == 0
-    log = read_log(sasl_cluster.bootstrap_servers(), topic, isolation="read_committed")
-    assert len(log) == told["records"]
-
-
-def test_as_fast_as_the_answers_come(sasl_cluster: Cluster, topic: str) -> None:
-    options = ["--clients", "steady=2@max", "--clients", "crash-loop=1@max", "--duration", "1s"]
-    told = loaded(sasl_cluster.bootstrap_servers(), topic, *options)
-    assert told["kinds"]["steady"]["acknowledged"] > 100
-    assert told["kinds"]["crash-loop"]["acknowledged"] > 5
-    assert told["total"]["acknowledged"] == told["total"]["due"]
-    assert len(read_log(sasl_cluster.bootstrap_servers(), topic)) == told["total"]["records"]
-
-
-def test_it_logs_in(sasl_cluster: Cluster, topic: str, tmp_path: Path) -> None:
-    properties = tmp_path / "client.properties"
-    login = ["--duration", "300ms", "--kafka-config", str(properties)]
-
-    def log_in_with(mechanism: str, password: str) -> None:
-        properties.write_text(f"sasl.mechanism={mechanism}\nsasl.username=alice\nsasl.password={password}\n")
-
-    servers = sasl_cluster.bootstrap_servers(SASL_PLAINTEXT)
-    for mechanism in ("PLAIN", "SCRAM-SHA-512"):
-        log_in_with(mechanism, "alice-secret")
-        told = loaded(servers, topic, *login)["total"]
-        assert told["acknowledged"] == told["due"] == 3
-    log_in_with("SCRAM-SHA-256", "wrong")
-    load = started(servers, topic, *login)
-    stdout, stderr = load.communicate(timeout=30)
-    assert (load.returncode, stdout) == (1, "")
-    assert "alice cannot log in with SCRAM-SHA-256" in stderr
-
-
 def test_a_topic_is_made_only_when_asked_for(sasl_cluster: Cluster, topic_name: TopicName) -> None:
     servers, topic = sasl_cluster.bootstrap_servers(), topic_name("load-made")
     load = started(servers, topic)
@@ -235,10 +136,3 @@ def test_a_topic_is_made_only_when_asked_for(sasl_cluster: Cluster, topic_name: 
     assert "steady" in stdout
     assert "p99.9 ms" in stdout
     assert len(read_log(servers, topic)) == 3
-
-
-def until(is_true: Callable[[], object], within_s: float = 20.0) -> None:
-    give_up_s = time.monotonic() + within_s
-    while not is_true():
-        assert time.monotonic() < give_up_s
-        time.sleep(0.02)

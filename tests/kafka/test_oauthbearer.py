@@ -12,8 +12,8 @@ import yaml
 from confluent_kafka import Producer
 
 from tests.support.bearer import FAR_FUTURE_S, bearer, broker_properties, jwt
-from tests.support.frames import framed, produce_request, record_batch
-from tests.support.raw import RawClient, decoded, request
+from tests.support.frames import produce_one
+from tests.support.raw import RawClient, decoded, produce_code, request
 from tests.support.tls_examples import TLS_FILES, write_tls_files
 from tools.sandbox.certificates import Authority
 from tools.sandbox.gateway import GatewayProcess
@@ -27,7 +27,6 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "oauthbearer.yaml"
 TopicName = Callable[[str], str]
 PRODUCE, SASL_HANDSHAKE, SASL_AUTHENTICATE = 0, 17, 36
 FAILED_AUTHENTICATION, NOT_ENOUGH_REPLICAS = 58, 19
-ONE_RECORD = bytes.fromhex("0e00000001027800")
 
 QUOTAS = {
     "mode": "enforce",
@@ -121,12 +120,6 @@ def log_in(client: RawClient, message: bytes) -> tuple[int, str]:
     return int(answer["error_code"]), str(answer["auth_bytes"])
 
 
-def produced(client: RawClient, topic: str, producer_id: int) -> int:
-    frame = produce_request(9, [(topic, [(0, record_batch(producer_id, records=ONE_RECORD))])])
-    answer = decoded(PRODUCE, 9, client.ask(framed(frame)))
-    return int(answer["responses"][0]["partition_responses"][0]["error_code"])
-
-
 @pytest.fixture(scope="module")
 def topic(oauth_cluster: Cluster) -> str:
     return create_topic(oauth_cluster.bootstrap_servers(), "bearers")
@@ -143,7 +136,7 @@ def test_a_token_that_the_broker_refuses_makes_nobody_of_that_name(
         # The exchange goes on: Kafka takes another token there, and so would whoever shed a quota.
         client.send(request(SASL_AUTHENTICATE, 2, {"auth_bytes": bearer(jwt(sub="bob"))}))
         assert decoded(SASL_AUTHENTICATE, 2, client.frame())["error_code"] == 0
-        assert produced(client, topic, 800_001) == NOT_ENOUGH_REPLICAS
+        assert produce_code(client.ask(produce_one(topic, 800_001))) == NOT_ENOUGH_REPLICAS
     with RawClient(gateway.bootstrap_servers) as client:
         log_in(client, bearer(jwt(sub="alice", exp=1)))
         client.send(request(SASL_AUTHENTICATE, 2, {"auth_bytes": b"\x01"}))
@@ -171,7 +164,7 @@ def test_what_a_client_writes_around_a_token_sheds_no_quota(
 ) -> None:
     with RawClient(gateway.bootstrap_servers) as client:
         assert log_in(client, message) == (0, "")
-        assert produced(client, topic, 800_002) == NOT_ENOUGH_REPLICAS
+        assert produce_code(client.ask(produce_one(topic, 800_002))) == NOT_ENOUGH_REPLICAS
 
 
 def test_who_authenticates_anew_keeps_his_name_and_his_quota(gateway: GatewayProcess, topic: str) -> None:
@@ -179,9 +172,9 @@ def test_who_authenticates_anew_keeps_his_name_and_his_quota(gateway: GatewayPro
     before = admitted(gateway, "carol")
     with RawClient(gateway.bootstrap_servers) as client:
         assert log_in(client, bearer(jwt(sub="carol"))) == (0, "")
-        assert produced(client, topic, 800_010) == 0
+        assert produce_code(client.ask(produce_one(topic, 800_010))) == 0
         assert log_in(client, bearer(jwt(sub="carol", x=40_000 * "x"))) == (0, "")
-        assert produced(client, topic, 800_011) == 0
+        assert produce_code(client.ask(produce_one(topic, 800_011))) == 0
         assert admitted(gateway, "carol") == before + 2
     with RawClient(gateway.bootstrap_servers) as client:
         assert log_in(client, bearer(jwt(sub="bob"))) == (0, "")

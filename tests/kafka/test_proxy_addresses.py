@@ -18,7 +18,7 @@ import pytest
 from tests.kafka.conftest import DISTINCTIVE_HOST
 from tests.support.clients.load import Load, Wish
 from tests.support.clients.process import ClientProcess
-from tests.support.frames import record_batch
+from tests.support.frames import ONE_RECORD, record_batch
 from tests.support.log_checks import raise_if_bad
 from tests.support.raw import RawClient
 from tools.sandbox.gateway import GatewayProcess
@@ -281,7 +281,7 @@ def test_hints_at_new_leaders(
         "index": 0,
         "partition": 0,
         "partition_index": 0,
-        "records": record_batch(-1, -1, -1, records=bytes.fromhex("0e00000001027800")),
+        "records": record_batch(-1, -1, -1, records=ONE_RECORD),
         "partition_max_bytes": 1000,
     }
     topics = [{"name": topic, "topic_id": topic_id, "partitions": [partition]}]

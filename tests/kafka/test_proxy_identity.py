@@ -8,8 +8,8 @@ import pytest
 from pidgate.load.journal import Outcome
 from tests.support.clients.load import Load, Login
 from tests.support.clients.process import ClientProcess
-from tests.support.frames import framed, produce_request, record_batch
-from tests.support.raw import RawClient, decoded, request
+from tests.support.frames import produce_one
+from tests.support.raw import RawClient, decoded, produce_code, request
 from tests.support.scram import scram_login
 from tools.sandbox.gateway import GatewayProcess
 from tools.sandbox.kafka import Cluster
@@ -74,16 +74,6 @@ def plain(client: RawClient, user: str, password: str, *, wait: bool = True) -> 
     return int(decoded(SASL_AUTHENTICATE, 2, client.frame())["error_code"])
 
 
-def produce(topic: str, producer_id: int) -> bytes:
-    batch = record_batch(producer_id, records=bytes.fromhex("0e00000001027800"))
-    return framed(produce_request(9, [(topic, [(0, batch)])]))
-
-
-def outcome(frame: bytes) -> int:
-    (topic,) = decoded(0, 9, frame)["responses"]
-    return int(topic["partition_responses"][0]["error_code"])
-
-
 @pytest.fixture(scope="module")
 def topic(sasl_cluster: Cluster) -> str:
     return create_topic(sasl_cluster.bootstrap_servers(), "identities")
@@ -92,7 +82,7 @@ def topic(sasl_cluster: Cluster) -> str:
 def test_the_quota_is_the_users_own(gateway: GatewayProcess, topic: str) -> None:
     with RawClient(gateway.bootstrap_servers) as client:
         assert plain(client, "bob", "bob-secret") == 0
-        assert outcome(client.ask(produce(topic, 900_001))) == NOT_ENOUGH_REPLICAS
+        assert produce_code(client.ask(produce_one(topic, 900_001))) == NOT_ENOUGH_REPLICAS
     assert gateway.metrics().value("pidgate_producer_ids_refused_total", user="bob") > 0
     assert admitted(gateway, "bob") == 0
 
@@ -103,10 +93,10 @@ def test_who_does_not_wait_for_the_answer_is_still_charged_himself(
     before = admitted(gateway, "ANONYMOUS")
     with RawClient(gateway.bootstrap_servers) as client:
         plain(client, "bob", "bob-secret", wait=False)
-        client.send(produce(topic, 900_002))
+        client.send(produce_one(topic, 900_002))
         client.frame()
         client.frame()
-        assert outcome(client.frame()) == NOT_ENOUGH_REPLICAS
+        assert produce_code(client.frame()) == NOT_ENOUGH_REPLICAS
     assert admitted(gateway, "ANONYMOUS") == before
     assert admitted(gateway, "bob") == 0
 
@@ -115,7 +105,7 @@ def test_a_wrong_password_makes_nobody_of_that_name(gateway: GatewayProcess, top
     before = admitted(gateway, "alice")
     with RawClient(gateway.bootstrap_servers) as client:
         plain(client, "alice", "wrong-secret", wait=False)
-        client.send(produce(topic, 900_003))
+        client.send(produce_one(topic, 900_003))
         client.frame()
         assert decoded(SASL_AUTHENTICATE, 2, client.frame())["error_code"] == FAILED_AUTHENTICATION
         # The broker closes; nothing that was sent with it reaches anybody.
@@ -127,7 +117,7 @@ def test_who_never_authenticates_costs_nobody_else(gateway: GatewayProcess, topi
     before = {user: admitted(gateway, user) for user in ("alice", "bob")}
     for producer_id in range(901_000, 901_050):
         with RawClient(gateway.bootstrap_servers) as client:
-            client.send(produce(topic, producer_id))
+            client.send(produce_one(topic, producer_id))
             assert client.is_closed()
     assert {user: admitted(gateway, user) for user in before} == before
     with RawClient(gateway.bootstrap_servers) as client:
@@ -144,7 +134,7 @@ def test_scram_counts_from_the_final_answer_only(
     with RawClient(gateway.bootstrap_servers) as client:
         assert scram_login(client, "bob", password) == error_code
         if error_code == 0:
-            assert outcome(client.ask(produce(topic, 900_010))) == NOT_ENOUGH_REPLICAS
+            assert produce_code(client.ask(produce_one(topic, 900_010))) == NOT_ENOUGH_REPLICAS
         else:
             assert client.is_closed()
 
@@ -163,16 +153,16 @@ def test_re_authentication_is_followed(short_sessions: Cluster) -> None:
         RawClient(gateway.bootstrap_servers) as client,
     ):
         assert plain(client, "alice", "alice-secret") == 0
-        assert outcome(client.ask(produce(topic, 500_001))) == 0
+        assert produce_code(client.ask(produce_one(topic, 500_001))) == 0
         time.sleep(1.2)
         assert plain(client, "alice", "alice-secret") == 0
-        assert outcome(client.ask(produce(topic, 500_002))) == 0
+        assert produce_code(client.ask(produce_one(topic, 500_002))) == 0
         time.sleep(1.2)
         # More than two seconds after the first, within two of the second: the session goes on.
-        assert outcome(client.ask(produce(topic, 500_003))) == 0
+        assert produce_code(client.ask(produce_one(topic, 500_003))) == 0
         assert admitted(gateway, "alice") == 3
         time.sleep(1.2)
-        client.send(produce(topic, 500_004))
+        client.send(produce_one(topic, 500_004))
         assert client.is_closed()
         # librdkafka authenticates anew on its own; nothing is closed for want of it.
         closed = gateway.metrics().value("pidgate_connections_closed_total", cause="upstream")

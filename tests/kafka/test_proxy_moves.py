@@ -1,12 +1,10 @@
 """Brokers go and come back elsewhere during load; gateways stand one before each broker. Nothing is lost."""
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
 
-from pidgate.load.journal import Outcome, ProducerJournal
 from tests.support.clients.load import Load, Wish
 from tests.support.clients.process import ClientProcess
 from tests.support.log_checks import raise_if_bad
@@ -41,46 +39,6 @@ def shown_brokers(address: str | tuple[str, int]) -> dict[int, tuple[str, int]]:
     with RawClient(address) as client:
         brokers = client.call(METADATA, 12, {"topics": []})["brokers"]
     return {node["node_id"]: (node["host"], node["port"]) for node in brokers}
-
-
-def test_a_broker_that_returns_on_a_new_port_during_load(breakable: Cluster) -> None:
-    topic = create_topic(
-        breakable.bootstrap_servers(),
-        "restart",
-        partitions=6,
-        replication_factor=3,
-        config={"min.insync.replicas": "2"},
-    )
-    # Only the broker that will go is a bootstrap server: afterwards it is known from the others alone.
-    (first, *_), gone = breakable.bootstrap_servers().split(","), NODE_IDS[0]
-    with GatewayProcess(first, node_ids=NODE_IDS) as gateway:
-        servers = gateway.bootstrap_servers
-        loads = [
-            Load(
-                bootstrap_servers=servers,
-                topic=topic,
-                records=900,
-                records_per_s=60,
-                partitions=6,
-                number=number,
-            )
-            for number in (1, 2, 3)
-        ]
-        clients = ["aiokafka", "kafka-python", "confluent-kafka"]
-        running = [ClientProcess.produce(client, load) for client, load in zip(clients, loads, strict=True)]
-        time.sleep(2)
-        before = breakable.nodes[gone]
-        breakable.node(gone).stop()
-        breakable.start_node(gone, new_port=True)
-        assert breakable.nodes[gone] != before
-        journals: list[ProducerJournal] = [client.wait() for client in running]
-        verdict = check(journals, read_log(breakable.bootstrap_servers(), topic), only_ours=True)
-        raise_if_bad(verdict)
-        assert [journal.count(Outcome.ACKNOWLEDGED) for journal in journals] == [900, 900, 900]
-        # The node's own port leads to where it is now.
-        node_address = ("127.0.0.1", gateway.first_node_port + gone)
-        assert shown_brokers(node_address)[gone] == node_address
-        assert shown_brokers(servers).keys() == set(NODE_IDS)
 
 
 def test_one_gateway_before_each_broker(three_brokers: Cluster, topic_name: Callable[[str], str]) -> None:

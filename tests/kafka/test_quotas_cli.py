@@ -6,26 +6,20 @@ import asyncio
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AsyncExitStack, ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
-from tests.support.clients.load import Load
-from tests.support.clients.process import ClientProcess
 from tests.support.command_line import typed
 from tests.support.fleet import USER
-from tests.support.log_checks import raise_if_bad
+from tests.support.frames import NOT_ENOUGH_REPLICAS
 from tests.support.running_producers import until
-from tests.support.swarm import Sent, SwarmProducer
-from tests.support.wire import NOT_ENOUGH_REPLICAS
+from tests.support.swarm import SwarmProducer
 from tools.sandbox.gateway import GatewayProcess
 from tools.sandbox.kafka import Cluster
-from tools.sandbox.log_checker import check, read_log
-from tools.sandbox.spec import ClusterSpec
 from tools.sandbox.topics import create_topic
 
 pytestmark = pytest.mark.kafka
@@ -240,22 +234,6 @@ async def each_command(gateway: GatewayProcess, someone: Someone) -> None:
 # ---- the emergency switch over a fleet -----------------------------------------------------------------
 
 
-@contextmanager
-def fleet_of_three(
-    cluster: Cluster, topic: str, quotas: dict[str, Any], **more: Any
-) -> Iterator[list[GatewayProcess]]:
-    gateways = [gateway_of(cluster, topic, quotas, gateway_id=f"gw-{number}") for number in range(3)]
-    gateways[1].config.update(more)
-    with ExitStack() as stack:
-        for gateway in gateways:
-            stack.callback(gateway.__exit__, None, None, None)
-            gateway.start(wait=False)
-        for gateway in gateways:
-            gateway.wait_until_ready()
-            until(lambda gateway=gateway: len(gateway.log_events("fleet_member_seen")) == 2)  # type: ignore[misc]
-        yield gateways
-
-
 @dataclass
 class Watch:
     """Asks each gateway all the time which mode is in force, and notes when it is the one waited for."""
@@ -322,56 +300,6 @@ class Pipelined:
         return [self._value(sequence) for sequence in range(3)]
 
 
-def test_observe_for_all_is_in_force_in_a_fleet_at_once_and_lifts_nothing_that_has_to_come_first(
-    cluster: Cluster, topic_name: Callable[[str], str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    topic = create_topic(cluster.bootstrap_servers(), topic_name("switch"), partitions=3)
-    raw_topic = create_topic(cluster.bootstrap_servers(), topic_name("switch-raw"))
-    with fleet_of_three(cluster, topic, quotas_of(0)) as gateways, ExitStack() as running:
-        producers = []
-        for number, gateway in enumerate(gateways):
-            load = Load(
-                bootstrap_servers=gateway.bootstrap_servers,
-                topic=topic,
-                records=600,
-                partitions=3,
-                number=number,
-            )
-            producers.append(
-                ClientProcess.produce(("confluent-kafka", "kafka-python", "aiokafka")[number], load)
-            )
-            running.callback(producers[-1].kill)
-        for gateway in gateways:
-            until(
-                lambda gateway=gateway: refusals(gateway, "sticky") + refusals(gateway, "blocked") >= 5,  # type: ignore[misc]
-                within_s=60,
-                what=gateway.log_tail(),
-            )
-        asyncio.run(released_through_another(gateways, raw_topic))
-        values, told = asyncio.run(switched(gateways, raw_topic))
-        journals = [producer.wait() for producer in producers]
-        refused = [refusals(gateway) for gateway in gateways]
-        asyncio.run(no_more_refusals(gateways, raw_topic))
-        assert [refusals(gateway) for gateway in gateways] == refused
-        shown = pidgate("quotas", "diff", by=gateways[2])
-        assert "(all users) mode observe observe enforce cli:" in shown.words
-    with capsys.disabled():
-        print(told)
-    servers = cluster.bootstrap_servers()
-    raise_if_bad(check(journals, read_log(servers, topic), only_ours=True))
-    log = [record.value for record in read_log(servers, raw_topic)]
-    for ours in values:
-        assert [value for value in log if value in ours] == ours
-
-
-async def released_through_another(gateways: list[GatewayProcess], topic: str) -> None:
-    async with SwarmProducer(gateways[2].bootstrap_servers, topic) as producer:
-        assert (await (await producer.begin()).send_once(b"w")).codes == REFUSED
-        words = ("quotas", "release", "--user", USER, "--producer-id", str(producer.producer_id))
-        await asyncio.to_thread(pidgate, *words, by=gateways[0])
-        assert (await producer.send_once(b"w")).codes == [0]
-
-
 async def switched(gateways: list[GatewayProcess], topic: str) -> tuple[list[list[bytes]], str]:
     """Refused in each gateway, then all observe: later batches pass only after the first one."""
     refused = [Pipelined(gateway, topic) for gateway in gateways]
@@ -395,44 +323,6 @@ async def send_behind_each_other(one: Pipelined) -> list[int]:
     return [await one.send(sequence) for sequence in range(3)]
 
 
-async def no_more_refusals(gateways: list[GatewayProcess], topic: str) -> None:
-    for gateway in gateways:
-        async with SwarmProducer(gateway.bootstrap_servers, topic) as producer:
-            sent: Sent = await (await producer.begin()).send_once(b"z")
-            assert sent.codes == [0]
-
-
 def refusals(gateway: GatewayProcess, reason: str = "") -> float:
     labels = {"reason": reason} if reason else {}
     return gateway.metrics().value("pidgate_requests_refused_total", **labels)
-
-
-def test_with_kafka_down_each_gateway_is_told_by_itself_and_obeys_at_once(
-    topic_name: Callable[[str], str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with Cluster(ClusterSpec()) as own_cluster:
-        topic = create_topic(own_cluster.bootstrap_servers(), topic_name("down"))
-        state_dir = str(tmp_path / "state")
-        with fleet_of_three(own_cluster, topic, quotas_of(2), state_dir=state_dir) as gateways:
-            pidgate("mode", "enforce", "--user", USER, by=gateways[0])
-            (node_id,) = own_cluster.nodes
-            own_cluster.node(node_id).kill()
-            with Watch(gateways, "observe") as watch:
-                typed = pidgate("mode", "observe", "--all", by=gateways)
-            with capsys.disabled():
-                print(within_the_promise(watch.since(typed), typed, "the same with Kafka down"))
-            for number, place in enumerate(("in its memory", "in its state directory", "in its memory")):
-                assert f"gw-{number}: in force; kept {place}" in typed.words, typed.words
-            assert f"the topic {topic}-events_quotas gets it when it can be written again" in typed.words
-            assert "repeat it with --admin HOST:PORT for each" in typed.words
-            pidgate("quotas", "block", "bob", by=gateways[:2])
-            assert "bob producer_ids_rate 0 (blocked)" in pidgate("quotas", by=gateways[0]).words
-            assert "bob" not in pidgate("quotas", by=gateways[2]).words
-            # It can be written again: the one that was not told of bob hears of it.
-            own_cluster.start_node(node_id)
-            until(
-                lambda: "bob producer_ids_rate 0 (blocked)" in pidgate("quotas", by=gateways[2]).words,
-                within_s=60,
-                what=gateways[0].log_tail(),
-            )
-            assert [mode_in_force(gateway) for gateway in gateways] == ["observe"] * 3

@@ -172,59 +172,6 @@ def test_a_crash_loop_stops_burning_ids(
 # ---- a fast one --------------------------------------------------------------------------------------------
 
 
-async def _live_once(gateway: GatewayProcess, topic: str, lane: int) -> tuple[bool, bool]:
-    """(got an id, was acknowledged); it loses its patience after a third of a second and crashes."""
-    host, _, port = gateway.bootstrap_servers.rpartition(":")
-    connection = await connect((host, int(port)), client_id=f"lane-{lane}")
-    got_id = acknowledged = False
-    try:
-        async with asyncio.timeout(0.3):
-            producer_id, epoch = await take_id(connection, Tally())
-            got_id = True
-            batch = record_batch([b"x"], producer_id, epoch, 0, wall_ms())
-            answer = await connection.run(produce(topic, [(0, batch)]))
-            acknowledged = answer.error_code == 0
-    except (TimeoutError, OSError):
-        pass
-    finally:
-        connection.close()
-    return got_id, acknowledged
-
-
-@pytest.mark.parametrize("refuse", [False, True])
-def test_a_storm_of_new_connections_burns_what_the_bucket_holds(
-    cluster: Cluster, topic_name: Callable[[str], str], refuse: bool
-) -> None:
-    """Eight lanes that reconnect for each life: a new connection sheds the mute, and is refused all the same."""
-    lanes, rate, seconds = 8, 20, 3.0
-    topic = topic_name("init-storm")
-    create_topic(cluster.bootstrap_servers(), topic)
-
-    async def storm(gateway: GatewayProcess) -> list[tuple[bool, bool]]:
-        until_s = time.monotonic() + seconds
-        lives: list[tuple[bool, bool]] = []
-
-        async def lane(number: int) -> None:
-            while time.monotonic() < until_s:
-                lives.append(await _live_once(gateway, topic, number))
-
-        await asyncio.gather(*(lane(number) for number in range(lanes)))
-        return lives
-
-    with gateway_before(cluster, rate, refuse=refuse) as gateway:
-        before = next_id(cluster)
-        lives = asyncio.run(storm(gateway))
-        burnt = next_id(cluster) - before - 1
-        assert sum(acknowledged for _, acknowledged in lives) == rate + 1
-        print(f"{len(lives)} lives in {seconds:g} s, {burnt} ids burnt")
-        if refuse:
-            assert rate + 1 <= burnt <= rate + 1 + lanes - 1
-            assert len(lives) > 2 * burnt
-        else:
-            assert burnt >= len(lives) - lanes > 2 * (rate + lanes)
-        assert gateway.metrics().value("pidgate_quota_failed_open_total") == 0
-
-
 def test_of_all_that_wait_for_one_token_one_gets_an_id(
     cluster: Cluster, topic_name: Callable[[str], str]
 ) -> None:

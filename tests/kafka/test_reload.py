@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import copy
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -22,7 +21,7 @@ import yaml
 from tests.support.clients.load import Load
 from tests.support.clients.process import ClientProcess
 from tests.support.log_checks import raise_if_bad
-from tests.support.running_producers import USER, tokens, until
+from tests.support.running_producers import USER, until
 from tests.support.swarm import started
 from tools.sandbox.gateway import GatewayProcess
 from tools.sandbox.kafka import Cluster
@@ -142,74 +141,6 @@ def test_a_refused_user_is_admitted_after_a_raise(
         assert gateway.metrics().value("pidgate_config_last_reload_successful") == 1
 
 
-def test_tokens_keep_their_fraction(cluster: Cluster, topic: str) -> None:
-    with gateway_of(cluster, 100) as gateway:
-        assert asyncio.run(admitted_of(gateway, topic, 37)) == 37
-        # A year's window: within a test nothing comes back that could be seen.
-        assert tokens(gateway) == pytest.approx(63, abs=0.001)
-        for number, (rate, expected) in enumerate([(250, 157.5), (8, 5.04), (100, 63)], start=1):
-            rewrite(gateway, default={"producer_ids_rate": rate})
-            gateway.signal(signal.SIGHUP)
-            until(lambda number=number: reloads(gateway) == number)  # type: ignore[misc]
-            assert tokens(gateway) == pytest.approx(expected, abs=0.001)
-
-
-def test_a_bad_file_changes_nothing_and_says_so(cluster: Cluster, topic: str) -> None:
-    with gateway_of(cluster, 5) as gateway:
-        assert asyncio.run(admitted_of(gateway, topic, 8)) == 6
-        before = gateway.metrics()
-        good = file_of(gateway).read_text()
-        write(gateway, good.replace("producer_ids_rate: 5", "producer_ids_rate: -5") + "workers: 3\n")
-        gateway.signal(signal.SIGHUP)
-        until(lambda: reloads(gateway, "refused") == 1)
-
-        after = gateway.metrics()
-        assert after.value("pidgate_config_last_reload_successful") == 0
-        when = "pidgate_config_last_reload_timestamp_seconds"
-        assert after.value(when) == before.value(when)
-        assert tokens(gateway) == pytest.approx(-1, abs=0.001)
-        problems = {line["key"]: line for line in gateway.log_events("config_problem")}
-        assert set(problems) == {"quotas.default.producer_ids_rate", "workers"}
-        assert re.search(r"pidgate\.yaml:\d+$", problems["workers"]["where"])
-        assert "write reuse_port: true" in problems["workers"]["text"]
-        [refused] = gateway.log_events("config_refused")
-        assert (refused["problems"], refused["level"]) == (2, "error")
-        assert asyncio.run(admitted_of(gateway, topic, 2)) == 0
-
-        write(gateway, good)
-        until(lambda: gateway.metrics().value("pidgate_config_last_reload_successful") == 1)
-
-
-def test_what_needs_a_restart_is_named_while_the_quotas_hold(cluster: Cluster, topic: str) -> None:
-    with gateway_of(cluster, 2) as gateway:
-        gateway.config["drain_timeout"] = "9s"
-        rewrite(gateway, default={"producer_ids_rate": 20}, producer_ids={"window": "10d"})
-        until(lambda: reloads(gateway) == 1)
-
-        assert asyncio.run(admitted_of(gateway, topic, 30)) == 21
-        assert gateway.metrics().value("pidgate_config_restart_needed") == 2
-        named = {
-            (line["key"], line["running"], line["in_file"])
-            for line in gateway.log_events("config_restart_needed")
-        }
-        assert named == {
-            ("quotas.producer_ids.window", "365d", "10d"),
-            ("drain_timeout", "25s", "9s"),
-        }
-
-
-def test_who_begins_to_be_enforced_is_told(cluster: Cluster, topic: str) -> None:
-    with gateway_of(cluster, 4, mode="observe") as gateway:
-        assert asyncio.run(admitted_of(gateway, topic, 12)) == 12
-        until(lambda: gateway.metrics().value("pidgate_producer_ids_would_refuse_total") == 7)
-        rewrite(gateway, mode="enforce")
-        until(lambda: reloads(gateway) == 1)
-
-        [line] = gateway.log_events("enforcing_begins")
-        assert (line["user"], line["would_refuse"], line["level"]) == (USER, 7, "warning")
-        assert asyncio.run(admitted_of(gateway, topic, 2)) == 0
-
-
 # ---- nothing is lost -----------------------------------------------------------------------------------
 
 
@@ -245,9 +176,6 @@ def test_observing_and_enforcing_by_reload_loses_nothing(cluster: Cluster, topic
     raise_if_bad(verdict)
     print(f"{refused:.0f} requests refused; {verdict.summary()}")
     assert verdict.acknowledged == 5 * 900
-
-
-# ---- processes that are started again ------------------------------------------------------------------
 
 
 # ---- signals -------------------------------------------------------------------------------------------

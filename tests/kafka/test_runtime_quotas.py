@@ -10,7 +10,7 @@ import time
 import urllib.request
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, MutableMapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
@@ -31,16 +31,14 @@ from pidgate.gateway.config.loading import parse
 from pidgate.gateway.config.local_token import token_of
 from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.quotas.administration import InForce, Kept
-from pidgate.gateway.quotas.change_log import key_of_target
 from pidgate.gateway.quotas.store import QuotaStore
 from pidgate.gateway.topics.own_client import OwnClient
 from pidgate.quota.changes import Action, Change, Command, CommandType, Setting, Target
 from pidgate.quota.entities import resolve
 from pidgate.quota.settings import Mode, Quotas
+from tests.support.frames import NOT_ENOUGH_REPLICAS
 from tests.support.running_producers import until as until_true
 from tests.support.swarm import SwarmProducer
-from tests.support.transactional_ids import is_refused
-from tests.support.wire import NOT_ENOUGH_REPLICAS
 from tools.sandbox.gateway import GatewayProcess
 from tools.sandbox.kafka import Cluster
 from tools.sandbox.log_checker import read_log
@@ -230,17 +228,6 @@ def test_the_emergency_switch_reaches_all(cluster: Cluster, topic_name: TopicNam
     run(test())
 
 
-def test_a_temporary_change_ends_everywhere(cluster: Cluster, topic_name: TopicName) -> None:
-    async def test() -> None:
-        async with fleet(cluster, f"{topic_name('events')}_quotas") as gateways:
-            await gateways[0].book.change([rate(1), rate(2, until_ms=clock.wall_ms() + 1_500)])
-            await until(lambda: all(g.rate() == 2 for g in gateways), 1.0)
-            await until(lambda: all(g.rate() == 1 for g in gateways), 3.0)
-            assert all(len(g.book.in_force.changes) == 1 for g in gateways)
-
-    run(test())
-
-
 def test_one_that_starts_later_knows_all_and_does_nothing_of_the_past(
     cluster: Cluster, topic_name: TopicName, lines: list[MutableMapping[str, Any]]
 ) -> None:
@@ -276,28 +263,6 @@ def test_one_that_starts_later_knows_all_and_does_nothing_of_the_past(
     assert named(lines, "quotas_topic_unreadable_records") == []
 
 
-def test_what_others_write_into_the_topic_stops_nobody(
-    cluster: Cluster, topic_name: TopicName, lines: list[MutableMapping[str, Any]]
-) -> None:
-    topic = f"{topic_name('events')}_quotas"
-
-    async def test() -> None:
-        async with fleet(cluster, topic, 2) as gateways:
-            here, there = gateways
-            await here.book.change([rate(1), rate(2, "bob")])
-            for key, value in [(b"", b""), (b"x", b"y"), (key_of_target(Target(RATE, "bob")), b"{}")]:
-                await asyncio.to_thread(put, cluster, topic, key, value)
-            await asyncio.to_thread(put, cluster, topic, key_of_target(Target(RATE, "alice")), None)
-            await until(lambda: all(gateway.rate() == 100_000 for gateway in gateways))
-            await there.book.change([rate(3)])
-            await until(lambda: all(gateway.rate() == 3 for gateway in gateways))
-            assert [gateway.book.unreadable_records for gateway in gateways] == [2, 2]
-            assert [gateway.rate("bob") for gateway in gateways] == [2, 2]
-
-    run(test())
-    assert named(lines, "quotas_topic_unreadable_records")
-
-
 # One order
 
 
@@ -310,110 +275,7 @@ async def soon(is_true: Callable[[], bool], seconds: float = 1.0) -> bool:
     return True
 
 
-@dataclass
-class Rounds:
-    """`agreed`: all gateways came to the same. `later_held`: what was said after that held everywhere."""
-
-    agreed: int = 0
-    later_held: int = 0
-    ends: list[Quotas] = field(default_factory=list)
-
-
-async def told_at_two_at_once(cluster: Cluster, topic: str, number: int) -> Rounds:
-    """Two gateways are told of one user at the same moment; their clocks differ by two hours."""
-    found = Rounds()
-    async with AsyncExitStack() as stack:
-        made = [
-            Gateway(settings_of(cluster, topic, n), ahead_ms)
-            for n, ahead_ms in enumerate((HOUR_MS, -HOUR_MS, 0))
-        ]
-        gateways = await asyncio.gather(*(stack.enter_async_context(running(one)) for one in made))
-
-        def rates(user: str) -> set[int | None]:
-            return {gateway.rate(user) for gateway in gateways}
-
-        for n in range(number):
-            user, value = f"user-{n % 5}", 10 * n
-            at_once = (
-                gateways[n % 2].book.change([rate(value + 1, user)]),
-                gateways[1 - n % 2].book.change([rate(value + 2, user)]),
-            )
-            assert set(await asyncio.gather(*at_once)) == {Kept.TOPIC}
-            found.agreed += await soon(lambda: rates(user) in ({value + 1}, {value + 2}))  # noqa: B023
-            if n % 3 == 0:
-                await gateways[1].book.change([rate(value + 3, user)])
-                found.later_held += await soon(lambda: rates(user) == {value + 3})  # noqa: B023
-        await soon(lambda: len({str(gateway.quotas) for gateway in gateways}) == 1)
-        async with running(Gateway(settings_of(cluster, topic, 9))) as late:
-            found.ends = [gateway.quotas for gateway in (*gateways, late)]
-    return found
-
-
-def test_told_at_two_at_once_all_come_to_the_same(cluster: Cluster, topic_name: TopicName) -> None:
-    async def test() -> None:
-        found = await told_at_two_at_once(cluster, f"{topic_name('events')}_quotas", 150)
-        assert (found.agreed, found.later_held) == (150, 50)
-        assert all(end == found.ends[0] for end in found.ends)
-
-    run(test())
-
-
-def test_a_late_copy_of_what_was_said_before_does_not_hold(cluster: Cluster, topic_name: TopicName) -> None:
-    """As one that lay in a hanging broker: the gateway whose it is says again what held."""
-    topic = f"{topic_name('events')}_quotas"
-
-    async def test() -> None:
-        async with fleet(cluster, topic, 2) as (here, there):
-            await here.book.change([rate(1)])
-            await until(lambda: there.rate() == 1)
-            await there.book.change([rate(2)])
-            await until(lambda: here.rate() == 2)
-            first, _ = await asyncio.to_thread(read_log, cluster.bootstrap_servers(), topic)
-            await asyncio.to_thread(put, cluster, topic, key_of_target(Target(RATE, "alice")), first.value)
-            # The copy holds for a moment, then what held before it does.
-            while len(await asyncio.to_thread(read_log, cluster.bootstrap_servers(), topic)) < 4:
-                assert here.book.unreadable_records == 0
-            await here.book.change([rate(1, "bob")])
-            await until(lambda: there.rate("bob") == 1)
-            assert here.rate() == there.rate() == 2
-            async with running(Gateway(settings_of(cluster, topic, 9))) as late:
-                assert late.rate() == 2
-
-    run(test())
-
-
-def test_a_rate_of_transactional_ids_that_was_set_at_run_time_is_kept_with_what_it_remembers(
-    cluster: Cluster, topic_name: TopicName
-) -> None:
-    """Without a directory all comes from topics: the rate says that the ids are to be remembered."""
-    gateway = process_of(cluster, f"{topic_name('events')}_quotas", 0)
-    gateway.config["quotas"]["producer_ids"]["grace"] = "0s"
-    with gateway:
-        assert post(gateway, None, 1, "transactional_ids_rate") == "topic"
-        assert [is_refused(gateway, name) for name in ("a", "b", "c")] == [False, False, True]
-        time.sleep(0.5)  # 200 ms of decisions may be lost
-        gateway.kill()
-        gateway.start()
-        assert [is_refused(gateway, name) for name in ("a", "b", "c")] == [False, False, True]
-        assert post(gateway, None, None, "transactional_ids_rate") == "topic"
-        assert not is_refused(gateway, "c")
-
-
 # Restarts and outages
-
-
-def test_a_restart_without_a_directory_finds_all_in_the_topic(
-    cluster: Cluster, topic_name: TopicName
-) -> None:
-    topic = f"{topic_name('events')}_quotas"
-
-    async def test() -> None:
-        for number in range(3):
-            async with running(Gateway(settings_of(cluster, topic))) as gateway:
-                assert gateway.rate() == (100_000 if number == 0 else number)
-                assert await gateway.book.change([rate(number + 1)]) is Kept.TOPIC
-
-    run(test())
 
 
 @pytest.mark.faults

@@ -7,11 +7,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka import AIOKafkaProducer
 from confluent_kafka.admin import AdminClient
 
 from pidgate.load.journal import ProducerJournal, record_value
@@ -20,7 +20,7 @@ from tests.support.log_checks import raise_if_bad
 from tools.sandbox.errors import ClusterNotReady, ToolFailed
 from tools.sandbox.kafka import Cluster
 from tools.sandbox.log_checker import check, read_log
-from tools.sandbox.spec import SASL_PLAINTEXT, ClusterSpec
+from tools.sandbox.spec import ClusterSpec
 from tools.sandbox.topics import create_topic
 
 pytestmark = pytest.mark.kafka
@@ -51,22 +51,6 @@ def _produce_and_check(bootstrap_servers: str, topic: str, direct: str, **settin
     assert verdict.acknowledged == verdict.in_log == 10
 
 
-def test_newest_kafka_takes_records(cluster: Cluster, topic_name: TopicName) -> None:
-    servers = cluster.bootstrap_servers()
-    _produce_and_check(servers, create_topic(servers, topic_name("new")), servers)
-
-
-def test_a_topic_that_is_there_begins_anew(cluster: Cluster, topic_name: TopicName) -> None:
-    servers = cluster.bootstrap_servers()
-    for _ in range(2):
-        _produce_and_check(servers, create_topic(servers, topic_name("anew")), servers)
-
-
-def test_oldest_kafka_takes_records(old_cluster: Cluster, topic_name: TopicName) -> None:
-    servers = old_cluster.bootstrap_servers()
-    _produce_and_check(servers, create_topic(servers, topic_name("old")), servers)
-
-
 def test_any_cluster_is_the_one_that_was_chosen(
     any_cluster: str, cluster_choice: Choice, topic_name: TopicName
 ) -> None:
@@ -75,141 +59,6 @@ def test_any_cluster_is_the_one_that_was_chosen(
     # A given cluster may hold this topic from an earlier run.
     topic = f"{topic_name('any')}-{os.getpid()}-{time.monotonic_ns()}"
     _produce_and_check(any_cluster, create_topic(any_cluster, topic), any_cluster)
-
-
-def test_three_brokers_know_each_other_by_their_ids_and_distinctive_address(
-    three_brokers: Cluster, topic_name: TopicName
-) -> None:
-    servers = three_brokers.bootstrap_servers()
-    create_topic(servers, topic_name("wide"), partitions=3, replication_factor=3)
-    brokers = AdminClient({"bootstrap.servers": servers}).list_topics(timeout=10).brokers
-    assert sorted(brokers) == [1, 5, 102]
-    assert {broker.host for broker in brokers.values()} == {"127.66.77.88"}
-    assert {node: (str(broker.host), broker.port) for node, broker in brokers.items()} == three_brokers.nodes
-
-
-@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
-def test_users_log_in_with_every_mechanism(
-    sasl_cluster: Cluster, topic_name: TopicName, mechanism: str
-) -> None:
-    topic = create_topic(sasl_cluster.bootstrap_servers(), topic_name("sasl"))
-    _produce_and_check(
-        sasl_cluster.bootstrap_servers(SASL_PLAINTEXT),
-        topic,
-        sasl_cluster.bootstrap_servers(),
-        security_protocol="SASL_PLAINTEXT",
-        sasl_mechanism=mechanism,
-        sasl_plain_username="alice",
-        sasl_plain_password="alice-secret",
-    )
-
-
-def test_kafka_3_9_has_scram_users_too() -> None:
-    with Cluster(ClusterSpec(version="3.9.1", sasl=True)) as cluster:
-        topic = create_topic(cluster.bootstrap_servers(), "old-sasl")
-        _produce_and_check(
-            cluster.bootstrap_servers(SASL_PLAINTEXT),
-            topic,
-            cluster.bootstrap_servers(),
-            security_protocol="SASL_PLAINTEXT",
-            sasl_mechanism="SCRAM-SHA-512",
-            sasl_plain_username="bob",
-            sasl_plain_password="bob-secret",
-        )
-
-
-def test_acls_bind_users_but_not_the_super_user(guarded: Cluster, topic_name: Callable[[str], str]) -> None:
-    topic = create_topic(guarded.bootstrap_servers(), topic_name("acls"))
-    common = {
-        "bootstrap.servers": guarded.bootstrap_servers(SASL_PLAINTEXT),
-        "security.protocol": "SASL_PLAINTEXT",
-        "sasl.mechanism": "PLAIN",
-    }
-    alice = AdminClient({**common, "sasl.username": "alice", "sasl.password": "alice-secret"})
-    admin = AdminClient({**common, "sasl.username": "admin", "sasl.password": "admin-secret"})
-    assert topic not in alice.list_topics(timeout=10).topics
-    assert topic in admin.list_topics(timeout=10).topics
-
-
-@pytest.fixture(scope="module")
-def breakable() -> Iterator[Cluster]:
-    # Three voters, so that a quorum survives one of them.
-    with Cluster(ClusterSpec(node_ids=(1, 5, 102))) as cluster:
-        yield cluster
-
-
-class TestBreakingNodes:
-    def test_a_killed_broker_returns_on_another_port_with_its_data(self, breakable: Cluster) -> None:
-        servers = breakable.bootstrap_servers()
-        topic = create_topic(servers, "moving", partitions=3)
-        journal = ProducerJournal("before", topic)
-        asyncio.run(_produce(servers, journal, range(20)))
-        before = breakable.nodes
-        breakable.node(5).kill()
-        assert not breakable.node(5).is_alive
-        assert breakable.node(5).exit_code == -signal.SIGKILL
-        breakable.start_node(5, new_port=True)
-        assert breakable.nodes[5] != before[5]
-        assert {node: breakable.nodes[node] for node in (1, 102)} == {node: before[node] for node in (1, 102)}
-        raise_if_bad(check([journal], read_log(breakable.bootstrap_servers(), topic)))
-
-    def test_a_stopped_broker_returns_on_its_port(self, breakable: Cluster) -> None:
-        before = breakable.nodes
-        breakable.node(102).stop()
-        assert not breakable.node(102).is_alive
-        breakable.start_node(102)
-        assert breakable.nodes == before
-
-
-def test_heap_is_watched_without_asking_the_broker(cluster: Cluster) -> None:
-    samples = cluster.node(1).heap_samples()
-    assert samples
-    assert all(0 < sample.used_mb <= sample.total_mb <= cluster.spec.heap_mb for sample in samples)
-
-
-def test_share_consumer_of_the_tools_reads(cluster: Cluster, topic_name: TopicName) -> None:
-    servers = cluster.bootstrap_servers()
-    topic = create_topic(servers, topic_name("shared"))
-    asyncio.run(_produce(servers, ProducerJournal("one", topic), range(3)))
-    cluster.tools.run(
-        "kafka.admin.ConfigCommand",
-        *("--bootstrap-server", servers, "--alter", "--group", "sharers"),
-        *("--add-config", "share.auto.offset.reset=earliest"),
-    )
-    read = cluster.tools.run(
-        "org.apache.kafka.tools.consumer.ConsoleShareConsumer",
-        *("--bootstrap-server", servers, "--topic", topic, "--group", "sharers"),
-        *("--max-messages", "3", "--timeout-ms", "30000"),
-    )
-    assert sorted(read.stdout.split()) == ["one|0|0|", "one|0|1|", "one|0|2|"]
-
-
-def test_consumer_groups_commit(cluster: Cluster, topic_name: TopicName) -> None:
-    servers = cluster.bootstrap_servers()
-    topic = create_topic(servers, topic_name("grouped"))
-    asyncio.run(_produce(servers, ProducerJournal("one", topic), range(3)))
-
-    async def read() -> list[bytes]:
-        consumer = AIOKafkaConsumer(
-            topic, bootstrap_servers=servers, group_id="readers", auto_offset_reset="earliest"
-        )
-        await consumer.start()
-        try:
-            values = [(await consumer.getone()).value for _ in range(3)]
-            await consumer.commit()
-            return values
-        finally:
-            await consumer.stop()
-
-    assert asyncio.run(read()) == [b"one|0|0|", b"one|0|1|", b"one|0|2|"]
-
-
-def test_a_tool_that_fails_says_what_it_printed(cluster: Cluster) -> None:
-    with pytest.raises(ToolFailed, match="does not exist"):
-        cluster.tools.run(
-            "org.apache.kafka.tools.TopicCommand",
-            *("--bootstrap-server", cluster.bootstrap_servers(), "--describe", "--topic", "nowhere"),
-        )
 
 
 def test_a_broker_that_cannot_start_shows_its_log_and_keeps_it(capfd: pytest.CaptureFixture[str]) -> None:

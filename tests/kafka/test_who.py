@@ -15,7 +15,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionType
+from confluent_kafka.admin._acl import AclBinding, AclPermissionType
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
 from pidgate.events.definitions import Event
@@ -114,62 +114,6 @@ def test_everything_is_told_from_a_topic(cluster: Cluster, filled: str) -> None:
     assert found["coverage"]["hidden"] == 2
 
 
-def test_as_a_table(cluster: Cluster, filled: str) -> None:
-    answer = who("--bootstrap-servers", cluster.bootstrap_servers(), "--topic", filled, "--since", "61m")
-
-    assert (answer.returncode, answer.stderr) == (0, "")
-    text = " ".join(answer.stdout.split())
-    assert "etl: client etl at 10.0.3.7 (Java 3.7.0) is in a restart loop: " in text
-    assert "starts, one after the other, every 12 s, " in text
-    assert "mallory: clients producer-* at 10.0.9.9 (Java 3.7.0) open a producer per batch: " in text
-    assert "100 % of them sent one request, " in text
-    assert "is steady: 5 long-lived producers" in text
-    assert "3 events were lost (dropped by a gateway, of gw-a:9290)." in answer.stdout
-
-
-def test_the_last_minutes_only(cluster: Cluster, filled: str) -> None:
-    found = told("--bootstrap-servers", cluster.bootstrap_servers(), "--topic", filled, "--since", "10m")
-
-    [user] = found["users"]
-    assert user["user"] == "etl"
-    assert 44 <= user["new_ids"] <= 50
-    assert found["lost_events"] == 0
-    assert user["quota"] is None
-    assert found["notes"] == [
-        "Quotas are unknown: no gateway wrote them within this time. Name the gateway's file with --config."
-    ]
-
-
-def test_one_user_and_the_top(cluster: Cluster, filled: str) -> None:
-    servers = cluster.bootstrap_servers()
-    common = ("--bootstrap-servers", servers, "--topic", filled, "--since", "61m")
-
-    assert [user["user"] for user in told(*common, "--user", "mallory")["users"]] == ["mallory"]
-    top = told(*common, "--top", "1")
-    assert [user["user"] for user in top["users"]] == ["etl"]
-    assert top["users_not_shown"] == 2
-
-
-def test_quotas_of_the_file_hold_when_no_gateway_told_its_own(
-    cluster: Cluster, filled: str, tmp_path: Path
-) -> None:
-    file = tmp_path / "pidgate.yaml"
-    file.write_text(
-        f"cluster: {{bootstrap_servers: [{cluster.bootstrap_servers()}]}}\n"
-        f"events: {{topic: {filled}}}\n"
-        "quotas: {mode: enforce, default: {producer_ids_rate: 50}}\n"
-    )
-    [user] = told("--config", file, "--since", "10m")["users"]
-
-    assert user["quota"] == {
-        "producer_ids_rate": 50,
-        "window_ms": HOUR_MS,
-        "mode": "enforce",
-        "exempt": False,
-        "source": "file",
-    }
-
-
 def test_a_topic_with_the_brokers_clock(cluster: Cluster, topic_name: TopicName) -> None:
     servers = cluster.bootstrap_servers()
     topic = create_topic(
@@ -188,29 +132,6 @@ def test_a_topic_with_the_brokers_clock(cluster: Cluster, topic_name: TopicName)
     assert found["notes"][0] == "The topic begins within the time asked for: nothing is known from before."
 
 
-def test_what_is_no_event_is_counted(cluster: Cluster, topic_name: TopicName) -> None:
-    servers = cluster.bootstrap_servers()
-    topic = create_topic(servers, topic_name("who-foreign"))
-    producer = Producer({"bootstrap.servers": servers})
-    newer = b'{"schema_version":9,"type":"weather","gateway_id":"gw","incarnation":"r","seq":4}'
-    for value in (b"hello", b"{}", newer, None):
-        producer.produce(topic, value)
-    assert producer.flush(30) == 0
-    found = told("--bootstrap-servers", servers, "--topic", topic)
-
-    assert found["events"] == {"read": 0, "duplicates": 0, "unreadable": 3}
-    assert found["users"] == []
-
-
-def test_an_empty_topic_says_so(cluster: Cluster, topic_name: TopicName) -> None:
-    servers = cluster.bootstrap_servers()
-    topic = create_topic(servers, topic_name("who-empty"))
-    answer = who("--bootstrap-servers", servers, "--topic", topic)
-
-    assert (answer.returncode, answer.stderr) == (0, "")
-    assert f"No producer ids in the last 1h in topic {topic}." in answer.stdout
-
-
 def test_a_missing_topic_is_told_and_not_created(cluster: Cluster, topic_name: TopicName) -> None:
     servers, topic = cluster.bootstrap_servers(), topic_name("who-missing")
     answer = who("--bootstrap-servers", servers, "--topic", topic)
@@ -219,30 +140,6 @@ def test_a_missing_topic_is_told_and_not_created(cluster: Cluster, topic_name: T
     assert f"topic {topic} does not exist, or may not be described" in answer.stderr
     assert "start a gateway with events enabled" in answer.stderr
     assert topic not in AdminClient({"bootstrap.servers": servers}).list_topics(timeout=10).topics
-
-
-def test_no_broker() -> None:
-    answer = who("--bootstrap-servers", "127.0.0.1:1")
-
-    assert (answer.returncode, answer.stdout) == (2, "")
-    assert "Connect call failed" in answer.stderr
-    assert "check cluster.bootstrap_servers" in answer.stderr
-
-
-@pytest.mark.parametrize(
-    ("arguments", "text"),
-    [
-        ((), "--config: is missing"),
-        (("--bootstrap-servers", "127.0.0.1:1", "--since", "1"), "--since: '1' is not a duration"),
-        (("--config", "/nowhere.yaml"), "/nowhere.yaml: cannot be read"),
-        (("--config", "/x.yaml", "--bootstrap-servers", "127.0.0.1:1"), "does not go with --config"),
-    ],
-)
-def test_wrong_options(arguments: tuple[str, ...], text: str) -> None:
-    answer = who(*arguments)
-
-    assert (answer.returncode, answer.stdout) == (2, "")
-    assert text in answer.stderr
 
 
 # Behind a real gateway
@@ -310,17 +207,6 @@ def test_behind_a_real_gateway(sasl_cluster: Cluster, topic_name: TopicName, tmp
 # Permissions
 
 
-def config_of(folder: Path, cluster: Cluster, topic: str, user: str, password: str) -> Path:
-    secret, file = folder / "secret", folder / "pidgate.yaml"
-    secret.write_text(password + "\n")
-    file.write_text(
-        f"cluster: {{bootstrap_servers: [{cluster.bootstrap_servers(SASL_PLAINTEXT)}]}}\n"
-        f"own_client: {{mechanism: SCRAM-SHA-256, username: {user}, password_file: {secret}}}\n"
-        f"events: {{topic: {topic}}}\n"
-    )
-    return file
-
-
 def allow(cluster: Cluster, topic: str, user: str, operation: Any) -> None:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers()})
     binding = AclBinding(
@@ -334,29 +220,3 @@ def allow(cluster: Cluster, topic: str, user: str, operation: Any) -> None:
     )
     for future in admin.create_acls([binding]).values():
         future.result(timeout=30)
-
-
-def test_permissions_and_passwords(guarded: Cluster, tmp_path: Path, topic_name: TopicName) -> None:
-    servers = guarded.bootstrap_servers()
-    topic = create_topic(servers, topic_name("who-guarded"))
-    stream = Stream()
-    stream.producer(Client(), time.time_ns() // 1_000_000 - 20_000)
-    fill(servers, topic, stream.events())
-
-    wrong = who("--config", config_of(tmp_path, guarded, topic, "alice", "wrong"))
-    assert wrong.returncode == 2
-    assert "check own_client: mechanism, username and password_file" in wrong.stderr
-    assert "wrong" not in wrong.stderr
-
-    file = config_of(tmp_path, guarded, topic, "alice", "alice-secret")
-    hidden = who("--config", file)
-    assert hidden.returncode == 2
-    assert f"the principal of own_client Read and Describe on topic {topic}" in hidden.stderr
-
-    allow(guarded, topic, "alice", AclOperation.DESCRIBE)
-    closed = who("--config", file)
-    assert closed.returncode == 2
-    assert f"allow the gateway's principal Read and Describe on topic {topic}" in closed.stderr
-
-    allow(guarded, topic, "alice", AclOperation.READ)
-    assert [user["new_ids"] for user in told("--config", file)["users"]] == [1]

@@ -19,14 +19,14 @@ from rich.console import Console
 from pidgate.pipeline.arrivals import arrivals
 from pidgate.pipeline.commands.failover import answer_from
 from pidgate.pipeline.days import Days
-from pidgate.pipeline.errors import BadOption, HistoryEmpty
+from pidgate.pipeline.errors import HistoryEmpty
 from pidgate.pipeline.expiry import CHECK_INTERVAL_MS, expiration_ms
 from pidgate.pipeline.failover import words
 from pidgate.pipeline.failover.cascade import Heap, Load
 from pidgate.pipeline.failover.held import HOUR_MS, held, lives
 from pidgate.pipeline.failover.loads import uniform_plans
 from pidgate.pipeline.failover.placement import Bucket, bucket_in_force, enforced, shares
-from pidgate.pipeline.failover.study import NO_QUOTA, Options, Past, loads_of, loss_to_study
+from pidgate.pipeline.failover.study import NO_QUOTA, Options, Past, loads_of
 from pidgate.pipeline.runs import replacing
 from pidgate.pipeline.schemas import table_schema
 from pidgate.quota.token_bucket import TokenBucket
@@ -322,14 +322,3 @@ def test_the_job_finds_who_dies_and_the_quota_that_keeps_the_heap(tables: Tables
     Console(file=shown, width=200).print(words.kafka_table(answer, heap), words.kip_table())
     assert "solved: 17 each" in shown.getvalue()
     assert "1: 100, 2: 210, 3: 236, 4: 299.6, 5: 364.96, 6: 660" in shown.getvalue()
-
-
-def test_a_broker_that_is_not_there_cannot_be_lost(past: Past, loads: dict[str, Load]) -> None:
-    with pytest.raises(BadOption, match=r"no broker 9 .* \[1, 2, 3\]"):
-        loss_to_study(loads[NO_QUOTA], Options(Heap(2**30), lost_broker=9), EXPIRY_MS)
-
-
-def test_without_events_it_says_what_to_run(tables: Tables) -> None:
-    with pytest.raises(HistoryEmpty, match="ingest"), replacing(tables) as run:
-        answer_from(run, Options(Heap(2**30)), [], 1.0, (3, 3))
-    assert tables.result("failover_kip") is None, "what failed leaves nothing"

@@ -13,14 +13,13 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from pidgate.events.definitions import EVENT_TYPES
 from pidgate.findings.patterns import HARMFUL, Pattern
 from pidgate.findings.rules import PATTERNS
 from pidgate.pipeline.schemas import table_schema
-from tools.history import events_of_day, job, loops
-from tools.history.cast import STORIES, cast
+from tools.history import events_of_day, job
+from tools.history.cast import cast
 from tools.history.events_of_day import DayTables, tables_of
-from tools.history.world import DAY_MS, REMEMBER_MS, World, dice
+from tools.history.world import DAY_MS, World
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -118,12 +117,6 @@ def test_numbers_have_no_gap_and_follow_the_time(story: Story) -> None:
     assert set(story.of("config").incarnation) == set(rows.incarnation)
 
 
-def test_clocks_of_gateways_differ(story: Story) -> None:
-    starts = story.of("lifecycle").query("phase == 'start'")
-    assert len(set(starts.wall_time_ms % 60_000)) > 1
-    assert np.abs(story.world.skews_ms).max() > 150
-
-
 def test_ids_come_in_blocks_of_a_broker(story: Story) -> None:
     """KIP-730: a block belongs to one broker, and its ids are handed out one after the other."""
     given = story.of("init_producer_id").query("error == 0").drop_duplicates("answered_producer_id")
@@ -149,23 +142,6 @@ def test_what_is_used_was_admitted_before(story: Story) -> None:
     assert (usage.last_ms <= usage.wall_time_ms).all()
     assert (usage.requests >= usage.partitions).all()
     assert (usage.records >= usage.requests).all()
-
-
-def test_refreshes_come_slice_by_slice(story: Story) -> None:
-    again = story.of("decision").query("reason == 'refresh'").sort_values("decision_time_ms")
-    assert len(again) > 50
-    # Two gateways may each tell of an id, so within one process only.
-    gaps = again.groupby(["incarnation", "producer_id"]).wall_time_ms.diff().dropna()
-    assert (gaps > 0).all()
-    assert gaps.median() > REMEMBER_MS / 8
-
-
-def test_each_connection_opens_and_closes_once(story: Story) -> None:
-    told_of = story.of("connection").sort_values("seq").groupby(["incarnation", "connection_id"])
-    assert (told_of.phase.agg(list).map(tuple) == ("open", "close")).all()
-    closed = story.of("connection").query("phase == 'close'")
-    assert {"client", "reset", "drain", "idle"} <= set(closed.close_reason)
-    assert (closed.seconds >= 0).all()
 
 
 def test_every_pattern_is_there_and_each_id_has_its_truth(spark: SparkSession, story: Story) -> None:
@@ -205,44 +181,3 @@ def test_the_quota_refuses_whom_it_is_enforced_for(story: Story) -> None:
     assert (last.waited_ms.reindex(came_through.producer_id).to_numpy() == came_through.waited_ms).all()
     never = set(refused.producer_id) - set(last.index)
     assert not never & set(story.of("id_usage").producer_id)
-
-
-def test_a_crash_loop_backs_off_as_kubernetes_does() -> None:
-    lasted = np.array([1_000] * 8 + [700_000, 1_000, 1_000])
-    waits = loops._backoff(lasted, dice(1, "test")) / 1_000
-    expected = np.array([300] * 8 + [10, 20, 40])
-    # Jitter only adds: a little, and the time a container takes to start.
-    assert ((waits > 0.94 * expected) & (waits < 1.1 * expected + 15)).all()
-
-
-def test_patterns_overlap_in_how_many_ids_they_bring() -> None:
-    """Or one could tell them apart by counting alone."""
-    many = replace(WORLD, users=400)
-    per_day = {
-        pattern: [
-            one.habit.get(habit, 0)
-            for user in range(400)
-            for one in cast(many, user).deployments
-            if one.pattern is pattern
-        ]
-        for pattern, habit in (
-            (Pattern.PRODUCER_PER_BATCH, "per_hour"),
-            (Pattern.RANDOM_TRANSACTIONAL_IDS, "starts_per_day"),
-            (Pattern.CRON_JOB, "every_minutes"),
-        )
-    }
-    slow_batches = min(per_day[Pattern.PRODUCER_PER_BATCH]) * 24
-    busy_crons = 1_440 / min(per_day[Pattern.CRON_JOB])
-    assert slow_batches < busy_crons
-    assert len(STORIES) <= 30
-
-
-@pytest.mark.parametrize("wanted", [120_000, 300_000])
-def test_it_has_about_as_many_events_as_were_asked_for(wanted: int) -> None:
-    sized = job.sized(replace(WORLD, scale=1.0, users=45), wanted)
-    found = sum(
-        sum(table.num_rows for table in tables_of(replace(sized, shards=1), 0, day).tables.values())
-        for day in (0, 1)
-    )
-    assert 1 / 2.5 < found / wanted < 2.5
-    assert set(EVENT_TYPES) - set(events_of_day.TYPES) == {"transactional_id"}

@@ -6,12 +6,10 @@ import ast
 import inspect
 from dataclasses import replace
 from functools import cache
-from itertools import pairwise
 
-import numpy as np
 import pytest
 
-from pidgate.findings.patterns import HARMFUL, Pattern
+from pidgate.findings.patterns import Pattern
 from pidgate.findings.rules import PATTERNS
 from tools.history import reported_clients, reports
 from tools.history.events_of_day import DayTables, tables_of
@@ -57,53 +55,3 @@ def test_the_first_users_have_a_report_each_and_its_label(name: str) -> None:
     assert (again == reports.planned(WORLD, user)).all()
     other = reports.user(replace(WORLD, seed=6), NUMBER[name])
     assert other.deployments != user.deployments
-
-
-def test_a_days_events_have_the_truth_beside_them() -> None:
-    tables, ids = day().tables, day().ids.to_pandas()
-    new = tables["decision"].to_pandas().query("reason != 'refresh'")
-    assert set(new.producer_id) == set(ids.producer_id)
-    assert not ids.duplicated("producer_id").any()
-    harmful = {pattern.value for pattern in HARMFUL}
-    assert set(ids[~ids.healthy].pattern) <= harmful
-    assert len(ids) > 1_000
-
-
-def test_what_fails_is_used_to_its_end() -> None:
-    """An error is the answer to a request: the id's last use is no earlier."""
-    in_trouble = int((lives_of("replaced_threads").start_ms[0] - WORLD.begin_ms) // DAY_MS)
-    errors = day(in_trouble).tables["produce_error"].to_pandas()
-    usage = day(in_trouble).tables["id_usage"].to_pandas()
-    users = {reports.user(WORLD, NUMBER["replaced_threads"]).name}
-    failed = errors[errors.user.isin(users)].groupby("producer_id").wall_time_ms.max()
-    last = usage[usage.user.isin(users)].groupby("producer_id").last_ms.max()
-    ended = failed.index.intersection(last.index)
-    assert len(ended) > 20
-    assert np.median(failed[ended] - last[ended]) < 1_000
-
-
-def test_kubelets_pauses_grow_and_are_forgotten() -> None:
-    roll = np.random.default_rng(1)
-    pauses = reported_clients._kubelet_ms(np.array([5_000.0] * 7 + [700_000.0, 5_000.0, 5_000.0]), roll)
-    rounded = np.round(pauses - 2_400, -4) / 1_000
-    assert rounded.tolist() == [10, 20, 40, 80, 160, 300, 300, 10, 20, 40]
-
-
-def test_times_of_trouble_do_not_overlap() -> None:
-    for seed in range(50):
-        troubles = reported_clients._troubles(WORLD, np.random.default_rng(seed), (1, 60))
-        assert 1 <= len(troubles) <= 3
-        assert all(end_ms <= begin_ms for (_, end_ms), (begin_ms, _) in pairwise(troubles))
-
-
-def test_each_checkpoint_and_each_connection_is_a_producer() -> None:
-    flink = lives_of("flink_checkpoints")
-    user = reports.user(WORLD, NUMBER["flink_checkpoints"])
-    each = flink[flink.pod == 0]
-    apart_ms = np.diff(each.start_ms)
-    assert user.deployments[0].is_transactional
-    assert apart_ms.min() > 0.9 * np.median(apart_ms) > 50_000
-    assert np.median(each.end_ms - each.start_ms) > np.median(apart_ms)
-    bridge = lives_of("http_bridge")
-    assert np.median(bridge.end_ms - bridge.start_ms) < 1_000
-    assert set(bridge.requests) == {1}

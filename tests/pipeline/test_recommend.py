@@ -21,8 +21,6 @@ from pidgate.pipeline.runs import replacing
 from pidgate.pipeline.schemas import table_schema
 from pidgate.quota.settings import ProducerIdSettings
 from tests.support.recommend_events import BEGIN_MS, DAY_MS, History, config, topology
-from tests.support.replay.fleet import recorded_fleet
-from tests.support.replay.frame import differences, recomputed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -185,22 +183,6 @@ def test_findings_say_who_is_a_rogue(spark: SparkSession) -> None:
     )
     found = {(row["user"], row["client_id"], row["address"]): row["healthy"] for row in judged.collect()}
     assert found == {one: one != ("mixed", "rogue-7", "a") for one in arriving}
-
-
-def test_a_replay_on_spark_comes_to_what_was_recorded(spark: SparkSession) -> None:
-    told = recorded_fleet(seed=2, lasts_ms=60_000)
-    tables = {
-        kind: _events(spark, kind, [event for event in told if event["type"] == kind])
-        for kind in ("lifecycle", "config", "connection", "init_producer_id", "decision")
-    }
-    found = recomputed(tables).persist()
-    try:
-        assert found.count() == sum(event["type"] == "decision" for event in told)
-        assert differences(tables["decision"], found).isEmpty()
-        changed = tables["decision"].withColumn("throttle_time_ms", f.col("throttle_time_ms") + 1)
-        assert differences(changed, found).count() == found.count()
-    finally:
-        found.unpersist()
 
 
 @pytest.mark.parametrize("text", ["10;20", "0", "-3", "nan"])

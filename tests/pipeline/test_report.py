@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 
 PAGES = 5
-PHONE, DESK = (390, 844), (1280, 900)
 
 
 @dataclass(frozen=True)
@@ -240,11 +239,6 @@ class Visit:
         self.page.evaluate("name => { location.hash = name }", name)
         self.page.wait_for_function("name => location.hash === '#' + name", arg=name)
 
-    def overflow_px(self) -> int:
-        return int(
-            self.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
-        )
-
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
@@ -263,14 +257,8 @@ def browser() -> Iterator[Browser]:
 
 
 @contextmanager
-def visited(
-    browser: Browser, path: Path, size: tuple[int, int] = DESK, *, dark: bool = False, scripts: bool = True
-) -> Iterator[Visit]:
-    context = browser.new_context(
-        viewport={"width": size[0], "height": size[1]},
-        color_scheme="dark" if dark else "light",
-        java_script_enabled=scripts,
-    )
+def visited(browser: Browser, path: Path, *, scripts: bool = True) -> Iterator[Visit]:
+    context = browser.new_context(viewport={"width": 1280, "height": 900}, java_script_enabled=scripts)
     visit = Visit(context.new_page())
     visit.page.on("console", lambda message: visit.said.append(message.text))
     visit.page.on("pageerror", lambda error: visit.said.append(str(error)))
@@ -340,32 +328,6 @@ def test_the_table_of_users_is_searched(built: Built, browser: Browser) -> None:
 
         assert rows.count() == sum(user.startswith("team-0") for user in QUIET)
         assert visit.page.locator("#hits").inner_text() == f"{rows.count()} of {len(USERS)} users"
-
-
-def test_nothing_overflows_on_a_phone(built: Built, browser: Browser) -> None:
-    with visited(browser, built.path, PHONE) as visit:
-        visit.charts()
-        assert visit.overflow_px() == 0
-        for number in range(PAGES):
-            visit.goes_to(f"user-{number}")
-            visit.charts()
-            assert visit.overflow_px() == 0, built.found.users[number].user
-        assert visit.said == []
-
-
-def test_at_night_page_and_charts_are_dark(built: Built, browser: Browser) -> None:
-    colour = "getComputedStyle(document.querySelector('.chart .xtick text, .chart .ytick text')).fill"
-    ground = "getComputedStyle(document.body).backgroundColor"
-    with visited(browser, built.path) as day, visited(browser, built.path, dark=True) as night:
-        day.charts(1)
-        night.charts(1)
-        assert day.page.evaluate(ground) == "rgb(246, 247, 249)"
-        assert night.page.evaluate(ground) == "rgb(17, 21, 27)"
-        assert day.page.evaluate(colour) == "rgb(27, 35, 48)"
-        assert night.page.evaluate(colour) == "rgb(230, 234, 240)"
-
-        day.page.emulate_media(color_scheme="dark")
-        day.page.wait_for_function(f"() => {colour} === 'rgb(230, 234, 240)'")
 
 
 def test_without_scripts_the_words_are_there(built: Built, browser: Browser) -> None:

@@ -19,7 +19,6 @@ from pathlib import Path
 
 import pyspark
 import pytest
-import yaml
 
 from pidgate.pipeline.errors import JavaUnfit
 from pidgate.pipeline.session import java_home
@@ -227,20 +226,3 @@ def test_jobs_run_on_a_cluster_from_the_archive_alone(cluster: StandaloneCluster
     assert {one["quota"] for one in summary["verdicts"]} == {"none"}
     assert all(one["holds"] for one in summary["verdicts"])
     assert list(Path(tables, "results/failover_kafka").glob("*.parquet"))
-
-
-def test_recommendations_on_a_cluster_are_those_of_this_machine(cluster: StandaloneCluster) -> None:
-    """The longest chain of jobs, with quota's code in the executors."""
-    tables, job = cluster.directory / "recommended", ROOT / "deploy/spark/job.py"
-    asked = ("recommend", "--tables", str(tables), "--candidates", "5,20,100")
-    written = tables / "recommended" / "quotas.yaml"
-    size = ("--users", "12", "--days", "8", "--events", "60000", "--seed", "5")
-    made = [sys.executable, "-m", "tools.history", "--tables", str(tables), *size]
-    subprocess.run(made, cwd=ROOT, check=True, timeout=600)
-    cluster.submit(job, "offenders", "--tables", str(tables))
-    cluster.submit(job, *asked)
-    there = yaml.safe_load(written.read_text())
-    written.unlink()
-    subprocess.run([sys.executable, "-m", "pidgate.pipeline", *asked], cwd=ROOT, check=True, timeout=600)
-    assert there == yaml.safe_load(written.read_text())
-    assert there["quotas"]["users"]

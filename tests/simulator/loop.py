@@ -297,9 +297,6 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         _no_tls(ssl)
         return await self.network.connect(protocol_factory, (str(host), int(port)))
 
-    async def create_unix_connection(self, protocol_factory: Any, path: Any = None, **_: Any) -> Any:
-        return await self.network.connect(protocol_factory, str(path))
-
     async def create_server(  # type: ignore[override]
         self,
         protocol_factory: Any,
@@ -313,9 +310,6 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         _no_tls(ssl)
         bound: SimulatedSocket = self.network.listen((str(host or ""), int(port))) if sock is None else sock
         return SimulatedServer(self, protocol_factory, bound)
-
-    async def create_unix_server(self, protocol_factory: Any, path: Any = None, **_: Any) -> SimulatedServer:  # type: ignore[override]
-        return SimulatedServer(self, protocol_factory, self.network.listen(str(path)))
 
 
 def _no_tls(ssl: object) -> None:

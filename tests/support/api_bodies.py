@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from tests.support.frames import record_batch
+from tests.support.frames import ONE_RECORD, record_batch
 
 _TOPIC, _BROKER = 2, 4
 _NOBODY = "nobody-knows-this"
@@ -30,7 +30,7 @@ class Scene:
 def bodies(scene: Scene) -> Mapping[int, Mapping[str, Any]]:
     """api_key -> the fields of its request, of all versions together."""
     topic = {"name": scene.topic, "topic": scene.topic, "topic_id": scene.topic_id, "topic_name": scene.topic}
-    record = record_batch(-1, -1, -1, records=bytes.fromhex("0e00000001027800"))
+    record = record_batch(-1, -1, -1, records=ONE_RECORD)
     unknown = {"group_id": _NOBODY, "member_id": _MEMBER, "generation_id": 1}
     no_transaction = {"transactional_id": _NOBODY, "producer_id": 12345, "producer_epoch": 0}
     setting = {"name": "retention.ms", "value": "86400000", "config_operation": 0}

@@ -35,6 +35,8 @@ class Breach(StrEnum):
     CLOSED_AGAIN = "for what it had closed it for before"
     ADDRESS = "the address of a broker reached a client"
     NOT_GIVEN_BACK = "bytes for clients that are gone"
+    MISCOUNTED = "has miscounted its memory"
+    EARLY = "refused before its state was whole"
 
 
 @dataclass(frozen=True, slots=True)

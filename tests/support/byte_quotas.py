@@ -17,8 +17,8 @@ from uuid import UUID
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
+from tests.support.frames import batch_of_values
 from tests.support.raw import RawClient, decoded, request
-from tests.support.wire import record_batch
 
 PRODUCE, FETCH, METADATA, API_VERSIONS, SHARE_FETCH = 0, 1, 3, 18, 78
 
@@ -41,7 +41,9 @@ def throttle_ms(total_bytes: int, rate_bytes_per_s: int, elapsed_ms: float = 0.0
 
 def batch_of(size_bytes: int, *, producer_id: int = -1, base_sequence: int = -1) -> bytes:
     """A record batch of about that size, with one record."""
-    return record_batch(producer_id, -1 if producer_id < 0 else 0, base_sequence, 1, bytes(size_bytes - 80))
+    return batch_of_values(
+        producer_id, -1 if producer_id < 0 else 0, base_sequence, 1, bytes(size_bytes - 80)
+    )
 
 
 def produce(

@@ -28,6 +28,7 @@ _GETS_THROUGH = f"{_PROCESSES}::test_every_application_gets_through"
 _BEHIND = "faults/test_network_under_load.py::test_between_gateway_and_broker"
 _BEFORE = "faults/test_network_under_load.py::test_between_clients_and_gateway"
 _PROXY = "faults/test_proxy_faults.py"
+_SERVER = "unit/gateway/process/test_server.py"
 _MACHINE = "faults/test_machine_faults.py"
 _BAD = "faults/test_bad_clients_under_load.py::test_beside_bad_clients_everybody_gets_through"
 _EVENTS = "faults/test_event_topic_faults.py"
@@ -40,7 +41,7 @@ MATRIX: Final[dict[str, tuple[Row, ...]]] = {
             "killed (kill -9), under load, in mid-answer",
             f"{RETRY} at the partitions' new leaders",
             f"{NOTHING_LOST}; the log counts the requests that were in flight",
-            (f"{_BROKERS}[killed]", f"{_PROXY}::test_a_broker_killed_in_mid_answer"),
+            (f"{_BROKERS}[killed]", f"{_SERVER}::test_a_broker_that_dies_in_mid_answer_closes_its_client"),
         ),
         Row(
             "stopped in good order",
@@ -61,10 +62,7 @@ MATRIX: Final[dict[str, tuple[Row, ...]]] = {
             "back on another port",
             f"{RETRY}; its port at the gateway stays the same",
             NOTHING_LOST,
-            (
-                f"{_BROKERS}[elsewhere]",
-                "kafka/test_proxy_moves.py::test_a_broker_that_returns_on_a_new_port_during_load",
-            ),
+            (f"{_BROKERS}[elsewhere]",),
         ),
         Row("leaders moved", "NOT_LEADER_OR_FOLLOWER", NOTHING_LOST, (f"{_BROKERS}[leaders_move]",)),
         Row(
@@ -80,7 +78,6 @@ MATRIX: Final[dict[str, tuple[Row, ...]]] = {
             (
                 f"{_BEHIND}[reset]",
                 f"{_BEFORE}[reset]",
-                f"{_PROXY}::test_a_socket_that_is_reset_with_answers_on_the_way",
             ),
         ),
         Row(
@@ -93,14 +90,14 @@ MATRIX: Final[dict[str, tuple[Row, ...]]] = {
             (
                 f"{_BEHIND}[half-open]",
                 f"{_BEFORE}[half-open]",
-                f"{_PROXY}::test_idle_connections_are_closed_muted_ones_too",
+                f"{_SERVER}::test_who_asks_nothing_is_closed_in_time",
             ),
         ),
         Row(
             "half-closed by the client",
             "all answers to what it had sent",
             "a client may end its sending side first",
-            (f"{_PROXY}::test_half_closed_by_a_real_client_program",),
+            (f"{_SERVER}::test_a_client_that_sends_byte_by_byte_and_closes_its_side",),
         ),
     ),
     "Processes of the gateway": (
@@ -110,10 +107,8 @@ MATRIX: Final[dict[str, tuple[Row, ...]]] = {
             f"{NOTHING_LOST} but those of 200 ms (5 s) before; state from the topic or the directory",
             (
                 f"{_GETS_THROUGH}[gateway killed]",
-                f"{_PROXY}::test_a_gateway_killed_and_started_again_under_load",
                 f"{_RESTART}::test_fifty_kills_with_the_topic",
                 f"{_RESTART}::test_kills_with_a_state_directory_alone",
-                f"{_RESTART}::test_kills_with_both",
             ),
         ),
         Row(
@@ -129,8 +124,8 @@ MATRIX: Final[dict[str, tuple[Row, ...]]] = {
             (
                 f"{_GETS_THROUGH}[gateway stopped]",
                 f"{_PROCESSES}::test_a_drain_is_not_ready_accepts_nobody_answers_what_is_in_flight_and_ends_with_0",
-                f"{_PROXY}::test_sigterm_lets_what_is_in_flight_be_answered_and_waits_for_no_mute",
-                f"{_PROXY}::test_sigterm_ends_in_time_although_a_client_reads_nothing",
+                f"{_SERVER}::test_a_drain_waits_for_answers_and_not_for_mutes",
+                f"{_SERVER}::test_a_drain_cuts_off_who_reads_nothing",
             ),
         ),
         Row(
@@ -324,7 +319,7 @@ MATRIX: Final[dict[str, tuple[Row, ...]]] = {
             "send a frame above limits.frame",
             "a closed connection",
             "the log names the limit",
-            (f"{_PROXY}::test_a_frame_above_the_limit_is_named",),
+            ("hostile/test_large_frames.py::test_attack",),
         ),
     ),
 }

@@ -14,9 +14,9 @@ from confluent_kafka.admin import AdminClient
 
 from pidgate.events.definitions import DecisionEvent, LifecycleEvent
 from pidgate.events.reading import from_json
+from tests.support.frames import NOT_ENOUGH_REPLICAS
 from tests.support.running_producers import until
 from tests.support.swarm import SwarmProducer
-from tests.support.wire import NOT_ENOUGH_REPLICAS
 from tools.sandbox.gateway import GatewayProcess
 from tools.sandbox.kafka import Cluster
 from tools.sandbox.log_checker import read_log
@@ -108,30 +108,6 @@ def leaders_of(cluster: Cluster, topic: str) -> dict[int, int]:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers()})
     partitions = admin.list_topics(topic, timeout=10).topics[topic].partitions
     return {number: partition.leader for number, partition in sorted(partitions.items())}
-
-
-def move_leaders(cluster: Cluster, topic: str) -> None:
-    """Each partition's leader becomes the next of its replicas, by the brokers' own election."""
-    from kafka import TopicPartition
-    from kafka.admin import KafkaAdminClient
-
-    described = AdminClient({"bootstrap.servers": cluster.bootstrap_servers()}).list_topics(topic, timeout=10)
-    wanted = {
-        number: [*partition.replicas[1:], partition.replicas[0]]
-        for number, partition in described.topics[topic].partitions.items()
-    }
-    admin = KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers().split(","))
-    try:
-        refused = admin.alter_partition_reassignments(
-            {TopicPartition(topic, number): replicas for number, replicas in wanted.items()}
-        )
-        assert not any(refused.values()), refused
-        until(lambda: not admin.list_partition_reassignments())
-        admin.elect_leaders(0, {topic: list(wanted)}, raise_errors=False)
-    finally:
-        admin.close()
-    expected = {number: replicas[0] for number, replicas in wanted.items()}
-    until(lambda: leaders_of(cluster, topic) == expected, what="leaders have not moved")
 
 
 def quotas_of(rate: int, **producer_ids: Any) -> dict[str, Any]:

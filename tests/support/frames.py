@@ -1,7 +1,10 @@
-"""Valid Kafka frames for tests, built without the code under test: kio is the codec, Hypothesis the author.
+"""Build Kafka frames for tests without the code under test.
 
-Random entities of every kio class, request and response frames around them, and record batches whose header
-is right down to the checksum.
+- Random requests and responses of every API: kio is the codec, Hypothesis draws the values.
+- Record batches with a correct header and checksum (KIP-98).
+- Produce requests: `produce_request` in every version, `produce_frame` by hand and fast for the simulator.
+
+Requests from plain dictionaries are in raw.py.
 """
 
 import io
@@ -9,7 +12,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import Field, fields, is_dataclass, replace
 from datetime import UTC, datetime, timedelta
-from functools import cache
+from functools import cache, lru_cache
 from importlib import import_module
 from types import NoneType, UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -22,8 +25,18 @@ from kio.schema.index import api_key_map, schema_name_map
 from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
 
-from pidgate.protocol.frames import Translate
+from pidgate.protocol.fetch import FETCH, SHARE_FETCH
+from pidgate.protocol.frames import Buffer, Translate
+from pidgate.protocol.produce_answers import PartitionError, behind_header, read_errors
 from pidgate.protocol.repeated_produce import RepeatedProduce
+from pidgate.protocol.work import at_once
+
+NOT_ENOUGH_REPLICAS = 19
+PRODUCE_ONE_VERSION = 9
+NAMED, BY_ID = 9, 13
+"""Two versions of Produce: topics by name, and topics by id."""
+TOPIC = b"model"
+TOPIC_ID = bytes(range(1, 17))
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=20)
 
@@ -174,6 +187,41 @@ def record_batch(
     return struct.pack(">qiibI", 0, 49 + len(records), -1, 2, checksum) + tail + records
 
 
+@lru_cache(maxsize=20_000)
+def batch_of_values(
+    producer_id: int, epoch: int, base_sequence: int, count: int, value: bytes, *, transactional: bool = False
+) -> bytes:
+    """Return a batch of `count` equal records."""
+    records = b"".join(_record(n, value) for n in range(count))
+    return record_batch(
+        producer_id, epoch, base_sequence, transactional=transactional, records=records, count=count
+    )
+
+
+def _record(n: int, value: bytes) -> bytes:
+    fields = b"\x00" + zigzag(0) + zigzag(n) + zigzag(-1) + zigzag(len(value)) + value + zigzag(0)
+    return zigzag(len(fields)) + fields
+
+
+def zigzag(value: int) -> bytes:
+    """Return a signed varint."""
+    return uvarint(value << 1 if value >= 0 else (-value << 1) - 1)
+
+
+def uvarint(value: int) -> bytes:
+    """Return an unsigned varint."""
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _compact(raw: bytes) -> bytes:
+    return uvarint(len(raw) + 1) + raw
+
+
 def places_of(repeated: RepeatedProduce) -> list[tuple[bytes, int]]:
     """Return the topic and partition of each batch that was recognised."""
     return [
@@ -190,8 +238,16 @@ def old_message(magic: int, value: bytes = b"value") -> bytes:
     return struct.pack(">qi", 0, len(body)) + body
 
 
+ONE_RECORD = bytes.fromhex("0e00000001027800")
+"""A record with the value x, for `record_batch`."""
 Topics = list[tuple[str | UUID, list[tuple[int, bytes | None]]]]
 """Topic name or id, and its (partition, records)."""
+
+
+def produce_one(topic: str, producer_id: int) -> bytes:
+    """Return a Produce request of one record to partition 0, with its size prefix."""
+    batch = record_batch(producer_id, records=ONE_RECORD)
+    return framed(produce_request(PRODUCE_ONE_VERSION, [(topic, [(0, batch)])]))
 
 
 def produce_request(
@@ -235,3 +291,48 @@ def _old_produce_request(
         for index, records in partitions:
             frame += struct.pack(">ii", index, -1 if records is None else len(records)) + (records or b"")
     return frame
+
+
+Numbered = tuple[int, int, int, int, int, bytes]
+"""Partition, producer id, epoch, base sequence, records, value of each record."""
+
+
+def produce_frame(
+    version: int,
+    correlation_id: int,
+    client_id: str,
+    batches: tuple[Numbered, ...],
+    *,
+    topic: bytes = TOPIC,
+    topic_id: bytes = TOPIC_ID,
+    transactional_id: bytes | None = None,
+    acks: int = -1,
+) -> bytes:
+    """Return a Produce request of version 9 to 13, with its size prefix."""
+    name = client_id.encode()
+    head = struct.pack(">hhih", 0, version, correlation_id, len(name)) + name
+    key = topic_id if version >= BY_ID else _compact(topic)
+    data = b"".join(
+        struct.pack(">i", partition)
+        + _compact(batch_of_values(*batch, transactional=transactional_id is not None))
+        + b"\x00"
+        for partition, *batch in batches
+    )
+    body = struct.pack(">hi", acks, 30_000) + b"\x02" + key + uvarint(len(batches) + 1) + data
+    transaction = b"\x00" if transactional_id is None else _compact(transactional_id)
+    # No tags in the header, then none in the topic and none in the request.
+    return framed(head + b"\x00" + transaction + body + b"\x00\x00")
+
+
+def partition_errors(buf: Buffer, start: int, end: int, version: int) -> list[PartitionError]:
+    """Return the partitions of the Produce response buf[start:end] (header included) whose error code is not 0.
+
+    Raises MalformedFrame, and UnsupportedVersion above MAX_VERSION.
+    """
+    return at_once(read_errors(behind_header(buf, start, end, version), version))
+
+
+def streams_addresses(api_key: int, api_version: int) -> bool:
+    """Return whether a response can end in broker addresses and so passes through an EndpointsWalker (KIP-951)."""
+    first = {FETCH: 16, SHARE_FETCH: 0}.get(api_key)
+    return first is not None and api_version >= first

@@ -18,9 +18,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from tests.support.frames import NOT_ENOUGH_REPLICAS
 from tests.support.running_producers import next_value
 from tests.support.swarm import SwarmProducer
-from tests.support.wire import NOT_ENOUGH_REPLICAS
 from tools.sandbox.gateway import GatewayProcess, Metrics
 from tools.sandbox.kafka import Cluster
 from tools.sandbox.log_checker import read_log

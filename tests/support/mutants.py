@@ -2,7 +2,8 @@
 
 An entry stays here as long as its breach loses, doubles or reorders records, or sheds a quota. `BY_SCHEDULE` has those
 that a schedule of the simulator notices (run in tests/unit/simulator/test_schedules.py), `BY_TEST` the others (run in
-tests/unit/support/test_mutants.py). The rule is the sentence of a `@rule` mark.
+tests/unit/support/test_mutants.py). `CONTROLS` shows that the simulator's checks of other rules can fail; it runs with
+`BY_SCHEDULE`. The rule is the sentence of a `@rule` mark.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from pidgate.gateway.proxy.apis.passing_produce import has_passed, may_pass
 from pidgate.gateway.proxy.apis.produce import PRODUCE_API, ProduceApi
 from pidgate.gateway.proxy.apis.table import APIS
 from pidgate.gateway.proxy.broker_link import BrokerLink
+from pidgate.gateway.proxy.buffers import BudgetShare, Purpose
 from pidgate.gateway.proxy.connection import ConnectionContext
 from pidgate.gateway.proxy.session import Session
 from pidgate.gateway.proxy.tls_connections import AcceptedTls
@@ -243,6 +245,22 @@ def _happens_at_its_beginning(patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr(Session, "may_stream", may_stream)
     patch.setattr(session, "has_passed", nothing)
+
+
+def _never_given_back(before: Any) -> Any:
+    def hold(self: BudgetShare, purpose: Purpose, amount_bytes: int) -> None:
+        if amount_bytes:
+            before(self, purpose, amount_bytes)
+
+    return hold
+
+
+def _enforced_at_once(before: Any) -> Any:
+    def __init__(self: QuotaStateManager, *args: Any, **more: Any) -> None:
+        before(self, *args, **more)
+        self.state.is_restored = True
+
+    return __init__
 
 
 def _inserted_first(before: Any) -> Any:
@@ -799,6 +817,23 @@ BY_SCHEDULE: Final[dict[str, Scheduled]] = {
         "A bucket admits its capacity, its refill and one more.",
         around(TokenBucket, "wait_ms", _one_more),
         Theme.REFUSALS,
+        4,
+    ),
+}
+
+CONTROLS: Final[dict[str, Scheduled]] = {
+    "memory is not given back": Scheduled(
+        "Memory is released when its connection ends.",
+        around(BudgetShare, "hold", _never_given_back),
+        Breach.MISCOUNTED,
+        Theme.REFUSALS,
+        1,
+    ),
+    "enforced at once": Scheduled(
+        "Nothing is refused until the state is restored; ids that passed before are charged then.",
+        around(QuotaStateManager, "__init__", _enforced_at_once),
+        Breach.EARLY,
+        Theme.OUTAGES,
         4,
     ),
 }

@@ -16,7 +16,7 @@ from pidgate.load.plan import Address
 from pidgate.protocol import codec, messages
 from tests.support.api_versions import api_versions_answer
 
-__all__ = ["Body", "Closed", "RawClient", "address_of", "decoded", "request", "response"]
+__all__ = ["Body", "Closed", "RawClient", "address_of", "decoded", "produce_code", "request", "response"]
 
 Body = Mapping[str, Any]
 CORRELATION_ID = 77
@@ -50,6 +50,12 @@ def decoded(api_key: int, version: int, frame: bytes) -> dict[str, Any]:
         return {"error_code": answer.error_code, "ranges": answer.ranges}
     fields: dict[str, Any] = codec.decode_response(api_key, version, frame, 0, len(frame)).to_dict()
     return fields
+
+
+def produce_code(frame: bytes) -> int:
+    """Return the error code of the first partition in a response to Produce version 9, as `produce_one` has it."""
+    (topic,) = decoded(0, 9, frame)["responses"]
+    return int(topic["partition_responses"][0]["error_code"])
 
 
 def address_of(servers: str | Address) -> Address:

@@ -1,11 +1,11 @@
-"""Stored recordings of an events topic: what real gateways told of real clients, to be read by tests of the pipeline.
+"""Stored recordings of an events topic: real clients through a real gateway, for tests of findings.
 
-    recording = load("replay-fleet")
+    recording = load("patterns")
     recording.records        value, partition, offset and append time of each record, partition by partition
-    recording.labels         user -> patterns, what its clients were made to do
-    recording.story          what happened when: settings, reloads, restarts
+    recording.labels         user -> patterns that its clients played
+    recording.story          a description, the gateways and the rogue client ids
 
-They lie in tests/pipeline/recordings and are made by tests/support/record_pipeline.py. Knows no Kafka and no Spark.
+They lie in tests/pipeline/recordings; tests/support/record_patterns.py makes them. Knows no Kafka and no Spark.
 """
 
 from __future__ import annotations
@@ -46,16 +46,11 @@ class Recording:
     labels: Mapping[str, Sequence[str]]
     """user -> words of pidgate.findings.patterns."""
     story: Mapping[str, Any]
-    """`about`: in words; `marks`: (wall_time_ms, what was done to the gateways); `rogue_clients`: client ids whose
-    ids are rogue; `gateways`: their names."""
+    """`about`: in words; `rogue_clients`: client ids whose ids are rogue; `gateways`: their names."""
 
     @property
     def events(self) -> list[Event]:
         return [record.event for record in self.records]
-
-
-def names() -> list[str]:
-    return sorted(path.name.removesuffix(".jsonl.gz") for path in FOLDER.glob("*.jsonl.gz"))
 
 
 def load(name: str) -> Recording:

@@ -1,7 +1,7 @@
 """Frames of the model clients: requests with their size prefix, answers without it.
 
-Produce is built by hand and fast (wire.py); the others come from the second codec, and are kept, since only their
-correlation id differs.
+Produce is built by hand and fast (support/frames.py). The others come from the second codec and are kept, since only
+their correlation id differs.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from tests.simulator.clients import frames
 from tests.simulator.clients.batches import ModelViolation
 from tests.simulator.clients.settings import Settings
 from tests.simulator.clients.turns import Trace
-from tests.support.wire import NAMED, produce_frame
+from tests.support.frames import NAMED, produce_frame
 
 _MOST_SEQUENCE = 0x7FFFFFFF
 _MOST_ID = (1 << 63) - 1

@@ -21,7 +21,7 @@ from tests.simulator.clients.node import Node
 from tests.simulator.clients.settings import Settings
 from tests.simulator.clients.traits import Bump, Expiry, Lost, Traits
 from tests.simulator.clients.turns import NEVER, Trace
-from tests.support.wire import BY_ID, produce_frame
+from tests.support.frames import BY_ID, produce_frame
 
 _UNCERTAIN = (errors.NETWORK, errors.TIMED_OUT, errors.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
 _FATAL = (errors.CLUSTER_FORBIDDEN, errors.TRANSACTION_FORBIDDEN, errors.FENCED)

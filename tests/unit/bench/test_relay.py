@@ -8,18 +8,14 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from itertools import cycle
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from pidgate.load.blocking import BlockingConnection
 from pidgate.load.plan import Address
 from tests.support.serving import serving
 from tools.bench.loads.client import CLIENT_ID
-from tools.bench.relay import Heads
 from tools.bench.targets import Proxy, sockets_listening
 from tools.sandbox.ports import free_port
 
@@ -80,18 +76,3 @@ def test_it_notes_how_long_the_broker_takes_for_produce_of_the_loads(broker: Add
     for at_ns, took_ns in answered:
         assert before_ns < at_ns < after_ns
         assert PRODUCE_TAKES_S <= took_ns / 1e9 < (after_ns - before_ns) / 1e9
-
-
-@given(sizes=st.lists(st.integers(0, 60), max_size=8), cuts=st.lists(st.integers(1, 40), min_size=1))
-def test_beginnings_do_not_depend_on_the_pieces(sizes: list[int], cuts: list[int]) -> None:
-    frames = [struct.pack(">i", size) + bytes([number] * size) for number, size in enumerate(sizes)]
-    stream = b"".join(frames)
-    heads, found, at = Heads(), list[bytes](), 0
-    for cut in cycle(cuts):
-        if at >= len(stream):
-            break
-        found += heads.feed(stream[at : at + cut])
-        at += cut
-    longest = max(map(len, found), default=0)
-    assert found == [frame[:longest] for frame in frames]
-    assert longest == max((min(len(frame), 19) for frame in frames), default=0)

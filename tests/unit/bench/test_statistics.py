@@ -12,15 +12,6 @@ def test_percentile_is_the_nearest_rank(share: float, expected: int) -> None:
     assert percentile(range(1, 101), share) == expected
 
 
-def test_percentile_of_one_value_is_that_value() -> None:
-    assert percentile([3.5], 0.99) == 3.5
-
-
-def test_nothing_has_no_percentile() -> None:
-    with pytest.raises(ValueError, match="no values"):
-        percentile([], 0.5)
-
-
 def test_spread_holds_the_extremes() -> None:
     assert Spread.of([2.0, 9.0, 1.0]) == Spread(2.0, 1.0, 9.0)
 

@@ -10,7 +10,7 @@ import pytest
 from pidgate.protocol.messages import API_VERSIONS
 from tests.support import raw
 from tests.support.serving import serving
-from tools.bench.targets import BARE, Broker, TargetFailed, running, sockets_listening
+from tools.bench.targets import BARE, Broker, running
 from tools.sandbox.ports import free_port
 
 
@@ -46,36 +46,3 @@ def test_a_bare_pass_through_changes_nothing(shape: str, broker: Broker, tmp_pat
                 received += connection.recv(65536)
             sender.join()
     assert received == bulk
-
-
-def test_direct_has_no_process(broker: Broker, tmp_path: Path) -> None:
-    with running("direct", broker, tmp_path, None) as through:
-        assert (through.address, through.pid) == (broker.address, None)
-
-
-def test_a_proxy_that_dies_at_once_is_told_with_its_output(tmp_path: Path) -> None:
-    nowhere = Broker(1, ("127.0.0.1", 0), ("127.0.0.1", 0), free_port())
-    broken = tmp_path / "haproxy"
-    broken.write_text("#!/bin/sh\necho no such option\nexit 1\n")
-    broken.chmod(0o755)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
-        with pytest.raises(TargetFailed, match="no such option"), running("haproxy", nowhere, tmp_path, None):
-            pass
-
-
-def test_sockets_that_share_a_port_are_counted_each() -> None:
-    sockets = [socket.socket() for _ in range(2)]
-    try:
-        for one in sockets:
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        sockets[0].bind(("127.0.0.1", 0))
-        address = sockets[0].getsockname()
-        sockets[1].bind(address)
-        sockets[0].listen()
-        assert sockets_listening(address[1]) == 1  # bound is not listening
-        sockets[1].listen()
-        assert sockets_listening(address[1]) == 2
-    finally:
-        for one in sockets:
-            one.close()

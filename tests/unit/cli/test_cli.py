@@ -261,12 +261,6 @@ def test_the_health_command_tells_life_from_readiness(gateway: GatewayProcess, t
     assert dead.stdout.startswith(f"unhealthy: 127.0.0.1:{gateway.admin_port} does not answer")
 
 
-def test_health_asks_no_proxy(gateway: GatewayProcess, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("http_proxy", f"http://{NOBODY}")
-
-    assert pidgate("health", "--admin", f"127.0.0.1:{gateway.admin_port}").returncode == 0
-
-
 class NeverDrained:
     """Stands in for a gateway whose connections do not end."""
 

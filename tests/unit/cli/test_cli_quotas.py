@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -71,44 +70,6 @@ def test_describe_is_a_table_of_what_is_said(words: tuple[str, ...]) -> None:
     run(use)
 
 
-def test_byte_rates_of_the_file_are_shown_beside() -> None:
-    def use(typed: Typed, _gateway: Gateway) -> None:
-        shown = flat(typed("quotas").stdout)
-        assert "(default) producer_ids_rate no limit not set consumer_byte_rate 2MB per s file" in shown
-        assert (
-            "alice producer_byte_rate 1MiB per s file consumer_byte_rate 7B per s of client (default)"
-            in shown
-        )
-        assert "producer_byte_rate 500B per s of client app file" in shown
-
-    run(
-        use,
-        FILE[: FILE.index("quotas:")]
-        + """
-quotas:
-  default: {consumer_byte_rate: 2MB}
-  users:
-    alice:
-      producer_byte_rate: 1MiB
-      clients: {app: {producer_byte_rate: 500}}
-      default_client: {consumer_byte_rate: 7}
-""",
-    )
-
-
-def test_describe_of_one_user_says_what_holds_for_it() -> None:
-    def use(typed: Typed, _gateway: Gateway) -> None:
-        shown = flat(typed("quotas", "describe", "--user", "carol").stdout)
-        assert "carol producer_ids_rate 10 per 1h file, of the default user 10 of 10" in shown
-        assert "mode enforce file, of all users" in shown
-        assert "alice" not in shown
-        only_default = flat(typed("quotas", "--entity-default").stdout)
-        assert "(default)" in only_default
-        assert "alice" not in only_default
-
-    run(use)
-
-
 def test_what_was_set_at_run_time_is_shown_with_who_when_and_why() -> None:
     def use(typed: Typed, gateway: Gateway) -> None:
         typed("quotas", "raise", "alice", "500", "--for", "2h", "--note", "roll-out")
@@ -166,10 +127,6 @@ def test_a_rate_of_transactional_ids_is_set_shown_explained_and_removed() -> Non
     run(use)
 
 
-def test_without_changes_diff_says_so() -> None:
-    run(lambda typed, _gateway: assert_in(typed("quotas", "diff"), "the file applies"))
-
-
 def assert_in(result: Result, text: str, exit_code: int = 0) -> None:
     assert result.exit_code == exit_code, result.output
     assert text in flat(result.output)
@@ -209,54 +166,6 @@ def test_alter_as_kafka_configs_spells_it(spelling: tuple[str, ...]) -> None:
         assert rate(gateway) is None
         assert gateway.book.in_force.quotas.users["alice"].mode is None
         assert "run time (removed)" in typed("quotas").stdout
-
-    run(use)
-
-
-def test_the_default_user_is_altered_deleted_and_reset() -> None:
-    def use(typed: Typed, gateway: Gateway) -> None:
-        def default() -> int | None:
-            return gateway.book.in_force.quotas.default.producer_ids_rate_milli
-
-        typed("quotas", "alter", "--entity-default", "--add-config", "producer_ids_rate=77")
-        assert default() == 77_000
-        assert_in(
-            typed("quotas", "alter", "--entity-default", "--delete-config", "producer_ids_rate"),
-            "(default): producer_ids_rate is not set any more",
-        )
-        assert default() is None
-        assert_in(
-            typed("quotas", "reset", "--entity-default"),
-            "(default): producer_ids_rate is again as in the file",
-        )
-        assert default() == 10_000
-        assert_in(typed("quotas", "reset", "--entity-default"), "nothing was set at run time")
-
-    run(use)
-
-
-def test_what_is_typed_last_holds_a_block_ends_a_raise() -> None:
-    def use(typed: Typed, gateway: Gateway) -> None:
-        typed("quotas", "raise", "alice", "500", "--for", "2h")
-        assert rate(gateway) == 500
-        result = typed("quotas", "block", "alice")
-        assert rate(gateway) == 0
-        assert "alice: producer_ids_rate 0 (blocked)\n" in result.stdout
-        assert "the temporary 500 per 1h (until 2" in result.stdout
-        assert not [change for change in gateway.book.in_force.changes if change.target.temporary]
-        typed("quotas", "reset", "--user", "alice")
-        assert rate(gateway) == 2
-
-    run(use)
-
-
-def test_a_raise_for_a_while_ends_by_itself() -> None:
-    def use(typed: Typed, gateway: Gateway) -> None:
-        assert_in(typed("quotas", "raise", "alice", "500", "--for", "300ms"), "500 per 1h until 2")
-        give_up_s = time.monotonic() + 20
-        while "alice producer_ids_rate 2 per 1h file" not in flat(typed("quotas").stdout):
-            assert time.monotonic() < give_up_s
-        assert rate(gateway) == 2
 
     run(use)
 
@@ -354,21 +263,6 @@ def test_explain_says_why_until_when_and_what_to_do() -> None:
     run(use)
 
 
-def test_explain_of_somebody_unknown() -> None:
-    def use(typed: Typed, _gateway: Gateway) -> None:
-        shown = typed("explain", "--user", "carol", "--producer-id", "8").stdout
-        for line in (
-            "carol: quota 10 per 1h (file, of the default user)",
-            "Tokens: 10 of 10: a new id is admitted now.",
-            "This gateway has no state of this user.",
-            "Nothing of this user was refused lately by this gateway.",
-            "Producer id 8 was not refused lately by this gateway.",
-        ):
-            assert line in shown
-
-    run(use)
-
-
 # ---- which gateway, and what goes wrong ----------------------------------------------------------------
 
 
@@ -424,13 +318,10 @@ def test_a_gateway_that_may_not_be_written_says_what_to_set() -> None:
     ("words", "complaint"),
     [
         (("quotas", "alter", "--add-config", "producer_ids_rate=1"), "no user; write --user alice"),
-        (("quotas", "alter", "--user", "a", "--entity-default"), "either --user or --entity-default"),
         (("quotas", "alter", "--user", ""), "an empty user name"),
         (("quotas", "alter", "--user", "a"), "no change; write --add-config"),
         (("quotas", "alter", "--user", "a", "--add-config", "producer_ids_rate"), "sets nothing"),
-        (("quotas", "alter", "--user", "a", "--add-config", "producer_ids_rate=ten"), "'ten' is not a rate"),
         (("quotas", "alter", "--user", "a", "--add-config", "producer_ids_rate=nan"), "'nan' is not a rate"),
-        (("quotas", "alter", "--user", "a", "--add-config", "producer_ids_rate=-1"), "'-1' is not a rate"),
         (("quotas", "alter", "--user", "a", "--add-config", "producer_byte_rate=1"), "with kafka-configs"),
         (("quotas", "alter", "--user", "a", "--add-config", "color=red"), "'color' cannot be set"),
         (
@@ -441,10 +332,7 @@ def test_a_gateway_that_may_not_be_written_says_what_to_set() -> None:
         (("quotas", "block", "a", "--for", "2"), "--for: '2' is not a duration"),
         (("quotas", "descibe"), "Did you mean 'describe'?"),
         (("mode", "observe"), "no user; write --user alice, or --all"),
-        (("mode", "observe", "--all", "--user", "a"), "either --all or --user"),
-        (("mode", "off", "--all"), "'off' is no mode"),
         (("mode", "file", "--all", "--for", "2h"), "works with observe and enforce"),
-        (("explain",), "Missing option"),
         (("quotas", "release", "--user", "a"), "Missing option"),
     ],
 )
@@ -454,14 +342,6 @@ def test_what_cannot_be_meant_is_said_and_nothing_is_changed(words: tuple[str, .
         assert gateway.book.in_force.version == 1
 
     run(use)
-
-
-def test_a_long_for_is_the_gateways_to_refuse() -> None:
-    run(
-        lambda typed, _gateway: assert_in(
-            typed("quotas", "block", "a", "--for", "9999d"), "must be above 0 and at most 366d", 2
-        )
-    )
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ import pytest
 
 from pidgate.cli.load import plan_of
 from pidgate.cli.options import LoadOptions
-from pidgate.gateway.config.loading import ConfigError
 from tests.support.admin_processes import serving
 from tests.support.command_line import typed
 from tests.support.handshakes import shake_hands
@@ -118,26 +117,6 @@ def test_quotas_are_set_by_tls(running: Path, authority: Authority) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)[0]["address"] == at.removeprefix("https://")
-
-
-def test_another_gateways_certificate_is_not_trusted(
-    running: Path, authority: Authority, tmp_path: Path
-) -> None:
-    """What is at that port is not the gateway of this file."""
-    other = written(tmp_path, authority.issue("another"))
-    other.write_text(other.read_text().replace(f":{admin_port(other)}'", f":{admin_port(running)}'"))
-    done = typed("quotas", "describe", "--config", other)
-    assert done.returncode == 1
-    assert "certificate was refused" in done.stderr
-
-
-def test_load_names_the_property(tmp_path: Path) -> None:
-    file = tmp_path / "client.properties"
-    file.write_text("security.protocol=SSL\nssl.ca.location=/nowhere/ca.pem\n")
-    with pytest.raises(
-        ConfigError, match=r"--kafka-config: ssl\.ca\.location: /nowhere/ca\.pem cannot be read"
-    ):
-        plan_of(LoadOptions(topic="t", bootstrap_servers="127.0.0.1:1", kafka_config=file))
 
 
 def test_load_trusts_the_certificate_of_the_listener_whose_file_is_given(

@@ -5,9 +5,6 @@ from __future__ import annotations
 from dataclasses import astuple
 from datetime import UTC
 
-from hypothesis import given
-from hypothesis import strategies as st
-
 from pidgate.cli.arrivals import Balance, History, NewId
 from pidgate.cli.promote import in_words, replay
 from pidgate.gateway.config.loading import parse
@@ -57,34 +54,6 @@ def history_of(stream: Stream, user: str = "alice", from_ms: int = START_MS) -> 
 # ---- the replay ----------------------------------------------------------------------------------------
 
 
-def test_an_id_without_a_token_waits_for_its_turn() -> None:
-    # 60 an hour: 61 pass at once (the balance ends at -1), then one a minute.
-    assert outcome(at_once(63), 60_000) == (61, 2, 0, 2 * MINUTE_MS)
-
-
-def test_a_client_that_gives_up_leaves_its_token_to_the_next() -> None:
-    assert outcome(at_once(64), 60_000) == (61, 3, 1, 2 * MINUTE_MS)
-    # Had the one that gave up been charged, this one would have waited for a minute.
-    assert outcome([*at_once(64), new(3 * MINUTE_MS)], 60_000) == (62, 3, 1, 2 * MINUTE_MS)
-
-
-def test_tokens_are_refilled_between_arrivals() -> None:
-    # The 62nd comes half a minute later and waits the other half; the next one finds no line.
-    ids = [*at_once(61), new(30_000), new(2 * MINUTE_MS + 1)]
-    assert outcome(ids, 60_000) == (62, 1, 0, 30_000)
-
-
-def test_the_recorded_balance_is_where_it_begins() -> None:
-    first = Balance(0, 2 * IDS.window_ms * 1000, IDS.window_ms * 1000)
-    assert outcome(at_once(5), 60_000, first=first) == (3, 2, 0, 2 * MINUTE_MS)
-
-
-def test_no_limit_refuses_nothing_and_a_blocked_user_gives_up() -> None:
-    assert outcome(at_once(2), None) == (2, 0, 0, 0)
-    assert outcome(at_once(2), 0) == (0, 2, 2, GIVES_UP_AFTER_MS)
-    assert outcome([], 60_000) == (0, 0, 0, 0)
-
-
 def test_transactional_ids_spend_tokens_and_are_refused_only_where_that_is_set() -> None:
     ids = [new(0, transactional=True) for _ in range(100)] + [new(0)]
     enforced = ProducerIdSettings(transactional=Mode.ENFORCE)
@@ -93,16 +62,6 @@ def test_transactional_ids_spend_tokens_and_are_refused_only_where_that_is_set()
     assert outcome(ids, 60_000) == (100, 1, 0, MINUTE_MS)
     assert outcome(ids, 60_000, enforced) == (61, 40, 38, 2 * MINUTE_MS)
     assert outcome(ids, 0) == (100, 1, 1, GIVES_UP_AFTER_MS)
-
-
-@given(st.lists(st.integers(0, 7_200_000), max_size=60), st.integers(1, 40_000))
-def test_every_refused_id_is_admitted_in_time_or_gives_up(times: list[int], rate_milli: int) -> None:
-    admitted, refused, gave_up, longest_ms = outcome([new(at_ms) for at_ms in sorted(times)], rate_milli)
-
-    assert admitted + refused == len(times)
-    # Of the strict bucket, in two hours and the wait at their end.
-    assert admitted + refused - gave_up <= (1 + 2 + 2 / 60) * rate_milli / 1000 + 1
-    assert longest_ms == GIVES_UP_AFTER_MS if gave_up else longest_ms <= GIVES_UP_AFTER_MS
 
 
 # ---- the events ----------------------------------------------------------------------------------------
@@ -149,19 +108,6 @@ def test_names_that_need_escaping_are_found() -> None:
     assert len(history_of(stream, 'Jürgen "J"').new_ids(HOUR_MS)) == 1
 
 
-def test_sums_by_hour_and_by_place() -> None:
-    ids = [NewId(number // 100 * HOUR_MS, number, "ab"[number % 2], "::1", False) for number in range(200)]
-    found = replay(ids, 60_000, IDS, None)
-
-    # 61 pass at once, two wait for a minute or two (the balance is -1 then), 37 give up. 58 minutes later it is 57.
-    assert [(of.admitted, of.refused, of.gave_up) for of in found.by_hour.values()] == [
-        (61, 39, 37),
-        (58, 42, 40),
-    ]
-    assert sum(of.refused for of in found.by_place.values()) == found.all.refused == 81
-    assert set(found.by_place) == {("a", "::1"), ("b", "::1")}
-
-
 # ---- what is said --------------------------------------------------------------------------------------
 
 
@@ -177,11 +123,6 @@ def test_it_is_told_in_words() -> None:
         "  client id, address   new ids   refused   gave up  longest wait",
         "  etl, 10.0.3.7             64         3         1         2 min",
     ]
-
-
-def test_a_quota_that_keeps_nobody_out_for_long_says_so() -> None:
-    lines = list(in_words("alice", SETTINGS, history_of(crowd(62)), HOUR_MS, UTC))
-    assert lines[2] == "All of these would have been admitted after 1 min at most."
 
 
 def test_the_quota_that_gateways_told_last_holds_over_the_file() -> None:

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pidgate.findings.cadence import cadence
-from pidgate.findings.features import AppFeatures, SourceFeatures, Span, UserFeatures, as_row, features_of
+from pidgate.findings.features import AppFeatures, SourceFeatures, UserFeatures, as_row, features_of
 from pidgate.findings.patterns import Pattern, pattern_words
 from pidgate.findings.rules import APPS, EVIDENCE, PATTERNS, SOURCES, USERS, is_unknown, pattern_of
 
@@ -55,12 +54,6 @@ READ_AS_NONE = {"failed", "clock_ms"}
 """No known error is none; the clock's period is known where its concentration is."""
 
 
-def test_nothing_is_found_of_nothing() -> None:
-    assert pattern_of(SOURCES, SourceFeatures()) is None
-    assert pattern_of(APPS, AppFeatures()) is None
-    assert not [rule for rule in USERS if rule.fits(UserFeatures())]
-
-
 @given(
     st.sampled_from([one.name for one in fields(SourceFeatures) if one.name not in READ_AS_NONE]),
     st.dictionaries(
@@ -103,16 +96,6 @@ def test_rows_become_features_and_features_rows() -> None:
     assert isnan(features.alive)
     row = as_row(features)
     assert (row["new_ids"], row["resets"]) == (3, None)
-
-
-def test_a_beat_of_nothing_is_unknown() -> None:
-    assert cadence([]) == {}
-
-
-def test_durations_of_weeks_are_a_share_of_an_hour() -> None:
-    hour, month = Span(0, 3_600_000), Span(0, 30 * 86_400_000)
-    assert (hour.head_until_ms, hour.open_from_ms, hour.long_ms) == (180_000, 3_420_000, 900_000)
-    assert (month.head_until_ms, month.long_ms, month.session_gap_ms) == (3_600_000, 21_600_000, 1_800_000)
 
 
 @pytest.mark.parametrize(("rest", "all_ids", "expected"), [(8, 15, True), (8, 16, False), (7, 7, False)])

@@ -57,17 +57,6 @@ def test_a_line_without_limit_is_noticed() -> None:
     assert not unlimited("def close(self):\n    log.debug(Event.CONNECTION_CLOSED)\n")
 
 
-def test_a_key_has_one_line_a_second() -> None:
-    limit = LogLimit()
-    left_out = [limit.take("mallory", now_ms) for now_ms in (0, 1, 999, QUIET_MS, 2 * QUIET_MS)]
-    assert left_out == [0, None, None, 2, 0]
-
-
-def test_a_limit_may_be_quiet_for_longer() -> None:
-    limit = LogLimit(10 * QUIET_MS)
-    assert [limit.take(None, second * QUIET_MS) for second in (5, 6, 14, 15)] == [0, None, None, 2]
-
-
 def test_made_up_keys_do_not_get_round_it() -> None:
     limit = LogLimit()
     lines = sum(limit.take(f"user-{n}", 5) is not None for n in range(3 * KEYS_KEPT))

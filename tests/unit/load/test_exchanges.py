@@ -97,12 +97,6 @@ def test_a_refusal_is_told_with_its_reason_and_wait() -> None:
     assert told == ProduceAnswer(19, "4711 is new", 9_000, failed=3)
 
 
-def test_the_first_error_of_a_mixed_answer_counts() -> None:
-    told, _ = talk([produce_answer(0, 6, 19, message="moved")], send)
-
-    assert told == ProduceAnswer(6, "moved", 0, failed=2)
-
-
 def test_a_producer_id_is_asked_for_again_while_the_broker_fetches_a_block() -> None:
     async def ask(connection: Connection) -> int:
         return (await take_id(connection, Tally())).producer_id

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import base64
-import itertools
 import json
-from collections import Counter
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -32,33 +30,6 @@ def asked(*clients: str, **given: Any) -> LoadOptions:
     return LoadOptions(
         **{"topic": "t", "bootstrap_servers": "gateway:9292", "clients": list(clients) or None, **given}
     )
-
-
-def test_the_default_is_one_steady_producer() -> None:
-    plan = plan_of(asked())
-    assert plan.bootstrap == (("gateway", 9292),)
-    assert plan.clients == {Kind.STEADY: Clients(1, 10.0)}
-    assert (plan.duration_s, plan.record_bytes, plan.acks, plan.login) == (10.0, 1_000, -1, None)
-
-
-def test_a_kind_has_a_number_and_a_rate() -> None:
-    plan = plan_of(asked("steady=6", "crash-loop=2@0.5", "id-per-batch=3@max"))
-    assert plan.clients == {
-        Kind.STEADY: Clients(6, 60.0),
-        Kind.CRASH_LOOP: Clients(2, 0.5),
-        Kind.ID_PER_BATCH: Clients(3, None),
-    }
-
-
-def test_sizes_and_times_are_read_as_people_write_them() -> None:
-    plan = plan_of(asked(batch="3x10KiB", duration="1.5m", drain="0s", create_topic=4))
-    assert (plan.records_per_batch, plan.record_bytes, plan.duration_s, plan.drain_s) == (
-        3,
-        10_240,
-        90.0,
-        0.0,
-    )
-    assert plan.create_partitions == 4
 
 
 def test_the_gateway_of_a_file_is_the_one_on_this_machine(tmp_path: Path) -> None:
@@ -159,22 +130,6 @@ def test_the_help_fits_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 # The schedule
 
 
-def test_the_schedule_is_even_complete_and_in_order() -> None:
-    due = list(schedule({Kind.STEADY: 50.0, Kind.CRASH_LOOP: 5.0}, 4.0, seed=3))
-    assert [moment for moment, _, _ in due] == sorted(moment for moment, _, _ in due)
-    assert Counter(kind for _, kind, _ in due) == {Kind.STEADY: 200, Kind.CRASH_LOOP: 20}
-    good = [moment for moment, kind, _ in due if kind is Kind.STEADY]
-    assert [b - a for a, b in itertools.pairwise(good)] == pytest.approx([0.02] * 199)
-    assert [number for _, kind, number in due if kind is Kind.CRASH_LOOP] == list(range(20))
-    assert 0 <= due[0][0] < 0.02
-    assert due[-1][0] < 4.0
-
-
-def test_the_schedule_does_not_drift() -> None:
-    due = list(schedule({Kind.STEADY: 333.3}, 300.0, seed=1))
-    assert due[-1][0] - due[0][0] == pytest.approx((len(due) - 1) / 333.3, abs=1e-9)
-
-
 def test_the_seed_says_when_each_kind_begins() -> None:
     rates = dict.fromkeys(map(str, Kind), 10.0)
     assert list(schedule(rates, 1.0, seed=1)) == list(schedule(rates, 1.0, seed=1))
@@ -248,12 +203,6 @@ def test_percentiles_are_those_of_all_that_was_due() -> None:
     assert read.get_value_at_percentile(50) == pytest.approx(50_000, rel=0.002)
 
 
-def test_the_report_says_who_logged_in_but_never_how() -> None:
-    told = report(result_of({Kind.STEADY: good(range(1, 2))}))
-    assert told["plan"]["user"] == "alice"
-    assert "s3cret" not in json.dumps(told)
-
-
 def test_nothing_of_the_warm_up_is_counted() -> None:
     tally = good(range(1, 11))
     tally.restart(2.0)
@@ -287,10 +236,6 @@ def test_a_generator_that_is_late_itself_says_so() -> None:
 
 
 # The login
-
-
-def test_plain() -> None:
-    assert list(tokens("PLAIN", "alice", "p,w", "nonce")) == [b"\0alice\0p,w"]
 
 
 def test_scram_as_in_rfc_7677() -> None:

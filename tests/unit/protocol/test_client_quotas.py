@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from importlib import import_module
@@ -15,7 +14,6 @@ from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 from kio.static.constants import EntityType
 
-from pidgate.protocol import client_quotas
 from pidgate.protocol.client_quotas import (
     MAX_ANSWER_BYTES,
     Outcome,
@@ -189,28 +187,6 @@ def test_values_are_added_to_the_entity_they_belong_to(version: int, data: st.Da
     assert replace(found, entries=answer.entries) == answer
 
 
-@versions
-@settings(max_examples=examples(30))
-@given(data=st.data())
-def test_an_error_stays_as_it_came(version: int, data: st.DataObject) -> None:
-    code = data.draw(st.sampled_from([code for code in ErrorCode if code is not ErrorCode.none]))
-    frame = response_frame(replace(data.draw(entities(entity_class(DESCRIBE, version))), error_code=code))
-    assert adding_user_values(frame, 0, len(frame), version, {"alice": {KEY: 1.0}}).finish() is None
-
-
-@versions
-def test_a_refused_description(version: int) -> None:
-    cls = entity_class(DESCRIBE, version)
-    answer = client_quotas.describe_refused(b"\x00\x00\x00\x09", 0, version, 42, "too much")
-    found = read_response(cls, unframed(answer))
-    assert (found.error_code, found.error_message, found.entries) == (
-        ErrorCode.invalid_request,
-        "too much",
-        None,
-    )
-    assert unframed(answer)[:4] == b"\x00\x00\x00\x09"
-
-
 # Filters. The model is ClientQuotasImage.describe, over entities and not over indices.
 
 EVERY = [
@@ -345,19 +321,6 @@ def test_a_frame_that_was_cut_or_has_more_is_refused(what: str, version: int) ->
             _read(what, frame[:length], version)
     with pytest.raises(KafkaProtocolError):
         _read(what, frame + b"\x00", version)
-
-
-@versions
-@pytest.mark.parametrize("what", ["alter", "describe", "altered", "described"])
-@settings(max_examples=examples(100))
-@given(data=st.data())
-def test_rubbish_is_a_protocol_error_or_read(what: str, version: int, data: st.DataObject) -> None:
-    frame = bytearray(_frame(what, version))
-    first = 8 if what in ("alter", "describe") else 4
-    for _ in range(data.draw(st.integers(1, 4))):
-        frame[data.draw(st.integers(first, len(frame) - 1))] = data.draw(st.integers(0, 255))
-    with suppress(KafkaProtocolError):
-        _read(what, bytes(frame), version)
 
 
 def test_other_requests_are_not_read() -> None:

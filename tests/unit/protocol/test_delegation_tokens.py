@@ -8,11 +8,9 @@ from pidgate.protocol.codec import decode_request
 from pidgate.protocol.delegation_tokens import (
     CREATE_DELEGATION_TOKEN,
     DESCRIBE_DELEGATION_TOKEN,
-    NEWEST_DESCRIBED,
     NewToken,
     create_token_request,
     created_token,
-    describe_tokens_request,
     described_tokens,
     new_token,
 )
@@ -99,13 +97,6 @@ def test_a_token_is_asked_for_another_owner() -> None:
     assert (request.owner_principal_type, request.owner_principal_name) == ("User", "CN=joe,O=acme")
     assert (request.renewers, request.max_lifetime_ms) == ([], -1)
     assert peek_request(frame, 4, len(frame))[:3] == (CREATE_DELEGATION_TOKEN, 3, 7)
-
-
-def test_all_tokens_are_asked_for() -> None:
-    frame = describe_tokens_request(7, "pidgate")
-    request = decode_request(frame, peek_request(frame, 4, len(frame)))
-    assert request.owners is None
-    assert peek_request(frame, 4, len(frame))[:3] == (DESCRIBE_DELEGATION_TOKEN, NEWEST_DESCRIBED, 7)
 
 
 def test_a_new_token_is_read_and_its_password_is_not_shown() -> None:

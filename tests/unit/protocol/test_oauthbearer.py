@@ -1,6 +1,5 @@
 """The name in a bearer token: read as Kafka reads the message around it, and only where it is certain."""
 
-import base64
 import json
 import re
 from time import thread_time
@@ -146,13 +145,6 @@ def test_every_name_is_read(name: str) -> None:
 def test_whatever_json_has_the_claim_or_not(claims: dict[str, Any]) -> None:
     found = principal_in(bearer(f".{encoded(json.dumps(claims).encode())}."), "sub")
     assert found is None or found == claims["sub"]
-
-
-@given(st.binary(max_size=300))
-def test_garbage_names_nobody(garbage: bytes) -> None:
-    assert principal_in(garbage, "sub") is None
-    inner = base64.urlsafe_b64encode(garbage).decode().rstrip("=")
-    assert principal_in(bearer(f".{inner}."), "sub") is None
 
 
 KAFKAS_START = re.compile(r"n,(?:a=(?:[\x01-\x2b\x2d-\x3c\x3e-\x7f]|=2C|=3D)+)?,\x01")

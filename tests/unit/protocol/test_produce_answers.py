@@ -20,8 +20,14 @@ from pidgate.protocol.produce_answers import (
     may_hold_errors,
 )
 from tests.support.bounds import examples
-from tests.support.frames import entities, entity_class, produce_request, record_batch, response_frame
-from tests.support.produce_answers import partition_errors
+from tests.support.frames import (
+    entities,
+    entity_class,
+    partition_errors,
+    produce_request,
+    record_batch,
+    response_frame,
+)
 
 VERSIONS = range(3, 14)  # the codec knows none below; those answers are written by hand
 CODES = st.sampled_from((0, 0, 0, 0, 0, 0, 3, 6, 45, 47))

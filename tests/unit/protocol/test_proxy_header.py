@@ -137,13 +137,3 @@ def test_what_is_refused_and_why(whole: bytes, why: str) -> None:
 def test_what_is_no_header_is_told_by_its_first_bytes(beginning: bytes, why: str) -> None:
     with pytest.raises(MalformedFrame, match=why):
         check_beginning(beginning)
-
-
-@given(st.binary(max_size=300), st.integers(0, 0xFF), st.integers(0, 0xFF))
-def test_any_bytes_are_a_header_or_refused(body: bytes, command: int, family: int) -> None:
-    whole = header(body, command=command, family=family)
-    try:
-        found = read(whole)
-    except MalformedFrame:
-        return
-    assert found is None or family in (TCP4, TCP6)

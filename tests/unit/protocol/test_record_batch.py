@@ -43,11 +43,6 @@ def test_the_same_records_again_have_another_sequence_and_a_right_checksum() -> 
         assert struct.unpack_from(">i", made, 53) == (sequence,)
 
 
-def test_a_batch_that_is_sent_once_is_the_same() -> None:
-    values = [b"one", b"", b"three" * 200]
-    assert record_batch(values, 7, 1, 3, 5) == RecordBatch(values).stamped(7, 1, 3, 5)
-
-
 def test_sequences_go_round_as_kafka_lets_them() -> None:
     batch = RecordBatch([b"x"] * 3)
     assert batch.next_sequence(MAX_SEQUENCE - 3) == MAX_SEQUENCE

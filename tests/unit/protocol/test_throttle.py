@@ -178,14 +178,6 @@ def fetch_answer(api_key: int, version: int, throttle_time_ms: int) -> bytes:
     return unframed(codec.encode_response(77, message))
 
 
-@pytest.mark.parametrize("told", [0, 1, 2_000_000])
-@pytest.mark.parametrize(("api_key", "version"), FETCHES)
-def test_golden_fetch_answers(api_key: int, version: int, told: int) -> None:
-    after = fetch_patched(fetch_answer(api_key, version, told), api_key, version, 90_000)
-    assert after == fetch_answer(api_key, version, 90_000)
-    assert codec.decode_response(api_key, version, after, 0, len(after)).throttle_time_ms == 90_000
-
-
 @pytest.mark.parametrize("version", [1, 2, 3])
 def test_fetch_answers_of_old_brokers(version: int) -> None:
     frame = struct.pack(">iii", 7, 0, 0)
@@ -362,15 +354,3 @@ def test_a_fetch_cut_before_max_bytes_is_malformed(api_key: int, version: int) -
     for end in range(place + 4):
         with pytest.raises(MalformedFrame):
             throttle.lowered_fetch(frame, peek_request(frame, 0, end), 1000)
-
-
-@pytest.mark.parametrize(("api_key", "version"), [(FETCH, 3), *TRIED])
-@settings(max_examples=examples(60))
-@given(noise=st.binary(max_size=60))
-def test_any_fetch_is_lowered_or_malformed(api_key: int, version: int, noise: bytes) -> None:
-    frame = struct.pack(">hhi", api_key, version, 7) + noise
-    with suppress(MalformedFrame):
-        got = lowered(frame, 1000)
-        assert got is None or (
-            len(got) == len(frame) and sum(a != b for a, b in zip(got, frame, strict=True)) <= 4
-        )

@@ -129,14 +129,6 @@ def test_the_header_peek_agrees_about_flexible_versions(api_key: int) -> None:
         assert headers.response_header_version(api_key, version) == (1 if flexible and api_key != 18 else 0)
 
 
-def test_nothing_is_both_offered_and_not() -> None:
-    assert not SPOKEN.keys() & NOT_OFFERED.keys()
-    assert not [key for key in WITHHELD_VERSIONS if speaks(*key)]
-    assert not [api_key for api_key, _ in WITHHELD_VERSIONS if api_key not in SPOKEN]
-    assert all(WITHHELD_VERSIONS.values())
-    assert all(NOT_OFFERED.values())
-
-
 @rule("Clients are offered the broker's versions, cut to the versions the gateway knows.", "protocol")
 def test_every_api_up_to_the_newest_is_accounted_for() -> None:
     assert SPOKEN.keys() | NOT_OFFERED.keys() == set(range(max(SPOKEN) + 1))
@@ -152,13 +144,6 @@ def test_brokers_ranges_are_cut_to_ours() -> None:
     assert cap_range(78, 0, 0) is None
     assert cap_range(67, 0, 0) is None
     assert cap_range(1000, 0, 5) is None
-
-
-def test_sasl_handshake_v0_is_shown_but_not_spoken() -> None:
-    """Without it in the answer librdkafka 2.6 sends no handshake at all, and cannot log in."""
-    assert cap_range(17, 0, 1) == (0, 1)
-    assert not speaks(17, 0)
-    assert OFFERED_FROM.keys() == {17}
 
 
 @given(

@@ -37,33 +37,6 @@ def scene(*, alive: bool = True) -> Scene:
     )
 
 
-def test_the_last_screen_has_its_sections_in_order() -> None:
-    text = shown(PLAN, good_evidence())
-
-    headings = [line for line in text.splitlines() if line and not line.startswith(" ")]
-    assert headings == [
-        "Verdict",
-        "Who and why",
-        "Bystanders",
-        "What mallory saw",
-        "Heap and ids over time",
-        "Checks: 18 of 18",
-        "Next",
-    ]
-
-
-def test_it_names_people_and_numbers() -> None:
-    text = shown(PLAN, good_evidence())
-
-    assert "mallory-etl-1" in text
-    assert "127.0.0.66" in text
-    assert "4 of 4" in text
-    assert "producer id 14 is new" in text
-    assert "dead" in text
-    assert "alive" in text
-    assert "FAIL" not in text
-
-
 def test_a_failed_check_is_marked_and_the_next_command_shows_the_logs() -> None:
     evidence = good_evidence()
     evidence.through_gateway.broker.exit_code = 3
@@ -74,31 +47,6 @@ def test_a_failed_check_is_marked_and_the_next_command_shows_the_logs() -> None:
     assert text.count("FAIL") == 2
     assert "ls /kept" in text
     assert "it died, too" in text
-
-
-def test_without_a_quota_it_says_so() -> None:
-    text = shown(Plan(quota=None), good_evidence())
-
-    assert "a gateway without limits" in text
-    assert "there is no quota" in text
-
-
-def test_plain_lines_come_every_two_seconds_and_at_death() -> None:
-    output = io.StringIO()
-    stage = Stage(Console(file=output, width=60))
-
-    with stage:
-        stage.say("a broker starts")
-        stage.show(scene())
-        stage.show(scene())
-        stage.show(scene(alive=False))
-
-    lines = output.getvalue().splitlines()
-    assert len(lines) == 3
-    assert "a broker starts" in lines[0]
-    assert "1,234 ids per partition" in lines[1]
-    assert "3 in, 2 refused, 0 waiting, 2 gave up" in lines[1]
-    assert "DEAD" in lines[2]
 
 
 @pytest.mark.parametrize(("alive", "word"), [(True, "alive"), (False, "DEAD")])

@@ -24,24 +24,9 @@ def test_every_batch_tells_its_producer_id_in_order() -> None:
     assert list(producer_ids(batch(7) + batch(4711) + batch(7, 1))) == [7, 4711, 7]
 
 
-def test_batches_without_idempotence_are_passed_over() -> None:
-    assert list(producer_ids(batch(-1) + batch(3))) == [3]
-
-
-def test_control_batches_are_no_data() -> None:
-    marker = bytearray(batch(5))
-    attributes_end = 23
-    marker[attributes_end - 1] |= 0x30  # transactional, control
-    assert list(producer_ids(bytes(marker) + batch(6))) == [6]
-
-
 @pytest.mark.parametrize("torn", [1, 20, 61, 65])
 def test_a_batch_cut_off_by_a_crash_is_passed_over(torn: int) -> None:
     assert list(producer_ids(batch(1) + batch(2)[:torn])) == [1]
-
-
-def test_a_preallocated_tail_of_zeros_ends_the_segment() -> None:
-    assert list(producer_ids(batch(1) + bytes(500))) == [1]
 
 
 def test_a_topic_is_all_its_partitions_and_segments_and_no_other_topic(tmp_path: Path) -> None:

@@ -7,24 +7,7 @@ from pathlib import Path
 import pytest
 from jgo.config import GlobalSettings
 
-from tools.sandbox.jars import alone_with_jars, endpoint
-
-
-def test_kafka_4_gets_a_log_binding() -> None:
-    assert endpoint("4.3.1") == (
-        "org.apache.kafka:kafka_2.13:4.3.1+org.apache.kafka:kafka-tools:4.3.1+org.slf4j:slf4j-simple:1.7.36"
-    )
-
-
-def test_kafka_3_9_brings_its_own() -> None:
-    assert endpoint("3.9.1") == "org.apache.kafka:kafka_2.13:3.9.1+org.apache.kafka:kafka-tools:3.9.1"
-
-
-def test_kafka_4_4_borrows_its_tools() -> None:
-    assert endpoint("4.4.0").split("+")[:2] == [
-        "org.apache.kafka:kafka_2.13:4.4.0",
-        "org.apache.kafka:kafka-tools:4.3.1",
-    ]
+from tools.sandbox.jars import alone_with_jars
 
 
 def test_only_one_at_a_time_fills_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

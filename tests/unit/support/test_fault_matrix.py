@@ -53,13 +53,6 @@ def test_each_fault_test_has_a_row() -> None:
     assert there - {name.partition("[")[0] for name in NAMED} == set()
 
 
-def test_a_row_without_its_test_is_found() -> None:
-    assert unknown({"faults/test_gone.py::test_x", "faults/test_soak.py::test_y"}) == {
-        "faults/test_gone.py::test_x",
-        "faults/test_soak.py::test_y",
-    }
-
-
 def test_the_page_is_made_of_the_matrix() -> None:
     page = PAGE.read_text("utf-8")
     assert generated(page, PARTS) == page, "run `make docs`: python -m tests.support.faults_page"

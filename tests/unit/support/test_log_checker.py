@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pidgate.load.journal import Label, Outcome, ProducerJournal, read_value, record_value, verifiable_name
+from pidgate.load.journal import Label, Outcome, ProducerJournal, read_value, record_value
 from tests.support.log_checks import LogCheckFailed, raise_if_bad
 from tools.sandbox.log_checker import LogRecord, Verdict, check
 
@@ -130,22 +130,6 @@ def test_a_changed_byte_in_the_padding_is_damage() -> None:
     assert faults(check([journal_of(1)], damaged, only_ours=True)) == {"missing": 1, "damaged": 1}
 
 
-def test_a_client_that_reports_outcomes_only_may_have_sent_more() -> None:
-    journal = ProducerJournal(verifiable_name(3), "t", knows_sent=False)
-    journal.acknowledged(1, 0, 0)
-    journal.failed(None, 1, "gave up")
-    log = [LogRecord(1, offset, f"3.{n}".encode()) for offset, n in enumerate((0, 1, 2))]
-    verdict = check([journal], log)
-    raise_if_bad(verdict)
-    assert len(verdict.raised_but_written) == 1
-    assert [found.n for found in verdict.unknown] == [2]
-
-
-def test_the_message_shows_examples_and_counts_the_rest() -> None:
-    with pytest.raises(LogCheckFailed, match=r"missing: p #0 in partition 0 .*(\n.*)*missing: and 15 more"):
-        raise_if_bad(check([journal_of(25)], []))
-
-
 class TestJournal:
     def fill(self, journal: ProducerJournal) -> None:
         for n in range(4):
@@ -172,16 +156,6 @@ class TestJournal:
         assert read.entries[0, 2].outcome is Outcome.SENT
         assert read.count(Outcome.ACKNOWLEDGED) == 2
 
-    def test_without_a_beginning_is_refused(self) -> None:
-        with pytest.raises(ValueError, match="no journal"):
-            ProducerJournal.from_lines([])
-
-    def test_counts_outcomes_and_errors(self) -> None:
-        journal = ProducerJournal("p", "t")
-        self.fill(journal)
-        assert journal.errors() == {"ValueError": 1}
-        assert [journal.count(outcome) for outcome in Outcome] == [1, 2, 1]
-
     @pytest.mark.parametrize(
         "again",
         [
@@ -204,8 +178,3 @@ def test_values_say_whose_they_are(producer: str, partition: int, n: int, size_b
     value = record_value(producer, partition, n, size_bytes)
     assert len(value) >= size_bytes
     assert read_value(value) == Label(producer, partition, n)
-
-
-def test_values_of_the_verifiable_producer_are_understood() -> None:
-    assert read_value(b"12.345") == Label("verifiable-12", None, 345)
-    assert read_value(b"12") is None

@@ -70,14 +70,6 @@ def test_a_restart_loop_may_open_several_producers_at_each_start() -> None:
     assert "300 new ids in 50 min, 3 at each start" in finding.text
 
 
-def test_a_restart_loop_that_sends_one_batch_each_time_is_a_restart_loop() -> None:
-    stream = Stream()
-    for start in range(60):
-        stream.producer(Client(), START_MS + start * 11_000, life_ms=1_500, requests=1)
-
-    assert kinds(stream) == [Pattern.RESTART_LOOP]
-
-
 def test_near_miss_one_batch_within_a_moment_is_no_process() -> None:
     stream = Stream()
     for start in range(60):
@@ -171,23 +163,6 @@ def test_near_miss_a_beat_of_producers_that_stay_is_no_loop() -> None:
     assert Pattern.RESTART_LOOP not in kinds(stream)
 
 
-def test_near_miss_a_beat_of_ids_on_one_connection_is_no_loop() -> None:
-    stream = Stream()
-    pool = stream.connection()
-    for start in range(60):
-        stream.producer(Client(), START_MS + start * 10_000, life_ms=0, requests=1, connection=pool)
-
-    assert kinds(stream) == [Pattern.PRODUCER_PER_BATCH]
-
-
-def test_near_miss_four_starts_are_no_loop() -> None:
-    assert kinds(restart_loop(starts=4)) == [Pattern.UNKNOWN]
-
-
-def test_near_miss_faster_than_any_process_starts_is_no_loop() -> None:
-    assert Pattern.RESTART_LOOP not in kinds(restart_loop(interval_ms=750))
-
-
 # A producer per batch
 
 
@@ -212,18 +187,6 @@ def test_a_producer_per_batch_comes_with_requests_per_id_and_connections() -> No
     assert finding.evidence["connections"] == 0.01
 
 
-def test_client_ids_that_are_counted_up_are_one_family() -> None:
-    stream = Stream()
-    for number in range(60):
-        client = Client(client_id=f"producer-{number + 1}")
-        stream.producer(client, START_MS + number * 10_000, life_ms=0, requests=1)
-
-    [finding] = found(stream)
-
-    assert finding.kind is Pattern.PRODUCER_PER_BATCH
-    assert "clients producer-* at 10.0.3.7 (Java 3.7.0) open a producer per batch" in finding.text
-
-
 def test_a_loop_with_its_process_id_in_the_client_id_is_a_loop() -> None:
     stream, chance = Stream(), random.Random(11)
     for number in range(60):
@@ -231,16 +194,6 @@ def test_a_loop_with_its_process_id_in_the_client_id_is_a_loop() -> None:
         stream.producer(client, START_MS + number * 11_000, life_ms=2_000, requests=1)
 
     assert kinds(stream) == [Pattern.RESTART_LOOP]
-
-
-def test_near_miss_every_third_id_sends_twenty_batches() -> None:
-    stream = id_per_batch(requests=lambda number: 20 if number % 3 == 0 else 1)
-
-    assert kinds(stream) == [Pattern.PRODUCER_PER_TASK]
-
-
-def test_near_miss_seven_ids() -> None:
-    assert kinds(id_per_batch(ids=7)) == [Pattern.UNKNOWN]
 
 
 def test_one_batch_each_from_ever_new_addresses() -> None:
@@ -296,18 +249,6 @@ def test_many_producers_at_one_address_may_be_threads() -> None:
     assert "threads of one process" in finding.remedy
 
 
-def test_near_miss_seven_producers_at_one_address_are_steady() -> None:
-    assert kinds(threads(7)) == [Pattern.STEADY]
-
-
-def test_near_miss_long_lived_ones_that_follow_each_other_are_no_crowd() -> None:
-    stream = Stream()
-    for number in range(12):
-        stream.producer(Client(), START_MS + number * 5 * MINUTE_MS, life_ms=4 * MINUTE_MS, requests=900)
-
-    assert Pattern.SHARED_ADDRESS not in kinds(stream)
-
-
 # Deployments and steady producers
 
 
@@ -333,10 +274,6 @@ def test_a_deployment_replaces_all_instances() -> None:
         "replaced, one after the other"
     )
     assert (finding.ids, finding.evidence["instances"]) == (40, 40)
-
-
-def test_a_rolling_deployment_with_one_instance_at_a_time() -> None:
-    assert kinds(deployment(apart_ms=30_000)) == [Pattern.ROLLING_DEPLOYMENT]
 
 
 def test_near_miss_new_instances_beside_the_old_ones_are_no_deployment() -> None:
@@ -449,14 +386,6 @@ def test_a_new_transactional_id_at_each_start() -> None:
     assert finding.kind is Pattern.RANDOM_TRANSACTIONAL_IDS
     assert "makes up a transactional id at each start: 40 new ids in " in finding.text
     assert finding.text.endswith(", 40 different transactional ids")
-
-
-def test_near_miss_a_few_transactional_ids_among_many_say_nothing() -> None:
-    stream = threads(7)
-    producer_id = stream.allocate(Client(), START_MS, transactional=True)
-    stream.decide(Client(), START_MS + 5, producer_id, transactional=True)
-
-    assert Pattern.TRANSACTIONAL not in kinds(stream)
 
 
 def unused(handed_out: int, used: int, at_ms: int = START_MS) -> Stream:

@@ -141,20 +141,6 @@ def test_the_table_at_width_100() -> None:
     assert printed(told) == GOLDEN
 
 
-def test_no_line_is_wider_than_the_console() -> None:
-    lines = printed(picture(hour())).splitlines()
-
-    # The headline wraps where the terminal wraps it.
-    assert max(map(len, lines[1:])) <= 100
-
-
-def test_users_beyond_the_top_are_told() -> None:
-    text = printed(picture(hour()), top=2)
-
-    assert "and 4 users more; --top shows more, --user one of them" in text
-    assert "payments" not in text
-
-
 def test_the_json_is_stable() -> None:
     told = picture(hour(), missing=frozenset({40, 41}))
     found = {user.user: findings(user, told.window) for user in told.users}
@@ -323,10 +309,3 @@ def test_names_from_outside_move_no_cursor_and_have_an_end() -> None:
     assert words.software("apache-kafka-java 3.7.0") == "Java 3.7.0"
     assert words.software("librdkafka 2.3.0") == "librdkafka 2.3.0"
     assert words.user("") == "(unidentified)"
-
-
-def test_lists_of_names() -> None:
-    assert units.listed([]) == ""
-    assert units.listed(["a"]) == "a"
-    assert units.listed(["a", "b"]) == "a and b"
-    assert units.listed(["a", "b", "c", "d"]) == "a, b and 2 more"

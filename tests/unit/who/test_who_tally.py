@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pidgate.events.definitions import Event, InitProducerIdEvent
-from pidgate.who.bounded import Names, Sample, quantile, spread
+from pidgate.who.bounded import Names, Sample
 from pidgate.who.coverage import Coverage, Gap
-from pidgate.who.id_marks import IdMarks, Mark
+from pidgate.who.id_marks import Mark
 from pidgate.who.painting import coverage_of, user_pictures
 from pidgate.who.picture import UserPicture, Window
 from pidgate.who.sequences import Lost, Sequences
@@ -57,39 +57,7 @@ def test_a_sample_is_bounded_and_keeps_what_belongs_to_its_share(keys: set[int],
     assert (sample.one_in == 1) == (len(keys) <= limit)
 
 
-def test_a_sample_of_sequential_ids_is_a_fair_share() -> None:
-    sample: Sample[int] = Sample(1_000)
-    for key in range(100_000):
-        sample.put(key, key)
-
-    assert sample.one_in == 128
-    assert 660 < len(sample) < 900
-    assert abs(sum(sample) / len(sample) - 50_000) < 3_500
-
-
-@pytest.mark.parametrize(
-    ("share", "value"), [(0.0, 1), (0.1, 1), (0.25, 2), (0.5, 3), (0.61, 4), (0.9, 5), (1.0, 5)]
-)
-def test_a_quantile_is_a_value_that_occurs(share: float, value: int) -> None:
-    assert quantile([1, 2, 3, 4, 5], share) == value
-
-
-def test_a_spread_of_nothing_is_none() -> None:
-    assert spread([]) is None
-
-
 # Marks of ids
-
-
-@given(st.lists(st.tuples(st.integers(0, 5_000), st.integers(1, 255)), max_size=60))
-def test_marks_add_up(marked: list[tuple[int, int]]) -> None:
-    marks, expected = IdMarks(), dict[int, int]()
-    for producer_id, mark in marked:
-        assert marks.mark(producer_id, mark) == expected.get(producer_id, 0)
-        expected[producer_id] = expected.get(producer_id, 0) | mark
-
-    assert {producer_id: marks.of(producer_id) for producer_id in expected} == expected
-    assert marks.beyond == 0
 
 
 def test_ids_are_counted_once_however_often_they_are_told() -> None:
@@ -125,24 +93,6 @@ def test_would_be_refusals_and_graces_are_new_ids() -> None:
     told = picture(tallied(stream.events()))
 
     assert (told.new_ids, told.admitted_ids, told.would_refuse_ids, told.refused_ids) == (3, 3, 1, 0)
-
-
-def test_ids_per_connection_life_and_requests() -> None:
-    stream = Stream()
-    for connection in range(10):
-        for number in range(connection + 1):
-            at_ms = START_MS + 60_000 * connection + number
-            stream.producer(
-                Client(), at_ms, life_ms=1_000 * connection, requests=connection, connection=connection
-            )
-    told = picture(tallied(stream.events()))
-
-    assert told.ids_per_connection is not None
-    assert told.life_ms is not None
-    assert told.requests is not None
-    assert (told.ids_per_connection.median, told.ids_per_connection.p90) == (5, 9)
-    assert (told.life_ms.median, told.life_ms.p90) == (6_020, 9_020)
-    assert (told.requests.median, told.requests.greatest, told.requests.count) == (6, 9, 55)
 
 
 def test_only_one_user_but_the_coverage_of_all() -> None:
@@ -205,17 +155,6 @@ def test_beside_the_edges_of_what_was_read_nothing_is_lost() -> None:
     assert sequences.lost() == []
 
 
-def test_losses_across_chunks_of_the_bitmap() -> None:
-    sequences = Sequences()
-    gone = {65_535, 65_536, 131_071, 150_000}
-    for seq in range(60_000, 200_000):
-        if seq not in gone:
-            sequences.is_new("gw", "run1", seq, judged=True)
-
-    assert sequences.lost() == [Lost("gw", "run1", 4)]
-    assert not sequences.is_new("gw", "run1", 100_000, judged=True)
-
-
 # Coverage
 
 
@@ -250,21 +189,6 @@ def test_blocks_are_judged_one_by_one() -> None:
     assert (told.blocks, told.allocated, told.missing) == (3, 57, 27)
 
 
-def test_a_block_of_which_one_id_was_seen_says_nothing() -> None:
-    assert coverage_with(set(), range(5_000, 5_001)) is None
-
-
-def test_old_ids_that_come_back_do_not_widen_what_was_allocated() -> None:
-    stream = Stream()
-    stream.decide(Client(), START_MS, 5_000, reason="refresh")
-    stream.allocate(Client(), START_MS, answered_producer_id=5_010, answered_epoch=4, transactional=True)
-    for producer_id in (5_500, 5_501):
-        stream.next_id = producer_id
-        stream.allocate(Client(), START_MS)
-
-    assert coverage_of(tallied(stream.events())) == Coverage(START_MS, 1, 2, 0, 0)
-
-
 def test_an_id_that_produced_through_a_gateway_did_not_go_around() -> None:
     stream = Stream()
     for producer_id in (5_500, 5_502):
@@ -294,20 +218,6 @@ def test_storms_and_lost_events_may_hide_what_passed() -> None:
     told = coverage_of(tally)
     assert told is not None
     assert (told.missing, told.hidden) == (18, 4)
-
-
-def test_summed_up_ids_that_produced_are_known_and_those_above_were_handed_out_later() -> None:
-    stream = Stream()
-    stream.next_id = 5_000
-    stream.allocate(Client(), START_MS)
-    stream.allocate(Client(), START_MS + 1, count=7)
-    for producer_id in (5_003, 5_004, 5_006, 5_007, 5_009):
-        stream.decide(Client(), START_MS + 2, producer_id)
-    told = coverage_of(tallied(stream.events()))
-
-    assert told is not None
-    # 5002, 5005 and 5008 are missing; six were summed up, five of which are known.
-    assert (told.allocated, told.missing, told.hidden, told.around) == (10, 3, 1, 2)
 
 
 def test_an_answer_that_is_an_error_allocates_nothing() -> None:

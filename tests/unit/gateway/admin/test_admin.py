@@ -129,24 +129,6 @@ def test_metrics_are_prometheus_text_and_taken_at_each_scrape() -> None:
     asked(view, ask)
 
 
-def test_the_index_lists_the_paths_and_anything_else_is_not_found() -> None:
-    def ask(base: str) -> None:
-        assert get(base)[2].split()[2:] == list(site.PATHS)
-        assert get(f"{base}/quotas")[0] == 404
-
-    asked(View(), ask)
-
-
-def test_closing_gives_the_port_back() -> None:
-    async def twice() -> None:
-        first = await site.start(Address("127.0.0.1", 0), View())
-        await first.close()
-        second = await site.start(first.address, View())
-        await second.close()
-
-    asyncio.run(twice())
-
-
 def test_a_port_in_use_is_explained() -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:
         address = taken.getsockname()

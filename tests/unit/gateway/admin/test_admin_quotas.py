@@ -87,19 +87,6 @@ def test_what_the_file_says_and_what_is_there() -> None:
     served(use)
 
 
-def test_a_user_of_whom_nothing_is_said_has_what_the_default_user_has() -> None:
-    def use(address: str, gateway: Gateway) -> None:
-        status, told = http_ask(address, "GET", "/v1/quotas?user=J%C3%BCrgen%26co")
-        assert status == 200
-        (one,) = told["entries"]
-        assert one["user"] == "Jürgen&co"
-        assert (one["effective_rate"]["value"], one["effective_rate"]["of"]) == (10, "default")
-        assert (one["effective_mode"]["value"], one["effective_mode"]["of"]) == ("enforce", "all")
-        assert (one["tokens"], one["live_ids"]) == (10, 0)
-
-    served(use)
-
-
 def test_a_change_is_in_force_and_says_who_made_it_and_what_the_file_says() -> None:
     def use(address: str, gateway: Gateway) -> None:
         status, told = changed(address, {**RATE, "note": "a roll-out"}, set_by="cli:ann")
@@ -111,40 +98,6 @@ def test_a_change_is_in_force_and_says_who_made_it_and_what_the_file_says() -> N
         status, told = changed(address, {"setting": "producer_ids_rate", "user": "alice", "action": "reset"})
         assert status == 200
         assert entry(address, "alice")["producer_ids_rate"]["source"] == "file"
-
-    served(use)
-
-
-def test_a_temporary_change_is_above_the_standing_one_and_says_until_when() -> None:
-    def use(address: str, gateway: Gateway) -> None:
-        status, _ = changed(address, {**RATE, "value": 0.5}, {**RATE, "value": 7, "for": "2h"})
-        assert status == 200
-        said = entry(address, "alice")["producer_ids_rate"]
-        assert said["value"] == 7
-        assert said["until_wall_ms"] - said["set_wall_ms"] == 7_200_000
-        changed(
-            address,
-            {"setting": "producer_ids_rate", "user": "alice", "action": "reset", "temporary": True},
-        )
-        assert entry(address, "alice")["producer_ids_rate"]["value"] == 0.5
-
-    served(use)
-
-
-def test_the_mode_of_all_is_above_what_is_said_of_users() -> None:
-    def use(address: str, gateway: Gateway) -> None:
-        for number in range(4):
-            gateway.ask(number)
-        assert gateway.ask(9).refused
-        changed(address, {"setting": "mode", "user": None, "action": "set", "value": "observe"})
-        assert not gateway.ask(9).refused
-        alice = http_ask(address, "GET", "/v1/quotas?user=alice")[1]["entries"][0]
-        assert (alice["effective_mode"]["value"], alice["effective_mode"]["of"]) == ("observe", "all")
-        changed(address, {"setting": "mode", "user": None, "action": "set", "value": "enforce"})
-        bob = http_ask(address, "GET", "/v1/quotas?user=bob")[1]["entries"][0]
-        assert (bob["effective_mode"]["value"], bob["effective_mode"]["of"]) == ("enforce", "all")
-        changed(address, {"setting": "mode", "user": None, "action": "reset"})
-        assert entry(address, "bob")["effective_mode"]["value"] == "observe"
 
     served(use)
 
@@ -190,17 +143,6 @@ def test_commands_are_done() -> None:
         assert gateway.ask(5).refused
         assert http_ask(address, "POST", "/v1/commands", {"deed": "refill", "user": "alice"})[0] == 200
         assert not gateway.ask(5).refused
-
-    served(use)
-
-
-def test_the_index_names_the_paths() -> None:
-    def use(address: str, gateway: Gateway) -> None:
-        connection = http.client.HTTPConnection(address, timeout=5)
-        connection.request("GET", "/")
-        text = connection.getresponse().read().decode()
-        connection.close()
-        assert "/metrics\n/v1/quotas\n" in text
 
     served(use)
 

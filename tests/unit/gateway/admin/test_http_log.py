@@ -101,9 +101,3 @@ def test_a_mistake_of_ours_has_its_traceback_once_a_second() -> None:
     assert line["address"] == "127.0.0.1"
     assert "LookupError: a mistake of ours" in line["exception"]
     assert TOKEN not in str(line)
-
-
-def test_a_closed_site_leaves_the_logger_as_it_was() -> None:
-    before = list(logging.getLogger("aiohttp.server").filters)
-    logged_of()
-    assert logging.getLogger("aiohttp.server").filters == before

@@ -135,26 +135,6 @@ def test_a_check_asks_the_brokers_what_they_offer(tmp_path: Path, capsys: pytest
     run(scenario())
 
 
-@pytest.mark.parametrize(("authentication", "passes"), [("none", True), ("required", False)])
-def test_what_is_configured_is_not_asked(authentication: str, passes: bool) -> None:
-    async def scenario() -> None:
-        handshake = Handshake(0 if passes else 34)
-        async with (
-            ScriptedBroker({SASL_HANDSHAKE: handshake}) as broker,
-            gateway_before(broker.address, listener={"authentication": authentication}) as gateway,
-        ):
-            client = await gateway.connect()
-            client.send(raw.request(HEARTBEAT, 0, {"group_id": "g"}))
-            if passes:
-                await client.frame()
-            else:
-                assert await client.end() == b""
-            handshake.may_come.set()
-            await until(gateway.gateway.is_ready)
-
-    run(scenario())
-
-
 def test_before_the_login_a_frame_is_small() -> None:
     async def scenario() -> None:
         async with (

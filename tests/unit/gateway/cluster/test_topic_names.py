@@ -58,14 +58,6 @@ def test_a_topic_is_learnt_in_the_form_it_has_in_a_batch() -> None:
     }
 
 
-def test_the_same_answer_is_walked_once_whatever_its_correlation_id() -> None:
-    turns, names, _ = learner()
-    for correlation_id in range(20):
-        offer(names, metadata(["orders"], correlation_id), VERSION)
-        turns.take_all()
-    assert turns.taken == 1
-
-
 def test_a_large_answer_takes_several_turns() -> None:
     turns, names, learnt = learner()
     offer(names, metadata([f"topic-{n}" for n in range(20_000)]), VERSION)

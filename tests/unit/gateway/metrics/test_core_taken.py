@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pidgate.gateway.metrics.core_taken import STEAL_EVERY, CoreTaken
+from pidgate.gateway.metrics.core_taken import CoreTaken
 
 NAME = "a (strange) name"
 
@@ -37,14 +37,6 @@ def test_steal_counts_of_the_core_that_it_ran_on(tmp_path: Path) -> None:
     taken = CoreTaken(tmp_path)
     write(tmp_path, steal=(190, 203), core=1, waited_ms=5)
     assert taken.since_last_s(0.1) == pytest.approx(0.03 + 0.005)
-
-
-def test_who_is_punctual_asks_for_steal_now_and_then_only(tmp_path: Path) -> None:
-    write(tmp_path)
-    taken = CoreTaken(tmp_path)
-    write(tmp_path, steal=(50, 0))
-    assert [taken.since_last_s(0.0) for _ in range(STEAL_EVERY)] == [*[0.0] * (STEAL_EVERY - 1), 0.5]
-    assert taken.since_last_s(0.5) == 0, "what was stolen before is no reason to be late now"
 
 
 def test_where_nothing_can_be_read_nothing_was_taken(tmp_path: Path) -> None:

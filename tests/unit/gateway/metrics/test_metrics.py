@@ -5,7 +5,6 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -89,26 +88,6 @@ def test_counters_become_families_with_kafkas_names_for_apis() -> None:
     assert samples["process_open_fds"] > 0
 
 
-def test_the_histogram_of_lateness_is_cumulative() -> None:
-    counters = Counters()
-    counters.late_busy[0], counters.late_busy[3], counters.late_busy[-1] = 90, 2, 1
-    counters.late_busy_seconds = 3.5
-    counters.late_without_core[0], counters.late_without_core[5] = 92, 1
-    samples = scraped(counters)
-    name = "pidgate_event_loop_lateness_seconds"
-
-    buckets = [samples[f"{name}_bucket|busy|{bound}"] for bound in ("0.001", "0.005", "0.01", "1.0", "+Inf")]
-    assert buckets == [90, 90, 92, 92, 93]
-    assert (samples[f"{name}_count|busy"], samples[f"{name}_sum|busy"]) == (93, 3.5)
-    assert samples[f"{name}_bucket|no_core|0.02"] == 92
-    assert samples[f"{name}_count|no_core"] == 93
-
-
-@pytest.mark.parametrize(("ready", "value"), [(True, 1), (False, 0)])
-def test_ready_is_a_number(ready: bool, value: int) -> None:
-    assert scraped(Counters(), ready=ready)["pidgate_ready"] == value
-
-
 def test_a_user_has_the_metrics_of_the_kip_and_of_its_waiting_ids() -> None:
     samples = scraped(Counters(), [snapshot("alice")])
 
@@ -137,14 +116,6 @@ def test_the_histogram_of_waits_is_cumulative_and_in_seconds() -> None:
     assert samples[f"{name}_count|alice"] == 3
     assert samples[f"{name}_sum|alice"] == 7.5
     assert len([key for key in samples if key.startswith(f"{name}_bucket")]) == len(WAITED_BUCKETS_MS) + 1
-
-
-def test_a_user_without_limit_has_no_tokens_to_show() -> None:
-    samples = scraped(Counters(), [snapshot("bob", rate_milli=None, tokens=None)])
-
-    assert "pidgate_producer_ids_tokens|bob" not in samples
-    assert "pidgate_producer_ids_quota|bob" not in samples
-    assert samples["pidgate_producer_ids_rate|bob"] == 0.25
 
 
 def test_users_beyond_the_bound_are_summed_and_labels_stay_with_whom_they_were_given() -> None:

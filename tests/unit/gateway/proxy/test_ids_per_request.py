@@ -8,9 +8,9 @@ from pidgate.gateway.proxy.apis.api import CLOSE, FORWARD, SIZE_PREFIX_BYTES
 from pidgate.quota.admission import Admission
 from pidgate.quota.decisions import Client
 from pidgate.quota.settings import Mode
+from tests.support.frames import BY_ID, NAMED, produce_frame
 from tests.support.rules import rule
 from tests.support.talk import Talk
-from tests.support.wire import BY_ID, NAMED, produce_frame
 from tests.unit.quota.world import enforcing, seeds
 
 

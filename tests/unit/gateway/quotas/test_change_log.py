@@ -23,7 +23,6 @@ from pidgate.gateway.quotas.change_log import (
     target_of,
 )
 from pidgate.quota.changes import Action, Change, Command, CommandType, Setting, Target
-from pidgate.quota.settings import Mode
 from tests.support.rules import rule
 
 RATE, MODE = Setting.PRODUCER_IDS_RATE, Setting.MODE
@@ -158,13 +157,6 @@ def test_a_late_copy_of_an_own_change_is_followed_by_what_held_before_it() -> No
     assert here.changes() == {ALICE: rate(2)}
 
 
-def test_a_second_copy_with_nothing_between_needs_no_mending() -> None:
-    here = read("a")
-    first = here.append(rate(1))
-    assert here.apply(*record(first)) is None
-    assert here.apply(*record(first)) is None
-
-
 def test_commands_of_the_past_are_not_done() -> None:
     command = Command(type=CommandType.REFILL, user="alice")
     here = ChangeLog("a", has_topic=True)
@@ -208,12 +200,6 @@ def test_what_cannot_be_understood_is_counted_and_in_nobodys_way(value: bytes) -
     assert here.unreadable == 1
     assert here.last_unreadable
     assert here.changes() == {ALICE: rate(7)}
-
-
-def test_a_later_format_that_only_adds_keys_is_read() -> None:
-    told = LogEntry("a", 1, rate(7))
-    later = encode(told).replace(b'{"v":1,', b'{"v":2,"colour":"blue",')
-    assert decode(key_of(told.what), later) == told
 
 
 @pytest.mark.parametrize("user", [None, "alice", "a:b", ":", "Zoë", "\ud800", "temporary:x"])
@@ -360,10 +346,3 @@ def with_topic(run: str) -> ChangeLog:
 @rule("Quota changes apply in the order of the topic.", "fleet")
 def test_all_end_with_the_same() -> None:
     assert disagreements(with_topic, rounds=1_500) == 0
-
-
-def test_modes_are_told_as_well_as_rates() -> None:
-    change = Change(target=Target(MODE, None), action=Action.SET, value=Mode.OBSERVE, set_by="op")
-    told = LogEntry("a", 1, change)
-    assert decode(key_of(change), encode(told)) == told
-    assert key_of(change) == b"change:mode:standing"

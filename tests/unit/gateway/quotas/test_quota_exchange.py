@@ -29,7 +29,6 @@ from tests.support.bounds import examples
 from tests.support.client_quotas import (
     ALTER,
     ANY,
-    DEFAULT,
     DESCRIBE,
     EXACT,
     KEY,
@@ -281,13 +280,6 @@ def test_ours_are_for_users_alone(entity: EntityWords, value: float | None) -> N
     assert (played.asked, played.made) == ([], [])
 
 
-def test_a_key_that_is_given_twice_fails_its_entry() -> None:
-    played = Played()
-    exchange = begun([(ALICE, [(KEY, 5.0), ("producer_byte_rate", 1.0), (KEY, 5.0)]), (BOB, rate(1.0))])
-    assert played.to_the_end(exchange) == [(key_of(ALICE), INVALID), (key_of(BOB), 0)]
-    assert [change.target.user for change in played.made] == ["bob"]
-
-
 def test_an_entity_that_is_given_twice_fails_and_is_answered_once() -> None:
     played = Played()
     both = {"user": "alice", "client-id": "app"}
@@ -352,17 +344,6 @@ def test_what_is_not_allowed_is_not_half_done_at_the_broker() -> None:
     assert played.log == ["validate", "check", "change"]
     refused = raw.decoded(ALTER, 1, unframed(exchange.answer()))["entries"][0]
     assert refused["error_message"] == "The file says so: change it there."
-
-
-def test_a_change_that_fails_when_it_is_made() -> None:
-    exchange = begun([(ALICE, rate(1.0)), (BOB, rate(1.0))])
-    exchange.next_frame()
-    answer = altered([(BOB, 0, None), (ALICE, 0, None)])
-    exchange.answered(answer, 4, len(answer))
-    exchange.changed([None, None])
-    assert not exchange.only_check
-    exchange.changed([None, "not now"], Kept.TOPIC)
-    assert outcomes_in(unframed(exchange.answer())) == [(key_of(ALICE), 0), (key_of(BOB), POLICY)]
 
 
 @pytest.mark.parametrize("checks_before", [0, 1])
@@ -435,21 +416,6 @@ def test_a_request_has_a_length_that_can_be_searched() -> None:
     frame = alter([]) + bytes(MOST_SEARCHED_BYTES)
     with pytest.raises(FrameTooLarge):
         QuotaExchange.begin(frame, peek_request(frame, 4, len(frame)), "root", NOW_MS)
-
-
-def test_of_many_changes_those_that_fail_are_told_apart() -> None:
-    users = [{"user": f"user-{n:05d}"} for n in range(2 * CHANGES_AT_ONCE + 5)]
-    not_allowed: dict[str | None, str] = {
-        users[n]["user"]: "no" for n in (0, CHANGES_AT_ONCE, len(users) - 1)
-    }
-    played = Played(not_allowed=not_allowed)
-    exchange = begun([(entity, rate(1.0)) for entity in users])
-    outcomes = played.to_the_end(exchange)
-    assert [code for _, code in outcomes] == [POLICY if user["user"] in not_allowed else 0 for user in users]
-    assert len(played.checked) == len(users)
-    assert [change.target.user for change in played.made] == [
-        user["user"] for user in users if user["user"] not in not_allowed
-    ]
 
 
 def test_when_nobody_answers_no_more_is_asked() -> None:
@@ -578,25 +544,6 @@ def test_all_rates_are_shown_merged_with_what_the_broker_says(version: int) -> N
         key_of(CAROL): {KEY: 0.0},
     }
     assert raw.decoded(DESCRIBE, version, unframed(answer))["throttle_time_ms"] == 11
-
-
-@versions
-@pytest.mark.parametrize(
-    ("components", "strict", "expected"),
-    [
-        ([("user", EXACT, "alice")], False, {"alice"}),
-        ([("user", EXACT, "alice")], True, {"alice"}),
-        ([("user", DEFAULT, None)], True, {None}),
-        ([("user", ANY, None)], True, {"alice", "carol", None}),
-        ([], False, {"alice", "carol", None}),
-    ],
-)
-def test_the_rates_that_were_asked_for_are_shown(
-    version: int, components: list[tuple[str, int, str | None]], strict: bool, expected: set[str | None]
-) -> None:
-    answer = seen(components, answer_with(), version, strict=strict)
-    assert answer is not None
-    assert set(shown_in(unframed(answer), version=version)) == {key_of({"user": user}) for user in expected}
 
 
 @versions

@@ -119,23 +119,6 @@ def test_every_key_either_holds_at_once_or_is_named() -> None:
     assert {found.key for found in differences(after, in_file)} - {"own_client"} == UNTIL_RESTART
 
 
-def test_differences_are_told_as_people_write_them() -> None:
-    told = {str(found) for found in differences(parse(CLUSTER), parse(EVERYTHING_SET))}
-
-    assert told >= {
-        "quotas.producer_ids.window: 1h -> 2h",
-        "quotas.producer_ids.grace: (nothing) -> 5m",
-        "quotas.producer_ids.refuse_init_producer_id: false -> true",
-        "quotas.default.producer_ids_rate: (nothing) -> 1.5",
-        "quotas.default.producer_byte_rate: (nothing) -> 20MB",
-        "quotas.users.alice.producer_ids_rate: (nothing) -> 0",
-        "quotas.users.alice.exempt: (nothing) -> [bytes]",
-        "listeners[0].bind: 127.0.0.1:9292 -> 127.0.0.1:9999",
-        "cluster.bootstrap_servers: [127.0.0.1:19092] -> [127.0.0.1:29092]",
-        "limits.frame: 100MiB -> 10MiB",
-    }
-
-
 def test_what_may_be_a_secret_is_not_shown() -> None:
     told = "\n".join(str(found) for found in differences(parse(CLUSTER), parse(EVERYTHING_SET)))
 
@@ -278,25 +261,6 @@ def test_a_changed_file_holds_at_once_and_tokens_keep_their_fraction(tmp_path: P
     run(scenario)
 
 
-def test_a_debt_stays_what_it_is_in_tokens(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with scene(tmp_path, ENFORCING) as the:
-            the.world.spend(11)
-            refusal = the.world.refusal(the.world.connect(), batch(1))
-            the.rewrite(RAISED)
-            the.reloading.reload()
-            await until(lambda: the.reloading.results["applied"])
-
-            assert next(the.world.admission.user_snapshots(0)).tokens == -1.0
-            # One token comes four times as fast.
-            again = the.world.refusal(the.world.connect(), batch(2))
-            assert (refusal.throttle_time_ms, again.throttle_time_ms) == (10_000, 10_000)
-            the.world.now_ms += 3_600_000 // 40
-            assert next(the.world.admission.user_snapshots(the.world.now_ms)).tokens == 0.0
-
-    run(scenario)
-
-
 def test_a_signal_reads_the_file_without_waiting_for_a_look(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -350,18 +314,6 @@ def test_a_bad_file_changes_nothing_and_says_so(tmp_path: Path, text: str, where
             await until(lambda: the.reloading.results["applied"])
             assert the.metric("config_last_reload_successful") == 1
             assert the.quotas.versions == 1
-
-    run(scenario)
-
-
-def test_a_file_that_is_gone_is_said_once(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with scene(tmp_path, ENFORCING) as the:
-            the.file.unlink()
-            await until(lambda: the.reloading.results["refused"])
-            await asyncio.sleep(0.2)
-            assert the.reloading.results["refused"] == 1
-            assert "cannot be read" in the.logged("config_problem")[0]["text"]
 
     run(scenario)
 
@@ -424,16 +376,6 @@ def test_a_change_between_reading_and_watching_is_not_missed(tmp_path: Path) -> 
         made.reloading.start()
         await until(lambda: made.reloading.results["applied"])
         await made.reloading.stop()
-
-    run(scenario)
-
-
-def test_an_unchanged_file_at_start_is_not_counted(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with scene(tmp_path, ENFORCING) as the:
-            the.reloading.reload()
-            await until(lambda: the.reloading.results["unchanged"])
-            assert the.reloading.results == {"unchanged": 1}
 
     run(scenario)
 

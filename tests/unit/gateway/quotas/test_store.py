@@ -20,8 +20,7 @@ from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.quotas.administration import Administration, InForce, Kept, NotAllowed
 from pidgate.gateway.quotas.change_log import LogEntry, Restored
 from pidgate.gateway.quotas.dir_store import FILE, DirStore, FileUnreadable, decoded, encoded
-from pidgate.gateway.quotas.store import COMMANDS_REMEMBERED, QuotaStore
-from pidgate.gateway.recording.config_event import Provenance
+from pidgate.gateway.quotas.store import QuotaStore
 from pidgate.gateway.topics.own_client import OwnClient
 from pidgate.quota.changes import Action, Change, Command, CommandType, Setting, Target
 from pidgate.quota.entities import resolve
@@ -154,28 +153,6 @@ def test_a_change_is_in_force_at_once_and_told_once(lines: list[MutableMapping[s
     run(test())
     alice, *_ = [line for line in named(lines, "quotas_changed") if line["user"] == "alice"]
     assert (alice["before"], alice["value"], alice["set_by"]) == ("100", "7.5", "operator")
-
-
-def test_where_each_quota_comes_from_is_told() -> None:
-    async def test() -> None:
-        gateway = Gateway(settings_of())
-        assert gateway.book.in_force.provenance["alice"] == Provenance(owner="team-a")
-        end_ms = START_MS + 60_000
-        await gateway.book.change(
-            [
-                rate("alice", 1, until_ms=end_ms, note="for the launch"),
-                rate(None, 2),
-                mode(None, Mode.OBSERVE),
-            ]
-        )
-        provenance = gateway.book.in_force.provenance
-        assert provenance["alice"] == Provenance(
-            "run_time", "operator", START_MS, "team-a", "for the launch", until_wall_ms=end_ms
-        )
-        assert provenance[""] == Provenance("run_time", "operator", START_MS)
-        assert set(provenance) == {"alice", "bob", ""}
-
-    run(test())
 
 
 def test_reset_gives_back_what_the_file_says(lines: list[MutableMapping[str, Any]]) -> None:
@@ -330,16 +307,6 @@ def test_a_command_is_done_at_once_and_once() -> None:
         gateway.clock.wall_ms += 1
         await gateway.administration.command(command)
         assert len(gateway.commands) == 2
-
-    run(test())
-
-
-def test_what_was_done_is_remembered_within_bounds() -> None:
-    async def test() -> None:
-        gateway = Gateway(settings_of())
-        for number in range(COMMANDS_REMEMBERED + 5):
-            await gateway.book.command(Command(type=CommandType.RELEASE, user="a", producer_id=number))
-        assert len(gateway.book._executed) == COMMANDS_REMEMBERED
 
     run(test())
 

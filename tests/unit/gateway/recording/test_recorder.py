@@ -12,10 +12,8 @@ from pidgate.events.definitions import (
     Event,
     IdUsageEvent,
     InitProducerIdEvent,
-    LifecycleEvent,
     ProduceErrorEvent,
     RefusalOutcomeEvent,
-    TopologyEvent,
     TransactionalIdEvent,
 )
 from pidgate.events.reading import from_json
@@ -24,7 +22,6 @@ from pidgate.gateway.recording import recorder as recorder_module
 from pidgate.gateway.recording.config_event import Provenance
 from pidgate.gateway.recording.connection_recorder import ConnectionRecorder
 from pidgate.gateway.recording.recorder import LONGEST_USAGE_MS, Clocks, Identity, Recorder, RecorderSettings
-from pidgate.names import bounded
 from pidgate.protocol.headers import peek_request
 from pidgate.protocol.messages import EndTxnAnswer, EndTxnRequest, InitProducerIdAnswer, InitProducerIdRequest
 from pidgate.protocol.produce import ProducerBatch
@@ -33,8 +30,7 @@ from pidgate.protocol.sasl import Identity as Authenticated
 from pidgate.quota.decisions import Client, Decision, GaveUp, Reason
 from pidgate.quota.entities import unidentified
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
-from tests.support.frames import produce_request, record_batch
-from tests.support.produce_answers import partition_errors
+from tests.support.frames import partition_errors, produce_request, record_batch
 from tests.support.rules import rule
 
 _E = TypeVar("_E", bound=Event)
@@ -141,13 +137,6 @@ def test_a_transactional_id_is_never_told_but_by_its_hash() -> None:
     assert not any(b"payments" in value for _, value in told.values)
 
 
-@pytest.mark.parametrize("reason", list(Reason))
-def test_every_reason_has_its_word(reason: Reason) -> None:
-    told = Told()
-    decide(told.connection(), decision(reason=reason))
-    assert [event.reason for event in told.of(DecisionEvent)] == [reason.value]
-
-
 def test_a_refused_id_that_is_admitted_has_an_outcome() -> None:
     told = Told()
     connection = told.connection()
@@ -217,15 +206,6 @@ def test_usage_of_a_live_id_is_told_when_its_slice_ends() -> None:
     connection.forwarded([batch()], [2], 100, told.now_ms)
     connection.closed("client")
     assert [event.records for event in told.of(IdUsageEvent)] == [1, 2]
-
-
-def test_a_short_slice_of_the_quota_is_a_slice_here() -> None:
-    told = Told(Quotas(producer_ids=ProducerIdSettings(remember_ms=40_000, layers=4)))
-    connection = told.connection()
-    connection.forwarded([batch()], [1], 100, told.now_ms)
-    told.now_ms += 10_000
-    told.recorder.tick()
-    assert len(told.of(IdUsageEvent)) == 1
 
 
 def test_several_ids_in_one_request() -> None:
@@ -304,19 +284,6 @@ def produce_answer(*codes: tuple[int, int]) -> bytes:
     )
     head = (7).to_bytes(4, "big") + b"\0\0\0\1" + b"\0\6orders" + len(codes).to_bytes(4, "big")
     return head + partitions + bytes(4)
-
-
-def test_error_codes_are_counted_by_id_and_told_at_close() -> None:
-    told = Told()
-    connection = told.connection()
-    answer = produce_answer((0, 45), (1, 0), (2, 45), (3, 6))
-    asked = [batch(7, 0), batch(7, 1), batch(8, 2)]
-    for one in (asked, asked, 7, None):
-        connection.produce_answered(one, partition_errors(answer, 0, len(answer), 7))
-    connection.closed("client")
-    found = {(event.producer_id, event.code): event.count for event in told.of(ProduceErrorEvent)}
-    assert found == {(7, 45): 4, (8, 45): 2, (7, 6): 1, (-1, 6): 3, (-1, 45): 2}
-    assert {event.node_id for event in told.of(ProduceErrorEvent)} == {3}
 
 
 def test_error_codes_of_a_live_connection_are_told_when_the_slice_ends() -> None:
@@ -410,14 +377,6 @@ def test_a_crash_loop_is_told_in_sums() -> None:
     assert sum(event.count for event in told.of(ConnectionEvent) if event.phase == "close") == 1_000
 
 
-def test_names_of_any_length_are_cut() -> None:
-    told = Told()
-    connection = told.connection(client_id=bounded("x" * 30_000))
-    connection.software = (bounded("y" * 30_000), bounded("z" * 30_000))
-    connection.closed("client")
-    assert all(len(value) < 2_000 for _, value in told.values)
-
-
 # Of the gateway
 
 
@@ -438,28 +397,6 @@ def test_quotas_are_told_with_their_provenance_and_a_version_that_grows() -> Non
     assert second.quotas[0].transactional_ids_rate_milli == 3_000
     assert told.of(DecisionEvent)[0].quota_version == 2
     assert told.values[0][0] == "gw-1"
-
-
-def test_lifecycle_takes_its_settings_from_the_quotas() -> None:
-    told = Told()
-    told.recorder.lifecycle("start", restored_ids=5, restored_from="topic", text="from the topic")
-    (found,) = told.of(LifecycleEvent)
-    assert (found.phase, found.mode, found.window_ms, found.remember_ms) == (
-        "start",
-        "enforce",
-        60_000,
-        86_400_000,
-    )
-    assert (found.restored_ids, found.restored_from, found.text) == (5, "topic", "from the topic")
-
-
-def test_topology_is_published_once() -> None:
-    told = Told()
-    told.recorder.broker_learnt(1, "broker-1", 9092)
-    told.recorder.tick()
-    told.recorder.tick()
-    found = told.of(TopologyEvent)
-    assert [[broker.host for broker in event.brokers] for event in found] == [["broker-1"]]
 
 
 # Promises
@@ -517,17 +454,6 @@ def test_nothing_that_goes_wrong_gets_out(call: Callable[[ConnectionRecorder], N
     call(connection)
     assert told.recorder.failures >= 1
     assert len(told.failures) == 1
-
-
-def test_failures_are_reported_now_and_then() -> None:
-    told = Told()
-    told.recorder._sink = broken
-    for _ in range(50):
-        told.recorder.lifecycle("alive")
-    assert (told.recorder.failures, len(told.failures)) == (50, 1)
-    told.now_ms += 10_000
-    told.recorder.lifecycle("alive")
-    assert len(told.failures) == 2
 
 
 @rule("Publishing an event never blocks a request; a dropped event leaves a gap in `seq`.", "fleet")

@@ -14,8 +14,7 @@ from pidgate.names import LONGEST_NAME
 from pidgate.quota.admission import Admission
 from pidgate.quota.decisions import Client
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
-from tests.support.frames import framed, produce_request, record_batch
-from tests.support.produce_answers import partition_errors
+from tests.support.frames import framed, partition_errors, produce_request, record_batch
 from tests.support.raw import request
 from tests.support.talk import Talk
 

@@ -60,12 +60,6 @@ def test_connections_of_one_id_share_its_record_and_it_leaves_with_the_last_of_t
     assert (first.usages, second.usages) == ({}, {})
 
 
-def test_users_never_share_a_record() -> None:
-    table = UsageTable()
-    mine, theirs = table.begin(Caller(1), "alice", 7, 0), table.begin(Caller(2), "bob", 7, 0)
-    assert mine is not theirs
-
-
 def test_a_slice_ends_for_all_and_the_next_one_begins_anew() -> None:
     table, caller = UsageTable(), Caller(1)
     before = used(table, caller, 7)
@@ -166,27 +160,6 @@ def test_what_is_beyond_ten_in_a_second_becomes_one_sum() -> None:
     )
     assert (total.connection_id, total.user, total.client_id) == (None, "alice", "etl")
     assert known.sums(3_000) == []
-
-
-def test_the_next_second_begins_anew_and_keeps_the_sum_of_the_one_before() -> None:
-    known = EventSampler()
-    for _ in range(12):
-        known.may_publish(init(), 1_000)
-    assert known.may_publish(init(), 2_000)
-    assert [total.count for total in known.sums(2_500)] == [2]
-
-
-def test_errors_are_not_summed_with_what_went_well() -> None:
-    known = EventSampler()
-    told = [known.may_publish(init(error), 0) for error in (0, 51) for _ in range(PER_SECOND)]
-    assert all(told)
-
-
-def test_at_the_end_nothing_is_kept_back() -> None:
-    known = EventSampler()
-    for _ in range(PER_SECOND + 1):
-        known.may_publish(connection(), 1_000)
-    assert [total.count for total in known.all_sums()] == [1]
 
 
 def test_a_new_client_id_each_time_is_a_storm_too(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from pidgate.events.writing import to_json
 from pidgate.gateway.state.event_applier import EventApplier
 from pidgate.gateway.topics.records import EventRecord
 from pidgate.quota.decisions import new_id_question
-from pidgate.quota.entities import User, unidentified
+from pidgate.quota.entities import User
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
 from pidgate.quota.sticky import WATCH_MS
@@ -110,15 +110,6 @@ class TestHistory:
         _, state = restored(record(0, tokens_after=30 * TOKEN * 2, token_units=TOKEN * 2))
         assert state.status("alice", NOW_MS).tokens == 30
 
-    def test_pieces_of_a_history_are_one_history(self) -> None:
-        state, applier = quota(), EventApplier("me")
-        for seq, age_ms in enumerate((5_000, 4_000, 3_000), 1):
-            piece = [record(age_ms, seq=seq, producer_id=seq, tokens_after=seq * TOKEN, token_units=TOKEN)]
-            applier.restore(piece, state.restorer, NOW_MS, WALL_MS)
-        applier.finish_restore(state.restorer)
-        assert state.status("alice", NOW_MS).tokens == pytest.approx(3 + 3 / 36, abs=0.001)
-        assert all(state.table.remembers("alice", seq, NOW_MS) for seq in (1, 2, 3))
-
     def test_what_was_let_in_as_grace_counts_against_its_bound_again(self) -> None:
         state, applier = quota(rate=1), EventApplier("me")
         records = [record(1_000, producer_id=number, seq=number, reason="grace") for number in range(1, 11)]
@@ -213,11 +204,6 @@ class TestOthers:
         _, state = self.followed(record(0, user=names.in_events("alice")), user_of=names.user_of)
         assert state.table.remembers("alice", 4711, NOW_MS)
 
-    def test_somebody_unidentified_is_an_entity_like_any_user(self) -> None:
-        entity = unidentified("OAUTHBEARER")
-        _, state = self.followed(record(0, user=entity))
-        assert state.table.remembers(entity, 4711, NOW_MS)
-
 
 def lifecycle(**changes: Any) -> LifecycleEvent:
     given: dict[str, Any] = dict(
@@ -303,11 +289,6 @@ class TestClusterBucket:
         applier.restore(told, state.restorer, NOW_MS, WALL_MS)
         applier.finish_restore(state.restorer)
         assert self.units(state) == pytest.approx(10 - 6 - 1 + 10 / 6, abs=0.01)
-
-    def test_without_such_a_bound_nothing_is_kept(self) -> None:
-        applier, state = restored(record(0, producer_id=1))
-        assert applier._charged_ms is None
-        assert state.restorer.export_cluster_bucket(NOW_MS) is None
 
 
 class TestTransactionalIds:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from pidgate.gateway.state.event_log import EventLog
 from pidgate.gateway.state.record_accumulator import RecordAccumulator
 from pidgate.gateway.topics.own_client import OwnClient
@@ -74,12 +72,3 @@ def test_nor_does_another_number_of_partitions() -> None:
     assert log.lacks_events()
     waiting.leave(queue, 2)
     assert not log.lacks_events()
-
-
-@pytest.mark.parametrize("size", [10, 10**6])
-def test_a_dropped_event_is_missing_at_one_look(size: int) -> None:
-    log = log_of(events={"enabled": True})
-    written(log).drop("too large for the brokers")
-    log.publish("a", b"x" * size)
-    assert log.lacks_events()
-    assert log.lacks_events() is (size == 10), "that one waits"

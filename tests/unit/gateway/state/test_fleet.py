@@ -23,14 +23,6 @@ def told(changes: list[FleetChange]) -> list[tuple[str, str]]:
     return [(change.kind, change.reason or change.setting) for change in changes]
 
 
-def test_a_gateway_is_seen_once() -> None:
-    fleet = Fleet(OWN)
-    (seen,) = fleet.take(lifecycle(phase="start"), 1_000, 1_000)
-    assert (seen.kind, seen.gateway_id, seen.incarnation) == ("seen", "gw-2", "other")
-    assert fleet.take(lifecycle(), 31_000, 31_000) == []
-    assert len(fleet) == 1
-
-
 def test_who_is_silent_is_gone_and_may_come_back() -> None:
     fleet = Fleet(OWN)
     fleet.take(lifecycle(), 1_000, 1_000)
@@ -46,13 +38,6 @@ def test_who_stops_says_so() -> None:
     assert told(fleet.take(lifecycle(phase="stop"), 2_000, 2_000)) == [("gone", "stop")]
     assert fleet.members() == []
     assert fleet.take(lifecycle(phase="stop"), 2_001, 2_001) == []
-
-
-def test_history_brings_back_nobody() -> None:
-    fleet = Fleet(OWN)
-    assert fleet.take(lifecycle(), 0, GONE_AFTER_MS) == []
-    assert told(fleet.take(lifecycle(incarnation="alive"), 1, GONE_AFTER_MS)) == [("seen", "")]
-    assert told(fleet.sweep(GONE_AFTER_MS + 1)) == [("gone", "silent")]
 
 
 def test_who_differs_is_named_once_for_each_setting_and_value() -> None:

@@ -33,13 +33,6 @@ def test_events_are_dealt_out_by_key_and_keep_their_order() -> None:
     assert (made.events, made.size_bytes, made.dropped) == (8, 16, 0)
 
 
-def test_what_waits_before_the_partitions_are_known_is_kept() -> None:
-    made = RecordAccumulator(by_first_byte)
-    made.put("a", b"1")
-    made.shape(2)
-    assert waiting(made) == {1: [b"1"]}
-
-
 def test_an_event_leaves_only_when_it_is_done_with() -> None:
     made = shaped()
     for value in (b"1", b"22", b"333"):
@@ -105,14 +98,6 @@ def test_the_same_partitions_free_what_a_lost_session_held() -> None:
     made.shape(3)
     assert waiting(made) == {1: [b"1"]}
     assert queue.most == MOST_EVENTS
-
-
-def test_a_key_that_is_no_utf_8_survives_being_dealt_out_twice() -> None:
-    made = shaped(1)
-    made.put("a\udcff", b"1")
-    assert waiting(made) == {0: [b"1"]}
-    made.shape(2)
-    assert [queue.events[0].key for queue in made.ready()] == ["a\udcff".encode("utf-8", "surrogatepass")]
 
 
 def test_the_memory_of_keys_is_bounded() -> None:

@@ -38,13 +38,6 @@ def restored(user: str, *, is_restored: bool = True) -> ProducerIdQuota:
     return quota
 
 
-def test_a_user_with_a_quota_is_known_from_the_start() -> None:
-    state = restored("alice")
-    assert state.users() == ["alice"]
-    assert not state.decide(asking("alice", 7), 0).refused
-    assert state.decide(asking("alice", 8), 0).refused
-
-
 def test_what_was_kept_under_the_hash_of_another_is_its_own_once_it_is_seen() -> None:
     state = restored("bob")
     assert state.users() == [pseudonym("user", "bob")]
@@ -70,14 +63,6 @@ def test_a_user_that_is_known_now_has_what_the_snapshot_holds_of_its_hash() -> N
     assert [(found.state.user, found.written_wall_ms) for found in alone] == [("alice", 5)]
     both = list(under_their_names(names, [snapshot_of("alice", 7), snapshot_of(alice, 8)]))
     assert both == [snapshot_of("alice", 7)]
-
-
-def test_without_redaction_a_name_is_a_name() -> None:
-    state = quota_of(UserNames())
-    state.restorer.restore_id("bob", 7, -1_000, 0)
-    state.decide(asking("bob", 7), 0)
-    assert state.users() == ["bob"]
-    assert state.status("bob", 0).live_ids == 1
 
 
 def test_what_passed_while_restoring_does_not_push_out_what_was_kept_under_the_hash() -> None:

@@ -78,13 +78,6 @@ def test_what_was_saved_comes_back_and_of_a_user_the_latest_state(tmp_path: Path
     assert meaning(tmp_path) == written(2)
 
 
-def test_the_previous_generation_is_kept_and_older_ones_are_deleted(tmp_path: Path) -> None:
-    two_generations(tmp_path)
-    two_generations(tmp_path)
-
-    assert {file.name for file in tmp_path.iterdir()} == {"lock", "snapshot-00000003", "snapshot-00000004"}
-
-
 def test_a_file_is_written_anew_when_as_much_was_appended_as_it_began_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -69,10 +69,6 @@ def copy(whole: Path, tmp_path: Path) -> Copy:
     return Copy(whole, tmp_path)
 
 
-def test_undamaged(copy: Copy) -> None:
-    assert copy.with_changed({}) == written(4)
-
-
 def test_a_snapshot_cut_off_anywhere_means_what_its_whole_saves_do(copy: Copy) -> None:
     """A torn save is how a kill may end it: nothing is set aside for it."""
     data, first_save_ends = copy.contents[SNAPSHOT_2], copy.end_of_first_save()
@@ -83,12 +79,6 @@ def test_a_snapshot_cut_off_anywhere_means_what_its_whole_saves_do(copy: Copy) -
         assert (f"{SNAPSHOT_2}.damaged-1" in copy.names()) is not is_usable
 
 
-def test_an_older_snapshot_cut_off_anywhere_changes_nothing(copy: Copy) -> None:
-    data = copy.contents[SNAPSHOT_1]
-    for length in range(len(data)):
-        assert copy.with_changed({SNAPSHOT_1: data[:length]}) == written(4), length
-
-
 def test_a_snapshot_with_any_byte_changed_means_what_the_saves_before_do(copy: Copy) -> None:
     data, first_save_ends = copy.contents[SNAPSHOT_2], copy.end_of_first_save()
     for at in range(len(data)):
@@ -97,11 +87,6 @@ def test_a_snapshot_with_any_byte_changed_means_what_the_saves_before_do(copy: C
             changed[at] ^= change
             found = copy.with_changed({SNAPSHOT_2: bytes(changed)})
             assert found == written(2 if at < first_save_ends else 3), at
-
-
-def test_both_snapshots_damaged_is_a_cold_start(copy: Copy) -> None:
-    assert copy.with_changed({SNAPSHOT_1: b"?", SNAPSHOT_2: b"?"}) == NOTHING
-    assert {f"{SNAPSHOT_1}.damaged-2", f"{SNAPSHOT_2}.damaged-1"} <= copy.names()
 
 
 def damage(data: bytes, draw: st.DataObject) -> bytes:

@@ -14,7 +14,7 @@ from pidgate.gateway.config import loading
 from pidgate.gateway.config.tls_settings import ClusterTlsSettings, ListenerTlsSettings
 from pidgate.gateway.tls import checking, wording
 from pidgate.gateway.tls.certificate import NotACertificate, validities
-from pidgate.gateway.tls.contexts import FileMissing, TlsUnusable, client_context, server_context
+from pidgate.gateway.tls.contexts import TlsUnusable, client_context, server_context
 from tests.support.handshakes import shake_hands
 from tools.sandbox.certificates import Authority, Pair
 
@@ -47,14 +47,6 @@ def test_a_key_that_everybody_can_read_is_refused(authority: Authority) -> None:
             assert "defaultMode: 0440" in str(error)
 
 
-def test_a_key_in_the_file_of_its_certificate_is_looked_at_there(pair: Pair) -> None:
-    tls = ListenerTlsSettings.model_validate({"cert_file": str(pair.both)})
-    server_context(tls, LISTENER)
-    pair.both.chmod(0o644)
-    assert refused(tls).path == (*LISTENER, "cert_file")
-    pair.both.chmod(0o600)
-
-
 def test_a_key_of_another_certificate_is_refused(authority: Authority, pair: Pair) -> None:
     other = authority.issue("other")
     error = refused(listener(pair, key_file=str(other.key_file)))
@@ -84,14 +76,6 @@ def test_what_is_no_certificate_is_refused(pair: Pair, tmp_path: Path, content: 
     error = refused(listener(pair, cert_file=str(file)))
     assert error.path == (*LISTENER, "cert_file")
     assert "PEM" in str(error)
-
-
-def test_a_missing_file_is_named(pair: Pair) -> None:
-    error = refused(listener(pair, cert_file="/nowhere/x.pem"))
-    assert isinstance(error, FileMissing)
-    assert str(error).startswith("listeners[0].tls.cert_file: /nowhere/x.pem cannot be read (No such file")
-    with pytest.raises(FileMissing, match=r"cluster.tls.ca_file"):
-        client_context(ClusterTlsSettings(ca_file="/nowhere/ca.pem"), CLUSTER)
 
 
 def test_versions_and_the_rest_of_a_context(pair: Pair, authority: Authority) -> None:
@@ -235,14 +219,6 @@ def test_failures_of_brokers_in_words(authority: Authority, pair: Pair, tmp_path
     other = Authority(tmp_path, "somebody else").issue("broker")
     at_client, _ = shake_hands(client, server_context(listener(other), LISTENER))
     assert "cluster.tls.ca_file" in wording.of_broker(at_client, "localhost")
-
-
-def test_renegotiation_is_off_on_both_sides(authority: Authority, pair: Pair) -> None:
-    for context in (
-        server_context(listener(pair), LISTENER),
-        client_context(ClusterTlsSettings(ca_file=str(authority.ca_file)), CLUSTER),
-    ):
-        assert context.options & ssl.OP_NO_RENEGOTIATION
 
 
 def test_no_other_place_of_the_product_makes_contexts() -> None:

@@ -44,16 +44,6 @@ def looked(context: LiveContext) -> list[bool]:
     return [context.renew_if_changed(), context.renew_if_changed()]
 
 
-def test_a_new_certificate_makes_a_new_context(authority: Authority, pair: Pair) -> None:
-    context = live_of(pair)
-    before = context.context
-    assert looked(context) == [False, False]
-    authority.issue("gw")
-    assert looked(context) == [False, True]
-    assert context.context is not before
-    assert looked(context) == [False, False]
-
-
 def test_between_certificate_and_key_the_old_pair_stays_in_force(authority: Authority, pair: Pair) -> None:
     context = live_of(pair)
     before = context.context

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from pidgate.gateway.config.principal_rules import NoRuleApplies
 from pidgate.gateway.tls.certificate import NotACertificate, subject
 from pidgate.gateway.tls.distinguished_name import (
     LONGEST_SUBJECT_BYTES,
@@ -90,13 +89,6 @@ def test_no_subject_is_nobody_and_not_anonymous() -> None:
     assert CertificateUsers("RULE:CN=(.*),O=x/$1/").user(
         certificate(name(attribute("55040a", "x"), attribute(CN, "")))
     ) == NOBODY  # fmt: skip
-
-
-def test_rules_are_asked() -> None:
-    users = CertificateUsers("RULE:^CN=([a-z]+).*$/$1/U")
-    assert users.user(certificate(name(attribute(CN, "joe")))) == "JOE"
-    with pytest.raises(NoRuleApplies, match="O=x"):
-        users.user(certificate(name(attribute("55040a", "x"))))
 
 
 def test_no_certificate_makes_a_user_of_those_that_cannot_be_identified() -> None:

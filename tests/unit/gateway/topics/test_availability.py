@@ -17,11 +17,9 @@ from pidgate.gateway.topics import availability
 from pidgate.gateway.topics.availability import (
     FIRST_RETRY_S,
     LONGEST_RETRY_S,
-    SAY_AGAIN_S,
     Availability,
     Cause,
     explain_error,
-    last_complaint,
     quieten_aiokafka,
 )
 from pidgate.gateway.topics.own_client import OwnClient
@@ -66,17 +64,6 @@ def test_the_gateway_loads_without_aiokafka() -> None:
 
 
 class TestLibraryLog:
-    def test_complaints_are_remembered_for_a_minute_and_not_passed_on(
-        self, clock: Clock, root_log: io.StringIO
-    ) -> None:
-        quieten_aiokafka()
-        for _ in range(100):
-            logging.getLogger("aiokafka.conn").warning("cannot reach %s", "there")
-        logging.getLogger("aiokafka.consumer.fetcher").info("not worth a word")
-        assert (last_complaint(), root_log.getvalue()) == ("cannot reach there", "")
-        clock.now_s += availability.RECENT_S
-        assert last_complaint() == ""
-
     def test_a_fault_in_the_library_is_passed_on_now_and_then(
         self, clock: Clock, root_log: io.StringIO
     ) -> None:
@@ -93,28 +80,6 @@ class TestLibraryLog:
 
 
 class TestAvailability:
-    def test_a_cause_is_told_once_a_minute_and_when_it_changes(self, clock: Clock) -> None:
-        state = Availability("events", "writing")
-        with capture_logs() as lines:
-            for _ in range(50):
-                state.record_failure(Cause("refused 1", "start it"), buffered=3)
-                clock.now_s += 1
-            state.record_failure(Cause("not allowed", "allow it"))
-            clock.now_s += SAY_AGAIN_S
-            state.record_failure(Cause("not allowed", "allow it"))
-            state.record_success(buffered=7)
-            state.record_success()
-        told = [(line["event"], line.get("remedy")) for line in lines]
-        assert told == [
-            ("events_topic_unavailable", "start it"),
-            ("events_topic_unavailable", "allow it"),
-            ("events_topic_unavailable", "allow it"),
-            ("events_topic_available", None),
-        ]
-        assert lines[-1]["waited_ms"] == (50 + SAY_AGAIN_S) * 1000
-        assert lines[-1]["buffered"] == 7
-        assert state.last_failure == ""
-
     def test_attempts_come_less_and_less_often_until_one_succeeds(self, clock: Clock) -> None:
         state = Availability("events", "reading")
         with capture_logs():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from random import Random
 from typing import Any
 from uuid import UUID
 
@@ -15,24 +14,13 @@ from tests.simulator.brokers.batches import values
 from tests.simulator.brokers.caller import Caller
 from tests.simulator.brokers.cluster import ModelCluster
 from tests.simulator.brokers.produce import Fault
-from tests.simulator.brokers.random_steps import RandomSteps
 from tests.simulator.brokers.replies import Later
-from tests.simulator.brokers.same_steps import Side
-from tests.simulator.brokers.sessions import Closed, ClosedAfter, Listener
+from tests.simulator.brokers.sessions import Listener
 from tests.simulator.brokers.timers import Delays
 from tests.support import raw
 
-PRODUCE, METADATA, FIND_COORDINATOR, API_VERSIONS, INIT, SASL_HANDSHAKE, SASL_AUTHENTICATE = (
-    0,
-    3,
-    10,
-    18,
-    22,
-    17,
-    36,
-)
-ADD_PARTITIONS, END_TXN = 24, 26
-NOT_LEADER, TIMED_OUT, LOADING, NOT_COORDINATOR, ILLEGAL_STATE, UNSUPPORTED = 6, 7, 14, 16, 34, 35
+PRODUCE, METADATA, FIND_COORDINATOR, INIT, END_TXN = 0, 3, 10, 22, 26
+NOT_LEADER, TIMED_OUT, LOADING, NOT_COORDINATOR = 6, 7, 14, 16
 VERSIONS = range(3, 14)
 
 
@@ -95,28 +83,6 @@ def test_a_topic_id_that_nobody_has_is_unknown() -> None:
     assert outcomes(caller.call(PRODUCE, 13, asked)) == [(0, 100, -1)]
 
 
-@pytest.mark.parametrize("version", [0, 1, 2, 14])
-def test_versions_that_kafka_4_does_not_serve_close_the_connection(version: int) -> None:
-    cluster = ModelCluster(1, {"orders": 1})
-    with pytest.raises(Closed):
-        Caller(cluster).hand_over(b"\x00\x00\x00\x00" + bytes((0, 0, 0, version)) + bytes(20))
-
-
-def test_an_unknown_api_and_a_malformed_request_close_the_connection() -> None:
-    cluster = ModelCluster(1, {"orders": 1})
-    for frame in (b"\x00\x63" + bytes(20), b"\x00\x00\x00\x09\x00", raw.request(METADATA, 12, {})[4:-1]):
-        with pytest.raises(Closed):
-            cluster.handle(cluster.connect(1), frame, 0)
-
-
-def test_acks_0_has_no_answer_and_an_error_closes_the_connection() -> None:
-    cluster = ModelCluster(1, {"orders": 1})
-    caller = Caller(cluster)
-    assert caller.hand_over(raw.request(PRODUCE, 9, body(cluster, (0, batch()), acks=0))) is None
-    with pytest.raises(Closed):
-        caller.hand_over(raw.request(PRODUCE, 9, body(cluster, (0, batch(5)), acks=0)))
-
-
 def slow_cluster(**delays: int) -> ModelCluster:
     made = {name: (lambda delay=delay: delay) for name, delay in delays.items()}
     return ModelCluster(3, {"orders": 3}, delays=Delays(**made))
@@ -167,36 +133,6 @@ def test_metadata_names_leaders_ids_and_the_addresses_of_the_listener_asked() ->
     assert cluster.address(1, "SASL_PLAINTEXT") == ("broker-1", 9093)
 
 
-def test_api_versions_are_told_before_the_login_and_in_a_version_that_is_known() -> None:
-    cluster = ModelCluster(1)
-    known = Caller(cluster).call(API_VERSIONS, 4)
-    assert known["ranges"][PRODUCE] == (0, 13)
-    asked = bytearray(raw.request(API_VERSIONS, 4)[4:])
-    asked[3] = 9
-    answer = cluster.answer(cluster.connect(1), bytes(asked), 0)
-    assert answer is not None
-    assert raw.decoded(API_VERSIONS, 0, answer[4:])["error_code"] == UNSUPPORTED
-
-
-def test_users_log_in_with_their_passwords() -> None:
-    cluster = ModelCluster(1, listeners=(Listener("SASL", {"alice": "secret"}),))
-    caller = Caller(cluster, 1, "SASL")
-    caller.call(API_VERSIONS, 3)
-    with pytest.raises(Closed):
-        caller.call(METADATA, 1, {"topics": None})
-    caller.call(SASL_HANDSHAKE, 1, {"mechanism": "PLAIN"})
-    answer = caller.call(SASL_AUTHENTICATE, 2, {"auth_bytes": b"\x00alice\x00secret"})
-    assert (answer["error_code"], caller.session.principal) == (0, "alice")
-    caller.call(METADATA, 1, {"topics": None})
-    assert caller.call(SASL_AUTHENTICATE, 2, {"auth_bytes": b"\x00bob\x00x"})["error_code"] == ILLEGAL_STATE
-    other = Caller(cluster, 1, "SASL")
-    other.call(SASL_HANDSHAKE, 1, {"mechanism": "PLAIN"})
-    with pytest.raises(ClosedAfter):
-        other.call(SASL_AUTHENTICATE, 2, {"auth_bytes": b"\x00alice\x00wrong"})
-    with pytest.raises(ClosedAfter):
-        Caller(cluster, 1, "SASL").call(SASL_HANDSHAKE, 1, {"mechanism": "GSSAPI"})
-
-
 def test_a_transactional_id_belongs_to_one_node() -> None:
     cluster = ModelCluster(3, {"orders": 3})
     ask = {"key": "t", "key_type": 1}
@@ -241,37 +177,6 @@ def test_version_2_adds_by_producing_and_waits_a_moment_for_the_markers_before()
     assert [entry.commits for entry in cluster.partition("orders", 0).log] == [None, True, None]
 
 
-def test_version_2_gives_up_after_100_ms_and_says_concurrent_transactions() -> None:
-    cluster = ModelCluster(1, {"orders": 1}, delays=Delays(markers_ms=lambda: 500))
-    caller, identity = begun(cluster)
-    caller.call(PRODUCE, 12, transactional(cluster, identity, 0))
-    waits = caller.hand_over(
-        raw.request(PRODUCE, 12, transactional(cluster, end_txn(caller, 5, identity), 0))
-    )
-    assert isinstance(waits, Later)
-    cluster.advance(100)
-    assert waits.value is not None
-    assert outcomes(raw.decoded(PRODUCE, 12, waits.value[4:])) == [(0, 51, -1)]
-
-
-@pytest.mark.parametrize(("version", "code"), [(9, 48), (11, 120)])
-def test_version_1_has_to_add_the_partition_first(version: int, code: int) -> None:
-    cluster = ModelCluster(1, {"orders": 1})
-    caller, identity = begun(cluster)
-    asked = transactional(cluster, identity, 0)
-    assert outcomes(caller.call(PRODUCE, version, asked)) == [(0, code, -1)]
-    added = {
-        "v3_and_below_transactional_id": "t",
-        "v3_and_below_producer_id": identity["producer_id"],
-        "v3_and_below_producer_epoch": 0,
-        "v3_and_below_topics": [{"name": "orders", "partitions": [0]}],
-    }
-    caller.call(ADD_PARTITIONS, 3, added)
-    assert outcomes(caller.call(PRODUCE, version, asked)) == [(0, 0, 0)]
-    assert end_txn(caller, 3, identity)["error_code"] == 0
-    assert len(list(cluster.partition("orders", 0).committed())) == 1
-
-
 def test_a_transaction_is_aborted_when_its_time_is_over() -> None:
     cluster = ModelCluster(1, {"orders": 1})
     caller, identity = begun(cluster)
@@ -282,21 +187,6 @@ def test_a_transaction_is_aborted_when_its_time_is_over() -> None:
     assert cluster.partition("orders", 0).log[-1].commits is False
     caller.now_ms = 10_000
     assert outcomes(caller.call(PRODUCE, 12, transactional(cluster, identity, 1)))[0][1] == 47
-
-
-def test_one_seed_is_one_run() -> None:
-    def run() -> list[object]:
-        cluster = ModelCluster(1, {"orders": 2})
-        side = Side(Caller(cluster), "orders", cluster.topics.by_name["orders"].topic_id, 0, lambda _: None)
-        steps, found = RandomSteps(Random(3), "t"), list[object]()
-        for _ in range(200):
-            step = steps.next()
-            outcome = step.play(side)
-            steps.came(step, outcome)
-            found.append((step, outcome))
-        return found + [entry for partition in cluster.topics.partitions() for entry in partition.log]
-
-    assert run() == run()
 
 
 def test_nodes_learn_of_a_new_leader_one_by_one() -> None:
@@ -325,13 +215,6 @@ def test_a_broker_may_fail_before_it_appends_or_after() -> None:
     asked = body(cluster, (0, batch()))
     assert [outcomes(caller.call(PRODUCE, 9, asked))[0][1] for _ in range(3)] == [56, TIMED_OUT, 0]
     assert len(cluster.partition("orders", 0).log) == 1
-
-
-def test_a_throttle_is_told_and_mutes_the_connection() -> None:
-    cluster = ModelCluster(1, {"orders": 1}, delays=Delays(throttle_ms=lambda: 70))
-    caller = Caller(cluster)
-    assert caller.call(PRODUCE, 9, body(cluster, (0, batch())))["throttle_time_ms"] == 70
-    assert caller.session.muted_until_ms == 70
 
 
 FETCH, LIST_OFFSETS = 1, 2

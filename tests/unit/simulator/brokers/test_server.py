@@ -6,11 +6,9 @@ import asyncio
 import struct
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
 
 from pidgate.protocol.record_batch import record_batch
 from tests.simulator.brokers.batches import values
@@ -103,19 +101,6 @@ def test_a_frame_that_is_not_whole_is_never_acted_on_and_one_before_the_end_is()
     assert world.log() == [b"0", b"1"]
 
 
-def test_acks_0_has_no_answer_and_its_error_closes_the_connection() -> None:
-    async def scenario(world: World) -> None:
-        reader, writer = await world.connect()
-        writer.write(produce(0, acks=0) + produce(1) + produce(2, acks=0, sequence=7) + produce(2))
-        assert (await answer(reader))[3] == 1
-        assert await is_over(reader)
-        writer.close()
-
-    world = World()
-    world.run(scenario)
-    assert world.log() == [b"0", b"1"]
-
-
 def test_a_node_that_stops_ends_its_connections_and_another_leads() -> None:
     async def scenario(world: World) -> None:
         reader, writer = await world.connect()
@@ -161,49 +146,3 @@ def test_a_throttled_connection_is_muted_after_its_answer() -> None:
         writer.close()
 
     World(throttle_ms=lambda: 1000).run(scenario)
-
-
-def produce_with_librdkafka(servers: str, transactional: bool) -> None:
-    settings = {"bootstrap.servers": servers, "enable.idempotence": True, "linger.ms": 0}
-    if transactional:
-        settings["transactional.id"] = "t"
-    producer = Producer(settings)
-    if transactional:
-        producer.init_transactions(10)
-    for transaction in range(3 if transactional else 1):
-        if transactional:
-            producer.begin_transaction()
-        for n in range(10):
-            producer.produce("orders", b"%d" % n, partition=n % 3)
-        if not transactional:
-            assert producer.flush(10) == 0
-        elif transaction == 1:
-            producer.abort_transaction(10)
-        else:
-            producer.commit_transaction(10)
-
-
-@pytest.mark.parametrize("transactional", [False, True])
-def test_librdkafka_produces_to_it(transactional: bool) -> None:
-    async def scenario() -> None:
-        brokers = Brokers(cluster)
-        servers = []
-        for node_id in cluster.nodes.ids:
-            serving = await asyncio.get_running_loop().create_server(
-                partial(brokers.connection, node_id), "127.0.0.1", 0
-            )
-            cluster.nodes.addresses[node_id, "PLAINTEXT"] = serving.sockets[0].getsockname()
-            servers.append(serving)
-        first = "{}:{}".format(*cluster.address(1))
-        await asyncio.to_thread(produce_with_librdkafka, first, transactional)
-        for serving in servers:
-            serving.close()
-
-    cluster = ModelCluster(3, {"orders": 3})
-    asyncio.run(scenario())
-    for index in range(3):
-        partition = cluster.partition("orders", index)
-        found = [value for entry in partition.committed() for value in values(entry.raw)]
-        assert found == [b"%d" % n for n in range(10) if n % 3 == index] * (2 if transactional else 1)
-        assert partition.last_stable_offset == partition.end_offset
-        assert len({entry.producer_id for entry in partition.log}) == 1

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from random import Random
 from typing import Any
 
 import pytest
 
-from pidgate.load.plan import Login
-from tests.simulator.clients.batches import State
 from tests.simulator.clients.traits import FAMILIES, KAFKA_PYTHON, Traits
-from tests.unit.simulator.clients.scripts import Once, Sticky, Weather
+from tests.unit.simulator.clients.scripts import Once, Sticky
 from tests.unit.simulator.clients.stage import TOPIC, Cut, Hold, Script, Stage
 
 families = pytest.mark.parametrize("traits", FAMILIES.values(), ids=FAMILIES)
@@ -56,22 +53,6 @@ def test_everything_arrives(traits: Traits) -> None:
     assert len(client.told.acknowledged) == 24
     check_exactly_once(stage, client)
     assert len({producer_id for seen in stage.seen for producer_id in seen.producer_ids}) == 1
-
-
-@families
-def test_logs_in(traits: Traits) -> None:
-    stage = Stage(users={"alice": "secret"})
-
-    async def story() -> Any:
-        client = stage.make(traits, login=Login("alice", "secret", "PLAIN"))
-        await client.start()
-        await client.send(0).wait()
-        client.crash()
-        return client
-
-    client = stage.play(story)
-    assert [batch.state for batch in client.told.acknowledged] == [State.ACKED]
-    assert stage.log() == [b"client-1|0|0"]
 
 
 @families
@@ -151,33 +132,6 @@ def test_transactions(traits: Traits, script: Script | None) -> None:
     assert committed == [batch.value for batch in client.told.acknowledged if batch.partition == 0]
 
 
-@transactional_families
-@pytest.mark.parametrize("seed", range(3))
-def test_transactions_in_any_weather(traits: Traits, seed: int) -> None:
-    stage = Stage(nodes=2, partitions=2, seed=seed, script=Weather(Random(seed)))
-
-    async def story() -> Any:
-        client = stage.make(traits, transactional_id="t1")
-        await client.start()
-        for number in range(5):
-            if await client.begin():
-                break
-            client.send(0, 2)
-            client.send(1)
-            await asyncio.sleep(0.5)
-            error = await (client.abort() if number % 3 == 2 else client.commit())
-            if error and await client.abort():
-                break
-        client.crash()
-        return client
-
-    for one in stage.play(story).told.transactions:
-        for batch in one.batches:
-            times = stage.committed(batch.partition).count(batch.value)
-            if one.outcome:
-                assert times == (one.outcome == "committed"), stage.story()
-
-
 @families
 def test_crash_says_nothing_more(traits: Traits) -> None:
     stage = Stage(script=Sticky(1_000.0))
@@ -196,22 +150,3 @@ def test_crash_says_nothing_more(traits: Traits) -> None:
     client = stage.play(story)
     assert not client.told.acknowledged
     assert not client.told.failed
-
-
-@families
-@pytest.mark.parametrize("seed", range(6))
-def test_in_any_weather(traits: Traits, seed: int) -> None:
-    stage = Stage(nodes=2, partitions=3, seed=seed, script=Weather(Random(seed)))
-    client = sent_and_flushed(stage, traits, 40)
-    if not any(batch.may_repeat for batch in client.told.acknowledged):
-        check_exactly_once(stage, client)
-
-
-@families
-def test_one_seed_is_one_run(traits: Traits) -> None:
-    stories = []
-    for _ in range(2):
-        stage = Stage(nodes=2, partitions=3, seed=7, script=Weather(Random(7)))
-        sent_and_flushed(stage, traits)
-        stories.append(stage.story())
-    assert stories[0] == stories[1]

@@ -8,7 +8,7 @@ from typing import Any
 from tests.simulator.clients import frames
 from tests.simulator.clients.batches import State
 from tests.simulator.clients.traits import JAVA
-from tests.unit.simulator.clients.scripts import Once, Sticky
+from tests.unit.simulator.clients.scripts import Once
 from tests.unit.simulator.clients.stage import Hold, Refuse, Seen, Stage, Verdict
 
 
@@ -32,25 +32,6 @@ def places(stage: Stage) -> list[tuple[int, int]]:
     return [(epoch, sequence) for batches in stage.produced for _, epoch, sequence in batches]
 
 
-def test_retries_one_at_a_time_and_in_order_with_new_ones_beside() -> None:
-    stage = Stage(script=Sticky(0.2))
-    client = five_in_flight(stage)
-    assert places(stage)[:5] == [(0, sequence) for sequence in range(5)]
-    rest = places(stage)[5:]
-    assert [place for place in rest if place[1] < 5] == [(0, sequence) for sequence in range(5)]
-    assert [batch.number for batch in client.told.acknowledged] == list(range(6))
-
-
-def test_spins_on_45_when_a_refused_first_batch_was_overtaken() -> None:
-    stage = Stage(script=Once(Refuse()))
-    client = five_in_flight(stage, 125.0)
-    assert [batch.number for batch in client.told.acknowledged] == [1, 2, 3, 4, 5]
-    (lost,) = client.told.failed
-    assert (lost.number, lost.error) == (0, "timed out")
-    assert lost.attempts > 100
-    assert b"client-1|0|0" not in stage.log()
-
-
 def test_waits_as_long_as_it_is_throttled() -> None:
     stage = Stage(script=Once(Refuse(19, 3_000)))
     client = five_in_flight(stage)
@@ -59,15 +40,6 @@ def test_waits_as_long_as_it_is_throttled() -> None:
     assert times[5] >= times[4] + 2.99
     (throttle,) = [wait for wait in client.told.waits if wait.kind == "throttle"]
     assert round(throttle.ended_s - throttle.began_s, 3) == 3.0
-
-
-def test_bumps_its_epoch_after_45_for_the_batch_that_is_next() -> None:
-    stage = Stage(script=Once(Refuse(45)))
-    client = five_in_flight(stage)
-    assert (1, 0) in places(stage)
-    assert len({producer_id for seen in stage.seen for producer_id in seen.producer_ids}) == 1
-    acknowledged = [batch.value for batch in client.told.acknowledged]
-    assert sorted(acknowledged) == sorted(set(acknowledged))
 
 
 def test_expired_batches_fail_and_the_next_begin_an_epoch() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.simulator.clients.batches import State
 from tests.simulator.clients.traits import KAFKA_PYTHON
-from tests.unit.simulator.clients.scripts import Once, Sticky
+from tests.unit.simulator.clients.scripts import Sticky
 from tests.unit.simulator.clients.stage import Refuse, Seen, Stage, Verdict
 
 
@@ -40,16 +40,6 @@ def test_a_throttled_connection_is_paused() -> None:
     times = [seen.at_s for seen in stage.seen if seen.api == "Produce"]
     assert times[1] - times[0] >= 1.99
     assert [batch.value for batch in client.told.acknowledged] == stage.log()
-
-
-def test_45_fails_the_batch_and_brings_another_id() -> None:
-    stage = Stage(script=Once(Refuse(45)))
-    client = six_sent(stage)
-    (failed,) = client.told.failed
-    assert (failed.number, failed.error) == (0, "out_of_order_sequence_number")
-    ids = [seen.producer_ids for seen in stage.seen if seen.api == "Produce"]
-    assert len(set(ids)) == 2
-    assert [batch.number for batch in client.told.acknowledged] == [1, 2, 3, 4, 5]
 
 
 def test_is_stuck_when_a_batch_has_expired_that_was_sent() -> None:

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from tests.simulator.clients.traits import LIBRDKAFKA
-from tests.unit.simulator.clients.scripts import Once, Sticky
+from tests.unit.simulator.clients.scripts import Once
 from tests.unit.simulator.clients.stage import TOPIC, Refuse, Seen, Stage, Verdict
 
 
@@ -26,23 +26,6 @@ def eight_sent(stage: Stage, seconds: float = 10.0, records: int = 1) -> Any:
     return stage.play(story)
 
 
-def test_a_later_success_acknowledges_what_was_refused() -> None:
-    stage = Stage(script=Once(Refuse()))
-    client = eight_sent(stage)
-    assert [batch.number for batch in client.told.acknowledged] == list(range(8))
-    assert client.told.acknowledged[0].offset == -1
-    assert b"client-1|0|0" not in stage.log(), "it is lost, and nobody knows"
-
-
-def test_retries_in_a_pipeline_after_a_drain() -> None:
-    stage = Stage(script=Sticky(0.6))
-    client = eight_sent(stage)
-    sequences = [sequence for batches in stage.produced for _, _, sequence in batches]
-    assert sequences[:5] == [0, 1, 2, 3, 4]
-    assert sequences[5:7] == [0, 1], "the second try does not wait for the answer to the first batch"
-    assert [batch.value for batch in client.told.acknowledged] == stage.log()
-
-
 def test_counts_messages_where_it_limits_requests() -> None:
     stage = Stage()
     eight_sent(stage, records=5)
@@ -54,23 +37,6 @@ def test_does_not_look_at_throttles() -> None:
     stage = Stage(script=Once(Refuse(19, 8_000)))
     eight_sent(stage, 2.0)
     assert [seen.at_s < 2.0 for seen in stage.seen if seen.api == "Produce"] == [True] * 8
-
-
-def test_45_for_a_later_batch_drains_all_and_bumps_the_epoch() -> None:
-    verdicts = iter([Refuse(19), *[Refuse(45)] * 4])
-    stage = Stage(script=lambda seen: next(verdicts, None) if seen.api == "Produce" else None)
-    client = eight_sent(stage)
-    places = [(epoch, sequence) for batches in stage.produced for _, epoch, sequence in batches]
-    assert places == [*((0, sequence) for sequence in range(5)), *((1, sequence) for sequence in range(8))]
-    assert not client.told.fatal
-    assert [batch.value for batch in client.told.acknowledged] == stage.log()
-
-
-def test_dies_of_45_for_the_batch_that_is_next() -> None:
-    stage = Stage(script=Once(Refuse(45)))
-    client = eight_sent(stage)
-    assert client.told.fatal.startswith("45 for sequence 0")
-    assert client.told.failed
 
 
 def test_a_new_leader_gets_nothing_before_the_old_one_has_answered() -> None:
