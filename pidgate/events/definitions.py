@@ -70,16 +70,6 @@ class Event:
 
 
 @dataclass(slots=True, kw_only=True)
-class Heard:
-    """A piece of the events topic, with decisions of other gateways, that a gateway took into its state at once."""
-
-    partition: Annotated[int, "Partition of the events topic"]
-    first_offset: Annotated[int, "Offset of the piece's first record"]
-    next_offset: Annotated[int, "The offset behind its last record"]
-    at_ms: Annotated[int, "When: on the clock of decision_time_ms"]
-
-
-@dataclass(slots=True, kw_only=True)
 class DecisionEvent(Event):
     """An unseen producer id was admitted or refused, an id refreshed, or one let through under observe, exempt,
     grace or fail_open. The audit log, and the state that gateways share.
@@ -131,11 +121,6 @@ class DecisionEvent(Event):
         list[int],
         "What the decision knew of other gateways: for each partition of the events topic (by index) the next "
         "offset that this gateway had not applied yet",
-    ] = field(default_factory=list)
-    heard: Annotated[
-        list[Heard],
-        "When that was applied: what came since this process's previous decision event, in order; beyond 64 pieces "
-        "the oldest of a partition are told as one. Empty before the topic was caught up with",
     ] = field(default_factory=list)
     suppressed_count: Annotated[int, "Always 0: every refusal is written"] = 0
 
@@ -324,11 +309,6 @@ class LifecycleEvent(Event):
     restored_ids: Annotated[int, "Producer ids that were restored by now"] = 0
     restored_users: Annotated[int, "Users that were restored by now"] = 0
     restored_from: Annotated[RestoredFrom, "Where the state came from"] = "nothing"
-    clock_ahead_ms: Annotated[
-        int | None,
-        "caught_up: the decision clock minus the wall's, as read once to give what was restored its place in time; "
-        "null: another phase",
-    ] = None
     text: Annotated[str, "In words: which member, why"] = ""
 
 

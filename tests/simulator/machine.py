@@ -26,7 +26,7 @@ import structlog
 from pidgate.gateway import clock
 from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.logs import Event
-from pidgate.gateway.process.outside import Outside
+from pidgate.gateway.process.outside import Close, Outside
 from pidgate.gateway.topics.own_client import OwnClient
 from pidgate.version import is_compiled
 from tests.simulator.loop import SimulatedLoop
@@ -48,11 +48,8 @@ class Line(NamedTuple):
     fields: dict[str, Any]
 
 
-class _NoSite:
+async def _close_nothing() -> None:
     """The admin site is left out: HTTP is no part of what is simulated."""
-
-    async def close(self) -> None:
-        """Nothing was opened."""
 
 
 def _always_has_a_core(_late_s: float) -> float:
@@ -63,8 +60,8 @@ def _not_counted() -> int:
     return 0
 
 
-async def _no_site(*_: object) -> _NoSite:
-    return _NoSite()
+async def _no_site(*_: object) -> Close:
+    return _close_nothing
 
 
 class Machine:

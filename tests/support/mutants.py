@@ -19,17 +19,18 @@ import pytest
 
 from pidgate.gateway.admin import access
 from pidgate.gateway.proxy import reading, session
+from pidgate.gateway.proxy.actions import WAITING
 from pidgate.gateway.proxy.apis import authentication, produce
 from pidgate.gateway.proxy.apis.api import FORWARD, Api, ApiContext, InFlightRequests, Login, Surroundings
 from pidgate.gateway.proxy.apis.authentication import SaslAuthenticateApi, finish_login
 from pidgate.gateway.proxy.apis.fetch import FETCH_API
 from pidgate.gateway.proxy.apis.passing_produce import has_passed, may_pass
-from pidgate.gateway.proxy.apis.produce import PRODUCE_API, ProduceApi
+from pidgate.gateway.proxy.apis.produce import PRODUCE_API
 from pidgate.gateway.proxy.apis.table import APIS
 from pidgate.gateway.proxy.broker_link import BrokerLink
 from pidgate.gateway.proxy.buffers import BudgetShare, Purpose
 from pidgate.gateway.proxy.connection import ConnectionContext
-from pidgate.gateway.proxy.session import Session
+from pidgate.gateway.proxy.session import HELD_OVERHEAD_BYTES, Session
 from pidgate.gateway.proxy.tls_connections import AcceptedTls
 from pidgate.gateway.proxy.tls_inbox import TlsInbox
 from pidgate.gateway.quotas.change_log import ChangeLog
@@ -167,21 +168,16 @@ def _entry_stays(self: StickyRefusals, user: str, batch: ProducerBatch) -> bool:
     return entry.further_refusals > 5
 
 
-class _NotesNothing(ProduceApi):
-    def note_held(self, context: Any, request: Any, now_ms: int) -> None:
-        pass
-
-
-_NOTES_NOTHING: Final = _NotesNothing()
-
-
 def _first_held_only(patch: pytest.MonkeyPatch) -> None:
     before = Session._hold
 
     def hold(self: Session, request: Any, now_ms: int) -> None:
-        if self.held and request.api is PRODUCE_API:
-            request.api = _NOTES_NOTHING
-        before(self, request, now_ms)
+        if not self.held:
+            before(self, request, now_ms)
+            return
+        self.held_bytes += request.keep() + HELD_OVERHEAD_BYTES
+        self.held.append(request)
+        self.context.actions.append(WAITING)
 
     patch.setattr(Session, "_hold", hold)
 

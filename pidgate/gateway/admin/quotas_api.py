@@ -20,8 +20,9 @@ from pidgate.gateway.admin.access import Access, Refusal
 from pidgate.gateway.admin.bodies import BodyInvalid, changes_in, command_in
 from pidgate.gateway.clock import wall_ms
 from pidgate.gateway.config.settings import Settings
-from pidgate.gateway.quotas.administration import Administration, InForce, NotAllowed
+from pidgate.gateway.quotas.administration import InForce, NotAllowed
 from pidgate.gateway.quotas.explain import Moment, QuotaOrigins, explanation, rate_or_mode
+from pidgate.gateway.quotas.store import QuotaStore
 from pidgate.quota.changes import RATES, Change, Setting
 from pidgate.quota.entities import User
 from pidgate.quota.producer_ids import ProducerIdQuota
@@ -54,7 +55,7 @@ class QuotasApi:
     def __init__(
         self,
         settings: Settings,
-        administration: Administration,
+        administration: QuotaStore,
         state: ProducerIdQuota,
         now_ms: Callable[[], int],
         *,

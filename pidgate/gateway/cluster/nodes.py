@@ -9,32 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+
+from pidgate.gateway.config.settings import ListenerSettings
 
 Address = tuple[str, int]
 
 MAX_PORT = 65535
 MOST_NODE_DIGITS = 9
 """Digits of the largest node id, a positive 32 bit integer."""
-
-
-class Advertising(Protocol):
-    """The part of a listener's configuration that defines advertised addresses."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def advertise_host(self) -> str: ...
-    @property
-    def advertise_port(self) -> int | None: ...
-    @property
-    def bind_port(self) -> int: ...
-    @property
-    def first_node_port(self) -> int | None: ...
-    @property
-    def node_ids(self) -> Sequence[int]: ...
-    @property
-    def only_node(self) -> int | None: ...
 
 
 class Nodes:
@@ -92,7 +74,7 @@ class Nodes:
 class NodePorts:
     """The node ports of one listener."""
 
-    listener: Advertising
+    listener: ListenerSettings
 
     def port_of(self, node_id: int) -> int | None:
         """Return the listener's port for the node, or None."""

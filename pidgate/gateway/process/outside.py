@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any
 
 from pidgate.gateway.admin.site import GatewayView
 from pidgate.gateway.config.settings import Settings
@@ -18,30 +18,24 @@ from pidgate.gateway.metrics.core_taken import CoreTaken
 from pidgate.gateway.process.port_lock import PortLocks
 from pidgate.gateway.proxy.bounds import Bounds
 from pidgate.gateway.proxy.listeners import Bind, listening_socket
-from pidgate.gateway.quotas.administration import Administration
+from pidgate.gateway.quotas.store import QuotaStore
 from pidgate.gateway.tls.live import LiveContext
 from pidgate.gateway.topics.own_client import OwnClient
 from pidgate.quota.entities import User
 from pidgate.quota.producer_ids import ProducerIdQuota
 
-
-class Closes(Protocol):
-    """A site that is open."""
-
-    async def close(self) -> None: ...
-
-
+Close = Callable[[], Coroutine[Any, Any, None]]
 StickyEntries = Callable[[User], int]
 OpenAdmin = Callable[
     [
         Settings,
         GatewayView,
-        Administration,
+        QuotaStore,
         ProducerIdQuota,
         Callable[[], int],
         StickyEntries | None,
     ],
-    Awaitable[Closes],
+    Awaitable[Close],
 ]
 """Opening of the admin site; its arguments are admin_site's."""
 
@@ -49,20 +43,20 @@ OpenAdmin = Callable[
 async def admin_site(
     settings: Settings,
     view: GatewayView,
-    administration: Administration,
+    quotas: QuotaStore,
     state: ProducerIdQuota,
     now_ms: Callable[[], int],
     sticky_entries: StickyEntries | None,
-) -> Closes:
-    """Open the admin site over HTTP or HTTPS. Raises CannotListen, TlsUnusable."""
+) -> Close:
+    """Open the admin site over HTTP or HTTPS; return how to close it. Raises CannotListen, TlsUnusable."""
     # Imported only now: the HTTP library takes longer to load than everything that has to listen first.
     from pidgate.gateway.admin import site
     from pidgate.gateway.admin.quotas_api import QuotasApi
 
-    quotas = QuotasApi(settings, administration, state, now_ms, sticky_entries=sticky_entries)
+    api = QuotasApi(settings, quotas, state, now_ms, sticky_entries=sticky_entries)
     admin = settings.admin
     tls = None if admin.tls is None else LiveContext.of_server(admin.tls, ("admin", "tls"))
-    return await site.start(admin.bind, view, quotas, tls)
+    return (await site.start(admin.bind, view, api, tls)).close
 
 
 @dataclass(frozen=True, slots=True)

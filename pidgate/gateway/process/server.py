@@ -58,14 +58,21 @@ class Gateway:
         incarnation = incarnation or outside.name()
         kafka = outside.own_client(settings)
         events = EventLog(settings, kafka, self.topic_id_learnt)
-        recorder = recorder_of(settings, events, incarnation)
+        recorder = recorder_of(settings, events.publish, lambda: events.applied_offsets, incarnation)
         self._quotas = QuotaStore(settings, self, kafka, outside.name(), wall_ms)
         self._manager = QuotaStateManager(
             settings, self._quotas.in_force.provenance, events, recorder, self, incarnation, outside.seed
         )
         administer = self._quotas.administer
         self.traffic = Traffic(settings, self._manager.state, recorder, administer, outside)
-        self._reloading = Reloading(file, settings, self._quotas, self.traffic.users, overrides)
+        self._reloading = Reloading(
+            file,
+            settings,
+            lambda: self._quotas.in_force.quotas,
+            self._quotas.file_changed,
+            self.traffic.users,
+            overrides,
+        )
         self._stopped = asyncio.Event()
         self._is_draining = False
 
@@ -74,7 +81,7 @@ class Gateway:
         self._manager.open()
         self._quotas.open()
         # Before the ports: a gateway that shares them gets connections as soon as it listens.
-        self._admin = await self._outside.open_admin(
+        self._close_admin = await self._outside.open_admin(
             self._settings,
             self,
             self._quotas,
@@ -85,7 +92,7 @@ class Gateway:
         try:
             await self.traffic.start()
         except BaseException:
-            await self._admin.close()
+            await self._close_admin()
             raise
         self._manager.start()
         self._quotas.start()
@@ -114,7 +121,7 @@ class Gateway:
             ("traffic", end_traffic),
             ("quotas", self._quotas.stop),
             ("state", self._manager.stop),
-            ("admin", self._admin.close),
+            ("admin", self._close_admin),
         ):
             await guarded(f"stop of {what}", end())
         if cut is not None:

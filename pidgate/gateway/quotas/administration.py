@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, Protocol
+from typing import Final
 
 from pidgate.gateway.recording.config_event import Provenance
-from pidgate.quota.changes import ALL_MODES, Action, Change, Command, Setting, Target, has_ended, is_said
+from pidgate.quota.changes import ALL_MODES, Action, Change, Setting, Target, has_ended, is_said
 from pidgate.quota.settings import Mode, Quotas
 from pidgate.units import show_duration
 
@@ -56,25 +56,6 @@ kept. None as the list: the outcome is unknown."""
 
 Administer = Callable[[Sequence[Change], bool, OnChanged], None]
 """Make changes, or only check them. `OnChanged` is called once, never before this returns."""
-
-
-class Administration(Protocol):
-    """The single point where a gateway's quotas are changed."""
-
-    @property
-    def in_force(self) -> InForce: ...
-
-    def check(self, change: Change) -> None:
-        """Check a change. Raises NotAllowed."""
-
-    async def change(self, changes: Sequence[Change]) -> Kept:
-        """Put changes in force here; return where they are kept, after a few seconds at most.
-
-        Raises NotAllowed; then none of them is in force.
-        """
-
-    async def command(self, command: Command) -> Kept:
-        """Execute a command here; return whether the fleet has received it (TOPIC) or not (MEMORY)."""
 
 
 def check(change: Change, in_file: Quotas, wall_ms: int, *, allow: bool, file_wins: bool) -> None:

@@ -4,8 +4,8 @@ An AlterClientQuotas without an operation on a key of KEYS is forwarded unchange
 QuotaExchange. Its owner repeats these steps until `is_over`, and then sends `answer()`:
 
     frame = exchange.next_frame()     not None: send it to the broker, call answered() with its answer
-    exchange.changes                  not empty: with `only_check` ask Administration.check for each of them, else make
-                                      them with Administration.change; report to changed() or not_made()
+    exchange.changes                  not empty: with `only_check` ask QuotaStore.check for each of them, else make
+                                      them with QuotaStore.change; report to changed() or not_made()
 
 The order of steps prevents a partly applied request. First the broker validates every entity (validate_only)
 without the gateway's operations: it checks entities, the other keys and the client's authorization. Then the

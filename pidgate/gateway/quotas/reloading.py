@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final, Literal, Protocol
+from typing import Final, Literal
 
 from pidgate.gateway.clock import wall_ms
 from pidgate.gateway.config import conflicts
@@ -24,7 +24,6 @@ from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.config.source import Problem, Source
 from pidgate.gateway.disk_thread import aside
 from pidgate.gateway.logs import Event, guarded, logger
-from pidgate.gateway.quotas.administration import InForce
 from pidgate.quota.counters import UserSnapshot
 from pidgate.quota.entities import resolve
 from pidgate.quota.settings import Quotas
@@ -76,26 +75,18 @@ def _is_promoted(before: Quotas, after: Quotas, user: str) -> bool:
     return resolve(after, user).enforces and not resolve(before, user).enforces
 
 
-class FileQuotas(Protocol):
-    """Consumer of the file's quotas: the QuotaStore."""
-
-    @property
-    def in_force(self) -> InForce: ...
-
-    def file_changed(self, settings: Settings) -> None: ...
-
-
 class Reloading:
     """Reloads of the file from `start` to `stop`. Without a file it does nothing.
 
-    `settings`: the settings in force, of the file and `overrides`.
+    `settings`: the settings in force, of the file and `overrides`. `apply` puts the quotas of a file in force.
     """
 
     def __init__(
         self,
         file: Path | None,
         settings: Settings,
-        quotas: FileQuotas,
+        quotas_now: Callable[[], Quotas],
+        apply: Callable[[Settings], None],
         users: Callable[[], Iterable[UserSnapshot]],
         overrides: Overrides = MappingProxyType({}),
     ) -> None:
@@ -108,7 +99,8 @@ class Reloading:
         self.restart_needed: list[Difference] = []
         self.is_watching = False
         """The file was read once since the start: later changes are noticed."""
-        self._quotas = quotas
+        self._quotas_now = quotas_now
+        self._apply = apply
         self._users = users
         self._watch = FileWatch(file) if file is not None else None
         self._signalled = asyncio.Event()
@@ -212,9 +204,9 @@ class Reloading:
         cause: Cause,
         began_s: float,
     ) -> None:
-        before, is_new = self._quotas.in_force.quotas, after != self.settings
+        before, is_new = self._quotas_now(), after != self.settings
         if is_new:
-            self._quotas.file_changed(after)
+            self._apply(after)
             self.settings = after
         was_waiting, self.restart_needed = self.restart_needed, waiting
         self.is_last_good = True
@@ -250,7 +242,7 @@ class Reloading:
             )
 
     def _log_promotions(self, before: Quotas) -> None:
-        found = promotions(before, self._quotas.in_force.quotas, self._users)
+        found = promotions(before, self._quotas_now(), self._users)
         for promotion in found[:MOST_NAMED]:
             log.warning(
                 Event.ENFORCING_BEGINS,

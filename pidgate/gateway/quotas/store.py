@@ -58,7 +58,7 @@ class QuotaObserver(Protocol):
 
 
 class QuotaStore:
-    """An Administration: `open`, `start`, `stop`; in between `change`, `command` and `file_changed`.
+    """The single point where quotas are changed: `change`, `command` and `file_changed`, from `start` to `stop`.
 
     `observer` is notified in the event loop, from `open` on. `run`: a name unique among all stores, past ones
     included.

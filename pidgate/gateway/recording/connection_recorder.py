@@ -217,7 +217,6 @@ class ConnectionRecorder:
                 waited_ms=decision.waited_ms,
                 quota_version=recorder.quota_version,
                 applied_offsets=recorder.applied_offsets(),
-                heard=recorder.applied_ranges(),
             )
         )
         if decision.admitted and decision.waited_ms is not None:

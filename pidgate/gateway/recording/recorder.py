@@ -17,7 +17,6 @@ from typing import Any, Final
 
 from pidgate.events.definitions import (
     Event,
-    Heard,
     IdUsageEvent,
     LifecycleEvent,
     LifecyclePhase,
@@ -76,8 +75,8 @@ class Recorder:
     """Makes every event of the process. `publish` numbers an event and passes it to the sink.
 
     `cluster`: the configured name, until a broker names the cluster id. `applied_offsets`: the next offset of
-    the events topic to apply, by partition. `applied_ranges`: ranges applied since the last call, with their
-    times. `on_failure` is called with a failure of the recorder, at most once in ten seconds.
+    the events topic to apply, by partition. `on_failure` is called with a failure of the recorder, at most once
+    in ten seconds.
     """
 
     def __init__(
@@ -90,7 +89,6 @@ class Recorder:
         *,
         cluster: str = "",
         applied_offsets: Callable[[], list[int]] = list,
-        applied_ranges: Callable[[], list[Heard]] = list,
         on_failure: Callable[[Exception], None] = lambda _error: None,
     ) -> None:
         self._sink = sink
@@ -99,7 +97,7 @@ class Recorder:
         self._on_failure = on_failure
         self.now_ms, self.wall_ms = clocks.now_ms, clocks.wall_ms
         self.cluster = cluster
-        self.applied_offsets, self.applied_ranges = applied_offsets, applied_ranges
+        self.applied_offsets = applied_offsets
         self.topic_name: Callable[[bytes], bytes] = bytes
         """Returns the name of a topic that a batch names by id, if known; otherwise its argument."""
         self.quotas = quotas

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol
+from collections.abc import Callable
 
-from pidgate.events.definitions import Heard
 from pidgate.gateway.clock import monotonic_ms, wall_ms
 from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.logs import Event, logger
@@ -14,32 +13,26 @@ from pidgate.gateway.recording.recorder import Clocks, Identity, Recorder, Recor
 log = logger()
 
 
-class EventSink(Protocol):
-    """Destination of events: the gateway's event log."""
+def recorder_of(
+    settings: Settings,
+    publish: Callable[[str, bytes], None],
+    applied_offsets: Callable[[], list[int]],
+    incarnation: str,
+) -> Recorder | None:
+    """Return the recorder. None with neither a topic nor a state directory: no one reads events.
 
-    def publish(self, key: str, value: bytes) -> None:
-        """Accept an event. Neither waits nor raises."""
-
-    @property
-    def applied_offsets(self) -> list[int]:
-        """Next offset to apply, by partition of the events topic."""
-
-    def applied_ranges(self) -> list[Heard]:
-        """Return the ranges applied since the last call, with their times."""
-
-
-def recorder_of(settings: Settings, events: EventSink, incarnation: str) -> Recorder | None:
-    """Return the recorder. None with neither a topic nor a state directory: no one reads events."""
+    `publish` takes an event's key and value, and neither waits nor raises. `applied_offsets` returns the next offset
+    of the events topic to apply, by partition.
+    """
     if not settings.events.enabled and settings.state_dir is None:
         return None
     return Recorder(
-        events.publish,
+        publish,
         Identity(settings.gateway_id, incarnation),
         Clocks(monotonic_ms(asyncio.get_running_loop()), wall_ms),
         RecorderSettings(settings.events.redact),
         settings.to_quotas(),
         cluster=settings.cluster.name,
-        applied_offsets=lambda: events.applied_offsets,
-        applied_ranges=events.applied_ranges,
+        applied_offsets=applied_offsets,
         on_failure=lambda error: log.error(Event.UNEXPECTED_ERROR, reason=f"recording events: {error!r}"),
     )

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pidgate.events.definitions import Heard
 from pidgate.gateway.config.settings import Settings
-from pidgate.gateway.state.applied_ranges import AppliedRanges
 from pidgate.gateway.state.events_topic import EventTopic
 from pidgate.gateway.state.publisher import EventPublisher
 from pidgate.gateway.state.state_dir import StateDir
@@ -26,7 +24,6 @@ class EventLog:
             topic.on_id = on_topic_id
             self.publisher = EventPublisher(kafka, topic)
             self.follower = EventFollower(kafka, topic)
-        self.applied = AppliedRanges()
         self._taken = 0
         self._dropped = 0
 
@@ -34,10 +31,6 @@ class EventLog:
     def applied_offsets(self) -> list[int]:
         """Next offset of other gateways' events to apply, by partition of the topic."""
         return self.follower.applied_offsets if self.follower is not None else []
-
-    def applied_ranges(self) -> list[Heard]:
-        """Return the ranges applied since the last call, with their times."""
-        return self.applied.take()
 
     def publish(self, key: str, value: bytes) -> None:
         """Write an event. Neither waits nor raises."""

@@ -280,10 +280,7 @@ class QuotaStateManager:
     def _records_arrived(self, records: list[EventRecord]) -> None:
         now_ms = self._now_ms()
         if self._caught_up.is_set():
-            followed = self._applier.decisions
             self._applier.follow(records, self.state, self._watch, now_ms)
-            if self._applier.decisions > followed:
-                self.events.applied.applied(records, now_ms)
         else:
             by_wall_ms = now_ms - self._clock_ahead_ms
             self._applier.restore(records, self.state.restorer, now_ms, by_wall_ms, self._watch)
@@ -321,7 +318,6 @@ class QuotaStateManager:
             restored_from=restored_from,
             restored_users=len(users),
             restored_ids=sum(self.state.status(user, now_ms).live_ids for user in users),
-            clock_ahead_ms=self._clock_ahead_ms,
         )
 
     # ---- keeping ---------------------------------------------------------------------------------------

@@ -23,7 +23,6 @@ from pidgate.gateway.config.reloadable import differences, taken_over
 from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.metrics.collectors import ReloadCollector
 from pidgate.gateway.quotas import reloading
-from pidgate.gateway.quotas.administration import InForce
 from pidgate.gateway.quotas.reloading import Promotion, Reloading, promotions
 from pidgate.quota.admission import Admission
 from pidgate.quota.counters import UserSnapshot
@@ -173,10 +172,8 @@ class OneAdmission:
         self.world = World(settings.to_quotas())
         self.versions = 0
 
-    @property
-    def in_force(self) -> InForce:
-        quotas = self.world.admission.quotas
-        return InForce(quotas, {}, quotas, (), self.versions)
+    def reloading(self, file: Path | None, settings: Settings) -> Reloading:
+        return Reloading(file, settings, lambda: self.world.admission.quotas, self.file_changed, self.users)
 
     def file_changed(self, settings: Settings) -> None:
         self.versions += 1
@@ -195,7 +192,7 @@ class Scene:
         settings = load(self.file)
         self.quotas = OneAdmission(settings)
         self.world = self.quotas.world
-        self.reloading = Reloading(self.file, settings, self.quotas, self.quotas.users)
+        self.reloading = self.quotas.reloading(self.file, settings)
         self.lines: list[Any] = []
 
     def rewrite(self, text: str) -> None:
@@ -339,7 +336,7 @@ def test_quotas_hold_while_what_needs_a_restart_is_named(tmp_path: Path) -> None
             the.rewrite(changed + "drain_timeout: 9s\n")
             await until(lambda: the.reloading.results["applied"])
 
-            quotas = the.quotas.in_force.quotas
+            quotas = the.world.admission.quotas
             assert quotas.default.producer_ids_rate_milli == 40_000
             assert quotas.producer_ids.window_ms == 3_600_000
             named = {(line["key"], line["running"], line["in_file"]) for line in the.logged(RESTART)}
@@ -384,7 +381,7 @@ def test_without_a_file_a_signal_says_that_there_is_nothing_to_reload() -> None:
     async def scenario() -> None:
         settings = parse(CLUSTER)
         quotas = OneAdmission(settings)
-        reloads = Reloading(None, settings, quotas, quotas.users)
+        reloads = quotas.reloading(None, settings)
         with capture_logs() as lines:
             reloads.start()
             reloads.reload()
@@ -445,6 +442,6 @@ def test_a_new_admission_begins_with_the_reloaded_quotas(tmp_path: Path) -> None
             the.rewrite(RAISED)
             await until(lambda: the.reloading.results["applied"])
             started_again = Admission(the.reloading.settings.to_quotas(), seeds(), 0)
-            assert started_again.quotas == the.quotas.in_force.quotas
+            assert started_again.quotas == the.world.admission.quotas
 
     run(scenario)

@@ -17,7 +17,7 @@ from structlog.testing import capture_logs
 
 from pidgate.gateway.config.loading import parse
 from pidgate.gateway.config.settings import Settings
-from pidgate.gateway.quotas.administration import Administration, InForce, Kept, NotAllowed
+from pidgate.gateway.quotas.administration import InForce, Kept, NotAllowed
 from pidgate.gateway.quotas.change_log import LogEntry, Restored
 from pidgate.gateway.quotas.dir_store import FILE, DirStore, FileUnreadable, decoded, encoded
 from pidgate.gateway.quotas.store import QuotaStore
@@ -67,7 +67,7 @@ class Gateway:
     def __init__(self, settings: Settings, clock: Clock | None = None) -> None:
         self.clock = clock or Clock()
         self.book = QuotaStore(settings, self, OwnClient.from_settings(settings), token_hex(6), self.clock)
-        self.administration: Administration = self.book
+        self.administration = self.book
         self.told: list[InForce] = []
         self.commands: list[Command] = []
         self._changed = asyncio.Event()
