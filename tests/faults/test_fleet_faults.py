@@ -71,6 +71,17 @@ def test_the_quota_holds_at(brokers: Cluster, name: str, place: dict[str, Any], 
     assert_held(held)
 
 
+def test_the_quota_holds_on_one_port(brokers: Cluster, name: str, say: Say) -> None:
+    """500 new connections a second, each with an id of its own; the kernel deals them out."""
+    topic = create_topic(brokers.bootstrap_servers(), name, partitions=6)
+    rate = 625
+    place: dict[str, Any] = {"gateways": 4, "shares_port": True}
+    with fleet_of(brokers, f"{name}-events", quotas_of(rate), **place) as fleet:
+        held = held_by(fleet, topic, 500, rate=rate, number=2 * rate, connects_anew=True)
+    say(f"{place}, rate {rate}: {held}")
+    assert_held(held)
+
+
 def test_what_was_too_much_is_paid_back(brokers: Cluster, name: str, say: Say) -> None:
     """Over many windows no more is admitted than the rate and one overshoot: debts do not add up."""
     topic = create_topic(brokers.bootstrap_servers(), name, partitions=6)

@@ -55,9 +55,17 @@ class Held:
         )
 
 
-def held_by(fleet: Fleet, topic: str, per_s: float, *, rate: int = RATE, number: int = ARRIVALS) -> Held:
+def held_by(
+    fleet: Fleet,
+    topic: str,
+    per_s: float,
+    *,
+    rate: int = RATE,
+    number: int = ARRIVALS,
+    connects_anew: bool = False,
+) -> Held:
     """Each account is charged with all that was admitted, whichever gateway admitted it."""
-    arrivals = asyncio.run(unseen_ids(topic, fleet.doors(topic), number, per_s))
+    arrivals = asyncio.run(unseen_ids(topic, fleet.doors(topic), number, per_s, connects_anew=connects_anew))
     admitted = len(arrivals.admitted)
 
     def paid() -> int:

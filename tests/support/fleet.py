@@ -126,6 +126,7 @@ def fleet_of(
     quotas: Mapping[str, Any] | Sequence[Mapping[str, Any]],
     *,
     gateways: int = 0,
+    shares_port: bool = False,
     sidecars: Sequence[int] = (),
     bootstrap_servers: str = "",
     meet: bool = True,
@@ -133,6 +134,7 @@ def fleet_of(
 ) -> Iterator[Fleet]:
     """So many gateways before all brokers, or one before each of these nodes. `quotas`: of all, or of each.
 
+    `shares_port`: they listen on the same ports (reuse_port).
     `meet`: wait until all know all.
     """
     servers = bootstrap_servers or cluster.bootstrap_servers()
@@ -159,6 +161,9 @@ def fleet_of(
         )
     for number, gateway in enumerate(made):
         gateway.config["gateway_id"] = f"gw-{number}"
+        if shares_port:
+            gateway.port, gateway.first_node_port = made[0].port, made[0].first_node_port
+            gateway.config |= {"reuse_port": True, "listeners": made[0].config["listeners"]}
     with ExitStack() as stack:
         for gateway in made:
             stack.callback(gateway.__exit__, None, None, None)
@@ -195,10 +200,12 @@ class Arrivals:
         return (len(self.admitted) + len(self.refused)) / self.took_s
 
 
-async def unseen_ids(topic: str, doors: Sequence[Sequence[Door]], number: int, per_s: float) -> Arrivals:
+async def unseen_ids(
+    topic: str, doors: Sequence[Sequence[Door]], number: int, per_s: float, *, connects_anew: bool = False
+) -> Arrivals:
     """So many ids that nobody has seen, evenly over the gateways in turn, each with one batch, at this rate.
 
-    An id that is refused does not come back: its client has crashed.
+    An id that is refused does not come back: its client has crashed. `connects_anew`: each has a connection of its own.
     """
     arrivals = Arrivals()
     idle: dict[Door, list[SwarmProducer]] = {}
@@ -212,11 +219,15 @@ async def unseen_ids(topic: str, doors: Sequence[Sequence[Door]], number: int, p
         if sent.codes == [NOT_ENOUGH_REPLICAS]:
             arrivals.refused.append(producer.producer_id)
             producer.close()  # It is muted now.
+        elif connects_anew:
+            producer.close()
+            arrivals.admitted.append(producer.producer_id)
         else:
             assert sent.codes == [0], sent
             arrivals.admitted.append(producer.producer_id)
             arrivals.admitted_at.append((time.monotonic(), gateway))
-        free.append(producer)
+        if not connects_anew:
+            free.append(producer)
 
     began_s = time.monotonic()
     for n in range(number):
