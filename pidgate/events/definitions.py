@@ -122,7 +122,6 @@ class DecisionEvent(Event):
         "What the decision knew of other gateways: for each partition of the events topic (by index) the next "
         "offset that this gateway had not applied yet",
     ] = field(default_factory=list)
-    suppressed_count: Annotated[int, "Always 0: every refusal is written"] = 0
 
 
 @dataclass(slots=True, kw_only=True)

@@ -110,7 +110,6 @@ class UserPicture:
     bumped_ids: int = 0
     long_lived_ids: int = 0
     gave_up: int = 0
-    suppressed_refusals: int = 0
     client_ids: Named = Named()
     software: Named = Named()
     addresses: Named = Named()

@@ -46,7 +46,7 @@ def report(picture: Picture, users: Sequence[UserPicture], findings: Findings) -
 
 _COUNTS: Final = (
     "new_ids", "admitted_ids", "would_refuse_ids", "refused_ids", "never_admitted_ids", "gave_up",
-    "suppressed_refusals", "used_ids", "returned_ids", "open_ids", "long_lived_ids", "allocated_ids", "unused_ids",
+    "used_ids", "returned_ids", "open_ids", "long_lived_ids", "allocated_ids", "unused_ids",
     "transactional_ids", "bumped_ids",
 )  # fmt: skip
 

@@ -117,7 +117,6 @@ class Tally:
         user = self._user(event.user)
         if user is None:
             return
-        user.suppressed += event.suppressed_count
         user.count(marks, before)
         place = self._place(user, event)
         detail = self._sight(user, place, event, event.producer_id, marks, before)

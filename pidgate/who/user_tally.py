@@ -94,7 +94,7 @@ class UserTally:
         self.name = name
         self.new = self.admitted = self.refused = self.never_admitted = self.would_refuse = 0
         self.allocated = self.allocated_and_used = self.used = self.transactional = self.bumped = 0
-        self.suppressed = self.gave_up = 0
+        self.gave_up = 0
         self.client_ids = Names(MOST_NAMES)
         self.software = Names(MOST_NAMES)
         self.addresses = Names(MOST_NAMES)

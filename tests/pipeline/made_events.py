@@ -88,7 +88,7 @@ class MadeUp:
             return
         for refusal_at in self._refusals(at):
             at = refusal_at
-            self._decide(who, at, "refuse", suppressed_count=self._random.choice((0, 0, 7)))
+            self._decide(who, at, "refuse")
         if self._random.random() < 0.15:
             self._tell("refusal_outcome", at, **who, attempts=1, waited_ms=40_000, outcome="gave_up")
             return
@@ -118,7 +118,6 @@ class MadeUp:
                 **who,
                 decision="refuse",
                 reason="blocked",
-                suppressed_count=0,
             )
 
     def _refusals(self, at: int) -> Iterator[int]:
@@ -130,7 +129,7 @@ class MadeUp:
         reason = self._random.choice(
             ("first_seen", "queue", "observe", "grace") if decision == "admit" else ("sticky", "queue")
         )
-        more = {"suppressed_count": 0, "tokens_after": self._random.choice((None, 5)), **more}
+        more = {"tokens_after": self._random.choice((None, 5)), **more}
         self._tell("decision", at, **who, decision=decision, reason=reason, **more)
         if self._random.random() < 0.3:
             # A second gateway that had not heard of it.

@@ -40,7 +40,7 @@ SETUP = """
         union all
         select "user", client_id, producer_id, first_ms, last_ms, requests, partitions from id_usage;
     create view refused as
-        select "user", client_id, wall_time_ms as at_ms, 1 + suppressed_count as n
+        select "user", client_id, wall_time_ms as at_ms, 1 as n
         from decision where decision = 'refuse';
     create view came as
         select "user", client_id, coalesce(first_admitted_ms, at_ms) as at_ms, first_admitted_ms is not null as is_new
@@ -234,14 +234,14 @@ def _one_event_less_is_noticed(tables: Tables, made: MadeUp, expected: Oracle) -
 
 
 def test_a_history_of_one_refusal(tables: Tables) -> None:
-    refused = {"decision": "refuse", "reason": "blocked", "suppressed_count": 4}
+    refused = {"decision": "refuse", "reason": "blocked"}
     write_events(
         tables.root, "decision", [event("decision", user="bob", client_id="b", producer_id=5, **refused)]
     )
     write(tables, expiry_ms=None)
     (row,) = tables.spark.read.parquet(tables.path("results", "rates_users")).collect()
     assert (row.user, row.first_ms, row.last_ms) == ("bob", MONDAY, MONDAY)
-    assert (row.ids, row.new_ids, row.refused_ids, row.refusals, row.gave_up) == (0, 0, 1, 5, 0)
+    assert (row.ids, row.new_ids, row.refused_ids, row.refusals, row.gave_up) == (0, 0, 1, 1, 0)
     assert (row.ids_held, row.states_held, row.peak_new_ids_per_hour, row.new_ids_per_hour_p99) == (
         0,
         0,
@@ -250,14 +250,14 @@ def test_a_history_of_one_refusal(tables: Tables) -> None:
     )
     assert (row.requests_per_id, row.life_ms_p50, row.waited_ms_p50, row.ids_hll_error) == (None,) * 4
     assert rows_of(tables, "held_by_hour") == []
-    assert rows_of(tables, "rates_clients") == [("bob", "b", 0, 0, 0, 0, 5)]
+    assert rows_of(tables, "rates_clients") == [("bob", "b", 0, 0, 0, 0, 1)]
 
 
 def test_the_command_reads_the_days_asked_for_and_the_expiry_from_the_events(
     tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Three days with an id each; the brokers' expiry is two hours, then, by the newest word, one."""
-    admitted = {"user": "bob", "decision": "admit", "reason": "observe", "suppressed_count": 0}
+    admitted = {"user": "bob", "decision": "admit", "reason": "observe"}
     days = [
         event("decision", producer_id=n, wall_time_ms=MONDAY + n * DAY + 50 * MINUTE, **admitted)
         for n in range(3)

@@ -72,7 +72,6 @@ def _decision(day: Day, seen: Sessions, rows: Columns) -> dict[str, Any]:
         "quota_version": 1,
         # Simulated gateways follow no other gateway.
         "applied_offsets": (),
-        "suppressed_count": 0,
     }
 
 

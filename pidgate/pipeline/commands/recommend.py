@@ -199,7 +199,7 @@ def _history_of(tables: Tables, decisions: DataFrame, judged: DataFrame) -> Data
     The last two are the patterns and clients of harmful findings. A client refused before it had an id may
     have been healthy.
     """
-    unnamed = f.expr("sum(if(decision = 'refuse' and producer_id < 0, 1 + suppressed_count, 0))")
+    unnamed = f.expr("sum(if(decision = 'refuse' and producer_id < 0, 1, 0))")
     met = decisions.where("user != ''").groupBy("user")
     history = met.agg(f.min("wall_time_ms").alias("first_ms"), unnamed.alias("unnamed"))
     refused = judged.where("healthy").groupBy("user").agg(f.sum("refusals").alias("named"))

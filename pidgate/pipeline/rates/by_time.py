@@ -26,7 +26,7 @@ def arriving(arrived: DataFrame, decisions: DataFrame) -> DataFrame:
         f.col("wall_time_ms"),
         new_ids=f.lit(0),
         refused_ids=f.lit(0),
-        refusals=f.coalesce("suppressed_count", f.lit(0)) + 1,
+        refusals=f.lit(1),
     )
     return (
         came.unionByName(refused)

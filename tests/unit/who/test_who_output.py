@@ -170,7 +170,6 @@ def test_the_json_is_stable() -> None:
         "refused_ids",
         "never_admitted_ids",
         "gave_up",
-        "suppressed_refusals",
         "used_ids",
         "returned_ids",
         "open_ids",
