@@ -175,7 +175,7 @@ def _first_held_only(patch: pytest.MonkeyPatch) -> None:
         if not self.held:
             before(self, request, now_ms)
             return
-        self.held_bytes += request.keep() + HELD_OVERHEAD_BYTES
+        self.held_bytes += request.copy_frame() + HELD_OVERHEAD_BYTES
         self.held.append(request)
         self.context.actions.append(WAITING)
 

@@ -43,7 +43,7 @@ class OpenFilesWatch:
         self._counters = counters
         self._lines = LogLimit(QUIET_MS)
 
-    def look(self, now_ms: int) -> None:
+    def check_limit(self, now_ms: int) -> None:
         if not is_exhausted():
             return
         counters = self._counters

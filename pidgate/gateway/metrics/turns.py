@@ -24,7 +24,7 @@ class SeesManyRows(ABC, Generic[R]):
     def _begin(self) -> tuple[R, Iterator[None]]:
         """Return empty rows, and the steps that fill them with one snapshot each."""
 
-    async def look(self) -> None:
+    async def collect_rows(self) -> None:
         """Collect the current rows."""
         rows, steps = self._begin()
         for number, _ in enumerate(steps, 1):

@@ -194,4 +194,4 @@ class Gateway:
         """Take what `registry` shows next of users and buckets, in turns with the traffic."""
         for collector in self._collectors:
             if isinstance(collector, SeesManyRows):
-                await collector.look()
+                await collector.collect_rows()

@@ -268,7 +268,7 @@ class Traffic:
                 self._sweep_quota,
                 self._sweep_bytes,
                 self._check_connections,
-                self._open_files.look,
+                self._open_files.check_limit,
                 self.open_missing_ports,
             ):
                 try:

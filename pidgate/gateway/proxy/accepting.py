@@ -126,7 +126,7 @@ class Accepting:
             before = self._accepted
             await asyncio.sleep(EMPTY_AFTER_S)
 
-    def look(self) -> None:
+    def check_limits(self) -> None:
         """Pause if too many have come; called after each accepted connection."""
         self._accepted += 1
         now_ms = self._now_ms()

@@ -61,7 +61,7 @@ class Half:
         self._ahead: object | None = None
         self._is_going_on = False
 
-    def take(self, owner: str, amount_bytes: int) -> None:
+    def hold(self, owner: str, amount_bytes: int) -> None:
         """Count bytes held from now on. Bytes that have arrived are never refused: see `has_room`."""
         self.used_bytes += amount_bytes
         self._held_bytes[owner] = self._held_bytes.get(owner, 0) + amount_bytes
@@ -171,7 +171,7 @@ class BufferBudget:
     def used_bytes(self) -> int:
         return self.small.used_bytes + self.large.used_bytes
 
-    def look(self) -> None:
+    def update_is_full(self) -> None:
         """Update `is_full`; called after each change."""
         was_full = self.is_full
         self.is_full = self.small.used_bytes + self.large.used_bytes >= self.limit_bytes
@@ -243,10 +243,10 @@ class BudgetShare:
         self._held_bytes[purpose] = amount_bytes
         self.total_bytes += change
         if change > 0:
-            self.half_of(purpose).take(self._owner, change)
+            self.half_of(purpose).hold(self._owner, change)
         else:
             self.half_of(purpose).give_back(self._owner, -change)
-        self._budget.look()
+        self._budget.update_is_full()
 
     def held(self, purpose: Purpose) -> int:
         return self._held_bytes[purpose]

@@ -237,7 +237,7 @@ class ConnectionContext:
         shared.connection_quotas.opened(connection, give_way, self.now_ms())
         if connection.address_is_known:
             self.addressed(connection.client.address, connection.close)
-        shared.accepting.look()
+        shared.accepting.check_limits()
 
     def addressed(self, address: str, close: Callable[[str, str], None]) -> None:
         """Count a connection for its address; `close` it if the address has too many."""

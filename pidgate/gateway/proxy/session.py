@@ -322,6 +322,6 @@ class Session:
         """Let a request wait. It has a deadline at which `wake` is called, or an answer that it waits for."""
         context = self.context
         request.api.note_held(context, request, now_ms)
-        self.held_bytes += request.keep() + HELD_OVERHEAD_BYTES
+        self.held_bytes += request.copy_frame() + HELD_OVERHEAD_BYTES
         self.held.append(request)
         context.actions.append(WAITING if self.awaits_answer else WakeAt(context.muted_until_ms))

@@ -166,7 +166,7 @@ class Request(InFlightRequest):
             head = self._head = peek_request(self.buf, self.start, self.end)
         return head
 
-    def keep(self) -> int:
+    def copy_frame(self) -> int:
         """Copy the frame with its size prefix out of the buffer; return its bytes.
 
         A frame larger than the shared buffer has a buffer of its own, which is kept without a copy: copying

@@ -181,7 +181,7 @@ def turns_of_a_look(users: int) -> int:
     collector = GatewayCollector(Counters(), lambda: admission.user_snapshots(1_000), lambda: True, "1.2.3")
 
     async def counted() -> int:
-        looking, times = asyncio.ensure_future(collector.look()), 0
+        looking, times = asyncio.ensure_future(collector.collect_rows()), 0
         while not looking.done():
             times += 1
             admission.counters.of(f"more-{times}", 1_000)  # it is counted meanwhile

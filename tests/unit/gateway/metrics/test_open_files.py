@@ -46,10 +46,10 @@ def test_each_second_is_counted_and_few_are_logged() -> None:
     counters = Counters()
     watch = OpenFilesWatch(counters)
     with capture_logs() as lines:
-        watch.look(0)
+        watch.check_limit(0)
         with open_files_at_most(lowest_free()):
             for second in range(25):
-                watch.look(second * 1_000)
+                watch.check_limit(second * 1_000)
     assert counters.open_files_exhausted == 25
     assert [line["event"] for line in lines] == ["open_files_exhausted"] * 3
     assert [line["suppressed_count"] for line in lines] == [0, QUIET_MS // 1_000 - 1, QUIET_MS // 1_000 - 1]

@@ -73,7 +73,7 @@ def test_a_port_that_resumes_while_no_descriptor_is_free_accepts_once_one_is(
         now_ms = asyncio.get_running_loop().time() * 1_000
         for number in range(22):
             ports.quotas.opened(number, lambda: None, int(now_ms))
-        ports.accepting.look()
+        ports.accepting.check_limits()
         ports.bound.failures_left = 3
         accepts_again = await ports.accept_one()
         ports.port.close()
@@ -136,7 +136,7 @@ def test_emptying_ends_although_connections_keep_coming(monkeypatch: pytest.Monk
         began_s = loop.time()
         while not emptying.done():
             assert await ports.accept_one()
-            ports.accepting.look()
+            ports.accepting.check_limits()
             assert loop.time() < began_s + 10
         ports.port.close()
 

@@ -15,13 +15,13 @@ class Waiters:
 
     def go_on(self, owner: str) -> None:
         self.resumed.append(owner)
-        self.half.take(owner, 60)
+        self.half.hold(owner, 60)
 
 
 @rule("One waiting frame at a time is completed, so full memory cannot deadlock.", "memory")
 def test_one_waiter_goes_ahead_and_the_others_wait_for_it() -> None:
     half = Half(100)
-    half.take("somebody", 100)
+    half.hold("somebody", 100)
     waiters = Waiters(half, "first", "second", "third")
     assert waiters.resumed == ["first"]
     assert half.may_take("first", "first", 1_000)
@@ -34,7 +34,7 @@ def test_one_waiter_goes_ahead_and_the_others_wait_for_it() -> None:
 
 def test_waiters_resume_as_soon_as_there_is_room_for_them() -> None:
     half = Half(200)
-    half.take("somebody", 200)
+    half.hold("somebody", 200)
     waiters = Waiters(half, "ahead", "second", "gone", "last")
     half.leave("gone")
     half.give_back("somebody", 200)
@@ -47,7 +47,7 @@ def test_waiters_resume_as_soon_as_there_is_room_for_them() -> None:
 @rule("A user holds at most as much memory for frames and filters as is left to others.", "memory")
 def test_who_finds_no_room_keeps_no_other_user_waiting() -> None:
     half = Half(1_000)
-    half.take("ahead", 900)
+    half.hold("ahead", 900)
     half.wait("a", "ahead", 50, lambda: None)
     resumed = list[str]()
     half.wait("large", "alice", 900, lambda: resumed.append("large"))
@@ -60,7 +60,7 @@ def leaves_as_much_to_others(half: Half) -> bool:
     """The rule: whatever a user takes in steps, as much is left free; then others may take half of that."""
     for user in ("mallory", "bob", "carol"):
         while half.may_take(user, user, 10):
-            half.take(user, 10)
+            half.hold(user, 10)
     held = [half._held_bytes.get(user, 0) for user in ("mallory", "bob", "carol")]
     return held[0] <= 500 and held[1] >= 200 and held[2] >= 100
 

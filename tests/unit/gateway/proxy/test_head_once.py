@@ -148,7 +148,7 @@ def test_a_head_moves_with_its_frame() -> None:
     buf = b"before" + frame + b"behind"
     request = apis.Request(buf, 10, 6 + len(frame), PRODUCE_API)
     before = request.head
-    request.keep()
+    request.copy_frame()
     assert request.head == before.moved(-6) == peek_request(frame, 4, len(frame))
     assert bytes(request.buf) == frame
 
