@@ -35,10 +35,9 @@ from pidgate.quota.decisions import (
 )
 from pidgate.quota.entities import User, enforces, is_asked_at_init, resolve
 from pidgate.quota.fail_open import FailOpen
-from pidgate.quota.held_beginnings import HeldBeginnings
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Quotas
-from pidgate.quota.sticky import Look, StickyRefusals
+from pidgate.quota.sticky import HeldBeginnings, Look, StickyRefusals
 from pidgate.quota.sticky_entries import RefusedId
 
 _NOTHING_WATCHED: Final[Mapping[int, RefusedId]] = MappingProxyType({})

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from pidgate.pipeline.recommend import trial as trial_module
 from pidgate.pipeline.recommend.trial import TRAIN, FilterTrial, RateTrial, UserTrial
-from pidgate.quota import replay
+from pidgate.quota import token_bucket
 from pidgate.quota.decisions import AskedId, Question
 from pidgate.quota.producer_ids import ProducerIdQuota
-from pidgate.quota.replay import GIVES_UP_AFTER_MS, Outcome, QuotaReplay
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
+from pidgate.quota.token_bucket import GIVES_UP_AFTER_MS, Outcome, QuotaReplay
 
 SETTINGS = ProducerIdSettings(window_ms=60_000, false_positive_rate=1e-9, max_throttle_ms=GIVES_UP_AFTER_MS)
 """A place in line is kept for longer than anybody waits."""
@@ -171,7 +171,7 @@ def test_false_positives_are_counted_against_what_is_known_exactly() -> None:
 
 def test_who_never_gives_up_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The one number that is not quota's: how long a client goes on."""
-    monkeypatch.setattr(replay, "GIVES_UP_AFTER_MS", 10)
+    monkeypatch.setattr(token_bucket, "GIVES_UP_AFTER_MS", 10)
     tried, outcome = QuotaReplay(2_000, SETTINGS, 0), Outcome()
     for _ in range(8):
         tried.add_arrival(0, outcome)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from pidgate.pipeline.recommend.in_force import settings as settings_of
-from pidgate.quota.replay import QuotaReplay
+from pidgate.quota.token_bucket import QuotaReplay
 from tests.support.replay import gateway as replayed_gateway
 from tests.support.replay.engine import replayed
 from tests.support.replay.fleet import recorded_fleet

@@ -48,11 +48,10 @@ from pidgate.quota import entities, fail_open, users
 from pidgate.quota.admission import Admission
 from pidgate.quota.decisions import Answer, Bound, Client, ProducerBatch, Question, Reason
 from pidgate.quota.fail_open import FailOpen
-from pidgate.quota.held_beginnings import HeldBeginnings
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.restoring import Restorer
 from pidgate.quota.settings import Mode, Quotas
-from pidgate.quota.sticky import StickyRefusals
+from pidgate.quota.sticky import HeldBeginnings, StickyRefusals
 from pidgate.quota.sticky_entries import RefusedId
 from pidgate.quota.token_bucket import TokenBucket
 from pidgate.quota.users import Grace, LiveUser

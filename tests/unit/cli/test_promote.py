@@ -12,8 +12,8 @@ from pidgate.cli.arrivals import Balance, History, NewId
 from pidgate.cli.promote import in_words, replay
 from pidgate.gateway.config.loading import parse
 from pidgate.gateway.topics.records import EventRecord
-from pidgate.quota.replay import GIVES_UP_AFTER_MS
 from pidgate.quota.settings import Mode, ProducerIdSettings
+from pidgate.quota.token_bucket import GIVES_UP_AFTER_MS
 from tests.support.who_events import HOUR_MS, START_MS, Client, Stream
 
 SETTINGS = parse(

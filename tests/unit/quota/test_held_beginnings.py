@@ -6,11 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pidgate.quota import held_beginnings, sticky_entries
+from pidgate.quota import sticky, sticky_entries
 from pidgate.quota.admission import Admission
 from pidgate.quota.decisions import Client, Forward, ProducerBatch, Reason, Refuse, Verdict
-from pidgate.quota.held_beginnings import HeldBeginnings
-from pidgate.quota.sticky import WATCH_MS
+from pidgate.quota.sticky import WATCH_MS, HeldBeginnings
 from pidgate.quota.sticky_entries import TopicNames
 from tests.support.rules import rule
 from tests.unit.quota.world import batch, enforcing, seeds
@@ -81,7 +80,7 @@ PARTITIONS = st.integers(0, 2**31 - 1)
 @given(st.lists(st.tuples(IDS, PARTITIONS), min_size=1, max_size=20), st.integers(1, 20))
 def test_no_entry_is_lost_for_want_of_room(noted: list[tuple[int, int]], room: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(held_beginnings, "MOST_HELD_OF_USER", room)
+        patch.setattr(sticky, "MOST_HELD_OF_USER", room)
         held = HeldBeginnings(TopicNames())
         for producer_id, partition in noted:
             held.note("alice", [batch(producer_id, 0, partition=partition)], 0)
@@ -92,7 +91,7 @@ def test_no_entry_is_lost_for_want_of_room(noted: list[tuple[int, int]], room: i
 
 
 def test_a_user_without_room_delays_no_other(held: HeldBeginnings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(held_beginnings, "MOST_HELD", 3)
+    monkeypatch.setattr(sticky, "MOST_HELD", 3)
     for producer_id in range(5):
         held.note("mallory", [batch(producer_id, 0)], producer_id)
     assert held.is_held("mallory", 99, TOPIC, 0, WATCH_MS)
@@ -105,7 +104,7 @@ def test_a_user_without_room_delays_no_other(held: HeldBeginnings, monkeypatch: 
 
 
 def test_a_sweep_forgets_a_portion(held: HeldBeginnings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(held_beginnings, "FORGOTTEN_AT_ONCE", 2)
+    monkeypatch.setattr(sticky, "FORGOTTEN_AT_ONCE", 2)
     for producer_id in range(5):
         held.note("alice", [batch(producer_id, 0)], 0)
     held.note("alice", [batch(0, 0, partition=1)], 1)

@@ -7,8 +7,7 @@ from collections.abc import Callable, Collection
 import pytest
 
 from pidgate.quota import byte_quota, entities, restoring, sticky_entries
-from pidgate.quota.byte_quota import ByteQuota
-from pidgate.quota.byte_rates import Kind
+from pidgate.quota.byte_quota import ByteQuota, Kind
 from pidgate.quota.counters import UserCountersTable
 from pidgate.quota.decisions import AskedId, Question
 from pidgate.quota.entities import OTHER_USERS, User, kept_as

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pidgate.quota.replay import GIVES_UP_AFTER_MS, Outcome, QuotaReplay
 from pidgate.quota.settings import ProducerIdSettings
+from pidgate.quota.token_bucket import GIVES_UP_AFTER_MS, Outcome, QuotaReplay
 
 SETTINGS = ProducerIdSettings(window_ms=60_000, queue=2)
 """At a rate of 1,000 thousandths: two ids pass at first, then one a minute."""

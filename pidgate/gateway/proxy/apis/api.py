@@ -32,8 +32,7 @@ from pidgate.protocol.sasl import SaslExchange
 from pidgate.protocol.versions import SPOKEN
 from pidgate.protocol.work import DECIDED_FOR, Walk
 from pidgate.quota.admission import Admission
-from pidgate.quota.byte_quota import ByteQuota, ClientSensors
-from pidgate.quota.byte_rates import Kind
+from pidgate.quota.byte_quota import ByteQuota, ClientSensors, Kind
 from pidgate.quota.decisions import Client, Close, Forward, ProducerBatch, Refuse, Verdict
 from pidgate.quota.entities import User
 
