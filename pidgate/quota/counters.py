@@ -78,11 +78,8 @@ class UserCounters:
     new_ids: Samples = field(default_factory=Samples)
     throttle_times_ms: Samples = field(default_factory=Samples)
 
-    def count(self, decision: Decision, now_ms: int) -> None:
-        """Count an admission. Refusals are counted by request, with `count_refusal`."""
-        if decision.producer_id < 0:
-            self.count_new_ids((decision,), now_ms)
-            return
+    def count_admission(self, decision: Decision, now_ms: int) -> None:
+        """Count an id that was admitted. Refusals are counted by request, with `count_refusal`."""
         self.admitted[decision.reason] = self.admitted.get(decision.reason, 0) + 1
         if decision.would_refuse:
             self.would_refuse += 1
@@ -279,7 +276,7 @@ class ProducerIdOwners:
         self._earlier.pop(producer_id, None)
         self._recent[producer_id] = _shared(Owner(user, epoch, owner is not None and owner.produced))
 
-    def produced(self, producer_id: int) -> None:
+    def note_produced(self, producer_id: int) -> None:
         """Note a Produce request with the id, on whatever connection."""
         for generation in (self._recent, self._earlier):
             owner = generation.get(producer_id)
@@ -344,7 +341,7 @@ class RefusedIds:
         self._of_user: OrderedDict[User, Refusal] = OrderedDict()
         self._released: OrderedDict[tuple[User, int], None] = OrderedDict()
 
-    def note(self, user: User, refusal: Refusal) -> None:
+    def note_refusal(self, user: User, refusal: Refusal) -> None:
         """Note a refusal, the user's last one."""
         key = user, refusal.producer_id
         self._ids[key] = refusal
@@ -356,8 +353,8 @@ class RefusedIds:
         if len(self._of_user) > MOST_USERS_EXPLAINED:
             self._of_user.popitem(last=False)
 
-    def admitted(self, user: User, producer_id: int) -> None:
-        """End the id's release."""
+    def end_release(self, user: User, producer_id: int) -> None:
+        """End the id's release: it was admitted."""
         if self._released:
             self._released.pop((user, producer_id), None)
 

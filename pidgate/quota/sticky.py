@@ -22,9 +22,9 @@ from pidgate.quota.sticky_entries import (
     NOTHING_CUT,
     TOPIC_ID_PREFIX,
     PartitionKey,
-    RefusedId,
     StickyEntry,
     TopicNames,
+    WatchedId,
     WatchRoom,
     room_for_cut,
     room_for_forwarded,
@@ -44,7 +44,7 @@ _SEQUENCE_MASK: Final = 0x7FFFFFFF
 _HALF_OF_SEQUENCES: Final = 1 << 30
 
 
-class Look(Enum):
+class Position(Enum):
     """Position of a batch relative to what was refused."""
 
     UNWATCHED = auto()  # nothing of this id was refused lately
@@ -63,7 +63,7 @@ class StickyRefusals:
 
     def __init__(self, entries_per_user: int) -> None:
         self.entries_per_user = entries_per_user
-        self.watched: dict[User, dict[int, RefusedId]] = {}
+        self.watched: dict[User, dict[int, WatchedId]] = {}
         self._portions = Portions[User]()
         self.topics = TopicNames()
         self._entries_of_user: dict[User, int] = {}
@@ -82,15 +82,15 @@ class StickyRefusals:
         """Return True for a newer epoch: it starts the partition's sequences anew."""
         return epoch > entry.epoch
 
-    def watch_is_over(self, record: RefusedId, now_ms: int) -> bool:
+    def watch_is_over(self, record: WatchedId, now_ms: int) -> bool:
         """Return whether the id may be forgotten. Never while it has an entry: no entry ends by age."""
         return not record.entries and now_ms - record.refused_at_ms >= WATCH_MS
 
-    def entries_lifted_by(self, record: RefusedId, key: PartitionKey) -> list[PartitionKey]:
+    def entries_lifted_by(self, record: WatchedId, key: PartitionKey) -> list[PartitionKey]:
         """Return the entries lifted by a forwarded batch of partition `key`: that partition's and no other."""
         return [key]
 
-    def moves_on(self, entry: StickyEntry, forwarded: ProducerBatch) -> bool:
+    def advance_entry(self, entry: StickyEntry, forwarded: ProducerBatch) -> bool:
         """Move the entry on to the next later refused batch, if `forwarded` is the refused one; else return False.
 
         A client may send a new batch before it has read that an earlier one was refused: right behind s it would
@@ -103,8 +103,8 @@ class StickyRefusals:
         entry.further_refusals = 0
         return True
 
-    def passed_before(
-        self, record: RefusedId, epoch: int, topic: bytes, partition: int, connection_id: int
+    def was_forwarded_over(
+        self, record: WatchedId, epoch: int, topic: bytes, partition: int, connection_id: int
     ) -> bool:
         """Return whether something of the partition went over this connection since the id is watched.
 
@@ -112,13 +112,13 @@ class StickyRefusals:
         leader, which refuses it, and the client may send s+n to the new one before it has read that.
         """
         canonical = self.topics.canonical(topic)
-        if record.went_over(epoch, canonical, partition) == connection_id:
+        if record.forwarded_over(epoch, canonical, partition) == connection_id:
             return True
         other = self.topics.other_form(canonical)
-        return other is not None and record.went_over(epoch, other, partition) == connection_id
+        return other is not None and record.forwarded_over(epoch, other, partition) == connection_id
 
-    def are_next(
-        self, record: RefusedId, epoch: int, topic: bytes, partitions: list[int], connection_id: int
+    def are_partitions_clear(
+        self, record: WatchedId, epoch: int, topic: bytes, partitions: list[int], connection_id: int
     ) -> bool:
         """Return whether nothing stands in the way of a batch in each of these partitions: a cache may answer then.
         Hot: a producer may write to dozens of partitions with each request.
@@ -135,46 +135,46 @@ class StickyRefusals:
 
     # Looking
 
-    def refused_id(self, user: User, producer_id: int, now_ms: int) -> RefusedId | None:
+    def find_watched_id(self, user: User, producer_id: int, now_ms: int) -> WatchedId | None:
         """Return the record of a watched id; None when it was not refused in WATCH_MS and has no entry."""
         record = self.watched.get(user, {}).get(producer_id)
         if record is None or self.watch_is_over(record, now_ms):
             return None
         return record
 
-    def left_ms(self, user: User, producer_id: int, now_ms: int) -> int:
+    def throttle_left_ms(self, user: User, producer_id: int, now_ms: int) -> int:
         """Return what is left of the id's throttle; 0 or less when it is over or there was none."""
-        record = self.refused_id(user, producer_id, now_ms)
+        record = self.find_watched_id(user, producer_id, now_ms)
         return record.deadline_ms - now_ms if record else 0
 
-    def look(self, user: User, batch: ProducerBatch, connection_id: int, now_ms: int) -> Look:
+    def locate_batch(self, user: User, batch: ProducerBatch, connection_id: int, now_ms: int) -> Position:
         """Look the batch up on this connection. Ends the entry of an older epoch."""
         producer_id, epoch, base_sequence, topic, partition = batch
-        record = self.refused_id(user, producer_id, now_ms)
+        record = self.find_watched_id(user, producer_id, now_ms)
         if record is None:
-            return Look.UNWATCHED
-        key = self._key_in(record, topic, partition)
+            return Position.UNWATCHED
+        key = self._entry_key(record, topic, partition)
         entry = record.entries.get(key)
         if entry is not None and self.entry_ends_at_epoch(entry, epoch):
-            self._end(user, producer_id, record, key)
+            self._end_entry(user, producer_id, record, key)
             entry = None
         if entry is None:
-            return self._look_without_entry(record, batch, connection_id)
+            return self._locate_without_entry(record, batch, connection_id)
         if epoch < entry.epoch:
             # Left over from before the bump: it must not get in front of the newer epoch's refused batch.
-            return Look.ABOVE
+            return Position.ABOVE
         if base_sequence == entry.base_sequence:
-            return Look.SAME
-        return Look.ABOVE if self.is_above(base_sequence, entry.base_sequence) else Look.BELOW
+            return Position.SAME
+        return Position.ABOVE if self.is_above(base_sequence, entry.base_sequence) else Position.BELOW
 
-    def _look_without_entry(self, record: RefusedId, batch: ProducerBatch, connection_id: int) -> Look:
+    def _locate_without_entry(self, record: WatchedId, batch: ProducerBatch, connection_id: int) -> Position:
         _, epoch, base_sequence, topic, partition = batch
-        if self.passed_before(record, epoch, topic, partition, connection_id):
-            return Look.PASSED
+        if self.was_forwarded_over(record, epoch, topic, partition, connection_id):
+            return Position.PASSED
         cut = record.cut.get((self.topics.canonical(topic), partition))
-        return Look.SAME if cut == (epoch, base_sequence) else Look.FIRST_SIGHT
+        return Position.SAME if cut == (epoch, base_sequence) else Position.FIRST_SIGHT
 
-    def holds_too_many(self, user: User, connection_id: int, batches: list[ProducerBatch]) -> bool:
+    def would_overflow(self, user: User, connection_id: int, batches: list[ProducerBatch]) -> bool:
         """Return whether refusing these would overflow the user's table or is too much work: then close, it is safe."""
         of_connection = len(self._by_connection.get(connection_id, ())) + len(batches)
         if len(batches) > MOST_REFUSED_PARTITIONS or of_connection > MOST_ENTRIES_OF_CONNECTION:
@@ -185,28 +185,28 @@ class StickyRefusals:
             record = watched.get(producer_id)
             if record is None:
                 new_ids += 1
-            if record is None or self._key_in(record, topic, partition) not in record.entries:
+            if record is None or self._entry_key(record, topic, partition) not in record.entries:
                 new_entries += 1
         return self._entries_of_user.get(user, 0) + new_entries > self.entries_per_user or (
             new_ids > 0 and not self._room.has_room(user, new_ids)
         )
 
-    def too_many_further(self, user: User, batch: ProducerBatch) -> bool:
+    def count_further_refusal(self, user: User, batch: ProducerBatch) -> bool:
         """Count a refusal above s; return whether the limit is passed without s having come back.
 
         Then the entry ends, as the connection is closed now: it may belong to another connection, which stays open,
         and s may have expired. The client goes on with its lowest; above 0 that is a first sight.
         """
         record = self.watched[user][batch[0]]
-        key = self._key_in(record, batch[3], batch[4])
+        key = self._entry_key(record, batch[3], batch[4])
         if not record.entries[key].count_further():
             return False
-        self._end(user, batch[0], record, key)
+        self._end_entry(user, batch[0], record, key)
         return True
 
     # What happened
 
-    def refused(self, user: User, batch: ProducerBatch, connection_id: int, now_ms: int) -> None:
+    def record_refusal(self, user: User, batch: ProducerBatch, connection_id: int, now_ms: int) -> None:
         """Note that the batch was refused, alone or with the rest of its request. An entry keeps its lower sequence."""
         producer_id, epoch, base_sequence, topic, partition = batch
         record = self._watch(user, producer_id, now_ms)
@@ -216,7 +216,7 @@ class StickyRefusals:
             self._forget_forwarded(record, epoch, topic, partition)
             record.forget_cut((self.topics.canonical(topic), partition))
             self._count_notes(user, producer_id, record)
-        key = self._key_in(record, topic, partition)
+        key = self._entry_key(record, topic, partition)
         entry = record.entries.get(key)
         if entry is None:
             record.entries = record.entries or {}
@@ -225,19 +225,19 @@ class StickyRefusals:
         elif epoch < entry.epoch:
             return
         elif self.is_above(base_sequence, entry.base_sequence):
-            entry.comes_later(base_sequence)
+            entry.add_later(base_sequence)
             return
         else:
             if epoch > entry.epoch:
                 entry.later.clear()
             elif base_sequence != entry.base_sequence:
-                entry.comes_later(entry.base_sequence)
+                entry.add_later(entry.base_sequence)
             self._unindex(entry.connection_id, (user, producer_id, key))
             entry.epoch, entry.base_sequence, entry.connection_id = epoch, base_sequence, connection_id
             entry.further_refusals = 0
         self._by_connection.setdefault(connection_id, {})[(user, producer_id, key)] = None
 
-    def admitted(self, user: User, producer_id: int, now_ms: int) -> None:
+    def watch_new_id(self, user: User, producer_id: int, now_ms: int) -> None:
         """Watch a new id from its first batch on, as if it had been refused here.
 
         Another gateway may have refused it just before, and hold its first batch of another partition; when the leader
@@ -246,55 +246,57 @@ class StickyRefusals:
         if self._room.count_admitted(user, now_ms // WATCH_MS):
             self._watch(user, producer_id, now_ms)
 
-    def beginnings_noted(self, user: User, producer_ids: Collection[int], now_ms: int) -> None:
+    def watch_held_ids(self, user: User, producer_ids: Collection[int], now_ms: int) -> None:
         """Watch ids of which a beginning was held a short while ago, here or elsewhere (see HeldBeginnings)."""
         for producer_id in producer_ids:
             if producer_id in self.watched.get(user, ()) or self._room.count_noted(user, now_ms // WATCH_MS):
                 self._watch(user, producer_id, now_ms)
 
-    def refused_elsewhere(self, user: User, producer_id: int, now_ms: int) -> None:
+    def watch_refused_elsewhere(self, user: User, producer_id: int, now_ms: int) -> None:
         """Watch an id refused by another process or gateway: its client may send what comes after to this one first."""
         if producer_id in self.watched.get(user, {}) or self._room.has_room(user, 1, elsewhere=True):
             record = self._watch(user, producer_id, now_ms)
             if record.first_refused_ms is None:
                 record.first_refused_ms = now_ms
 
-    def throttled(self, user: User, producer_id: int, until_ms: int) -> None:
+    def set_deadline(self, user: User, producer_id: int, until_ms: int) -> None:
         """Set the id's own deadline, which a new connection does not shed."""
         record = self.watched[user][producer_id]
         record.deadline_ms = max(record.deadline_ms, until_ms)
 
-    def forwarded(self, user: User, batches: list[ProducerBatch], connection_id: int) -> None:
+    def record_forwarded(self, user: User, batches: list[ProducerBatch], connection_id: int) -> None:
         """Note that the batches of a request are forwarded; each is at or below what was refused, which is lifted.
 
         What is noted of an id is counted once.
         """
         records = self.watched.get(user, {})
-        noted: dict[int, RefusedId] = {}
+        noted: dict[int, WatchedId] = {}
         for batch in batches:
             record = records.get(batch[0])
-            if record is not None and not self.are_next(
+            if record is not None and not self.are_partitions_clear(
                 record, batch[1], batch[3], [batch[4]], connection_id
             ):
                 noted[batch[0]] = record
-                self._goes_over(user, batch, record, connection_id)
+                self._note_forwarded(user, batch, record, connection_id)
         for producer_id, record in noted.items():
             self._count_notes(user, producer_id, record)
 
-    def _goes_over(self, user: User, batch: ProducerBatch, record: RefusedId, connection_id: int) -> None:
+    def _note_forwarded(
+        self, user: User, batch: ProducerBatch, record: WatchedId, connection_id: int
+    ) -> None:
         producer_id, epoch, _, topic, partition = batch
         canonical = self.topics.canonical(topic)
         if record.cut:
             record.forget_cut((canonical, partition))
-        record.goes_over(epoch, canonical, partition, connection_id)
+        record.note_forwarded(epoch, canonical, partition, connection_id)
         if topic != canonical:
-            record.goes_over(epoch, topic, partition, connection_id)
+            record.note_forwarded(epoch, topic, partition, connection_id)
         if not record.entries:
             return
-        for key in self.entries_lifted_by(record, self._key_in(record, topic, partition)):
-            if key in record.entries and not self.moves_on(record.entries[key], batch):
-                record.goes_over(epoch, self.topics.canonical(key[0]), key[1], connection_id)
-                self._end(user, producer_id, record, key)
+        for key in self.entries_lifted_by(record, self._entry_key(record, topic, partition)):
+            if key in record.entries and not self.advance_entry(record.entries[key], batch):
+                record.note_forwarded(epoch, self.topics.canonical(key[0]), key[1], connection_id)
+                self._end_entry(user, producer_id, record, key)
 
     def not_taken(self, user: User, producer_id: int, keys: Collection[PartitionKey]) -> None:
         """Note that a broker has refused batches of these partitions: what comes next may follow them over no channel.
@@ -316,7 +318,7 @@ class StickyRefusals:
     def connection_closed(self, connection_id: int) -> None:
         """End the connection's entries: the client resends from its lowest unacknowledged sequence."""
         ended = self._by_connection.pop(connection_id, {})
-        noted: dict[tuple[User, int], RefusedId] = {}
+        noted: dict[tuple[User, int], WatchedId] = {}
         for at, (user, producer_id, key) in enumerate(ended):
             record = self.watched[user][producer_id]
             entry = record.end_entry(key)
@@ -340,25 +342,25 @@ class StickyRefusals:
             elif len(over) > len(records):
                 self.watched[user] = dict(records)  # see shrunk
 
-    def entries_of(self, user: User) -> int:
+    def count_entries(self, user: User) -> int:
         """Return the number of the user's entries."""
         return self._entries_of_user.get(user, 0)
 
     # Inside
 
-    def _watch(self, user: User, producer_id: int, now_ms: int) -> RefusedId:
+    def _watch(self, user: User, producer_id: int, now_ms: int) -> WatchedId:
         records = self.watched.setdefault(user, {})
         record = records.pop(producer_id, None)
         self._room.ids += record is None
         if record is None or self.watch_is_over(record, now_ms):
             if record is not None:
                 self._forget_notes(user, producer_id, record)
-            record = RefusedId(refused_at_ms=now_ms)
+            record = WatchedId(refused_at_ms=now_ms)
         record.refused_at_ms = now_ms
         records[producer_id] = record
         return record
 
-    def _key_in(self, record: RefusedId, topic: bytes, partition: int) -> PartitionKey:
+    def _entry_key(self, record: WatchedId, topic: bytes, partition: int) -> PartitionKey:
         """Return the key of the partition's entry, present or future."""
         canonical = self.topics.canonical(topic)
         other = self.topics.other_form(canonical)
@@ -366,14 +368,14 @@ class StickyRefusals:
             return other, partition
         return canonical, partition
 
-    def _forget_forwarded(self, record: RefusedId, epoch: int, topic: bytes, partition: int) -> None:
+    def _forget_forwarded(self, record: WatchedId, epoch: int, topic: bytes, partition: int) -> None:
         canonical = self.topics.canonical(topic)
         record.forget_forwarded(epoch, canonical, partition)
         other = self.topics.other_form(canonical)
         if other is not None:
             record.forget_forwarded(epoch, other, partition)
 
-    def _count_notes(self, user: User, producer_id: int, record: RefusedId) -> None:
+    def _count_notes(self, user: User, producer_id: int, record: WatchedId) -> None:
         """Count what is noted of the id, and forget the oldest notes of the user where there is no room for it."""
         records = self.watched[user]
         for oldest in self._cut.count(user, producer_id, len(record.cut)):
@@ -381,13 +383,13 @@ class StickyRefusals:
         for oldest in self._forwarded.count(user, producer_id, record.partitions_forwarded):
             records[oldest].forget_all_forwarded()
 
-    def _forget_notes(self, user: User, producer_id: int, record: RefusedId) -> None:
+    def _forget_notes(self, user: User, producer_id: int, record: WatchedId) -> None:
         """Count no notes of an id whose watch is over; most have none."""
         if record.cut or record.forwarded:
             self._cut.count(user, producer_id, 0)
             self._forwarded.count(user, producer_id, 0)
 
-    def _end(self, user: User, producer_id: int, record: RefusedId, key: PartitionKey) -> None:
+    def _end_entry(self, user: User, producer_id: int, record: WatchedId, key: PartitionKey) -> None:
         entry = record.end_entry(key)
         self._unindex(entry.connection_id, (user, producer_id, key))
         self._count_ended(user)
@@ -417,7 +419,7 @@ FORGOTTEN_AT_ONCE: Final = 1_000
 _ANY: Final = b""
 
 
-class OfUser:
+class HeldOfUser:
     """The entries of one user: until when each one lasts, by producer id and partition, the oldest id first."""
 
     __slots__ = ("count", "ids", "overfull_until_ms")
@@ -435,7 +437,7 @@ class HeldBeginnings:
 
     def __init__(self, topics: TopicNames) -> None:
         self._topics = topics
-        self.users: dict[User, OfUser] = {}
+        self.users: dict[User, HeldOfUser] = {}
         """Public for the hot path: of any other user nothing is held."""
         self._count = 0
 
@@ -449,12 +451,12 @@ class HeldBeginnings:
             if base_sequence == 0:
                 of_user = self.users.get(user)
                 if of_user is None:
-                    of_user = self.users[user] = OfUser()
+                    of_user = self.users[user] = HeldOfUser()
                 canonical = self._topics.canonical(topic)
                 key = (_ANY if _is_unresolved(canonical) else canonical, partition)
                 self._enter(of_user, producer_id, key, until_ms)
 
-    def _enter(self, of_user: OfUser, producer_id: int, key: PartitionKey, until_ms: int) -> None:
+    def _enter(self, of_user: HeldOfUser, producer_id: int, key: PartitionKey, until_ms: int) -> None:
         held = of_user.ids.get(producer_id)
         if held is None or key not in held:
             if of_user.count >= MOST_HELD_OF_USER or self._count >= MOST_HELD:
@@ -469,7 +471,9 @@ class HeldBeginnings:
         of_user.ids[producer_id] = held  # behind all other ids
         held[key] = until_ms
 
-    def is_held(self, user: User, producer_id: int, topic: bytes, partition: int, now_ms: int) -> bool:
+    def is_beginning_held(
+        self, user: User, producer_id: int, topic: bytes, partition: int, now_ms: int
+    ) -> bool:
         """Return whether the id's beginning in this partition was held a short while ago."""
         of_user = self.users.get(user)
         if of_user is None:
@@ -484,7 +488,7 @@ class HeldBeginnings:
             return any(now_ms < until_ms for key, until_ms in held.items() if key[1] == partition)
         return now_ms < held.get((canonical, partition), 0) or now_ms < held.get((_ANY, partition), 0)
 
-    def is_any_held(
+    def is_any_beginning_held(
         self, user: User, producer_id: int, topics: list[bytes], partitions: list[list[int]], now_ms: int
     ) -> bool:
         """Return whether one in these partitions, by topic, was held. Hot: mostly the user has no entry."""
@@ -492,7 +496,7 @@ class HeldBeginnings:
             return False
         for at, topic in enumerate(topics):
             for partition in partitions[at]:
-                if self.is_held(user, producer_id, topic, partition, now_ms):
+                if self.is_beginning_held(user, producer_id, topic, partition, now_ms):
                     return True
         return False
 

@@ -4,7 +4,7 @@ A refused batch is never forgotten: without room for it the connection is closed
 are watched for another reason may use half of the room, and are not watched beyond it.
 
 Notes of partitions may be forgotten at any time. A note says where the last batch was forwarded, or that an entry ended
-with its connection. A partition without a note is a first sight (Look.FIRST_SIGHT): a batch above 0 is refused once
+with its connection. A partition without a note is a first sight (Position.FIRST_SIGHT): a batch above 0 is refused once
 more, for 100 ms, and a batch that comes back may lose its place in the queue. Forgetting a watch or an entry would do
 the opposite, and let a batch pass before a refused one.
 """
@@ -53,7 +53,7 @@ class StickyEntry:
     further_refusals: int = 0
     later: list[int] = field(default_factory=list)
 
-    def comes_later(self, base_sequence: int) -> None:
+    def add_later(self, base_sequence: int) -> None:
         """Note that this higher one was refused, too."""
         if base_sequence not in self.later and len(self.later) < MOST_FURTHER_REFUSALS:
             self.later.append(base_sequence)
@@ -72,7 +72,7 @@ NOTHING_FORWARDED: Final[dict[tuple[int, bytes], dict[int, int]]] = {}
 
 
 @dataclass(slots=True)
-class RefusedId:
+class WatchedId:
     """A watched id.
 
     first_refused_ms      None while it is watched but was not refused
@@ -92,12 +92,12 @@ class RefusedId:
     forwarded: dict[tuple[int, bytes], dict[int, int]] = field(default_factory=lambda: NOTHING_FORWARDED)
     partitions_forwarded: int = 0
 
-    def went_over(self, epoch: int, topic: bytes, partition: int) -> int | None:
+    def forwarded_over(self, epoch: int, topic: bytes, partition: int) -> int | None:
         """Return the id of the connection that last forwarded this partition, or None."""
         by_partition = self.forwarded.get((epoch, topic))
         return None if by_partition is None else by_partition.get(partition)
 
-    def goes_over(self, epoch: int, topic: bytes, partition: int, connection_id: int) -> None:
+    def note_forwarded(self, epoch: int, topic: bytes, partition: int, connection_id: int) -> None:
         """Note that something of the partition is forwarded."""
         if self.partitions_forwarded >= MOST_FORWARDED_OF_ID:
             self.forget_all_forwarded()

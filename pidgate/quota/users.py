@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from pidgate.quota.counters import RefusedIds, UserStatus
-from pidgate.quota.decisions import GaveUp
+from pidgate.quota.decisions import GaveUp, Reason
 from pidgate.quota.entities import (
     Portions,
     User,
@@ -81,6 +81,19 @@ class TransactionalIds:
         self.filter = ids
         self.bucket: TokenBucket | None = None
         self.grace_admitted = 0
+
+    def units(self, now_ms: int) -> int | None:
+        """Return the balance in units of a token; None without a bucket."""
+        return None if self.bucket is None else self.bucket.units(now_ms)
+
+    def spend(self, reason: Reason, now_ms: int) -> None:
+        """Charge an id that was admitted for `reason`, here or elsewhere."""
+        if self.bucket is None:
+            return
+        if reason is Reason.FIRST_SEEN:
+            self.bucket.charge_elsewhere(now_ms)  # never a debt of more than a full bucket
+        elif reason is Reason.OBSERVE:
+            self.bucket.charge_floored(now_ms)
 
     def is_idle(self, now_ms: int) -> bool:
         """Return whether there is nothing to remember."""
@@ -271,7 +284,7 @@ class UserTable:
             self.drop_given_up(user, live, now_ms)
             bucket_is_full = live.bucket is None or live.bucket.is_full(now_ms)
             counts_grace = bool(live.grace_admitted and self.grace.until_ms)
-            is_idle = not live.queue and not live.given_lately(now_ms)
+            is_idle = not live.queue.waiting and not live.given_lately(now_ms)
             nothing_known = all([ids.is_empty(now_ms) for ids in live.filters]) and (
                 live.transactional_ids is None or live.transactional_ids.is_idle(now_ms)
             )
@@ -432,7 +445,7 @@ class UserTable:
         bucket, first_ms = live.active_bucket, live.queue.oldest_first_refused_ms()
         return UserStatus(
             bucket.units(now_ms) / bucket.token_units if bucket else None,
-            len(live.queue),
+            len(live.queue.waiting),
             0 if first_ms is None else now_ms - first_ms,
             sum(ids.live_ids(now_ms) for ids in live.filters),
         )

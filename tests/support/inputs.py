@@ -42,7 +42,10 @@ INPUTS = {
             for kind in KINDS
         ),
         *(f"{folder}/**/*.py" for folder in IMPORTED),
-        *(f"tests/support/{made}.py" for made in ("*_events", "recordings", "stretched", "replay/*")),
+        *(
+            f"tests/support/{made}.py"
+            for made in ("*_events", "questions", "recordings", "stretched", "replay/*")
+        ),
         "tests/unit/events/made_up.py",
         "pidgate/gateway/recording/config_event.py",
     ),

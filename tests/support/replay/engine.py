@@ -104,7 +104,7 @@ def _recomputed(event: RecordedEvent, decision: Decision | None, waiting: int) -
         return Recomputed(*name)
     return Recomputed(
         *name,
-        decision.decision,
+        "admit" if decision.admitted else "refuse",
         decision.reason.value,
         decision.would_refuse,
         decision.tokens_before,

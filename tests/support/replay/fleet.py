@@ -83,7 +83,7 @@ class PaperGateway:
                     decision.user, decision.producer_id, append_ms + self.ahead_ms, now_ms
                 )
             else:
-                self.admission.sticky.refused_elsewhere(decision.user, decision.producer_id, now_ms)
+                self.admission.sticky.watch_refused_elsewhere(decision.user, decision.producer_id, now_ms)
             if decision.tokens_after is not None:
                 newest[decision.user] = decision.tokens_after, append_ms + self.ahead_ms
         for user, (units, at_ms) in newest.items():
@@ -111,7 +111,7 @@ class PaperGateway:
             if decision.admitted:
                 self.state.admitted_elsewhere(decision.user, decision.producer_id, at_ms, decision.reason)
             else:
-                self.admission.sticky.refused_elsewhere(decision.user, decision.producer_id, at_ms)
+                self.admission.sticky.watch_refused_elsewhere(decision.user, decision.producer_id, at_ms)
         judged: Verdict | None
         if now_ms < self.muted.get(client.connection_id, 0):
             judged = self.admission.judge_while_muted(client, [batch], transactional=False, now_ms=now_ms)
@@ -146,7 +146,7 @@ class PaperGateway:
             partition=decision.partition,
             base_sequence=decision.base_sequence,
             request_partitions=1,
-            decision=decision.decision,
+            decision="admit" if decision.admitted else "refuse",
             reason=decision.reason.value,
             would_refuse=decision.would_refuse,
             tokens_before=decision.tokens_before,

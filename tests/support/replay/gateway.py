@@ -239,7 +239,7 @@ class GatewayReplay:
     @staticmethod
     def _watch(admission: Admission, now_ms: int) -> Watch:
         def watch(user: User, producer_id: int) -> None:
-            admission.sticky.refused_elsewhere(user, producer_id, now_ms)
+            admission.sticky.watch_refused_elsewhere(user, producer_id, now_ms)
 
         return watch
 

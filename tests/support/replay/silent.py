@@ -11,7 +11,7 @@ from pidgate.quota.admission import Admission
 from pidgate.quota.decisions import Client, ProducerBatch
 from pidgate.quota.layered_filter import Sighting
 from pidgate.quota.producer_ids import ProducerIdQuota
-from pidgate.quota.sticky import Look
+from pidgate.quota.sticky import Position
 
 MOST_REFUSED_IN_A_ROW = 16
 """An entry remembers the refused one and five after it; more rounds than that are no longer a pipeline."""
@@ -35,17 +35,17 @@ def pass_in_silence(
     """
     user, (producer_id, epoch, base_sequence, topic, partition) = client.user, batch
     live, sticky = state.table.find(user), admission.sticky
-    if live is None or sticky.refused_id(user, producer_id, now_ms) is None:
+    if live is None or sticky.find_watched_id(user, producer_id, now_ms) is None:
         return
     if live.sight(producer_id, now_ms, transactional=transactional) is not Sighting.REMEMBERED:
         return
     for _ in range(MOST_REFUSED_IN_A_ROW):
-        record = sticky.refused_id(user, producer_id, now_ms)
+        record = sticky.find_watched_id(user, producer_id, now_ms)
         entry = record.entries.get((topic, partition)) if record is not None else None
         if entry is None or entry.epoch != epoch or not sticky.is_above(base_sequence, entry.base_sequence):
             break
         refused = (producer_id, entry.epoch, entry.base_sequence, topic, partition)
-        sticky.forwarded(user, [refused], entry.connection_id)
-    look = sticky.look(user, batch, client.connection_id, now_ms)
-    if was_here and look is Look.FIRST_SIGHT:
-        sticky.forwarded(user, [(producer_id, epoch, 0, topic, partition)], client.connection_id)
+        sticky.record_forwarded(user, [refused], entry.connection_id)
+    look = sticky.locate_batch(user, batch, client.connection_id, now_ms)
+    if was_here and look is Position.FIRST_SIGHT:
+        sticky.record_forwarded(user, [(producer_id, epoch, 0, topic, partition)], client.connection_id)

@@ -29,12 +29,12 @@ def held(names: TopicNames) -> HeldBeginnings:
 
 
 def test_a_beginning_is_entered_for_a_while(held: HeldBeginnings) -> None:
-    assert not held.is_held("alice", 7, TOPIC, 3, 0)
+    assert not held.is_beginning_held("alice", 7, TOPIC, 3, 0)
     held.note("alice", [batch(7, 0, partition=3)], 0)
-    assert held.is_held("alice", 7, TOPIC, 3, WATCH_MS - 1)
-    assert held.is_any_held("alice", 7, [b"other", TOPIC], [[1, 2], [3]], WATCH_MS - 1)
-    assert not held.is_held("alice", 7, TOPIC, 3, WATCH_MS)
-    assert not held.is_any_held("alice", 7, [TOPIC], [[3]], WATCH_MS)
+    assert held.is_beginning_held("alice", 7, TOPIC, 3, WATCH_MS - 1)
+    assert held.is_any_beginning_held("alice", 7, [b"other", TOPIC], [[1, 2], [3]], WATCH_MS - 1)
+    assert not held.is_beginning_held("alice", 7, TOPIC, 3, WATCH_MS)
+    assert not held.is_any_beginning_held("alice", 7, [TOPIC], [[3]], WATCH_MS)
     held.sweep(WATCH_MS - 1)
     assert len(held) == 1
     held.sweep(WATCH_MS)
@@ -43,33 +43,33 @@ def test_a_beginning_is_entered_for_a_while(held: HeldBeginnings) -> None:
 
 def test_a_batch_above_0_begins_nothing(held: HeldBeginnings) -> None:
     held.note("alice", [batch(7, 1, partition=3)], 0)
-    assert not held.is_held("alice", 7, TOPIC, 3, 0)
+    assert not held.is_beginning_held("alice", 7, TOPIC, 3, 0)
 
 
 def test_other_ids_partitions_topics_and_users_go_on(held: HeldBeginnings) -> None:
     held.note("alice", [batch(7, 0, partition=3)], 0)
-    assert not held.is_any_held("alice", 7, [TOPIC, b"other"], [[0, 1], [3]], 0)
-    assert not held.is_any_held("alice", 8, [TOPIC], [[3]], 0)
-    assert not held.is_any_held("bob", 7, [TOPIC], [[3]], 0)
+    assert not held.is_any_beginning_held("alice", 7, [TOPIC, b"other"], [[0, 1], [3]], 0)
+    assert not held.is_any_beginning_held("alice", 8, [TOPIC], [[3]], 0)
+    assert not held.is_any_beginning_held("bob", 7, [TOPIC], [[3]], 0)
 
 
 def test_a_topic_is_found_by_name_and_by_id(held: HeldBeginnings, names: TopicNames) -> None:
     held.note("alice", [(7, 0, 0, TOPIC, 0)], 0)
-    assert held.is_held("alice", 7, TOPIC_ID, 0, 0), "as long as its name is unknown it may be any"
-    assert not held.is_held("alice", 7, TOPIC_ID, 1, 0)
+    assert held.is_beginning_held("alice", 7, TOPIC_ID, 0, 0), "as long as its name is unknown it may be any"
+    assert not held.is_beginning_held("alice", 7, TOPIC_ID, 1, 0)
     names.learn(TOPIC, TOPIC_ID)
-    assert held.is_held("alice", 7, TOPIC_ID, 0, 0)
+    assert held.is_beginning_held("alice", 7, TOPIC_ID, 0, 0)
     other_id = b"\x00" + bytes(16)
     names.learn(b"other", other_id)
-    assert not held.is_held("alice", 7, other_id, 0, 0)
+    assert not held.is_beginning_held("alice", 7, other_id, 0, 0)
 
 
 def test_an_id_without_a_name_stands_for_every_topic(held: HeldBeginnings, names: TopicNames) -> None:
     held.note("alice", [(7, 0, 0, TOPIC_ID, 0)], 0)
     names.learn(TOPIC, TOPIC_ID)
-    assert held.is_held("alice", 7, TOPIC, 0, 0)
-    assert held.is_held("alice", 7, b"other", 0, 0)
-    assert not held.is_held("alice", 7, TOPIC, 1, 0)
+    assert held.is_beginning_held("alice", 7, TOPIC, 0, 0)
+    assert held.is_beginning_held("alice", 7, b"other", 0, 0)
+    assert not held.is_beginning_held("alice", 7, TOPIC, 1, 0)
 
 
 IDS = st.integers(0, 2**63 - 1)
@@ -86,21 +86,21 @@ def test_no_entry_is_lost_for_want_of_room(noted: list[tuple[int, int]], room: i
             held.note("alice", [batch(producer_id, 0, partition=partition)], 0)
         assert len(held) == min(len(set(noted)), room)
         for producer_id, partition in noted:
-            assert held.is_held("alice", producer_id, TOPIC, partition, 0)
-            assert held.is_any_held("alice", producer_id, [b"", TOPIC], [[], [partition]], 0)
+            assert held.is_beginning_held("alice", producer_id, TOPIC, partition, 0)
+            assert held.is_any_beginning_held("alice", producer_id, [b"", TOPIC], [[], [partition]], 0)
 
 
 def test_a_user_without_room_delays_no_other(held: HeldBeginnings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sticky, "MOST_HELD", 3)
     for producer_id in range(5):
         held.note("mallory", [batch(producer_id, 0)], producer_id)
-    assert held.is_held("mallory", 99, TOPIC, 0, WATCH_MS)
-    assert not held.is_held("alice", 3, TOPIC, 0, 0)
+    assert held.is_beginning_held("mallory", 99, TOPIC, 0, WATCH_MS)
+    assert not held.is_beginning_held("alice", 3, TOPIC, 0, 0)
     held.sweep(WATCH_MS + 3)
     assert len(held) == 0
-    assert held.is_held("mallory", 99, TOPIC, 0, WATCH_MS + 3)
+    assert held.is_beginning_held("mallory", 99, TOPIC, 0, WATCH_MS + 3)
     held.sweep(WATCH_MS + 4)
-    assert not held.is_held("mallory", 99, TOPIC, 0, 0)
+    assert not held.is_beginning_held("mallory", 99, TOPIC, 0, 0)
 
 
 def test_a_sweep_forgets_a_portion(held: HeldBeginnings, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,7 +111,7 @@ def test_a_sweep_forgets_a_portion(held: HeldBeginnings, monkeypatch: pytest.Mon
     for left in (4, 2):
         held.sweep(WATCH_MS)
         assert len(held) == left
-    assert held.is_held("alice", 0, TOPIC, 1, WATCH_MS)
+    assert held.is_beginning_held("alice", 0, TOPIC, 1, WATCH_MS)
 
 
 class Gateway:

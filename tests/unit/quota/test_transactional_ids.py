@@ -6,10 +6,11 @@ import pytest
 
 from pidgate.events.redaction import TRANSACTIONAL_ID, hash64
 from pidgate.quota import users
-from pidgate.quota.decisions import Answer, Reason, new_id_question
+from pidgate.quota.decisions import FORWARD, Forward, Reason, Refuse
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
 from pidgate.quota.users import REMEMBER_MS
+from tests.support.questions import decide_name, is_refused
 from tests.support.rules import rule
 from tests.unit.quota.world import HOUR_MS, seeds
 
@@ -26,13 +27,13 @@ def state_of(quotas: Quotas | None = None) -> ProducerIdQuota:
     return ProducerIdQuota(quotas or limited(), seeds(), 0)
 
 
-def asked(state: ProducerIdQuota, name: str, now_ms: int = 0) -> Answer:
+def asked(state: ProducerIdQuota, name: str, now_ms: int = 0) -> Forward | Refuse:
     hashed = hash64(TRANSACTIONAL_ID, name)
-    return state.decide(new_id_question("alice", "10.0.0.1", "app", hashed), now_ms)
+    return decide_name(state, "alice", hashed, now_ms)
 
 
 def passed(state: ProducerIdQuota, names: list[str], now_ms: int = 0) -> int:
-    return sum(not asked(state, name, now_ms).refused for name in names)
+    return sum(not is_refused(asked(state, name, now_ms)) for name in names)
 
 
 def names(first: int, count: int) -> list[str]:
@@ -71,7 +72,7 @@ def test_it_is_remembered_for_seven_days_from_its_last_use(monkeypatch: pytest.M
 
 def test_off_unless_a_rate_is_set() -> None:
     state = state_of(limited(None))
-    assert [asked(state, name) for name in names(0, 3)] == [Answer(False, ())] * 3
+    assert [asked(state, name) for name in names(0, 3)] == [FORWARD] * 3
     assert state.table.live("alice", 0).transactional_ids is None
     assert state.table.history_ms < REMEMBER_MS < state_of().table.history_ms
 
@@ -81,7 +82,7 @@ def test_observed_ones_pass_and_say_what_would_be_refused() -> None:
     decisions = [asked(state, name).decisions[0] for name in names(0, 6)]
     assert [decision.would_refuse for decision in decisions] == [False] * 4 + [True] * 2
     assert {decision.reason for decision in decisions} == {Reason.OBSERVE}
-    assert asked(state, "app-5") == Answer(False, ())
+    assert asked(state, "app-5") == FORWARD
 
 
 def test_exempt_users_are_never_charged() -> None:
@@ -94,7 +95,7 @@ def test_0_blocks_what_is_new_and_says_so() -> None:
     state = state_of(limited(0))
     state.begin_grace(HOUR_MS)
     answer = asked(state, "new")
-    assert (answer.refused, answer.decisions[0].reason) == (True, Reason.BLOCKED)
+    assert (is_refused(answer), answer.decisions[0].reason) == (True, Reason.BLOCKED)
 
 
 def test_a_cold_start_has_grace_ten_times_the_rate_at_most() -> None:
@@ -141,7 +142,7 @@ def test_an_export_holds_them() -> None:
     (user,) = state.restorer.export_users(0)
     copy = state_of()
     copy.restorer.import_user(user, 0)
-    assert [asked(copy, name) for name in names(0, 5)] == [Answer(False, ())] * 5
+    assert [asked(copy, name) for name in names(0, 5)] == [FORWARD] * 5
     assert passed(copy, names(5, 30)) == 6
 
 

@@ -9,11 +9,11 @@ from pidgate.events.redaction import TRANSACTIONAL_ID, UserNames, hash64, pseudo
 from pidgate.events.writing import to_json
 from pidgate.gateway.state.event_applier import EventApplier
 from pidgate.gateway.topics.records import EventRecord
-from pidgate.quota.decisions import new_id_question
 from pidgate.quota.entities import User, unidentified
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
 from pidgate.quota.sticky import WATCH_MS
+from tests.support.questions import decide_name
 from tests.support.rules import rule
 from tests.unit.gateway.state.test_decision_scan import decision
 
@@ -336,8 +336,7 @@ class TestTransactionalIds:
 
     @staticmethod
     def _known(state: ProducerIdQuota, name: str) -> bool:
-        question = new_id_question("alice", "10.0.0.1", "app", hash64(TRANSACTIONAL_ID, name))
-        decisions = state.decide(question, NOW_MS).decisions
+        decisions = decide_name(state, "alice", hash64(TRANSACTIONAL_ID, name), NOW_MS).decisions
         return not decisions or decisions[0].reason.value == "refresh"
 
     def test_those_of_the_past_are_known_and_cost_what_they_cost(self) -> None:
