@@ -148,9 +148,8 @@ class Admission:
         request = self._locate_batches(client, batches, transactional, now_ms)
         if Position.SAME in request.positions or Position.BELOW in request.positions:
             return None
-        above = self._refuse_above(request)
-        if above is not None:
-            return above
+        if Position.ABOVE in request.positions:
+            return self._refuse_above(request)
         if not enforces(self._in_force.value, client.user, transactional=transactional):
             return None
         for batch, position in zip(request.batches, request.positions, strict=True):
@@ -199,7 +198,7 @@ class Admission:
 
     def _locate_batch(self, client: Client, batch: ProducerBatch, now_ms: int) -> Position:
         position = Position.UNWATCHED
-        if client.user in self.sticky.watched:
+        if batch[0] in self.sticky.watched.get(client.user, _NOTHING_WATCHED):
             position = self.sticky.locate_batch(client.user, batch, client.connection_id, now_ms)
         if position is Position.UNWATCHED and self._is_held(client.user, batch, now_ms):
             return Position.FIRST_SIGHT  # the watch had no room
@@ -211,18 +210,15 @@ class Admission:
 
     def _refuse_out_of_order(self, request: _Request) -> Refuse | Close | None:
         """Refuse a request that could pass an earlier batch. No mode, exemption, rate or state matters here."""
-        above = self._refuse_above(request)
-        if above is not None:
-            return above
+        if Position.ABOVE in request.positions:
+            return self._refuse_above(request)
         for batch, position in zip(request.batches, request.positions, strict=True):
             if position is Position.FIRST_SIGHT and self._is_above_0(batch, position):
                 return self._refuse_locally(request, batch, Reason.ESTABLISHED, SHORTEST_THROTTLE_MS)
         return None
 
-    def _refuse_above(self, request: _Request) -> Refuse | Close | None:
+    def _refuse_above(self, request: _Request) -> Refuse | Close:
         """Refuse a request with a batch above a refused one, or close where its client has given that one up."""
-        if Position.ABOVE not in request.positions:
-            return None
         user = request.client.user
         above = [
             batch

@@ -334,12 +334,13 @@ class Refusal:
 class RefusedIds:
     """Refusals by user and id, in the order of the latest one."""
 
-    __slots__ = ("_ids", "_of_user", "_released")
+    __slots__ = ("_ids", "_of_user", "released")
 
     def __init__(self) -> None:
         self._ids: OrderedDict[tuple[User, int], Refusal] = OrderedDict()
         self._of_user: OrderedDict[User, Refusal] = OrderedDict()
-        self._released: OrderedDict[tuple[User, int], None] = OrderedDict()
+        self.released: OrderedDict[tuple[User, int], None] = OrderedDict()
+        """Ids released by an operator that have not come back, by user and id."""
 
     def note_refusal(self, user: User, refusal: Refusal) -> None:
         """Note a refusal, the user's last one."""
@@ -352,11 +353,6 @@ class RefusedIds:
         self._of_user.move_to_end(user)
         if len(self._of_user) > MOST_USERS_EXPLAINED:
             self._of_user.popitem(last=False)
-
-    def end_release(self, user: User, producer_id: int) -> None:
-        """End the id's release: it was admitted."""
-        if self._released:
-            self._released.pop((user, producer_id), None)
 
     # Explanations
 
@@ -372,10 +368,6 @@ class RefusedIds:
 
     def release(self, user: User, producer_id: int) -> None:
         """Have the id admitted uncharged when it comes back, once."""
-        self._released[user, producer_id] = None
-        if len(self._released) > MOST_RELEASED:
-            self._released.popitem(last=False)
-
-    def is_released(self, user: User, producer_id: int) -> bool:
-        """Return whether the id is released and has not come back."""
-        return bool(self._released) and (user, producer_id) in self._released
+        self.released[user, producer_id] = None
+        if len(self.released) > MOST_RELEASED:
+            self.released.popitem(last=False)

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
-from pidgate.quota.settings import Mode, Quotas, UserQuota
+from pidgate.quota.settings import NOT_SET, Mode, Quotas
 
 User = str
 """A principal's name, or `unidentified(mechanism)`."""
@@ -19,8 +19,6 @@ _UNIDENTIFIED: Final = "\0"
 
 BY_CERTIFICATE: Final = "SSL"
 """Written where a SASL mechanism has its name: the user is that of a client's certificate."""
-
-_NOTHING_SAID = UserQuota()
 
 
 def unidentified(mechanism: str) -> User:
@@ -79,7 +77,7 @@ class EffectiveQuota:
 
 def resolve(quotas: Quotas, user: User) -> EffectiveQuota:
     """Return the quota in force for `user`."""
-    own = quotas.users.get(user, _NOTHING_SAID)
+    own = quotas.users.get(user, NOT_SET)
     default = quotas.default
     rate = own.producer_ids_rate_milli
     if rate is None:

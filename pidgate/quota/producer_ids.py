@@ -207,7 +207,7 @@ class ProducerIdQuota:
         """Look at every id of a Produce before any of them is charged."""
         transactional = decisions[0].transactional
         enforced = live.refuses_transactional if transactional else live.refuses_plain
-        ids, refusals = live.ids(transactional=transactional), self.table.refusals
+        ids, released_ids = live.ids(transactional=transactional), self.table.refusals.released
         found: list[tuple[Decision, HashPair, Sighting]] = []
         refused: list[Decision] = []
         unseen = graced = 0
@@ -215,7 +215,7 @@ class ProducerIdQuota:
             pair = ids.hashed(decision.producer_id)
             sighting = ids.find(pair, now_ms)
             decision.enforced = enforced
-            released = sighting is Sighting.UNSEEN and refusals.is_released(client.user, decision.producer_id)
+            released = sighting is Sighting.UNSEEN and (client.user, decision.producer_id) in released_ids
             if released:
                 sighting = Sighting.REMEMBERED
             found.append((decision, pair, sighting))
@@ -245,8 +245,8 @@ class ProducerIdQuota:
     ) -> None:
         """Refuse an unseen id that cannot be admitted now. `ahead`: unseen ids before it in its request."""
         producer_id, queue = decision.producer_id, live.queue
-        if self._is_blocked(live):
-            self._refuse_blocked(live, decision)
+        if live.blocked_by is not None:
+            self._refuse_blocked(decision, live.blocked_by)
             return
         left_ms = decision.deadline_left_ms
         in_line = producer_id in queue.waiting
@@ -272,12 +272,7 @@ class ProducerIdQuota:
             reason = Reason.QUEUE if in_line else Reason.FIRST_SEEN
             decision.refuse(reason, self._throttle_ms(wait_ms), queue_position=place, bound=bound)
 
-    def _is_blocked(self, live: LiveUser) -> bool:
-        """Return whether a rate of 0 refuses everything new."""
-        return live.quota.rate_milli == 0 or self.table.quotas.cluster_rate_milli == 0
-
-    def _refuse_blocked(self, live: LiveUser, decision: Decision) -> None:
-        bound = Bound.USER if live.quota.rate_milli == 0 else Bound.CLUSTER
+    def _refuse_blocked(self, decision: Decision, bound: Bound) -> None:
         decision.refuse(Reason.BLOCKED, self.table.quotas.producer_ids.max_throttle_ms, bound=bound)
 
     def _note_refusal(self, live: LiveUser, decision: Decision, now_ms: int) -> None:
@@ -314,9 +309,14 @@ class ProducerIdQuota:
             self._charge(live, decision, now_ms)
         if is_new_here:
             ids.insert(pair, now_ms, floor=live.floor, others_hear=self.in_fleet)
-            live.queue.remove(decision.producer_id)
-        self.table.refusals.end_release(decision.user, decision.producer_id)
+        self._end_wait(live, decision.user, decision.producer_id)
         return is_new_here
+
+    def _end_wait(self, live: LiveUser, user: User, producer_id: int) -> None:
+        """Take an admitted id out of its user's queue, and end its release."""
+        if producer_id in live.queue.waiting:
+            live.queue.remove(producer_id)
+        self.table.refusals.released.pop((user, producer_id), None)
 
     def _charge(self, live: LiveUser, decision: Decision, now_ms: int) -> None:
         """Charge an unseen id that is admitted, and say why it is."""
@@ -334,7 +334,7 @@ class ProducerIdQuota:
                 # A user under enforcement without any rate is admitted, not merely observed.
                 decision.reason = Reason.QUEUE if in_line else Reason.FIRST_SEEN
             decision.would_refuse = (
-                self._is_blocked(live) or self._wait_ms(live, 0, now_ms, enforced=False)[0] > 0
+                live.blocked_by is not None or self._wait_ms(live, 0, now_ms, enforced=False)[0] > 0
             )
             self.table.charge_observed(live, now_ms)
         decision.tokens_after = live.units(now_ms)
@@ -383,8 +383,8 @@ class ProducerIdQuota:
         wait for one token would get an id when it is back. An id in the queue has data to lose and is served first, so
         the throttle is that of a place behind the queue. The new id itself does not wait for the queue.
         """
-        if self._is_blocked(live):
-            self._refuse_blocked(live, decision)
+        if live.blocked_by is not None:
+            self._refuse_blocked(decision, live.blocked_by)
             return
         if self._grants_grace(live, 0, now_ms):
             return
@@ -470,8 +470,7 @@ class ProducerIdQuota:
         live = self.table.live(user, now_ms)
         ids = live.ids(transactional=transactional)
         ids.insert(ids.hashed(producer_id), now_ms, floor=live.floor, others_hear=self.in_fleet)
-        self.table.refusals.end_release(user, producer_id)
-        live.queue.remove(producer_id)
+        self._end_wait(live, user, producer_id)
 
     def insert_transactional_id(self, user: User, hashed: int, now_ms: int) -> None:
         """Remember a transactional id, by 64 bits of its hash, without spending a token."""
@@ -501,8 +500,7 @@ class ProducerIdQuota:
         unseen = ids.insert_elsewhere(ids.hashed(producer_id), now_ms, now_ms, floor=live.floor)
         if unseen:
             self._count_elsewhere(live, reason, now_ms, transactional=transactional)
-        self.table.refusals.end_release(user, producer_id)
-        live.queue.remove(producer_id)
+        self._end_wait(live, user, producer_id)
         return unseen
 
     def _count_elsewhere(

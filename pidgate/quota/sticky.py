@@ -19,7 +19,9 @@ from pidgate.quota.decisions import ProducerBatch
 from pidgate.quota.entities import Portions, User
 from pidgate.quota.sticky_entries import (
     MOST_CUT_AT_ONCE,
+    NO_ENTRIES,
     NOTHING_CUT,
+    NOTHING_FORWARDED,
     TOPIC_ID_PREFIX,
     PartitionKey,
     StickyEntry,
@@ -355,7 +357,7 @@ class StickyRefusals:
         if record is None or self.watch_is_over(record, now_ms):
             if record is not None:
                 self._forget_notes(user, producer_id, record)
-            record = WatchedId(refused_at_ms=now_ms)
+            record = WatchedId(now_ms, None, 0, NO_ENTRIES, NOTHING_CUT, NOTHING_FORWARDED)
         record.refused_at_ms = now_ms
         records[producer_id] = record
         return record

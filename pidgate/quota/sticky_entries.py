@@ -85,11 +85,11 @@ class WatchedId:
     """
 
     refused_at_ms: int
-    first_refused_ms: int | None = None
-    deadline_ms: int = 0
-    entries: dict[PartitionKey, StickyEntry] = field(default_factory=lambda: NO_ENTRIES)
-    cut: dict[PartitionKey, tuple[int, int]] = field(default_factory=lambda: NOTHING_CUT)
-    forwarded: dict[tuple[int, bytes], dict[int, int]] = field(default_factory=lambda: NOTHING_FORWARDED)
+    first_refused_ms: int | None
+    deadline_ms: int
+    entries: dict[PartitionKey, StickyEntry]
+    cut: dict[PartitionKey, tuple[int, int]]
+    forwarded: dict[tuple[int, bytes], dict[int, int]]
     partitions_forwarded: int = 0
 
     def forwarded_over(self, epoch: int, topic: bytes, partition: int) -> int | None:
@@ -213,7 +213,8 @@ class WatchRoom:
 
     def count_admitted(self, user: User, period: int) -> bool:
         """Return whether an id that was admitted may be watched, and count it."""
-        self._begin(period)
+        if period != self._period:
+            self._begin(period)
         found = (
             self._admitted < MOST_ADMITTED_WATCHED
             and len(self._watched.get(user, ())) < MOST_WATCHED_WHEN_ADMITTED
@@ -224,15 +225,15 @@ class WatchRoom:
 
     def count_noted(self, user: User, period: int) -> bool:
         """Return whether an id of which a beginning is noted may be watched, and count it."""
-        self._begin(period)
+        if period != self._period:
+            self._begin(period)
         found = self._noted < MOST_NOTED_WATCHED and self.has_room(user, 1, elsewhere=True)
         self._noted += found
         return found
 
     def _begin(self, period: int) -> None:
-        if period != self._period:
-            self._period = period
-            self._admitted = self._noted = 0
+        self._period = period
+        self._admitted = self._noted = 0
 
 
 class NoteRoom:
@@ -256,16 +257,19 @@ class NoteRoom:
             return ()
         if by_id is None:
             by_id = self._of_user[user] = OrderedDict()
-        self._add(user, notes - before)
+        of_user = self._notes_of_user.get(user, 0) + notes - before
+        self.notes += notes - before
         if notes:
             by_id[producer_id] = notes
         else:
             del by_id[producer_id]
         forgotten: list[int] = []
-        while notes > before and self._has_too_many(user):
+        while notes > before and of_user > min(self._most_of_user, self._most_of_all - self.notes):
             oldest, gone = by_id.popitem(last=False)
-            self._add(user, -gone)
+            of_user -= gone
+            self.notes -= gone
             forgotten.append(oldest)
+        self._notes_of_user[user] = of_user
         if not by_id:
             del self._of_user[user], self._notes_of_user[user]
         return forgotten
@@ -273,13 +277,6 @@ class NoteRoom:
     def notes_of(self, user: User) -> int:
         """Return the number of the user's notes."""
         return self._notes_of_user.get(user, 0)
-
-    def _has_too_many(self, user: User) -> bool:
-        return self._notes_of_user[user] > min(self._most_of_user, self._most_of_all - self.notes)
-
-    def _add(self, user: User, notes: int) -> None:
-        self.notes += notes
-        self._notes_of_user[user] = self._notes_of_user.get(user, 0) + notes
 
 
 def room_for_cut() -> NoteRoom:

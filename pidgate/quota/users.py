@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from pidgate.quota.counters import RefusedIds, UserStatus
-from pidgate.quota.decisions import GaveUp, Reason
+from pidgate.quota.decisions import Bound, GaveUp, Reason
 from pidgate.quota.entities import (
     Portions,
     User,
@@ -107,6 +107,7 @@ class LiveUser:
     unrefused in transactions, nor any number of it, makes an id known for plain use.
 
     active_bucket      the bucket, if a rate above 0 is in force
+    blocked_by         the rate of 0 that refuses everything new, the user's or the cluster's
     refuses_plain      whether a Produce request without transactions may be refused for a new id
     refuses_transactional  the same with transactions
     floor              least design count of a new filter layer
@@ -119,6 +120,7 @@ class LiveUser:
 
     __slots__ = (
         "active_bucket",
+        "blocked_by",
         "bucket",
         "filter",
         "floor",
@@ -164,6 +166,9 @@ class LiveUser:
         self.quota = quota = resolve(quotas, user)
         self.refuses_plain = may_refuse(quotas, quota, transactional=False)
         self.refuses_transactional = may_refuse(quotas, quota, transactional=True)
+        self.blocked_by: Bound | None = None
+        if quota.rate_milli == 0 or quotas.cluster_rate_milli == 0:
+            self.blocked_by = Bound.USER if quota.rate_milli == 0 else Bound.CLUSTER
         self.queue.limit = settings.queue
         self.floor = layer_floor(quota.rate_milli, settings)
         self.transactional_floor = layer_floor(quota.transactional_ids_rate_milli, settings)
@@ -238,7 +243,8 @@ class UserTable:
     """
 
     def __init__(self, quotas: Quotas, seed_source: Callable[[], int], now_ms: int) -> None:
-        self._apply_quotas(quotas)
+        self.quotas = quotas
+        self._apply_settings(quotas.producer_ids)
         self.grace = Grace()
         self.cluster: TokenBucket | None = None
         self.cluster_rehearsed: TokenBucket | None = None
@@ -254,22 +260,27 @@ class UserTable:
 
     def set_quotas(self, quotas: Quotas, now_ms: int) -> None:
         """Apply new quotas to every user: buckets keep their fraction, filters and queues their contents."""
-        self._apply_quotas(quotas)
-        settings = quotas.producer_ids
-        self._budget.reshape(settings)
+        before, self.quotas = self.quotas, quotas
+        if quotas.producer_ids != before.producer_ids:
+            self._apply_settings(quotas.producer_ids)
+            self._reshape_filters(now_ms)
         self._shape_cluster(now_ms)
         for user, live in self._users.items():
             live.resolve_quota(user, quotas)
+            self.shape_bucket(live, now_ms)
+
+    def _apply_settings(self, settings: ProducerIdSettings) -> None:
+        self.kept_ms = kept_ms(settings)
+        self._transactional_settings = remembering(settings)
+
+    def _reshape_filters(self, now_ms: int) -> None:
+        settings = self.quotas.producer_ids
+        self._budget.reshape(settings)
+        for live in self._users.values():
             for ids in live.filters:
                 ids.reshape(settings, now_ms)
             if live.transactional_ids is not None:
                 live.transactional_ids.filter.reshape(self._transactional_settings, now_ms)
-            self.shape_bucket(live, now_ms)
-
-    def _apply_quotas(self, quotas: Quotas) -> None:
-        self.quotas = quotas
-        self.kept_ms = kept_ms(quotas.producer_ids)
-        self._transactional_settings = remembering(quotas.producer_ids)
 
     @property
     def history_ms(self) -> int:

@@ -297,7 +297,7 @@ _ADMISSION: Final = "tests/unit/quota/test_admission.py::"
 def _released_at_once(before: Any) -> Any:
     def decide_ids(self: ProducerIdQuota, client: Client, live: Any, ids: list[Decision], now_ms: int) -> Any:
         for decision in ids:
-            decision.above_0 &= not self.table.refusals.is_released(client.user, decision.producer_id)
+            decision.above_0 &= (client.user, decision.producer_id) not in self.table.refusals.released
         return before(self, client, live, ids, now_ms)
 
     return decide_ids

@@ -270,7 +270,7 @@ def _of_id(
         and any(
             table.remembers(user, producer_id, moment.now_ms, transactional=use) for use in (False, True)
         ),
-        "is_released": table is not None and table.refusals.is_released(user, producer_id),
+        "is_released": table is not None and (user, producer_id) in table.refusals.released,
         "waiting": None
         if live is None or waiting is None
         else {
