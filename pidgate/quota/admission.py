@@ -159,6 +159,19 @@ class Admission:
                     return self._refuse_locally(request, batch, Reason.DEADLINE, left_ms)
         return None
 
+    def hold_decisions(
+        self, client: Client, batches: list[ProducerBatch], *, transactional: bool, now_ms: int
+    ) -> tuple[Decision, ...]:
+        """Return the decisions that tell other gateways which ids have a beginning in a request held by a mute.
+
+        A mute may be prolonged, so its length does not matter.
+        """
+        untold = self.held_beginnings.find_untold(client.user, batches, now_ms)
+        decisions = [batch_decision(client.user, batch, len(batches), transactional) for batch in untold]
+        for decision in decisions:
+            decision.refuse(Reason.HELD, 0)
+        return tuple(decisions)
+
     def _slice_key(self, now_ms: int, transactional: bool) -> int:
         key = now_ms // self._slice_ms + self.state.generation
         return ~key if transactional else key  # what was admitted for one use is not known for the other

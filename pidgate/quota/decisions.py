@@ -68,6 +68,7 @@ class Reason(StrEnum):
     INHERITED = "inherited"  # handed out by EndTxn v5+ to an id that is remembered
     FAIL_OPEN = "fail_open"  # the quota's code raised an error: admitted, or above the ceiling refused
     GRACE = "grace"  # unseen during a cold start: let in uncharged
+    HELD = "held"  # neither: a mute holds a batch that begins a partition
 
 
 class Bound(StrEnum):

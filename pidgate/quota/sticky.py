@@ -424,10 +424,12 @@ _ANY: Final = b""
 class HeldOfUser:
     """The entries of one user: until when each one lasts, by producer id and partition, the oldest id first."""
 
-    __slots__ = ("count", "ids", "overfull_until_ms")
+    __slots__ = ("count", "ids", "overfull_until_ms", "told_ms")
 
     def __init__(self) -> None:
         self.ids: dict[int, dict[PartitionKey, int]] = {}
+        self.told_ms: dict[int, int] = {}
+        """When the other gateways were last told of an id in `ids`."""
         self.count = 0
         self.overfull_until_ms = 0
 
@@ -473,6 +475,24 @@ class HeldBeginnings:
         of_user.ids[producer_id] = held  # behind all other ids
         held[key] = until_ms
 
+    def find_untold(self, user: User, batches: Sequence[ProducerBatch], now_ms: int) -> list[ProducerBatch]:
+        """Return a beginning of each id among noted batches that other gateways have to be told of, and note that.
+
+        They watch an id for WATCH_MS, so it is told again after half of that.
+        """
+        of_user = self.users.get(user)
+        untold: dict[int, ProducerBatch] = {}
+        for batch in batches:
+            producer_id = batch[0]
+            if batch[2] or of_user is None or producer_id in untold:
+                continue
+            told_ms = of_user.told_ms.get(producer_id)
+            if told_ms is None or now_ms - told_ms >= WATCH_MS // 2:
+                untold[producer_id] = batch
+                if producer_id in of_user.ids:
+                    of_user.told_ms[producer_id] = now_ms
+        return list(untold.values())
+
     def is_beginning_held(
         self, user: User, producer_id: int, topic: bytes, partition: int, now_ms: int
     ) -> bool:
@@ -509,6 +529,7 @@ class HeldBeginnings:
                 if max(held.values()) > now_ms:
                     break
                 del of_user.ids[producer_id]
+                of_user.told_ms.pop(producer_id, None)
                 of_user.count -= len(held)
                 self._count -= len(held)
             if not of_user.ids and now_ms >= of_user.overfull_until_ms:

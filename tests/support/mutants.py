@@ -725,6 +725,13 @@ BY_SCHEDULE: Final[dict[str, Scheduled]] = {
     "the hot path answers in spite of a note": _noted(
         _OVER_NOTES, replaced(HeldBeginnings, "is_any_beginning_held", never), 3
     ),
+    "a held beginning is not told": Scheduled(
+        "A beginning that a mute holds is told to the other gateways.",
+        replaced(Admission, "hold_decisions", lambda *_, **__: ()),
+        Breach.OVERTAKEN,
+        Theme.ONE_PORT,
+        1,
+    ),
     "what a broker did not take has passed": _noted(
         "A batch that a broker answered with an error has not passed.",
         replaced(StickyRefusals, "not_taken", nothing),

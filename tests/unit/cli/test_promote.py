@@ -122,6 +122,7 @@ def test_only_new_ids_of_the_user_count() -> None:
     stream.producer(Client(user="bob"), START_MS + 5)
     stream.decide(Client(), START_MS + 6, 77, reason="refresh")
     stream.decide(Client(), START_MS + 7, 78, "refuse", "first_seen")
+    stream.decide(Client(), START_MS + 8, 78, "hold", "held")
     stream.decide(Client(), START_MS - 1, 79)
     history = history_of(stream)
 

@@ -160,9 +160,10 @@ class TestHistory:
             record(WATCH_MS, decision="refuse", producer_id=1),
             record(WATCH_MS - 1, decision="refuse", producer_id=2),
             record(0, producer_id=3),
+            record(0, decision="hold", reason="held", producer_id=4),
         ]
         applier.restore(records, state.restorer, NOW_MS, WALL_MS, watched)
-        assert watched.ids == [("alice", 2)]
+        assert watched.ids == [("alice", 2), ("alice", 4)]
 
     def test_a_machine_that_booted_a_minute_ago_remembers_what_was_before(self) -> None:
         state, applier = quota(), EventApplier("me")
@@ -202,8 +203,11 @@ class TestOthers:
         _, state = self.followed(record(0, incarnation=incarnation))
         assert state.table.remembers("alice", 4711, NOW_MS) is not is_own
 
-    def test_a_remote_refusal_is_watched_and_neither_remembered_nor_charged(self) -> None:
-        watched, state = self.followed(record(0, decision="refuse", producer_id=5))
+    @pytest.mark.parametrize(("decision", "reason"), [("refuse", "first_seen"), ("hold", "held")])
+    def test_a_remote_refusal_is_watched_and_neither_remembered_nor_charged(
+        self, decision: str, reason: str
+    ) -> None:
+        watched, state = self.followed(record(0, decision=decision, reason=reason, producer_id=5))
         assert watched.ids == [("alice", 5)]
         assert not state.table.remembers("alice", 5, NOW_MS)
         assert state.status("alice", NOW_MS).tokens in (None, 100)
