@@ -174,7 +174,7 @@ class Admission:
 
     def _slice_key(self, now_ms: int, transactional: bool) -> int:
         key = now_ms // self._slice_ms + self.state.generation
-        return ~key if transactional else key  # what was admitted for one use is not known for the other
+        return ~key if transactional else key  # an id admitted for one use is unknown for the other
 
     def _are_known(
         self, client: Client, batches: Collection[ProducerBatch], slice_key: int, now_ms: int
@@ -291,7 +291,7 @@ class Admission:
         return verdict
 
     def _begin_decisions(self, request: _Request) -> list[Decision]:
-        """Begin a decision about each id, with what the table of refused batches knows of it."""
+        """Begin a decision about each id from its batches and from the table of refused batches."""
         user, now_ms = request.client.user, request.now_ms
         watched = self.sticky.watched.get(user, _NOTHING_WATCHED)
         decisions: dict[int, Decision] = {}
@@ -375,7 +375,7 @@ class Admission:
         self._slice_ms = quotas.producer_ids.slice_ms
 
     def sweep(self, now_ms: int) -> list[GaveUp]:
-        """Forget what has expired, about once a second; return the ids that gave up waiting."""
+        """Forget expired state, about once a second; return the ids that gave up waiting."""
         self.sticky.sweep(now_ms)
         self.held_beginnings.sweep(now_ms)
         gave_up = self.state.sweep(now_ms)

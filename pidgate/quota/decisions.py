@@ -25,8 +25,8 @@ id), partition
 def lowest_of_each_partition(batches: list[ProducerBatch]) -> list[ProducerBatch]:
     """Return the first batch of each (id, partition): Produce v0-v2 may carry several; they pass together.
 
-    Of whatever epoch: no client sends one partition two epochs at once, and for one that does the first decides. Were
-    both looked at, the later one would end the entry that the earlier one has found.
+    Epochs do not matter. No client sends two epochs of one partition in one request, and if one does, the first batch
+    decides. If both counted, the later one would end the entry that the earlier one has found.
     """
     if len(batches) == 1:
         return batches
@@ -111,7 +111,7 @@ NO_PRODUCER_ID: Final = -1
 
 @dataclass(slots=True)
 class Decision:
-    """One producer id of a request, and what was decided about it: the `decision` event's own fields, and four more.
+    """One producer id of a request, and what was decided about it: the `decision` event's own fields, and five more.
 
     `Admission` begins it from the request and the table of refused batches, the quota completes it.
 
@@ -198,7 +198,7 @@ class Forward:
 
 
 FORWARD: Final = Forward()
-"""The answer to all that is known; never changed."""
+"""The verdict about known ids; never changed."""
 
 
 @dataclass(slots=True)
@@ -224,9 +224,7 @@ class Refuse:
 
 @dataclass(slots=True)
 class Close:
-    """Close the connection without an answer. Closing is always safe: the client resends what is
-    unacknowledged.
-    """
+    """Close the connection without an answer. Closing is always safe: the client resends its unacknowledged batches."""
 
     reason: str
     producer_id: int
@@ -271,7 +269,7 @@ def refusal_of(quotas: Quotas, decisions: Sequence[Decision], *, rearms_mute: bo
 
 
 def error_message(refusal: Refuse, help_url: str = "") -> str:
-    """Return one line with what happened, what follows, and where to read on."""
+    """Return one line: the cause, the time of the retry, and a link."""
     more = f"; see {help_url}" if help_url else ""
     return f"{_what_happened(refusal)}; retry in {refusal.throttle_time_ms} ms{more}"
 
@@ -288,6 +286,6 @@ def _what_happened(refusal: Refuse) -> str:
         return f"the gateway could not decide about producer id {producer_id} of user {refusal.user}"
     if refusal.reason is Reason.BLOCKED:
         return f"user {refusal.user} may not bring new producer ids: producer id {producer_id} is new"
-    whose = "of the cluster" if refusal.bound is Bound.CLUSTER else f"of user {refusal.user}"
+    owner = "of the cluster" if refusal.bound is Bound.CLUSTER else f"of user {refusal.user}"
     rate = f"{show_milli(refusal.rate_milli or 0)} per {show_duration(refusal.window_ms)}"
-    return f"producer_ids_rate quota {whose} exceeded ({rate}): producer id {producer_id} is new"
+    return f"producer_ids_rate quota {owner} exceeded ({rate}): producer id {producer_id} is new"

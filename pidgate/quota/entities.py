@@ -112,14 +112,6 @@ def is_asked_at_init(quotas: Quotas, user: User, *, transactional: bool) -> bool
     return quotas.producer_ids.refuse_init and is_bounded(quotas, quota)
 
 
-def refuses_at_init(quotas: Quotas, user: User, *, transactional: bool) -> bool:
-    """Return whether an InitProducerId of `user` may be refused."""
-    quota = resolve(quotas, user)
-    if transactional:
-        return quota.enforces and quota.transactional_ids_rate_milli is not None
-    return quotas.producer_ids.refuse_init and may_refuse(quotas, quota, transactional=False)
-
-
 def limits_transactional_ids(quotas: Quotas) -> bool:
     """Return whether a rate of transactional ids is set for anybody."""
     of_all = [quotas.default, *quotas.users.values()]

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from pidgate.quota.decisions import NO_PRODUCER_ID, Decision, Forward, Reason, Refuse, refusal_of
-from pidgate.quota.entities import User, kept_as, may_refuse, refuses_at_init, resolve
+from pidgate.quota.entities import User, kept_as, may_refuse, resolve
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Quotas
 from pidgate.quota.users import GRACE_TIMES_RATE
@@ -87,8 +87,7 @@ def bound_milli(quotas: Quotas, decision: Decision, transactional_id: int | None
     """Return the rate in force for such an id, in thousandths of an id per window; None: no rate limits it."""
     quota = resolve(quotas, decision.user)
     if transactional_id is not None:
-        is_limited = refuses_at_init(quotas, decision.user, transactional=True)
-        return quota.transactional_ids_rate_milli if is_limited else None
+        return quota.transactional_ids_rate_milli if quota.enforces else None
     if not may_refuse(quotas, quota, transactional=decision.transactional):
         return None
     rates_milli = (quota.rate_milli, quotas.cluster_rate_milli)

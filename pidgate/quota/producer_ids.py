@@ -45,7 +45,7 @@ class ProducerIdQuota:
     need the history that is still being read. `hand_over` charges the noted ids against the restored users, and
     `end_restoring` begins to decide.
 
-    in_force     the quotas in force, for all who read them
+    in_force     the quotas in force, for all their readers
     in_fleet     other gateways follow this one's decisions. Layers then live for a slice longer, since other gateways
                  use an id without a further event until their slice ends
     generation   changes when the caches of connections become invalid: after a change of quotas, and once restored
@@ -276,7 +276,7 @@ class ProducerIdQuota:
         decision.refuse(Reason.BLOCKED, self.table.quotas.producer_ids.max_throttle_ms, bound=bound)
 
     def _note_refusal(self, live: LiveUser, decision: Decision, now_ms: int) -> None:
-        """Complete a refusal, and keep it for operators who ask for the reason."""
+        """Complete a refusal, and keep its reason for operators."""
         decision.tokens_before = decision.tokens_after = live.units(now_ms)
         of_user = decision.bound is Bound.USER
         self.table.refusals.note_refusal(
@@ -506,7 +506,7 @@ class ProducerIdQuota:
     def _count_elsewhere(
         self, live: LiveUser, reason: Reason, now_ms: int, *, transactional: bool = False
     ) -> None:
-        """Charge what was charged there; what was admitted as grace there counts as grace here."""
+        """Charge an id that was charged there; one admitted as grace there counts as grace here."""
         # What passes while a state is being restored counts as observed; under grace it would have been granted.
         enforced = live.refuses_transactional if transactional else live.refuses_plain
         graced = reason is Reason.OBSERVE and enforced and self._grants_grace(live, 0, now_ms)

@@ -154,7 +154,7 @@ class Restorer:
         """Remember an id admitted or refreshed at `used_ms` (below 0: before the machine booted), uncharged.
 
         Returns whether it was unseen; uses too old to count are skipped. Histories should come in the order of time:
-        what is out of order is remembered for longer.
+        a use out of order is remembered for longer.
         """
         return self._restore(user, producer_id, used_ms, now_ms, transactional)
 
@@ -244,7 +244,7 @@ class Restorer:
             yield None if live is None or not live.needs_saving() else _exported_user(user, live, now_ms)
 
     def import_user(self, state: UserState, now_ms: int) -> None:
-        """Put the user in, in place of what is known of it.
+        """Put the user in, in place of its state here.
 
         `now_ms`: moment of the export on this clock; it may be below 0. Raises ValueError when the state is
         impossible, and changes nothing then.

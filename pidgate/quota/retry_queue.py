@@ -92,9 +92,7 @@ class RetryQueue:
         return _served_before(addresses, waiting.address, turn)
 
     def remove(self, producer_id: int) -> None:
-        """Take out an admitted id, if it is in line. Its client and its address go to the end of their rotations."""
-        if producer_id not in self.waiting:
-            return
+        """Take out an admitted id. Its client and its address go to the end of their rotations."""
         waiting = self._take_out(producer_id)
         lane = self._lanes.get(waiting.address)
         if lane is not None:
@@ -113,7 +111,7 @@ class RetryQueue:
         return gone
 
     def oldest_first_refused_ms(self) -> int | None:
-        """Return when the longest wait began, None when nobody waits."""
+        """Return when the longest wait began, None when no id waits."""
         return min((waiting.first_refused_ms for waiting in self.waiting.values()), default=None)
 
     def _makes_room(self, address: str, client_id: str) -> bool:

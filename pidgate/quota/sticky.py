@@ -1,9 +1,15 @@
-"""Exact table of refused batches: which batches of a producer id must not pass before which. PURE.
+"""Order of batches: refused batches and held beginnings, which no later batch of their partition may pass. PURE.
 
-After (id, epoch, partition) was refused at base sequence s, a pipelined later batch must not reach a broker first: a
-broker without state for the id accepts any first sequence, s can then never be appended, and librdkafka even reports
-it delivered (`rd_kafka_dr_implicit_ack`). So everything above s is refused too, whatever the quota decides by then,
-until a batch at or below s was forwarded. One table per process, never filtered, aged out or persisted.
+After (id, epoch, partition) was refused at base sequence s, a pipelined later batch must not reach a broker first. A
+broker without state for the id accepts any first sequence. Then s can never be appended, and librdkafka even reports it
+delivered (`rd_kafka_dr_implicit_ack`). So every batch above s is refused too, whatever the quota decides by then, until
+a batch at or below s was forwarded. There is one table per process, never filtered, aged out or persisted.
+
+A batch with sequence 0 begins a partition: the broker has no state of its producer yet. While a mute holds it, the
+partition's leader may move. Java's producer then sends the next batch to the new leader without waiting for the answer
+to the first (`RecordAccumulator.shouldStopDrainBatchesForPartition` stops retries only). That batch arrives on another
+connection, where the id may have been known for hours. So a held beginning is entered in HeldBeginnings, and for
+WATCH_MS no cache of any connection lets a batch of its partition pass. The other gateways of the fleet watch its id.
 
 Must not know rates, modes or filters. Each rule is a small method, so that a test can break one at a time.
 """
@@ -34,13 +40,13 @@ from pidgate.quota.sticky_entries import (
 )
 
 WATCH_MS: Final = 300_000
-"""Time to watch an id refused anywhere: longer than any client keeps a batch unread behind a mute."""
+"""Time to watch an id refused by any gateway: longer than a batch of any client lies unread behind a mute."""
 
 MOST_REFUSED_PARTITIONS: Final = 1_000
-"""Of one request, each of which has an entry: that takes its time, while all others wait."""
+"""Of one request. Each gets an entry, which takes time on the event loop."""
 
 MOST_ENTRIES_OF_CONNECTION: Final = 6_000
-"""They end in one go when it closes, 1 us each. A client has five such requests in flight, and sends one again."""
+"""They end together when it closes, 1 us each. A client has five such requests in flight, and retries one."""
 
 _SEQUENCE_MASK: Final = 0x7FFFFFFF
 _HALF_OF_SEQUENCES: Final = 1 << 30
@@ -58,9 +64,10 @@ class Position(Enum):
 
 
 class StickyRefusals:
-    """Table of one process. `watched` is public for the hot path: user -> ids that no cache may answer for.
+    """The table of refused batches of one process.
 
-    A user's ids stand in the order of their latest refusal.
+    `watched` is public for the hot path: by user, the ids that no cache may answer for, in the order of their latest
+    refusal.
     """
 
     def __init__(self, entries_per_user: int) -> None:
@@ -81,7 +88,7 @@ class StickyRefusals:
         return 0 < (base_sequence - refused) & _SEQUENCE_MASK < _HALF_OF_SEQUENCES
 
     def entry_ends_at_epoch(self, entry: StickyEntry, epoch: int) -> bool:
-        """Return True for a newer epoch: it starts the partition's sequences anew."""
+        """Return whether a newer epoch starts the partition's sequences at 0 again."""
         return epoch > entry.epoch
 
     def watch_is_over(self, record: WatchedId, now_ms: int) -> bool:
@@ -95,8 +102,8 @@ class StickyRefusals:
     def advance_entry(self, entry: StickyEntry, forwarded: ProducerBatch) -> bool:
         """Move the entry on to the next later refused batch, if `forwarded` is the refused one; else return False.
 
-        A client may send a new batch before it has read that an earlier one was refused: right behind s it would
-        arrive out of order (45), which some clients report as failed, and others answer with a new epoch.
+        A client may send a new batch before it has read that an earlier one was refused. Right behind s it would
+        arrive out of order (45), which some clients report as failed and others answer with a new epoch.
         """
         if forwarded[1] != entry.epoch or forwarded[2] != entry.base_sequence or not entry.later:
             return False
@@ -108,9 +115,9 @@ class StickyRefusals:
     def was_forwarded_over(
         self, record: WatchedId, epoch: int, topic: bytes, partition: int, connection_id: int
     ) -> bool:
-        """Return whether something of the partition went over this connection since the id is watched.
+        """Return whether a batch of the partition was forwarded over this connection since the id is watched.
 
-        Over another one does not count: when a leader moves while s waits behind a mute, s is handed to the old
+        Another connection does not count. When a leader moves while s waits behind a mute, s is forwarded to the old
         leader, which refuses it, and the client may send s+n to the new one before it has read that.
         """
         canonical = self.topics.canonical(topic)
@@ -122,7 +129,8 @@ class StickyRefusals:
     def are_partitions_clear(
         self, record: WatchedId, epoch: int, topic: bytes, partitions: list[int], connection_id: int
     ) -> bool:
-        """Return whether nothing stands in the way of a batch in each of these partitions: a cache may answer then.
+        """Return whether a cache may answer for the id's next batch in each of these partitions.
+
         Hot: a producer may write to dozens of partitions with each request.
         """
         if record.entries:
@@ -135,7 +143,7 @@ class StickyRefusals:
                 return False
         return True
 
-    # Looking
+    # Lookups
 
     def find_watched_id(self, user: User, producer_id: int, now_ms: int) -> WatchedId | None:
         """Return the record of a watched id; None when it was not refused in WATCH_MS and has no entry."""
@@ -177,7 +185,7 @@ class StickyRefusals:
         return Position.SAME if cut == (epoch, base_sequence) else Position.FIRST_SIGHT
 
     def would_overflow(self, user: User, connection_id: int, batches: list[ProducerBatch]) -> bool:
-        """Return whether refusing these would overflow the user's table or is too much work: then close, it is safe."""
+        """Return whether refusing these would overflow the user's table or take too long: then close the connection."""
         of_connection = len(self._by_connection.get(connection_id, ())) + len(batches)
         if len(batches) > MOST_REFUSED_PARTITIONS or of_connection > MOST_ENTRIES_OF_CONNECTION:
             return True
@@ -194,10 +202,10 @@ class StickyRefusals:
         )
 
     def count_further_refusal(self, user: User, batch: ProducerBatch) -> bool:
-        """Count a refusal above s; return whether the limit is passed without s having come back.
+        """Count a refusal above s. Return whether the connection has to be closed, as s does not come back.
 
-        Then the entry ends, as the connection is closed now: it may belong to another connection, which stays open,
-        and s may have expired. The client goes on with its lowest; above 0 that is a first sight.
+        The entry ends then: it may belong to another connection, which stays open, and s may have expired at its
+        client. The client goes on with its lowest batch; above 0 that is a first sight.
         """
         record = self.watched[user][batch[0]]
         key = self._entry_key(record, batch[3], batch[4])
@@ -206,10 +214,10 @@ class StickyRefusals:
         self._end_entry(user, batch[0], record, key)
         return True
 
-    # What happened
+    # Events
 
     def record_refusal(self, user: User, batch: ProducerBatch, connection_id: int, now_ms: int) -> None:
-        """Note that the batch was refused, alone or with the rest of its request. An entry keeps its lower sequence."""
+        """Enter a refused batch. An existing entry keeps the lower sequence."""
         producer_id, epoch, base_sequence, topic, partition = batch
         record = self._watch(user, producer_id, now_ms)
         if record.first_refused_ms is None:
@@ -240,22 +248,22 @@ class StickyRefusals:
         self._by_connection.setdefault(connection_id, {})[(user, producer_id, key)] = None
 
     def watch_new_id(self, user: User, producer_id: int, now_ms: int) -> None:
-        """Watch a new id from its first batch on, as if it had been refused here.
+        """Watch a new id from its first batch on, as a refused one.
 
-        Another gateway may have refused it just before, and hold its first batch of another partition; when the leader
-        moves, the client sends the next one here.
+        Another gateway may have refused it just before, and hold its first batch of another partition. When that
+        partition's leader moves, the client sends the next batch here.
         """
         if self._room.count_admitted(user, now_ms // WATCH_MS):
             self._watch(user, producer_id, now_ms)
 
     def watch_held_ids(self, user: User, producer_ids: Collection[int], now_ms: int) -> None:
-        """Watch ids of which a beginning was held a short while ago, here or elsewhere (see HeldBeginnings)."""
+        """Watch the ids of held beginnings."""
         for producer_id in producer_ids:
             if producer_id in self.watched.get(user, ()) or self._room.count_noted(user, now_ms // WATCH_MS):
                 self._watch(user, producer_id, now_ms)
 
     def watch_refused_elsewhere(self, user: User, producer_id: int, now_ms: int) -> None:
-        """Watch an id refused by another process or gateway: its client may send what comes after to this one first."""
+        """Watch an id refused or held by another gateway: its client may send the next batch here first."""
         if producer_id in self.watched.get(user, {}) or self._room.has_room(user, 1, elsewhere=True):
             record = self._watch(user, producer_id, now_ms)
             if record.first_refused_ms is None:
@@ -267,9 +275,9 @@ class StickyRefusals:
         record.deadline_ms = max(record.deadline_ms, until_ms)
 
     def record_forwarded(self, user: User, batches: list[ProducerBatch], connection_id: int) -> None:
-        """Note that the batches of a request are forwarded; each is at or below what was refused, which is lifted.
+        """Note the forwarded batches of a request, and end the entries at or above them.
 
-        What is noted of an id is counted once.
+        The notes of an id are counted once.
         """
         records = self.watched.get(user, {})
         noted: dict[int, WatchedId] = {}
@@ -301,10 +309,10 @@ class StickyRefusals:
                 self._end_entry(user, producer_id, record, key)
 
     def not_taken(self, user: User, producer_id: int, keys: Collection[PartitionKey]) -> None:
-        """Note that a broker has refused batches of these partitions: what comes next may follow them over no channel.
+        """Forget that batches of these partitions passed, as their broker has refused some.
 
-        The leader may be this broker again by then, and what was refused be on its way to another. What was forwarded
-        is walked once for all of them: a client may make up both, thousands of topics.
+        The broker may lead them again by the time the next batch arrives, while the refused one is on its way to
+        another broker. The notes are walked once for all keys: a client may make up thousands of topics.
         """
         record = self.watched.get(user, {}).get(producer_id)
         if record is None:
@@ -348,7 +356,7 @@ class StickyRefusals:
         """Return the number of the user's entries."""
         return self._entries_of_user.get(user, 0)
 
-    # Inside
+    # Internals
 
     def _watch(self, user: User, producer_id: int, now_ms: int) -> WatchedId:
         records = self.watched.setdefault(user, {})
@@ -378,7 +386,7 @@ class StickyRefusals:
             record.forget_forwarded(epoch, other, partition)
 
     def _count_notes(self, user: User, producer_id: int, record: WatchedId) -> None:
-        """Count what is noted of the id, and forget the oldest notes of the user where there is no room for it."""
+        """Count the notes of the id, and forget the oldest notes of the user where there is no room for them."""
         records = self.watched[user]
         for oldest in self._cut.count(user, producer_id, len(record.cut)):
             records[oldest].cut = NOTHING_CUT
@@ -386,7 +394,7 @@ class StickyRefusals:
             records[oldest].forget_all_forwarded()
 
     def _forget_notes(self, user: User, producer_id: int, record: WatchedId) -> None:
-        """Count no notes of an id whose watch is over; most have none."""
+        """Forget the notes of an id whose watch is over; most have none."""
         if record.cut or record.forwarded:
             self._cut.count(user, producer_id, 0)
             self._forwarded.count(user, producer_id, 0)
@@ -435,7 +443,12 @@ class HeldOfUser:
 
 
 class HeldBeginnings:
-    """The entries. A topic id whose name is unknown in `topics` stands for every topic."""
+    """Beginnings held a short while ago, by user, producer id, topic and partition.
+
+    A topic id whose name is unknown in `topics` stands for every topic. An entry is never evicted. A user without room
+    for one more gets all of its partitions treated as held instead, until the entry would have expired: a batch above 0
+    is then refused once, for 100 ms.
+    """
 
     __slots__ = ("_count", "_topics", "users")
 

@@ -21,7 +21,7 @@ from pidgate.quota.entities import MOST_USERS, User
 
 MOST_FURTHER_REFUSALS: Final = 5
 """No client has more requests in flight for an idempotent producer, since brokers keep the latest five batches. Where
-topics keep more one day (KIP-1269), who has more in flight is closed when it is refused, and loses nothing."""
+topics keep more one day (KIP-1269), a client with more in flight is closed when it is refused, and loses nothing."""
 
 MOST_FORWARDED_OF_ID = 100_000
 """Partitions of one watched id, about 9 MB. What is beyond takes the place of all others at once."""
@@ -145,9 +145,9 @@ class WatchedId:
 
 
 def shrunk(table: dict[_K, _V]) -> dict[_K, _V]:
-    """Return the table something was just taken out of, as a copy when it is much too large for what is left.
+    """Return the table, or a copy where it takes much more memory than its elements need.
 
-    A dict keeps the memory of the most it ever held: a client that leaves one of a thousand would have it for nothing.
+    A dict never gives memory back: a client that leaves one element of a thousand would keep it for nothing.
     """
     return dict(table) if table.__sizeof__() > MOST_BYTES_OF_ONE * (len(table) + 1) else table
 
@@ -203,7 +203,7 @@ class WatchRoom:
         self._admitted = self._noted = self._period = 0
 
     def has_room(self, user: User, new_ids: int, *, elsewhere: bool = False) -> bool:
-        """Return whether so many more ids of the user may be watched. `elsewhere`: none of them was refused here."""
+        """Return whether `new_ids` more ids of the user may be watched. `elsewhere`: none of them was refused here."""
         share = 2 if elsewhere else 1
         records = self._watched.get(user)
         if records is None and len(self._watched) >= MOST_WATCHED_USERS // share:
@@ -239,7 +239,7 @@ class WatchRoom:
 class NoteRoom:
     """Bounded count of one kind of note, by user and id: the ids that have had some for the longest are forgotten.
 
-    A user has at most `most_of_user`, and at most as many as are left free for everybody else: nobody's notes are
+    A user has at most `most_of_user`, and at most as many as are left free for all others: no user's notes are
     forgotten for another's.
     """
 
@@ -250,7 +250,7 @@ class NoteRoom:
         self._notes_of_user: dict[User, int] = {}
 
     def count(self, user: User, producer_id: int, notes: int) -> Sequence[int]:
-        """Set how many notes there are of the id; return the ids whose notes now have to be forgotten."""
+        """Set the number of notes of the id; return the ids whose notes now have to be forgotten."""
         by_id = self._of_user.get(user)
         before = 0 if by_id is None else by_id.get(producer_id, 0)
         if notes == before:

@@ -103,8 +103,8 @@ class TransactionalIds:
 class LiveUser:
     """Filters, bucket and queue of one user. The bucket outlives a removed rate, and returns with its balance.
 
-    No client uses one id with and without transactions. So there is a filter for each, and neither what passes
-    unrefused in transactions, nor any number of it, makes an id known for plain use.
+    No client uses one id with and without transactions. So there is a filter for each use, and no number of ids that
+    pass unrefused in transactions makes an id known for plain use.
 
     active_bucket      the bucket, if a rate above 0 is in force
     blocked_by         the rate of 0 that refuses everything new, the user's or the cluster's
@@ -228,7 +228,7 @@ class LiveUser:
 
 
 def layer_floor(rate_milli: int | None, settings: ProducerIdSettings) -> int:
-    """Return the least design count of a layer: its part of what the quota may admit."""
+    """Return the least design count of a layer: its part of the ids that the quota may admit."""
     if rate_milli is None:
         return _FLOOR_WITHOUT_LIMIT
     per_layer = rate_milli * settings.burst / (1000 * settings.layers)
@@ -339,7 +339,7 @@ class UserTable:
         return live.transactional_ids
 
     def replace(self, user: User, live: LiveUser, now_ms: int) -> None:
-        """Put the user in, in place of what was known of it."""
+        """Put the user in, in place of its earlier state."""
         self.shape_bucket(live, now_ms)
         replaced = self._users.get(user)
         if replaced is not None:
@@ -372,7 +372,7 @@ class UserTable:
             live.transactional_ids.bucket = self._shaped(bucket, rate_milli, now_ms)
 
     def set_cluster(self, bucket: TokenBucket, rehearsed: TokenBucket | None, now_ms: int) -> None:
-        """Replace the cluster's bucket, and the one that counts what is observed as well."""
+        """Replace the cluster's bucket, and the one that counts observed ids too."""
         self.cluster, self.cluster_rehearsed = bucket, rehearsed
         self._shape_cluster(now_ms)
 
@@ -404,9 +404,9 @@ class UserTable:
                 bucket.charge_floored(now_ms)
 
     def charge_observed(self, live: LiveUser, now_ms: int) -> None:
-        """Count an id that is never refused: it spends nothing that those who may be refused need.
+        """Count an id that is never refused. It takes no token from ids that may be refused.
 
-        All that is observed is counted in buckets of its own, as if it were enforced; only a user of whom nothing is
+        Observed ids are counted in buckets of their own, as if they were enforced. Only a user of whom nothing is
         refused has one bucket for both.
         """
         if live.given and not live.quota.enforces:
@@ -416,7 +416,7 @@ class UserTable:
                 bucket.charge_floored(now_ms)
 
     def observed_buckets(self, live: LiveUser, now_ms: int) -> tuple[TokenBucket | None, TokenBucket | None]:
-        """Return the user's and the cluster's bucket that count what is never refused."""
+        """Return the user's and the cluster's bucket that count ids which are never refused."""
         own = live.active_bucket
         if own is not None and live.quota.enforces:
             if live.rehearsed is None:
@@ -425,7 +425,7 @@ class UserTable:
         return own, self.cluster_rehearsed
 
     def spent_buckets(self, live: LiveUser) -> tuple[TokenBucket | None, TokenBucket | None]:
-        """Return the user's and the cluster's bucket that those who may be refused spend."""
+        """Return the user's and the cluster's bucket that pay for ids which may be refused."""
         return live.active_bucket, self.cluster
 
     # For metrics and explanations

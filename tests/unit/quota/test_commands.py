@@ -115,6 +115,16 @@ def test_many_refused_ids_push_out_others_ids_but_no_user(monkeypatch: pytest.Mo
     assert (of_bob.producer_id, of_alice.producer_id) == (1, 2)
 
 
+def test_of_many_users_the_one_refused_longest_ago_has_no_last_refusal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(counters, "MOST_USERS_EXPLAINED", 2)
+    refusals = RefusedIds()
+    for user in ("alice", "bob", "carol"):
+        refusals.note_refusal(user, Refusal(1, Reason.FIRST_SEEN, Bound.USER, 1_000, 0, 100, None))
+    assert [refusals.of_user(user) is None for user in ("alice", "bob", "carol")] == [True, False, False]
+
+
 def test_a_user_that_was_given_no_new_id_is_told_so() -> None:
     quota = quota_of(1)
     for number in range(3):

@@ -58,6 +58,11 @@ def test_who_is_not_held_to_a_rate_has_none() -> None:
         assert bound_milli(quotas, decision, None) is None
 
 
+def test_an_observed_user_has_no_ceiling() -> None:
+    admission = broken(enforcing(1, mode=Mode.OBSERVE))
+    assert [outcome(admission, one, 0) for one in range(12)] == ["passed"] * 12
+
+
 def test_only_what_passed_is_counted() -> None:
     admission = broken(enforcing(1))
     outcomes = [outcome(admission, producer_id, 0) for producer_id in range(15)]

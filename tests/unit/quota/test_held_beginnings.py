@@ -174,3 +174,24 @@ def test_without_room_to_watch_it_is_refused_all_the_same(monkeypatch: pytest.Mo
     gateway.hold(batch(7, 0))
     assert isinstance(gateway.judge(batch(7, 5), now_ms), Refuse)
     assert isinstance(gateway.judge(batch(7, 5), now_ms + 100), Forward)
+
+
+def test_a_watched_id_is_known_once_each_of_its_partitions_has_passed() -> None:
+    gateway = Gateway()
+    now_ms, admission = gateway.began_ms, gateway.admission
+    admission.sticky.watch_refused_elsewhere("alice", 7, now_ms)
+    assert not admission.knows(gateway.client, 7, 0, [TOPIC], [[1]], False, now_ms)
+    assert isinstance(gateway.judge(batch(7, 2, partition=1), now_ms), Refuse)
+    assert isinstance(gateway.judge(batch(7, 2, partition=1), now_ms + 100), Forward)
+    assert admission.knows(gateway.client, 7, 0, [TOPIC], [[1]], False, now_ms + 100)
+    assert not admission.knows(gateway.client, 7, 0, [TOPIC], [[1, 2]], False, now_ms + 100)
+
+
+def test_a_held_id_is_told_as_a_decision_without_tokens() -> None:
+    gateway = Gateway()
+    gateway.hold(batch(7, 0), batch(7, 3, partition=1))
+    (told,) = gateway.admission.hold_decisions(
+        gateway.client, [batch(7, 0), batch(7, 3, partition=1)], transactional=False, now_ms=gateway.began_ms
+    )
+    assert (told.producer_id, told.admitted, told.reason) == (7, False, Reason.HELD)
+    assert (told.throttle_time_ms, told.tokens_before, told.request_partitions) == (0, None, 2)

@@ -349,3 +349,13 @@ def test_when_the_state_fails_a_broker_is_asked() -> None:
     assert world.admission.fail_open.passed == 10
     (alice,) = world.admission.user_snapshots(0)
     assert (alice.inits_failed_open, alice.inits_refused, alice.inits_would_refuse) == (10, 2, 0)
+
+
+def test_an_observed_id_takes_its_reserved_token() -> None:
+    world = world_of(refusing(1, mode=Mode.OBSERVE))
+    assert asks(world) is None
+    live = world.admission.state.table.find("alice")
+    assert live is not None
+    assert live.given_lately(0) == 1
+    world.spend(1)
+    assert live.given_lately(0) == 0

@@ -58,3 +58,12 @@ def test_an_id_in_use_is_kept_by_its_epochs(monkeypatch: pytest.MonkeyPatch) -> 
         owners.learnt("alice", 1, producer_id, connection_id=7)
     assert owners.owner(1) == Owner("alice", 99, False)
     assert owners.connection_closed(7) == {"alice": 1}
+
+
+def test_a_connection_whose_ids_are_all_forgotten_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(counters, "MOST_OWNED_IDS", 4)
+    owners = ProducerIdOwners()
+    owners.learnt("alice", 1, 0, connection_id=7)
+    for producer_id in range(2, 8):
+        owners.learnt("bob", producer_id, 0, connection_id=8)
+    assert owners.connection_closed(7) == {}

@@ -150,6 +150,17 @@ def test_the_same_questions_give_the_same_answers() -> None:
         assert verdicts[0] == verdicts[1]
 
 
+def test_a_change_of_quotas_finds_the_state_under_a_former_name() -> None:
+    quotas = enforcing(1, users={"alice": UserQuota.per_window(100)})
+    quota = ProducerIdQuota(quotas, seeds(), 0, former_name=lambda user: f"hash of {user}")
+    quota.table.live("hash of alice", 0)
+    quota.set_quotas(quotas, 0)
+    assert quota.users() == ["alice"]
+    quota.table.live("hash of bob", 0)
+    quota.decide(*question("bob", 1), 0)
+    assert quota.users() == ["alice", "bob"]
+
+
 def test_overfull_filters_are_counted() -> None:
     quota = ProducerIdQuota(enforcing(None, max_live_ids=200, layers=1), seeds(), 0)
     for number in range(4_050):

@@ -292,3 +292,42 @@ def test_remembering_follows_the_settings_of_the_new_process() -> None:
     copy = copied(original, ProducerIdQuota, longer, 0, 0)
     assert copy.table.remembers("alice", 1, SLICE_MS + 2 * DAY_MS - 1)
     assert not copy.table.remembers("alice", 1, 2 * SLICE_MS + 2 * DAY_MS)
+
+
+def test_charges_of_the_cluster_count_only_under_its_rate() -> None:
+    alone = state()
+    alone.restorer.restore_cluster_charges([-1])
+    assert alone.restorer.export_cluster_bucket(0) is None
+    together = state(enforcing(100, cluster_rate_milli=10_000))
+    together.restorer.restore_cluster_charges([-1, -2, -3])
+    cluster = together.restorer.export_cluster_bucket(0)
+    assert cluster is not None
+    assert 7 * cluster.token_units <= cluster.units < 8 * cluster.token_units
+    # A balance that is imported later includes what came before it.
+    together.restorer.import_cluster_bucket(cluster, 0)
+    together.restorer.restore_cluster_charges([-1])
+    assert together.restorer.export_cluster_bucket(0) == cluster
+
+
+def test_only_changed_users_are_exported_again() -> None:
+    original = state()
+    for user in ("alice", "bob"):
+        original.decide(*question(user, 1), 0)
+    assert [one and one.user for one in original.restorer.export_changed(0)] == ["alice", "bob"]
+    original.decide(*question("bob", 2), 0)
+    assert [one and one.user for one in original.restorer.export_changed(0)] == [None, "bob"]
+
+
+def test_a_user_with_an_impossible_layer_is_not_taken_in_half() -> None:
+    original, other = state(), state()
+    original.decide(*question("alice", 1), 0)
+    original.decide(*question("alice", 2, transactional=True), 0)
+    (exported,) = original.restorer.export_users(0)
+    broken = replace(
+        exported,
+        layers=tuple(replace(layer, hashes=0) if layer.transactional else layer for layer in exported.layers),
+    )
+    with pytest.raises(ValueError, match="no layer has"):
+        other.restorer.import_user(broken, 0)
+    assert (other.users(), other.table._budget.held) == ([], 0)
+    assert replace(exported, grace_admitted=3).without_grace() == exported

@@ -268,9 +268,12 @@ def test_topic_names_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert names.canonical(bytes([0, 1])) == bytes([0, 1])
     assert names.other_form(b"topic-1") is None
     assert names.canonical(bytes([0, 3])) == b"topic-3"
+    names.learn(b"topic-3", bytes([0, 3]))
     names.learn(b"topic-3", bytes([0, 9]))  # created anew: the newer id is the name's
     assert names.other_form(b"topic-3") == bytes([0, 9])
     assert names.canonical(bytes([0, 3])) == b"topic-3"
+    names.learn(b"topic-4", bytes([0, 4]))
+    assert names.other_form(b"topic-3") == bytes([0, 9]), "the older of its ids is forgotten, and no more"
 
 
 @rule("An entry moves on to the next refused batch; the lowest one goes first.", "order")

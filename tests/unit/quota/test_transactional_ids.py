@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from pidgate.events.redaction import TRANSACTIONAL_ID, hash64
@@ -153,3 +155,29 @@ def test_a_user_of_whom_only_these_are_known_is_kept_and_then_dropped() -> None:
     assert state.users() == ["alice"]
     state.sweep(30 * DAY_MS)
     assert state.users() == []
+
+
+def test_a_blocked_user_has_no_bucket_to_charge() -> None:
+    state = state_of(limited(0))
+    state.restorer.restore_transactional_id("alice", 7, 0, 0, Reason.FIRST_SEEN)
+    assert decide_name(state, "alice", 7).decisions == ()
+    assert is_refused(decide_name(state, "alice", 8))
+
+
+def test_new_settings_hold_for_their_filter_and_none_counts_against_a_later_grace() -> None:
+    state = state_of()
+    assert passed(state, names(0, 3)) == 3
+    state.set_quotas(replace(limited(), producer_ids=ProducerIdSettings(layers=2)), 0)
+    assert passed(state, names(0, 3)) == 3
+    (exported,) = state.restorer.export_users(0)
+    assert exported.without_grace() == exported
+
+
+def test_without_a_rate_and_after_seven_days_nothing_is_restored() -> None:
+    state = state_of()
+    state.restorer.restore_transactional_id("bob", 7, 0, 0, Reason.FIRST_SEEN)
+    state.restorer.restore_transactional_id("alice", 7, -REMEMBER_MS, 0, Reason.FIRST_SEEN)
+    assert [live.transactional_ids for live in map(state.table.find, ("bob", "alice")) if live] == [
+        None,
+        None,
+    ]
