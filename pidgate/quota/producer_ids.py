@@ -320,8 +320,9 @@ class ProducerIdQuota:
 
     def _charge(self, live: LiveUser, decision: Decision, now_ms: int) -> None:
         """Charge an unseen id that is admitted, and say why it is."""
-        in_line = decision.producer_id in live.queue.waiting
-        decision.tokens_before = live.units(now_ms)
+        in_line, bucket = decision.producer_id in live.queue.waiting, live.active_bucket
+        if bucket is not None:
+            decision.tokens_before = bucket.units(now_ms)
         if decision.reason is Reason.GRACE:
             live.grace_admitted += 1
         elif decision.enforced:
@@ -337,7 +338,8 @@ class ProducerIdQuota:
                 live.blocked_by is not None or self._wait_ms(live, 0, now_ms, enforced=False)[0] > 0
             )
             self.table.charge_observed(live, now_ms)
-        decision.tokens_after = live.units(now_ms)
+        if bucket is not None:
+            decision.tokens_after = bucket.units(now_ms)
 
     def _grants_grace(self, live: LiveUser, ahead: int, now_ms: int) -> bool:
         """Return whether an unseen id under enforcement is admitted as grace; `ahead`: ids graced before it in its
