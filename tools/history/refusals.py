@@ -53,37 +53,37 @@ def judged(
     outcomes: list[Row] = []
     lives = day.lives
     producer_id, epoch, is_lasting = lives.producer_id, lives.epoch, lives.is_lasting
-    # When, which client, number of attempts; for refused ones the first refusal and the end.
+    # When, which session, number of attempts; for refused ones the first refusal and the end.
     due = [(int(seen.first_use_ms[one]), int(one), 0, 0, 0) for one in mine]
     heapq.heapify(due)
     seen.first_use_ms[mine] = NEVER
     while due:
-        at_ms, client, attempts, first_ms, deadline_ms = heapq.heappop(due)
+        at_ms, session, attempts, first_ms, deadline_ms = heapq.heappop(due)
         came_back = attempts > 0
-        life = int(seen.life[client])
+        life = int(seen.life[session])
         waited_ms = at_ms - first_ms if came_back else None
-        asking = Client(
+        client = Client(
             user.name,
             day.client_words[day.client_code[life]],
             day.address_words[day.address_code[life]],
-            client,
+            session,
         )
         transactional = day.deployments[day.deployment_place[life]].is_transactional
         batch = int(producer_id[life]), int(epoch[life]), 0, _TOPIC, 0
         asked = batch_decision(user.name, batch, 1, transactional)
         asked.came_back, asked.waited_ms = came_back, waited_ms
         asked.deadline_left_ms = deadline_ms - at_ms if came_back else 0
-        verdict = state.decide(asking, [asked], at_ms - begin_ms)
+        verdict = state.decide(client, [asked], at_ms - begin_ms)
         decision = verdict.decisions[0] if verdict.decisions else None
         admitted = not isinstance(verdict, Refuse)
-        row = {"client": client, "at_ms": at_ms, "admitted": admitted, "waited_ms": waited_ms}
+        row = {"session": session, "at_ms": at_ms, "admitted": admitted, "waited_ms": waited_ms}
         if decision is not None:
             balance = {name: getattr(decision, name) for name in BALANCE}
             own = {"reason": decision.reason.value, "is_refresh": False, "base_sequence": 0}
             decisions.append(row | balance | own)
         if admitted:
-            if at_ms < seen.end_ms[client]:
-                seen.first_use_ms[client] = at_ms
+            if at_ms < seen.end_ms[session]:
+                seen.first_use_ms[session] = at_ms
             if came_back:
                 outcomes.append(row | {"attempts": attempts})
             continue
@@ -93,8 +93,8 @@ def judged(
         deadline_ms = at_ms + decision.throttle_time_ms
         next_ms = deadline_ms + int(roll.integers(5, 400))
         patience_ms = DAY_MS if is_lasting[life] else DELIVERY_TIMEOUT_MS
-        if next_ms < min(int(seen.end_ms[client]), first_ms + patience_ms):
-            heapq.heappush(due, (next_ms, client, attempts, first_ms, deadline_ms))
+        if next_ms < min(int(seen.end_ms[session]), first_ms + patience_ms):
+            heapq.heappush(due, (next_ms, session, attempts, first_ms, deadline_ms))
         elif attempts > 1:
             # An id that never returns was not queued and has no refusal_outcome.
             gone_ms = at_ms + SETTINGS.max_throttle_ms + 30_000
