@@ -60,7 +60,6 @@ HOT_MODULES = [
     "pidgate/quota/admission.py",
     "pidgate/quota/byte_quota.py",
     "pidgate/quota/decisions.py",
-    "pidgate/quota/held_beginnings.py",
     "pidgate/quota/layered_filter.py",
     "pidgate/quota/sticky.py",
     "pidgate/quota/sticky_entries.py",

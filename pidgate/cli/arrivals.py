@@ -89,7 +89,7 @@ class History:
     def _add_decision(self, event: DecisionEvent) -> None:
         self.gateways.add(event.gateway_id)
         if event.decision != "admit":
-            self.refused += 1
+            self.refused += event.decision == "refuse"
             return
         if event.reason not in ADMITTED_AS_NEW:
             return

@@ -27,8 +27,8 @@ from pidgate.gateway.config.loading import ConfigError, Settings
 from pidgate.gateway.config.source import option_value
 from pidgate.gateway.topics.own_client import OwnClient
 from pidgate.quota.entities import EffectiveQuota, resolve
-from pidgate.quota.replay import GIVES_UP_AFTER_MS, Outcome, QuotaReplay
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
+from pidgate.quota.token_bucket import GIVES_UP_AFTER_MS, Outcome, QuotaReplay
 from pidgate.units import about_duration, moment, printable
 from pidgate.who.reading import CannotRead, read
 

@@ -18,7 +18,7 @@ from typing import Annotated, ClassVar, Literal
 SCHEMA_VERSION = 1
 """Written into every event. Readers take this version, and newer ones leniently (reading.py)."""
 
-DecisionWord = Literal["admit", "refuse"]
+DecisionWord = Literal["admit", "refuse", "hold"]
 ReasonWord = Literal[
     "first_seen",
     "refresh",
@@ -32,6 +32,7 @@ ReasonWord = Literal[
     "inherited",
     "fail_open",
     "blocked",
+    "held",
 ]
 ModeWord = Literal["observe", "enforce"]
 LifecyclePhase = Literal["start", "caught_up", "alive", "stop", "member_seen", "member_gone"]
@@ -72,7 +73,8 @@ class Event:
 @dataclass(slots=True, kw_only=True)
 class DecisionEvent(Event):
     """An unseen producer id was admitted or refused, an id refreshed, or one let through under observe, exempt,
-    grace or fail_open. The audit log, and the state that gateways share.
+    grace or fail_open; or a mute holds an id's first batch of a partition. The audit log, and the state that gateways
+    share.
     """
 
     type: ClassVar[str] = "decision"
@@ -91,14 +93,14 @@ class DecisionEvent(Event):
     partition: Annotated[int, "Partition of the batch"]
     base_sequence: Annotated[int, "First sequence number of the batch"]
     request_partitions: Annotated[int, "How many batches with a producer id the request carried"]
-    decision: Annotated[DecisionWord, "What was decided"]
+    decision: Annotated[DecisionWord, "What was decided; hold: nothing yet, the batch waits behind a mute"]
     reason: Annotated[
         ReasonWord,
         "Why. first_seen: by the bucket; refresh: remembered from an earlier slice, free; sticky: an earlier "
         "batch is still refused; established: first sight above sequence 0; queue: by its place among those "
         "that came back; deadline: back before its throttle was over; observe: nothing is refused; exempt; "
         "grace: uncharged after a cold start; inherited: handed out to a remembered id; fail_open: the quota "
-        "code was in trouble; blocked: the user's rate is 0",
+        "code was in trouble; blocked: the user's rate is 0; held: of a hold, at most one per id every 150 s",
     ]
     would_refuse: Annotated[bool, "Forwarded, but enforcing today's quotas would have refused it"] = False
     tokens_before: Annotated[

@@ -58,7 +58,7 @@ def arrivals(decisions: DataFrame, remember_ms: int = REMEMBER_MS) -> DataFrame:
     pause_ms = f.col("wall_time_ms") - f.lag("wall_time_ms").over(in_time)
     up_to_here = in_time.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     stays = (
-        decisions.where("producer_id >= 0")
+        decisions.where("producer_id >= 0 and decision != 'hold'")
         .withColumn("begins", f.coalesce(pause_ms > remember_ms, f.lit(True)))
         .withColumn("stay", f.count_if("begins").over(up_to_here))
     )

@@ -1,13 +1,13 @@
-"""Admission of Produce requests: joins refused batches, the caches of connections and the quota's state. PURE.
+"""Admission of Produce requests: refused batches first, then the connection's cache, then the quota. PURE.
 
-The order is essential. Refused batches are checked before any cache and before the quota, so no admission, raised rate,
-observe mode, exemption or failing open lets a batch pass before a refused one. The connection's cache comes next, and
-the state last. Must not know bytes or sockets.
+The order is essential. Refused batches are checked before any cache and before the quota. So no admission, raised rate,
+observe mode, exemption or failing open lets a batch pass before a refused one. Must not know bytes or sockets.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
@@ -15,41 +15,45 @@ from pidgate.quota.counters import ProducerIdOwners, UserCounters, UserCountersT
 from pidgate.quota.decisions import (
     FORWARD,
     SHORTEST_THROTTLE_MS,
-    Answer,
-    AskedId,
     Client,
     Close,
     Decision,
     Forward,
     GaveUp,
     ProducerBatch,
-    Question,
     Reason,
     Refuse,
     Verdict,
-    local_decision,
-    local_refusal,
+    batch_decision,
+    init_decision,
     lowest_of_each_partition,
-    new_id_question,
     refusal_of,
 )
 from pidgate.quota.entities import User, enforces, is_asked_at_init, resolve
 from pidgate.quota.fail_open import FailOpen
-from pidgate.quota.held_beginnings import HeldBeginnings
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Quotas
-from pidgate.quota.sticky import Look, StickyRefusals
-from pidgate.quota.sticky_entries import RefusedId
+from pidgate.quota.sticky import HeldBeginnings, Position, StickyRefusals
+from pidgate.quota.sticky_entries import WatchedId
 
-_NOTHING_WATCHED: Final[Mapping[int, RefusedId]] = MappingProxyType({})
+_NOTHING_WATCHED: Final[Mapping[int, WatchedId]] = MappingProxyType({})
 
-_Looked = list[tuple[ProducerBatch, Look]]
+
+@dataclass(slots=True)
+class _Request:
+    """A Produce request that no cache answers for: the lowest batch of each partition, and the position of each."""
+
+    client: Client
+    transactional: bool
+    now_ms: int
+    batches: list[ProducerBatch]
+    positions: list[Position]
 
 
 class Admission:
     """The quota as connections see it. All times are monotonic milliseconds.
 
-    `fail_open.passed` counts requests let pass because the state raised an error. Alarm.
+    `fail_open.passed` counts requests let pass because the quota raised an error. Alarm.
     """
 
     def __init__(
@@ -76,7 +80,7 @@ class Admission:
     def quotas(self) -> Quotas:
         return self._in_force.value
 
-    # Judging
+    # Produce requests
 
     def knows(
         self,
@@ -93,9 +97,13 @@ class Admission:
             return False
         record = self.sticky.watched.get(client.user, _NOTHING_WATCHED).get(producer_id)
         if record is None:
-            return not self.held_beginnings.is_any_held(client.user, producer_id, topics, partitions, now_ms)
+            return not self.held_beginnings.is_any_beginning_held(
+                client.user, producer_id, topics, partitions, now_ms
+            )
         for at, topic in enumerate(topics):
-            if not self.sticky.are_next(record, epoch, topic, partitions[at], client.connection_id):
+            if not self.sticky.are_partitions_clear(
+                record, epoch, topic, partitions[at], client.connection_id
+            ):
                 return False
         return True
 
@@ -108,42 +116,26 @@ class Admission:
         now_ms: int,
     ) -> Verdict:
         """Judge the next Produce request of a channel that is not muted."""
-        if self._known(client, batches, self._slice_key(now_ms, transactional), now_ms):
+        slice_key = self._slice_key(now_ms, transactional)
+        if self._are_known(client, batches, slice_key, now_ms):
             return FORWARD
-        first = lowest_of_each_partition(batches)
-        if client.user in self.held_beginnings.users:
-            held = {batch[0] for batch in first if self._is_held(client.user, batch, now_ms)}
-            self.sticky.beginnings_noted(client.user, held, now_ms)
-        looked = [(batch, self._look(client, batch, now_ms)) for batch in first]
-        for producer_id in {batch[0] for batch in first}:
-            self.owners.produced(producer_id)
-        return self._refused_locally(client, looked, transactional, now_ms) or self._ask_state(
-            client, looked, transactional, now_ms
-        )
-
-    def judge_new_id(
-        self, client: Client, now_ms: int, transactional_id: int | None = None
-    ) -> Forward | Refuse:
-        """Judge InitProducerId, without or with a transactional id (64 bits of its hash).
-
-        A refusal leaves no entry and no deadline: nothing was sent that could be lost, and the client is refused again,
-        on any connection, while there are no tokens.
-        """
-        if not is_asked_at_init(
-            self._in_force.value, client.user, transactional=transactional_id is not None
-        ):
-            return FORWARD
-        question = new_id_question(client.user, client.address, client.client_id, transactional_id)
-        answer = self.decide(question, now_ms)
-        if not answer.decisions:
-            return FORWARD
-        counters = self.counters.of(client.user, now_ms)
-        if answer.refused:
-            counters.count_new_ids(answer.decisions, now_ms)
-            return refusal_of(self._in_force.value, answer)
-        for decision in answer.decisions:
-            counters.count(decision, now_ms)
-        return Forward(answer.decisions)
+        request = self._locate_batches(client, batches, transactional, now_ms)
+        producer_ids = {batch[0] for batch in request.batches}
+        for producer_id in producer_ids:
+            self.owners.note_produced(producer_id)
+        verdict: Verdict | None = self._refuse_out_of_order(request)
+        if verdict is not None:
+            return verdict
+        verdict = FORWARD
+        if any(client.admitted.get(producer_id) != slice_key for producer_id in producer_ids):
+            verdict = self._decide(request)
+            if not isinstance(verdict, Forward):
+                return verdict
+            for producer_id in producer_ids:
+                client.remember(producer_id, slice_key)
+        if client.user in self.sticky.watched:
+            self.sticky.record_forwarded(client.user, request.batches, client.connection_id)
+        return verdict
 
     def judge_while_muted(
         self, client: Client, batches: list[ProducerBatch], *, transactional: bool, now_ms: int
@@ -153,38 +145,40 @@ class Admission:
         Refused are batches above a refused one, and the first ones of another partition of an id still under its
         deadline; the mute is not re-armed. A retry of the refused batch itself is never answered here.
         """
-        first = lowest_of_each_partition(batches)
-        looked = [(batch, self._look(client, batch, now_ms)) for batch in first]
-        if any(look in (Look.SAME, Look.BELOW) for _, look in looked):
+        request = self._locate_batches(client, batches, transactional, now_ms)
+        if Position.SAME in request.positions or Position.BELOW in request.positions:
             return None
-        above = self._refused_as_sticky(client, looked, transactional, now_ms)
-        if above is not None:
-            return above
+        if Position.ABOVE in request.positions:
+            return self._refuse_above(request)
         if not enforces(self._in_force.value, client.user, transactional=transactional):
             return None
-        for batch, look in looked:
-            left_ms = self.sticky.left_ms(client.user, batch[0], now_ms)
-            if look is Look.FIRST_SIGHT and left_ms > 0:
-                return self._refuse_locally(
-                    client, looked, batch, Reason.DEADLINE, left_ms, transactional, now_ms
-                )
+        for batch, position in zip(request.batches, request.positions, strict=True):
+            if position is Position.FIRST_SIGHT:
+                left_ms = self.sticky.throttle_left_ms(client.user, batch[0], now_ms)
+                if left_ms > 0:
+                    return self._refuse_locally(request, batch, Reason.DEADLINE, left_ms)
         return None
+
+    def hold_decisions(
+        self, client: Client, batches: list[ProducerBatch], *, transactional: bool, now_ms: int
+    ) -> tuple[Decision, ...]:
+        """Return the decisions that tell other gateways which ids have a beginning in a request held by a mute.
+
+        A mute may be prolonged, so its length does not matter.
+        """
+        untold = self.held_beginnings.find_untold(client.user, batches, now_ms)
+        decisions = [batch_decision(client.user, batch, len(batches), transactional) for batch in untold]
+        for decision in decisions:
+            decision.refuse(Reason.HELD, 0)
+        return tuple(decisions)
 
     def _slice_key(self, now_ms: int, transactional: bool) -> int:
         key = now_ms // self._slice_ms + self.state.generation
-        return ~key if transactional else key  # what was admitted for one use is not known for the other
+        return ~key if transactional else key  # an id admitted for one use is unknown for the other
 
-    def _look(self, client: Client, batch: ProducerBatch, now_ms: int) -> Look:
-        look = self.sticky.look(client.user, batch, client.connection_id, now_ms)
-        if look is Look.UNWATCHED and self._is_held(client.user, batch, now_ms):
-            return Look.FIRST_SIGHT  # the watch had no room
-        return look
-
-    def _is_held(self, user: User, batch: ProducerBatch, now_ms: int) -> bool:
-        held = self.held_beginnings
-        return user in held.users and held.is_held(user, batch[0], batch[3], batch[4], now_ms)
-
-    def _known(self, client: Client, batches: Collection[ProducerBatch], slice_key: int, now_ms: int) -> bool:
+    def _are_known(
+        self, client: Client, batches: Collection[ProducerBatch], slice_key: int, now_ms: int
+    ) -> bool:
         """Return whether every id was admitted in this slice and no batch of a watched id waits. Hot path."""
         watched = self.sticky.watched.get(client.user, _NOTHING_WATCHED)
         admitted = client.admitted
@@ -196,150 +190,167 @@ class Admission:
             if record is None:
                 if self._is_held(client.user, batch, now_ms):
                     return False
-            elif not self.sticky.are_next(record, batch[1], batch[3], [batch[4]], client.connection_id):
+            elif not self.sticky.are_partitions_clear(
+                record, batch[1], batch[3], [batch[4]], client.connection_id
+            ):
                 return False
         return True
 
-    def _first_sight_above_0(self, batch: ProducerBatch, look: Look) -> bool:
-        """A new producer starts every partition at 0: above it, an earlier batch may lie unread behind a mute."""
-        return look in (Look.FIRST_SIGHT, Look.UNWATCHED) and batch[2] != 0
+    # Refused batches and held beginnings
 
-    def _refused_locally(
-        self, client: Client, looked: _Looked, transactional: bool, now_ms: int
-    ) -> Refuse | Close | None:
-        """Refuse batches whose refusal depends on no mode, exemption, rate or state."""
-        above = self._refused_as_sticky(client, looked, transactional, now_ms)
-        if above is not None:
-            return above
-        for batch, look in looked:
-            if look is Look.FIRST_SIGHT and self._first_sight_above_0(batch, look):
-                return self._refuse_locally(
-                    client, looked, batch, Reason.ESTABLISHED, SHORTEST_THROTTLE_MS, transactional, now_ms
-                )
+    def _locate_batches(
+        self, client: Client, batches: list[ProducerBatch], transactional: bool, now_ms: int
+    ) -> _Request:
+        """Find the position of the lowest batch of each partition, with the ids of held beginnings watched."""
+        lowest = lowest_of_each_partition(batches)
+        if client.user in self.held_beginnings.users:
+            held = {batch[0] for batch in lowest if self._is_held(client.user, batch, now_ms)}
+            self.sticky.watch_held_ids(client.user, held, now_ms)
+        positions = [self._locate_batch(client, batch, now_ms) for batch in lowest]
+        return _Request(client, transactional, now_ms, lowest, positions)
+
+    def _locate_batch(self, client: Client, batch: ProducerBatch, now_ms: int) -> Position:
+        position = Position.UNWATCHED
+        if batch[0] in self.sticky.watched.get(client.user, _NOTHING_WATCHED):
+            position = self.sticky.locate_batch(client.user, batch, client.connection_id, now_ms)
+        if position is Position.UNWATCHED and self._is_held(client.user, batch, now_ms):
+            return Position.FIRST_SIGHT  # the watch had no room
+        return position
+
+    def _is_held(self, user: User, batch: ProducerBatch, now_ms: int) -> bool:
+        held = self.held_beginnings
+        return user in held.users and held.is_beginning_held(user, batch[0], batch[3], batch[4], now_ms)
+
+    def _refuse_out_of_order(self, request: _Request) -> Refuse | Close | None:
+        """Refuse a request that could pass an earlier batch. No mode, exemption, rate or state matters here."""
+        if Position.ABOVE in request.positions:
+            return self._refuse_above(request)
+        for batch, position in zip(request.batches, request.positions, strict=True):
+            if position is Position.FIRST_SIGHT and self._is_above_0(batch, position):
+                return self._refuse_locally(request, batch, Reason.ESTABLISHED, SHORTEST_THROTTLE_MS)
         return None
 
-    def _refused_as_sticky(
-        self, client: Client, looked: _Looked, transactional: bool, now_ms: int
-    ) -> Refuse | Close | None:
-        above = [batch for batch, look in looked if look is Look.ABOVE]
-        if not above:
-            return None
+    def _refuse_above(self, request: _Request) -> Refuse | Close:
+        """Refuse a request with a batch above a refused one, or close where its client has given that one up."""
+        user = request.client.user
+        above = [
+            batch
+            for batch, position in zip(request.batches, request.positions, strict=True)
+            if position is Position.ABOVE
+        ]
         for batch in above:
-            if self.sticky.too_many_further(client.user, batch):
-                return self._close(client, "sticky_batch_missing", batch[0], now_ms)
-        left_ms = self.sticky.left_ms(client.user, above[0][0], now_ms)
-        return self._refuse_locally(client, looked, above[0], Reason.STICKY, left_ms, transactional, now_ms)
+            if self.sticky.count_further_refusal(user, batch):
+                return self._close(request, "sticky_batch_missing", batch[0])
+        left_ms = self.sticky.throttle_left_ms(user, above[0][0], request.now_ms)
+        return self._refuse_locally(request, above[0], Reason.STICKY, left_ms)
+
+    def _is_above_0(self, batch: ProducerBatch, position: Position) -> bool:
+        """Return whether an earlier batch may lie unread behind a mute: a new producer starts every partition at 0."""
+        return batch[2] != 0 and position in (Position.FIRST_SIGHT, Position.UNWATCHED)
 
     def _refuse_locally(
-        self,
-        client: Client,
-        looked: _Looked,
-        cause: ProducerBatch,
-        reason: Reason,
-        throttle_ms: int,
-        transactional: bool,
-        now_ms: int,
+        self, request: _Request, cause: ProducerBatch, reason: Reason, throttle_ms: int
     ) -> Refuse | Close:
-        throttle_ms = max(SHORTEST_THROTTLE_MS, throttle_ms)
-        decision = local_decision(client.user, cause, len(looked), transactional, reason, throttle_ms)
-        refusal = local_refusal(self._in_force.value, decision)
-        return self._record_refusal(client, looked, refusal, now_ms)
+        """Refuse the request for one of its batches, without the quota."""
+        decision = batch_decision(request.client.user, cause, len(request.batches), request.transactional)
+        decision.refuse(reason, max(SHORTEST_THROTTLE_MS, throttle_ms))
+        rearms_mute = reason is Reason.ESTABLISHED
+        refusal = refusal_of(self._in_force.value, (decision,), rearms_mute=rearms_mute)
+        return self._record_refusal(request, refusal)
 
-    # Asking
-
-    def _ask_state(
-        self,
-        client: Client,
-        looked: _Looked,
-        transactional: bool,
-        now_ms: int,
-    ) -> Verdict:
-        """Ask the state, and apply its answer. Skip the state if this connection's cache holds every id."""
-        slice_key = self._slice_key(now_ms, transactional)
-        if all(client.admitted.get(batch[0]) == slice_key for batch, _ in looked):
-            self._forwarded(client, looked)
-            return FORWARD
-        answer = self.decide(self._question(client, looked, transactional, now_ms), now_ms)
-        if answer.refused:
-            return self._refused_by_state(client, looked, answer, now_ms)
-        counters = self.counters.of(client.user, now_ms) if answer.decisions else None
-        for decision in answer.decisions:
-            self._watch_admitted(client.user, decision, transactional, now_ms)
-            if counters is not None:
-                counters.count(decision, now_ms)
-        for batch, _ in looked:
-            client.remember(batch[0], slice_key)
-        self._forwarded(client, looked)
-        return Forward(answer.decisions) if answer.decisions else FORWARD
-
-    def decide(self, question: Question, now_ms: int) -> Answer:
-        """Return the state's answer. If the state raises an error, let ids pass up to the user's ceiling."""
-        try:
-            return self.state.decide(question, now_ms)
-        except Exception as problem:  # noqa: BLE001  (the gateway is never the reason that Kafka is down)
-            if self._on_failure is not None:
-                self._on_failure(problem)
-            return self.fail_open.answer(self._in_force.value, self.state, question, now_ms)
-
-    def _forwarded(self, client: Client, looked: _Looked) -> None:
-        self.sticky.forwarded(client.user, [batch for batch, _ in looked], client.connection_id)
-
-    def _watch_admitted(self, user: User, decision: Decision, transactional: bool, now_ms: int) -> None:
-        """Watch a new id of a user under enforcement: another gateway may have refused it a moment ago."""
-        new = decision.reason in (Reason.FIRST_SEEN, Reason.QUEUE)
-        if new and enforces(self._in_force.value, user, transactional=transactional):
-            self.sticky.admitted(user, decision.producer_id, now_ms)
-
-    def _question(self, client: Client, looked: _Looked, transactional: bool, now_ms: int) -> Question:
-        ids: dict[int, AskedId] = {}
-        for batch, look in looked:
-            asked = ids.get(batch[0])
-            if asked is None:
-                asked = ids[batch[0]] = AskedId(*batch)
-                record = self.sticky.refused_id(client.user, batch[0], now_ms)
-                if record is not None:
-                    asked.deadline_ms = record.deadline_ms
-                    asked.first_refused_ms = record.first_refused_ms
-            asked.came_back |= look is Look.SAME
-            asked.first_sight_above_0 |= self._first_sight_above_0(batch, look)
-        return Question(
-            client.user,
-            client.address,
-            client.client_id,
-            transactional,
-            len(looked),
-            list(ids.values()),
-        )
-
-    def _refused_by_state(
-        self, client: Client, looked: _Looked, answer: Answer, now_ms: int
-    ) -> Refuse | Close:
-        refusal = refusal_of(self._in_force.value, answer)
-        verdict = self._record_refusal(client, looked, refusal, now_ms)
-        for decision in answer.decisions if verdict is refusal else ():
-            # Coming back too early keeps the deadline: with the shortest throttle added each time, two
-            # connections of one id could put it off for each other without end.
-            if decision.reason not in (Reason.ESTABLISHED, Reason.DEADLINE, Reason.FAIL_OPEN):
-                until_ms = now_ms + decision.throttle_time_ms
-                self.sticky.throttled(client.user, decision.producer_id, until_ms)
-        return verdict
-
-    def _record_refusal(
-        self, client: Client, looked: _Looked, refusal: Refuse, now_ms: int
-    ) -> Refuse | Close:
+    def _record_refusal(self, request: _Request, refusal: Refuse) -> Refuse | Close:
         """Enter every partition of a refused request; close the connection if there is no room for the entries."""
-        batches = [batch for batch, _ in looked]
-        if self.sticky.holds_too_many(client.user, client.connection_id, batches):
-            return self._close(client, "sticky_table_full", refusal.producer_id, now_ms)
-        for batch in batches:
-            self.sticky.refused(client.user, batch, client.connection_id, now_ms)
-        counters = self.counters.of(client.user, now_ms)
+        user, connection_id, now_ms = request.client.user, request.client.connection_id, request.now_ms
+        if self.sticky.would_overflow(user, connection_id, request.batches):
+            return self._close(request, "sticky_table_full", refusal.producer_id)
+        for batch in request.batches:
+            self.sticky.record_refusal(user, batch, connection_id, now_ms)
+        counters = self.counters.of(user, now_ms)
         counters.count_refusal(refusal.reason, refusal.throttle_time_ms, now_ms)
         return refusal
 
-    def _close(self, client: Client, reason: str, producer_id: int, now_ms: int) -> Close:
-        self.counters.of(client.user, now_ms).count_close(reason)
+    def _close(self, request: _Request, reason: str, producer_id: int) -> Close:
+        self.counters.of(request.client.user, request.now_ms).count_close(reason)
         return Close(reason, producer_id)
+
+    # The quota
+
+    def _decide(self, request: _Request) -> Verdict:
+        """Let the quota decide about the ids of a request in order."""
+        client, now_ms = request.client, request.now_ms
+        verdict = self._decide_or_fail_open(client, self._begin_decisions(request), now_ms)
+        if isinstance(verdict, Refuse):
+            return self._record_quota_refusal(request, verdict)
+        if verdict.decisions:
+            counters = self.counters.of(client.user, now_ms)
+            for decision in verdict.decisions:
+                counters.count_admission(decision, now_ms)
+                # Another gateway may have refused the new id a moment ago.
+                if decision.enforced and decision.reason in (Reason.FIRST_SEEN, Reason.QUEUE):
+                    self.sticky.watch_new_id(client.user, decision.producer_id, now_ms)
+        return verdict
+
+    def _begin_decisions(self, request: _Request) -> list[Decision]:
+        """Begin a decision about each id from its batches and from the table of refused batches."""
+        user, now_ms = request.client.user, request.now_ms
+        watched = self.sticky.watched.get(user, _NOTHING_WATCHED)
+        decisions: dict[int, Decision] = {}
+        for batch, position in zip(request.batches, request.positions, strict=True):
+            producer_id = batch[0]
+            decision = decisions.get(producer_id)
+            if decision is None:
+                decision = batch_decision(user, batch, len(request.batches), request.transactional)
+                decisions[producer_id] = decision
+                record = None
+                if producer_id in watched:
+                    record = self.sticky.find_watched_id(user, producer_id, now_ms)
+                if record is not None:
+                    decision.deadline_left_ms = record.deadline_ms - now_ms
+                    if record.first_refused_ms is not None:
+                        decision.waited_ms = now_ms - record.first_refused_ms
+            decision.came_back |= position is Position.SAME
+            decision.above_0 |= self._is_above_0(batch, position)
+        return list(decisions.values())
+
+    def _decide_or_fail_open(
+        self, client: Client, decisions: list[Decision], now_ms: int, transactional_id: int | None = None
+    ) -> Forward | Refuse:
+        """Return the quota's verdict. If the quota raises an error, let ids pass up to the user's ceiling."""
+        try:
+            return self.state.decide(client, decisions, now_ms, transactional_id)
+        except Exception as problem:  # noqa: BLE001  (the gateway is never the reason that Kafka is down)
+            if self._on_failure is not None:
+                self._on_failure(problem)
+            return self.fail_open.decide(
+                self._in_force.value, self.state, decisions, now_ms, transactional_id
+            )
+
+    def _record_quota_refusal(self, request: _Request, refusal: Refuse) -> Refuse | Close:
+        verdict = self._record_refusal(request, refusal)
+        for decision in refusal.decisions if verdict is refusal else ():
+            # Coming back too early keeps the deadline: with the shortest throttle added each time, two
+            # connections of one id could put it off for each other without end.
+            if decision.reason not in (Reason.ESTABLISHED, Reason.DEADLINE, Reason.FAIL_OPEN):
+                until_ms = request.now_ms + decision.throttle_time_ms
+                self.sticky.set_deadline(request.client.user, decision.producer_id, until_ms)
+        return verdict
+
+    def judge_new_id(
+        self, client: Client, now_ms: int, transactional_id: int | None = None
+    ) -> Forward | Refuse:
+        """Judge InitProducerId, without or with a transactional id (64 bits of its hash).
+
+        A refusal leaves no entry and no deadline: nothing was sent that could be lost, and the client is refused again,
+        on any connection, while there are no tokens.
+        """
+        transactional = transactional_id is not None
+        if not is_asked_at_init(self._in_force.value, client.user, transactional=transactional):
+            return FORWARD
+        decisions = [init_decision(client.user, transactional)]
+        verdict = self._decide_or_fail_open(client, decisions, now_ms, transactional_id)
+        if verdict.decisions:
+            self.counters.of(client.user, now_ms).count_new_ids(verdict.decisions, now_ms)
+        return verdict
 
     # Other events
 
@@ -364,7 +375,7 @@ class Admission:
         self._slice_ms = quotas.producer_ids.slice_ms
 
     def sweep(self, now_ms: int) -> list[GaveUp]:
-        """Forget what has expired, about once a second; return the ids that gave up waiting."""
+        """Forget expired state, about once a second; return the ids that gave up waiting."""
         self.sticky.sweep(now_ms)
         self.held_beginnings.sweep(now_ms)
         gave_up = self.state.sweep(now_ms)
@@ -382,6 +393,6 @@ class Admission:
                 user,
                 resolve(self._in_force.value, user),
                 self.state.status(user, now_ms),
-                self.sticky.entries_of(user),
+                self.sticky.count_entries(user),
                 now_ms,
             )

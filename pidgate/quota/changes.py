@@ -13,7 +13,7 @@ from operator import attrgetter
 from typing import Any, Final
 
 from pidgate.names import bounded
-from pidgate.quota.settings import Mode, Quotas, UserQuota
+from pidgate.quota.settings import NOT_SET, Mode, Quotas, UserQuota
 
 
 class Setting(StrEnum):
@@ -149,8 +149,8 @@ def applied(in_file: Quotas, found: Mapping[tuple[Setting, str | None], Change])
             if setting in RATES:
                 default = _with(default, change)
             continue
-        changed = _with(users.get(user, UserQuota()), change)
-        if user in users or changed != UserQuota():
+        changed = _with(users.get(user, NOT_SET), change)
+        if user in users or changed != NOT_SET:
             users[user] = changed
     of_all = found.get(ALL_MODES)
     if of_all is None or not isinstance(of_all.value, Mode):
@@ -189,7 +189,7 @@ def rates_of(quota: UserQuota) -> tuple[int | None, ...]:
 def value_in_force(quotas: Quotas, setting: Setting, user: str | None) -> int | Mode | None:
     """Return the value set for just this entity; of all users' mode, `quotas.mode`."""
     if user is not None:
-        return value_of(quotas.users.get(user, UserQuota()), setting)
+        return value_of(quotas.users.get(user, NOT_SET), setting)
     return value_of(quotas.default, setting) if setting in RATES else quotas.mode
 
 

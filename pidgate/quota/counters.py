@@ -78,11 +78,8 @@ class UserCounters:
     new_ids: Samples = field(default_factory=Samples)
     throttle_times_ms: Samples = field(default_factory=Samples)
 
-    def count(self, decision: Decision, now_ms: int) -> None:
-        """Count an admission. Refusals are counted by request, with `count_refusal`."""
-        if decision.producer_id < 0:
-            self.count_new_ids((decision,), now_ms)
-            return
+    def count_admission(self, decision: Decision, now_ms: int) -> None:
+        """Count an id that was admitted. Refusals are counted by request, with `count_refusal`."""
         self.admitted[decision.reason] = self.admitted.get(decision.reason, 0) + 1
         if decision.would_refuse:
             self.would_refuse += 1
@@ -279,7 +276,7 @@ class ProducerIdOwners:
         self._earlier.pop(producer_id, None)
         self._recent[producer_id] = _shared(Owner(user, epoch, owner is not None and owner.produced))
 
-    def produced(self, producer_id: int) -> None:
+    def note_produced(self, producer_id: int) -> None:
         """Note a Produce request with the id, on whatever connection."""
         for generation in (self._recent, self._earlier):
             owner = generation.get(producer_id)
@@ -337,14 +334,15 @@ class Refusal:
 class RefusedIds:
     """Refusals by user and id, in the order of the latest one."""
 
-    __slots__ = ("_ids", "_of_user", "_released")
+    __slots__ = ("_ids", "_of_user", "released")
 
     def __init__(self) -> None:
         self._ids: OrderedDict[tuple[User, int], Refusal] = OrderedDict()
         self._of_user: OrderedDict[User, Refusal] = OrderedDict()
-        self._released: OrderedDict[tuple[User, int], None] = OrderedDict()
+        self.released: OrderedDict[tuple[User, int], None] = OrderedDict()
+        """Ids released by an operator that have not come back, by user and id."""
 
-    def note(self, user: User, refusal: Refusal) -> None:
+    def note_refusal(self, user: User, refusal: Refusal) -> None:
         """Note a refusal, the user's last one."""
         key = user, refusal.producer_id
         self._ids[key] = refusal
@@ -355,11 +353,6 @@ class RefusedIds:
         self._of_user.move_to_end(user)
         if len(self._of_user) > MOST_USERS_EXPLAINED:
             self._of_user.popitem(last=False)
-
-    def admitted(self, user: User, producer_id: int) -> None:
-        """End the id's release."""
-        if self._released:
-            self._released.pop((user, producer_id), None)
 
     # Explanations
 
@@ -375,10 +368,6 @@ class RefusedIds:
 
     def release(self, user: User, producer_id: int) -> None:
         """Have the id admitted uncharged when it comes back, once."""
-        self._released[user, producer_id] = None
-        if len(self._released) > MOST_RELEASED:
-            self._released.popitem(last=False)
-
-    def is_released(self, user: User, producer_id: int) -> bool:
-        """Return whether the id is released and has not come back."""
-        return bool(self._released) and (user, producer_id) in self._released
+        self.released[user, producer_id] = None
+        if len(self.released) > MOST_RELEASED:
+            self.released.popitem(last=False)

@@ -1,4 +1,4 @@
-"""Values of the quota: clients, batches, questions, decisions, verdicts, and the text of a refusal. PURE.
+"""Values of the quota: clients, batches, decisions, verdicts, and the text of a refusal. PURE.
 
 Must not know how anything is decided. Values that are made for each frame are not frozen: a frozen slotted dataclass
 takes three times as long to create.
@@ -25,8 +25,8 @@ id), partition
 def lowest_of_each_partition(batches: list[ProducerBatch]) -> list[ProducerBatch]:
     """Return the first batch of each (id, partition): Produce v0-v2 may carry several; they pass together.
 
-    Of whatever epoch: no client sends one partition two epochs at once, and for one that does the first decides. Were
-    both looked at, the later one would end the entry that the earlier one has found.
+    Epochs do not matter. No client sends two epochs of one partition in one request, and if one does, the first batch
+    decides. If both counted, the later one would end the entry that the earlier one has found.
     """
     if len(batches) == 1:
         return batches
@@ -68,6 +68,7 @@ class Reason(StrEnum):
     INHERITED = "inherited"  # handed out by EndTxn v5+ to an id that is remembered
     FAIL_OPEN = "fail_open"  # the quota's code raised an error: admitted, or above the ceiling refused
     GRACE = "grace"  # unseen during a cold start: let in uncharged
+    HELD = "held"  # neither: a mute holds a batch that begins a partition
 
 
 class Bound(StrEnum):
@@ -104,12 +105,25 @@ class Client:
         self.admitted[producer_id] = slice_key
 
 
+NO_PRODUCER_ID: Final = -1
+"""RecordBatch.NO_PRODUCER_ID. Stands for the id that an InitProducerId asks for."""
+
+
 @dataclass(slots=True)
 class Decision:
-    """Decision about one id of one request, and its grounds: a `decision` event's own fields.
+    """One producer id of a request, and what was decided about it: the `decision` event's own fields, and five more.
 
-    Tokens are in the bucket's units (window_ms x 1,000 make one token), None where no bucket was asked. `waited_ms`:
-    since the id's first refusal. `would_refuse`: forwarded, but enforcing would have refused it.
+    `Admission` begins it from the request and the table of refused batches, the quota completes it.
+
+    topic to base_sequence  of the id's first batch in the request
+    tokens_before, tokens_after  in the bucket's units (window_ms x 1,000 make one token); None: no bucket was read
+    waited_ms         since the id's first refusal
+    would_refuse      forwarded, but enforcing would have refused it
+    came_back         the same batch was refused before
+    above_0           first sight above sequence 0: nothing is known of the id's earlier batches on a partition
+    deadline_left_ms  left of the id's throttle, 0 or less when it is over
+    enforced          an id like this is refused without a token
+    bound             the bucket that stood in the way of a refused id
     """
 
     user: User
@@ -120,18 +134,60 @@ class Decision:
     partition: int
     base_sequence: int
     request_partitions: int
-    admitted: bool
-    reason: Reason
+    admitted: bool = True
+    reason: Reason = Reason.OBSERVE
     tokens_before: int | None = None
     tokens_after: int | None = None
     throttle_time_ms: int = 0
     queue_position: int | None = None
     waited_ms: int | None = None
     would_refuse: bool = False
+    came_back: bool = False
+    above_0: bool = False
+    deadline_left_ms: int = 0
+    enforced: bool = False
+    bound: Bound = Bound.USER
 
-    @property
-    def decision(self) -> str:
-        return "admit" if self.admitted else "refuse"
+    def refuse(
+        self,
+        reason: Reason,
+        throttle_time_ms: int,
+        *,
+        queue_position: int | None = None,
+        bound: Bound = Bound.USER,
+    ) -> None:
+        self.admitted = False
+        self.reason, self.throttle_time_ms = reason, throttle_time_ms
+        self.queue_position, self.bound = queue_position, bound
+
+    def undecided(self) -> Decision:
+        """Return the same id as it was before anything was decided, for code that decides instead."""
+        return Decision(
+            self.user,
+            self.producer_id,
+            self.epoch,
+            self.transactional,
+            self.topic,
+            self.partition,
+            self.base_sequence,
+            self.request_partitions,
+            waited_ms=self.waited_ms,
+        )
+
+
+def batch_decision(
+    user: User, batch: ProducerBatch, request_partitions: int, transactional: bool
+) -> Decision:
+    """Begin the decision about the id of a batch."""
+    producer_id, epoch, base_sequence, topic, partition = batch
+    return Decision(
+        user, producer_id, epoch, transactional, topic, partition, base_sequence, request_partitions
+    )
+
+
+def init_decision(user: User, transactional: bool) -> Decision:
+    """Begin the decision about an InitProducerId, with or without a transactional id."""
+    return Decision(user, NO_PRODUCER_ID, -1, transactional, b"", -1, -1, 0)
 
 
 @dataclass(slots=True)
@@ -142,7 +198,7 @@ class Forward:
 
 
 FORWARD: Final = Forward()
-"""The answer to all that is known; never changed."""
+"""The verdict about known ids; never changed."""
 
 
 @dataclass(slots=True)
@@ -168,9 +224,7 @@ class Refuse:
 
 @dataclass(slots=True)
 class Close:
-    """Close the connection without an answer. Closing is always safe: the client resends what is
-    unacknowledged.
-    """
+    """Close the connection without an answer. Closing is always safe: the client resends its unacknowledged batches."""
 
     reason: str
     producer_id: int
@@ -189,66 +243,33 @@ class GaveUp:
     attempts: int
 
 
-def local_decision(
-    user: User,
-    cause: ProducerBatch,
-    request_partitions: int,
-    transactional: bool,
-    reason: Reason,
-    throttle_time_ms: int,
-) -> Decision:
-    """Return the decision that refuses `cause` without asking the state."""
-    producer_id, epoch, base_sequence, topic, partition = cause
-    return Decision(
-        user,
-        producer_id,
-        epoch,
-        transactional,
-        topic,
-        partition,
-        base_sequence,
-        request_partitions,
-        False,
-        reason,
-        throttle_time_ms=throttle_time_ms,
-    )
-
-
-def refusal_with(quotas: Quotas, decision: Decision, decisions: tuple[Decision, ...]) -> Refuse:
-    """Return the refusal of a request for `decision`, one of `decisions`."""
+def refusal_of(quotas: Quotas, decisions: Sequence[Decision], *, rearms_mute: bool = True) -> Refuse:
+    """Return the refusal of a request for these refused ids: that with the longest throttle counts."""
+    longest = decisions[0]
+    for decision in decisions:
+        if decision.throttle_time_ms > longest.throttle_time_ms:
+            longest = decision
+    quota = resolve(quotas, longest.user)
+    rate_milli = quota.rate_milli
+    if longest.bound is Bound.CLUSTER:
+        rate_milli = quotas.cluster_rate_milli
+    elif longest.producer_id == NO_PRODUCER_ID and longest.transactional:
+        rate_milli = quota.transactional_ids_rate_milli
     return Refuse(
-        decision.throttle_time_ms,
-        decision.reason,
-        decision.producer_id,
-        True,
-        decision.user,
-        resolve(quotas, decision.user).rate_milli,
+        longest.throttle_time_ms,
+        longest.reason,
+        longest.producer_id,
+        rearms_mute,
+        longest.user,
+        rate_milli,
         quotas.producer_ids.window_ms,
-        decisions=decisions,
+        longest.bound,
+        tuple(decisions),
     )
-
-
-def local_refusal(quotas: Quotas, decision: Decision) -> Refuse:
-    """Return the refusal of a request for a decision that no state was asked about."""
-    refusal = refusal_with(quotas, decision, (decision,))
-    refusal.rearms_mute = decision.reason is Reason.ESTABLISHED
-    return refusal
-
-
-def refusal_of(quotas: Quotas, answer: Answer) -> Refuse:
-    """Return the refusal for the state's answer: that with the longest throttle counts."""
-    longest = max(answer.decisions, key=lambda decision: decision.throttle_time_ms)
-    refusal = refusal_with(quotas, longest, answer.decisions)
-    refusal.bound = answer.bound
-    if longest.producer_id == NO_PRODUCER_ID and longest.transactional:
-        refusal.rate_milli = resolve(quotas, longest.user).transactional_ids_rate_milli
-    if answer.bound is Bound.CLUSTER:
-        refusal.rate_milli = quotas.cluster_rate_milli
-    return refusal
 
 
 def error_message(refusal: Refuse, help_url: str = "") -> str:
-    """Return one line with what happened, what follows, and where to read on."""
+    """Return one line: the cause, the time of the retry, and a link."""
     more = f"; see {help_url}" if help_url else ""
     return f"{_what_happened(refusal)}; retry in {refusal.throttle_time_ms} ms{more}"
 
@@ -265,105 +286,6 @@ def _what_happened(refusal: Refuse) -> str:
         return f"the gateway could not decide about producer id {producer_id} of user {refusal.user}"
     if refusal.reason is Reason.BLOCKED:
         return f"user {refusal.user} may not bring new producer ids: producer id {producer_id} is new"
-    whose = "of the cluster" if refusal.bound is Bound.CLUSTER else f"of user {refusal.user}"
+    owner = "of the cluster" if refusal.bound is Bound.CLUSTER else f"of user {refusal.user}"
     rate = f"{show_milli(refusal.rate_milli or 0)} per {show_duration(refusal.window_ms)}"
-    return f"producer_ids_rate quota {whose} exceeded ({rate}): producer id {producer_id} is new"
-
-
-NO_PRODUCER_ID: Final = -1
-"""RecordBatch.NO_PRODUCER_ID."""
-
-
-@dataclass(slots=True)
-class AskedId:
-    """One producer id of a request, and what the table of refused batches knows of it.
-
-    `came_back`: the same batch was refused before; `first_sight_above_0`: it arrives above sequence 0 on a partition
-    where nothing is known of the id; `deadline_ms`: end of its latest throttle; `first_refused_ms`: time of
-    its first refusal.
-    """
-
-    producer_id: int
-    epoch: int
-    base_sequence: int
-    topic: bytes
-    partition: int
-    came_back: bool = False
-    first_sight_above_0: bool = False
-    deadline_ms: int = 0
-    first_refused_ms: int | None = None
-
-
-@dataclass(slots=True)
-class Question:
-    """The ids of one request; without ids, an InitProducerId that would give the user a new one, or one that names a
-    transactional id: then 64 bits of its hash are given.
-    """
-
-    user: User
-    address: str
-    client_id: str
-    transactional: bool
-    request_partitions: int
-    ids: Sequence[AskedId]
-    transactional_id: int | None = None
-
-
-@dataclass(slots=True)
-class Answer:
-    """Not refused: forward the request. Refused: `decisions` holds the refusals, and no token was spent.
-
-    For a question without ids: at most one decision, about NO_PRODUCER_ID.
-    """
-
-    refused: bool
-    decisions: tuple[Decision, ...]
-    bound: Bound = Bound.USER
-
-
-def new_id_question(
-    user: User, address: str, client_id: str, transactional_id: int | None = None
-) -> Question:
-    """Ask whether a broker may give this user a new id, or one for this transactional id (InitProducerId)."""
-    of_transaction = transactional_id is not None
-    return Question(user, address, client_id, of_transaction, 0, (), transactional_id)
-
-
-def new_id_decision(
-    question: Question, reason: Reason, throttle_time_ms: int, tokens: int | None, *, enforced: bool
-) -> Decision:
-    """Return the decision that a new id would be one too many: refused, or only counted."""
-    return Decision(
-        question.user,
-        NO_PRODUCER_ID,
-        epoch=-1,
-        transactional=question.transactional,
-        topic=b"",
-        partition=-1,
-        base_sequence=-1,
-        request_partitions=0,
-        admitted=not enforced,
-        reason=reason,
-        tokens_before=tokens,
-        tokens_after=tokens,
-        throttle_time_ms=throttle_time_ms if enforced else 0,
-        would_refuse=not enforced,
-    )
-
-
-def decision_of(question: Question, asked: AskedId, admitted: bool, reason: Reason, now_ms: int) -> Decision:
-    """Return the decision about one id of a question, still without tokens and throttle."""
-    first_ms = asked.first_refused_ms
-    return Decision(
-        question.user,
-        asked.producer_id,
-        asked.epoch,
-        question.transactional,
-        asked.topic,
-        asked.partition,
-        asked.base_sequence,
-        question.request_partitions,
-        admitted,
-        reason,
-        waited_ms=None if first_ms is None else now_ms - first_ms,
-    )
+    return f"producer_ids_rate quota {owner} exceeded ({rate}): producer id {producer_id} is new"

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
-from pidgate.quota.settings import Mode, Quotas, UserQuota
+from pidgate.quota.settings import NOT_SET, Mode, Quotas
 
 User = str
 """A principal's name, or `unidentified(mechanism)`."""
@@ -19,8 +19,6 @@ _UNIDENTIFIED: Final = "\0"
 
 BY_CERTIFICATE: Final = "SSL"
 """Written where a SASL mechanism has its name: the user is that of a client's certificate."""
-
-_NOTHING_SAID = UserQuota()
 
 
 def unidentified(mechanism: str) -> User:
@@ -79,7 +77,7 @@ class EffectiveQuota:
 
 def resolve(quotas: Quotas, user: User) -> EffectiveQuota:
     """Return the quota in force for `user`."""
-    own = quotas.users.get(user, _NOTHING_SAID)
+    own = quotas.users.get(user, NOT_SET)
     default = quotas.default
     rate = own.producer_ids_rate_milli
     if rate is None:
@@ -112,14 +110,6 @@ def is_asked_at_init(quotas: Quotas, user: User, *, transactional: bool) -> bool
     if transactional:
         return quota.transactional_ids_rate_milli is not None
     return quotas.producer_ids.refuse_init and is_bounded(quotas, quota)
-
-
-def refuses_at_init(quotas: Quotas, user: User, *, transactional: bool) -> bool:
-    """Return whether an InitProducerId of `user` may be refused."""
-    quota = resolve(quotas, user)
-    if transactional:
-        return quota.enforces and quota.transactional_ids_rate_milli is not None
-    return quotas.producer_ids.refuse_init and may_refuse(quotas, quota, transactional=False)
 
 
 def limits_transactional_ids(quotas: Quotas) -> bool:

@@ -1,45 +1,38 @@
-"""Quota of new producer ids per user (KIP-936): decides from filters, buckets and queues. PURE.
+"""Quotas of new producer ids (KIP-936) and new transactional ids: decisions from filters, buckets and queues. PURE.
+
+A client that makes up a transactional id at each start takes a producer id with each, and leaves both to the brokers
+for days. It is refused at InitProducerId, before it has anything to send. That is off where no rate is set: nothing is
+remembered then.
 
 Must not know connections or sticky refusals: Admission looks at those first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from pidgate.quota.changes import Command, CommandType
 from pidgate.quota.counters import Refusal, UserStatus
 from pidgate.quota.decisions import (
+    FORWARD,
     NO_PRODUCER_ID,
     SHORTEST_THROTTLE_MS,
-    Answer,
-    AskedId,
     Bound,
+    Client,
     Decision,
+    Forward,
     GaveUp,
-    Question,
     Reason,
-    decision_of,
-    new_id_decision,
+    Refuse,
+    refusal_of,
 )
 from pidgate.quota.entities import User, is_bounded
 from pidgate.quota.layered_filter import HashPair, LayeredFilter, Sighting
 from pidgate.quota.restoring import MOST_NOTED_IDS, NotedIds, Restorer
 from pidgate.quota.settings import Quotas, QuotasHolder
 from pidgate.quota.token_bucket import TokenBucket
-from pidgate.quota.transactional_ids import TransactionalIdQuota
-from pidgate.quota.users import LiveUser, UserTable
-
-
-@dataclass(slots=True)
-class _Refusal:
-    reason: Reason
-    throttle_time_ms: int
-    queue_position: int | None = None
-    bound: Bound = Bound.USER
-
+from pidgate.quota.users import LiveUser, TransactionalIds, UserTable
 
 GENERATION_STEP: Final = 1 << 48
 """Beyond the number of any slice, so that a connection's cache entry of an earlier generation never matches."""
@@ -52,7 +45,7 @@ class ProducerIdQuota:
     need the history that is still being read. `hand_over` charges the noted ids against the restored users, and
     `end_restoring` begins to decide.
 
-    in_force     the quotas in force, for all who read them
+    in_force     the quotas in force, for all their readers
     in_fleet     other gateways follow this one's decisions. Layers then live for a slice longer, since other gateways
                  use an id without a further event until their slice ends
     generation   changes when the caches of connections become invalid: after a change of quotas, and once restored
@@ -71,7 +64,6 @@ class ProducerIdQuota:
     ) -> None:
         self.in_force = QuotasHolder(quotas)
         self.table = UserTable(quotas, seed_source, now_ms)
-        self.transactional_ids = TransactionalIdQuota(self.table)
         self.restorer = Restorer(self.table)
         self.is_restored = is_restored
         self.noted = NotedIds()
@@ -119,22 +111,25 @@ class ProducerIdQuota:
 
     # Restoring
 
-    def _pass_and_note(self, question: Question, now_ms: int) -> Answer:
+    def _pass_and_note(self, decisions: Sequence[Decision], transactional_id: int | None) -> Forward:
         """Admit everything. Ids without a note are decided as observed."""
-        user, transactional = question.user, question.transactional
-        if question.transactional_id is not None:
-            if not self.noted.note_transactional_id(user, question.transactional_id, Reason.OBSERVE):
-                return Answer(False, ())
-            decision = new_id_decision(question, Reason.OBSERVE, 0, None, enforced=False)
-            decision.would_refuse = False
-            return Answer(False, (decision,))
-        return Answer(
-            False,
+        first, noted = decisions[0], self.noted
+        if transactional_id is not None:
+            is_new = noted.note_transactional_id(first.user, transactional_id, Reason.OBSERVE)
+            return Forward((first,)) if is_new else FORWARD
+        if first.producer_id == NO_PRODUCER_ID:
+            return FORWARD
+        return Forward(
             tuple(
-                decision_of(question, asked, True, Reason.OBSERVE, now_ms)
-                for asked in question.ids
-                if self.noted.note_id(user, asked.producer_id, Reason.OBSERVE, transactional=transactional)
-            ),
+                decision
+                for decision in decisions
+                if noted.note_id(
+                    decision.user,
+                    decision.producer_id,
+                    Reason.OBSERVE,
+                    transactional=decision.transactional,
+                )
+            )
         )
 
     def hand_over(self, now_ms: int, at_most: int = MOST_NOTED_IDS) -> int:
@@ -150,7 +145,7 @@ class ProducerIdQuota:
             at_most - (before - self.noted.left)
         ):
             self._move_former_state(user, now_ms)
-            self.transactional_ids.admitted_meanwhile(user, hashed, now_ms, reason)
+            self._hand_over_transactional_id(user, hashed, now_ms, reason)
         return self.noted.left
 
     def _hand_over_id(self, user: User, key: int, reason: Reason, now_ms: int) -> None:
@@ -164,6 +159,19 @@ class ProducerIdQuota:
             reason = Reason.OBSERVE
         self.admitted_meanwhile(user, producer_id, now_ms, reason, transactional=transactional)
 
+    def _hand_over_transactional_id(self, user: User, hashed: int, now_ms: int, reason: Reason) -> None:
+        live = self.table.live(user, now_ms)
+        known, rate_milli = live.transactional_ids, live.quota.transactional_ids_rate_milli
+        if (
+            reason is Reason.OBSERVE
+            and known is not None
+            and rate_milli
+            and live.quota.enforces
+            and self.table.grace.admits(rate_milli, known.grace_admitted, now_ms)
+        ):
+            reason = Reason.GRACE
+        self.restorer.restore_transactional_id(user, hashed, now_ms, now_ms, reason)
+
     def end_restoring(self) -> None:
         """Decide from now on. Ids in the caches of connections are looked up again."""
         self.is_restored = True
@@ -171,78 +179,269 @@ class ProducerIdQuota:
 
     # Deciding
 
-    def decide(self, question: Question, now_ms: int) -> Answer:
-        """Decide about a question. All ids are looked at before any is charged: a request passes as a whole or not at
-        all.
+    def decide(
+        self, client: Client, decisions: Sequence[Decision], now_ms: int, transactional_id: int | None = None
+    ) -> Forward | Refuse:
+        """Complete the decisions about the ids of one request. It passes as a whole or not at all.
+
+        For an InitProducerId there is one decision, about NO_PRODUCER_ID. `transactional_id`: 64 bits of its hash.
         """
         if self._former_name is not None:
-            self._move_former_state(question.user, now_ms)
+            self._move_former_state(client.user, now_ms)
         if not self.is_restored:
-            return self._pass_and_note(question, now_ms)
-        if question.transactional_id is not None:
-            return self.transactional_ids.decide(question, now_ms, others_hear=self.in_fleet)
-        if not question.ids:
-            return self._decide_new_id(question, now_ms)
-        live = self.table.live(question.user, now_ms)
-        self.table.drop_given_up(question.user, live, now_ms)
-        enforced = live.refuses_transactional if question.transactional else live.refuses_plain
-        ids = live.ids(transactional=question.transactional)
-        sighted = [self._sighted(ids, asked, now_ms) for asked in question.ids]
-        refusals: list[Decision] = []
-        bound, longest_ms, unseen, in_grace = Bound.USER, 0, 0, 0
-        for asked, (_, sighting) in zip(question.ids, sighted, strict=True):
-            if sighting is not Sighting.UNSEEN or not enforced:
-                continue
-            if self._grants_grace(live, in_grace, now_ms):
-                in_grace += 1
-                continue
-            refusal = self._refusal(live, question, asked, unseen, now_ms)
-            unseen += 1
-            if refusal is not None:
-                refusals.append(self._refused(live, question, asked, refusal, now_ms))
-                if refusal.throttle_time_ms > longest_ms:
-                    bound, longest_ms = refusal.bound, refusal.throttle_time_ms
-        if refusals:
-            return Answer(True, tuple(refusals), bound)
-        admitted = (
-            self._admit(live, question, asked, seen, enforced, now_ms)
-            for asked, seen in zip(question.ids, sighted, strict=True)
+            return self._pass_and_note(decisions, transactional_id)
+        live = self.table.live(client.user, now_ms)
+        if transactional_id is not None:
+            return self._decide_transactional_id(live, decisions[0], transactional_id, now_ms)
+        if live.queue.waiting:
+            self.table.drop_given_up(client.user, live, now_ms)
+        if decisions[0].producer_id == NO_PRODUCER_ID:
+            return self._decide_new_id(live, decisions[0], now_ms)
+        return self._decide_ids(client, live, decisions, now_ms)
+
+    # Producer ids in use
+
+    def _decide_ids(
+        self, client: Client, live: LiveUser, decisions: Sequence[Decision], now_ms: int
+    ) -> Forward | Refuse:
+        """Look at every id of a Produce before any of them is charged."""
+        transactional = decisions[0].transactional
+        enforced = live.refuses_transactional if transactional else live.refuses_plain
+        ids, released_ids = live.ids(transactional=transactional), self.table.refusals.released
+        found: list[tuple[Decision, HashPair, Sighting]] = []
+        refused: list[Decision] = []
+        unseen = graced = 0
+        for decision in decisions:
+            pair = ids.hashed(decision.producer_id)
+            sighting = ids.find(pair, now_ms)
+            decision.enforced = enforced
+            released = sighting is Sighting.UNSEEN and (client.user, decision.producer_id) in released_ids
+            if released:
+                sighting = Sighting.REMEMBERED
+            found.append((decision, pair, sighting))
+            if released and enforced and decision.above_0:
+                # Not even a release lets a batch pass before one that may lie unread elsewhere.
+                decision.refuse(Reason.ESTABLISHED, SHORTEST_THROTTLE_MS)
+            elif sighting is Sighting.UNSEEN and enforced and self._grants_grace(live, graced, now_ms):
+                decision.reason = Reason.GRACE
+                graced += 1
+            elif sighting is Sighting.UNSEEN and enforced:
+                self._refuse_without_token(client, live, decision, unseen, now_ms)
+                unseen += 1
+            if not decision.admitted:
+                self._note_refusal(live, decision, now_ms)
+                refused.append(decision)
+        if refused:
+            return refusal_of(self.table.quotas, refused)
+        admitted = [
+            decision
+            for decision, pair, sighting in found
+            if self._admit(live, ids, decision, pair, sighting, now_ms)
+        ]
+        return Forward(tuple(admitted)) if admitted else FORWARD
+
+    def _refuse_without_token(
+        self, client: Client, live: LiveUser, decision: Decision, ahead: int, now_ms: int
+    ) -> None:
+        """Refuse an unseen id that cannot be admitted now. `ahead`: unseen ids before it in its request."""
+        producer_id, queue = decision.producer_id, live.queue
+        if live.blocked_by is not None:
+            self._refuse_blocked(decision, live.blocked_by)
+            return
+        left_ms = decision.deadline_left_ms
+        in_line = producer_id in queue.waiting
+        if in_line or decision.came_back or left_ms > 0:
+            # An id that came back gets a place, and keeps it.
+            in_line = queue.enqueue(
+                producer_id,
+                client.address,
+                client.client_id,
+                first_refused_ms=now_ms - (decision.waited_ms or 0),
+                now_ms=now_ms,
+            )
+        place = queue.place_of(producer_id) if in_line else None
+        if left_ms > 0:
+            decision.refuse(Reason.DEADLINE, max(SHORTEST_THROTTLE_MS, left_ms), queue_position=place)
+            return
+        if decision.above_0:
+            decision.refuse(Reason.ESTABLISHED, SHORTEST_THROTTLE_MS)
+            return
+        ids_before = len(queue.waiting) if place is None else place
+        wait_ms, bound = self._wait_ms(live, ids_before + ahead, now_ms, enforced=True)
+        if wait_ms:
+            reason = Reason.QUEUE if in_line else Reason.FIRST_SEEN
+            decision.refuse(reason, self._throttle_ms(wait_ms), queue_position=place, bound=bound)
+
+    def _refuse_blocked(self, decision: Decision, bound: Bound) -> None:
+        decision.refuse(Reason.BLOCKED, self.table.quotas.producer_ids.max_throttle_ms, bound=bound)
+
+    def _note_refusal(self, live: LiveUser, decision: Decision, now_ms: int) -> None:
+        """Complete a refusal, and keep its reason for operators."""
+        decision.tokens_before = decision.tokens_after = live.units(now_ms)
+        of_user = decision.bound is Bound.USER
+        self.table.refusals.note_refusal(
+            decision.user,
+            Refusal(
+                decision.producer_id,
+                decision.reason,
+                decision.bound,
+                live.quota.rate_milli if of_user else self.table.quotas.cluster_rate_milli,
+                now_ms,
+                now_ms + decision.throttle_time_ms,
+                decision.queue_position,
+            ),
         )
-        return Answer(False, tuple(decision for decision in admitted if decision is not None))
 
-    def _decide_new_id(self, question: Question, now_ms: int) -> Answer:
-        """Decide whether a broker may give the user one more id. Nothing is charged before the id is used."""
-        live = self.table.live(question.user, now_ms)
-        self.table.drop_given_up(question.user, live, now_ms)
-        enforced = live.refuses_plain
-        refusal = None if live.quota.exempt else self._new_id_refusal(live, now_ms, enforced=enforced)
-        if refusal is None:
-            return Answer(False, ())
-        if enforced:
-            self._note_refusal(question.user, live, NO_PRODUCER_ID, refusal, now_ms)
-        decision = new_id_decision(
-            question, refusal.reason, refusal.throttle_time_ms, live.units(now_ms), enforced=enforced
-        )
-        return Answer(enforced, (decision,), refusal.bound)
+    def _admit(
+        self,
+        live: LiveUser,
+        ids: LayeredFilter,
+        decision: Decision,
+        pair: HashPair,
+        sighting: Sighting,
+        now_ms: int,
+    ) -> bool:
+        """Insert and charge an id that is forwarded. Return whether it was not in the current slice."""
+        is_new_here = sighting is not Sighting.CURRENT
+        if sighting is Sighting.REMEMBERED:
+            decision.reason = Reason.REFRESH
+        elif is_new_here:
+            self._charge(live, decision, now_ms)
+        if is_new_here:
+            ids.insert(pair, now_ms, floor=live.floor, others_hear=self.in_fleet)
+        self._end_wait(live, decision.user, decision.producer_id)
+        return is_new_here
 
-    def _new_id_refusal(self, live: LiveUser, now_ms: int, *, enforced: bool) -> _Refusal | None:
-        """Return why the user may be given no id now; None notes that one is given.
+    def _end_wait(self, live: LiveUser, user: User, producer_id: int) -> None:
+        """Take an admitted id out of its user's queue, and end its release."""
+        if producer_id in live.queue.waiting:
+            live.queue.remove(producer_id)
+        self.table.refusals.released.pop((user, producer_id), None)
 
-        A token that is not below zero is needed, beside those for ids given a moment ago: otherwise all who wait for
-        one token were given an id when it is back. An id that waits already is served first, having data to lose: the
-        throttle is that of a place behind the queue. The new one does not have to wait for the queue.
+    def _charge(self, live: LiveUser, decision: Decision, now_ms: int) -> None:
+        """Charge an unseen id that is admitted, and say why it is."""
+        in_line, bucket = decision.producer_id in live.queue.waiting, live.active_bucket
+        if bucket is not None:
+            decision.tokens_before = bucket.units(now_ms)
+        if decision.reason is Reason.GRACE:
+            live.grace_admitted += 1
+        elif decision.enforced:
+            decision.reason = Reason.QUEUE if in_line else Reason.FIRST_SEEN
+            self.table.charge(live, TokenBucket.charge, now_ms)
+        elif live.quota.exempt:
+            decision.reason = Reason.EXEMPT
+        else:
+            if live.quota.enforces and not is_bounded(self.table.quotas, live.quota):
+                # A user under enforcement without any rate is admitted, not merely observed.
+                decision.reason = Reason.QUEUE if in_line else Reason.FIRST_SEEN
+            decision.would_refuse = (
+                live.blocked_by is not None or self._wait_ms(live, 0, now_ms, enforced=False)[0] > 0
+            )
+            self.table.charge_observed(live, now_ms)
+        if bucket is not None:
+            decision.tokens_after = bucket.units(now_ms)
+
+    def _grants_grace(self, live: LiveUser, ahead: int, now_ms: int) -> bool:
+        """Return whether an unseen id under enforcement is admitted as grace; `ahead`: ids graced before it in its
+        request.
         """
-        blocked = self._blocked(live)
-        if blocked is not None:
-            return blocked
+        grace = self.table.grace
+        if not grace.until_ms or self.table.quotas.cluster_rate_milli == 0:
+            return False
+        return grace.admits(live.quota.rate_milli, live.grace_admitted + ahead, now_ms)
+
+    def _throttle_ms(self, wait_ms: int) -> int:
+        return min(max(SHORTEST_THROTTLE_MS, wait_ms), self.table.quotas.producer_ids.max_throttle_ms)
+
+    def _wait_ms(self, live: LiveUser, place: int, now_ms: int, *, enforced: bool) -> tuple[int, Bound]:
+        """Return the wait (ms) until both buckets have a token for that place, and the bucket that is behind."""
+        table = self.table
+        own, cluster = table.spent_buckets(live) if enforced else table.observed_buckets(live, now_ms)
+        own_ms = own.wait_ms(place, now_ms) if own else 0
+        cluster_ms = cluster.wait_ms(place, now_ms) if cluster else 0
+        return (cluster_ms, Bound.CLUSTER) if cluster_ms > own_ms else (own_ms, Bound.USER)
+
+    # InitProducerId
+
+    def _decide_new_id(self, live: LiveUser, decision: Decision, now_ms: int) -> Forward | Refuse:
+        """Decide whether a broker may give the user one more id. Nothing is charged before the id is used."""
+        enforced = live.refuses_plain
+        if not live.quota.exempt:
+            self._refuse_new_id(live, decision, now_ms, enforced=enforced)
+        if decision.admitted:
+            return FORWARD
+        if enforced:
+            self._note_refusal(live, decision, now_ms)
+            return refusal_of(self.table.quotas, (decision,))
+        decision.tokens_before = decision.tokens_after = live.units(now_ms)
+        decision.admitted = decision.would_refuse = True
+        decision.throttle_time_ms = 0
+        return Forward((decision,))
+
+    def _refuse_new_id(self, live: LiveUser, decision: Decision, now_ms: int, *, enforced: bool) -> None:
+        """Refuse to give the user an id, or note that one is given.
+
+        An id is given while the balance is not negative after all ids given a moment ago. Otherwise all clients that
+        wait for one token would get an id when it is back. An id in the queue has data to lose and is served first, so
+        the throttle is that of a place behind the queue. The new id itself does not wait for the queue.
+        """
+        if live.blocked_by is not None:
+            self._refuse_blocked(decision, live.blocked_by)
+            return
         if self._grants_grace(live, 0, now_ms):
-            return None
+            return
         given = live.given_lately(now_ms)
         if self._wait_ms(live, given, now_ms, enforced=enforced)[0] == 0:
             live.given.append(now_ms)
-            return None
-        wait_ms, bound = self._wait_ms(live, given + len(live.queue), now_ms, enforced=enforced)
-        return _Refusal(Reason.FIRST_SEEN, self._throttle_ms(wait_ms), bound=bound)
+            return
+        wait_ms, bound = self._wait_ms(live, given + len(live.queue.waiting), now_ms, enforced=enforced)
+        decision.refuse(Reason.FIRST_SEEN, self._throttle_ms(wait_ms), bound=bound)
+
+    def _decide_transactional_id(
+        self, live: LiveUser, decision: Decision, hashed: int, now_ms: int
+    ) -> Forward | Refuse:
+        """Decide whether the user may begin to use this transactional id. An unknown one costs a token."""
+        if live.quota.transactional_ids_rate_milli is None:
+            return FORWARD
+        known = self.table.transactional_ids(live, now_ms)
+        pair = known.filter.hashed(hashed)
+        sighting = known.filter.find(pair, now_ms)
+        if sighting is Sighting.CURRENT:
+            return FORWARD
+        decision.tokens_before = known.units(now_ms)
+        if sighting is Sighting.REMEMBERED:
+            decision.reason = Reason.REFRESH
+        else:
+            self._charge_transactional_id(live, known, decision, now_ms)
+        decision.tokens_after = known.units(now_ms)
+        if not decision.admitted:
+            return refusal_of(self.table.quotas, (decision,))
+        known.filter.insert(pair, now_ms, floor=live.transactional_floor, others_hear=self.in_fleet)
+        return Forward((decision,))
+
+    def _charge_transactional_id(
+        self, live: LiveUser, known: TransactionalIds, decision: Decision, now_ms: int
+    ) -> None:
+        """Charge an unseen transactional id, or refuse it without a token."""
+        quota, rate_milli = live.quota, live.quota.transactional_ids_rate_milli
+        longest_ms = self.table.quotas.producer_ids.max_throttle_ms
+        wait_ms = known.bucket.wait_ms(0, now_ms) if rate_milli and known.bucket else longest_ms
+        if quota.exempt:
+            decision.reason = Reason.EXEMPT
+        elif not quota.enforces:
+            decision.would_refuse = wait_ms > 0
+            known.spend(Reason.OBSERVE, now_ms)
+        elif rate_milli and self.table.grace.admits(rate_milli, known.grace_admitted, now_ms):
+            decision.reason = Reason.GRACE
+            known.grace_admitted += 1
+        elif wait_ms:
+            reason = Reason.FIRST_SEEN if rate_milli else Reason.BLOCKED
+            decision.refuse(reason, self._throttle_ms(wait_ms))
+        else:
+            decision.reason = Reason.FIRST_SEEN
+            known.spend(Reason.FIRST_SEEN, now_ms)
+
+    # Commands, and ids that are not decided about
 
     def apply(self, command: Command, now_ms: int) -> None:
         """Apply an operator's command, also while the state is being restored.
@@ -273,15 +472,13 @@ class ProducerIdQuota:
         live = self.table.live(user, now_ms)
         ids = live.ids(transactional=transactional)
         ids.insert(ids.hashed(producer_id), now_ms, floor=live.floor, others_hear=self.in_fleet)
-        self.table.refusals.admitted(user, producer_id)
-        if producer_id in live.queue:
-            live.queue.served(producer_id)
+        self._end_wait(live, user, producer_id)
 
     def insert_transactional_id(self, user: User, hashed: int, now_ms: int) -> None:
         """Remember a transactional id, by 64 bits of its hash, without spending a token."""
         self._move_former_state(user, now_ms)
         if self.is_restored:
-            self.transactional_ids.restore(user, hashed, now_ms, now_ms, Reason.FAIL_OPEN)
+            self.restorer.restore_transactional_id(user, hashed, now_ms, now_ms, Reason.FAIL_OPEN)
         else:
             self.noted.note_transactional_id(user, hashed, Reason.FAIL_OPEN)
 
@@ -305,15 +502,13 @@ class ProducerIdQuota:
         unseen = ids.insert_elsewhere(ids.hashed(producer_id), now_ms, now_ms, floor=live.floor)
         if unseen:
             self._count_elsewhere(live, reason, now_ms, transactional=transactional)
-        self.table.refusals.admitted(user, producer_id)
-        if producer_id in live.queue:
-            live.queue.served(producer_id)
+        self._end_wait(live, user, producer_id)
         return unseen
 
     def _count_elsewhere(
         self, live: LiveUser, reason: Reason, now_ms: int, *, transactional: bool = False
     ) -> None:
-        """Charge what was charged there; what was admitted as grace there counts as grace here."""
+        """Charge an id that was charged there; one admitted as grace there counts as grace here."""
         # What passes while a state is being restored counts as observed; under grace it would have been granted.
         enforced = live.refuses_transactional if transactional else live.refuses_plain
         graced = reason is Reason.OBSERVE and enforced and self._grants_grace(live, 0, now_ms)
@@ -349,158 +544,3 @@ class ProducerIdQuota:
             return False
         self._insert(user, new_producer_id, now_ms, transactional=True)
         return True
-
-    @staticmethod
-    def _sighted(ids: LayeredFilter, asked: AskedId, now_ms: int) -> tuple[HashPair, Sighting]:
-        pair = ids.hashed(asked.producer_id)
-        return pair, ids.find(pair, now_ms)
-
-    def _grants_grace(self, live: LiveUser, ahead: int, now_ms: int) -> bool:
-        """Return whether an unseen id under enforcement is admitted as grace; `ahead`: unseen ids before it in its
-        request.
-        """
-        if not self.table.grace.until_ms or self.table.quotas.cluster_rate_milli == 0:
-            return False
-        return self.table.grace.admits(live.quota.rate_milli, live.grace_admitted + ahead, now_ms)
-
-    def _refusal(
-        self, live: LiveUser, question: Question, asked: AskedId, ahead: int, now_ms: int
-    ) -> _Refusal | None:
-        """Return why an unseen id cannot be admitted now; `ahead`: unseen ids before it in its request."""
-        if self.table.refusals.is_released(question.user, asked.producer_id):
-            # Not even a release lets a batch pass before one that may lie unread elsewhere.
-            return _Refusal(Reason.ESTABLISHED, SHORTEST_THROTTLE_MS) if asked.first_sight_above_0 else None
-        blocked = self._blocked(live)
-        if blocked is not None:
-            return blocked
-        left_ms = asked.deadline_ms - now_ms
-        in_line = self._in_line(
-            live, question, asked, came_back=asked.came_back or left_ms > 0, now_ms=now_ms
-        )
-        if left_ms > 0:
-            place = live.queue.place(asked.producer_id) if in_line else None
-            return _Refusal(Reason.DEADLINE, max(SHORTEST_THROTTLE_MS, left_ms), place)
-        if asked.first_sight_above_0:
-            return _Refusal(Reason.ESTABLISHED, SHORTEST_THROTTLE_MS)
-        place = live.queue.place(asked.producer_id) if in_line else len(live.queue)
-        wait_ms, bound = self._wait_ms(live, place + ahead, now_ms, enforced=True)
-        if wait_ms == 0:
-            return None
-        return _Refusal(
-            Reason.QUEUE if in_line else Reason.FIRST_SEEN,
-            self._throttle_ms(wait_ms),
-            place if in_line else None,
-            bound,
-        )
-
-    def _blocked(self, live: LiveUser) -> _Refusal | None:
-        """Refuse whatever is new under a rate of 0."""
-        if live.quota.rate_milli != 0 and self.table.quotas.cluster_rate_milli != 0:
-            return None
-        bound = Bound.USER if live.quota.rate_milli == 0 else Bound.CLUSTER
-        return _Refusal(Reason.BLOCKED, self.table.quotas.producer_ids.max_throttle_ms, bound=bound)
-
-    def _throttle_ms(self, wait_ms: int) -> int:
-        return min(max(SHORTEST_THROTTLE_MS, wait_ms), self.table.quotas.producer_ids.max_throttle_ms)
-
-    def _in_line(
-        self, live: LiveUser, question: Question, asked: AskedId, *, came_back: bool, now_ms: int
-    ) -> bool:
-        """Return whether the id is in its user's queue; an id that came back gets a place, and keeps it."""
-        if not came_back and asked.producer_id not in live.queue:
-            return False
-        first_ms = now_ms if asked.first_refused_ms is None else asked.first_refused_ms
-        return live.queue.came_back(
-            asked.producer_id, question.address, question.client_id, first_refused_ms=first_ms, now_ms=now_ms
-        )
-
-    def _wait_ms(self, live: LiveUser, place: int, now_ms: int, *, enforced: bool) -> tuple[int, Bound]:
-        """Return the wait (ms) until both buckets have a token for that place, and the bucket that is behind."""
-        table = self.table
-        own, cluster = table.spent_buckets(live) if enforced else table.observed_buckets(live, now_ms)
-        own_ms = own.wait_ms(place, now_ms) if own else 0
-        cluster_ms = cluster.wait_ms(place, now_ms) if cluster else 0
-        return (cluster_ms, Bound.CLUSTER) if cluster_ms > own_ms else (own_ms, Bound.USER)
-
-    def _refused(
-        self, live: LiveUser, question: Question, asked: AskedId, refusal: _Refusal, now_ms: int
-    ) -> Decision:
-        units = live.units(now_ms)
-        decision = decision_of(question, asked, False, refusal.reason, now_ms)
-        decision.tokens_before = decision.tokens_after = units
-        decision.throttle_time_ms = refusal.throttle_time_ms
-        decision.queue_position = refusal.queue_position
-        self._note_refusal(question.user, live, asked.producer_id, refusal, now_ms)
-        return decision
-
-    def _note_refusal(
-        self, user: User, live: LiveUser, producer_id: int, refusal: _Refusal, now_ms: int
-    ) -> None:
-        of_user = refusal.bound is Bound.USER
-        self.table.refusals.note(
-            user,
-            Refusal(
-                producer_id,
-                refusal.reason,
-                refusal.bound,
-                live.quota.rate_milli if of_user else self.table.quotas.cluster_rate_milli,
-                now_ms,
-                now_ms + refusal.throttle_time_ms,
-                refusal.queue_position,
-            ),
-        )
-
-    def _admit(
-        self,
-        live: LiveUser,
-        question: Question,
-        asked: AskedId,
-        seen: tuple[HashPair, Sighting],
-        enforced: bool,
-        now_ms: int,
-    ) -> Decision | None:
-        """Insert and charge what is forwarded; None when nothing had to be done."""
-        pair, sighting = seen
-        if sighting is Sighting.CURRENT:
-            self.table.refusals.admitted(question.user, asked.producer_id)
-            return None
-        if sighting is Sighting.REMEMBERED or self.table.refusals.is_released(
-            question.user, asked.producer_id
-        ):
-            decision = decision_of(question, asked, True, Reason.REFRESH, now_ms)
-        else:
-            decision = self._admit_unseen(live, question, asked, enforced, now_ms)
-        ids = live.ids(transactional=question.transactional)
-        ids.insert(pair, now_ms, floor=live.floor, others_hear=self.in_fleet)
-        self.table.refusals.admitted(question.user, asked.producer_id)
-        if asked.producer_id in live.queue:
-            live.queue.served(asked.producer_id)
-        return decision
-
-    def _admit_unseen(
-        self, live: LiveUser, question: Question, asked: AskedId, enforced: bool, now_ms: int
-    ) -> Decision:
-        graced = enforced and self._grants_grace(live, 0, now_ms)
-        reason = Reason.GRACE if graced else self._reason(live, asked, enforced)
-        decision = decision_of(question, asked, True, reason, now_ms)
-        decision.tokens_before = live.units(now_ms)
-        if graced:
-            live.grace_admitted += 1
-        elif enforced:
-            self.table.charge(live, TokenBucket.charge, now_ms)
-        elif not live.quota.exempt:
-            blocked = 0 in (live.quota.rate_milli, self.table.quotas.cluster_rate_milli)
-            decision.would_refuse = blocked or self._wait_ms(live, 0, now_ms, enforced=False)[0] > 0
-            self.table.charge_observed(live, now_ms)
-        decision.tokens_after = live.units(now_ms)
-        return decision
-
-    def _reason(self, live: LiveUser, asked: AskedId, enforced: bool) -> Reason:
-        if live.quota.exempt:
-            return Reason.EXEMPT
-        if not enforced:
-            # A user under enforcement without any rate is admitted, not merely observed.
-            is_unbounded = live.quota.enforces and not is_bounded(self.table.quotas, live.quota)
-            if not is_unbounded:
-                return Reason.OBSERVE
-        return Reason.QUEUE if asked.producer_id in live.queue else Reason.FIRST_SEEN

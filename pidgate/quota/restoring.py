@@ -17,8 +17,7 @@ from pidgate.quota.entities import User
 from pidgate.quota.layered_filter import LayerState
 from pidgate.quota.settings import Mode
 from pidgate.quota.token_bucket import TokenBucket
-from pidgate.quota.transactional_ids import TransactionalIdQuota
-from pidgate.quota.users import LiveUser, TransactionalIds, UserTable
+from pidgate.quota.users import REMEMBER_MS, LiveUser, TransactionalIds, UserTable
 
 MOST_NOTED_IDS: Final = 200_000
 """About 25 MB. Further ids pass too, and are new again once the state is restored."""
@@ -145,7 +144,6 @@ class Restorer:
 
     def __init__(self, table: UserTable) -> None:
         self._table = table
-        self._transactional_ids = TransactionalIdQuota(table)
         self._cluster_restored_ms: int | None = None  # time of the cluster's restored balance
 
     # From a history
@@ -156,7 +154,7 @@ class Restorer:
         """Remember an id admitted or refreshed at `used_ms` (below 0: before the machine booted), uncharged.
 
         Returns whether it was unseen; uses too old to count are skipped. Histories should come in the order of time:
-        what is out of order is remembered for longer.
+        a use out of order is remembered for longer.
         """
         return self._restore(user, producer_id, used_ms, now_ms, transactional)
 
@@ -215,8 +213,20 @@ class Restorer:
     def restore_transactional_id(
         self, user: User, hashed: int, used_ms: int, now_ms: int, reason: Reason
     ) -> None:
-        """Remember a transactional id admitted here or elsewhere at `used_ms`, and what it cost if it is unseen."""
-        self._transactional_ids.restore(user, hashed, used_ms, now_ms, reason)
+        """Remember a transactional id admitted by any gateway at `used_ms`, and charge it if it is unseen here.
+
+        `hashed`: 64 bits of its hash. Histories come in the order of time.
+        """
+        used_ms = self._possible_ms(used_ms, now_ms)
+        live = self._table.live(user, now_ms)
+        if live.quota.transactional_ids_rate_milli is None or used_ms + REMEMBER_MS <= now_ms:
+            return
+        known = self._table.transactional_ids(live, used_ms)
+        pair = known.filter.hashed(hashed)
+        if known.filter.insert_elsewhere(pair, used_ms, now_ms, floor=live.transactional_floor):
+            if reason is Reason.GRACE:
+                known.grace_admitted += 1
+            known.spend(reason, used_ms)
 
     # From an export
 
@@ -234,7 +244,7 @@ class Restorer:
             yield None if live is None or not live.needs_saving() else _exported_user(user, live, now_ms)
 
     def import_user(self, state: UserState, now_ms: int) -> None:
-        """Put the user in, in place of what is known of it.
+        """Put the user in, in place of its state here.
 
         `now_ms`: moment of the export on this clock; it may be below 0. Raises ValueError when the state is
         impossible, and changes nothing then.

@@ -46,40 +46,32 @@ class _Lane:
 
 
 class RetryQueue:
-    """At most `limit` ids. An id seen again moves in `_by_id` to the end, so the front is the longest
-    unseen.
-    """
+    """At most `limit` ids. `waiting`, read-only outside, has the id that was not seen for longest at its front."""
 
-    __slots__ = ("_arrivals", "_by_id", "_id_of_arrival", "_lanes", "limit")
+    __slots__ = ("_arrivals", "_id_of_arrival", "_lanes", "limit", "waiting")
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self._by_id: OrderedDict[int, Waiting] = OrderedDict()
+        self.waiting: OrderedDict[int, Waiting] = OrderedDict()
         self._id_of_arrival: dict[int, int] = {}
         self._lanes: OrderedDict[str, _Lane] = OrderedDict()
         self._arrivals = 0
 
-    def __len__(self) -> int:
-        return len(self._by_id)
-
-    def __contains__(self, producer_id: int) -> bool:
-        return producer_id in self._by_id
-
-    def came_back(
+    def enqueue(
         self, producer_id: int, address: str, client_id: str, *, first_refused_ms: int, now_ms: int
     ) -> bool:
         """Put the id in line if it is not, and there is room; return whether it is in line."""
-        waiting = self._by_id.get(producer_id)
+        waiting = self.waiting.get(producer_id)
         if waiting is not None:
             waiting.last_seen_ms = now_ms
             waiting.attempts += 1
-            self._by_id.move_to_end(producer_id)
+            self.waiting.move_to_end(producer_id)
             return True
-        if len(self._by_id) >= self.limit and not self._makes_room(address, client_id):
+        if len(self.waiting) >= self.limit and not self._makes_room(address, client_id):
             return False
         self._arrivals += 1
         self._id_of_arrival[self._arrivals] = producer_id
-        self._by_id[producer_id] = Waiting(
+        self.waiting[producer_id] = Waiting(
             producer_id, address, client_id, self._arrivals, first_refused_ms, now_ms, attempts=2
         )
         lane = self._lanes.get(address)
@@ -89,9 +81,9 @@ class RetryQueue:
         lane.size += 1
         return True
 
-    def place(self, producer_id: int) -> int:
+    def place_of(self, producer_id: int) -> int:
         """Return how many ids are served before this one (0 = next). In O(addresses + client ids), not in O(ids)."""
-        waiting = self._by_id[producer_id]
+        waiting = self.waiting[producer_id]
         lane = self._lanes[waiting.address]
         round_in_lane = bisect_left(lane.lines[waiting.client_id], waiting.arrival)
         clients = ((client, len(line)) for client, line in lane.lines.items())
@@ -99,33 +91,28 @@ class RetryQueue:
         addresses = ((address, other.size) for address, other in self._lanes.items())
         return _served_before(addresses, waiting.address, turn)
 
-    def waiting(self, producer_id: int) -> Waiting | None:
-        """Return the id's entry, read-only; None when it is not in line."""
-        return self._by_id.get(producer_id)
-
-    def served(self, producer_id: int) -> Waiting:
-        """Take out an admitted id; its client and its address go to the end of their rotations."""
+    def remove(self, producer_id: int) -> None:
+        """Take out an admitted id. Its client and its address go to the end of their rotations."""
         waiting = self._take_out(producer_id)
         lane = self._lanes.get(waiting.address)
         if lane is not None:
             if waiting.client_id in lane.lines:
                 lane.lines.move_to_end(waiting.client_id)
             self._lanes.move_to_end(waiting.address)
-        return waiting
 
     def drop_unseen_since(self, before_ms: int) -> list[Waiting]:
         """Take out the ids last seen before that time: they gave up."""
         gone: list[Waiting] = []
-        while self._by_id:
-            waiting = next(iter(self._by_id.values()))
+        while self.waiting:
+            waiting = next(iter(self.waiting.values()))
             if waiting.last_seen_ms >= before_ms:
                 break
             gone.append(self._take_out(waiting.producer_id))
         return gone
 
     def oldest_first_refused_ms(self) -> int | None:
-        """Return when the longest wait began, None when nobody waits."""
-        return min((waiting.first_refused_ms for waiting in self._by_id.values()), default=None)
+        """Return when the longest wait began, None when no id waits."""
+        return min((waiting.first_refused_ms for waiting in self.waiting.values()), default=None)
 
     def _makes_room(self, address: str, client_id: str) -> bool:
         """Take the last id of the longest lane out of line for one of a shorter lane; return whether that was done.
@@ -149,7 +136,7 @@ class RetryQueue:
         return True
 
     def _take_out(self, producer_id: int) -> Waiting:
-        waiting = self._by_id.pop(producer_id)
+        waiting = self.waiting.pop(producer_id)
         del self._id_of_arrival[waiting.arrival]
         lane = self._lanes[waiting.address]
         line = lane.lines[waiting.client_id]

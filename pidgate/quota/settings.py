@@ -107,9 +107,10 @@ class UserQuota:
     transactional_ids_rate_milli: int | None = None
 
     def __post_init__(self) -> None:
-        rate, of_names = self.producer_ids_rate_milli, self.transactional_ids_rate_milli
-        _require(rate is None or rate >= 0, "producer_ids_rate_milli must not be negative")
-        _require(of_names is None or of_names >= 0, "transactional_ids_rate_milli must not be negative")
+        for name in ("producer_ids_rate_milli", "transactional_ids_rate_milli"):
+            rate = getattr(self, name)
+            if rate is not None and rate < 0:
+                raise ValueError(f"{name} must not be negative")
 
     @classmethod
     def per_window(
@@ -117,6 +118,10 @@ class UserQuota:
     ) -> UserQuota:
         """Make one from a rate in ids per window, as people write it."""
         return cls(None if rate is None else rate_milli(rate), mode, exempt)
+
+
+NOT_SET: Final = UserQuota()
+"""The quota of a user of whom nothing is set."""
 
 
 ByteEntity = tuple[str | None, str | None]
@@ -172,8 +177,8 @@ class Quotas:
     bytes: ByteQuotas = field(default_factory=ByteQuotas)
 
     def __post_init__(self) -> None:
-        rate = self.cluster_rate_milli
-        _require(rate is None or rate >= 0, "cluster_rate_milli must not be negative")
+        if self.cluster_rate_milli is not None and self.cluster_rate_milli < 0:
+            raise ValueError("cluster_rate_milli must not be negative")
 
 
 class QuotasHolder:

@@ -1,29 +1,38 @@
-"""Exact table of refused batches: which batches of a producer id must not pass before which. PURE.
+"""Order of batches: refused batches and held beginnings, which no later batch of their partition may pass. PURE.
 
-After (id, epoch, partition) was refused at base sequence s, a pipelined later batch must not reach a broker first: a
-broker without state for the id accepts any first sequence, s can then never be appended, and librdkafka even reports
-it delivered (`rd_kafka_dr_implicit_ack`). So everything above s is refused too, whatever the quota decides by then,
-until a batch at or below s was forwarded. One table per process, never filtered, aged out or persisted.
+After (id, epoch, partition) was refused at base sequence s, a pipelined later batch must not reach a broker first. A
+broker without state for the id accepts any first sequence. Then s can never be appended, and librdkafka even reports it
+delivered (`rd_kafka_dr_implicit_ack`). So every batch above s is refused too, whatever the quota decides by then, until
+a batch at or below s was forwarded. There is one table per process, never filtered, aged out or persisted.
+
+A batch with sequence 0 begins a partition: the broker has no state of its producer yet. While a mute holds it, the
+partition's leader may move. Java's producer then sends the next batch to the new leader without waiting for the answer
+to the first (`RecordAccumulator.shouldStopDrainBatchesForPartition` stops retries only). That batch arrives on another
+connection, where the id may have been known for hours. So a held beginning is entered in HeldBeginnings, and for
+WATCH_MS no cache of any connection lets a batch of its partition pass. The other gateways of the fleet watch its id.
 
 Must not know rates, modes or filters. Each rule is a small method, so that a test can break one at a time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from enum import Enum, auto
-from itertools import takewhile
+from itertools import islice, takewhile
 from typing import Final
 
 from pidgate.quota.decisions import ProducerBatch
 from pidgate.quota.entities import Portions, User
 from pidgate.quota.sticky_entries import (
     MOST_CUT_AT_ONCE,
+    NO_ENTRIES,
     NOTHING_CUT,
+    NOTHING_FORWARDED,
+    TOPIC_ID_PREFIX,
     PartitionKey,
-    RefusedId,
     StickyEntry,
     TopicNames,
+    WatchedId,
     WatchRoom,
     room_for_cut,
     room_for_forwarded,
@@ -31,19 +40,19 @@ from pidgate.quota.sticky_entries import (
 )
 
 WATCH_MS: Final = 300_000
-"""Time to watch an id refused anywhere: longer than any client keeps a batch unread behind a mute."""
+"""Time to watch an id refused by any gateway: longer than a batch of any client lies unread behind a mute."""
 
 MOST_REFUSED_PARTITIONS: Final = 1_000
-"""Of one request, each of which has an entry: that takes its time, while all others wait."""
+"""Of one request. Each gets an entry, which takes time on the event loop."""
 
 MOST_ENTRIES_OF_CONNECTION: Final = 6_000
-"""They end in one go when it closes, 1 us each. A client has five such requests in flight, and sends one again."""
+"""They end together when it closes, 1 us each. A client has five such requests in flight, and retries one."""
 
 _SEQUENCE_MASK: Final = 0x7FFFFFFF
 _HALF_OF_SEQUENCES: Final = 1 << 30
 
 
-class Look(Enum):
+class Position(Enum):
     """Position of a batch relative to what was refused."""
 
     UNWATCHED = auto()  # nothing of this id was refused lately
@@ -55,14 +64,15 @@ class Look(Enum):
 
 
 class StickyRefusals:
-    """Table of one process. `watched` is public for the hot path: user -> ids that no cache may answer for.
+    """The table of refused batches of one process.
 
-    A user's ids stand in the order of their latest refusal.
+    `watched` is public for the hot path: by user, the ids that no cache may answer for, in the order of their latest
+    refusal.
     """
 
     def __init__(self, entries_per_user: int) -> None:
         self.entries_per_user = entries_per_user
-        self.watched: dict[User, dict[int, RefusedId]] = {}
+        self.watched: dict[User, dict[int, WatchedId]] = {}
         self._portions = Portions[User]()
         self.topics = TopicNames()
         self._entries_of_user: dict[User, int] = {}
@@ -78,22 +88,22 @@ class StickyRefusals:
         return 0 < (base_sequence - refused) & _SEQUENCE_MASK < _HALF_OF_SEQUENCES
 
     def entry_ends_at_epoch(self, entry: StickyEntry, epoch: int) -> bool:
-        """Return True for a newer epoch: it starts the partition's sequences anew."""
+        """Return whether a newer epoch starts the partition's sequences at 0 again."""
         return epoch > entry.epoch
 
-    def watch_is_over(self, record: RefusedId, now_ms: int) -> bool:
+    def watch_is_over(self, record: WatchedId, now_ms: int) -> bool:
         """Return whether the id may be forgotten. Never while it has an entry: no entry ends by age."""
         return not record.entries and now_ms - record.refused_at_ms >= WATCH_MS
 
-    def entries_lifted_by(self, record: RefusedId, key: PartitionKey) -> list[PartitionKey]:
+    def entries_lifted_by(self, record: WatchedId, key: PartitionKey) -> list[PartitionKey]:
         """Return the entries lifted by a forwarded batch of partition `key`: that partition's and no other."""
         return [key]
 
-    def moves_on(self, entry: StickyEntry, forwarded: ProducerBatch) -> bool:
+    def advance_entry(self, entry: StickyEntry, forwarded: ProducerBatch) -> bool:
         """Move the entry on to the next later refused batch, if `forwarded` is the refused one; else return False.
 
-        A client may send a new batch before it has read that an earlier one was refused: right behind s it would
-        arrive out of order (45), which some clients report as failed, and others answer with a new epoch.
+        A client may send a new batch before it has read that an earlier one was refused. Right behind s it would
+        arrive out of order (45), which some clients report as failed and others answer with a new epoch.
         """
         if forwarded[1] != entry.epoch or forwarded[2] != entry.base_sequence or not entry.later:
             return False
@@ -102,24 +112,25 @@ class StickyRefusals:
         entry.further_refusals = 0
         return True
 
-    def passed_before(
-        self, record: RefusedId, epoch: int, topic: bytes, partition: int, connection_id: int
+    def was_forwarded_over(
+        self, record: WatchedId, epoch: int, topic: bytes, partition: int, connection_id: int
     ) -> bool:
-        """Return whether something of the partition went over this connection since the id is watched.
+        """Return whether a batch of the partition was forwarded over this connection since the id is watched.
 
-        Over another one does not count: when a leader moves while s waits behind a mute, s is handed to the old
+        Another connection does not count. When a leader moves while s waits behind a mute, s is forwarded to the old
         leader, which refuses it, and the client may send s+n to the new one before it has read that.
         """
         canonical = self.topics.canonical(topic)
-        if record.went_over(epoch, canonical, partition) == connection_id:
+        if record.forwarded_over(epoch, canonical, partition) == connection_id:
             return True
         other = self.topics.other_form(canonical)
-        return other is not None and record.went_over(epoch, other, partition) == connection_id
+        return other is not None and record.forwarded_over(epoch, other, partition) == connection_id
 
-    def are_next(
-        self, record: RefusedId, epoch: int, topic: bytes, partitions: list[int], connection_id: int
+    def are_partitions_clear(
+        self, record: WatchedId, epoch: int, topic: bytes, partitions: list[int], connection_id: int
     ) -> bool:
-        """Return whether nothing stands in the way of a batch in each of these partitions: a cache may answer then.
+        """Return whether a cache may answer for the id's next batch in each of these partitions.
+
         Hot: a producer may write to dozens of partitions with each request.
         """
         if record.entries:
@@ -132,49 +143,49 @@ class StickyRefusals:
                 return False
         return True
 
-    # Looking
+    # Lookups
 
-    def refused_id(self, user: User, producer_id: int, now_ms: int) -> RefusedId | None:
+    def find_watched_id(self, user: User, producer_id: int, now_ms: int) -> WatchedId | None:
         """Return the record of a watched id; None when it was not refused in WATCH_MS and has no entry."""
         record = self.watched.get(user, {}).get(producer_id)
         if record is None or self.watch_is_over(record, now_ms):
             return None
         return record
 
-    def left_ms(self, user: User, producer_id: int, now_ms: int) -> int:
+    def throttle_left_ms(self, user: User, producer_id: int, now_ms: int) -> int:
         """Return what is left of the id's throttle; 0 or less when it is over or there was none."""
-        record = self.refused_id(user, producer_id, now_ms)
+        record = self.find_watched_id(user, producer_id, now_ms)
         return record.deadline_ms - now_ms if record else 0
 
-    def look(self, user: User, batch: ProducerBatch, connection_id: int, now_ms: int) -> Look:
+    def locate_batch(self, user: User, batch: ProducerBatch, connection_id: int, now_ms: int) -> Position:
         """Look the batch up on this connection. Ends the entry of an older epoch."""
         producer_id, epoch, base_sequence, topic, partition = batch
-        record = self.refused_id(user, producer_id, now_ms)
+        record = self.find_watched_id(user, producer_id, now_ms)
         if record is None:
-            return Look.UNWATCHED
-        key = self._key_in(record, topic, partition)
+            return Position.UNWATCHED
+        key = self._entry_key(record, topic, partition)
         entry = record.entries.get(key)
         if entry is not None and self.entry_ends_at_epoch(entry, epoch):
-            self._end(user, producer_id, record, key)
+            self._end_entry(user, producer_id, record, key)
             entry = None
         if entry is None:
-            return self._look_without_entry(record, batch, connection_id)
+            return self._locate_without_entry(record, batch, connection_id)
         if epoch < entry.epoch:
             # Left over from before the bump: it must not get in front of the newer epoch's refused batch.
-            return Look.ABOVE
+            return Position.ABOVE
         if base_sequence == entry.base_sequence:
-            return Look.SAME
-        return Look.ABOVE if self.is_above(base_sequence, entry.base_sequence) else Look.BELOW
+            return Position.SAME
+        return Position.ABOVE if self.is_above(base_sequence, entry.base_sequence) else Position.BELOW
 
-    def _look_without_entry(self, record: RefusedId, batch: ProducerBatch, connection_id: int) -> Look:
+    def _locate_without_entry(self, record: WatchedId, batch: ProducerBatch, connection_id: int) -> Position:
         _, epoch, base_sequence, topic, partition = batch
-        if self.passed_before(record, epoch, topic, partition, connection_id):
-            return Look.PASSED
+        if self.was_forwarded_over(record, epoch, topic, partition, connection_id):
+            return Position.PASSED
         cut = record.cut.get((self.topics.canonical(topic), partition))
-        return Look.SAME if cut == (epoch, base_sequence) else Look.FIRST_SIGHT
+        return Position.SAME if cut == (epoch, base_sequence) else Position.FIRST_SIGHT
 
-    def holds_too_many(self, user: User, connection_id: int, batches: list[ProducerBatch]) -> bool:
-        """Return whether refusing these would overflow the user's table or is too much work: then close, it is safe."""
+    def would_overflow(self, user: User, connection_id: int, batches: list[ProducerBatch]) -> bool:
+        """Return whether refusing these would overflow the user's table or take too long: then close the connection."""
         of_connection = len(self._by_connection.get(connection_id, ())) + len(batches)
         if len(batches) > MOST_REFUSED_PARTITIONS or of_connection > MOST_ENTRIES_OF_CONNECTION:
             return True
@@ -184,29 +195,29 @@ class StickyRefusals:
             record = watched.get(producer_id)
             if record is None:
                 new_ids += 1
-            if record is None or self._key_in(record, topic, partition) not in record.entries:
+            if record is None or self._entry_key(record, topic, partition) not in record.entries:
                 new_entries += 1
         return self._entries_of_user.get(user, 0) + new_entries > self.entries_per_user or (
             new_ids > 0 and not self._room.has_room(user, new_ids)
         )
 
-    def too_many_further(self, user: User, batch: ProducerBatch) -> bool:
-        """Count a refusal above s; return whether the limit is passed without s having come back.
+    def count_further_refusal(self, user: User, batch: ProducerBatch) -> bool:
+        """Count a refusal above s. Return whether the connection has to be closed, as s does not come back.
 
-        Then the entry ends, as the connection is closed now: it may belong to another connection, which stays open,
-        and s may have expired. The client goes on with its lowest; above 0 that is a first sight.
+        The entry ends then: it may belong to another connection, which stays open, and s may have expired at its
+        client. The client goes on with its lowest batch; above 0 that is a first sight.
         """
         record = self.watched[user][batch[0]]
-        key = self._key_in(record, batch[3], batch[4])
+        key = self._entry_key(record, batch[3], batch[4])
         if not record.entries[key].count_further():
             return False
-        self._end(user, batch[0], record, key)
+        self._end_entry(user, batch[0], record, key)
         return True
 
-    # What happened
+    # Events
 
-    def refused(self, user: User, batch: ProducerBatch, connection_id: int, now_ms: int) -> None:
-        """Note that the batch was refused, alone or with the rest of its request. An entry keeps its lower sequence."""
+    def record_refusal(self, user: User, batch: ProducerBatch, connection_id: int, now_ms: int) -> None:
+        """Enter a refused batch. An existing entry keeps the lower sequence."""
         producer_id, epoch, base_sequence, topic, partition = batch
         record = self._watch(user, producer_id, now_ms)
         if record.first_refused_ms is None:
@@ -215,7 +226,7 @@ class StickyRefusals:
             self._forget_forwarded(record, epoch, topic, partition)
             record.forget_cut((self.topics.canonical(topic), partition))
             self._count_notes(user, producer_id, record)
-        key = self._key_in(record, topic, partition)
+        key = self._entry_key(record, topic, partition)
         entry = record.entries.get(key)
         if entry is None:
             record.entries = record.entries or {}
@@ -224,76 +235,78 @@ class StickyRefusals:
         elif epoch < entry.epoch:
             return
         elif self.is_above(base_sequence, entry.base_sequence):
-            entry.comes_later(base_sequence)
+            entry.add_later(base_sequence)
             return
         else:
             if epoch > entry.epoch:
                 entry.later.clear()
             elif base_sequence != entry.base_sequence:
-                entry.comes_later(entry.base_sequence)
+                entry.add_later(entry.base_sequence)
             self._unindex(entry.connection_id, (user, producer_id, key))
             entry.epoch, entry.base_sequence, entry.connection_id = epoch, base_sequence, connection_id
             entry.further_refusals = 0
         self._by_connection.setdefault(connection_id, {})[(user, producer_id, key)] = None
 
-    def admitted(self, user: User, producer_id: int, now_ms: int) -> None:
-        """Watch a new id from its first batch on, as if it had been refused here.
+    def watch_new_id(self, user: User, producer_id: int, now_ms: int) -> None:
+        """Watch a new id from its first batch on, as a refused one.
 
-        Another gateway may have refused it just before, and hold its first batch of another partition; when the leader
-        moves, the client sends the next one here.
+        Another gateway may have refused it just before, and hold its first batch of another partition. When that
+        partition's leader moves, the client sends the next batch here.
         """
         if self._room.count_admitted(user, now_ms // WATCH_MS):
             self._watch(user, producer_id, now_ms)
 
-    def beginnings_noted(self, user: User, producer_ids: Collection[int], now_ms: int) -> None:
-        """Watch ids of which a beginning was held a short while ago, here or elsewhere (see HeldBeginnings)."""
+    def watch_held_ids(self, user: User, producer_ids: Collection[int], now_ms: int) -> None:
+        """Watch the ids of held beginnings."""
         for producer_id in producer_ids:
             if producer_id in self.watched.get(user, ()) or self._room.count_noted(user, now_ms // WATCH_MS):
                 self._watch(user, producer_id, now_ms)
 
-    def refused_elsewhere(self, user: User, producer_id: int, now_ms: int) -> None:
-        """Watch an id refused by another process or gateway: its client may send what comes after to this one first."""
+    def watch_refused_elsewhere(self, user: User, producer_id: int, now_ms: int) -> None:
+        """Watch an id refused or held by another gateway: its client may send the next batch here first."""
         if producer_id in self.watched.get(user, {}) or self._room.has_room(user, 1, elsewhere=True):
             record = self._watch(user, producer_id, now_ms)
             if record.first_refused_ms is None:
                 record.first_refused_ms = now_ms
 
-    def throttled(self, user: User, producer_id: int, until_ms: int) -> None:
+    def set_deadline(self, user: User, producer_id: int, until_ms: int) -> None:
         """Set the id's own deadline, which a new connection does not shed."""
         record = self.watched[user][producer_id]
         record.deadline_ms = max(record.deadline_ms, until_ms)
 
-    def forwarded(self, user: User, batches: list[ProducerBatch], connection_id: int) -> None:
-        """Note that the batches of a request are forwarded; each is at or below what was refused, which is lifted.
+    def record_forwarded(self, user: User, batches: list[ProducerBatch], connection_id: int) -> None:
+        """Note the forwarded batches of a request, and end the entries at or above them.
 
-        What is noted of an id is counted once.
+        The notes of an id are counted once.
         """
         records = self.watched.get(user, {})
-        noted: dict[int, RefusedId] = {}
+        noted: dict[int, WatchedId] = {}
         for batch in batches:
             record = records.get(batch[0])
-            if record is not None and not self.are_next(
+            if record is not None and not self.are_partitions_clear(
                 record, batch[1], batch[3], [batch[4]], connection_id
             ):
                 noted[batch[0]] = record
-                self._goes_over(user, batch, record, connection_id)
+                self._note_forwarded(user, batch, record, connection_id)
         for producer_id, record in noted.items():
             self._count_notes(user, producer_id, record)
 
-    def _goes_over(self, user: User, batch: ProducerBatch, record: RefusedId, connection_id: int) -> None:
+    def _note_forwarded(
+        self, user: User, batch: ProducerBatch, record: WatchedId, connection_id: int
+    ) -> None:
         producer_id, epoch, _, topic, partition = batch
         canonical = self.topics.canonical(topic)
         if record.cut:
             record.forget_cut((canonical, partition))
-        record.goes_over(epoch, canonical, partition, connection_id)
+        record.note_forwarded(epoch, canonical, partition, connection_id)
         if topic != canonical:
-            record.goes_over(epoch, topic, partition, connection_id)
+            record.note_forwarded(epoch, topic, partition, connection_id)
         if not record.entries:
             return
-        for key in self.entries_lifted_by(record, self._key_in(record, topic, partition)):
-            if key in record.entries and not self.moves_on(record.entries[key], batch):
-                record.goes_over(epoch, self.topics.canonical(key[0]), key[1], connection_id)
-                self._end(user, producer_id, record, key)
+        for key in self.entries_lifted_by(record, self._entry_key(record, topic, partition)):
+            if key in record.entries and not self.advance_entry(record.entries[key], batch):
+                record.note_forwarded(epoch, self.topics.canonical(key[0]), key[1], connection_id)
+                self._end_entry(user, producer_id, record, key)
 
     def not_taken(
         self,
@@ -302,11 +315,11 @@ class StickyRefusals:
         keys: Collection[PartitionKey],
         batches: Collection[ProducerBatch] = (),
     ) -> None:
-        """Note that a broker has refused batches of these partitions: what comes next may follow them over no channel.
+        """Forget that batches of these partitions passed, as their broker has refused some.
 
-        The leader may be this broker again by then, and what was refused be on its way to another. The partition's
-        entry, if it has one, may have moved on past such a batch: `batches`, those of the id as far as they are known,
-        bring it back. What was forwarded is walked once for all: a client may make up both, thousands of topics.
+        The broker may lead them again by the time the next batch arrives, while the refused one is on its way to
+        another broker. An entry that has advanced past such a batch moves back to it: `batches` are those of the id as
+        far as they are known. The notes are walked once for all keys: a client may make up thousands of topics.
         """
         record = self.watched.get(user, {}).get(producer_id)
         if record is None:
@@ -318,7 +331,7 @@ class StickyRefusals:
             for partition in by_partition.keys() & by_topic.get(self.topics.canonical(name), ()):
                 record.forget_forwarded(epoch, name, partition)
         for _, epoch, base_sequence, name, partition in batches:
-            entry = record.entries.get(self._key_in(record, name, partition))
+            entry = record.entries.get(self._entry_key(record, name, partition))
             if (
                 entry is not None
                 and entry.epoch == epoch
@@ -331,7 +344,7 @@ class StickyRefusals:
     def connection_closed(self, connection_id: int) -> None:
         """End the connection's entries: the client resends from its lowest unacknowledged sequence."""
         ended = self._by_connection.pop(connection_id, {})
-        noted: dict[tuple[User, int], RefusedId] = {}
+        noted: dict[tuple[User, int], WatchedId] = {}
         for at, (user, producer_id, key) in enumerate(ended):
             record = self.watched[user][producer_id]
             entry = record.end_entry(key)
@@ -355,25 +368,25 @@ class StickyRefusals:
             elif len(over) > len(records):
                 self.watched[user] = dict(records)  # see shrunk
 
-    def entries_of(self, user: User) -> int:
+    def count_entries(self, user: User) -> int:
         """Return the number of the user's entries."""
         return self._entries_of_user.get(user, 0)
 
-    # Inside
+    # Internals
 
-    def _watch(self, user: User, producer_id: int, now_ms: int) -> RefusedId:
+    def _watch(self, user: User, producer_id: int, now_ms: int) -> WatchedId:
         records = self.watched.setdefault(user, {})
         record = records.pop(producer_id, None)
         self._room.ids += record is None
         if record is None or self.watch_is_over(record, now_ms):
             if record is not None:
                 self._forget_notes(user, producer_id, record)
-            record = RefusedId(refused_at_ms=now_ms)
+            record = WatchedId(now_ms, None, 0, NO_ENTRIES, NOTHING_CUT, NOTHING_FORWARDED)
         record.refused_at_ms = now_ms
         records[producer_id] = record
         return record
 
-    def _key_in(self, record: RefusedId, topic: bytes, partition: int) -> PartitionKey:
+    def _entry_key(self, record: WatchedId, topic: bytes, partition: int) -> PartitionKey:
         """Return the key of the partition's entry, present or future."""
         canonical = self.topics.canonical(topic)
         other = self.topics.other_form(canonical)
@@ -381,28 +394,28 @@ class StickyRefusals:
             return other, partition
         return canonical, partition
 
-    def _forget_forwarded(self, record: RefusedId, epoch: int, topic: bytes, partition: int) -> None:
+    def _forget_forwarded(self, record: WatchedId, epoch: int, topic: bytes, partition: int) -> None:
         canonical = self.topics.canonical(topic)
         record.forget_forwarded(epoch, canonical, partition)
         other = self.topics.other_form(canonical)
         if other is not None:
             record.forget_forwarded(epoch, other, partition)
 
-    def _count_notes(self, user: User, producer_id: int, record: RefusedId) -> None:
-        """Count what is noted of the id, and forget the oldest notes of the user where there is no room for it."""
+    def _count_notes(self, user: User, producer_id: int, record: WatchedId) -> None:
+        """Count the notes of the id, and forget the oldest notes of the user where there is no room for them."""
         records = self.watched[user]
         for oldest in self._cut.count(user, producer_id, len(record.cut)):
             records[oldest].cut = NOTHING_CUT
         for oldest in self._forwarded.count(user, producer_id, record.partitions_forwarded):
             records[oldest].forget_all_forwarded()
 
-    def _forget_notes(self, user: User, producer_id: int, record: RefusedId) -> None:
-        """Count no notes of an id whose watch is over; most have none."""
+    def _forget_notes(self, user: User, producer_id: int, record: WatchedId) -> None:
+        """Forget the notes of an id whose watch is over; most have none."""
         if record.cut or record.forwarded:
             self._cut.count(user, producer_id, 0)
             self._forwarded.count(user, producer_id, 0)
 
-    def _end(self, user: User, producer_id: int, record: RefusedId, key: PartitionKey) -> None:
+    def _end_entry(self, user: User, producer_id: int, record: WatchedId, key: PartitionKey) -> None:
         entry = record.end_entry(key)
         self._unindex(entry.connection_id, (user, producer_id, key))
         self._count_ended(user)
@@ -421,3 +434,137 @@ class StickyRefusals:
             self._entries_of_user[user] = left
         else:
             del self._entries_of_user[user]
+
+
+MOST_HELD_OF_USER: Final = 20_000
+"""About 5 MB."""
+MOST_HELD: Final = 200_000
+"""Of all users."""
+FORGOTTEN_AT_ONCE: Final = 1_000
+"""Ids of a user in one sweep: about 1 ms."""
+_ANY: Final = b""
+
+
+class HeldOfUser:
+    """The entries of one user: until when each one lasts, by producer id and partition, the oldest id first."""
+
+    __slots__ = ("count", "ids", "overfull_until_ms", "told_ms")
+
+    def __init__(self) -> None:
+        self.ids: dict[int, dict[PartitionKey, int]] = {}
+        self.told_ms: dict[int, int] = {}
+        """When the other gateways were last told of an id in `ids`."""
+        self.count = 0
+        self.overfull_until_ms = 0
+
+
+class HeldBeginnings:
+    """Beginnings held a short while ago, by user, producer id, topic and partition.
+
+    A topic id whose name is unknown in `topics` stands for every topic. An entry is never evicted. A user without room
+    for one more gets all of its partitions treated as held instead, until the entry would have expired: a batch above 0
+    is then refused once, for 100 ms.
+    """
+
+    __slots__ = ("_count", "_topics", "users")
+
+    def __init__(self, topics: TopicNames) -> None:
+        self._topics = topics
+        self.users: dict[User, HeldOfUser] = {}
+        """Public for the hot path: of any other user nothing is held."""
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def note(self, user: User, batches: Sequence[ProducerBatch], now_ms: int) -> None:
+        """Enter those of a held request's batches that begin a partition."""
+        until_ms = now_ms + WATCH_MS
+        for producer_id, _, base_sequence, topic, partition in batches:
+            if base_sequence == 0:
+                of_user = self.users.get(user)
+                if of_user is None:
+                    of_user = self.users[user] = HeldOfUser()
+                canonical = self._topics.canonical(topic)
+                key = (_ANY if _is_unresolved(canonical) else canonical, partition)
+                self._enter(of_user, producer_id, key, until_ms)
+
+    def _enter(self, of_user: HeldOfUser, producer_id: int, key: PartitionKey, until_ms: int) -> None:
+        held = of_user.ids.get(producer_id)
+        if held is None or key not in held:
+            if of_user.count >= MOST_HELD_OF_USER or self._count >= MOST_HELD:
+                of_user.overfull_until_ms = until_ms
+                return
+            of_user.count += 1
+            self._count += 1
+        if held is None:
+            held = {}
+        else:
+            del of_user.ids[producer_id]
+        of_user.ids[producer_id] = held  # behind all other ids
+        held[key] = until_ms
+
+    def find_untold(self, user: User, batches: Sequence[ProducerBatch], now_ms: int) -> list[ProducerBatch]:
+        """Return a beginning of each id among noted batches that other gateways have to be told of, and note that.
+
+        They watch an id for WATCH_MS, so it is told again after half of that.
+        """
+        of_user = self.users.get(user)
+        untold: dict[int, ProducerBatch] = {}
+        for batch in batches:
+            producer_id = batch[0]
+            if batch[2] or of_user is None or producer_id in untold:
+                continue
+            told_ms = of_user.told_ms.get(producer_id)
+            if told_ms is None or now_ms - told_ms >= WATCH_MS // 2:
+                untold[producer_id] = batch
+                if producer_id in of_user.ids:
+                    of_user.told_ms[producer_id] = now_ms
+        return list(untold.values())
+
+    def is_beginning_held(
+        self, user: User, producer_id: int, topic: bytes, partition: int, now_ms: int
+    ) -> bool:
+        """Return whether the id's beginning in this partition was held a short while ago."""
+        of_user = self.users.get(user)
+        if of_user is None:
+            return False
+        if now_ms < of_user.overfull_until_ms:
+            return True
+        held = of_user.ids.get(producer_id)
+        if held is None:
+            return False
+        canonical = self._topics.canonical(topic)
+        if _is_unresolved(canonical):
+            return any(now_ms < until_ms for key, until_ms in held.items() if key[1] == partition)
+        return now_ms < held.get((canonical, partition), 0) or now_ms < held.get((_ANY, partition), 0)
+
+    def is_any_beginning_held(
+        self, user: User, producer_id: int, topics: list[bytes], partitions: list[list[int]], now_ms: int
+    ) -> bool:
+        """Return whether one in these partitions, by topic, was held. Hot: mostly the user has no entry."""
+        if user not in self.users:
+            return False
+        for at, topic in enumerate(topics):
+            for partition in partitions[at]:
+                if self.is_beginning_held(user, producer_id, topic, partition, now_ms):
+                    return True
+        return False
+
+    def sweep(self, now_ms: int) -> None:
+        """Forget the expired entries of each user's oldest ids."""
+        for user, of_user in list(self.users.items()):
+            for producer_id, held in list(islice(of_user.ids.items(), FORGOTTEN_AT_ONCE)):
+                if max(held.values()) > now_ms:
+                    break
+                del of_user.ids[producer_id]
+                of_user.told_ms.pop(producer_id, None)
+                of_user.count -= len(held)
+                self._count -= len(held)
+            if not of_user.ids and now_ms >= of_user.overfull_until_ms:
+                del self.users[user]
+
+
+def _is_unresolved(topic: bytes) -> bool:
+    """Return whether this is a topic id whose name is not known."""
+    return topic.startswith(TOPIC_ID_PREFIX)

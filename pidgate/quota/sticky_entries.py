@@ -4,7 +4,7 @@ A refused batch is never forgotten: without room for it the connection is closed
 are watched for another reason may use half of the room, and are not watched beyond it.
 
 Notes of partitions may be forgotten at any time. A note says where the last batch was forwarded, or that an entry ended
-with its connection. A partition without a note is a first sight (Look.FIRST_SIGHT): a batch above 0 is refused once
+with its connection. A partition without a note is a first sight (Position.FIRST_SIGHT): a batch above 0 is refused once
 more, for 100 ms, and a batch that comes back may lose its place in the queue. Forgetting a watch or an entry would do
 the opposite, and let a batch pass before a refused one.
 """
@@ -21,7 +21,7 @@ from pidgate.quota.entities import MOST_USERS, User
 
 MOST_FURTHER_REFUSALS: Final = 5
 """No client has more requests in flight for an idempotent producer, since brokers keep the latest five batches. Where
-topics keep more one day (KIP-1269), who has more in flight is closed when it is refused, and loses nothing."""
+topics keep more one day (KIP-1269), a client with more in flight is closed when it is refused, and loses nothing."""
 
 MOST_FORWARDED_OF_ID = 100_000
 """Partitions of one watched id, about 9 MB. What is beyond takes the place of all others at once."""
@@ -53,14 +53,14 @@ class StickyEntry:
     further_refusals: int = 0
     later: list[int] = field(default_factory=list)
 
-    def comes_later(self, base_sequence: int) -> None:
+    def add_later(self, base_sequence: int) -> None:
         """Note that this higher one was refused, too."""
         if base_sequence not in self.later and len(self.later) < MOST_FURTHER_REFUSALS:
             self.later.append(base_sequence)
 
     def move_back(self, base_sequence: int) -> None:
         """Wait for this lower one again: it was forwarded, and a broker did not take it."""
-        self.comes_later(self.base_sequence)
+        self.add_later(self.base_sequence)
         self.base_sequence = base_sequence
 
     def count_further(self) -> bool:
@@ -77,7 +77,7 @@ NOTHING_FORWARDED: Final[dict[tuple[int, bytes], dict[int, int]]] = {}
 
 
 @dataclass(slots=True)
-class RefusedId:
+class WatchedId:
     """A watched id.
 
     first_refused_ms      None while it is watched but was not refused
@@ -90,19 +90,19 @@ class RefusedId:
     """
 
     refused_at_ms: int
-    first_refused_ms: int | None = None
-    deadline_ms: int = 0
-    entries: dict[PartitionKey, StickyEntry] = field(default_factory=lambda: NO_ENTRIES)
-    cut: dict[PartitionKey, tuple[int, int]] = field(default_factory=lambda: NOTHING_CUT)
-    forwarded: dict[tuple[int, bytes], dict[int, int]] = field(default_factory=lambda: NOTHING_FORWARDED)
+    first_refused_ms: int | None
+    deadline_ms: int
+    entries: dict[PartitionKey, StickyEntry]
+    cut: dict[PartitionKey, tuple[int, int]]
+    forwarded: dict[tuple[int, bytes], dict[int, int]]
     partitions_forwarded: int = 0
 
-    def went_over(self, epoch: int, topic: bytes, partition: int) -> int | None:
+    def forwarded_over(self, epoch: int, topic: bytes, partition: int) -> int | None:
         """Return the id of the connection that last forwarded this partition, or None."""
         by_partition = self.forwarded.get((epoch, topic))
         return None if by_partition is None else by_partition.get(partition)
 
-    def goes_over(self, epoch: int, topic: bytes, partition: int, connection_id: int) -> None:
+    def note_forwarded(self, epoch: int, topic: bytes, partition: int, connection_id: int) -> None:
         """Note that something of the partition is forwarded."""
         if self.partitions_forwarded >= MOST_FORWARDED_OF_ID:
             self.forget_all_forwarded()
@@ -150,9 +150,9 @@ class RefusedId:
 
 
 def shrunk(table: dict[_K, _V]) -> dict[_K, _V]:
-    """Return the table something was just taken out of, as a copy when it is much too large for what is left.
+    """Return the table, or a copy where it takes much more memory than its elements need.
 
-    A dict keeps the memory of the most it ever held: a client that leaves one of a thousand would have it for nothing.
+    A dict never gives memory back: a client that leaves one element of a thousand would keep it for nothing.
     """
     return dict(table) if table.__sizeof__() > MOST_BYTES_OF_ONE * (len(table) + 1) else table
 
@@ -208,7 +208,7 @@ class WatchRoom:
         self._admitted = self._noted = self._period = 0
 
     def has_room(self, user: User, new_ids: int, *, elsewhere: bool = False) -> bool:
-        """Return whether so many more ids of the user may be watched. `elsewhere`: none of them was refused here."""
+        """Return whether `new_ids` more ids of the user may be watched. `elsewhere`: none of them was refused here."""
         share = 2 if elsewhere else 1
         records = self._watched.get(user)
         if records is None and len(self._watched) >= MOST_WATCHED_USERS // share:
@@ -218,7 +218,8 @@ class WatchRoom:
 
     def count_admitted(self, user: User, period: int) -> bool:
         """Return whether an id that was admitted may be watched, and count it."""
-        self._begin(period)
+        if period != self._period:
+            self._begin(period)
         found = (
             self._admitted < MOST_ADMITTED_WATCHED
             and len(self._watched.get(user, ())) < MOST_WATCHED_WHEN_ADMITTED
@@ -229,21 +230,21 @@ class WatchRoom:
 
     def count_noted(self, user: User, period: int) -> bool:
         """Return whether an id of which a beginning is noted may be watched, and count it."""
-        self._begin(period)
+        if period != self._period:
+            self._begin(period)
         found = self._noted < MOST_NOTED_WATCHED and self.has_room(user, 1, elsewhere=True)
         self._noted += found
         return found
 
     def _begin(self, period: int) -> None:
-        if period != self._period:
-            self._period = period
-            self._admitted = self._noted = 0
+        self._period = period
+        self._admitted = self._noted = 0
 
 
 class NoteRoom:
     """Bounded count of one kind of note, by user and id: the ids that have had some for the longest are forgotten.
 
-    A user has at most `most_of_user`, and at most as many as are left free for everybody else: nobody's notes are
+    A user has at most `most_of_user`, and at most as many as are left free for all others: no user's notes are
     forgotten for another's.
     """
 
@@ -254,23 +255,26 @@ class NoteRoom:
         self._notes_of_user: dict[User, int] = {}
 
     def count(self, user: User, producer_id: int, notes: int) -> Sequence[int]:
-        """Set how many notes there are of the id; return the ids whose notes now have to be forgotten."""
+        """Set the number of notes of the id; return the ids whose notes now have to be forgotten."""
         by_id = self._of_user.get(user)
         before = 0 if by_id is None else by_id.get(producer_id, 0)
         if notes == before:
             return ()
         if by_id is None:
             by_id = self._of_user[user] = OrderedDict()
-        self._add(user, notes - before)
+        of_user = self._notes_of_user.get(user, 0) + notes - before
+        self.notes += notes - before
         if notes:
             by_id[producer_id] = notes
         else:
             del by_id[producer_id]
         forgotten: list[int] = []
-        while notes > before and self._has_too_many(user):
+        while notes > before and of_user > min(self._most_of_user, self._most_of_all - self.notes):
             oldest, gone = by_id.popitem(last=False)
-            self._add(user, -gone)
+            of_user -= gone
+            self.notes -= gone
             forgotten.append(oldest)
+        self._notes_of_user[user] = of_user
         if not by_id:
             del self._of_user[user], self._notes_of_user[user]
         return forgotten
@@ -278,13 +282,6 @@ class NoteRoom:
     def notes_of(self, user: User) -> int:
         """Return the number of the user's notes."""
         return self._notes_of_user.get(user, 0)
-
-    def _has_too_many(self, user: User) -> bool:
-        return self._notes_of_user[user] > min(self._most_of_user, self._most_of_all - self.notes)
-
-    def _add(self, user: User, notes: int) -> None:
-        self.notes += notes
-        self._notes_of_user[user] = self._notes_of_user.get(user, 0) + notes
 
 
 def room_for_cut() -> NoteRoom:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from pidgate.quota.counters import RefusedIds, UserStatus
-from pidgate.quota.decisions import GaveUp
+from pidgate.quota.decisions import Bound, GaveUp, Reason
 from pidgate.quota.entities import (
     Portions,
     User,
@@ -82,6 +82,19 @@ class TransactionalIds:
         self.bucket: TokenBucket | None = None
         self.grace_admitted = 0
 
+    def units(self, now_ms: int) -> int | None:
+        """Return the balance in units of a token; None without a bucket."""
+        return None if self.bucket is None else self.bucket.units(now_ms)
+
+    def spend(self, reason: Reason, now_ms: int) -> None:
+        """Charge an id that was admitted for `reason`, here or elsewhere."""
+        if self.bucket is None:
+            return
+        if reason is Reason.FIRST_SEEN:
+            self.bucket.charge_elsewhere(now_ms)  # never a debt of more than a full bucket
+        elif reason is Reason.OBSERVE:
+            self.bucket.charge_floored(now_ms)
+
     def is_idle(self, now_ms: int) -> bool:
         """Return whether there is nothing to remember."""
         return (self.bucket is None or self.bucket.is_full(now_ms)) and self.filter.is_empty(now_ms)
@@ -90,10 +103,11 @@ class TransactionalIds:
 class LiveUser:
     """Filters, bucket and queue of one user. The bucket outlives a removed rate, and returns with its balance.
 
-    No client uses one id with and without transactions. So there is a filter for each, and neither what passes
-    unrefused in transactions, nor any number of it, makes an id known for plain use.
+    No client uses one id with and without transactions. So there is a filter for each use, and no number of ids that
+    pass unrefused in transactions makes an id known for plain use.
 
     active_bucket      the bucket, if a rate above 0 is in force
+    blocked_by         the rate of 0 that refuses everything new, the user's or the cluster's
     refuses_plain      whether a Produce request without transactions may be refused for a new id
     refuses_transactional  the same with transactions
     floor              least design count of a new filter layer
@@ -106,6 +120,7 @@ class LiveUser:
 
     __slots__ = (
         "active_bucket",
+        "blocked_by",
         "bucket",
         "filter",
         "floor",
@@ -151,6 +166,9 @@ class LiveUser:
         self.quota = quota = resolve(quotas, user)
         self.refuses_plain = may_refuse(quotas, quota, transactional=False)
         self.refuses_transactional = may_refuse(quotas, quota, transactional=True)
+        self.blocked_by: Bound | None = None
+        if quota.rate_milli == 0 or quotas.cluster_rate_milli == 0:
+            self.blocked_by = Bound.USER if quota.rate_milli == 0 else Bound.CLUSTER
         self.queue.limit = settings.queue
         self.floor = layer_floor(quota.rate_milli, settings)
         self.transactional_floor = layer_floor(quota.transactional_ids_rate_milli, settings)
@@ -210,7 +228,7 @@ class LiveUser:
 
 
 def layer_floor(rate_milli: int | None, settings: ProducerIdSettings) -> int:
-    """Return the least design count of a layer: its part of what the quota may admit."""
+    """Return the least design count of a layer: its part of the ids that the quota may admit."""
     if rate_milli is None:
         return _FLOOR_WITHOUT_LIMIT
     per_layer = rate_milli * settings.burst / (1000 * settings.layers)
@@ -225,7 +243,8 @@ class UserTable:
     """
 
     def __init__(self, quotas: Quotas, seed_source: Callable[[], int], now_ms: int) -> None:
-        self._apply_quotas(quotas)
+        self.quotas = quotas
+        self._apply_settings(quotas.producer_ids)
         self.grace = Grace()
         self.cluster: TokenBucket | None = None
         self.cluster_rehearsed: TokenBucket | None = None
@@ -241,22 +260,27 @@ class UserTable:
 
     def set_quotas(self, quotas: Quotas, now_ms: int) -> None:
         """Apply new quotas to every user: buckets keep their fraction, filters and queues their contents."""
-        self._apply_quotas(quotas)
-        settings = quotas.producer_ids
-        self._budget.reshape(settings)
+        before, self.quotas = self.quotas, quotas
+        if quotas.producer_ids != before.producer_ids:
+            self._apply_settings(quotas.producer_ids)
+            self._reshape_filters(now_ms)
         self._shape_cluster(now_ms)
         for user, live in self._users.items():
             live.resolve_quota(user, quotas)
+            self.shape_bucket(live, now_ms)
+
+    def _apply_settings(self, settings: ProducerIdSettings) -> None:
+        self.kept_ms = kept_ms(settings)
+        self._transactional_settings = remembering(settings)
+
+    def _reshape_filters(self, now_ms: int) -> None:
+        settings = self.quotas.producer_ids
+        self._budget.reshape(settings)
+        for live in self._users.values():
             for ids in live.filters:
                 ids.reshape(settings, now_ms)
             if live.transactional_ids is not None:
                 live.transactional_ids.filter.reshape(self._transactional_settings, now_ms)
-            self.shape_bucket(live, now_ms)
-
-    def _apply_quotas(self, quotas: Quotas) -> None:
-        self.quotas = quotas
-        self.kept_ms = kept_ms(quotas.producer_ids)
-        self._transactional_settings = remembering(quotas.producer_ids)
 
     @property
     def history_ms(self) -> int:
@@ -271,7 +295,7 @@ class UserTable:
             self.drop_given_up(user, live, now_ms)
             bucket_is_full = live.bucket is None or live.bucket.is_full(now_ms)
             counts_grace = bool(live.grace_admitted and self.grace.until_ms)
-            is_idle = not live.queue and not live.given_lately(now_ms)
+            is_idle = not live.queue.waiting and not live.given_lately(now_ms)
             nothing_known = all([ids.is_empty(now_ms) for ids in live.filters]) and (
                 live.transactional_ids is None or live.transactional_ids.is_idle(now_ms)
             )
@@ -315,7 +339,7 @@ class UserTable:
         return live.transactional_ids
 
     def replace(self, user: User, live: LiveUser, now_ms: int) -> None:
-        """Put the user in, in place of what was known of it."""
+        """Put the user in, in place of its earlier state."""
         self.shape_bucket(live, now_ms)
         replaced = self._users.get(user)
         if replaced is not None:
@@ -348,7 +372,7 @@ class UserTable:
             live.transactional_ids.bucket = self._shaped(bucket, rate_milli, now_ms)
 
     def set_cluster(self, bucket: TokenBucket, rehearsed: TokenBucket | None, now_ms: int) -> None:
-        """Replace the cluster's bucket, and the one that counts what is observed as well."""
+        """Replace the cluster's bucket, and the one that counts observed ids too."""
         self.cluster, self.cluster_rehearsed = bucket, rehearsed
         self._shape_cluster(now_ms)
 
@@ -380,9 +404,9 @@ class UserTable:
                 bucket.charge_floored(now_ms)
 
     def charge_observed(self, live: LiveUser, now_ms: int) -> None:
-        """Count an id that is never refused: it spends nothing that those who may be refused need.
+        """Count an id that is never refused. It takes no token from ids that may be refused.
 
-        All that is observed is counted in buckets of its own, as if it were enforced; only a user of whom nothing is
+        Observed ids are counted in buckets of their own, as if they were enforced. Only a user of whom nothing is
         refused has one bucket for both.
         """
         if live.given and not live.quota.enforces:
@@ -392,7 +416,7 @@ class UserTable:
                 bucket.charge_floored(now_ms)
 
     def observed_buckets(self, live: LiveUser, now_ms: int) -> tuple[TokenBucket | None, TokenBucket | None]:
-        """Return the user's and the cluster's bucket that count what is never refused."""
+        """Return the user's and the cluster's bucket that count ids which are never refused."""
         own = live.active_bucket
         if own is not None and live.quota.enforces:
             if live.rehearsed is None:
@@ -401,7 +425,7 @@ class UserTable:
         return own, self.cluster_rehearsed
 
     def spent_buckets(self, live: LiveUser) -> tuple[TokenBucket | None, TokenBucket | None]:
-        """Return the user's and the cluster's bucket that those who may be refused spend."""
+        """Return the user's and the cluster's bucket that pay for ids which may be refused."""
         return live.active_bucket, self.cluster
 
     # For metrics and explanations
@@ -432,7 +456,7 @@ class UserTable:
         bucket, first_ms = live.active_bucket, live.queue.oldest_first_refused_ms()
         return UserStatus(
             bucket.units(now_ms) / bucket.token_units if bucket else None,
-            len(live.queue),
+            len(live.queue.waiting),
             0 if first_ms is None else now_ms - first_ms,
             sum(ids.live_ids(now_ms) for ids in live.filters),
         )

@@ -105,6 +105,8 @@ class Tally:
             self.duplicates += 1
 
     def _decision(self, event: DecisionEvent) -> None:
+        if event.decision == "hold":
+            return  # the batch is judged, and counted, when its mute is over
         marks = Mark.USED
         if event.decision == "admit":
             if event.reason in ADMITTED_AS_NEW:

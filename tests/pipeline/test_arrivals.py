@@ -76,6 +76,7 @@ def test_each_kind_of_arrival(spark: SparkSession) -> None:
         decided(3, 10_000, "queue"),
         decided(4, 0, "blocked", "refuse"),
         decided(5, 0, "inherited"),
+        decided(6, 0, "held", "hold"),  # judged when the mute is over
         decided(-1, 0, "first_seen"),
         decided(1, 7, "first_seen", user="bob"),
     ]

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from pidgate.pipeline.recommend import trial as trial_module
 from pidgate.pipeline.recommend.trial import TRAIN, FilterTrial, RateTrial, UserTrial
-from pidgate.quota import replay
-from pidgate.quota.decisions import AskedId, Question
+from pidgate.quota import token_bucket
 from pidgate.quota.producer_ids import ProducerIdQuota
-from pidgate.quota.replay import GIVES_UP_AFTER_MS, Outcome, QuotaReplay
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
+from pidgate.quota.token_bucket import GIVES_UP_AFTER_MS, Outcome, QuotaReplay
+from tests.support.questions import is_refused, question
 
 SETTINGS = ProducerIdSettings(window_ms=60_000, false_positive_rate=1e-9, max_throttle_ms=GIVES_UP_AFTER_MS)
 """A place in line is kept for longer than anybody waits."""
@@ -37,8 +37,10 @@ class Decided:
         self._now_ms = 0
 
     def _asks(self, producer_id: int, at_ms: int, first_ms: int | None) -> bool:
-        asked = AskedId(producer_id, 0, 0, b"t", 0, came_back=first_ms is not None, first_refused_ms=first_ms)
-        return not self._quota.decide(Question("u", "a", "c", False, 1, [asked]), at_ms).refused
+        client, decisions = question("u", producer_id, came_back=first_ms is not None)
+        if first_ms is not None:
+            decisions[0].waited_ms = at_ms - first_ms
+        return not is_refused(self._quota.decide(client, decisions, at_ms))
 
     def _come_back(self, until_ms: int) -> None:
         """Whose turn has come by then, and who has given up."""
@@ -56,7 +58,7 @@ class Decided:
                 assert self._asks(producer_id, due_ms, first_ms)
                 self._now_ms = due_ms
             else:
-                live.queue.served(producer_id)
+                live.queue.remove(producer_id)
                 self.gave_up += 1
             self.longest_wait_ms = max(self.longest_wait_ms, min(due_ms, gives_up_ms) - first_ms)
 
@@ -171,7 +173,7 @@ def test_false_positives_are_counted_against_what_is_known_exactly() -> None:
 
 def test_who_never_gives_up_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The one number that is not quota's: how long a client goes on."""
-    monkeypatch.setattr(replay, "GIVES_UP_AFTER_MS", 10)
+    monkeypatch.setattr(token_bucket, "GIVES_UP_AFTER_MS", 10)
     tried, outcome = QuotaReplay(2_000, SETTINGS, 0), Outcome()
     for _ in range(8):
         tried.add_arrival(0, outcome)

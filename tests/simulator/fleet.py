@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pidgate.load.plan import Address
 from pidgate.quota.changes import Change
@@ -17,6 +17,10 @@ from tests.simulator.topics import ModelTopics
 
 if TYPE_CHECKING:
     from tests.simulator.world import World
+
+
+SHARED_HOST: Final = "gateways"
+"""Of a fleet on one port."""
 
 
 def gateway_names(setup: Setup) -> list[str]:
@@ -64,7 +68,8 @@ class Fleet:
         file = world.machine.directory / f"{host}.yaml" if self._is_reloaded else None
         if file is not None:
             file.write_text(self._text(host))
-        return SimulatedGateway(world.machine, settings, self.topics.own_client, file=file)
+        shared = SHARED_HOST if world.setup.shape is Shape.ONE_PORT else ""
+        return SimulatedGateway(world.machine, settings, self.topics.own_client, file=file, listens_on=shared)
 
     @property
     def _is_reloaded(self) -> bool:
@@ -107,6 +112,17 @@ class Fleet:
                     "authentication": "none",
                 }
             ]
+        elif setup.shape is Shape.ONE_PORT:
+            config["reuse_port"] = True
+            config["listeners"] = [
+                {
+                    "bind": f"0.0.0.0:{PORT}",
+                    "advertise": SHARED_HOST,
+                    # A connection to a node's port may come to a gateway that has not seen that node's address yet.
+                    "node_ports": {"first": PORT + 2, "node_ids": list(world.cluster.nodes.ids)},
+                    "authentication": "none",
+                }
+            ]
         elif setup.has_login:
             config["listeners"] = [
                 {
@@ -126,7 +142,7 @@ class Fleet:
 
     def addresses(self, number: int) -> tuple[Address, ...]:
         """Return the bootstrap address of a gateway."""
-        return ((self.gateways[number % len(self.gateways)].host, PORT),)
+        return ((self.gateways[number % len(self.gateways)].listens_on, PORT),)
 
     async def start(self) -> None:
         """Have all of them listen and reach the cluster."""

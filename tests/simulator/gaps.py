@@ -12,10 +12,9 @@ would not have been taken there either. And where it was answered NOT_LEADER, by
 the later one OUT_OF_ORDER_SEQUENCE_NUMBER by the new leader: Java sends what is new before it has read that about all
 that is old, the leader has state, and nothing is lost. And where its refusal was lifted by a batch below it that came
 back from a broker (decision 0004, A batch below a refused one): the leader has that batch, and answers 45. Except, too,
-between two gateways of a fleet (decision 0004): what one holds, the other does not know; and what one refuses, only
-when the topic has brought it. Where one stands before each broker, and the topic works, that is no excuse: each watches
-the ids that are new to it. Only a change of mode makes it forget; what was refused before that, the topic has brought
-after PROPAGATION_S.
+between two gateways of a fleet (decision 0004): what one holds or refuses, the other knows when the topic has brought
+it. Where a client's connections lead through both, and the topic works, that is no excuse after PROPAGATION_S. Before
+each broker of its own a gateway watches the ids that are new to it, and only a change of mode makes it forget.
 """
 
 from __future__ import annotations
@@ -197,12 +196,11 @@ def _knew(world: World, through: str, passed_s: float, kept_s: float, keeper: st
     gateway, other = through, keeper
     if gateway == other:
         return True
-    if world.setup.shape is not Shape.SIDECARS or any(
-        what != "start" for _, what, _, _ in world.fleet.history
-    ):
+    if not world.setup.shape.shares_ids or any(what != "start" for _, what, _, _ in world.fleet.history):
         return False
-    is_lifted = any(step[1] in ("mode", "exempt") for step in world.schedule.steps)
-    return not is_lifted or passed_s - kept_s > PROPAGATION_S
+    is_late = any(step[1] in ("mode", "exempt") for step in world.schedule.steps)
+    is_late |= world.setup.shape is Shape.ONE_PORT
+    return not is_late or passed_s - kept_s > PROPAGATION_S
 
 
 def _kept_back(

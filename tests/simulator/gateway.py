@@ -96,8 +96,10 @@ class SimulatedGateway:
         own_client: Callable[[Settings], OwnClient] = OwnClient.from_settings,
         *,
         file: Path | None = None,
+        listens_on: str = "",
     ) -> None:
         self.host = settings.gateway_id
+        self.listens_on = listens_on or self.host
         self.settings = settings
         self.process: Process | None = None
         self.serving: Gateway | None = None
@@ -112,7 +114,7 @@ class SimulatedGateway:
     async def start(self) -> None:
         """Start, until everything listens. Raises what the gateway raises."""
         self._runs += 1
-        process = self._machine.loop.process(self.host)
+        process = self._machine.loop.process(self.host, host=self.listens_on)
         self.process, self.is_listening, self._has_ended = process, False, asyncio.Event()
         process.at_death.append(lambda: self._died(process))
         await asyncio.sleep(self._random.uniform(0.01, 0.1))

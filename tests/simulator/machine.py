@@ -14,7 +14,7 @@ import gc
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, MutableMapping, Sequence
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
@@ -27,6 +27,7 @@ from pidgate.gateway import clock
 from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.logs import Event
 from pidgate.gateway.process.outside import Close, Outside
+from pidgate.gateway.process.port_lock import PortLocks
 from pidgate.gateway.topics.own_client import OwnClient
 from pidgate.version import is_compiled
 from tests.simulator.loop import SimulatedLoop
@@ -62,6 +63,11 @@ def _not_counted() -> int:
 
 async def _no_site(*_: object) -> Close:
     return _close_nothing
+
+
+class _NoLocks(PortLocks):
+    def hold(self, ports: Sequence[int], fleet: object) -> None:
+        """Lock nothing: all gateways of a simulation belong to one fleet."""
 
 
 class Machine:
@@ -116,6 +122,7 @@ class Machine:
         number = self._starts[process.name] = self._starts.get(process.name, 0) + 1
         return Outside(
             bind=self.loop.network.bind,
+            port_locks=_NoLocks,
             random_bits=Random(f"{self.seed}/{process.name}/{number}").getrandbits,
             own_client=own_client,
             open_admin=_no_site,

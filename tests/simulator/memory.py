@@ -95,9 +95,9 @@ def _tables(process: str, traffic: Traffic) -> None:
             )
     for user, records in sticky.watched.items():
         counted = sum(len(record.entries) for record in records.values())
-        if counted != sticky.entries_of(user):
+        if counted != sticky.count_entries(user):
             raise ModelViolation(
-                f"{process} has {counted} entries of {user}, and counts {sticky.entries_of(user)}"
+                f"{process} has {counted} entries of {user}, and counts {sticky.count_entries(user)}"
             )
         if len(records) > WATCHED_IDS_PER_USER:
             raise ModelViolation(f"{process} watches {len(records)} ids of {user}")
@@ -108,8 +108,10 @@ def _tables(process: str, traffic: Traffic) -> None:
 def _lines(process: str, state: ProducerIdQuota) -> None:
     most = state.table.quotas.producer_ids.queue
     for user, live in state.table._users.items():
-        if len(live.queue) > most:
-            raise ModelViolation(f"{process} has {len(live.queue)} ids of {user} in line, {most} at most")
+        if len(live.queue.waiting) > most:
+            raise ModelViolation(
+                f"{process} has {len(live.queue.waiting)} ids of {user} in line, {most} at most"
+            )
 
 
 def _shares(traffic: Traffic) -> list[BudgetShare]:

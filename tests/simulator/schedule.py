@@ -18,12 +18,19 @@ class Shape(StrEnum):
     """Nothing: what the checks find here, no gateway has done."""
     ONE = "one gateway"
     FLEET = "a fleet of two"
+    ONE_PORT = "a fleet of two on one port"
+    """Each connection of a client comes to one of the two by chance."""
     SIDECARS = "a gateway before each broker"
     """A producer id comes through all of them; they tell each other."""
 
     @property
     def is_fleet(self) -> bool:
-        return self in (Shape.FLEET, Shape.SIDECARS)
+        return self in (Shape.FLEET, Shape.ONE_PORT, Shape.SIDECARS)
+
+    @property
+    def shares_ids(self) -> bool:
+        """Whether a client that stays where it began reaches brokers through several gateways."""
+        return self in (Shape.ONE_PORT, Shape.SIDECARS)
 
 
 class Weather(StrEnum):

@@ -28,6 +28,8 @@ class Theme(StrEnum):
     """A refusal that its client has not read, what could lift it meanwhile, and a later batch."""
     HELD = "held beginnings"
     """A beginning, mostly of an id known for long, that a mute holds while its leader moves."""
+    ONE_PORT = "held beginnings on one port"
+    """The same, and the two brokers are reached through one or two gateways of a fleet on one port."""
     OUTAGES = "outages"
     """Gateways and topics that are gone for a while, and many new ids."""
     SNAPSHOTS = "snapshots"
@@ -44,7 +46,8 @@ AIMED: Final = {
     Theme.ANYTHING: 12,
     Theme.RESTLESS: 4,
     Theme.REFUSALS: 14,
-    Theme.HELD: 9,
+    Theme.HELD: 7,
+    Theme.ONE_PORT: 2,
     Theme.OUTAGES: 1,
     Theme.SNAPSHOTS: 1,
     Theme.FLEET: 1,
@@ -123,6 +126,11 @@ def _held(seed: int) -> Schedule:
         scenes.behind_a_byte_wait if is_long_known else random.choice((scenes.behind_a_mute, scenes.lifted))
     )
     return Schedule(seed, setup, scenes.steps(scene, random, setup))
+
+
+def _one_port(seed: int) -> Schedule:
+    schedule = _held(seed)
+    return replace(schedule, setup=replace(schedule.setup, shape=Shape.ONE_PORT, has_events=True))
 
 
 def _bystanders(random: Random) -> tuple[ClientSetup, ...]:
@@ -284,6 +292,7 @@ _DRAWN: Final[dict[Theme, Callable[[int], Schedule]]] = {
     Theme.RESTLESS: restless,
     Theme.REFUSALS: _refusals,
     Theme.HELD: _held,
+    Theme.ONE_PORT: _one_port,
     Theme.OUTAGES: _outages,
     Theme.SNAPSHOTS: _snapshots,
     Theme.FLEET: _fleet,

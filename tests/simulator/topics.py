@@ -111,10 +111,10 @@ class ModelTopics:
     # ---- for its clients -------------------------------------------------------------------------------
 
     def is_cut(self, process: Process) -> bool:
-        return process.host in self._cut
+        return process.name in self._cut
 
     def healed(self, process: Process) -> asyncio.Event:
-        return self._cut[process.host]
+        return self._cut[process.name]
 
     def wall_ms(self) -> int:
         return self.loop.wall_ns() // 1_000_000

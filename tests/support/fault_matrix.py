@@ -212,6 +212,7 @@ MATRIX: Final[dict[str, tuple[Row, ...]]] = {
             (
                 f"{_FLEET}::test_a_gateway_that_was_killed_is_missed_and_its_successor_is_met",
                 f"{_FLEET}::test_the_quota_holds_at",
+                f"{_FLEET}::test_the_quota_holds_on_one_port",
                 f"{_FLEET}::test_what_was_too_much_is_paid_back",
             ),
         ),

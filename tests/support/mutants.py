@@ -45,14 +45,23 @@ from pidgate.protocol.transaction_parts import ADD_PARTITIONS_TO_TXN
 from pidgate.protocol.versions import SPOKEN
 from pidgate.quota import entities, fail_open, users
 from pidgate.quota.admission import Admission
-from pidgate.quota.decisions import Answer, Bound, Client, ProducerBatch, Question, Reason
+from pidgate.quota.decisions import FORWARD as FORWARDED
+from pidgate.quota.decisions import (
+    NO_PRODUCER_ID,
+    Bound,
+    Client,
+    Decision,
+    ProducerBatch,
+    Reason,
+    Refuse,
+    Verdict,
+)
 from pidgate.quota.fail_open import FailOpen
-from pidgate.quota.held_beginnings import HeldBeginnings
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.restoring import Restorer
 from pidgate.quota.settings import Mode, Quotas
-from pidgate.quota.sticky import StickyRefusals
-from pidgate.quota.sticky_entries import RefusedId
+from pidgate.quota.sticky import HeldBeginnings, StickyRefusals
+from pidgate.quota.sticky_entries import WatchedId
 from pidgate.quota.token_bucket import TokenBucket
 from pidgate.quota.users import Grace, LiveUser
 from tests.simulator.every import SmallWorld
@@ -113,57 +122,57 @@ def _lifted_by_more(before: Any) -> Any:
         for user, records in self.sticky.watched.items():
             for producer_id, record in records.items():
                 for key, entry in list(record.entries.items()):
-                    record.goes_over(entry.epoch, *key, entry.connection_id)
-                    self.sticky._end(user, producer_id, record, key)
+                    record.note_forwarded(entry.epoch, *key, entry.connection_id)
+                    self.sticky._end_entry(user, producer_id, record, key)
 
     return set_quotas
 
 
 def _expiring(patch: pytest.MonkeyPatch) -> None:
-    before = StickyRefusals.refused_id
+    before = StickyRefusals.find_watched_id
 
-    def is_over(_: StickyRefusals, record: RefusedId, now_ms: int) -> bool:
+    def is_over(_: StickyRefusals, record: WatchedId, now_ms: int) -> bool:
         return now_ms - record.refused_at_ms >= 1_000
 
-    def refused_id(self: StickyRefusals, user: str, producer_id: int, now_ms: int) -> RefusedId | None:
+    def find_watched_id(self: StickyRefusals, user: str, producer_id: int, now_ms: int) -> WatchedId | None:
         record = self.watched.get(user, {}).get(producer_id)
         if record is not None and is_over(self, record, now_ms):
             for key in list(record.entries):
-                self._end(user, producer_id, record, key)
+                self._end_entry(user, producer_id, record, key)
             del self.watched[user][producer_id]
             self._room.ids -= 1
         return before(self, user, producer_id, now_ms)
 
     patch.setattr(StickyRefusals, "watch_is_over", is_over)
-    patch.setattr(StickyRefusals, "refused_id", refused_id)
+    patch.setattr(StickyRefusals, "find_watched_id", find_watched_id)
 
 
-def _all_lifted(_: StickyRefusals, record: RefusedId, key: Any) -> list[Any]:
+def _all_lifted(_: StickyRefusals, record: WatchedId, key: Any) -> list[Any]:
     return list(record.entries)
 
 
 def _latest_stands(before: Any) -> Any:
-    def refused(
+    def record_refusal(
         self: StickyRefusals, user: str, batch: ProducerBatch, connection_id: int, now_ms: int
     ) -> None:
         record = self.watched.get(user, {}).get(batch[0])
         key = (batch[3], batch[4])
-        if record is not None and (found := self._key_in(record, *key)) in record.entries:
-            self._end(user, batch[0], record, found)
+        if record is not None and (found := self._entry_key(record, *key)) in record.entries:
+            self._end_entry(user, batch[0], record, found)
         before(self, user, batch, connection_id, now_ms)
 
-    return refused
+    return record_refusal
 
 
 def _any_connection(
-    self: StickyRefusals, record: RefusedId, epoch: int, topic: bytes, partition: int, _: int
+    self: StickyRefusals, record: WatchedId, epoch: int, topic: bytes, partition: int, _: int
 ) -> bool:
-    return record.went_over(epoch, self.topics.canonical(topic), partition) is not None
+    return record.forwarded_over(epoch, self.topics.canonical(topic), partition) is not None
 
 
 def _entry_stays(self: StickyRefusals, user: str, batch: ProducerBatch) -> bool:
     record = self.watched[user][batch[0]]
-    entry = record.entries[self._key_in(record, batch[3], batch[4])]
+    entry = record.entries[self._entry_key(record, batch[3], batch[4])]
     entry.further_refusals += 1
     return entry.further_refusals > 5
 
@@ -260,14 +269,16 @@ def _enforced_at_once(before: Any) -> Any:
 
 
 def _inserted_first(before: Any) -> Any:
-    def decide(self: ProducerIdQuota, question: Question, now_ms: int) -> Answer:
-        answer: Answer = before(self, question, now_ms)
-        if answer.refused:
-            for asked in question.ids:
-                self.insert_uncharged(question.user, asked.producer_id, now_ms)
-        return answer
+    def decide_ids(
+        self: ProducerIdQuota, client: Client, live: Any, ids: list[Decision], now_ms: int
+    ) -> Verdict:
+        verdict: Verdict = before(self, client, live, ids, now_ms)
+        if isinstance(verdict, Refuse):
+            for decision in ids:
+                self.insert_uncharged(client.user, decision.producer_id, now_ms)
+        return verdict
 
-    return decide
+    return decide_ids
 
 
 def _unrestored(patch: pytest.MonkeyPatch) -> None:
@@ -301,24 +312,25 @@ _ADMISSION: Final = "tests/unit/quota/test_admission.py::"
 
 
 def _released_at_once(before: Any) -> Any:
-    def refusal(self: ProducerIdQuota, live: Any, question: Any, asked: Any, *rest: Any) -> Any:
-        is_released = self.table.refusals.is_released(question.user, asked.producer_id)
-        return None if is_released else before(self, live, question, asked, *rest)
+    def decide_ids(self: ProducerIdQuota, client: Client, live: Any, ids: list[Decision], now_ms: int) -> Any:
+        for decision in ids:
+            decision.above_0 &= (client.user, decision.producer_id) not in self.table.refusals.released
+        return before(self, client, live, ids, now_ms)
 
-    return refusal
+    return decide_ids
 
 
 def _lifted_by_an_error(before: Any) -> Any:
-    def refused_locally(self: Admission, *looked: Any) -> Any:
-        return None if self.fail_open.passed else before(self, *looked)
+    def refuse_out_of_order(self: Admission, request: Any) -> Any:
+        return None if self.fail_open.passed else before(self, request)
 
-    return refused_locally
+    return refuse_out_of_order
 
 
 def _only_its_own(before: Any) -> Any:
-    def record_refusal(self: Admission, client: Any, looked: Any, refusal: Any, now_ms: int) -> Any:
-        own = [(batch, look) for batch, look in looked if batch[0] == refusal.producer_id]
-        return before(self, client, own, refusal, now_ms)
+    def record_refusal(self: Admission, request: Any, refusal: Any) -> Any:
+        own = [batch for batch in request.batches if batch[0] == refusal.producer_id]
+        return before(self, replace(request, batches=own), refusal)
 
     return record_refusal
 
@@ -506,27 +518,27 @@ def _merely_passes(patch: pytest.MonkeyPatch) -> None:
 
 
 def _bound_of_produce_alone(before: Any) -> Any:
-    def bound_milli(quotas: Quotas, question: Question) -> int | None:
-        bound: int | None = before(quotas, question)
-        return bound if question.ids else None
+    def bound_milli(quotas: Quotas, decision: Decision, transactional_id: int | None) -> int | None:
+        bound: int | None = before(quotas, decision, transactional_id)
+        return None if decision.producer_id == NO_PRODUCER_ID else bound
 
     return bound_milli
 
 
 def _refused_transactional_id_known(before: Any) -> Any:
-    def decide(self: ProducerIdQuota, question: Question, now_ms: int) -> Answer:
-        answer: Answer = before(self, question, now_ms)
-        if answer.refused and question.transactional_id is not None:
-            self.transactional_ids.restore(
-                question.user, question.transactional_id, now_ms, now_ms, Reason.REFRESH
-            )
-        return answer
+    def decide_transactional_id(
+        self: ProducerIdQuota, live: Any, decision: Decision, hashed: int, now_ms: int
+    ) -> Verdict:
+        verdict: Verdict = before(self, live, decision, hashed, now_ms)
+        if isinstance(verdict, Refuse):
+            self.restorer.restore_transactional_id(decision.user, hashed, now_ms, now_ms, Reason.REFRESH)
+        return verdict
 
-    return decide
+    return decide_transactional_id
 
 
-def _gives_always(_: ProducerIdQuota, __: Question, now_ms: int) -> Answer:
-    return Answer(False, ())
+def _gives_always(*_: object) -> Verdict:
+    return FORWARDED
 
 
 def _forgets_the_cluster(self: ProducerIdQuota, live: LiveUser, place: int, now_ms: int, **_: Any) -> Any:
@@ -535,18 +547,18 @@ def _forgets_the_cluster(self: ProducerIdQuota, live: LiveUser, place: int, now_
 
 
 def _all_for_one_token(before: Any) -> Any:
-    def decide_new_id(self: ProducerIdQuota, question: Question, now_ms: int) -> Any:
-        self.table.live(question.user, now_ms).given.clear()
-        return before(self, question, now_ms)
+    def decide_new_id(self: ProducerIdQuota, live: LiveUser, decision: Decision, now_ms: int) -> Any:
+        live.given.clear()
+        return before(self, live, decision, now_ms)
 
     return decide_new_id
 
 
 def _once_per_address(before: Any) -> Any:
-    def decide_new_id(self: ProducerIdQuota, question: Question, now_ms: int) -> Any:
-        return Answer(False, ()) if question.address == "10.0.0.2" else before(self, question, now_ms)
+    def decide(self: ProducerIdQuota, client: Client, *rest: Any) -> Any:
+        return FORWARDED if client.address == "10.0.0.2" else before(self, client, *rest)
 
-    return decide_new_id
+    return decide
 
 
 def _grace_without_bound(self: ProducerIdQuota, live: LiveUser, ahead: int, now_ms: int) -> bool:
@@ -650,7 +662,7 @@ def _paid(rule: str, breaks: Break, name: str, at: str) -> Tested:
 BY_SCHEDULE: Final[dict[str, Scheduled]] = {
     "cache before sticky": _refusal(
         "No cache forwards a batch while an earlier batch of its partition is refused.",
-        replaced(Admission, "_known", _cache_first),
+        replaced(Admission, "_are_known", _cache_first),
         11,
     ),
     "the hot path before sticky": _refusal(
@@ -660,7 +672,7 @@ BY_SCHEDULE: Final[dict[str, Scheduled]] = {
     ),
     "no rule for first sight above 0": _refusal(
         "The first batch of an unknown id above sequence 0 is refused once, for 100 ms.",
-        replaced(Admission, "_first_sight_above_0", never),
+        replaced(Admission, "_is_above_0", never),
         13,
     ),
     "lifted by an exemption": _refusal(
@@ -685,7 +697,7 @@ BY_SCHEDULE: Final[dict[str, Scheduled]] = {
     ),
     "an entry is in nobody's way": _sticky(
         "Batches above a refused batch are refused too; above means serial arithmetic on 31 bits.",
-        "are_next",
+        "are_partitions_clear",
         always,
         11,
     ),
@@ -703,28 +715,40 @@ BY_SCHEDULE: Final[dict[str, Scheduled]] = {
         Theme.RESTLESS,
     ),
     "an entry does not move on": _sticky(
-        "An entry moves on to the next refused batch; the lowest one goes first.", "moves_on", never, 15
+        "An entry moves on to the next refused batch; the lowest one goes first.", "advance_entry", never, 15
     ),
     "the latest refusal stands": _refusal(
         "An entry moves on to the next refused batch; the lowest one goes first.",
-        around(StickyRefusals, "refused", _latest_stands),
+        around(StickyRefusals, "record_refusal", _latest_stands),
         15,
     ),
     "passed over any connection": _sticky(
-        "A batch has passed only on the connection it was forwarded on.", "passed_before", _any_connection, 25
+        "A batch has passed only on the connection it was forwarded on.",
+        "was_forwarded_over",
+        _any_connection,
+        25,
     ),
     "closed for an entry that stays": Scheduled(
         "The sixth refusal above an entry closes the connection and ends the entry.",
-        replaced(StickyRefusals, "too_many_further", _entry_stays),
+        replaced(StickyRefusals, "count_further_refusal", _entry_stays),
         Breach.CLOSED_AGAIN,
         Theme.REFUSALS,
         10,
     ),
     "nobody notes a beginning": _noted(_NOTED_FIRST, replaced(HeldBeginnings, "note", nothing), 3),
     "what is behind a held request is not noted": _noted(_NOTED_FIRST, _first_held_only, 1),
-    "a cache answers in spite of a note": _noted(_OVER_NOTES, replaced(Admission, "_known", _cache_first), 3),
+    "a cache answers in spite of a note": _noted(
+        _OVER_NOTES, replaced(Admission, "_are_known", _cache_first), 3
+    ),
     "the hot path answers in spite of a note": _noted(
-        _OVER_NOTES, replaced(HeldBeginnings, "is_any_held", never), 3
+        _OVER_NOTES, replaced(HeldBeginnings, "is_any_beginning_held", never), 3
+    ),
+    "a held beginning is not told": Scheduled(
+        "A beginning that a mute holds is told to the other gateways.",
+        replaced(Admission, "hold_decisions", lambda *_, **__: ()),
+        Breach.OVERTAKEN,
+        Theme.ONE_PORT,
+        1,
     ),
     "what a broker did not take has passed": _noted(
         "A batch that a broker answered with an error has not passed.",
@@ -733,7 +757,7 @@ BY_SCHEDULE: Final[dict[str, Scheduled]] = {
     ),
     "refusals elsewhere are not heard": Scheduled(
         "A gateway watches new ids and the ids that other gateways refused.",
-        replaced(StickyRefusals, "refused_elsewhere", nothing),
+        replaced(StickyRefusals, "watch_refused_elsewhere", nothing),
         Breach.OVERTAKEN,
         acts=(_SENT, ("mode", None, False), ("lead", 0, 2), _SENT),
     ),
@@ -772,7 +796,7 @@ BY_SCHEDULE: Final[dict[str, Scheduled]] = {
     ),
     "inserted before charged": _quota(
         "A refused request spends no tokens, and a refused id is not remembered.",
-        around(ProducerIdQuota, "decide", _inserted_first),
+        around(ProducerIdQuota, "_decide_ids", _inserted_first),
         Theme.REFUSALS,
         7,
     ),
@@ -837,14 +861,14 @@ CONTROLS: Final[dict[str, Scheduled]] = {
 BY_TEST: Final[dict[str, Tested]] = {
     "a release lifts": Tested(
         "Releasing an id lifts no refusal.",
-        around(ProducerIdQuota, "_refusal", _released_at_once),
+        around(ProducerIdQuota, "_decide_ids", _released_at_once),
         "tests/unit/quota/test_commands.py::"
         "test_a_release_lets_nothing_pass_before_what_may_lie_unread_elsewhere",
-        "late.refused",
+        "is_refused(late)",
     ),
     "an error of the quota lifts": Tested(
         "An error in the quota forwards no batch ahead of a refused one.",
-        around(Admission, "_refused_locally", _lifted_by_an_error),
+        around(Admission, "_refuse_out_of_order", _lifted_by_an_error),
         f"{_ADMISSION}test_when_the_state_fails_requests_pass_and_what_was_refused_stays_first",
         "world.refusal(client, batch(1, 6)).reason is Reason.STICKY",
         given={"inserts": True},
@@ -869,7 +893,7 @@ BY_TEST: Final[dict[str, Tested]] = {
     ),
     "new ids are not watched": Tested(
         "A gateway watches new ids and the ids that other gateways refused.",
-        replaced(StickyRefusals, "admitted", nothing),
+        replaced(StickyRefusals, "watch_new_id", nothing),
         f"{_ADMISSION}test_a_young_id_above_0_on_an_unknown_partition_may_have_been_refused_elsewhere",
         "refused = world.refusal(elsewhere, batch(1, 3, partition=1))",
     ),
@@ -877,11 +901,11 @@ BY_TEST: Final[dict[str, Tested]] = {
         "A batch on a partition whose history was evicted is refused once more.",
         replaced(StickyRefusals, "_count_notes", _watch_forgotten),
         "tests/unit/quota/test_sticky_notes.py::test_what_is_forgotten_is_refused_once_more_and_never_passed",
-        "looks(7) == [Look.SAME, Look.FIRST_SIGHT, Look.FIRST_SIGHT]",
+        "looks(7) == [Position.SAME, Position.FIRST_SIGHT, Position.FIRST_SIGHT]",
     ),
     "no deadline but the mute": Tested(
         "A new connection does not shed the throttle.",
-        replaced(StickyRefusals, "throttled", nothing),
+        replaced(StickyRefusals, "set_deadline", nothing),
         f"{_ADMISSION}test_a_new_connection_does_not_shed_the_throttle",
         "(refused.reason, refused.throttle_time_ms) == (Reason.DEADLINE, 6_000)",
     ),
@@ -895,7 +919,7 @@ BY_TEST: Final[dict[str, Tested]] = {
         "A rate of 0 blocks new ids, also under grace.",
         around(Grace, "admits", _blocked_ones_too),
         "tests/unit/quota/test_grace.py::test_who_is_blocked_is_blocked_under_grace",
-        "answer.refused",
+        "isinstance(answer, Refuse)",
         given={"rate": 0, "cluster_rate_milli": None, "bound": Bound.USER},
     ),
     "what passed meanwhile is forgotten": Tested(
@@ -1084,7 +1108,7 @@ BY_TEST: Final[dict[str, Tested]] = {
         "A batch that a broker answered with an error has not passed.",
         replaced(produce, "_noted", lambda batches, _: batches[0][0]),
         "tests/unit/gateway/proxy/test_not_taken.py::test_none_of_its_batches_counts_as_passed",
-        "Look.PASSED not in looks_after(ids)",
+        "Position.PASSED not in looks_after(ids)",
         given={"batches": 100, "distinct": 2},
     ),
     "a request that adds to a transaction merely passes": Tested(
@@ -1109,7 +1133,7 @@ BY_TEST: Final[dict[str, Tested]] = {
     ),
     "a refused transactional id is remembered": Tested(
         "New transactional ids have a rate of their own and are remembered for seven days.",
-        around(ProducerIdQuota, "decide", _refused_transactional_id_known),
+        around(ProducerIdQuota, "_decide_transactional_id", _refused_transactional_id_known),
         "tests/unit/quota/test_transactional_ids.py::test_a_fresh_one_at_each_start_is_refused",
         'passed(state, names(11, 49)) == 0, "none of them has become known by asking again"',
     ),
@@ -1127,7 +1151,7 @@ BY_TEST: Final[dict[str, Tested]] = {
     ),
     "a blocked user is slow": _new_id(
         "A rate of 0 blocks new ids, also under grace.",
-        replaced(ProducerIdQuota, "_new_id_refusal", nothing),
+        replaced(ProducerIdQuota, "_refuse_new_id", nothing),
         "blocked",
         "refused is not None",
     ),
@@ -1139,7 +1163,7 @@ BY_TEST: Final[dict[str, Tested]] = {
     ),
     "an id for each address": _new_id(
         "A new connection does not shed the throttle.",
-        around(ProducerIdQuota, "_decide_new_id", _once_per_address),
+        around(ProducerIdQuota, "decide", _once_per_address),
         "a new connection does not help",
         'asks(world, world.connect(address="10.0.0.2", client_id="other")) is not None',
     ),
@@ -1147,7 +1171,7 @@ BY_TEST: Final[dict[str, Tested]] = {
         "A cold start admits at most ten times a user's rate uncharged.",
         replaced(ProducerIdQuota, "_grants_grace", _grace_without_bound),
         "grace",
-        '[state.decide(question("alice", 1_000 + number), 0).refused for number in range(12)] == [',
+        '[is_refused(state.decide(*question("alice", 1_000 + number), 0)) for number in range(12)] == [',
     ),
     "a use in the future": _paid(
         "A timestamp in the future counts as now.",

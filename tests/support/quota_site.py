@@ -18,9 +18,10 @@ from pidgate.gateway.quotas.administration import InForce
 from pidgate.gateway.quotas.store import QuotaStore
 from pidgate.gateway.topics.own_client import OwnClient
 from pidgate.quota.changes import Command
-from pidgate.quota.decisions import Answer, AskedId, Question, new_id_question
+from pidgate.quota.decisions import Forward, Refuse
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.units import Address
+from tests.support.questions import decide_name, question
 
 FILE = """
 gateway_id: gw-0
@@ -66,14 +67,13 @@ class Gateway:
 
     async def refresh_metrics(self) -> None: ...
 
-    def ask(self, producer_id: int, *, user: str = "alice", came_back: bool = False) -> Answer:
-        asked = AskedId(producer_id, 0, 0, b"topic", 0, came_back=came_back)
-        question = Question(user, "10.0.0.7", "app", False, 1, [asked])
-        return self.quota.decide(question, self.now_ms)
+    def ask(self, producer_id: int, *, user: str = "alice", came_back: bool = False) -> Forward | Refuse:
+        client, decisions = question(user, producer_id, came_back=came_back, address="10.0.0.7")
+        return self.quota.decide(client, decisions, self.now_ms)
 
-    def ask_name(self, number: int) -> Answer:
+    def ask_name(self, number: int) -> Forward | Refuse:
         """Ask about a transactional id of alice's, by its hash."""
-        return self.quota.decide(new_id_question("alice", "10.0.0.7", "app", number), self.now_ms)
+        return decide_name(self.quota, "alice", number, self.now_ms)
 
 
 def served(use: Callable[[str, Gateway], Any], text: str = FILE) -> None:

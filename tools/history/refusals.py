@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pidgate.quota.decisions import AskedId, Question
+from pidgate.quota.decisions import Client, Refuse, batch_decision
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
 from tools.history.cast import User
@@ -61,25 +61,27 @@ def judged(
         at_ms, session, attempts, first_ms, deadline_ms = heapq.heappop(due)
         came_back = attempts > 0
         life = int(seen.life[session])
-        asked = AskedId(
-            int(producer_id[life]), int(epoch[life]), 0, _TOPIC, 0,
-            came_back=came_back,
-            deadline_ms=deadline_ms - begin_ms if came_back else 0,
-            first_refused_ms=first_ms - begin_ms if came_back else None,
-        )  # fmt: skip
-        address = day.address_words[day.address_code[life]]
-        client_id = day.client_words[day.client_code[life]]
-        transactional = day.deployments[day.deployment_place[life]].is_transactional
-        question = Question(user.name, address, client_id, transactional, 1, (asked,))
-        answer = state.decide(question, at_ms - begin_ms)
-        decision = answer.decisions[0] if answer.decisions else None
         waited_ms = at_ms - first_ms if came_back else None
-        row = {"session": session, "at_ms": at_ms, "admitted": not answer.refused, "waited_ms": waited_ms}
+        client = Client(
+            user.name,
+            day.client_words[day.client_code[life]],
+            day.address_words[day.address_code[life]],
+            session,
+        )
+        transactional = day.deployments[day.deployment_place[life]].is_transactional
+        batch = int(producer_id[life]), int(epoch[life]), 0, _TOPIC, 0
+        asked = batch_decision(user.name, batch, 1, transactional)
+        asked.came_back, asked.waited_ms = came_back, waited_ms
+        asked.deadline_left_ms = deadline_ms - at_ms if came_back else 0
+        verdict = state.decide(client, [asked], at_ms - begin_ms)
+        decision = verdict.decisions[0] if verdict.decisions else None
+        admitted = not isinstance(verdict, Refuse)
+        row = {"session": session, "at_ms": at_ms, "admitted": admitted, "waited_ms": waited_ms}
         if decision is not None:
             balance = {name: getattr(decision, name) for name in BALANCE}
             own = {"reason": decision.reason.value, "is_refresh": False, "base_sequence": 0}
             decisions.append(row | balance | own)
-        if not answer.refused:
+        if admitted:
             if at_ms < seen.end_ms[session]:
                 seen.first_use_ms[session] = at_ms
             if came_back:

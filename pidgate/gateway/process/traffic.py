@@ -179,10 +179,10 @@ class Traffic:
 
     @property
     def sticky_entries(self) -> Callable[[User], int]:
-        return self._admission.sticky.entries_of
+        return self._admission.sticky.count_entries
 
     def refused_elsewhere(self, user: User, producer_id: int, now_ms: int) -> None:
-        self._admission.sticky.refused_elsewhere(user, producer_id, now_ms)
+        self._admission.sticky.watch_refused_elsewhere(user, producer_id, now_ms)
 
     def learn_topic_id(self, topic_id: bytes) -> None:
         self.shared.gateway_topics.learn_id(topic_id)

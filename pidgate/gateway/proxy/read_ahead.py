@@ -24,7 +24,7 @@ long as its request, and a request such as JoinGroup is in flight for minutes.""
 
 WITHOUT_ROOM_BYTES: Final = 64 * 1024
 """Bytes of each that a connection may hold without room for its user: a client's usual few requests in
-flight. The beginning of a sequence that lies unread is noted nowhere (quota/held_beginnings.py): if its
+flight. The beginning of a sequence that lies unread is noted nowhere (HeldBeginnings in quota/sticky.py): if its
 leader moves, later batches go to the new leader and pass."""
 
 

@@ -211,7 +211,7 @@ def explanation(
         "full_tokens": _full_tokens(bucket),
         "transactional_tokens": _tokens(of_names, now_ms),
         "full_transactional_tokens": _full_tokens(of_names),
-        "next_token_in_ms": _wait_ms(bucket, cluster, len(live.queue) if live else 0, now_ms),
+        "next_token_in_ms": _wait_ms(bucket, cluster, len(live.queue.waiting) if live else 0, now_ms),
         "cluster_producer_ids_rate": rate_or_mode(quotas.cluster_rate_milli),
         "cluster_tokens": _tokens(cluster, now_ms),
         "live_ids": status.live_ids,
@@ -263,18 +263,18 @@ def _of_id(
     table: UserTable | None, live: LiveUser | None, user: str, producer_id: int, moment: Moment
 ) -> dict[str, Any]:
     """Return the state of one producer id. `is_released`: it is admitted on its next attempt."""
-    waiting = live.queue.waiting(producer_id) if live else None
+    waiting = live.queue.waiting.get(producer_id) if live else None
     return {
         "producer_id": producer_id,
         "is_remembered": table is not None
         and any(
             table.remembers(user, producer_id, moment.now_ms, transactional=use) for use in (False, True)
         ),
-        "is_released": table is not None and table.refusals.is_released(user, producer_id),
+        "is_released": table is not None and (user, producer_id) in table.refusals.released,
         "waiting": None
         if live is None or waiting is None
         else {
-            "queue_position": live.queue.place(producer_id),
+            "queue_position": live.queue.place_of(producer_id),
             "attempts": waiting.attempts,
             "first_refused_wall_ms": moment.on_the_wall(waiting.first_refused_ms),
             "last_seen_wall_ms": moment.on_the_wall(waiting.last_seen_ms),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from pidgate.gateway.cluster.authentication import READABLE_MECHANISMS
-from pidgate.quota.byte_rates import Kind, resolve_rate, throttles_bytes
+from pidgate.quota.byte_quota import Kind, resolve_rate, throttles_bytes
 from pidgate.quota.entities import User, is_bounded, resolve, unidentified
 from pidgate.quota.settings import Quotas
 

@@ -16,6 +16,7 @@ from typing import Any, Final
 from pidgate.events.definitions import (
     ConnectionEvent,
     DecisionEvent,
+    DecisionWord,
     InitProducerIdEvent,
     ProduceErrorEvent,
     RefusalOutcomeEvent,
@@ -190,7 +191,10 @@ class ConnectionRecorder:
     def _decided(self, decision: Decision, of_transaction: str | None, now_ms: int) -> None:
         recorder, client = self._recorder, self._client
         user, producer_id = decision.user, decision.producer_id
-        if not decision.admitted:
+        word: DecisionWord = "admit" if decision.admitted else "refuse"
+        if decision.reason is Reason.HELD:
+            word = "hold"
+        elif not decision.admitted:
             recorder.refused_ids.refused(user, producer_id, client.client_id, client.address)
         about = self.about()
         about["user"] = user
@@ -206,7 +210,7 @@ class ConnectionRecorder:
                 partition=decision.partition,
                 base_sequence=decision.base_sequence,
                 request_partitions=decision.request_partitions,
-                decision="admit" if decision.admitted else "refuse",
+                decision=word,
                 reason=decision.reason.value,
                 would_refuse=decision.would_refuse,
                 tokens_before=decision.tokens_before,

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pidgate.quota.layered_filter import FilterBudget, LayeredFilter, Sighting, usable_seed
-from pidgate.quota.replay import GIVES_UP_AFTER_MS, Outcome, QuotaReplay
 from pidgate.quota.settings import ProducerIdSettings
+from pidgate.quota.token_bucket import GIVES_UP_AFTER_MS, Outcome, QuotaReplay
 from pidgate.quota.users import layer_floor
 
 TRAIN, TEST = 0, 1

@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 from pidgate.cli.app import app
 from pidgate.cli.quota_change import set_by
 from pidgate.gateway import logs
-from pidgate.quota.decisions import new_id_question
+from tests.support.questions import is_refused, question
 from tests.support.quota_site import FILE, Gateway, served
 
 Typed = Callable[..., Result]
@@ -105,7 +105,7 @@ def test_a_rate_of_transactional_ids_is_set_shown_explained_and_removed() -> Non
         typed("quotas", "alter", "--user", "alice", "--add-config", f"{one},producer_ids_rate=7")
         typed("quotas", "alter", "--entity-default", "--add-config", of_all)
         assert gateway.book.in_force.quotas.users["alice"].transactional_ids_rate_milli == 3_000
-        assert [gateway.ask_name(name).refused for name in range(5)] == [False] * 4 + [True]
+        assert [is_refused(gateway.ask_name(name)) for name in range(5)] == [False] * 4 + [True]
         shown = flat(typed("quotas").stdout)
         assert "transactional_ids_rate 3 per 1h run time" in shown
         assert "-1 of 3" in shown
@@ -209,10 +209,10 @@ def test_refill_and_release() -> None:
             typed("quotas", "release", "--user", "alice", "--producer-id", "3"),
             "alice: producer id 3 is admitted, uncharged gw-0: done; done by this gateway only",
         )
-        assert not gateway.ask(3, came_back=True).refused
-        assert gateway.ask(5).refused
+        assert not is_refused(gateway.ask(3, came_back=True))
+        assert is_refused(gateway.ask(5))
         assert_in(typed("quotas", "refill", "alice"), "alice: its bucket is full")
-        assert not gateway.ask(5).refused
+        assert not is_refused(gateway.ask(5))
 
     run(use)
 
@@ -249,7 +249,7 @@ def test_explain_says_why_until_when_and_what_to_do() -> None:
         assert (
             "Producer id 3 was released" in typed("explain", "--user", "alice", "--producer-id", "3").stdout
         )
-        gateway.quota.decide(new_id_question("alice", "10.0.0.7", "app"), gateway.now_ms)
+        gateway.quota.decide(*question("alice"), gateway.now_ms)
         shown = typed("explain", "--user", "alice").stdout
         assert "Last refused: a new producer id (InitProducerId) 0 ms ago, because the quota" in shown
         typed("quotas", "block", "alice")

@@ -9,8 +9,8 @@ from pidgate.cli.arrivals import Balance, History, NewId
 from pidgate.cli.promote import in_words, replay
 from pidgate.gateway.config.loading import parse
 from pidgate.gateway.topics.records import EventRecord
-from pidgate.quota.replay import GIVES_UP_AFTER_MS
 from pidgate.quota.settings import Mode, ProducerIdSettings
+from pidgate.quota.token_bucket import GIVES_UP_AFTER_MS
 from tests.support.who_events import HOUR_MS, START_MS, Client, Stream
 
 SETTINGS = parse(
@@ -81,6 +81,7 @@ def test_only_new_ids_of_the_user_count() -> None:
     stream.producer(Client(user="bob"), START_MS + 5)
     stream.decide(Client(), START_MS + 6, 77, reason="refresh")
     stream.decide(Client(), START_MS + 7, 78, "refuse", "first_seen")
+    stream.decide(Client(), START_MS + 8, 78, "hold", "held")
     stream.decide(Client(), START_MS - 1, 79)
     history = history_of(stream)
 

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass, field
 from itertools import count
 from random import Random
 
-from pidgate.quota.decisions import AskedId, Decision, Question, Reason
+from pidgate.quota.decisions import Decision, Reason
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.restoring import UserState
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
+from tests.support.questions import Question, is_refused, question
 from tests.unit.quota.world import seeds
 
 StateClass = Callable[[Quotas, Callable[[], int], int], ProducerIdQuota]
@@ -48,11 +50,6 @@ def small_quotas(rng: Random, *, cluster: bool = False) -> Quotas:
     )
 
 
-def question(user: str, *ids: int, transactional: bool = False, came_back: bool = False) -> Question:
-    asked = [AskedId(producer_id, 0, 0, b"t", 0, came_back=came_back) for producer_id in ids]
-    return Question(user, "10.0.0.1", "app", transactional, len(ids), asked)
-
-
 def random_question(rng: Random, *, came_back: bool | None = None) -> Question:
     ids = rng.sample(range(60), rng.choice((1, 1, 1, 2, 5)))
     back = rng.random() < 0.3 if came_back is None else came_back
@@ -67,12 +64,13 @@ class Log:
     used_ms: dict[tuple[str, int, bool], int] = field(default_factory=dict)
 
     def ask(self, state: ProducerIdQuota, asked: Question, now_ms: int) -> bool:
-        answer = state.decide(asked, now_ms)
+        client, decisions = asked
+        answer = state.decide(client, decisions, now_ms)
         self.records += [(now_ms, decision) for decision in answer.decisions]
-        if not answer.refused:
-            for one in asked.ids:
-                self.used_ms[str(asked.user), one.producer_id, asked.transactional] = now_ms
-        return answer.refused
+        if not is_refused(answer):
+            for one in decisions:
+                self.used_ms[client.user, one.producer_id, one.transactional] = now_ms
+        return is_refused(answer)
 
 
 def check_restart(rng: Random, make: StateClass) -> None:
@@ -147,8 +145,10 @@ def check_copy(rng: Random, make: StateClass) -> None:
         copy.begin_grace(grace_until_ms + shift_ms)
     for _ in range(rng.randint(1, 40)):
         now_ms += rng.choice((0, 1, 50, 700, 2_500))
-        asked = random_question(rng)
-        assert original.decide(asked, now_ms) == copy.decide(asked, now_ms + shift_ms)
+        client, decisions = random_question(rng)
+        again = deepcopy(decisions)
+        expected = original.decide(client, decisions, now_ms)
+        assert copy.decide(client, again, now_ms + shift_ms) == expected
 
 
 @dataclass
@@ -184,8 +184,8 @@ class Fleet:
         slice_no = now_ms // self.quotas.producer_ids.slice_ms
         if gateway.cached.get(producer_id) == slice_no:
             return True
-        answer = gateway.state.decide(question("alice", producer_id), now_ms)
-        if answer.refused:
+        answer = gateway.state.decide(*question("alice", producer_id), now_ms)
+        if is_refused(answer):
             return False
         gateway.cached[producer_id] = slice_no
         for decision in answer.decisions:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NoReturn
 
 import pytest
 
 from pidgate.quota.admission import Admission
-from pidgate.quota.decisions import FORWARD, Answer, Bound, Close, Forward, Question, Reason, Refuse
+from pidgate.quota.decisions import FORWARD, Bound, Close, Forward, Reason, Refuse
 from pidgate.quota.entities import unidentified
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, Quotas, UserQuota
-from pidgate.quota.sticky import WATCH_MS, Look, StickyRefusals
+from pidgate.quota.sticky import WATCH_MS, Position, StickyRefusals
 from pidgate.quota.sticky_entries import StickyEntry
 from tests.support.rules import rule
 from tests.unit.quota.world import HOUR_MS, World, batch, enforcing, seeds, table_of
@@ -59,7 +60,7 @@ def test_a_refusal_tells_what_its_message_needs() -> None:
     assert (refused.user, refused.producer_id) == ("alice", 4711)
     assert (refused.rate_milli, refused.window_ms, refused.bound) == (100_000, HOUR_MS, Bound.USER)
     (decision,) = refused.decisions
-    assert (decision.decision, decision.reason) == ("refuse", Reason.FIRST_SEEN)
+    assert (decision.admitted, decision.reason) == (False, Reason.FIRST_SEEN)
     assert (decision.topic, decision.partition, decision.base_sequence) == (b"orders", 3, 0)
     assert decision.tokens_before == decision.tokens_after == -HOUR_MS * 1_000
     assert (decision.throttle_time_ms, decision.request_partitions) == (10_000, 1)
@@ -102,7 +103,7 @@ def test_a_request_that_mixes_ids_is_refused_whole_and_costs_nothing() -> None:
     refused = world.refusal(client, batch(1), batch(2))
     assert [decision.producer_id for decision in refused.decisions] == [2]
     assert next(world.admission.user_snapshots(0)).tokens == 0
-    assert world.admission.sticky.entries_of("alice") == 2
+    assert world.admission.sticky.count_entries("alice") == 2
     assert isinstance(world.judge(client, batch(1)), Forward)
 
 
@@ -670,7 +671,7 @@ class _Broken(ProducerIdQuota):
         super().__init__(enforcing(1), seeds(), 0)
         self.inserts = inserts
 
-    def decide(self, question: Question, now_ms: int) -> Answer:
+    def decide(self, *_: object, **__: object) -> NoReturn:
         raise ZeroDivisionError("broken")
 
     def insert_uncharged(
@@ -697,7 +698,7 @@ def test_when_the_state_fails_requests_pass_and_what_was_refused_stays_first(ins
     )
     world = World(quotas, admission)
     client = world.connect()
-    sticky.refused("alice", batch(1, 5), client.connection_id, 0)
+    sticky.record_refusal("alice", batch(1, 5), client.connection_id, 0)
     assert world.refusal(client, batch(1, 6)).reason is Reason.STICKY
     verdict = world.judge(client, batch(2))
     assert isinstance(verdict, Forward)
@@ -760,6 +761,6 @@ def test_no_later_batch_passes_first(script: Callable[[World], bool]) -> None:
 
 def test_epochs_are_what_lets_a_bumped_producer_start_anew() -> None:
     sticky = _IgnoresEpochs(100)
-    sticky.refused("alice", batch(1, 0), 1, 0)
-    assert sticky.look("alice", batch(1, 1, epoch=1), 1, 0) is Look.ABOVE
+    sticky.record_refusal("alice", batch(1, 0), 1, 0)
+    assert sticky.locate_batch("alice", batch(1, 1, epoch=1), 1, 0) is Position.ABOVE
     assert not first_batch_of_a_newer_epoch(exhausted())

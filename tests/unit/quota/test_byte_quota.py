@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from pidgate.quota.byte_quota import IDLE_MS, OTHER_CLIENTS, ByteQuota, ClientSensors
-from pidgate.quota.byte_rates import Kind
+from pidgate.quota.byte_quota import IDLE_MS, OTHER_CLIENTS, ByteQuota, ClientSensors, Kind
 from pidgate.quota.entities import unidentified
 from pidgate.quota.settings import ByteEntity, ByteQuotas, ByteRates, Mode, Quotas, QuotasHolder, UserQuota
 from tests.unit.quota.byte_flood import Flood

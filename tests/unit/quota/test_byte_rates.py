@@ -7,7 +7,7 @@ from itertools import combinations
 import pytest
 
 from pidgate.names import bounded
-from pidgate.quota.byte_rates import Bound, Kind, rate_of_bucket, resolve_rate, throttles_bytes
+from pidgate.quota.byte_quota import Bound, Kind, rate_of_bucket, resolve_rate, throttles_bytes
 from pidgate.quota.entities import unidentified
 from pidgate.quota.settings import ByteEntity, ByteQuotas, ByteRates, Mode, Quotas, UserQuota
 

@@ -39,17 +39,17 @@ def test_a_mean_is_of_what_was_recorded() -> None:
 def test_waits_are_counted_by_their_upper_bound() -> None:
     counters = UserCounters()
     for waited_ms in (500, 501, 36_000, 10**9):
-        counters.count(admitted(Reason.QUEUE, waited_ms=waited_ms), 0)
+        counters.count_admission(admitted(Reason.QUEUE, waited_ms=waited_ms), 0)
     assert counters.waited_ms_buckets == {500: 1, 1_000: 1, 60_000: 1, 86_400_000: 1}
     assert counters.waited_ms_sum == 10**9 + 37_001
 
 
 def test_a_refresh_is_no_new_id() -> None:
     counters = UserCounters()
-    counters.count(admitted(Reason.REFRESH, waited_ms=5), 0)
+    counters.count_admission(admitted(Reason.REFRESH, waited_ms=5), 0)
     assert counters.admitted == {Reason.REFRESH: 1}
     assert counters.new_ids.per_second(0) == 0
     assert counters.waited_ms_buckets == {}
-    counters.count(admitted(Reason.OBSERVE, would_refuse=True), 0)
+    counters.count_admission(admitted(Reason.OBSERVE, would_refuse=True), 0)
     assert counters.would_refuse == 1
     assert counters.new_ids.per_second(0) > 0

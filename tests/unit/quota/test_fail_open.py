@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 from pidgate.quota.admission import Admission
-from pidgate.quota.decisions import Answer, Client, Forward, Question, Reason, Refuse, new_id_question
+from pidgate.quota.decisions import Client, Forward, Reason, Refuse
 from pidgate.quota.fail_open import bound_milli
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, Quotas, UserQuota
+from tests.support.questions import decide_name, is_refused, question
 from tests.support.rules import rule
 from tests.unit.quota.world import HOUR_MS, batch, enforcing, seeds
 
@@ -14,7 +17,7 @@ from tests.unit.quota.world import HOUR_MS, batch, enforcing, seeds
 class Broken(ProducerIdQuota):
     """A state with a bug."""
 
-    def decide(self, question: Question, now_ms: int) -> Answer:
+    def decide(self, *_: object, **__: object) -> NoReturn:
         raise ZeroDivisionError("a bug")
 
 
@@ -50,9 +53,14 @@ def test_who_may_bring_nothing_brings_nothing() -> None:
 
 
 def test_who_is_not_held_to_a_rate_has_none() -> None:
-    question = Question("alice", "", "", False, 1, ())
+    decision = question("alice", 7)[1][0]
     for quotas in (enforcing(0, mode=Mode.OBSERVE), enforcing(None, users={"bob": UserQuota.per_window(1)})):
-        assert bound_milli(quotas, question) is None
+        assert bound_milli(quotas, decision, None) is None
+
+
+def test_an_observed_user_has_no_ceiling() -> None:
+    admission = broken(enforcing(1, mode=Mode.OBSERVE))
+    assert [outcome(admission, one, 0) for one in range(12)] == ["passed"] * 12
 
 
 def test_only_what_passed_is_counted() -> None:
@@ -78,9 +86,9 @@ def _transactional_ids_have_a_ceiling() -> None:
     assert [named(admission, hashed) for hashed in range(12)] == [True] * 10 + [False] * 2
     (alice,) = admission.user_snapshots(0)
     assert (alice.inits_failed_open, alice.inits_refused) == (10, 2)
-    known = [state.decide(new_id_question("alice", "", "", hashed), 0).decisions for hashed in range(10)]
+    known = [decide_name(state, "alice", hashed).decisions for hashed in range(10)]
     assert known == [()] * 10, "what passed is remembered, and cost nothing"
-    assert [state.decide(new_id_question("alice", "", "", 90 + n), 0).refused for n in range(3)] == [
+    assert [is_refused(decide_name(state, "alice", 90 + n)) for n in range(3)] == [
         False,
         False,
         True,

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from pidgate.quota.decisions import Reason
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, UserQuota
+from tests.support.questions import is_refused, question
 from tests.support.rules import rule
-from tests.unit.quota.histories import check_fleet_remembers, check_fleet_tokens, question
+from tests.unit.quota.histories import check_fleet_remembers, check_fleet_tokens
 from tests.unit.quota.world import HOUR_MS, enforcing, seeds
 
 UNCHARGED = [reason for reason in Reason if reason not in (Reason.FIRST_SEEN, Reason.QUEUE, Reason.OBSERVE)]
@@ -38,7 +39,7 @@ def test_each_id_is_charged_once_in_each_account(rng: Random) -> None:
 def test_six_gateways_charge_one_id_once_each() -> None:
     """One producer writes to six brokers at once, each behind its own gateway."""
     fleet = [ProducerIdQuota(enforcing(100), seeds(number), 0) for number in range(10, 16)]
-    answers = [state.decide(question("alice", 7), 0) for state in fleet]
+    answers = [state.decide(*question("alice", 7), 0) for state in fleet]
     for state in fleet:
         for answer in answers:
             state.admitted_elsewhere("alice", 7, 0, answer.decisions[0].reason)
@@ -54,7 +55,7 @@ def test_what_was_charged_elsewhere_is_charged_here_and_to_the_cluster(reason: R
     cluster = state.restorer.export_cluster_bucket(0)
     assert cluster is not None
     assert cluster.units == 999 * cluster.token_units
-    assert not state.decide(question("alice", 7), 0).decisions
+    assert not state.decide(*question("alice", 7), 0).decisions
 
 
 @rule("An id admitted by another gateway is charged here once; a refresh there is free.", "fleet")
@@ -79,7 +80,7 @@ def test_what_others_admit_makes_a_debt_of_one_full_bucket_at_most() -> None:
     for producer_id in range(10_000):
         state.admitted_elsewhere("alice", producer_id, 0, Reason.FIRST_SEEN)
     assert state.status("alice", 0).tokens == -100
-    assert state.decide(question("alice", 20_000), HOUR_MS).refused is False
+    assert is_refused(state.decide(*question("alice", 20_000), HOUR_MS)) is False
 
 
 def test_what_others_observe_makes_a_debt_of_one_token_at_most() -> None:
@@ -97,7 +98,7 @@ def test_a_small_charge_never_lifts_a_larger_debt() -> None:
     state.admitted_elsewhere("alice", 1_000, 0, Reason.OBSERVE)
     assert state.status("alice", 0).tokens == -50
     state.set_quotas(enforcing(100, mode=Mode.OBSERVE), 0)
-    state.decide(question("alice", 2_000), 0)
+    state.decide(*question("alice", 2_000), 0)
     assert state.status("alice", 0).tokens == -50
 
 

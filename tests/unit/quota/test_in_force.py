@@ -18,6 +18,7 @@ from pidgate.quota.changes import (
     is_said,
     merged,
     next_end,
+    rates_of,
     value_in_force,
 )
 from pidgate.quota.entities import resolve
@@ -249,3 +250,25 @@ def test_as_the_rules_read(file: Quotas, told: list[Change], file_wins: bool) ->
         change.target for change in told if change.target.temporary
     }
     assert not is_said(file, MODE, None)
+
+
+@pytest.mark.parametrize(
+    ("target", "action", "value", "until_wall_ms", "problem"),
+    [
+        (Target(RATE, "alice"), Action.SET, None, None, "does not go with"),
+        (Target(RATE, "alice"), Action.RESET, 1_000, None, "does not go with"),
+        (Target(MODE, "alice"), Action.SET, 1_000, None, "does not go with"),
+        (Target(RATE, "alice", temporary=True), Action.SET, 1_000, None, "has an end"),
+        (Target(RATE, "alice"), Action.SET, 1_000, NOW_MS, "has an end"),
+        (Target(RATE, "alice"), Action.SET, -1, None, "negative"),
+    ],
+)
+def test_an_impossible_change_is_refused(
+    target: Target, action: Action, value: int | None, until_wall_ms: int | None, problem: str
+) -> None:
+    with pytest.raises(ValueError, match=problem):
+        Change(target=target, action=action, value=value, until_wall_ms=until_wall_ms)
+
+
+def test_rates_are_listed_in_the_order_of_their_settings() -> None:
+    assert rates_of(UserQuota(1_000, transactional_ids_rate_milli=2_000)) == (1_000, 2_000)

@@ -7,15 +7,14 @@ from collections.abc import Callable, Collection
 import pytest
 
 from pidgate.quota import byte_quota, entities, restoring, sticky_entries
-from pidgate.quota.byte_quota import ByteQuota
-from pidgate.quota.byte_rates import Kind
+from pidgate.quota.byte_quota import ByteQuota, Kind
 from pidgate.quota.counters import UserCountersTable
-from pidgate.quota.decisions import AskedId, Question
 from pidgate.quota.entities import OTHER_USERS, User, kept_as
 from pidgate.quota.fail_open import FailOpen
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import ByteEntity, ByteQuotas, ByteRates, Mode, Quotas, QuotasHolder, UserQuota
 from pidgate.quota.sticky import StickyRefusals
+from tests.support.questions import decide_name, question
 from tests.support.rules import rule
 from tests.unit.quota.world import batch, enforcing, seeds
 
@@ -26,10 +25,6 @@ Add = Callable[[User], object]
 Table = tuple[Add, Callable[[], Collection[object]]]
 
 
-def asked(user: User) -> Question:
-    return Question(user, "", "", False, 1, [AskedId(1, 0, 0, b"t", 0)])
-
-
 def counted() -> Table:
     table = UserCountersTable()
     return lambda user: table.of(user, 0), table.users
@@ -38,7 +33,9 @@ def counted() -> Table:
 def passed_undecided() -> Table:
     quotas = enforcing(1_000)
     nobody, state = FailOpen(), ProducerIdQuota(quotas, seeds(), 0, is_restored=False)
-    return lambda user: nobody.answer(quotas, state, asked(user), 0), lambda: nobody._admitted[False, False]
+    return lambda user: nobody.decide(quotas, state, question(user, 1)[1], 0), lambda: nobody._admitted[
+        False, False
+    ]
 
 
 def byte_buckets() -> Table:
@@ -61,8 +58,8 @@ def refused() -> Table:
     sticky = StickyRefusals(100)
 
     def add(user: User) -> None:
-        if not sticky.holds_too_many(user, 1, [batch(1)]):  # else the connection is closed
-            sticky.refused(user, batch(1), 1, 0)
+        if not sticky.would_overflow(user, 1, [batch(1)]):  # else the connection is closed
+            sticky.record_refusal(user, batch(1), 1, 0)
 
     return add, lambda: sticky.watched
 
@@ -71,9 +68,9 @@ def refused_elsewhere() -> Table:
     sticky = StickyRefusals(100)
 
     def add(user: User) -> None:
-        sticky.refused_elsewhere(user, 1, 0)
-        sticky.beginnings_noted(user, [2], 0)
-        sticky.admitted(user, 3, 0)
+        sticky.watch_refused_elsewhere(user, 1, 0)
+        sticky.watch_held_ids(user, [2], 0)
+        sticky.watch_new_id(user, 3, 0)
 
     return add, lambda: sticky.watched
 
@@ -123,7 +120,7 @@ def test_a_full_table_of_noted_ids_keeps_no_names(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(restoring, "MOST_NOTED_IDS", MOST)
     state = ProducerIdQuota(enforcing(1_000), seeds(), 0, is_restored=False)
     for number in range(MANY):
-        state.decide(asked(f"user-{number}"), 0)
+        state.decide(*question(f"user-{number}", 1), 0)
     assert len(state.users()) == MOST
     assert state.noted.not_noted == MANY - MOST
 
@@ -132,23 +129,23 @@ def test_of_all_watched_ids_a_user_leaves_as_many_to_others(monkeypatch: pytest.
     monkeypatch.setattr(sticky_entries, "MOST_WATCHED", 20)
     sticky = StickyRefusals(100)
     held = 0
-    while not sticky.holds_too_many("mallory", 1, [batch(held)]):
-        sticky.refused("mallory", batch(held), 1, 0)
+    while not sticky.would_overflow("mallory", 1, [batch(held)]):
+        sticky.record_refusal("mallory", batch(held), 1, 0)
         held += 1
     assert held == 10
-    assert not sticky.holds_too_many("alice", 1, [batch(1)])
-    assert not sticky.holds_too_many("mallory", 1, [batch(0, 5)]), "what is watched goes on to be"
+    assert not sticky.would_overflow("alice", 1, [batch(1)])
+    assert not sticky.would_overflow("mallory", 1, [batch(0, 5)]), "what is watched goes on to be"
     sticky.connection_closed(1)
     sticky.sweep(300_000)
     assert sticky._room.ids == 0
-    assert not sticky.holds_too_many("mallory", 1, [batch(held)])
+    assert not sticky.would_overflow("mallory", 1, [batch(held)])
 
 
 def test_filters_of_transactional_ids_are_counted() -> None:
     quotas = Quotas(Mode.ENFORCE, default=UserQuota(transactional_ids_rate_milli=1_000))
     state = ProducerIdQuota(quotas, lambda: 1, 0)
     before = state.table.filter_bytes
-    state.decide(Question("alice", "", "", True, 0, (), transactional_id=7), 0)
+    decide_name(state, "alice", 7)
     live = state.table.find("alice")
     assert live is not None
     assert live.transactional_ids is not None
@@ -174,7 +171,7 @@ def test_who_came_late_is_looked_up_where_it_is_kept() -> None:
 def test_the_id_that_a_latecomer_is_given_by_end_txn_is_inherited() -> None:
     state = full_quota()
     assert state.inherit("late", 7, 8, 0)
-    answer = state.decide(Question("late", "", "", True, 1, [AskedId(8, 0, 0, b"t", 0)]), 0)
+    answer = state.decide(*question("late", 8, transactional=True), 0)
     assert answer.decisions == (), "known, and free"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import count
-from typing import Final
+from typing import Final, NoReturn
 
 import pytest
 from hypothesis import example, given
@@ -12,19 +12,17 @@ from hypothesis import strategies as st
 
 from pidgate.quota.admission import Admission
 from pidgate.quota.decisions import (
-    Answer,
     Bound,
     Client,
     Forward,
-    Question,
     Reason,
     Refuse,
-    new_id_question,
 )
 from pidgate.quota.entities import unidentified
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, Quotas, UserQuota
 from pidgate.quota.users import BROUGHT_WITHIN_MS
+from tests.support.questions import is_refused, question
 from tests.support.rules import rule
 from tests.unit.quota.world import HOUR_MS, World, batch, enforcing, seeds
 
@@ -196,7 +194,7 @@ def _who_brings_nothing_is_forgotten(make: StateClass) -> None:
     quotas = refusing(1)
     state = make(quotas, seeds(), 0)
     for number in range(100):
-        assert not state.decide(new_id_question(f"user-{number}", "10.0.0.1", "app"), 0).refused
+        assert not is_refused(state.decide(*question(f"user-{number}"), 0))
     state.sweep(4_999)
     assert len(state.users()) == 100
     state.sweep(5_000)
@@ -343,7 +341,7 @@ def test_while_the_state_is_restored_everybody_is_given_one() -> None:
 @rule("An error inside the quota code forwards traffic and is counted.", "failures")
 def test_when_the_state_fails_a_broker_is_asked() -> None:
     class Broken(ProducerIdQuota):
-        def decide(self, question: Question, now_ms: int) -> Answer:
+        def decide(self, *_: object, **__: object) -> NoReturn:
             raise RuntimeError("a bug")
 
     world = world_of(refusing(1), Broken)
@@ -351,3 +349,13 @@ def test_when_the_state_fails_a_broker_is_asked() -> None:
     assert world.admission.fail_open.passed == 10
     (alice,) = world.admission.user_snapshots(0)
     assert (alice.inits_failed_open, alice.inits_refused, alice.inits_would_refuse) == (10, 2, 0)
+
+
+def test_an_observed_id_takes_its_reserved_token() -> None:
+    world = world_of(refusing(1, mode=Mode.OBSERVE))
+    assert asks(world) is None
+    live = world.admission.state.table.find("alice")
+    assert live is not None
+    assert live.given_lately(0) == 1
+    world.spend(1)
+    assert live.given_lately(0) == 0

@@ -13,8 +13,8 @@ def test_ids_not_produced_with_are_counted_when_their_connection_closes() -> Non
     for producer_id in (1, 2, 3):
         owners.learnt("alice", producer_id, 0, connection_id=7)
     owners.learnt("bob", 4, 0, connection_id=8)
-    owners.produced(2)
-    owners.produced(99)
+    owners.note_produced(2)
+    owners.note_produced(99)
     assert owners.connection_closed(7) == {"alice": 2}
     assert owners.connection_closed(7) == {}
     assert owners.connection_closed(8) == {"bob": 1}
@@ -23,7 +23,7 @@ def test_ids_not_produced_with_are_counted_when_their_connection_closes() -> Non
 def test_an_epoch_bump_is_no_second_id() -> None:
     owners = ProducerIdOwners()
     owners.learnt("alice", 1, 0, connection_id=7)
-    owners.produced(1)
+    owners.note_produced(1)
     owners.learnt("alice", 1, 1, connection_id=8)
     assert owners.owner(1) == Owner("alice", 1, True)
     assert owners.connection_closed(8) == {}
@@ -58,3 +58,12 @@ def test_an_id_in_use_is_kept_by_its_epochs(monkeypatch: pytest.MonkeyPatch) -> 
         owners.learnt("alice", 1, producer_id, connection_id=7)
     assert owners.owner(1) == Owner("alice", 99, False)
     assert owners.connection_closed(7) == {"alice": 1}
+
+
+def test_a_connection_whose_ids_are_all_forgotten_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(counters, "MOST_OWNED_IDS", 4)
+    owners = ProducerIdOwners()
+    owners.learnt("alice", 1, 0, connection_id=7)
+    for producer_id in range(2, 8):
+        owners.learnt("bob", producer_id, 0, connection_id=8)
+    assert owners.connection_closed(7) == {}

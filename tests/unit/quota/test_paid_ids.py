@@ -10,13 +10,13 @@ import pytest
 
 from pidgate.quota.decisions import Reason
 from pidgate.quota.producer_ids import ProducerIdQuota
+from tests.support.questions import is_refused, question
 from tests.unit.quota.histories import (
     StateClass,
     check_copy,
     check_fleet_remembers,
     check_fleet_tokens,
     check_restart,
-    question,
 )
 from tests.unit.quota.world import HOUR_MS, enforcing, seeds
 
@@ -34,10 +34,10 @@ def _with(check: Callable[[Random, StateClass], None], histories: int) -> Callab
 def _refused_is_not_remembered(make: StateClass) -> None:
     state = make(enforcing(1), seeds(), 0)
     for producer_id in (1, 2):
-        assert not state.decide(question("alice", producer_id), 0).refused
-    assert state.decide(question("alice", 3), 0).refused
+        assert not is_refused(state.decide(*question("alice", producer_id), 0))
+    assert is_refused(state.decide(*question("alice", 3), 0))
     assert not state.table.remembers("alice", 3, 0)
-    assert state.decide(question("alice", 3), 0).refused
+    assert is_refused(state.decide(*question("alice", 3), 0))
 
 
 def _debt_is_floored(make: StateClass) -> None:
@@ -55,9 +55,9 @@ def _refreshes_are_free(make: StateClass) -> None:
 
 def _let_in_elsewhere_leaves_the_queue(make: StateClass) -> None:
     state = make(enforcing(1), seeds(), 0)
-    state.decide(question("alice", 1), 0)
-    state.decide(question("alice", 2), 0)
-    assert state.decide(question("alice", 3, came_back=True), 0).refused
+    state.decide(*question("alice", 1), 0)
+    state.decide(*question("alice", 2), 0)
+    assert is_refused(state.decide(*question("alice", 3, came_back=True), 0))
     state.admitted_elsewhere("alice", 3, 0, Reason.QUEUE)
     assert state.status("alice", 0).waiting == 0
 
@@ -80,10 +80,10 @@ def _grace_is_free_bounded_and_remembered(make: StateClass) -> None:
     state = make(enforcing(10), seeds(), 0)
     state.begin_grace(HOUR_MS)
     for producer_id in range(100):
-        assert not state.decide(question("alice", producer_id), 0).refused
+        assert not is_refused(state.decide(*question("alice", producer_id), 0))
     assert state.status("alice", 0).tokens == 10
     assert all(state.table.remembers("alice", producer_id, HOUR_MS) for producer_id in range(100))
-    assert [state.decide(question("alice", 1_000 + number), 0).refused for number in range(12)] == [
+    assert [is_refused(state.decide(*question("alice", 1_000 + number), 0)) for number in range(12)] == [
         *[False] * 11,
         True,
     ]

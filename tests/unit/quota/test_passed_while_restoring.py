@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from pidgate.quota import restoring as restoring_module
-from pidgate.quota.decisions import Reason, new_id_question
+from pidgate.quota.decisions import Reason
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, Quotas, UserQuota
+from tests.support.questions import decide_name, is_refused, question
 from tests.support.rules import rule
-from tests.unit.quota.histories import question
 from tests.unit.quota.world import HOUR_MS, enforcing, seeds
 
 
@@ -29,14 +29,14 @@ def end_restoring(state: ProducerIdQuota) -> None:
 @rule("Nothing is refused until the state is restored; ids that passed before are charged then.", "fleet")
 def test_everything_passes_and_each_id_is_told_of_once() -> None:
     state = restoring()
-    answer = state.decide(question("alice", 1, 2), 5)
+    answer = state.decide(*question("alice", 1, 2), 5)
     assert answer is not None
-    assert not answer.refused
+    assert not is_refused(answer)
     assert [(d.producer_id, d.admitted, d.reason) for d in answer.decisions] == [
         (1, True, Reason.OBSERVE),
         (2, True, Reason.OBSERVE),
     ]
-    again = state.decide(question("alice", 2, 3), 6)
+    again = state.decide(*question("alice", 2, 3), 6)
     assert again is not None
     assert [decision.producer_id for decision in again.decisions] == [3]
     assert state.users() == ["alice"]
@@ -49,7 +49,7 @@ def test_everything_passes_and_each_id_is_told_of_once() -> None:
 @rule("Nothing is refused until the state is restored; ids that passed before are charged then.", "fleet")
 def test_what_the_restored_state_does_not_hold_is_charged_as_observed() -> None:
     state = restoring(2)
-    state.decide(question("alice", *range(10)), 0)
+    state.decide(*question("alice", *range(10)), 0)
     for producer_id in range(4):
         state.restorer.restore_id("alice", producer_id, -1_000, 0)
     end_restoring(state)
@@ -60,8 +60,8 @@ def test_what_the_restored_state_does_not_hold_is_charged_as_observed() -> None:
 
 def names_pass(state: ProducerIdQuota, *hashed: int) -> list[int]:
     """Return how many decisions there are about each: one that is new is told of once."""
-    answers = [state.decide(new_id_question("alice", "", "", one), 0) for one in hashed]
-    assert not any(answer.refused for answer in answers)
+    answers = [decide_name(state, "alice", one) for one in hashed]
+    assert not any(is_refused(answer) for answer in answers)
     return [len(answer.decisions) for answer in answers]
 
 
@@ -73,9 +73,9 @@ def test_transactional_ids_that_pass_are_remembered_and_charged_as_observed() ->
     state.restorer.restore_transactional_id("alice", 1, -1_000, 0, Reason.REFRESH)
     assert state.hand_over(0, at_most=2) == 2
     end_restoring(state)
-    asked = [state.decide(new_id_question("alice", "", "", one), 0) for one in (1, 2, 3, 4, 5, 6, 7)]
+    asked = [decide_name(state, "alice", one) for one in (1, 2, 3, 4, 5, 6, 7)]
     # Two of the three tokens are spent: 2 and 3 were new, 4 passed uncharged.
-    assert [answer.refused for answer in asked] == [False] * 6 + [True]
+    assert [is_refused(answer) for answer in asked] == [False] * 6 + [True]
     assert all(not answer.decisions for answer in asked[1:4])
 
 
@@ -85,7 +85,7 @@ def test_under_grace_they_count_as_grace() -> None:
     state.begin_grace(HOUR_MS)
     assert names_pass(state, *range(10)) == [1] * 10
     end_restoring(state)
-    assert [state.decide(new_id_question("alice", "", "", one), 0).refused for one in range(9, 13)] == [
+    assert [is_refused(decide_name(state, "alice", one)) for one in range(9, 13)] == [
         False,
         False,
         False,
@@ -95,7 +95,7 @@ def test_under_grace_they_count_as_grace() -> None:
 
 def test_what_was_known_before_costs_nothing() -> None:
     state = restoring()
-    state.decide(question("alice", 1, 2, 3), 0)
+    state.decide(*question("alice", 1, 2, 3), 0)
     for producer_id in (1, 2):
         state.restorer.restore_id("alice", producer_id, -1_000, 0)
     end_restoring(state)
@@ -104,7 +104,7 @@ def test_what_was_known_before_costs_nothing() -> None:
 
 def test_an_exempt_user_is_not_charged() -> None:
     state = restoring(users={"alice": UserQuota(exempt=True)})
-    state.decide(question("alice", 1), 0)
+    state.decide(*question("alice", 1), 0)
     end_restoring(state)
     assert (state.status("alice", 0).tokens, state.table.remembers("alice", 1, 0)) == (100, True)
 
@@ -122,7 +122,7 @@ def test_a_new_id_inherits_if_the_old_one_turns_out_to_be_known(old: int) -> Non
     state = restoring()
     state.restorer.restore_id("alice", 1, -1_000, 0, transactional=True)
     if old in (2, 3):
-        state.decide(question("alice", old, transactional=old == 2), 0)
+        state.decide(*question("alice", old, transactional=old == 2), 0)
     assert state.inherit("alice", old, 50, 0)
     end_restoring(state)
     assert state.status("alice", 0).tokens == 100 - (old == 3)
@@ -135,10 +135,10 @@ def test_a_new_id_inherits_if_the_old_one_turns_out_to_be_known(old: int) -> Non
 
 def test_it_is_handed_over_in_portions_while_questions_are_answered() -> None:
     state = restoring()
-    state.decide(question("alice", *range(5)), 0)
-    state.decide(question("bob", 1), 0)
+    state.decide(*question("alice", *range(5)), 0)
+    state.decide(*question("bob", 1), 0)
     assert state.hand_over(0, at_most=3) == 3
-    state.decide(question("alice", 0, 77), 0)  # 0 was handed over before
+    state.decide(*question("alice", 0, 77), 0)  # 0 was handed over before
     assert state.hand_over(0, at_most=100) == 0
     state.end_restoring()
     assert (state.status("alice", 0).tokens, state.status("bob", 0).tokens) == (94, 99)
@@ -150,9 +150,9 @@ def test_it_is_bounded_over_all_users_and_counts_what_it_could_not_keep(
 ) -> None:
     monkeypatch.setattr(restoring_module, "MOST_NOTED_IDS", 3)
     state = restoring()
-    state.decide(question("alice", 1, 2), 0)
-    answer = state.decide(question("bob", 3, 4, 5), 0)
-    assert not answer.refused
+    state.decide(*question("alice", 1, 2), 0)
+    answer = state.decide(*question("bob", 3, 4, 5), 0)
+    assert not is_refused(answer)
     assert len(answer.decisions) == 3
     state.insert_uncharged("bob", 6, 0)
     assert state.inherit("bob", 3, 7, 0)
@@ -164,5 +164,5 @@ def test_it_is_bounded_over_all_users_and_counts_what_it_could_not_keep(
         False,
         False,
     ]
-    state.decide(question("bob", 8), 0)  # there is room again
+    state.decide(*question("bob", 8), 0)  # there is room again
     assert state.noted.not_noted == 4

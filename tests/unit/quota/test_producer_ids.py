@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -10,20 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pidgate.quota import entities
-from pidgate.quota.decisions import AskedId, Forward, Question, Reason, Refuse
+from pidgate.quota.decisions import Forward, Reason, Refuse
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import UserQuota
 from pidgate.quota.users import LiveUser, UserTable
+from tests.support.questions import is_refused, question
 from tests.support.rules import rule
 from tests.unit.quota.world import HOUR_MS, World, batch, enforcing, seeds
-
-
-def question(*ids: AskedId, user: str = "alice", address: str = "10.0.0.1", client: str = "app") -> Question:
-    return Question(user, address, client, False, len(ids), ids)
-
-
-def asked(producer_id: int, *, came_back: bool = False) -> AskedId:
-    return AskedId(producer_id, 0, 0, b"t", 0, came_back=came_back)
 
 
 @rule("A bucket admits its capacity, its refill and one more.", "cost")
@@ -64,11 +56,11 @@ def test_admitted_ids_of_any_window_are_bounded(
 def test_the_throttle_of_a_place_is_the_time_until_its_token() -> None:
     quota = ProducerIdQuota(enforcing(3_600, max_throttle_ms=60_000), seeds(), 0)
     for number in range(3_601):
-        assert not quota.decide(question(asked(number)), 0).refused
-    answers = [quota.decide(question(asked(10_000 + n, came_back=True)), 0) for n in range(3)]
+        assert not is_refused(quota.decide(*question("alice", number), 0))
+    answers = [quota.decide(*question("alice", 10_000 + n, came_back=True), 0) for n in range(3)]
     assert [answer.decisions[0].queue_position for answer in answers] == [0, 1, 2]
     assert [answer.decisions[0].throttle_time_ms for answer in answers] == [1_000, 2_000, 3_000]
-    first_seen = quota.decide(question(asked(20_000)), 0)
+    first_seen = quota.decide(*question("alice", 20_000), 0)
     assert first_seen.decisions[0].throttle_time_ms == 4_000
     assert first_seen.decisions[0].reason is Reason.FIRST_SEEN
 
@@ -76,15 +68,15 @@ def test_the_throttle_of_a_place_is_the_time_until_its_token() -> None:
 @rule("A throttle ends in time: never above max_throttle, and not extended by an early return.", "mutes")
 def test_a_throttle_is_at_least_100_ms_and_at_most_the_cap() -> None:
     quick = ProducerIdQuota(enforcing(3_600_000), seeds(), 0)
-    quick.decide(question(*(asked(number) for number in range(2))), 0)
+    quick.decide(*question("alice", 0, 1), 0)
     slow = ProducerIdQuota(enforcing(1), seeds(), 0)
     for number in range(2):
-        assert not slow.decide(question(asked(number)), 0).refused
-    assert slow.decide(question(asked(9)), 0).decisions[0].throttle_time_ms == 10_000
+        assert not is_refused(slow.decide(*question("alice", number), 0))
+    assert slow.decide(*question("alice", 9), 0).decisions[0].throttle_time_ms == 10_000
     thousand_a_second = ProducerIdQuota(enforcing(1, window_ms=1), seeds(), 0)
     for number in range(2):
-        assert not thousand_a_second.decide(question(asked(number)), 0).refused
-    assert thousand_a_second.decide(question(asked(9)), 0).decisions[0].throttle_time_ms == 100
+        assert not is_refused(thousand_a_second.decide(*question("alice", number), 0))
+    assert thousand_a_second.decide(*question("alice", 9), 0).decisions[0].throttle_time_ms == 100
 
 
 def test_a_healthy_machine_is_served_in_turn_beside_twenty_blocking_threads() -> None:
@@ -119,9 +111,9 @@ def test_a_healthy_machine_is_served_in_turn_beside_twenty_blocking_threads() ->
 def test_the_queue_of_a_user_is_bounded_and_the_rest_waits_outside() -> None:
     quota = ProducerIdQuota(enforcing(1, queue=1), seeds(), 0)
     for number in range(2):
-        quota.decide(question(asked(number)), 0)
-    assert quota.decide(question(asked(10, came_back=True)), 0).decisions[0].reason is Reason.QUEUE
-    assert quota.decide(question(asked(11, came_back=True)), 0).decisions[0].reason is Reason.FIRST_SEEN
+        quota.decide(*question("alice", number), 0)
+    assert quota.decide(*question("alice", 10, came_back=True), 0).decisions[0].reason is Reason.QUEUE
+    assert quota.decide(*question("alice", 11, came_back=True), 0).decisions[0].reason is Reason.FIRST_SEEN
     assert quota.status("alice", 0).waiting == 1
 
 
@@ -129,11 +121,11 @@ def test_the_queue_of_a_user_is_bounded_and_the_rest_waits_outside() -> None:
 def test_an_id_let_in_by_other_means_leaves_the_queue() -> None:
     quota = ProducerIdQuota(enforcing(1), seeds(), 0)
     for number in range(2):
-        quota.decide(question(asked(number)), 0)
-    quota.decide(question(asked(10, came_back=True)), 0)
+        quota.decide(*question("alice", number), 0)
+    quota.decide(*question("alice", 10, came_back=True), 0)
     quota.insert_uncharged("alice", 10, 0)
     assert quota.status("alice", 0).waiting == 0
-    assert not quota.decide(question(asked(10)), 0).refused
+    assert not is_refused(quota.decide(*question("alice", 10), 0))
 
 
 def test_unknown_users_have_nothing() -> None:
@@ -151,14 +143,28 @@ def test_the_same_questions_give_the_same_answers() -> None:
     first, second = ProducerIdQuota(quotas, seeds(), 0), ProducerIdQuota(quotas, seeds(9_999), 0)
     for number in range(400):
         now_ms = number * 377
-        one = question(asked(number % 300, came_back=number >= 300))
-        assert first.decide(one, now_ms) == second.decide(one, now_ms)
+        verdicts = [
+            state.decide(*question("alice", number % 300, came_back=number >= 300), now_ms)
+            for state in (first, second)
+        ]
+        assert verdicts[0] == verdicts[1]
+
+
+def test_a_change_of_quotas_finds_the_state_under_a_former_name() -> None:
+    quotas = enforcing(1, users={"alice": UserQuota.per_window(100)})
+    quota = ProducerIdQuota(quotas, seeds(), 0, former_name=lambda user: f"hash of {user}")
+    quota.table.live("hash of alice", 0)
+    quota.set_quotas(quotas, 0)
+    assert quota.users() == ["alice"]
+    quota.table.live("hash of bob", 0)
+    quota.decide(*question("bob", 1), 0)
+    assert quota.users() == ["alice", "bob"]
 
 
 def test_overfull_filters_are_counted() -> None:
     quota = ProducerIdQuota(enforcing(None, max_live_ids=200, layers=1), seeds(), 0)
     for number in range(4_050):
-        quota.decide(question(asked(number)), 0)
+        quota.decide(*question("alice", number), 0)
     assert quota.table.overfull_inserts == 50
     assert quota.table.filter_bytes > 0
 
@@ -168,7 +174,7 @@ def test_what_is_known_under_another_name_becomes_the_users() -> None:
     quota.insert_uncharged("hash", 1, 0)
     quota.table.rename("hash", "alice", 0)
     assert (quota.users(), quota.table.remembers("alice", 1, 0)) == (["alice"], True)
-    assert not any(quota.decide(question(asked(number)), 0).refused for number in range(100, 150))
+    assert not any(is_refused(quota.decide(*question("alice", number), 0)) for number in range(100, 150))
     quota.insert_uncharged("hash", 2, 0)
     held = quota.table._budget.held
     quota.table.rename("hash", "alice", 0)  # what is known of alice stays, and the other's room is free again
@@ -187,17 +193,17 @@ class _UserForEachName(UserTable):
 
 def _users_of(quota: ProducerIdQuota) -> int:
     for number in range(50):
-        quota.decide(replace(question(asked(number)), user=f"user-{number}"), 0)
+        quota.decide(*question(f"user-{number}", number), 0)
     return len(quota.users())
 
 
 def test_no_number_of_names_makes_the_table_grow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(entities, "MOST_USERS", 10)
     quota = ProducerIdQuota(enforcing(1), seeds(), 0)
-    quota.decide(question(asked(9)), 0)
+    quota.decide(*question("alice", 9), 0)
     assert _users_of(quota) == 11
     assert quota.table.remembers("alice", 9, 0), "nobody's state is forgotten for it"
-    assert quota.decide(replace(question(asked(99)), user="one more"), 0).refused, "they share one quota"
+    assert is_refused(quota.decide(*question("one more", 99), 0)), "they share one quota"
     mutant = ProducerIdQuota(enforcing(1), seeds(), 0)
     mutant.table = _UserForEachName(enforcing(1), seeds(), 0)
     assert _users_of(mutant) == 50

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pidgate.quota.replay import GIVES_UP_AFTER_MS, Outcome, QuotaReplay
 from pidgate.quota.settings import ProducerIdSettings
+from pidgate.quota.token_bucket import GIVES_UP_AFTER_MS, Outcome, QuotaReplay
 
 SETTINGS = ProducerIdSettings(window_ms=60_000, queue=2)
 """At a rate of 1,000 thousandths: two ids pass at first, then one a minute."""
@@ -45,3 +45,19 @@ def test_outcomes_add_up() -> None:
     outcome = Outcome(1, 2, 1, 500)
     outcome.add(Outcome(3, 4, 0, 700))
     assert outcome == Outcome(4, 6, 1, 700)
+
+
+def test_an_unrefused_id_is_charged_where_nobody_waits() -> None:
+    quota, outcome = QuotaReplay(1_000, SETTINGS, 0), Outcome()
+    quota.add_unrefused(0, outcome)
+    quota.add_unrefused(0, outcome)
+    assert not quota.admit_id(0, 0)
+    assert outcome == Outcome(admitted=2)
+
+
+def test_a_client_whose_turn_comes_too_late_gives_up() -> None:
+    quota, outcome = QuotaReplay(100, SETTINGS, 0), Outcome()  # an id in ten minutes
+    for _ in range(3):
+        quota.add_arrival(0, outcome)
+    quota.finish()
+    assert (outcome.gave_up, outcome.longest_wait_ms) == (2, GIVES_UP_AFTER_MS)

@@ -17,8 +17,9 @@ from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.restoring import BucketState, UserState
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
 from tests.support.bounds import THOROUGH
+from tests.support.questions import is_refused, question
 from tests.support.rules import rule
-from tests.unit.quota.histories import check_copy, check_restart, copied, question
+from tests.unit.quota.histories import check_copy, check_restart, copied
 from tests.unit.quota.world import HOUR_MS, enforcing, seeds
 
 DAY_MS = 24 * HOUR_MS
@@ -48,7 +49,7 @@ def test_a_restored_id_is_known_and_costs_nothing() -> None:
     restored.restorer.restore_id("alice", 7, -HOUR_MS, 0)
     assert restored.table.remembers("alice", 7, 0)
     assert restored.status("alice", 0).tokens == 100
-    answer = restored.decide(question("alice", 7), 0)
+    answer = restored.decide(*question("alice", 7), 0)
     assert [decision.reason for decision in answer.decisions] == [Reason.REFRESH]
     assert not restored.table.remembers("alice", 8, 0)
 
@@ -113,7 +114,7 @@ def test_a_balance_needs_a_token_and_a_rate() -> None:
 def test_a_positive_balance_keeps_its_fraction_when_the_rate_has_changed_meanwhile() -> None:
     original = state(enforcing(100, cluster_rate_milli=1_000_000))
     for producer_id in range(50):
-        original.decide(question("alice", producer_id), 0)
+        original.decide(*question("alice", producer_id), 0)
     copy = copied(original, ProducerIdQuota, enforcing(200, cluster_rate_milli=2_000_000), 0, 0)
     assert copy.status("alice", 0).tokens == 100
     cluster = copy.restorer.export_cluster_bucket(0)
@@ -123,7 +124,7 @@ def test_a_positive_balance_keeps_its_fraction_when_the_rate_has_changed_meanwhi
 def test_a_bucket_outlives_a_removed_rate_in_an_export_too() -> None:
     original = state()
     for producer_id in range(50):
-        original.decide(question("alice", producer_id), 0)
+        original.decide(*question("alice", producer_id), 0)
     without = copied(original, ProducerIdQuota, enforcing(None), 0, 0)
     assert without.status("alice", 0).tokens is None
     without.set_quotas(enforcing(100), 0)
@@ -143,18 +144,18 @@ def test_a_bound_for_the_cluster_that_came_or_went_while_away() -> None:
 def test_users_may_come_and_go_while_they_are_exported() -> None:
     original = state()
     for user in ("alice", "bob", "carol"):
-        original.decide(question(user, 1), 0)
+        original.decide(*question(user, 1), 0)
     export = original.restorer.export_users(0)
     assert next(export).user == "alice"
-    original.decide(question("dave", 1), 0)
+    original.decide(*question("dave", 1), 0)
     original.sweep(10 * DAY_MS)  # all of them are over
     assert list(export) == []
 
 
 def test_importing_a_user_replaces_what_was_known_and_frees_its_room() -> None:
     original, copy = state(), state(first_seed=5)
-    original.decide(question("alice", 1), 0)
-    copy.decide(question("alice", 2), 0)
+    original.decide(*question("alice", 1), 0)
+    copy.decide(*question("alice", 2), 0)
     [exported] = original.restorer.export_users(0)
     for _ in range(3):
         copy.restorer.import_user(exported, 0)
@@ -175,8 +176,8 @@ def test_importing_a_user_replaces_what_was_known_and_frees_its_room() -> None:
 )
 def test_an_impossible_layer_is_refused_and_nothing_is_changed(damage: dict[str, Any]) -> None:
     original, copy = state(), state(first_seed=5)
-    original.decide(question("alice", 1), 0)
-    copy.decide(question("alice", 2), 0)
+    original.decide(*question("alice", 1), 0)
+    copy.decide(*question("alice", 2), 0)
     [exported] = original.restorer.export_users(0)
     broken = replace(exported, layers=tuple(replace(layer, **damage) for layer in exported.layers))
     with pytest.raises(ValueError):
@@ -199,7 +200,7 @@ def test_a_degenerate_seed_is_refused() -> None:
 
 def test_ages_below_0_are_open_slices() -> None:
     original = state()
-    original.decide(question("alice", 1), 1_000)
+    original.decide(*question("alice", 1), 1_000)
     [exported] = original.restorer.export_users(1_000)
     [layer] = exported.layers
     assert isinstance(layer, LayerState)
@@ -210,10 +211,10 @@ def test_ages_below_0_are_open_slices() -> None:
 def test_a_layer_from_longer_slices_is_not_the_current_one_for_hours() -> None:
     """remember was 24 h and is 1 h now: what was open goes on to be remembered, and is refreshed."""
     original = state()
-    original.decide(question("alice", 1), 0)
+    original.decide(*question("alice", 1), 0)
     shorter = enforcing(100, remember_ms=HOUR_MS)
     copy = copied(original, ProducerIdQuota, shorter, 0, 0)
-    assert [decision.reason for decision in copy.decide(question("alice", 1), 0).decisions] == [
+    assert [decision.reason for decision in copy.decide(*question("alice", 1), 0).decisions] == [
         Reason.REFRESH
     ]
     quarter_ms = HOUR_MS // 4
@@ -238,7 +239,7 @@ def test_a_history_in_the_order_of_time_makes_few_layers(ids: int, rate: int | N
     assert len(layers) <= 13
     assert sum(layer.design_count for layer in layers) <= 8 * max(ids, 1_000)
     for producer_id in range(ids):  # the next slice is made for all of them
-        restored.decide(question("alice", producer_id), 0)
+        restored.decide(*question("alice", producer_id), 0)
     assert restored.table.overfull_inserts == 0
     assert len(next(restored.restorer.export_users(0)).layers) <= len(layers) + 1
 
@@ -251,7 +252,7 @@ def test_a_restart_every_few_minutes_for_three_days_fills_no_layer(drift: int) -
     current, now_ms, shift_ms, restarts = state(quotas), 0, 0, 0
     while now_ms < 3 * DAY_MS:
         for producer_id in range(live):
-            assert not current.decide(question("alice", producer_id), now_ms + shift_ms).refused
+            assert not is_refused(current.decide(*question("alice", producer_id), now_ms + shift_ms))
         now_ms += rng.randint(1, HOUR_MS)
         exported_ms = now_ms + shift_ms
         shift_ms += rng.randint(-drift, drift)
@@ -268,21 +269,21 @@ def test_a_short_first_slice_after_a_restart_does_not_make_the_next_one_too_smal
     quotas = enforcing(None)
     original = state(quotas)
     for producer_id in range(5_000):
-        original.decide(question("alice", producer_id), 0)
+        original.decide(*question("alice", producer_id), 0)
     # Ours ends five minutes from now, theirs has ended.
     restored_ms = SLICE_MS - 300_000
     copy = copied(original, ProducerIdQuota, quotas, SLICE_MS, restored_ms)
     for producer_id in range(200):
-        copy.decide(question("alice", producer_id), restored_ms)
+        copy.decide(*question("alice", producer_id), restored_ms)
     depth = len(next(copy.restorer.export_users(restored_ms)).layers)
     for producer_id in range(5_000):
-        copy.decide(question("alice", producer_id), SLICE_MS)
+        copy.decide(*question("alice", producer_id), SLICE_MS)
     assert len(next(copy.restorer.export_users(SLICE_MS)).layers) == depth + 1
 
 
 def test_remembering_follows_the_settings_of_the_new_process() -> None:
     original = state()
-    original.decide(question("alice", 1), 0)
+    original.decide(*question("alice", 1), 0)
     longer = Quotas(
         mode=Mode.ENFORCE,
         producer_ids=ProducerIdSettings(remember_ms=2 * DAY_MS, burst=Fraction(2)),
@@ -291,3 +292,42 @@ def test_remembering_follows_the_settings_of_the_new_process() -> None:
     copy = copied(original, ProducerIdQuota, longer, 0, 0)
     assert copy.table.remembers("alice", 1, SLICE_MS + 2 * DAY_MS - 1)
     assert not copy.table.remembers("alice", 1, 2 * SLICE_MS + 2 * DAY_MS)
+
+
+def test_charges_of_the_cluster_count_only_under_its_rate() -> None:
+    alone = state()
+    alone.restorer.restore_cluster_charges([-1])
+    assert alone.restorer.export_cluster_bucket(0) is None
+    together = state(enforcing(100, cluster_rate_milli=10_000))
+    together.restorer.restore_cluster_charges([-1, -2, -3])
+    cluster = together.restorer.export_cluster_bucket(0)
+    assert cluster is not None
+    assert 7 * cluster.token_units <= cluster.units < 8 * cluster.token_units
+    # A balance that is imported later includes what came before it.
+    together.restorer.import_cluster_bucket(cluster, 0)
+    together.restorer.restore_cluster_charges([-1])
+    assert together.restorer.export_cluster_bucket(0) == cluster
+
+
+def test_only_changed_users_are_exported_again() -> None:
+    original = state()
+    for user in ("alice", "bob"):
+        original.decide(*question(user, 1), 0)
+    assert [one and one.user for one in original.restorer.export_changed(0)] == ["alice", "bob"]
+    original.decide(*question("bob", 2), 0)
+    assert [one and one.user for one in original.restorer.export_changed(0)] == [None, "bob"]
+
+
+def test_a_user_with_an_impossible_layer_is_not_taken_in_half() -> None:
+    original, other = state(), state()
+    original.decide(*question("alice", 1), 0)
+    original.decide(*question("alice", 2, transactional=True), 0)
+    (exported,) = original.restorer.export_users(0)
+    broken = replace(
+        exported,
+        layers=tuple(replace(layer, hashes=0) if layer.transactional else layer for layer in exported.layers),
+    )
+    with pytest.raises(ValueError, match="no layer has"):
+        other.restorer.import_user(broken, 0)
+    assert (other.users(), other.table._budget.held) == ([], 0)
+    assert replace(exported, grace_admitted=3).without_grace() == exported

@@ -12,7 +12,7 @@ from tests.support.rules import rule
 def come_back(
     queue: RetryQueue, producer_id: int, address: str, client_id: str = "app", now_ms: int = 0
 ) -> bool:
-    return queue.came_back(producer_id, address, client_id, first_refused_ms=0, now_ms=now_ms)
+    return queue.enqueue(producer_id, address, client_id, first_refused_ms=0, now_ms=now_ms)
 
 
 def simulated_order(rotation: list[tuple[str, list[tuple[str, list[int]]]]]) -> list[int]:
@@ -60,7 +60,7 @@ def test_places_are_those_of_a_simulation_whatever_was_served_before(
         if serve:
             waiting = [(a, c, one) for a, lane in rotation for c, ids in lane for one in ids]
             served_address, served_client, served = data.draw(st.sampled_from(waiting))
-            queue.served(served)
+            queue.remove(served)
             lane = lane_of(served_address)
             ids = next(ids for name, ids in lane if name == served_client)
             ids.remove(served)
@@ -71,8 +71,8 @@ def test_places_are_those_of_a_simulation_whatever_was_served_before(
             if lane:
                 rotation.append((served_address, lane))
     order = simulated_order(rotation)
-    assert len(queue) == len(order)
-    assert [queue.place(producer_id) for producer_id in order] == list(range(len(order)))
+    assert len(queue.waiting) == len(order)
+    assert [queue.place_of(producer_id) for producer_id in order] == list(range(len(order)))
 
 
 @rule("Returning ids are served before new ones, in turns by address.", "cost")
@@ -82,7 +82,7 @@ def test_twenty_threads_of_one_machine_do_not_keep_another_waiting() -> None:
         for number in range(10):
             come_back(queue, thread * 100 + number, "rogue", f"producer-{thread}")
     come_back(queue, 9_999, "healthy")
-    assert queue.place(9_999) == 1
+    assert queue.place_of(9_999) == 1
 
 
 def test_within_one_address_client_ids_take_turns() -> None:
@@ -90,16 +90,16 @@ def test_within_one_address_client_ids_take_turns() -> None:
     for number in range(50):
         come_back(queue, number, "nat", "rogue")
     come_back(queue, 100, "nat", "healthy")
-    assert queue.place(100) == 1
-    queue.served(0)
-    assert queue.place(100) == 0
+    assert queue.place_of(100) == 1
+    queue.remove(0)
+    assert queue.place_of(100) == 0
 
 
 def test_a_full_queue_leaves_further_ids_outside() -> None:
     queue = RetryQueue(2)
     assert [come_back(queue, number, "a") for number in range(3)] == [True, True, False]
     assert come_back(queue, 0, "a")
-    assert len(queue) == 2
+    assert len(queue.waiting) == 2
 
 
 def test_who_is_not_seen_any_more_gave_up() -> None:
@@ -109,8 +109,8 @@ def test_who_is_not_seen_any_more_gave_up() -> None:
     come_back(queue, 0, "a", now_ms=50)
     gone = queue.drop_unseen_since(2)
     assert [(waiting.producer_id, waiting.attempts) for waiting in gone] == [(1, 2)]
-    assert queue.place(0) == 0
-    assert queue.place(2) == 1
+    assert queue.place_of(0) == 0
+    assert queue.place_of(2) == 1
     assert [waiting.producer_id for waiting in queue.drop_unseen_since(51)] == [2, 0]
     assert queue.drop_unseen_since(51) == []
     assert queue.oldest_first_refused_ms() is None
@@ -118,12 +118,12 @@ def test_who_is_not_seen_any_more_gave_up() -> None:
 
 def test_an_id_seen_again_keeps_its_place_and_the_start_of_its_wait() -> None:
     queue = RetryQueue(10)
-    queue.came_back(1, "a", "x", first_refused_ms=5, now_ms=10)
-    queue.came_back(2, "a", "x", first_refused_ms=3, now_ms=11)
-    queue.came_back(1, "b", "y", first_refused_ms=12, now_ms=12)
-    assert queue.place(1) == 0
+    queue.enqueue(1, "a", "x", first_refused_ms=5, now_ms=10)
+    queue.enqueue(2, "a", "x", first_refused_ms=3, now_ms=11)
+    queue.enqueue(1, "b", "y", first_refused_ms=12, now_ms=12)
+    assert queue.place_of(1) == 0
     assert queue.oldest_first_refused_ms() == 3
-    waiting = queue.served(1)
+    waiting = queue.waiting[1]
     assert (waiting.first_refused_ms, waiting.attempts) == (5, 3)
 
 
@@ -134,7 +134,7 @@ def test_a_full_queue_makes_room_for_a_shorter_lane() -> None:
         assert come_back(queue, producer_id, "rogue", f"client-{producer_id % 2}")
     assert not come_back(queue, 6, "rogue", "client-0"), "its own lane is the longest, its line too"
     assert come_back(queue, 10, "healthy")
-    assert (len(queue), 4 in queue, queue.place(10)) == (6, False, 1)
+    assert (len(queue.waiting), 4 in queue.waiting, queue.place_of(10)) == (6, False, 1)
     assert come_back(queue, 11, "healthy")
     assert come_back(queue, 12, "healthy")
     assert not come_back(queue, 13, "healthy"), "3 beside 3 would push each other out in turn"
@@ -146,7 +146,7 @@ def test_within_a_lane_the_longest_line_makes_room() -> None:
     for producer_id in range(4):
         come_back(queue, producer_id, "nat", "rogue")
     assert come_back(queue, 10, "nat", "healthy")
-    assert (3 in queue, queue.place(10)) == (False, 1)
+    assert (3 in queue.waiting, queue.place_of(10)) == (False, 1)
 
 
 def test_without_room_at_all_nobody_is_in_line() -> None:
@@ -158,12 +158,12 @@ def test_no_lane_is_kept_out_by_one_that_is_longer_by_two(arrivals: list[tuple[i
     queue = RetryQueue(5)
     for producer_id, address, client_id in arrivals:
         is_in_line = come_back(queue, producer_id, address, client_id)
-        assert len(queue) <= 5
-        assert is_in_line is (producer_id in queue)
+        assert len(queue.waiting) <= 5
+        assert is_in_line is (producer_id in queue.waiting)
         sizes = {name: lane.size for name, lane in queue._lanes.items()}
         assert is_in_line or max(sizes.values()) <= sizes.get(address, 0) + 1
-        places = sorted(queue.place(one) for one in queue._by_id)
-        assert places == list(range(len(queue)))
+        places = sorted(queue.place_of(one) for one in queue.waiting)
+        assert places == list(range(len(queue.waiting)))
 
 
 class _FirstComeFirstKept(RetryQueue):
@@ -175,7 +175,7 @@ class _FirstComeFirstKept(RetryQueue):
 def _healthy_place(queue: RetryQueue) -> int | None:
     for producer_id in range(1_200):
         come_back(queue, producer_id, "rogue", f"producer-{producer_id}")
-    return queue.place(5_000) if come_back(queue, 5_000, "healthy") else None
+    return queue.place_of(5_000) if come_back(queue, 5_000, "healthy") else None
 
 
 @rule("A full retry queue makes room for shorter lanes.", "memory")

@@ -1,7 +1,9 @@
 """A steady producer stays on the cached path: one question for its id, and one for each partition while it is new."""
 
+from typing import Any
+
 from pidgate.quota.admission import Admission
-from pidgate.quota.decisions import Answer, Client, Forward, ProducerBatch, Question
+from pidgate.quota.decisions import Client, Forward, ProducerBatch, Refuse
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, Quotas, UserQuota
 
@@ -14,9 +16,9 @@ class CountingQuota(ProducerIdQuota):
 
     asked = 0
 
-    def decide(self, question: Question, now_ms: int) -> Answer:
+    def decide(self, *request: Any) -> Forward | Refuse:
         self.asked += 1
-        return super().decide(question, now_ms)
+        return super().decide(*request)
 
 
 def batches(round_number: int) -> list[ProducerBatch]:

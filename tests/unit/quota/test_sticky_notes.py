@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from pidgate.quota import sticky_entries
-from pidgate.quota.sticky import MOST_ENTRIES_OF_CONNECTION, WATCH_MS, Look, StickyRefusals
+from pidgate.quota.sticky import MOST_ENTRIES_OF_CONNECTION, WATCH_MS, Position, StickyRefusals
 from pidgate.quota.sticky_entries import TOPIC_AS_PARTITIONS, shrunk
 from tests.support.rules import rule
 from tests.support.steps import MOST_STEPS, steps_of
@@ -46,16 +46,16 @@ def reconnecting(sticky: StickyRefusals, user: str = "mallory", *, ids: int = 50
     """A connection for each made-up id, which is refused in as many partitions as it names, and closed."""
     for producer_id in range(ids):
         for partition in range(PARTITIONS):
-            sticky.refused(user, batch(producer_id, 7, partition=partition), 1_000 + producer_id, 0)
+            sticky.record_refusal(user, batch(producer_id, 7, partition=partition), 1_000 + producer_id, 0)
         sticky.connection_closed(1_000 + producer_id)
 
 
 def naming_topics(sticky: StickyRefusals, user: str = "mallory", *, ids: int = 1, topics: int = 52) -> None:
     """Ids that are watched, and produce to one topic after the other."""
     for producer_id in range(ids):
-        sticky.admitted(user, producer_id, 0)
+        sticky.watch_new_id(user, producer_id, 0)
         for number in range(topics):
-            sticky.forwarded(user, [batch(producer_id, topic=b"t-%d" % number)], 1)
+            sticky.record_forwarded(user, [batch(producer_id, topic=b"t-%d" % number)], 1)
 
 
 def flooded(attack: Callable[[StickyRefusals], None]) -> tuple[int, int]:
@@ -88,25 +88,25 @@ def test_of_all_notes_a_user_leaves_as_many_to_others(small: None, monkeypatch: 
 def test_what_is_forgotten_is_refused_once_more_and_never_passed(small: None) -> None:
     """An id is forgotten, its oldest notes first, but not that it is watched, nor that a batch of it waits."""
     sticky = StickyRefusals(1_000)
-    sticky.refused("alice", batch(100, 7), 1, 0)
-    sticky.refused("alice", batch(100, 7, partition=1), 2, 0)
-    sticky.refused("alice", batch(100, 7, partition=2), 3, 0)
-    sticky.forwarded("alice", [batch(100, 7, partition=1)], 2)
+    sticky.record_refusal("alice", batch(100, 7), 1, 0)
+    sticky.record_refusal("alice", batch(100, 7, partition=1), 2, 0)
+    sticky.record_refusal("alice", batch(100, 7, partition=2), 3, 0)
+    sticky.record_forwarded("alice", [batch(100, 7, partition=1)], 2)
     sticky.connection_closed(3)
 
-    def looks(base_sequence: int) -> list[Look]:
+    def looks(base_sequence: int) -> list[Position]:
         return [
-            sticky.look("alice", batch(100, base_sequence, partition=partition), 2, 0)
+            sticky.locate_batch("alice", batch(100, base_sequence, partition=partition), 2, 0)
             for partition in range(3)
         ]
 
-    assert looks(7) == [Look.SAME, Look.PASSED, Look.SAME]
+    assert looks(7) == [Position.SAME, Position.PASSED, Position.SAME]
     reconnecting(sticky, "alice")
     naming_topics(sticky, "alice", ids=2, topics=3)
-    assert looks(7) == [Look.SAME, Look.FIRST_SIGHT, Look.FIRST_SIGHT]
-    assert looks(8) == [Look.ABOVE, Look.FIRST_SIGHT, Look.FIRST_SIGHT]
+    assert looks(7) == [Position.SAME, Position.FIRST_SIGHT, Position.FIRST_SIGHT]
+    assert looks(8) == [Position.ABOVE, Position.FIRST_SIGHT, Position.FIRST_SIGHT]
     record = sticky.watched["alice"][100]
-    assert not sticky.are_next(record, 0, b"t", [1], 2), "no cache answers for it"
+    assert not sticky.are_partitions_clear(record, 0, b"t", [1], 2), "no cache answers for it"
 
 
 def test_notes_are_counted_exactly(small: None) -> None:
@@ -127,11 +127,11 @@ def test_notes_are_counted_exactly(small: None) -> None:
             connection = dice.randrange(4)
             now_ms += dice.choice((0, 0, 1_000, WATCH_MS // 10))
             act = dice.randrange(7)
-            if act <= 1 and not sticky.holds_too_many(user, connection, [one]):
-                sticky.refused(user, one, connection, now_ms)
+            if act <= 1 and not sticky.would_overflow(user, connection, [one]):
+                sticky.record_refusal(user, one, connection, now_ms)
             elif act <= 3:
-                sticky.look(user, one, connection, now_ms)
-                sticky.forwarded(user, [one], connection)
+                sticky.locate_batch(user, one, connection, now_ms)
+                sticky.record_forwarded(user, [one], connection)
             elif act == 4:
                 sticky.not_taken(user, one[0], [(one[3], one[4])])
             elif act == 5:
@@ -153,8 +153,8 @@ def test_a_table_that_was_large_keeps_no_memory_for_it() -> None:
     """Else a thousand entries, all but one of which are ended, would cost 36 KB and count as one."""
     sticky = StickyRefusals(10_000)
     for partition in range(1_000):
-        sticky.refused("mallory", batch(1, partition=partition), 1, 0)
-    sticky.refused("mallory", batch(1, partition=1_000), 2, 0)
+        sticky.record_refusal("mallory", batch(1, partition=partition), 1, 0)
+    sticky.record_refusal("mallory", batch(1, partition=1_000), 2, 0)
     entries = sticky.watched["mallory"][1].entries
     before_bytes = sys.getsizeof(entries)
     sticky.connection_closed(1)
@@ -184,12 +184,12 @@ def test_a_table_is_not_copied_for_each_that_is_taken_out_and_put_back(size: int
 def test_a_connection_has_no_more_entries_than_end_in_a_turn() -> None:
     sticky = StickyRefusals(20_000)
     held = 0
-    while not sticky.holds_too_many("mallory", 1, [batch(held)]):
-        sticky.refused("mallory", batch(held), 1, 0)
+    while not sticky.would_overflow("mallory", 1, [batch(held)]):
+        sticky.record_refusal("mallory", batch(held), 1, 0)
         held += 1
     assert held == MOST_ENTRIES_OF_CONNECTION
-    assert not sticky.holds_too_many("mallory", 2, [batch(held)]), "another connection has room of its own"
+    assert not sticky.would_overflow("mallory", 2, [batch(held)]), "another connection has room of its own"
     assert steps_of(lambda: sticky.connection_closed(1)) < MOST_STEPS / 2
-    assert sticky.entries_of("mallory") == 0
+    assert sticky.count_entries("mallory") == 0
     assert kept(sticky, "mallory") == counted(sticky, "mallory") == (sticky_entries.MOST_CUT_AT_ONCE, 0)
-    assert not sticky.holds_too_many("mallory", 1, [batch(held)])
+    assert not sticky.would_overflow("mallory", 1, [batch(held)])

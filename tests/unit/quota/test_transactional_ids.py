@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from pidgate.events.redaction import TRANSACTIONAL_ID, hash64
 from pidgate.quota import users
-from pidgate.quota.decisions import Answer, Reason, new_id_question
+from pidgate.quota.decisions import FORWARD, Forward, Reason, Refuse
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
 from pidgate.quota.users import REMEMBER_MS
+from tests.support.questions import decide_name, is_refused
 from tests.support.rules import rule
 from tests.unit.quota.world import HOUR_MS, seeds
 
@@ -26,13 +29,13 @@ def state_of(quotas: Quotas | None = None) -> ProducerIdQuota:
     return ProducerIdQuota(quotas or limited(), seeds(), 0)
 
 
-def asked(state: ProducerIdQuota, name: str, now_ms: int = 0) -> Answer:
+def asked(state: ProducerIdQuota, name: str, now_ms: int = 0) -> Forward | Refuse:
     hashed = hash64(TRANSACTIONAL_ID, name)
-    return state.decide(new_id_question("alice", "10.0.0.1", "app", hashed), now_ms)
+    return decide_name(state, "alice", hashed, now_ms)
 
 
 def passed(state: ProducerIdQuota, names: list[str], now_ms: int = 0) -> int:
-    return sum(not asked(state, name, now_ms).refused for name in names)
+    return sum(not is_refused(asked(state, name, now_ms)) for name in names)
 
 
 def names(first: int, count: int) -> list[str]:
@@ -71,7 +74,7 @@ def test_it_is_remembered_for_seven_days_from_its_last_use(monkeypatch: pytest.M
 
 def test_off_unless_a_rate_is_set() -> None:
     state = state_of(limited(None))
-    assert [asked(state, name) for name in names(0, 3)] == [Answer(False, ())] * 3
+    assert [asked(state, name) for name in names(0, 3)] == [FORWARD] * 3
     assert state.table.live("alice", 0).transactional_ids is None
     assert state.table.history_ms < REMEMBER_MS < state_of().table.history_ms
 
@@ -81,7 +84,7 @@ def test_observed_ones_pass_and_say_what_would_be_refused() -> None:
     decisions = [asked(state, name).decisions[0] for name in names(0, 6)]
     assert [decision.would_refuse for decision in decisions] == [False] * 4 + [True] * 2
     assert {decision.reason for decision in decisions} == {Reason.OBSERVE}
-    assert asked(state, "app-5") == Answer(False, ())
+    assert asked(state, "app-5") == FORWARD
 
 
 def test_exempt_users_are_never_charged() -> None:
@@ -94,7 +97,7 @@ def test_0_blocks_what_is_new_and_says_so() -> None:
     state = state_of(limited(0))
     state.begin_grace(HOUR_MS)
     answer = asked(state, "new")
-    assert (answer.refused, answer.decisions[0].reason) == (True, Reason.BLOCKED)
+    assert (is_refused(answer), answer.decisions[0].reason) == (True, Reason.BLOCKED)
 
 
 def test_a_cold_start_has_grace_ten_times_the_rate_at_most() -> None:
@@ -141,7 +144,7 @@ def test_an_export_holds_them() -> None:
     (user,) = state.restorer.export_users(0)
     copy = state_of()
     copy.restorer.import_user(user, 0)
-    assert [asked(copy, name) for name in names(0, 5)] == [Answer(False, ())] * 5
+    assert [asked(copy, name) for name in names(0, 5)] == [FORWARD] * 5
     assert passed(copy, names(5, 30)) == 6
 
 
@@ -152,3 +155,29 @@ def test_a_user_of_whom_only_these_are_known_is_kept_and_then_dropped() -> None:
     assert state.users() == ["alice"]
     state.sweep(30 * DAY_MS)
     assert state.users() == []
+
+
+def test_a_blocked_user_has_no_bucket_to_charge() -> None:
+    state = state_of(limited(0))
+    state.restorer.restore_transactional_id("alice", 7, 0, 0, Reason.FIRST_SEEN)
+    assert decide_name(state, "alice", 7).decisions == ()
+    assert is_refused(decide_name(state, "alice", 8))
+
+
+def test_new_settings_hold_for_their_filter_and_none_counts_against_a_later_grace() -> None:
+    state = state_of()
+    assert passed(state, names(0, 3)) == 3
+    state.set_quotas(replace(limited(), producer_ids=ProducerIdSettings(layers=2)), 0)
+    assert passed(state, names(0, 3)) == 3
+    (exported,) = state.restorer.export_users(0)
+    assert exported.without_grace() == exported
+
+
+def test_without_a_rate_and_after_seven_days_nothing_is_restored() -> None:
+    state = state_of()
+    state.restorer.restore_transactional_id("bob", 7, 0, 0, Reason.FIRST_SEEN)
+    state.restorer.restore_transactional_id("alice", 7, -REMEMBER_MS, 0, Reason.FIRST_SEEN)
+    assert [live.transactional_ids for live in map(state.table.find, ("bob", "alice")) if live] == [
+        None,
+        None,
+    ]

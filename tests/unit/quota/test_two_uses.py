@@ -13,8 +13,8 @@ from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, Quotas, UserQuota
 from pidgate.quota.token_bucket import TokenBucket
 from pidgate.quota.users import LiveUser
+from tests.support.questions import question
 from tests.support.rules import rule
-from tests.unit.quota.histories import question
 from tests.unit.quota.world import HOUR_MS, World, batch, enforcing, seeds
 
 StateClass = Callable[[Quotas, Callable[[], int], int], ProducerIdQuota]
@@ -98,7 +98,7 @@ def test_each_use_is_known_again_in_its_own_way() -> None:
 def test_no_number_of_transactional_ids_fills_the_filter_of_the_others() -> None:
     state = ProducerIdQuota(enforcing(100, max_live_ids=2_000), seeds(), 0)
     for producer_id in range(9_500):
-        state.decide(question("alice", producer_id, transactional=True), 0)
+        state.decide(*question("alice", producer_id, transactional=True), 0)
     assert state.table.overfull_inserts > 0
     taken = sum(state.table.remembers("alice", producer_id, 0) for producer_id in range(10**6, 10**6 + 1_000))
     assert taken == 0
@@ -121,9 +121,9 @@ def test_failing_open_and_inheriting_keep_to_the_use() -> None:
 
 def test_what_passed_before_the_state_was_there_keeps_its_use() -> None:
     state = ProducerIdQuota(enforcing(100), seeds(), 0, is_restored=False)
-    state.decide(question("alice", 1, transactional=True), 0)
-    assert state.decide(question("alice", 1, transactional=True), 0).decisions == ()
-    assert len(state.decide(question("alice", 1, 2), 0).decisions) == 2
+    state.decide(*question("alice", 1, transactional=True), 0)
+    assert state.decide(*question("alice", 1, transactional=True), 0).decisions == ()
+    assert len(state.decide(*question("alice", 1, 2), 0).decisions) == 2
     state.hand_over(0)
     state.end_restoring()
     known = [
@@ -206,7 +206,7 @@ def test_what_is_observed_elsewhere_spends_nothing_of_the_cluster() -> None:
 def test_rehearsed_balances_follow_the_rate() -> None:
     state = ProducerIdQuota(enforcing(100, cluster_rate_milli=50_000), seeds(), 0)
     for producer_id in range(25):
-        state.decide(question("alice", producer_id, transactional=True), 0)
+        state.decide(*question("alice", producer_id, transactional=True), 0)
     state.set_quotas(enforcing(200, cluster_rate_milli=100_000), 0)
     live = state.table.live("alice", 0)
     own, cluster = state.table.observed_buckets(live, 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pidgate.quota.decisions import Bound, Reason, Refuse, error_message
+from pidgate.quota.decisions import Bound, Reason, Refuse, error_message, names_too_many_ids
 
 
 def refusal(reason: Reason, *, rate_milli: int | None = 100_000, bound: Bound = Bound.USER) -> Refuse:
@@ -36,8 +36,17 @@ def refusal(reason: Reason, *, rate_milli: int | None = 100_000, bound: Bound = 
             refusal(Reason.ESTABLISHED),
             "producer id 4711 of user alice is not known here and starts above sequence 0; retry in 9000 ms",
         ),
+        (
+            refusal(Reason.FAIL_OPEN),
+            "the gateway could not decide about producer id 4711 of user alice; retry in 9000 ms",
+        ),
     ],
 )
 def test_it_says_what_happened_and_what_follows(refused: Refuse, text: str) -> None:
     assert error_message(refused) == text
     assert error_message(refused, "https://help.example/ids") == text + "; see https://help.example/ids"
+
+
+def test_a_client_names_no_more_ids_than_eight() -> None:
+    assert not names_too_many_ids([(one % 8, 0, 0, b"t", one) for one in range(20)])
+    assert names_too_many_ids([(one, 0, 0, b"t", 0) for one in range(9)])

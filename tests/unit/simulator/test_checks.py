@@ -12,11 +12,10 @@ from pidgate.protocol import produce_answers
 from pidgate.protocol.errors import ErrorCode
 from pidgate.protocol.repeated_produce import RepeatedProduce
 from pidgate.quota.byte_quota import ClientSensors
-from pidgate.quota.decisions import Answer, Question
+from pidgate.quota.decisions import FORWARD, Client, Verdict
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.retry_queue import RetryQueue
 from pidgate.quota.sticky import StickyRefusals
-from pidgate.quota.transactional_ids import TransactionalIdQuota
 from pidgate.quota.users import UserTable
 from tests.simulator.clients import hostile
 from tests.simulator.playing import play
@@ -43,11 +42,9 @@ def schedule(steps: tuple[Step, ...], quotas: QuotaSetup | None = None, **setup:
 
 def _admits_of(user: str) -> Callable[[Any], Any]:
     def make(before: Any) -> Any:
-        def decide(self: ProducerIdQuota, question: Question, now_ms: int) -> Answer:
-            if question.user == user:
-                return Answer(False, ())
-            answer: Answer = before(self, question, now_ms)
-            return answer
+        def decide(self: ProducerIdQuota, client: Client, *more: Any) -> Verdict:
+            verdict: Verdict = FORWARD if client.user == user else before(self, client, *more)
+            return verdict
 
         return decide
 
@@ -75,7 +72,7 @@ def _nothing(_: Any) -> Any:
 
 
 def _not_asked(_: Any) -> Any:
-    return lambda *_, **__: Answer(False, ())
+    return lambda *_, **__: FORWARD
 
 
 OBSERVED_LATE: Final = (*ROGUES, (3_000, "mode", None, False))
@@ -120,7 +117,7 @@ BROKEN: Final[dict[str, tuple[Schedule, Any, str, Callable[[Any], Any], str]]] =
             QuotaSetup(rate=20, transactional_ids_rate=1),
             clients=TRANSACTIONAL,
         ),
-        TransactionalIdQuota, "decide", _not_asked, "new transactional ids",
+        ProducerIdQuota, "_decide_transactional_id", _not_asked, "new transactional ids",
     ),
     "bytes": (
         schedule(SENDS, QuotaSetup(rate=20, producer_byte_rate=500)), ClientSensors, "record", _nothing,
@@ -150,7 +147,7 @@ BROKEN: Final[dict[str, tuple[Schedule, Any, str, Callable[[Any], Any], str]]] =
             QuotaSetup(sticky_entries=3),
             clients=MANY[:6],
         ),
-        StickyRefusals, "holds_too_many", _never, "entries of",
+        StickyRefusals, "would_overflow", _never, "entries of",
     ),
     "ids in line": (
         schedule(

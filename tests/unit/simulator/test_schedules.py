@@ -122,7 +122,7 @@ class _Recorder:
 
 def test_every_rule_of_the_table_of_refusals_has_a_mutant() -> None:
     source = inspect.getsource(StickyRefusals)
-    rules = re.findall(r"def (\w+)", source.partition("# The rules")[2].partition("# Looking")[0])
+    rules = re.findall(r"def (\w+)", source.partition("# The rules")[2].partition("# Lookups")[0])
     recorder = _Recorder()
     for mutant in BY_SCHEDULE.values():
         mutant.breaks(recorder)  # type: ignore[arg-type]

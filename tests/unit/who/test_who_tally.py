@@ -85,6 +85,15 @@ def test_what_keeps_the_order_of_batches_is_no_refusal_of_the_quota() -> None:
     assert (told.new_ids, told.refused_ids, told.used_ids) == (0, 0, 2)
 
 
+def test_a_hold_says_nothing_of_an_id_yet() -> None:
+    stream = Stream()
+    stream.decide(Client(), START_MS, 7, "hold", "held")
+    stream.decide(Client(), START_MS + 1, 8)
+    told = picture(tallied(stream.events()))
+
+    assert (told.new_ids, told.refused_ids, told.used_ids) == (1, 0, 1)
+
+
 def test_would_be_refusals_and_graces_are_new_ids() -> None:
     stream = Stream()
     stream.decide(Client(), START_MS, 7, would_refuse=True)

@@ -41,8 +41,7 @@ from pidgate.protocol.sasl import SaslExchange
 from pidgate.protocol.versions import SPOKEN
 from pidgate.protocol.work import ANSWERED_BYTES_FOR_ONE, DECIDED_FOR, NAMED_FOR_BYTE, Walk
 from pidgate.quota.admission import Admission
-from pidgate.quota.byte_quota import ByteQuota, ClientSensors
-from pidgate.quota.byte_rates import Kind
+from pidgate.quota.byte_quota import ByteQuota, ClientSensors, Kind
 from pidgate.quota.decisions import Client, Close, Forward, ProducerBatch, Refuse, Verdict
 from pidgate.quota.entities import User
 

@@ -74,11 +74,17 @@ class ProduceApi(Api):
 
     def note_held(self, context: ApiContext, request: Request, now_ms: int) -> None:
         try:
-            _, _, batches, _, places = walk_counting(request.buf, request.head)
+            _, transactional, batches, _, places = walk_counting(request.buf, request.head)
         except KafkaProtocolError:
             return
         context.judged += JUDGED_FOR_PLACE * places
         context.admission.held_beginnings.note(context.client.user, batches, now_ms)
+        if context.recorder is not None and now_ms < context.muted_until_ms:
+            told = context.admission.hold_decisions(
+                context.client, batches, transactional=transactional, now_ms=now_ms
+            )
+            if told:
+                context.recorder.decided(told, request.buf, request.head, now_ms)
 
     def handle_while_muted(self, context: ApiContext, request: Request, now_ms: int) -> Step:
         acks, transactional, batches, _, places = walk_counting(request.buf, request.head)

@@ -16,6 +16,7 @@ from pidgate.gateway.config.loading import ConfigError, parse
 from pidgate.gateway.config.local_token import LocalToken, path_of, token_of
 from pidgate.gateway.config.settings import AdminSettings
 from pidgate.gateway.config.token_file import TokenUnreadable, token_now
+from tests.support.questions import is_refused
 from tests.support.quota_site import FILE, Gateway, served
 from tests.support.rules import rule
 
@@ -94,7 +95,7 @@ def test_a_change_is_in_force_and_says_who_made_it_and_what_the_file_says() -> N
         said = entry(address, "alice")["producer_ids_rate"]
         assert (said["value"], said["source"], said["in_file"]) == (500, "run_time", 2)
         assert (said["set_by"], said["set_through"], said["note"]) == ("cli:ann", "gw-0", "a roll-out")
-        assert not any(gateway.ask(number).refused for number in range(100))
+        assert not any(is_refused(gateway.ask(number)) for number in range(100))
         status, told = changed(address, {"setting": "producer_ids_rate", "user": "alice", "action": "reset"})
         assert status == 200
         assert entry(address, "alice")["producer_ids_rate"]["source"] == "file"
@@ -139,10 +140,10 @@ def test_commands_are_done() -> None:
         assert http_ask(address, "GET", "/v1/explain?user=alice&producer_id=3")[1]["producer_id"][
             "is_released"
         ]
-        assert not gateway.ask(3, came_back=True).refused
-        assert gateway.ask(5).refused
+        assert not is_refused(gateway.ask(3, came_back=True))
+        assert is_refused(gateway.ask(5))
         assert http_ask(address, "POST", "/v1/commands", {"deed": "refill", "user": "alice"})[0] == 200
-        assert not gateway.ask(5).refused
+        assert not is_refused(gateway.ask(5))
 
     served(use)
 

@@ -9,8 +9,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from pidgate.gateway.metrics.byte_rates import ByteCollector
-from pidgate.quota.byte_quota import ByteQuota, ByteSnapshot
-from pidgate.quota.byte_rates import Kind
+from pidgate.quota.byte_quota import ByteQuota, ByteSnapshot, Kind
 from pidgate.quota.settings import ByteQuotas, ByteRates, Mode, Quotas, QuotasHolder
 
 BYTES = ByteQuotas(rates={("alice", None): ByteRates(500), ("", ""): ByteRates(None, 700)})

@@ -13,7 +13,7 @@ from pidgate.protocol.work import Walk
 from pidgate.quota.admission import Admission
 from pidgate.quota.decisions import Client
 from pidgate.quota.settings import Mode, Quotas, UserQuota
-from pidgate.quota.sticky import Look
+from pidgate.quota.sticky import Position
 from tests.support import raw
 from tests.support.frames import framed, produce_request, record_batch
 from tests.support.rules import rule
@@ -58,11 +58,11 @@ class Script:
         assert isinstance(walk, Walk)
         return walk
 
-    def look(self, producer_id: int, topic: bytes, partition: int) -> Look:
-        return self.admission.sticky.look("alice", (producer_id, 2, 2, topic, partition), 1, 1_001)
+    def look(self, producer_id: int, topic: bytes, partition: int) -> Position:
+        return self.admission.sticky.locate_batch("alice", (producer_id, 2, 2, topic, partition), 1, 1_001)
 
 
-def looks_after(ids: list[int]) -> list[Look]:
+def looks_after(ids: list[int]) -> list[Position]:
     """How the next batch of each id is looked at when the broker has taken none of a request with a batch for each."""
     talk = Script()
     talk.answered({"t": ids}).finish()
@@ -74,7 +74,7 @@ def looks_after(ids: list[int]) -> list[Look]:
 @pytest.mark.parametrize("distinct", [1, 2, 8])
 def test_none_of_its_batches_counts_as_passed(batches: int, distinct: int) -> None:
     ids = [1 + at % min(distinct, batches) for at in range(batches)]
-    assert Look.PASSED not in looks_after(ids)
+    assert Position.PASSED not in looks_after(ids)
 
 
 def longest_turn_of_an_answer() -> int:
@@ -84,13 +84,13 @@ def longest_turn_of_an_answer() -> int:
     walk = talk.answered({name: [1 + at % IDS] for at, name in enumerate(names)})
     topics = [name.encode() for name in names]
     for producer_id in range(1, 1 + IDS):
-        talk.admission.sticky.forwarded(
+        talk.admission.sticky.record_forwarded(
             "alice",
             [(producer_id, 2, 0, topic, 0) for topic in topics]
             + [(producer_id, epoch, 0, topics[0], 0) for epoch in range(3, 3 + EPOCHS)],
             1,
         )
-        assert talk.look(producer_id, topics[-1], 0) is Look.PASSED
+        assert talk.look(producer_id, topics[-1], 0) is Position.PASSED
     left, longest = True, 0
 
     def turn() -> None:
@@ -100,7 +100,7 @@ def longest_turn_of_an_answer() -> int:
     while left:
         longest = max(longest, steps_of(turn))
     looks = {talk.look(one, topic, 0) for one in range(1, 1 + IDS) for topic in topics}
-    assert looks == {Look.FIRST_SIGHT}
+    assert looks == {Position.FIRST_SIGHT}
     return longest
 
 

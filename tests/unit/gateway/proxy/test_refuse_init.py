@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 import structlog
@@ -19,7 +19,7 @@ from pidgate.gateway.recording.recorder import Clocks, Identity, Recorder, Recor
 from pidgate.names import LONGEST_NAME
 from pidgate.protocol.messages import InitProducerIdRequest
 from pidgate.quota.admission import Admission
-from pidgate.quota.decisions import Answer, Client, Question
+from pidgate.quota.decisions import Client
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
 from tests.support import raw
@@ -197,7 +197,7 @@ def test_a_client_that_does_not_wait_for_its_authentication_does_not_get_around_
 class Broken(ProducerIdQuota):
     """A state with a bug."""
 
-    def decide(self, question: Question, now_ms: int) -> Answer:
+    def decide(self, *_: object, **__: object) -> NoReturn:
         raise ZeroDivisionError("a bug")
 
 

@@ -155,6 +155,17 @@ def test_a_refused_id_that_is_admitted_has_an_outcome() -> None:
     assert len(told.of(RefusalOutcomeEvent)) == 1
 
 
+def test_a_hold_is_no_attempt() -> None:
+    told = Told()
+    connection = told.connection()
+    decide(connection, decision(False, Reason.HELD))
+    decide(connection, decision(False, Reason.QUEUE, throttle_time_ms=100))
+    decide(connection, decision(reason=Reason.QUEUE, waited_ms=400))
+    assert [event.decision for event in told.of(DecisionEvent)] == ["hold", "refuse", "admit"]
+    (outcome,) = told.of(RefusalOutcomeEvent)
+    assert outcome.attempts == 1
+
+
 def test_an_id_that_gave_up_is_told_with_who_it_was() -> None:
     told = Told()
     decide(told.connection(), decision(False))

@@ -10,11 +10,11 @@ from pidgate.events.definitions import Event, LifecycleEvent
 from pidgate.events.writing import to_json
 from pidgate.gateway.process.server import Gateway
 from pidgate.gateway.state.manager import QuotaStateManager
-from pidgate.quota.decisions import AskedId, Question
 from tests.simulator.gateway import SimulatedGateway, configured
 from tests.simulator.machine import Machine
 from tests.simulator.topics import ModelTopic, ModelTopics
 from tests.support.loopback import ScriptedBroker
+from tests.support.questions import is_refused, question
 from tests.unit.gateway.state.test_decision_scan import decision
 
 HOUR_MS: Final = 3_600_000
@@ -113,10 +113,8 @@ def reasons(manager: QuotaStateManager, user: str, ids: Iterable[int]) -> dict[s
     """Return how many of these ids are decided about for which reason, "!" in front of a refusal's."""
     found: dict[str, int] = {}
     for producer_id in ids:
-        question = Question(user, "10.0.0.1", "app", False, 1, [AskedId(producer_id, 0, 0, b"t", 0)])
-        answer = manager.state.decide(question, manager._now_ms())
-        assert answer is not None
+        answer = manager.state.decide(*question(user, producer_id), manager._now_ms())
         reason = answer.decisions[0].reason.value if answer.decisions else "known"
-        key = f"!{reason}" if answer.refused else reason
+        key = f"!{reason}" if is_refused(answer) else reason
         found[key] = found.get(key, 0) + 1
     return found

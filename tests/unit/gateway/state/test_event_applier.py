@@ -9,11 +9,11 @@ from pidgate.events.redaction import TRANSACTIONAL_ID, UserNames, hash64, pseudo
 from pidgate.events.writing import to_json
 from pidgate.gateway.state.event_applier import EventApplier
 from pidgate.gateway.topics.records import EventRecord
-from pidgate.quota.decisions import new_id_question
 from pidgate.quota.entities import User
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
 from pidgate.quota.sticky import WATCH_MS
+from tests.support.questions import decide_name
 from tests.support.rules import rule
 from tests.unit.gateway.state.test_decision_scan import decision
 
@@ -151,9 +151,10 @@ class TestHistory:
             record(WATCH_MS, decision="refuse", producer_id=1),
             record(WATCH_MS - 1, decision="refuse", producer_id=2),
             record(0, producer_id=3),
+            record(0, decision="hold", reason="held", producer_id=4),
         ]
         applier.restore(records, state.restorer, NOW_MS, WALL_MS, watched)
-        assert watched.ids == [("alice", 2)]
+        assert watched.ids == [("alice", 2), ("alice", 4)]
 
     def test_a_machine_that_booted_a_minute_ago_remembers_what_was_before(self) -> None:
         state, applier = quota(), EventApplier("me")
@@ -193,8 +194,11 @@ class TestOthers:
         _, state = self.followed(record(0, incarnation=incarnation))
         assert state.table.remembers("alice", 4711, NOW_MS) is not is_own
 
-    def test_a_remote_refusal_is_watched_and_neither_remembered_nor_charged(self) -> None:
-        watched, state = self.followed(record(0, decision="refuse", producer_id=5))
+    @pytest.mark.parametrize(("decision", "reason"), [("refuse", "first_seen"), ("hold", "held")])
+    def test_a_remote_refusal_is_watched_and_neither_remembered_nor_charged(
+        self, decision: str, reason: str
+    ) -> None:
+        watched, state = self.followed(record(0, decision=decision, reason=reason, producer_id=5))
         assert watched.ids == [("alice", 5)]
         assert not state.table.remembers("alice", 5, NOW_MS)
         assert state.status("alice", NOW_MS).tokens in (None, 100)
@@ -317,8 +321,7 @@ class TestTransactionalIds:
 
     @staticmethod
     def _known(state: ProducerIdQuota, name: str) -> bool:
-        question = new_id_question("alice", "10.0.0.1", "app", hash64(TRANSACTIONAL_ID, name))
-        decisions = state.decide(question, NOW_MS).decisions
+        decisions = decide_name(state, "alice", hash64(TRANSACTIONAL_ID, name), NOW_MS).decisions
         return not decisions or decisions[0].reason.value == "refresh"
 
     def test_those_of_the_past_are_known_and_cost_what_they_cost(self) -> None:

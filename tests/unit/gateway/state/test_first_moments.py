@@ -9,9 +9,10 @@ import pytest
 from pidgate.events.writing import to_json
 from pidgate.gateway.state.event_applier import EventApplier
 from pidgate.gateway.topics.records import EventRecord
-from pidgate.quota.decisions import AskedId, Question, Reason
+from pidgate.quota.decisions import Reason
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
+from tests.support.questions import question
 from tests.unit.gateway.state.test_decision_scan import decision
 
 HOUR_MS = 3_600_000
@@ -34,10 +35,6 @@ def absorbed(state: ProducerIdQuota, *events: dict[str, Any]) -> EventApplier:
     applier.restore(records, state.restorer, NOW_MS, WALL_MS)
     applier.finish_restore(state.restorer)
     return applier
-
-
-def question(producer_id: int) -> Question:
-    return Question("alice", "10.0.0.1", "app", False, 1, [AskedId(producer_id, 0, 5, b"t", 0)])
 
 
 def test_own_events_are_not_restored() -> None:
@@ -89,7 +86,7 @@ def test_a_grace_counts_what_was_let_in_before_the_restart_each_id_once() -> Non
     absorbed(state, *told, *early, *told, *observed)
     assert state.table.live("alice", 0).grace_admitted == 90
     state.begin_grace(NOW_MS + HOUR_MS)
-    reasons = [state.decide(question(n), NOW_MS).decisions[0].reason for n in range(100, 111)]
+    reasons = [state.decide(*question("alice", n), NOW_MS).decisions[0].reason for n in range(100, 111)]
     assert reasons[:10] == [Reason.GRACE] * 10
     assert reasons[10] is Reason.FIRST_SEEN, "by the bucket again"
 
@@ -101,7 +98,7 @@ def test_under_a_grace_what_passed_in_the_first_moments_is_not_charged(
     state = quota(mode)
     state.is_restored = False
     for producer_id in range(5):
-        state.decide(question(producer_id), NOW_MS)
+        state.decide(*question("alice", producer_id), NOW_MS)
     state.begin_grace(NOW_MS + HOUR_MS)
     assert state.hand_over(NOW_MS) == 0
     state.end_restoring()

@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from pidgate.gateway.state.handing_over import PORTION, hand_over
-from pidgate.quota.decisions import AskedId, Question
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
+from tests.support.questions import question
 
 NOTED = 3_000
 MOST_TURNS = 60
@@ -33,7 +33,7 @@ def test_a_flood_of_new_ids_does_not_prolong_restoring(a_turn: int) -> None:
 
     def come(first: int, number: int) -> None:
         for producer_id in range(first, first + number):
-            state.decide(Question("mallory", "", "", False, 1, [AskedId(producer_id, 0, 0, b"t", 0)]), 0)
+            state.decide(*question("mallory", producer_id), 0)
 
     async def run() -> None:
         nonlocal is_flooding

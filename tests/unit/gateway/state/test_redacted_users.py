@@ -5,17 +5,13 @@ from __future__ import annotations
 from pidgate.events.redaction import UserNames, pseudonym
 from pidgate.gateway.state.redacted_users import under_their_names
 from pidgate.gateway.state.state_dir.snapshot import SavedUser
-from pidgate.quota.decisions import AskedId, Question
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
+from tests.support.questions import is_refused, question
 
 QUOTAS = Quotas(
     Mode.ENFORCE, ProducerIdSettings(), UserQuota.per_window(10), {"alice": UserQuota.per_window(1)}
 )
-
-
-def asking(user: str, producer_id: int) -> Question:
-    return Question(user, "10.0.0.1", "app", False, 1, [AskedId(producer_id, 0, 0, b"t", 0)])
 
 
 def snapshot_of(user: str, producer_id: int) -> SavedUser:
@@ -41,8 +37,8 @@ def restored(user: str, *, is_restored: bool = True) -> ProducerIdQuota:
 def test_what_was_kept_under_the_hash_of_another_is_its_own_once_it_is_seen() -> None:
     state = restored("bob")
     assert state.users() == [pseudonym("user", "bob")]
-    assert not state.decide(asking("bob", 7), 0).refused
-    assert state.decide(asking("bob", 8), 0).refused
+    assert not is_refused(state.decide(*question("bob", 7), 0))
+    assert is_refused(state.decide(*question("bob", 8), 0))
     assert state.users() == ["bob"]
 
 
@@ -53,7 +49,7 @@ def test_what_the_topic_holds_beyond_a_snapshot_is_added_to_the_user_that_it_nam
         state.restorer.import_user(found.state, 0)
     state.restorer.restore_id(names.user_of(pseudonym("user", "bob")), 8, -1_000, 0)
     state.restorer.restore_tokens(names.user_of(pseudonym("user", "bob")), -1, 3_600_000_000, 0)
-    assert [state.decide(asking("bob", one), 0).refused for one in (7, 8, 9)] == [False, False, True]
+    assert [is_refused(state.decide(*question("bob", one), 0)) for one in (7, 8, 9)] == [False, False, True]
     assert state.users() == ["bob"]
 
 
@@ -67,8 +63,8 @@ def test_a_user_that_is_known_now_has_what_the_snapshot_holds_of_its_hash() -> N
 
 def test_what_passed_while_restoring_does_not_push_out_what_was_kept_under_the_hash() -> None:
     state = restored("bob", is_restored=False)
-    state.decide(asking("bob", 9), 0)
+    state.decide(*question("bob", 9), 0)
     state.hand_over(0)
     state.end_restoring()
-    assert not state.decide(asking("bob", 7), 0).refused
+    assert not is_refused(state.decide(*question("bob", 7), 0))
     assert state.status("bob", 0).live_ids == 2
