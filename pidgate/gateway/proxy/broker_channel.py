@@ -37,6 +37,7 @@ class BrokerChannel(Reader):
         self._session = connection.session
         self._in_flight = connection.session.context.in_flight
         self._age = connection.age
+        self._received = self.socket.received
         self._now_ms = context.now_ms
         self._counters = context.counters
         self._budget = context.budget
@@ -77,18 +78,18 @@ class BrokerChannel(Reader):
             self.socket.read_large()
 
     def next_buffer(self) -> memoryview:
-        if self.socket.received.is_plain and not self._budget.is_full:
+        if self._received.is_plain and not self._budget.is_full:
             return READ_VIEW
-        view = self.socket.received.next_read()
+        view = self._received.next_read()
         return view[:SCARCE_READ_BYTES] if self._budget.is_full else view
 
     def buffer_filled(self, nbytes: int) -> None:
         self._age.was_heard = True
         self._counters.bytes_from_brokers += nbytes
-        if self.socket.received.is_plain:
+        if self._received.is_plain:
             self._answers_arrived(READ_BUFFER, nbytes)
         else:
-            arrived = self.socket.received.received(nbytes)
+            arrived = self._received.received(nbytes)
             if arrived is None:
                 return
             buf, end = arrived
@@ -124,19 +125,19 @@ class BrokerChannel(Reader):
         # Without its head it is unknown whether the answer must be whole: it may stream through.
         large_bytes = large_frame_bytes(buf, start, end, HEAD_BYTES)
         if not large_bytes:
-            self.socket.received.keep(buf, start, end)
+            self._received.keep(buf, start, end)
             return
         wanted_bytes = first_large_bytes(large_bytes, end - start)
         if self._share.may_hold(self, Purpose.ANSWER, large_bytes):
             self._share.hold(Purpose.ANSWER, large_bytes)
-            self.socket.received.keep_large(buf, start, end, large_bytes, wanted_bytes)
+            self._received.keep_large(buf, start, end, large_bytes, wanted_bytes)
             return
-        self.socket.received.keep_large(buf, start, end, large_bytes, end - start)
+        self._received.keep_large(buf, start, end, large_bytes, end - start)
         self.socket.gate.pause(Pause.BUDGET)
 
         def go_on() -> None:
             self._share.hold(Purpose.ANSWER, large_bytes)
-            self.socket.received.grant(wanted_bytes)
+            self._received.grant(wanted_bytes)
             self.socket.gate.resume(Pause.BUDGET)
 
         self._share.wait(self, Purpose.ANSWER, large_bytes, go_on)
@@ -160,7 +161,7 @@ class BrokerChannel(Reader):
         super().close_when_written()
 
     def _drop_answer(self) -> None:
-        self.socket.received.clear()
+        self._received.clear()
         self._walk_in_turns, self._walked = None, NOTHING
         self._share.leave(self, Purpose.ANSWER)
         self._share.hold(Purpose.ANSWER, 0)
@@ -182,12 +183,10 @@ class BrokerChannel(Reader):
     # ---- the client's side -----------------------------------------------------------------------------
 
     def write(self, data: Data) -> None:
-        if self.socket.is_lost:
-            return
-        self._counters.bytes_to_brokers += len(data)
-        self.socket.write(data)
-        if self._is_full:
-            self._count_written()
+        if self.socket.write(data):
+            self._counters.bytes_to_brokers += len(data)
+            if self._is_full:
+                self._count_written()
 
     # ---- answers ---------------------------------------------------------------------------------------
 

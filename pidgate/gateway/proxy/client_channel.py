@@ -33,6 +33,8 @@ class ClientChannel(Reader):
         self._session = self.connection.session
         self._reservation = self.connection.reservation
         self._broker = self.connection.broker
+        self._read_ahead = self.connection.read_ahead
+        self._received = self.socket.received
         self._age = self.connection.age
         self._now_ms = context.now_ms
         self._counters = context.counters
@@ -58,20 +60,20 @@ class ClientChannel(Reader):
             self.socket.read_large()
 
     def next_buffer(self) -> memoryview:
-        is_scarce = self._budget.is_full or self.connection.read_ahead.is_scarce
-        if self.socket.received.is_plain and not is_scarce:
+        is_scarce = self._budget.is_full or self._read_ahead.is_scarce
+        if self._received.is_plain and not is_scarce:
             return READ_VIEW
-        view = self.socket.received.next_read()
+        view = self._received.next_read()
         if is_scarce and not self._reservation.is_held:
             return view[:SCARCE_READ_BYTES]
         return view
 
     def buffer_filled(self, nbytes: int) -> None:
         self._count(nbytes)
-        if self.socket.received.is_plain:
+        if self._received.is_plain:
             buf, end = READ_BUFFER, nbytes
         else:
-            arrived = self.socket.received.received(nbytes)
+            arrived = self._received.received(nbytes)
             if arrived is None:
                 self._reservation.grow()
                 return
@@ -97,7 +99,7 @@ class ClientChannel(Reader):
         transport = self.socket.closed()
         if transport is not None:
             connection.context.socket_closed(transport)
-        self.socket.received.clear()
+        self._received.clear()
         connection.share.hold(Purpose.TO_CLIENT, 0)
         connection.client_lost(exc)
 
@@ -123,13 +125,11 @@ class ClientChannel(Reader):
 
     def write(self, data: Data) -> None:
         """Send bytes to the client. Callers keep the order of its requests."""
-        if self.socket.is_lost:
-            return
-        self._counters.bytes_to_clients += len(data)
-        recorder = self.connection.recorder
-        if recorder is not None:
-            recorder.bytes_out += len(data)
-        self.socket.write(data)
+        if self.socket.write(data):
+            self._counters.bytes_to_clients += len(data)
+            recorder = self.connection.recorder
+            if recorder is not None:
+                recorder.bytes_out += len(data)
 
     # ---- requests --------------------------------------------------------------------------------------
 

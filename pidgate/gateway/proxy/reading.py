@@ -205,15 +205,16 @@ class Socket:
         source, destination = (None if end is None else (end[0], end[1]) for end in ends)
         return None if source is None or destination is None else Origin(source, destination)
 
-    def write(self, data: Data) -> None:
-        """Send bytes to the peer, if it is still connected."""
+    def write(self, data: Data) -> bool:
+        """Send bytes to the peer. Returns False if it is not connected any more."""
         transport = self._transport
         if transport is None:
-            return
+            return False
         if isinstance(data, memoryview):
             write_view(transport, self._descriptor, data)
         else:
             transport.write(data)
+        return True
 
     def close_when_written(self) -> None:
         """Close the socket after unsent data has left, or after LINGER_S."""
