@@ -6,8 +6,7 @@ token, so the balance may end just below 0 (org.apache.kafka.common.metrics.stat
 
 QuotaReplay answers the question "which of these arrivals would a quota have refused?" for `pidgate promote` and the
 pipeline's `recommend`. It adds a client that comes back when its turn has come, until it gives up. Proof:
-test_recommend_trial.py compares whole replays with `ProducerIdQuota.decide`, tests/pipeline/test_replay.py compares
-`admit_id` with the recorded decisions of real gateways.
+test_recommend_trial.py compares whole replays with `ProducerIdQuota.decide`.
 """
 
 from __future__ import annotations
