@@ -360,6 +360,7 @@ class ClientConnection:
             return
         is_strangers = self.awaits_login
         self._enter(LifeEvent.CLOSE)
+        self._drop_held()  # now: a client that reads nothing keeps its socket for LINGER_S
         if not self._close_cause:
             self._close_cause = cause
             if cause in ORDINARY_CAUSES:
