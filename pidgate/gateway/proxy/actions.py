@@ -20,7 +20,7 @@ class Signal(IntEnum):
     IDENTIFIED = 2
     """The user has changed: count the connection for this user."""
     LOGIN_OVER = 3
-    """The login is missing no longer."""
+    """The login that was missing is over, or none is required."""
 
 
 PASS_FRAME: Final = Signal.PASS_FRAME

@@ -6,7 +6,6 @@ import asyncio
 from struct import Struct
 from typing import Final
 
-from pidgate.gateway.logs import log_mistake
 from pidgate.gateway.proxy.apis.api import SIZE_PREFIX_BYTES, InFlightRequest
 from pidgate.gateway.proxy.apis.produce import PRODUCE_API
 from pidgate.gateway.proxy.apis.responses import COUNTED, ENDPOINTS_LAST, NO_BYTES, UNREAD, Response
@@ -116,8 +115,7 @@ class BrokerChannel(Reader):
             self._counters.upstream_failures["protocol"] += 1
             self._connection.close("upstream", f"an answer of the broker could not be read: {error}")
         else:
-            log_mistake("answers", **self._connection.describe())
-            self._connection.close("error", "an unexpected error in the gateway")
+            self._connection.failed("answers")
 
     def _keep(self, buf: bytearray, start: int, end: int) -> None:
         """Buffer the beginning of an answer that must be whole before it is processed."""

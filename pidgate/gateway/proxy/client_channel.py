@@ -146,7 +146,7 @@ class ClientChannel(Reader):
                 if not reservation.keep(buf, kept_from, end):
                     connection.close_for_frame(NO_ROOM)
         except Exception:  # noqa: BLE001 - logged there
-            connection.failed()
+            connection.failed("requests")
 
     def _take_requests(self, buf: bytes | bytearray, end: int, now_ms: int) -> int:
         """Process every whole frame in buf[:end]; return the start of the incomplete rest.

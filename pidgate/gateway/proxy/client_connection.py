@@ -272,7 +272,7 @@ class ClientConnection:
             self.act(self.session.wake(self.context.now_ms()))
             self._finish_if_done()
         except Exception:  # noqa: BLE001 - logged there
-            self.failed()
+            self.failed("requests")
 
     def authentication_learnt(self) -> None:
         """Continue requests that waited until it was known whether a login is required."""
@@ -372,9 +372,9 @@ class ClientConnection:
         else:
             self.channel.close_when_written()
 
-    def failed(self) -> None:
-        """End this connection, and only this one, after a defect of the gateway, which is logged."""
-        log_mistake("requests", **self.describe())
+    def failed(self, part: str) -> None:
+        """End this connection, and only this one, after a defect of the gateway in this part, which is logged."""
+        log_mistake(part, **self.describe())
         self.close("error", "an unexpected error in the gateway")
 
     def _enter(self, event: LifeEvent) -> None:

@@ -238,15 +238,7 @@ class Session:
         if context.byte_quota.is_on:
             return False
         repeated, recorder = context.repeated, context.recorder
-        if not repeated.recognise_request(frame, start, end) or not context.admission.knows(
-            context.client,
-            repeated.producer_id,
-            repeated.epoch,
-            repeated.topics,
-            repeated.partitions,
-            repeated.transactional,
-            now_ms,
-        ):
+        if not repeated.recognise_request(frame, start, end) or not context.knows_repeated(now_ms):
             return False
         if recorder is not None:
             if not recorder.is_introduced:

@@ -394,6 +394,19 @@ class ApiContext:
         self.judged += len(batches) + DECIDED_FOR * len(decided)
         return verdict
 
+    def knows_repeated(self, now_ms: int) -> bool:
+        """Return whether the Produce that `repeated` has just recognised would be forwarded: its ids are known."""
+        repeated = self.repeated
+        return self.admission.knows(
+            self.client,
+            repeated.producer_id,
+            repeated.epoch,
+            repeated.topics,
+            repeated.partitions,
+            repeated.transactional,
+            now_ms,
+        )
+
     def judge_while_muted(
         self, batches: list[ProducerBatch], *, transactional: bool, now_ms: int
     ) -> Refuse | Close | None:

@@ -19,19 +19,10 @@ def may_pass(context: ApiContext, beginning: bytes, request_bytes: int, now_ms: 
 
     Expects a channel on which nothing waits. `has_passed` later refers to this request.
     """
-    repeated = context.repeated
     return (
         (context.recorder is None or context.recorder.is_introduced)
-        and repeated.recognise_beginning(beginning, request_bytes)
-        and context.admission.knows(
-            context.client,
-            repeated.producer_id,
-            repeated.epoch,
-            repeated.topics,
-            repeated.partitions,
-            repeated.transactional,
-            now_ms,
-        )
+        and context.repeated.recognise_beginning(beginning, request_bytes)
+        and context.knows_repeated(now_ms)
     )
 
 

@@ -1,4 +1,4 @@
-"""The life of a connection: its table, and its diagram in the docs; and when a session lets a request pass at once."""
+"""The table of a connection's life with its diagram, and which requests a session lets pass at once."""
 
 from hypothesis import given
 from hypothesis import strategies as st
