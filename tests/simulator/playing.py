@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import Final
 
+from pidgate.gateway.proxy.reading import LINGER_S
 from tests.simulator import checks, memory, steps, story, waiting
 from tests.simulator.clients.batches import ModelViolation
 from tests.simulator.loop import SimulationFailed
@@ -74,10 +75,11 @@ async def _main(world: World) -> None:
 async def _all_gone(world: World) -> None:
     """Wait until gateways hold nothing any more. Raises ModelViolation.
 
-    Where memory is little they may not be reading, and see that a client has gone when its mutes are over.
+    A client that read nothing keeps its connection for LINGER_S. Where memory is little gateways may not be reading,
+    and see that a client has gone when its mutes are over.
     """
     loop, is_little = world.loop, world.setup.buffered_total_bytes is not None
-    over_s = loop.time() + (MUTES_S if is_little else 0.0)
+    over_s = loop.time() + (MUTES_S if is_little else LINGER_S)
     while True:
         await asyncio.sleep(GONE_S)
         try:
