@@ -67,6 +67,6 @@ def of_cluster(settings: Settings) -> Iterator[str]:
         trusted = tls.ca_file or "the CAs of this machine"
         names = "" if tls.verify_hostname else ", under any host name (verify_hostname: false)"
         shown = f" Shown to them: {tls.cert_file}." if tls.cert_file else ""
-        yield f"Connections to brokers use TLS {tls.min_version} or later, trusted by {trusted}{names}.{shown}"
+        yield f"Connections to brokers use TLS 1.2 or later, trusted by {trusted}{names}.{shown}"
     elif any(listener.tls is not None for listener in settings.listeners):
         yield "Connections to brokers have no TLS: traffic encrypted by clients is readable on this stretch."

@@ -46,7 +46,6 @@ class TlsSettings(BaseModel):
 
     model_config = SECTION
 
-    min_version: TlsVersion = "1.2"
     cert_file: PemFile = ""
     given_key_file: PemFile = Field(default="", alias="key_file")
 
@@ -64,6 +63,7 @@ class ServerTlsSettings(TlsSettings):
 class ListenerTlsSettings(ServerTlsSettings):
     """The same, plus client certificates: whether they are required, by which CA, and their mapping to users."""
 
+    min_version: TlsVersion = "1.2"
     client_auth: Literal["none", "requested", "required"] = "none"
     client_ca_file: PemFile = ""
     ssl_principal_mapping_rules: MappingRules = DEFAULT_RULES

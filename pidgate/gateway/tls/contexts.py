@@ -15,7 +15,6 @@ from pidgate.gateway.config.tls_settings import (
     ClusterTlsSettings,
     ListenerTlsSettings,
     ServerTlsSettings,
-    TlsSettings,
 )
 from pidgate.gateway.errors import CannotStart
 from pidgate.gateway.tls.server_names import note_names
@@ -40,19 +39,21 @@ class FileMissing(TlsUnusable):
 
 def server_context(tls: ServerTlsSettings, path: KeyPath) -> ssl.SSLContext:
     """Return the context for client connections; `path` leads to the section. Raises TlsUnusable."""
-    context = _context(ssl.PROTOCOL_TLS_SERVER, tls, path)
+    context = _context(ssl.PROTOCOL_TLS_SERVER)
     _load_pair(context, tls.cert_file, tls.key_file, path)
     note_names(context)
-    if isinstance(tls, ListenerTlsSettings) and tls.client_auth != "none":
-        _load_ca(context, tls.client_ca_file, (*path, "client_ca_file"))
-        required = tls.client_auth == "required"
-        context.verify_mode = ssl.CERT_REQUIRED if required else ssl.CERT_OPTIONAL
+    if isinstance(tls, ListenerTlsSettings):
+        context.minimum_version = _VERSIONS[tls.min_version]
+        if tls.client_auth != "none":
+            _load_ca(context, tls.client_ca_file, (*path, "client_ca_file"))
+            required = tls.client_auth == "required"
+            context.verify_mode = ssl.CERT_REQUIRED if required else ssl.CERT_OPTIONAL
     return context
 
 
 def client_context(tls: ClusterTlsSettings, path: KeyPath) -> ssl.SSLContext:
     """Return the context for connections to brokers or to a gateway. Raises TlsUnusable."""
-    context = _context(ssl.PROTOCOL_TLS_CLIENT, tls, path)
+    context = _context(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = tls.verify_hostname
     if tls.ca_file:
         _load_ca(context, tls.ca_file, (*path, "ca_file"))
@@ -69,7 +70,7 @@ def pinned_context(cert_file: str, path: KeyPath, own: ClusterTlsSettings | None
     For a gateway whose certificate file is available locally. `own` is the client certificate. Raises
     TlsUnusable.
     """
-    context = _context(ssl.PROTOCOL_TLS_CLIENT, own or TlsSettings(), path)
+    context = _context(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     _load_ca(context, cert_file, (*path, "cert_file"))
@@ -78,9 +79,9 @@ def pinned_context(cert_file: str, path: KeyPath, own: ClusterTlsSettings | None
     return context
 
 
-def _context(protocol: ssl._SSLMethod, tls: TlsSettings, path: KeyPath) -> ssl.SSLContext:
+def _context(protocol: ssl._SSLMethod) -> ssl.SSLContext:
     context = ssl.SSLContext(protocol)
-    context.minimum_version = _VERSIONS[tls.min_version]
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
     # Otherwise a peer could request endless handshakes on one connection.
     context.options |= ssl.OP_NO_RENEGOTIATION
     return context

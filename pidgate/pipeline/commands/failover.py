@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 from pyspark.sql import DataFrame
@@ -37,7 +37,9 @@ SUMMARY = (
     "peak_heap_bytes bigint, peak_broker bigint, peak_hour_ms bigint, heap_limit_bytes bigint, holds boolean"
 )
 KIP_ROWS = "rule string, step bigint, broker bigint, load double, dead boolean"
-HEAP_MB, USABLE_SHARE, REOPENS, BROKERS = 1024, 0.9, 1.0, 3
+HEAP_MB, REOPENS, BROKERS = 1024, 1.0, 3
+USABLE_SHARE: Final = 0.9
+"""Share of the heap that may be live: a broker with less to spare only collects garbage."""
 
 
 def failover(
@@ -51,9 +53,6 @@ def failover(
     bytes_per_state: Annotated[
         float | None, typer.Option(help="Heap of one (id, partition), bytes (default: as measured).")
     ] = None,
-    usable_share: Annotated[
-        float, typer.Option(min=0.1, max=1, help="Share of the heap for live data; the rest is for requests.")
-    ] = USABLE_SHARE,
     lose: Annotated[int | None, typer.Option(help="Broker to lose (default: the fullest one).")] = None,
     reassign: Annotated[
         bool, typer.Option("--reassign", help="Move a dead broker's replicas to the others.")
@@ -75,7 +74,7 @@ def failover(
     memory: common.MemoryOption = common.DEFAULT_MEMORY,
 ) -> None:
     """Simulate broker deaths with and without quotas, and find the quota that protects a heap."""
-    heap, days = _heap(heap_mb, base_heap_mb, bytes_per_state, usable_share), Days.parsed(since, until)
+    heap, days = _heap(heap_mb, base_heap_mb, bytes_per_state), Days.parsed(since, until)
     at, console = common.start("failover", tables, master, memory)
     console.print(words.kip_table())
     try:
@@ -95,17 +94,15 @@ def failover(
 
 def write_failover(run: Run, say: common.Say, days: Days = EVER) -> None:
     """Write all tables of the job for the command's default brokers. Raises HistoryEmpty."""
-    heap = _heap(HEAP_MB, None, None, USABLE_SHARE)
+    heap = _heap(HEAP_MB, None, None)
     answer = answer_from(run, Options(heap), [], REOPENS, (BROKERS, BROKERS), days)
     for sentence in words.sentences(answer, heap):
         say(sentence)
 
 
-def _heap(
-    heap_mb: int, base_heap_mb: float | None, bytes_per_state: float | None, usable_share: float
-) -> Heap:
+def _heap(heap_mb: int, base_heap_mb: float | None, bytes_per_state: float | None) -> Heap:
     base_bytes = BASE_BYTES if base_heap_mb is None else base_heap_mb * MEBIBYTE
-    heap = Heap(heap_mb * MEBIBYTE, base_bytes, bytes_per_state or BYTES_PER_STATE, usable_share)
+    heap = Heap(heap_mb * MEBIBYTE, base_bytes, bytes_per_state or BYTES_PER_STATE, USABLE_SHARE)
     if heap.states_that_fit <= 0:
         raise BadOption(
             f"a heap of {heap_mb} MiB has no room for states besides {base_bytes / MEBIBYTE:.0f} MiB of base heap: "

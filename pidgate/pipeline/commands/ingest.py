@@ -56,8 +56,6 @@ def ingest(
     late_after: Annotated[
         str, typer.Option(help="Events appended this long after their creation are dead letters.")
     ] = "24h",
-    gap_after: Annotated[str, typer.Option(help="Numbers missing for this long are in gaps/.")] = "15m",
-    forget_after: Annotated[str, typer.Option(help="A process silent for this long counts as ended.")] = "7d",
     on_data_loss: Annotated[
         OnDataLoss, typer.Option(help="Reaction if the topic no longer has the next offsets.")
     ] = OnDataLoss.STOP,
@@ -80,8 +78,6 @@ def ingest(
         rules=Rules(
             late_after_ms=common.duration_ms(late_after, "--late-after"),
             stop_at_loss=on_data_loss is OnDataLoss.STOP,
-            gap_after_ms=common.duration_ms(gap_after, "--gap-after"),
-            forget_after_ms=common.duration_ms(forget_after, "--forget-after"),
         ),
     )
     settings = settings_of(kafka_config)

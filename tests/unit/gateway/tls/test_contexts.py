@@ -106,7 +106,10 @@ SERVERS = "cluster: {bootstrap_servers: [127.0.0.1:1]"
             SERVERS + ", tls: {verify_host: false}}",
             "cluster.tls.verify_host: is not a known key; did you mean verify_hostname?",
         ),
-        (SERVERS + ", tls: {min_version: 1.1}}", "min_version: '1.1' is not possible here; write 1.2 or 1.3"),
+        (
+            SERVERS + "}\nlisteners: [{tls: {cert_file: c, min_version: 1.1}}]",
+            "min_version: '1.1' is not possible here; write 1.2 or 1.3",
+        ),
         (SERVERS + ", tls: {key_file: k}}", "cluster.tls.cert_file: is missing"),
         (SERVERS + "}\nlisteners: [{tls: {key_file: k}}]", "listeners[0].tls.cert_file: is missing"),
         (
