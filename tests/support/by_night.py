@@ -16,7 +16,12 @@ ON_ONE_HISTORY = (
     "test_report.py runs every job on one history and looks at its sums; each is tested without Spark"
 )
 
+COMPILED = "compiling takes two minutes; the same tests run on the plain source by day"
+
 BY_NIGHT = {
+    "image/test_compiled.py::": COMPILED,
+    "image/test_dockerfile.py::test_the_steps_give_a_working_command": COMPILED,
+    "image/test_dockerfile.py::test_the_health_command_of_the_image_tells_a_live_gateway_from_a_dead_one": COMPILED,
     "unit/simulator/test_every.py::test_nothing_is_lost_in_any_schedule[a gateway before each broker, at": (
         "the same gateways 400 ms apart run by day, and fleets in test_schedules.py"
     ),
