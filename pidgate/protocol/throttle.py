@@ -38,6 +38,8 @@ _CORRELATION_BYTES: Final = 4
 _LEAST_PRODUCE_ANSWER: Final = _CORRELATION_BYTES + 4 + THROTTLE_BYTES  # classic encoding, without topics
 
 _FIRST_WITH_MAX_BYTES: Final = 3
+_FIRST_WITH_SESSION: Final = 7
+_NO_SESSION: Final = 0
 _FIRST_WITHOUT_REPLICA_ID: Final = 15
 
 
@@ -138,6 +140,29 @@ def fetch_throttle_in(buf: Buffer, start: int, end: int, api_key: int, version: 
         except TruncatedFrame:
             return None
     return at if at + THROTTLE_BYTES <= end else None
+
+
+def empty_fetch_answer(buf: Buffer, head: RequestHead, throttle_time_ms: int) -> bytes | None:
+    """Return the framed answer to a Fetch that gets nothing now: no topics, no session, and the throttle.
+
+    None for a Fetch of a session and for a ShareFetch: only the broker can answer those. Raises MalformedFrame.
+    """
+    if head.api_key != FETCH:
+        return None
+    version = head.api_version
+    request = Reader(buf, head.body, head.end, flexible=True)
+    if version >= _FIRST_WITH_SESSION:
+        request.skip(13 if version >= _FIRST_WITHOUT_REPLICA_ID else 17)  # max_wait_ms to isolation_level
+        if request.i32() != _NO_SESSION:
+            return None
+    is_flexible_version = is_flexible(FETCH, version)
+    return framed(
+        _I32.pack(head.correlation_id),
+        b"\0" if is_flexible_version else b"",
+        _I32.pack(throttle_time_ms) if version >= 1 else b"",
+        b"\0\0" + _I32.pack(_NO_SESSION) if version >= _FIRST_WITH_SESSION else b"",
+        b"\1\0" if is_flexible_version else _I32.pack(0),
+    )
 
 
 def lowered_fetch(buf: Buffer, head: RequestHead, limit_bytes: int) -> bytes | None:

@@ -29,7 +29,7 @@ from pidgate.quota.decisions import (
     lowest_of_each_partition,
     refusal_of,
 )
-from pidgate.quota.entities import User, enforces, is_asked_at_init, resolve
+from pidgate.quota.entities import User, enforces, id_terms_of, is_asked_at_init, resolve
 from pidgate.quota.fail_open import FailOpen
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Quotas
@@ -369,8 +369,15 @@ class Admission:
         return True
 
     def set_quotas(self, quotas: Quotas, now_ms: int) -> None:
-        """Apply new quotas. Refused batches stay refused until they are sent in order: no entry is lifted."""
+        """Apply new quotas: the throttles of users with another quota end.
+
+        Refused batches stay refused until they are sent in order: no entry is lifted.
+        """
+        before = self._in_force.value
         self.state.set_quotas(quotas, now_ms)
+        for user in self.sticky.watched:
+            if id_terms_of(before, user) != id_terms_of(quotas, user):
+                self.sticky.end_deadlines(user, now_ms)
         self.sticky.entries_per_user = quotas.producer_ids.sticky_entries
         self._slice_ms = quotas.producer_ids.slice_ms
 

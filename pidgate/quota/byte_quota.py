@@ -8,8 +8,20 @@ The level also decides which clients share a bucket: on 1, 2, 4 and 5 each (user
 clients of a user share one, on 7 and 8 all users of a client id do.
 
 A connection gets its ClientSensors once per version of the quotas, and records the bytes of every request. Each bucket
-has a window of samples that counts exactly as Kafka does: Sensor, Rate and SampledStat of
-org.apache.kafka.common.metrics, in integers.
+is an account: a window of samples that counts exactly as Kafka does (Sensor, Rate and SampledStat of
+org.apache.kafka.common.metrics, in integers), and a debt. Kafka forgets an excess when its sample leaves the window,
+and mutes one connection for it. Here the debt stays until it is paid at the rate in force, and every connection of the
+bucket waits for that:
+
+  debt := max(debt left + bytes of this record, if there was a debt;
+              what the window is above the bound;
+              what all bytes so far, paid at the rate since, are above one full window)
+  wait := debt / rate
+
+The third term bounds the rate over any time. Without it records of a little more than a window would get 1.7 times
+their rate, because the window forgets them after 11 s.
+
+One request that waits passes each time the debt is paid, in the order in which the connections came.
 
 A sample begins with the first record after the sample before it is full (`sample_ms` old). It is dropped `samples` x
 `sample_ms` after its last record. The rate is the sum of all samples over the time since the oldest one began. If fewer
@@ -21,13 +33,13 @@ Must not know bytes on the wire or the clock.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 from pidgate.quota.counters import Samples
-from pidgate.quota.entities import MOST_USERS, OTHER_USERS, User, resolve
+from pidgate.quota.entities import MOST_USERS, OTHER_USERS, User, id_terms_of, resolve
 from pidgate.quota.settings import DEFAULT, ByteEntity, ByteQuotas, Mode, Quotas, QuotasHolder
 
 
@@ -94,6 +106,12 @@ def throttles_bytes(quotas: Quotas, user: User) -> bool:
         return False
     own = quotas.users.get(user)
     return not (quotas.default.exempt_from_bytes or (own is not None and own.exempt_from_bytes))
+
+
+def terms_of(quotas: Quotas, user: User, client_id: str) -> tuple[object, ...]:
+    """Return all that decides how long this client waits. It is the same if no change of quotas concerns the client."""
+    rates = [resolve_rate(quotas.bytes, kind, user, client_id) for kind in Kind]
+    return *id_terms_of(quotas, user), throttles_bytes(quotas, user), *rates
 
 
 def _levels(user: User | None, client: str) -> tuple[tuple[int, ByteEntity], ...]:
@@ -203,8 +221,16 @@ def throttle_ms(total_bytes: int, over_ms: int, rate_bytes_per_s: int) -> int:
 
     With O = total x 1000 / W that is (total x 1000 - T x W) / T, so no fraction is needed.
     """
-    excess = total_bytes * 1_000 - rate_bytes_per_s * over_ms
-    return 0 if excess <= 0 else (2 * excess + rate_bytes_per_s) // (2 * rate_bytes_per_s)
+    return _paid_in_ms(total_bytes * 1_000 - rate_bytes_per_s * over_ms, rate_bytes_per_s)
+
+
+def _paid_in_ms(debt_milli: int, rate_bytes_per_s: int) -> int:
+    """Return the time in which the rate pays a debt in thousandths of a byte, rounded half up."""
+    return 0 if debt_milli <= 0 else (2 * debt_milli + rate_bytes_per_s) // (2 * rate_bytes_per_s)
+
+
+LONGEST_TOLD_MS: Final = 30_000
+"""Most throttle_time_ms that a client is told: some wait for as long as they are told. The rest is asked again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,9 +257,16 @@ class ByteSnapshot:
 
 
 class ByteBucket:
-    """A bucket: its bound, its window, and what came of it."""
+    """An account: its bound, its window, its debt, the connections that wait for it, and its counts.
+
+    waiting   ids of the connections that wait, in order, each with the call that wakes it
+    turn      the connection that was woken, until it has passed a request
+    """
 
     __slots__ = (
+        "_debt_milli",
+        "_level_milli",
+        "_paid_ms",
         "is_dropped",
         "kind",
         "made_ms",
@@ -244,6 +277,8 @@ class ByteBucket:
         "throttle_times_ms",
         "throttled",
         "total_bytes",
+        "turn",
+        "waiting",
         "window",
         "would_throttle",
     )
@@ -260,27 +295,93 @@ class ByteBucket:
         self.would_throttle = 0
         self.throttle_times_ms = Samples()
         self.total_bytes = 0
+        self._debt_milli = 0
+        self._level_milli = 0
+        self._paid_ms = now_ms
+        self.waiting: dict[int, Callable[[], None]] = {}
+        self.turn: int | None = None
         self.is_dropped = False
 
     @property
     def expire_ms(self) -> int:
         return self.samples * self.sample_ms
 
-    def idle_ms(self, now_ms: int) -> int:
-        """Return the time since the last record, or since the bucket was made."""
-        return now_ms - max(self.window.last_ms, self.made_ms)
+    def is_idle(self, now_ms: int, for_ms: int) -> bool:
+        """Return whether nothing was counted for so long, nothing waits and no debt is left."""
+        counted_ms = max(self.window.last_ms, self.made_ms)
+        return now_ms - counted_ms >= for_ms and not self.waiting and not self.wait_ms(now_ms)
 
-    def record(self, size_bytes: int, now_ms: int) -> int:
-        """Count the bytes; return the wait (ms) until the rate is at the bound again."""
+    def record(self, size_bytes: int, now_ms: int, *, is_charged: bool = True) -> int:
+        """Count the bytes; return the wait (ms) until the debt is paid, 0 for none.
+
+        Not charged, they leave the debt alone, and the wait is that of the window.
+        """
         window = self.window
         window.record(size_bytes, now_ms)
         self.total_bytes += size_bytes
-        total, oldest_ms = window.total, window.oldest_ms
         rate = self.rate_bytes_per_s
-        # The window is never shorter than samples - 1 full ones: most records end here.
-        if rate is None or total * 1_000 <= rate * (self.samples - 1) * self.sample_ms:
+        if rate is None:
             return 0
-        return throttle_ms(total, window_ms(oldest_ms, now_ms, self.samples, self.sample_ms), rate)
+        debt_milli, total_milli = 0, window.total * 1_000
+        full_milli = rate * (self.samples - 1) * self.sample_ms
+        # The window is never shorter than samples - 1 full ones: most records are not above it.
+        if total_milli > full_milli:
+            over_ms = window_ms(window.oldest_ms, now_ms, self.samples, self.sample_ms)
+            debt_milli = max(0, total_milli - rate * over_ms)
+        if is_charged:
+            left_milli = self._pay(now_ms)
+            if left_milli:
+                debt_milli = max(debt_milli, left_milli + size_bytes * 1_000)
+            self._level_milli += size_bytes * 1_000
+            self._debt_milli = debt_milli = max(debt_milli, self._level_milli - full_milli)
+        return _paid_in_ms(debt_milli, rate)
+
+    def wait_ms(self, now_ms: int) -> int:
+        """Return the time until the debt is paid."""
+        rate, debt_milli = self.rate_bytes_per_s, self._pay(now_ms)
+        return -(-debt_milli // rate) if rate is not None else 0
+
+    def lets_pass(self, connection_id: int, now_ms: int) -> bool:
+        """Return whether a request of this connection may pass: no debt is left, and no other connection came before.
+
+        A connection whose turn it is passes one.
+        """
+        if self.wait_ms(now_ms):
+            return False
+        if self.turn == connection_id:
+            self.turn = None
+            return True
+        return not self.waiting
+
+    def set_rate(self, rate_bytes_per_s: int | None, now_ms: int) -> None:
+        """Change the bound. So far the debt was paid at the old one; it never exceeds what the window gives at the new.
+
+        So a raised rate ends a wait as it does at a broker, which knows the window alone.
+        """
+        if rate_bytes_per_s == self.rate_bytes_per_s:
+            return
+        debt_milli = self._pay(now_ms)
+        self.rate_bytes_per_s = rate_bytes_per_s
+        if debt_milli and rate_bytes_per_s is not None:
+            total, oldest_ms = self.window.at(now_ms)
+            over_ms = window_ms(
+                now_ms if oldest_ms is None else oldest_ms, now_ms, self.samples, self.sample_ms
+            )
+            self._debt_milli = max(0, min(debt_milli, total * 1_000 - rate_bytes_per_s * over_ms))
+            full_milli = rate_bytes_per_s * (self.samples - 1) * self.sample_ms
+            self._level_milli = min(self._level_milli, full_milli + self._debt_milli)
+
+    def _pay(self, now_ms: int) -> int:
+        """Return the debt left, in thousandths of a byte. Without a rate there is none."""
+        rate = self.rate_bytes_per_s
+        if rate is None:
+            self._debt_milli = self._level_milli = 0
+        elif self._level_milli:
+            paid_milli = max(0, now_ms - self._paid_ms) * rate
+            self._debt_milli = max(0, self._debt_milli - paid_milli)
+            self._level_milli = max(0, self._level_milli - paid_milli)
+        self._paid_ms = max(self._paid_ms, now_ms)
+        return self._debt_milli
 
     def bytes_per_s(self, now_ms: int) -> float:
         total, oldest_ms = self.window.at(now_ms)
@@ -343,20 +444,34 @@ class ClientSensors:
 
         Also 0 for clients that are only observed. A changed bound holds at once.
         """
-        quota, bucket = self._quota, self._bucket
-        if quota.version != quota.in_force.version:
-            quota.follow_quotas()
-        if bucket is None or bucket.is_dropped:
-            bucket = self._bucket = quota.bucket(self._kind, self._user, self._bound, now_ms)
-        wait_ms = bucket.record(size_bytes, now_ms)
+        bucket = self.bucket(now_ms)
+        wait_ms = bucket.record(size_bytes, now_ms, is_charged=self.throttles)
         if not wait_ms:
             return 0
         if not self.throttles:
             bucket.would_throttle += 1
             return 0
+        told_ms = min(wait_ms, LONGEST_TOLD_MS)
         bucket.throttled += 1
-        bucket.throttle_times_ms.record(wait_ms, now_ms)
-        return wait_ms
+        bucket.throttle_times_ms.record(told_ms, now_ms)
+        return told_ms
+
+    def told_ms(self, now_ms: int) -> int:
+        """Return the throttle_time_ms of a request that has to wait."""
+        return max(1, min(self.bucket(now_ms).wait_ms(now_ms), LONGEST_TOLD_MS))
+
+    def count(self, size_bytes: int, now_ms: int) -> None:
+        """Count bytes of a request that is not whole yet: `record` says what they cost."""
+        self.bucket(now_ms).record(size_bytes, now_ms, is_charged=self.throttles)
+
+    def bucket(self, now_ms: int) -> ByteBucket:
+        """Return the account that pays, made when there is none."""
+        quota, bucket = self._quota, self._bucket
+        if quota.version != quota.in_force.version:
+            quota.follow_quotas(now_ms)
+        if bucket is None or bucket.is_dropped:
+            bucket = self._bucket = quota.bucket(self._kind, self._user, self._bound, now_ms)
+        return bucket
 
     @property
     def window_bytes(self) -> int:
@@ -384,8 +499,8 @@ class ByteQuota:
         """True when a byte rate is set for any user or client."""
         return bool(self.in_force.value.bytes.rates)
 
-    def follow_quotas(self) -> None:
-        """Apply changed bounds to live buckets, which keep their counts. A new shape of the window empties them."""
+    def follow_quotas(self, now_ms: int) -> None:
+        """Apply changed bounds to live buckets, which keep counts and debts. A new shape of the window empties them."""
         if self.version == self.in_force.version:
             return
         self.version = self.in_force.version
@@ -397,11 +512,11 @@ class ByteQuota:
             self._of_clients.clear()
             self._of_users.clear()
         for bucket in self._buckets():
-            bucket.rate_bytes_per_s = rate_of_bucket(after, bucket.kind, bucket.name)
+            bucket.set_rate(rate_of_bucket(after, bucket.kind, bucket.name), now_ms)
 
     def sensors(self, kind: Kind, user: User, client_id: str | None, now_ms: int) -> ClientSensors | None:
         """Return the client's sensors; None: nothing limits it. Ask again when `in_force.version` has changed."""
-        self.follow_quotas()
+        self.follow_quotas(now_ms)
         bound = resolve_rate(self._shape, kind, user, client_id)
         if bound is None:
             return None
@@ -414,7 +529,7 @@ class ByteQuota:
 
     def bucket(self, kind: Kind, user: User, bound: Bound, now_ms: int) -> ByteBucket:
         """Return the bucket of a bound, made when there is none."""
-        self.follow_quotas()
+        self.follow_quotas(now_ms)
         name = bound.bucket
         table = self._of_users if name[1] is None else self._of_clients
         found = table.get((kind, name))
@@ -432,7 +547,7 @@ class ByteQuota:
             name = self._of_user(name)
             found = table.get((kind, name))
             if found is not None:
-                found.rate_bytes_per_s = max(found.rate_bytes_per_s or 0, rate or 0) or None
+                found.set_rate(max(found.rate_bytes_per_s or 0, rate or 0) or None, now_ms)
                 return found
         made = ByteBucket(kind, name, self._shape, now_ms)
         made.rate_bytes_per_s = rate
@@ -445,14 +560,14 @@ class ByteQuota:
         return name if has_room else (OTHER_USERS, name[1])
 
     def sweep(self, now_ms: int) -> None:
-        """Drop buckets idle for an hour. To be called about once a minute."""
+        """Drop buckets idle for an hour and without a debt. To be called about once a minute."""
         for table in (self._of_clients, self._of_users):
-            for key in [key for key, bucket in table.items() if bucket.idle_ms(now_ms) >= IDLE_MS]:
+            for key in [key for key, bucket in table.items() if bucket.is_idle(now_ms, IDLE_MS)]:
                 table.pop(key).drop()
 
     def snapshots(self, now_ms: int) -> Iterator[ByteSnapshot]:
         """Yield every bucket that has a bound now; bytes may be counted in between."""
-        self.follow_quotas()
+        self.follow_quotas(now_ms)
         for bucket in list(self._buckets()):
             if bucket.rate_bytes_per_s is not None:
                 yield bucket.snapshot(now_ms)
@@ -469,7 +584,7 @@ class ByteQuota:
         for _ in range(min(_LOOKED_AT, len(table))):
             key = next(iter(table))
             bucket = table.pop(key)
-            if bucket.idle_ms(now_ms) >= bucket.expire_ms:
+            if bucket.is_idle(now_ms, bucket.expire_ms):
                 bucket.drop()
                 return True
             table[key] = bucket  # behind all others: the next look begins where this one ended

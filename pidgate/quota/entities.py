@@ -89,6 +89,11 @@ def resolve(quotas: Quotas, user: User) -> EffectiveQuota:
     return EffectiveQuota(rate, mode, own.exempt or default.exempt, of_names)
 
 
+def id_terms_of(quotas: Quotas, user: User) -> tuple[object, ...]:
+    """Return all that decides how long new ids of this user wait; the same if a change of quotas leaves it alone."""
+    return resolve(quotas, user), quotas.cluster_rate_milli, quotas.producer_ids
+
+
 def enforces(quotas: Quotas, user: User, *, transactional: bool) -> bool:
     """Return whether a Produce request of `user` may be refused for a new producer id."""
     return may_refuse(quotas, resolve(quotas, user), transactional=transactional)

@@ -274,6 +274,11 @@ class StickyRefusals:
         record = self.watched[user][producer_id]
         record.deadline_ms = max(record.deadline_ms, until_ms)
 
+    def end_deadlines(self, user: User, now_ms: int) -> None:
+        """End the deadlines of the user's ids: its quota is no longer the one that set them."""
+        for record in self.watched.get(user, {}).values():
+            record.deadline_ms = min(record.deadline_ms, now_ms)
+
     def record_forwarded(self, user: User, batches: list[ProducerBatch], connection_id: int) -> None:
         """Note the forwarded batches of a request, and end the entries at or above them.
 

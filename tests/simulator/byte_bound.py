@@ -1,12 +1,13 @@
 """The most bytes that a user may have brought, or read, in any time: from rate, samples, connections and failures.
 
-KIP-13, as docs/byte-quotas.md has it: what has been recorded goes, and the channel is muted for as long as it takes
-until what its window holds is within the rate again. So in a time t, wherever it begins, at most
+Every connection of a user waits until the debt is paid, and one request passes then. So in a time t, wherever it
+begins, at most
 
-    rate x (t + samples) + for each connection, in every window, the one frame that goes beyond
+    rate x (t + samples - 1) + the one frame that goes beyond
 
-for each gateway: of a fleet each has the whole rate. A gateway that starts again has forgotten what it had recorded,
-and what is on its way to a broker that does not read, or is not there yet, arrives in a lump.
+for each gateway: of a fleet each has the whole rate. Of answers to Fetch it is one for each connection that is open at
+the same time: their sizes are known when they come. A gateway that starts again has forgotten what it had recorded, and
+what is on its way to a broker that does not read, or is not there yet, arrives in a lump.
 """
 
 from __future__ import annotations
@@ -24,9 +25,8 @@ if TYPE_CHECKING:
     from tests.simulator.world import World
 
 PRODUCE: Final = b"\0\0"
-SAMPLES: Final = 11
-SAMPLE_S: Final = 1.0
-SHORTEST_WINDOW_S: Final = (SAMPLES - 1) * SAMPLE_S
+WINDOW_S: Final = 10.0
+"""Samples of a second but the current one: their bytes may pass in one go."""
 PREFIX_BYTES: Final = 4
 ON_ITS_WAY_S: Final = 1.0
 """From a decision to the write to a broker, where nothing is wrong."""
@@ -36,7 +36,6 @@ class Piece(NamedTuple):
     """A frame that counts."""
 
     at_s: float
-    link: str
     size_bytes: int
 
 
@@ -51,9 +50,10 @@ def check(world: World) -> None:
         return
     is_lifted = any(step[1] == "byte rate" for step in world.schedule.steps)
     if quotas.producer_byte_rate is not None and not is_lifted:
-        _check_all(world, "brought", _produced(world), quotas.producer_byte_rate)
+        _check_all(world, "brought", _produced(world), quotas.producer_byte_rate, at_once=1)
     if quotas.consumer_byte_rate is not None:
-        _check_all(world, "was given", _fetched(world), quotas.consumer_byte_rate)
+        at_once = len(world.readers) * world.setup.partitions
+        _check_all(world, "was given", _fetched(world), quotas.consumer_byte_rate, at_once=at_once)
 
 
 def _produced(world: World) -> Pieces:
@@ -61,7 +61,7 @@ def _produced(world: World) -> Pieces:
     for frame, is_hostile in wiretap.all_written_to_brokers(world):
         if frame.raw[:2] == PRODUCE:
             gateway = frame.process
-            piece = Piece(frame.at_s, frame.link, PREFIX_BYTES + len(frame.raw))
+            piece = Piece(frame.at_s, PREFIX_BYTES + len(frame.raw))
             by_gateway.setdefault((_user(world, frame, is_hostile), gateway), []).append(piece)
     return by_gateway
 
@@ -70,15 +70,15 @@ def _fetched(world: World) -> Pieces:
     by_gateway: Pieces = {}
     user = USERS[0] if world.setup.has_login else ANONYMOUS
     for frame in wiretap.fetched(world):
-        piece = Piece(frame.at_s, frame.link, PREFIX_BYTES + len(frame.raw))
+        piece = Piece(frame.at_s, PREFIX_BYTES + len(frame.raw))
         by_gateway.setdefault((user, frame.process), []).append(piece)
     return by_gateway
 
 
-def _check_all(world: World, what: str, by_gateway: Pieces, rate: int) -> None:
+def _check_all(world: World, what: str, by_gateway: Pieces, rate: int, *, at_once: int) -> None:
     for (user, gateway), pieces in by_gateway.items():
         if not observed.spans(world, user):
-            _check(world, f"user {user} {what}", gateway, pieces, rate)
+            _check(world, f"user {user} {what}", gateway, pieces, rate, at_once)
 
 
 def _user(world: World, frame: wiretap.Frame, is_hostile: bool) -> str:
@@ -90,7 +90,7 @@ def _user(world: World, frame: wiretap.Frame, is_hostile: bool) -> str:
     return world.applications[batches[0][0].producer].setup.user
 
 
-def _check(world: World, who: str, gateway: str, pieces: list[Piece], rate: int) -> None:
+def _check(world: World, who: str, gateway: str, pieces: list[Piece], rate: int, at_once: int) -> None:
     history = world.fleet.history
     forgotten = [at_s for at_s, what, whom, _ in history if what in ("start", "kill") and whom == gateway]
     late_s = ON_ITS_WAY_S + max(
@@ -98,16 +98,12 @@ def _check(world: World, who: str, gateway: str, pieces: list[Piece], rate: int)
     )
     largest = max(piece.size_bytes for piece in pieces)
     for first, since in enumerate(pieces):
-        brought, links = 0, set()
+        brought = 0
         for until in pieces[first:]:
             brought += until.size_bytes
-            links.add(until.link)
             for_s = until.at_s - since.at_s
             resets = sum(since.at_s <= at_s <= until.at_s for at_s in forgotten)
-            windows = 1 + int(for_s // SHORTEST_WINDOW_S) + resets
-            most = (
-                rate * (for_s + late_s + (1 + resets) * SAMPLES * SAMPLE_S) + windows * len(links) * largest
-            )
+            most = rate * (for_s + late_s) + (1 + resets) * (rate * WINDOW_S + at_once * largest)
             if brought > most:
                 raise ModelViolation(
                     f"{who} {brought} bytes through {gateway} from {since.at_s - BEGAN_S:.3f} to "

@@ -57,7 +57,7 @@ def drain_bound_s(world: World) -> float:
     )
     names_s = _name_s(world) * (2 + sum(one.setup.is_transactional for one in world.everybody))
     if (rate := world.setup.quotas.producer_byte_rate) is not None:
-        names_s += BYTES_SPARE * _open_bytes(world) / rate + byte_bound.SAMPLES * byte_bound.SAMPLE_S
+        names_s += BYTES_SPARE * _open_bytes(world) / rate + byte_bound.WINDOW_S
     return queue_s + names_s + STEP_S * batches + 5.0 * transactions + REQUEST_S + RECONNECT_S
 
 
@@ -67,7 +67,7 @@ def reading_bound_s(world: World) -> float:
     logs = [world.cluster.partition(world.topic, n).log for n in range(world.setup.partitions)]
     log_bytes = sum(REQUEST_BYTES + len(entry.raw) for log in logs for entry in log)
     bytes_s = 0.0 if rate is None else BYTES_SPARE * len(world.readers) * log_bytes / rate
-    return bytes_s + byte_bound.SAMPLES * byte_bound.SAMPLE_S + REQUEST_S + RECONNECT_S
+    return bytes_s + byte_bound.WINDOW_S + REQUEST_S + RECONNECT_S
 
 
 def _open_bytes(world: World) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import Any, Final
 
@@ -169,7 +170,9 @@ class World:
     def _start_reader(self, name: str, gateway: int) -> None:
         process = self.loop.process(name, ip=self.next_ip())
         settings = Settings(bootstrap=self.bootstrap(gateway), topic=TOPIC, login=self.login(USERS[0]))
-        reader = self.readers[name] = process.call(Reader, name, settings, self.setup.partitions)
+        reader = self.readers[name] = process.call(
+            partial(Reader, stays=gateway % 2 == 0), name, settings, self.setup.partitions
+        )
         process.spawn(reader.run())
 
     async def serve(self, node_id: int) -> None:

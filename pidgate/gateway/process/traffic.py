@@ -159,7 +159,10 @@ class Traffic:
 
     def set_quotas(self, quotas: Quotas) -> None:
         """Put the quotas in force, for all that read them."""
-        self._admission.set_quotas(quotas, self.shared.now_ms())
+        now_ms = self.shared.now_ms()
+        self._admission.set_quotas(quotas, now_ms)
+        self.byte_quota.follow_quotas(now_ms)
+        self.shared.byte_waits.follow_quotas()
 
     @property
     def quotas(self) -> Quotas:
@@ -307,7 +310,11 @@ class Traffic:
         self.shared.connection_quotas.sweep(now_ms)
         muted = 0
         for number, connection in enumerate(list(self.shared.connections), 1):
-            muted += connection.session.context.muted_until_ms > now_ms
+            context = connection.session.context
+            is_muted = context.muted_until_ms > now_ms
+            muted += is_muted
+            if is_muted or context.awaited_account is not None:
+                connection.follow_quotas(now_ms)
             connection.check_age(now_ms, limits)
             if number % CHECKED_PER_TURN == 0:
                 await asyncio.sleep(0)

@@ -7,6 +7,7 @@ from enum import IntEnum
 from typing import Final
 
 from pidgate.gateway.quotas.kafka_api import QuotaExchange
+from pidgate.quota.byte_quota import ByteBucket
 from pidgate.quota.decisions import Refuse
 
 
@@ -53,6 +54,13 @@ class WakeAt:
 
 
 @dataclass(slots=True)
+class WaitForAccount:
+    """Call `Session.wake` when the debt of this byte account is paid and no other connection came before."""
+
+    account: ByteBucket
+
+
+@dataclass(slots=True)
 class LogRefusal:
     """Log a refusal."""
 
@@ -90,4 +98,15 @@ class End:
     """A sentence for the log."""
 
 
-Action = Signal | ToBroker | ToClient | WakeAt | LogRefusal | LogGatewayTopic | FindOwner | AlterQuotas | End
+Action = (
+    Signal
+    | ToBroker
+    | ToClient
+    | WakeAt
+    | WaitForAccount
+    | LogRefusal
+    | LogGatewayTopic
+    | FindOwner
+    | AlterQuotas
+    | End
+)

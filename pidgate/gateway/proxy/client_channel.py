@@ -210,15 +210,19 @@ class ClientChannel(Reader):
         start = pos + SIZE_PREFIX_BYTES
         with memoryview(buf) as view:
             beginning = bytes(view[start : min(end, start + BEGINNING_BYTES)])
-        return (
+        may_pass_on = (
             self._broker.channel is not None
             and self._session.may_stream(beginning, size, now_ms)
             and self._reservation.may_pass_on(SIZE_PREFIX_BYTES + size, end - pos)
         )
+        if may_pass_on:
+            self._session.count_streamed(end - start, now_ms)
+        return may_pass_on
 
     def _pass_on(self, end: int, now_ms: int) -> int:
         """Return how many of the arrived bytes belong to the request being forwarded."""
         arrived_bytes = min(end, self._reservation.left_bytes)
+        self._session.count_streamed(arrived_bytes, now_ms)
         frame_bytes = self._reservation.passed_on(arrived_bytes)
         if frame_bytes:
             self.connection.act(self._session.has_streamed(frame_bytes - SIZE_PREFIX_BYTES, now_ms))

@@ -23,6 +23,7 @@ from pidgate.gateway.proxy.actions import (
     LogRefusal,
     ToBroker,
     ToClient,
+    WaitForAccount,
     WakeAt,
 )
 from pidgate.gateway.proxy.broker_link import BrokerLink
@@ -232,12 +233,12 @@ class ClientConnection:
                 self.broker.send(action.frame)
             elif isinstance(action, WakeAt):
                 self._timer.set(action.when_ms)
-            elif isinstance(action, LogRefusal):
-                self.context.refusal_log.note(action.refusal, self.describe, now_ms)
+            elif isinstance(action, WaitForAccount):
+                self.context.shared.byte_waits.add(action.account, self.client.connection_id, self.wake)
+            elif isinstance(action, LogRefusal | LogGatewayTopic):
+                self._log(action, now_ms)
             elif isinstance(action, End):
                 self.close(action.cause, action.reason)
-            elif isinstance(action, LogGatewayTopic):
-                self.context.gateway_topic_log.note(action.api_key, self.describe, now_ms)
             elif isinstance(action, AlterQuotas):
                 exchange = action.exchange
                 done = partial(self._quotas_altered, exchange)
@@ -254,10 +255,16 @@ class ClientConnection:
         if self.read_ahead.is_scarce:
             self.socket.read_large()
 
+    def _log(self, action: LogRefusal | LogGatewayTopic, now_ms: int) -> None:
+        if isinstance(action, LogRefusal):
+            self.context.refusal_log.note(action.refusal, self.describe, now_ms)
+        else:
+            self.context.gateway_topic_log.note(action.api_key, self.describe, now_ms)
+
     def answers_passed(self) -> None:
         """Continue requests that waited for answers, or close if only answers were waited for."""
         session = self.session
-        if session.held and not self._timer.is_set and not session.awaits_answer:
+        if session.held and not (self._timer.is_set or session.awaits_answer or session.awaits_account):
             self.wake()
         if self.socket.gate.reasons:
             self.read_ahead.bound_answers()
@@ -338,6 +345,13 @@ class ClientConnection:
         self.close("limit", reason)
         self.socket.received.clear()
         self.reservation.drop()
+
+    def follow_quotas(self, now_ms: int) -> None:
+        """End a wait that changed quotas make pointless; called about once a second."""
+        actions = self.session.follow_quotas(now_ms)
+        if actions:
+            self._timer.cancel()
+            self.act(actions)
 
     # ---- the end ---------------------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from pidgate.gateway.metrics.counters import Counters
 from pidgate.gateway.proxy.accepting import Accepting
 from pidgate.gateway.proxy.apis.api import Surroundings
 from pidgate.gateway.proxy.buffers import BufferBudget
+from pidgate.gateway.proxy.byte_waits import ByteWaits
 from pidgate.gateway.proxy.connection_age import AgeLimits
 from pidgate.gateway.proxy.connection_quotas import ConnectionLimits, ConnectionQuotas
 from pidgate.gateway.proxy.frame_reservation import KEPT_FRAME_BYTES
@@ -61,6 +62,7 @@ class Connection(Protocol):
     def read_sparingly(self) -> None: ...
     def authentication_learnt(self) -> None: ...
     def check_age(self, now_ms: int, limits: AgeLimits) -> None: ...
+    def follow_quotas(self, now_ms: int) -> None: ...
     def drain(self) -> None: ...
     def close(self, cause: str, reason: str) -> None: ...
 
@@ -108,6 +110,7 @@ class Shared:
         self.upstream_identity = upstream_identity
         """None: clients log in by themselves, if at all."""
         self.byte_quota = byte_quota or ByteQuota(admission.state.in_force)
+        self.byte_waits = ByteWaits(loop)
         self.connections: dict[Connection, None] = {}
         """In order of arrival, like every collection here that is iterated."""
         self.transports: dict[asyncio.Transport, None] = {}

@@ -23,7 +23,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from pidgate.gateway.proxy.actions import IDENTIFIED, PASS_FRAME, WAITING, Action, ToBroker, ToClient, WakeAt
+from pidgate.gateway.proxy.actions import (
+    IDENTIFIED,
+    PASS_FRAME,
+    WAITING,
+    Action,
+    ToBroker,
+    ToClient,
+    WaitForAccount,
+    WakeAt,
+)
 from pidgate.gateway.proxy.apis.api import (
     CLOSE,
     FORWARD,
@@ -36,7 +45,7 @@ from pidgate.gateway.proxy.apis.api import (
 )
 from pidgate.gateway.proxy.apis.authentication import finish_login, identify
 from pidgate.gateway.proxy.apis.client_quotas import continue_alteration
-from pidgate.gateway.proxy.apis.passing_produce import has_passed, may_pass
+from pidgate.gateway.proxy.apis.passing_produce import count_passing, has_passed, may_pass
 from pidgate.gateway.proxy.apis.produce import PRODUCE_API, has_no_answer
 from pidgate.gateway.proxy.apis.responses import Buffer
 from pidgate.gateway.proxy.apis.table import APIS, NOT_OFFERED
@@ -47,6 +56,7 @@ from pidgate.protocol.errors import KafkaProtocolError
 from pidgate.protocol.produce import PRODUCE
 from pidgate.protocol.versions import SPOKEN
 from pidgate.protocol.work import JUDGED_PER_TURN, MOST_FRAMES_PER_TURN, READ_FOR
+from pidgate.quota.byte_quota import ByteBucket
 from pidgate.quota.decisions import Client
 from pidgate.quota.entities import User
 
@@ -95,6 +105,10 @@ class Session:
         """
         return self._is_open(now_ms) and may_pass(self.context, beginning, request_bytes, now_ms)
 
+    def count_streamed(self, nbytes: int, now_ms: int) -> None:
+        """Count the next bytes of a request that is forwarded while it arrives."""
+        count_passing(self.context, nbytes, now_ms)
+
     def has_streamed(self, request_bytes: int, now_ms: int) -> list[Action]:
         """Record the request that was forwarded while it arrived, after its last byte."""
         has_passed(self.context, request_bytes, now_ms)
@@ -121,12 +135,22 @@ class Session:
                     break
         finally:
             del held[:done]
-        if now_ms < context.muted_until_ms or (held and not self.awaits_answer):
+        if now_ms < context.muted_until_ms or (held and not self.awaits_answer and not self.awaits_account):
             context.actions.append(WakeAt(max(now_ms, context.muted_until_ms)))
+        return context.take_actions()
+
+    def follow_quotas(self, now_ms: int) -> list[Action]:
+        """End the wait of a client whose quotas are no longer those under which it began. `wake` decides anew."""
+        context = self.context
+        if context.are_quotas_changed:
+            context.muted_until_ms = min(context.muted_until_ms, now_ms)
+            context.actions.append(WakeAt(now_ms))
         return context.take_actions()
 
     def drop_held(self) -> None:
         """Drop the held requests of a disconnected client."""
+        awaited, self.context.awaited_account = self.context.awaited_account, None
+        self._leave_account(awaited)
         self.context.alteration = None
         self.held.clear()
         self.held_bytes = 0
@@ -149,6 +173,11 @@ class Session:
             or self.awaits_alteration
             or (context.awaits_size and self.held[0].api.waits_for_size)
         )
+
+    @property
+    def awaits_account(self) -> bool:
+        """Return whether the first held request waits for a byte account (byte_waits.py)."""
+        return bool(self.held) and self.context.awaited_account is not None
 
     @property
     def holds_unanswerable(self) -> bool:
@@ -266,10 +295,14 @@ class Session:
         return step
 
     def _decide_or_end(self, request: Request, now_ms: int) -> Step:
+        context = self.context
+        awaited, context.awaited_account = context.awaited_account, None
         try:
             return self._decide(request, now_ms)
         except KafkaProtocolError as error:
             return self._end(error)
+        finally:
+            self._leave_account(awaited)
 
     def _end(self, error: KafkaProtocolError) -> Step:
         self.context.counters.frames_malformed += 1
@@ -290,11 +323,15 @@ class Session:
             return api.handle_while_muted(context, request, now_ms)
         if context.awaits_size and api.waits_for_size:
             return HOLD
+        if api is not NOT_OFFERED and not context.client.client_id:
+            context.client.client_id = bounded(request.head.client_id or "")
+        if api.paid_by is not None:
+            account = context.account_in_debt(api.paid_by, now_ms)
+            if account is not None:
+                return self._decide_in_debt(request, account, now_ms)
         if api is not NOT_OFFERED:
             if context.alteration is None:
                 context.counters.requests[request.api_key] += 1
-            if not context.client.client_id:
-                context.client.client_id = bounded(request.head.client_id or "")
             recorder = context.recorder
             if recorder is not None and api.introduces and not recorder.is_introduced:
                 recorder.introduced()
@@ -310,10 +347,25 @@ class Session:
             "authentication: none for this listener)",
         )
 
+    def _decide_in_debt(self, request: Request, account: ByteBucket, now_ms: int) -> Step:
+        step = request.api.handle_in_debt(self.context, request, now_ms)
+        if step is HOLD:
+            self.context.awaited_account = account
+            self.context.waits_under = self.context.admission.quotas
+            self.context.actions.append(WaitForAccount(account))
+        return step
+
+    def _leave_account(self, account: ByteBucket | None) -> None:
+        """Give up the place in the queue of an account, unless the first held request still waits for it."""
+        context = self.context
+        if account is not None and account is not context.awaited_account:
+            account.waiting.pop(context.client.connection_id, None)
+
     def _hold(self, request: Request, now_ms: int) -> None:
         """Let a request wait. It has a deadline at which `wake` is called, or an answer that it waits for."""
         context = self.context
         request.api.note_held(context, request, now_ms)
         self.held_bytes += request.copy_frame() + HELD_OVERHEAD_BYTES
         self.held.append(request)
-        context.actions.append(WAITING if self.awaits_answer else WakeAt(context.muted_until_ms))
+        waits = self.awaits_answer or self.awaits_account
+        context.actions.append(WAITING if waits else WakeAt(context.muted_until_ms))

@@ -32,9 +32,13 @@ FETCH_IDS: Final = 1_000_000
 
 
 class Reader:
-    """`read`: the batches of each partition as they came; `position`: the next offset of each."""
+    """`read`: the batches of each partition as they came; `position`: the next offset of each.
 
-    def __init__(self, name: str, settings: Settings, partitions: int) -> None:
+    `stays`: fetches again on its connection; otherwise each Fetch has one of its own.
+    """
+
+    def __init__(self, name: str, settings: Settings, partitions: int, *, stays: bool = True) -> None:
+        self._stays = stays
         self.name = name
         self.read: list[list[bytes]] = [[] for _ in range(partitions)]
         self.position = [0] * partitions
@@ -132,8 +136,10 @@ class Reader:
         return request(FETCH, _FETCH_VERSION, body, correlation_id=0, client_id=self.name)
 
     def _take(self, frame: bytes, partition: int) -> bool:
-        """Take over what an answer holds; return False where it holds an error."""
+        """Take over what an answer holds; return whether the connection is used again."""
         answer = codec.decode_response(FETCH, _FETCH_VERSION, frame, 0, len(frame))
+        if not answer.responses and answer.throttle_time_ms and not answer.error_code:
+            return self._stays
         (found,) = answer.responses[0].partitions
         if answer.error_code or found.error_code:
             return False
@@ -145,4 +151,4 @@ class Reader:
                 )
             self.position[partition] = offset + count
             self.read[partition].append(raw)
-        return True
+        return self._stays

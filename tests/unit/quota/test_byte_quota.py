@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from pidgate.quota.byte_quota import IDLE_MS, OTHER_CLIENTS, ByteQuota, ClientSensors, Kind
+from pidgate.quota.byte_quota import IDLE_MS, LONGEST_TOLD_MS, OTHER_CLIENTS, ByteQuota, ClientSensors, Kind
 from pidgate.quota.entities import unidentified
 from pidgate.quota.settings import ByteEntity, ByteQuotas, ByteRates, Mode, Quotas, QuotasHolder, UserQuota
 from tests.unit.quota.byte_flood import Flood
@@ -116,7 +116,8 @@ def test_a_changed_bound_holds_at_once_for_meters_that_are_held(
     world.set(*entity, 3000)
     assert sensors.record(0, 0) == 0
     world.set(*entity, 500)
-    assert sensors.record(0, 0) == 45_000
+    assert sensors.bucket(0).record(0, 0) == 45_000
+    assert sensors.told_ms(0) == LONGEST_TOLD_MS
     world.set(*default, 4000)
     world.set(*entity, None)
     assert world.sensors("u1", "p1").record(1000 * SAMPLES, 0) == 0
@@ -197,8 +198,8 @@ def test_who_is_unidentified_waits_as_everybody_else() -> None:
     world = World()
     world.set(None, "app", 100)
 
-    assert world.sensors(unidentified("GSSAPI"), "app").record(5_000, 0) == 40_000
-    assert world.sensors("alice", "app").record(0, 0) == 40_000
+    assert world.sensors(unidentified("GSSAPI"), "app").record(2_000, 0) == 10_000
+    assert world.sensors("alice", "app").record(0, 0) == 10_000
 
 
 def test_a_snapshot_says_what_came_of_a_bucket() -> None:

@@ -41,9 +41,10 @@ from pidgate.protocol.sasl import SaslExchange
 from pidgate.protocol.versions import SPOKEN
 from pidgate.protocol.work import ANSWERED_BYTES_FOR_ONE, DECIDED_FOR, NAMED_FOR_BYTE, Walk
 from pidgate.quota.admission import Admission
-from pidgate.quota.byte_quota import ByteQuota, ClientSensors, Kind
+from pidgate.quota.byte_quota import ByteBucket, ByteQuota, ClientSensors, Kind, terms_of
 from pidgate.quota.decisions import Client, Close, Forward, ProducerBatch, Refuse, Verdict
 from pidgate.quota.entities import User
+from pidgate.quota.settings import Quotas
 
 SIZE_PREFIX_BYTES: Final = 4
 _HEAD: Final = Struct(">hhi")
@@ -81,6 +82,8 @@ class Api:
         self.waits_for_size = False
         """The request waits while `ApiContext.awaits_size`. Later requests wait too, as brokers serve them in
         order."""
+        self.paid_by: Kind | None = None
+        """The byte rate that pays for its bytes."""
         self.introduces = True
         """From this request on the client is known well enough to be recorded."""
 
@@ -95,6 +98,10 @@ class Api:
     def handle_while_muted(self, context: ApiContext, request: Request, now_ms: int) -> Step:
         """Decide about the first request behind a mute: HOLD, unless it would be refused anyway."""
         return HOLD
+
+    def handle_in_debt(self, context: ApiContext, request: Request, now_ms: int) -> Step:
+        """Decide about a request while the account of its bytes is in debt."""
+        return self.handle_while_muted(context, request, now_ms)
 
     def note_held(self, context: ApiContext, request: Request, now_ms: int) -> None:
         """Note that the request waits.
@@ -333,6 +340,7 @@ class ApiContext:
         "admission",
         "alteration",
         "at",
+        "awaited_account",
         "awaits_size",
         "byte_quota",
         "client",
@@ -345,6 +353,7 @@ class ApiContext:
         "muted_until_ms",
         "recorder",
         "repeated",
+        "waits_under",
     )
 
     def __init__(self, at: Surroundings, client: Client) -> None:
@@ -365,10 +374,14 @@ class ApiContext:
         """API keys of requests that may name a gateway topic."""
         self._sensors_of: tuple[int, User, str] | None = None
         self._sensors = NO_SENSORS
+        self.waits_under: Quotas | None = None
+        """The quotas in force when the channel was muted, or began to wait for a byte account."""
         self.muted_until_ms = 0
         """Several requests are under way at once, so throttles may overlap: the latest deadline applies."""
         self.awaits_size = False
         """An answer in flight counts against a byte rate, and its size is unknown until its head arrives."""
+        self.awaited_account: ByteBucket | None = None
+        """The account that the first held request waits for."""
         self.alteration: QuotaExchange | None = None
         """The exchange about the AlterClientQuotas at the head of the held requests."""
         self.means_node = False
@@ -445,9 +458,19 @@ class ApiContext:
             self.mute(now_ms + refusal.throttle_time_ms)
 
     def mute(self, until_ms: int) -> None:
-        """Forward nothing until `until_ms`, or until a longer mute in force ends."""
+        """Forward nothing until `until_ms`, or until a longer mute in force ends, while the quotas stay the same."""
         self.muted_until_ms = max(self.muted_until_ms, until_ms)
+        self.waits_under = self.admission.quotas
         self.actions.append(WakeAt(self.muted_until_ms))
+
+    @property
+    def are_quotas_changed(self) -> bool:
+        """Return whether the client's quotas are no longer those under which its wait began."""
+        before, after, client = self.waits_under, self.admission.quotas, self.client
+        if before is None or before is after:
+            return False
+        user, client_id = client.user, client.client_id
+        return terms_of(before, user, client_id) != terms_of(after, user, client_id)
 
     def close(self, cause: str, reason: str) -> Step:
         """End the connection; earlier answers still leave. Returns CLOSE."""
@@ -498,6 +521,16 @@ class ApiContext:
             )
             self._sensors = produce, fetch
         return self._sensors
+
+    def account_in_debt(self, kind: Kind, now_ms: int) -> ByteBucket | None:
+        """Return the account of this client's bytes if a request has to wait for it."""
+        if not self.byte_quota.is_on:
+            return None
+        sensors = self.sensors(now_ms)[0 if kind is Kind.PRODUCE else 1]
+        if sensors is None or not sensors.throttles:
+            return None
+        account = sensors.bucket(now_ms)
+        return None if account.lets_pass(self.client.connection_id, now_ms) else account
 
     def record_bytes(self, sensors: ClientSensors, nbytes: int, now_ms: int) -> int:
         """Count bytes and mute the channel above the rate.

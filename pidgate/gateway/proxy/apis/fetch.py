@@ -3,16 +3,32 @@
 The request's max_bytes is lowered to the rate's allowance for one whole window, as Kafka does. Above the rate
 the channel is muted (KIP-13, KIP-219). The next Fetch is forwarded once the head of the previous answer shows
 its size; otherwise a whole pipeline would be in flight before its first answer is counted.
+
+While the account is in debt, a Fetch without a session is answered empty, with the throttle, as Kafka does
+(FetchContext.getThrottledResponse). One of a session, and a ShareFetch, is held until its turn or for
+HELD_AT_MOST_MS: the broker would not know of an answer of ours, and the session's epoch would be wrong.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from pidgate.gateway.proxy.apis.api import SIZE_PREFIX_BYTES, Api, ApiContext, InFlightRequest, Request, Step
+from pidgate.gateway.proxy.actions import WakeAt
+from pidgate.gateway.proxy.apis.api import (
+    HOLD,
+    SIZE_PREFIX_BYTES,
+    Api,
+    ApiContext,
+    InFlightRequest,
+    Request,
+    Step,
+)
 from pidgate.gateway.proxy.apis.responses import COUNTED, ENDPOINTS_LAST, UNREAD, Passing, Response
-from pidgate.protocol.throttle import fetch_throttle_in, lowered_fetch, raise_to
-from pidgate.quota.byte_quota import ClientSensors
+from pidgate.protocol.throttle import empty_fetch_answer, fetch_throttle_in, lowered_fetch, raise_to
+from pidgate.quota.byte_quota import ClientSensors, Kind
+
+HELD_AT_MOST_MS: Final = 20_000
+"""Below the 30 s after which clients give up a request."""
 
 
 class FetchApi(Api):
@@ -21,21 +37,47 @@ class FetchApi(Api):
     def __init__(self, passing: Passing, counted: Api) -> None:
         super().__init__(passing)
         self.waits_for_size = True
+        self.paid_by = Kind.FETCH
         self._counted = counted
 
     def handle_request(self, context: ApiContext, request: Request, now_ms: int) -> Step:
         step = context.refuse_if_guarded(request)
         if step is not None:
             return step
-        if context.byte_quota.is_on:
-            sensors = context.sensors(now_ms)[1]
-            if sensors is not None:
-                request.api, request.note = self._counted, sensors
-                if sensors.throttles:
-                    context.awaits_size = True
-                    lowered = lowered_fetch(request.buf, request.head, sensors.window_bytes)
-                    if lowered is not None:
-                        return context.forward_instead(request, lowered)
+        sensors = context.sensors(now_ms)[1] if context.byte_quota.is_on else None
+        if sensors is None:
+            return context.forward(request)
+        return self._forward_counted(context, request, sensors, sensors.window_bytes)
+
+    def handle_in_debt(self, context: ApiContext, request: Request, now_ms: int) -> Step:
+        step = context.refuse_if_guarded(request)
+        if step is not None:
+            return step
+        sensors = context.sensors(now_ms)[1]
+        assert sensors is not None, "somebody is in debt"
+        answer = empty_fetch_answer(request.buf, request.head, told_ms := sensors.told_ms(now_ms))
+        if answer is not None:
+            context.counters.requests[request.api_key] += 1
+            context.mute(now_ms + told_ms)
+            return context.respond(answer)
+        if request.note is None:
+            request.note = now_ms + HELD_AT_MOST_MS
+        assert isinstance(request.note, int)
+        if now_ms >= request.note:
+            return self._forward_counted(context, request, sensors, 1)
+        context.actions.append(WakeAt(request.note))
+        return HOLD
+
+    def _forward_counted(
+        self, context: ApiContext, request: Request, sensors: ClientSensors, most_bytes: int
+    ) -> Step:
+        """Forward a Fetch of at most so many bytes, or of one batch, whose answer counts."""
+        request.api, request.note = self._counted, sensors
+        if sensors.throttles:
+            context.awaits_size = True
+            lowered = lowered_fetch(request.buf, request.head, most_bytes)
+            if lowered is not None:
+                return context.forward_instead(request, lowered)
         return context.forward(request)
 
 

@@ -2,9 +2,9 @@
 
 It repeats the previous one of its connection, with one batch of an id already known to the broker, so its
 beginning shows everything the gateway would read in the whole frame. Brokers act on whole frames only. Until
-its last byte has arrived it is therefore neither in flight nor counted, and a connection that ends in the
-middle has sent nothing. A request that may still be refused, held or looked up is buffered until its last
-byte has arrived, as every smaller frame is.
+its last byte has arrived it is therefore not in flight, and a connection that ends in the middle has sent
+nothing. Its bytes count against a byte rate as they leave. A request that may still be refused, held or
+looked up is buffered until its last byte has arrived, as every smaller frame is.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 from pidgate.gateway.proxy.apis.api import ApiContext, InFlightRequest
 from pidgate.gateway.proxy.apis.produce import count_bytes
 from pidgate.protocol.produce import PRODUCE
+from pidgate.quota.byte_quota import Kind
 
 
 def may_pass(context: ApiContext, beginning: bytes, request_bytes: int, now_ms: int) -> bool:
@@ -23,7 +24,16 @@ def may_pass(context: ApiContext, beginning: bytes, request_bytes: int, now_ms: 
         (context.recorder is None or context.recorder.is_introduced)
         and context.repeated.recognise_beginning(beginning, request_bytes)
         and context.knows_repeated(now_ms)
+        and context.account_in_debt(Kind.PRODUCE, now_ms) is None
     )
+
+
+def count_passing(context: ApiContext, nbytes: int, now_ms: int) -> None:
+    """Count bytes of the request that may still be followed by more. What they cost is due after its end."""
+    if context.byte_quota.is_on:
+        sensors = context.sensors(now_ms)[0]
+        if sensors is not None:
+            sensors.count(nbytes, now_ms)
 
 
 def has_passed(context: ApiContext, request_bytes: int, now_ms: int) -> None:
@@ -33,7 +43,7 @@ def has_passed(context: ApiContext, request_bytes: int, now_ms: int) -> None:
     if recorder is not None:
         recorder.requests += 1
         recorder.repeated(repeated, request_bytes, now_ms)
-    api = count_bytes(context, request_bytes, now_ms)
+    api = count_bytes(context, 0, now_ms)
     if repeated.acks:
         context.forward(
             InFlightRequest(api, PRODUCE, repeated.version, repeated.correlation_id, repeated.producer_id)

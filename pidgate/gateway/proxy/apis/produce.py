@@ -1,7 +1,8 @@
 """Produce: admitted, or refused with NOT_ENOUGH_REPLICAS and a mute. PURE.
 
 Its bytes count against a byte rate when it is forwarded. Above the rate the channel is muted (KIP-13,
-KIP-219), and the answer carries the rest of the mute as throttle time.
+KIP-219), and the answer carries the rest of the mute as throttle time. On other connections that share the
+rate Produce waits until the debt is paid.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from pidgate.protocol.produce_answers import (
 )
 from pidgate.protocol.throttle import last_throttle_at, may_be_before_tags, raise_to
 from pidgate.protocol.work import JUDGED_FOR_PLACE, STEPS_PER_TURN, Steps, Walk
+from pidgate.quota.byte_quota import Kind
 from pidgate.quota.decisions import (
     MOST_IDS_PER_REQUEST,
     Close,
@@ -48,6 +50,7 @@ class ProduceApi(Api):
     def __init__(self, *, is_throttled: bool = False) -> None:
         """`is_throttled`: of a request above its byte rate, whose answer carries the rest of the mute."""
         super().__init__(WHOLE)
+        self.paid_by = Kind.PRODUCE
         self._is_throttled = is_throttled
 
     def handle_request(self, context: ApiContext, request: Request, now_ms: int) -> Step:
