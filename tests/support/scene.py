@@ -52,12 +52,20 @@ class Scene:
         )
         self.context = ConnectionContext(self.shared, NodePorts(LISTENER), None, requires_login=False)
         self.context.now_ms = lambda: self.time_ms
+        self.shared.byte_waits._now_ms = self.context.now_ms
 
     def turns(self, count: int = 1) -> None:
         """Let the event loop come round, as it does once the callback of a read has returned."""
         for _ in range(count):
             self.loop.call_soon(self.loop.stop)
             self.loop.run_forever()
+
+    def pass_time(self, milliseconds: int) -> None:
+        """Let time pass, and wake the connections that wait for byte accounts."""
+        self.time_ms += milliseconds
+        waits = self.shared.byte_waits
+        for account in list(waits._timers):
+            waits._wake_next(account)
 
     def connect(self, *, early: bytes = b"") -> Pair:
         return Pair(self, early)

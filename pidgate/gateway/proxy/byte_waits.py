@@ -7,7 +7,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from pidgate.gateway.clock import monotonic_ms
 from pidgate.quota.byte_quota import ByteBucket
 
 WOKEN_PER_TURN: Final = 100
@@ -17,9 +16,9 @@ WOKEN_PER_TURN: Final = 100
 class ByteWaits:
     """One timer for each account with connections that wait."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, now_ms: Callable[[], int]) -> None:
         self._loop = loop
-        self._now_ms = monotonic_ms(loop)
+        self._now_ms = now_ms
         self._timers: dict[ByteBucket, asyncio.TimerHandle] = {}
 
     def add(self, account: ByteBucket, connection_id: int, wake: Callable[[], None]) -> None:

@@ -110,7 +110,7 @@ class Shared:
         self.upstream_identity = upstream_identity
         """None: clients log in by themselves, if at all."""
         self.byte_quota = byte_quota or ByteQuota(admission.state.in_force)
-        self.byte_waits = ByteWaits(loop)
+        self.byte_waits = ByteWaits(loop, self.now_ms)
         self.connections: dict[Connection, None] = {}
         """In order of arrival, like every collection here that is iterated."""
         self.transports: dict[asyncio.Transport, None] = {}

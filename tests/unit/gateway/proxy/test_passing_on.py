@@ -127,6 +127,22 @@ def test_so_is_one_behind_a_mute() -> None:
         assert left == 0
 
 
+@rule("Bytes of a request count as they leave: one that never ends costs what has left of it.", "mutes")
+def test_its_bytes_count_as_they_leave() -> None:
+    with scene_of(bytes_per_s=ByteQuotas(rates={("ANONYMOUS", None): ByteRates(1_000)})) as scene:
+        pair, left = begun(scene, produce(2))
+        (row,) = scene.shared.byte_quota.snapshots(scene.time_ms)
+        assert left == len(produce(2)) // 2
+        assert row.total_bytes == len(produce(1, padding=10)) + left - 8
+        other = scene.connect()
+        other.client.receive(produce(1, OTHER, padding=10))
+        assert other.broker.sent() == b""
+        pair.client.receive(produce(2)[left:])
+        (row,) = scene.shared.byte_quota.snapshots(scene.time_ms)
+        assert row.total_bytes == len(produce(1, padding=10)) + len(produce(2)) - 8
+        assert pair.channel.connection.session.context.muted_until_ms > scene.time_ms
+
+
 def test_what_was_kept_first_is_kept_until_it_is_whole(scene: Scene) -> None:
     """The beginning came in two reads: a buffer of its own takes the rest already."""
     pair = scene.connect()
