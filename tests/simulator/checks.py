@@ -41,7 +41,7 @@ def at_end(world: World) -> None:
     overtaken = gaps.overtaken(world, ledger)
     logs.check(world, overtaken)
     logs.check_readers(world)
-    transactions.check(world)
+    transactions.check(world, overtaken)
     quota_bound.check(world)
     byte_bound.check(world)
     waiting.check(world, overtaken)
