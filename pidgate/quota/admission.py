@@ -231,7 +231,7 @@ class Admission:
         return None
 
     def _refuse_above(self, request: _Request) -> Refuse | Close:
-        """Refuse a request with a batch above a refused one, or close where its client has given that one up."""
+        """Refuse a request with a batch above a refused one, or close where that one is overdue: it was given up."""
         user = request.client.user
         above = [
             batch
@@ -239,7 +239,7 @@ class Admission:
             if position is Position.ABOVE
         ]
         for batch in above:
-            if self.sticky.count_further_refusal(user, batch):
+            if self.sticky.end_overdue_entry(user, batch, request.now_ms):
                 return self._close(request, "sticky_batch_missing", batch[0])
         left_ms = self.sticky.throttle_left_ms(user, above[0][0], request.now_ms)
         return self._refuse_locally(request, above[0], Reason.STICKY, left_ms)
@@ -264,7 +264,7 @@ class Admission:
         if self.sticky.would_overflow(user, connection_id, request.batches):
             return self._close(request, "sticky_table_full", refusal.producer_id)
         for batch in request.batches:
-            self.sticky.record_refusal(user, batch, connection_id, now_ms)
+            self.sticky.record_refusal(user, batch, connection_id, now_ms, refusal.throttle_time_ms)
         counters = self.counters.of(user, now_ms)
         counters.count_refusal(refusal.reason, refusal.throttle_time_ms, now_ms)
         return refusal

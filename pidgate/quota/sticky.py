@@ -24,10 +24,12 @@ from typing import Final
 from pidgate.quota.decisions import ProducerBatch
 from pidgate.quota.entities import Portions, User
 from pidgate.quota.sticky_entries import (
+    COMES_BACK_WITHIN_MS,
     MOST_CUT_AT_ONCE,
     NO_ENTRIES,
     NOTHING_CUT,
     NOTHING_FORWARDED,
+    SEQUENCE_MASK,
     TOPIC_ID_PREFIX,
     PartitionKey,
     StickyEntry,
@@ -48,7 +50,6 @@ MOST_REFUSED_PARTITIONS: Final = 1_000
 MOST_ENTRIES_OF_CONNECTION: Final = 6_000
 """They end together when it closes, 1 us each. A client has five such requests in flight, and retries one."""
 
-_SEQUENCE_MASK: Final = 0x7FFFFFFF
 _HALF_OF_SEQUENCES: Final = 1 << 30
 
 
@@ -85,7 +86,7 @@ class StickyRefusals:
 
     def is_above(self, base_sequence: int, refused: int) -> bool:
         """Return whether it is ahead by less than 2^30 in the 31-bit serial arithmetic of sequences."""
-        return 0 < (base_sequence - refused) & _SEQUENCE_MASK < _HALF_OF_SEQUENCES
+        return 0 < (base_sequence - refused) & SEQUENCE_MASK < _HALF_OF_SEQUENCES
 
     def entry_ends_at_epoch(self, entry: StickyEntry, epoch: int) -> bool:
         """Return whether a newer epoch starts the partition's sequences at 0 again."""
@@ -107,9 +108,7 @@ class StickyRefusals:
         """
         if forwarded[1] != entry.epoch or forwarded[2] != entry.base_sequence or not entry.later:
             return False
-        entry.later.sort(key=lambda sequence: (sequence - entry.base_sequence) & _SEQUENCE_MASK)
-        entry.base_sequence = entry.later.pop(0)
-        entry.further_refusals = 0
+        entry.move_on()
         return True
 
     def was_forwarded_over(
@@ -125,6 +124,14 @@ class StickyRefusals:
             return True
         other = self.topics.other_form(canonical)
         return other is not None and record.forwarded_over(epoch, other, partition) == connection_id
+
+    def is_stale_epoch(self, record: WatchedId, epoch: int, topic: bytes, partition: int) -> bool:
+        """Return whether a batch of a newer epoch was forwarded to the partition since the id is watched."""
+        names = self.topics.canonical(topic), self.topics.other_form(self.topics.canonical(topic))
+        return any(
+            newer > epoch and name in names and partition in partitions
+            for (newer, name), partitions in record.forwarded.items()
+        )
 
     def are_partitions_clear(
         self, record: WatchedId, epoch: int, topic: bytes, partitions: list[int], connection_id: int
@@ -181,6 +188,8 @@ class StickyRefusals:
         _, epoch, base_sequence, topic, partition = batch
         if self.was_forwarded_over(record, epoch, topic, partition, connection_id):
             return Position.PASSED
+        if self.is_stale_epoch(record, epoch, topic, partition):
+            return Position.PASSED  # the broker says so: INVALID_PRODUCER_EPOCH
         cut = record.cut.get((self.topics.canonical(topic), partition))
         return Position.SAME if cut == (epoch, base_sequence) else Position.FIRST_SIGHT
 
@@ -191,32 +200,35 @@ class StickyRefusals:
             return True
         watched = self.watched.get(user, {})
         new_entries = new_ids = 0
-        for producer_id, _, _, topic, partition in batches:
+        for producer_id, _, base_sequence, topic, partition in batches:
             record = watched.get(producer_id)
             if record is None:
                 new_ids += 1
-            if record is None or self._entry_key(record, topic, partition) not in record.entries:
-                new_entries += 1
+            entry = None if record is None else record.entries.get(self._entry_key(record, topic, partition))
+            if entry is None or base_sequence != entry.base_sequence:
+                new_entries += entry is None or not entry.has_later(base_sequence)
         return self._entries_of_user.get(user, 0) + new_entries > self.entries_per_user or (
             new_ids > 0 and not self._room.has_room(user, new_ids)
         )
 
-    def count_further_refusal(self, user: User, batch: ProducerBatch) -> bool:
-        """Count a refusal above s. Return whether the connection has to be closed, as s does not come back.
+    def end_overdue_entry(self, user: User, batch: ProducerBatch, now_ms: int) -> bool:
+        """Return whether s, which this batch is above, is overdue: then the connection has to be closed.
 
         The entry ends then: it may belong to another connection, which stays open, and s may have expired at its
         client. The client goes on with its lowest batch; above 0 that is a first sight.
         """
         record = self.watched[user][batch[0]]
         key = self._entry_key(record, batch[3], batch[4])
-        if not record.entries[key].count_further():
+        if now_ms < record.entries[key].overdue_ms:
             return False
         self._end_entry(user, batch[0], record, key)
         return True
 
     # Events
 
-    def record_refusal(self, user: User, batch: ProducerBatch, connection_id: int, now_ms: int) -> None:
+    def record_refusal(
+        self, user: User, batch: ProducerBatch, connection_id: int, now_ms: int, throttle_ms: int = 0
+    ) -> None:
         """Enter a refused batch. An existing entry keeps the lower sequence."""
         producer_id, epoch, base_sequence, topic, partition = batch
         record = self._watch(user, producer_id, now_ms)
@@ -227,24 +239,28 @@ class StickyRefusals:
             record.forget_cut((self.topics.canonical(topic), partition))
             self._count_notes(user, producer_id, record)
         key = self._entry_key(record, topic, partition)
+        overdue_ms = now_ms + throttle_ms + COMES_BACK_WITHIN_MS
         entry = record.entries.get(key)
+        if entry is not None and epoch > entry.epoch:
+            self._end_entry(user, producer_id, record, key)
+            entry = None
         if entry is None:
             record.entries = record.entries or {}
-            record.entries[key] = StickyEntry(epoch, base_sequence, connection_id)
-            self._entries_of_user[user] = self._entries_of_user.get(user, 0) + 1
+            record.entries[key] = StickyEntry(epoch, base_sequence, connection_id, overdue_ms)
+            self._count_entries(user, 1)
         elif epoch < entry.epoch:
             return
         elif self.is_above(base_sequence, entry.base_sequence):
-            entry.add_later(base_sequence)
+            if not entry.has_later(base_sequence):
+                entry.add_later(base_sequence)
+                self._count_entries(user, 1)
             return
         else:
-            if epoch > entry.epoch:
-                entry.later.clear()
-            elif base_sequence != entry.base_sequence:
-                entry.add_later(entry.base_sequence)
+            if base_sequence != entry.base_sequence:
+                entry.move_back(base_sequence)
+                self._count_entries(user, 1)
             self._unindex(entry.connection_id, (user, producer_id, key))
-            entry.epoch, entry.base_sequence, entry.connection_id = epoch, base_sequence, connection_id
-            entry.further_refusals = 0
+            entry.connection_id, entry.overdue_ms = connection_id, overdue_ms
         self._by_connection.setdefault(connection_id, {})[(user, producer_id, key)] = None
 
     def watch_new_id(self, user: User, producer_id: int, now_ms: int) -> None:
@@ -309,7 +325,11 @@ class StickyRefusals:
         if not record.entries:
             return
         for key in self.entries_lifted_by(record, self._entry_key(record, topic, partition)):
-            if key in record.entries and not self.advance_entry(record.entries[key], batch):
+            if key not in record.entries:
+                continue
+            if self.advance_entry(record.entries[key], batch):
+                self._count_entries(user, -1)
+            else:
                 record.note_forwarded(epoch, self.topics.canonical(key[0]), key[1], connection_id)
                 self._end_entry(user, producer_id, record, key)
 
@@ -343,7 +363,9 @@ class StickyRefusals:
                 and partition in by_topic.get(self.topics.canonical(name), ())
                 and self.is_above(entry.base_sequence, base_sequence)
             ):
-                entry.move_back(base_sequence)
+                has_room = self.count_entries(user) < self.entries_per_user
+                entry.move_back(base_sequence, keeps_later=has_room)
+                self._count_entries(user, has_room)
         self._count_notes(user, producer_id, record)
 
     def connection_closed(self, connection_id: int) -> None:
@@ -353,7 +375,7 @@ class StickyRefusals:
         for at, (user, producer_id, key) in enumerate(ended):
             record = self.watched[user][producer_id]
             entry = record.end_entry(key)
-            self._count_ended(user)
+            self._count_entries(user, -1 - len(entry.later))
             if at < MOST_CUT_AT_ONCE:
                 record.cut_off((self.topics.canonical(key[0]), key[1]), entry)
                 noted[user, producer_id] = record
@@ -374,7 +396,7 @@ class StickyRefusals:
                 self.watched[user] = dict(records)  # see shrunk
 
     def count_entries(self, user: User) -> int:
-        """Return the number of the user's entries."""
+        """Return the number of the user's refused batches that wait for each other."""
         return self._entries_of_user.get(user, 0)
 
     # Internals
@@ -423,7 +445,7 @@ class StickyRefusals:
     def _end_entry(self, user: User, producer_id: int, record: WatchedId, key: PartitionKey) -> None:
         entry = record.end_entry(key)
         self._unindex(entry.connection_id, (user, producer_id, key))
-        self._count_ended(user)
+        self._count_entries(user, -1 - len(entry.later))
 
     def _unindex(self, connection_id: int, where: tuple[User, int, PartitionKey]) -> None:
         of_connection = self._by_connection[connection_id]
@@ -433,12 +455,12 @@ class StickyRefusals:
         else:
             del self._by_connection[connection_id]
 
-    def _count_ended(self, user: User) -> None:
-        left = self._entries_of_user[user] - 1
-        if left:
-            self._entries_of_user[user] = left
+    def _count_entries(self, user: User, more: int) -> None:
+        count = self._entries_of_user.get(user, 0) + more
+        if count:
+            self._entries_of_user[user] = count
         else:
-            del self._entries_of_user[user]
+            self._entries_of_user.pop(user, None)
 
 
 MOST_HELD_OF_USER: Final = 20_000

@@ -11,6 +11,7 @@ the opposite, and let a batch pass before a refused one.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass, field
@@ -19,9 +20,10 @@ from typing import Final, TypeVar
 
 from pidgate.quota.entities import MOST_USERS, User
 
-MOST_FURTHER_REFUSALS: Final = 5
-"""No client has more requests in flight for an idempotent producer, since brokers keep the latest five batches. Where
-topics keep more one day (KIP-1269), a client with more in flight is closed when it is refused, and loses nothing."""
+COMES_BACK_WITHIN_MS: Final = 30_000
+"""A refused batch comes back this long after its throttle at the latest: longer than any client's back-off."""
+
+SEQUENCE_MASK: Final = 0x7FFFFFFF
 
 MOST_FORWARDED_OF_ID = 100_000
 """Partitions of one watched id, about 9 MB. What is beyond takes the place of all others at once."""
@@ -44,29 +46,40 @@ PartitionKey = tuple[bytes, int]
 class StickyEntry:
     """The lowest refused base sequence of one (id, epoch, partition) and the connection it was refused on.
 
-    `later`: higher ones that were refused after it, each of which has to come in its turn.
+    later    higher ones that were refused after it, in order: each has to come in its turn
+    overdue_ms  when its client has given the lowest one up
     """
 
     epoch: int
     base_sequence: int
     connection_id: int
-    further_refusals: int = 0
+    overdue_ms: int
     later: list[int] = field(default_factory=list)
 
+    def has_later(self, base_sequence: int) -> bool:
+        """Return whether this higher one was refused, too."""
+        at = self._find_later(base_sequence)
+        return at < len(self.later) and self.later[at] == base_sequence
+
     def add_later(self, base_sequence: int) -> None:
-        """Note that this higher one was refused, too."""
-        if base_sequence not in self.later and len(self.later) < MOST_FURTHER_REFUSALS:
-            self.later.append(base_sequence)
+        """Note that this higher one was refused, too. It is not there yet."""
+        self.later.insert(self._find_later(base_sequence), base_sequence)
 
-    def move_back(self, base_sequence: int) -> None:
-        """Wait for this lower one again: it was forwarded, and a broker did not take it."""
-        self.add_later(self.base_sequence)
+    def _find_later(self, base_sequence: int) -> int:
+        return bisect_left(self.later, self._ahead(base_sequence), key=self._ahead)
+
+    def _ahead(self, sequence: int) -> int:
+        return (sequence - self.base_sequence) & SEQUENCE_MASK
+
+    def move_on(self) -> None:
+        """Wait for the next higher one."""
+        self.base_sequence = self.later.pop(0)
+
+    def move_back(self, base_sequence: int, *, keeps_later: bool = True) -> None:
+        """Wait for this lower one, and then for the one waited for so far."""
+        if keeps_later:
+            self.later.insert(0, self.base_sequence)
         self.base_sequence = base_sequence
-
-    def count_further(self) -> bool:
-        """Count a refusal above it; return whether there are more than a client has in flight."""
-        self.further_refusals += 1
-        return self.further_refusals > MOST_FURTHER_REFUSALS
 
 
 # Most watched ids need one of these three, and an empty dict that once held something has 230 bytes: an empty

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 from pidgate.gateway.logs import Event
 from pidgate.quota.decisions import Reason
-from pidgate.quota.sticky_entries import MOST_FURTHER_REFUSALS
-from tests.simulator import byte_bound, gaps, logs, memory, quota_bound, transactions, waiting, wiretap
+from pidgate.quota.sticky_entries import COMES_BACK_WITHIN_MS
+from tests.simulator import byte_bound, gaps, logs, memory, quota_bound, transactions, waiting
 from tests.simulator.clients.batches import ModelViolation
 from tests.simulator.ledger import Seen, seen_by_brokers
 
@@ -110,28 +110,17 @@ def nobody_is_stuck(world: World, overtaken: gaps.Overtaken) -> None:
 
 
 def closed_once(world: World) -> None:
-    """A connection that is closed for a batch that does not come is closed once for it: the entry ends with it.
-
-    Until the next time as many batches have to be refused again.
-    """
-    closed: dict[tuple[str, object], float] = {}
+    """A connection that is closed for a batch that does not come is closed once for it: the entry ends with it."""
+    closed: dict[tuple[str, object, object], float] = {}
     for line in world.machine.logged(Event.CONNECTION_CLOSED):
         if line.fields.get("reason") != "sticky_batch_missing":
             continue
-        client = str(line.fields["client_id"])
-        before_s = closed.get((line.process, client))
-        closed[line.process, client] = line.at_s
-        if before_s is None:
-            continue
-        came = [
-            frame
-            for frame in wiretap.arrived_at_gateways(world)
-            if frame.client == client and before_s < frame.at_s <= line.at_s and wiretap.batches_in(frame)
-        ]
-        if len(came) <= MOST_FURTHER_REFUSALS:
+        what = line.process, line.fields["client_id"], line.fields["node_id"]
+        if line.at_s - closed.get(what, -COMES_BACK_WITHIN_MS) < COMES_BACK_WITHIN_MS / 1_000:
             raise ModelViolation(
-                f"{line.process} closed {client} again, for what it had closed it for before"
+                f"{line.process} closed {what[1]} again, for what it had closed it for before"
             )
+        closed[what] = line.at_s
 
 
 def waits_without_fault(world: World, waiters: list[Application], bound_s: float) -> None:

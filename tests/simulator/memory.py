@@ -94,7 +94,9 @@ def _tables(process: str, traffic: Traffic) -> None:
                 f"{process} has {entries} entries of {user}, {sticky.entries_per_user} at most"
             )
     for user, records in sticky.watched.items():
-        counted = sum(len(record.entries) for record in records.values())
+        counted = sum(
+            1 + len(entry.later) for record in records.values() for entry in record.entries.values()
+        )
         if counted != sticky.count_entries(user):
             raise ModelViolation(
                 f"{process} has {counted} entries of {user}, and counts {sticky.count_entries(user)}"

@@ -170,11 +170,9 @@ def _any_connection(
     return record.forwarded_over(epoch, self.topics.canonical(topic), partition) is not None
 
 
-def _entry_stays(self: StickyRefusals, user: str, batch: ProducerBatch) -> bool:
+def _entry_stays(self: StickyRefusals, user: str, batch: ProducerBatch, now_ms: int) -> bool:
     record = self.watched[user][batch[0]]
-    entry = record.entries[self._entry_key(record, batch[3], batch[4])]
-    entry.further_refusals += 1
-    return entry.further_refusals > 5
+    return now_ms >= record.entries[self._entry_key(record, batch[3], batch[4])].overdue_ms
 
 
 def _first_held_only(patch: pytest.MonkeyPatch) -> None:
@@ -729,8 +727,8 @@ BY_SCHEDULE: Final[dict[str, Scheduled]] = {
         25,
     ),
     "closed for an entry that stays": Scheduled(
-        "The sixth refusal above an entry closes the connection and ends the entry.",
-        replaced(StickyRefusals, "count_further_refusal", _entry_stays),
+        "A refused batch that is overdue closes the connection at the next one above it, and its entry ends.",
+        replaced(StickyRefusals, "end_overdue_entry", _entry_stays),
         Breach.CLOSED_AGAIN,
         Theme.REFUSALS,
         10,

@@ -13,7 +13,7 @@ from pidgate.quota.entities import unidentified
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, Quotas, UserQuota
 from pidgate.quota.sticky import WATCH_MS, Position, StickyRefusals
-from pidgate.quota.sticky_entries import StickyEntry
+from pidgate.quota.sticky_entries import COMES_BACK_WITHIN_MS, StickyEntry
 from tests.support.rules import rule
 from tests.unit.quota.world import HOUR_MS, World, batch, enforcing, seeds, table_of
 
@@ -130,7 +130,7 @@ def test_higher_batches_are_refused_although_the_id_was_admitted_meanwhile() -> 
     world.refusal(client, batch(1, 0, partition=1))
     world.now_ms = 36_000
     assert isinstance(world.judge(client, batch(1, 0, partition=1)), Forward)
-    world.now_ms = 40_000
+    world.now_ms = 39_000
     sticky = world.refusal(client, batch(1, 1, partition=0))
     assert (sticky.reason, sticky.rearms_mute, sticky.throttle_time_ms) == (Reason.STICKY, False, 100)
     assert isinstance(world.judge(client, batch(1, 0, partition=0)), Forward)
@@ -158,16 +158,22 @@ def test_refusals_above_are_answered_with_what_is_left() -> None:
     assert (ahead.throttle_time_ms, ahead.rearms_mute, ahead.reason) == (7_000, False, Reason.STICKY)
 
 
-@rule("The sixth refusal above an entry closes the connection and ends the entry.", "order")
+@rule(
+    "A refused batch that is overdue closes the connection at the next one above it, and its entry ends.",
+    "order",
+)
 @pytest.mark.parametrize("where", ["behind a mute", "next in line"])
-def test_the_sixth_higher_batch_without_the_refused_one_closes(where: str) -> None:
+def test_higher_batches_without_the_refused_one_close_when_it_is_overdue(where: str) -> None:
     world = exhausted()
     client = world.connect()
-    world.refusal(client, batch(1))
+    refused = world.refusal(client, batch(1))
     ask = world.read_ahead if where == "behind a mute" else world.judge
-    for base_sequence in range(1, 6):
+    for base_sequence in range(1, 40):
         assert isinstance(ask(client, batch(1, base_sequence)), Refuse)
-    assert ask(client, batch(1, 6)) == Close("sticky_batch_missing", 1)
+    world.now_ms += refused.throttle_time_ms + COMES_BACK_WITHIN_MS - 1
+    assert isinstance(ask(client, batch(1, 40)), Refuse)
+    world.now_ms += 1
+    assert ask(client, batch(1, 41)) == Close("sticky_batch_missing", 1)
 
 
 @rule(
@@ -223,7 +229,8 @@ def test_a_closed_connection_frees_its_partitions_and_nothing_else() -> None:
 def test_a_newer_epoch_starts_its_partition_anew() -> None:
     world = exhausted()
     client = world.connect()
-    world.refusal(client, batch(1, 10, epoch=0), batch(1, 10, epoch=0, partition=1))
+    for world.now_ms in (0, 6_000):
+        world.refusal(client, batch(1, 10, epoch=0), batch(1, 10, epoch=0, partition=1))
     world.now_ms = 36_000
     assert isinstance(world.judge(client, batch(1, 0, epoch=1)), Forward)
     assert world.judge(client, batch(1, 1, epoch=1)) is FORWARD

@@ -28,7 +28,7 @@ def test_a_user_under_throttling() -> None:
     assert snapshot.refused == {"first_seen": 1, "sticky": 1, "queue": 1}
     assert snapshot.throttle_time_ms == 10_000
     assert (snapshot.waiting, snapshot.oldest_waiting_ms) == (1, 10_000)
-    assert (snapshot.live_ids, snapshot.sticky_entries) == (101, 1)
+    assert (snapshot.live_ids, snapshot.sticky_entries) == (101, 2)
     assert 2 < snapshot.admitted_per_s < 4
 
 

@@ -40,18 +40,31 @@ def look(
     return sticky.locate_batch("alice", one, 1, now_ms)
 
 
-def test_a_pipeline_deeper_than_any_client_has_is_closed_and_nothing_of_it_passes() -> None:
-    """As topics that keep more than five batches would allow (KIP-1269)."""
-    sticky, closed_at = refused(0), 0
-    for sequence in range(1, 50):
+@rule(
+    "Everything above a refused batch is refused while its entry stands, with any number in flight.", "order"
+)
+def test_a_pipeline_of_any_depth_waits_for_its_lowest_batch() -> None:
+    sticky, depth = refused(0), 300
+    for sequence in (*range(2, depth, 2), *range(1, depth, 2)):
         assert look(sticky, sequence) is Position.ABOVE
         sticky.record_refusal("alice", batch(ID, sequence), A, 0)
-        if sticky.count_further_refusal("alice", batch(ID, sequence)):
-            closed_at = sequence
-            break
-    assert closed_at == sticky_entries.MOST_FURTHER_REFUSALS + 1
+    assert sticky.count_entries("alice") == depth
+    for sequence in range(depth):
+        assert look(sticky, sequence) is Position.SAME
+        assert look(sticky, sequence + 1) is not Position.SAME
+        sticky.record_forwarded("alice", [batch(ID, sequence)], A)
+    assert sticky.count_entries("alice") == 0
+
+
+def test_batches_above_count_in_the_users_table() -> None:
+    sticky = StickyRefusals(entries_per_user=3)
+    for sequence in range(3):
+        assert not sticky.would_overflow("alice", A, [batch(ID, sequence)])
+        sticky.record_refusal("alice", batch(ID, sequence), A, 0)
+    assert not sticky.would_overflow("alice", A, [batch(ID, 2)]), "it is there already"
+    assert sticky.would_overflow("alice", A, [batch(ID, 3)])
     sticky.connection_closed(A)
-    assert look(sticky, closed_at + 1) is Position.FIRST_SIGHT
+    assert sticky.count_entries("alice") == 0
 
 
 def test_around_the_refused_sequence() -> None:
@@ -202,14 +215,19 @@ def test_a_sweep_passes_over_old_ids_that_have_entries() -> None:
     assert list(sticky.watched["alice"]) == [ID, ID + 2]
 
 
-@rule("The sixth refusal above an entry closes the connection and ends the entry.", "order")
-def test_the_sixth_further_refusal_is_one_too_many_unless_the_batch_came_back() -> None:
-    sticky = refused(10)
-    assert [sticky.count_further_refusal("alice", batch(ID, 10 + n)) for n in range(1, 6)] == [False] * 5
-    sticky.record_refusal("alice", batch(ID, 10), A, 0)
-    assert [sticky.count_further_refusal("alice", batch(ID, 10 + n)) for n in range(1, 7)] == [False] * 5 + [
-        True
-    ]
+@rule(
+    "A refused batch that is overdue closes the connection at the next one above it, and its entry ends.",
+    "order",
+)
+def test_a_batch_is_overdue_30_s_after_its_throttle() -> None:
+    sticky = StickyRefusals(entries_per_user=10)
+    sticky.record_refusal("alice", batch(ID, 10), A, 0, 7_000)
+    sticky.record_refusal("alice", batch(ID, 11), A, 36_000)
+    assert not sticky.end_overdue_entry("alice", batch(ID, 11), 36_999)
+    sticky.record_refusal("alice", batch(ID, 10), A, 36_999, 1_000)
+    assert not sticky.end_overdue_entry("alice", batch(ID, 11), 67_998), "it came back"
+    assert sticky.end_overdue_entry("alice", batch(ID, 11), 67_999)
+    assert sticky.count_entries("alice") == 0
 
 
 def test_a_users_table_is_bounded_and_nobody_elses() -> None:
@@ -219,7 +237,8 @@ def test_a_users_table_is_bounded_and_nobody_elses() -> None:
     assert sticky.would_overflow("alice", A, [batch(2), batch(2, partition=1)])
     sticky.record_refusal("alice", batch(2), A, 0)
     assert sticky.would_overflow("alice", A, [batch(3)])
-    assert not sticky.would_overflow("alice", A, [batch(1, 5), batch(2)])
+    assert not sticky.would_overflow("alice", A, [batch(1), batch(2)])
+    assert sticky.would_overflow("alice", A, [batch(1, 5), batch(2)])
     assert not sticky.would_overflow("bob", A, [batch(3)])
     sticky.connection_closed(A)
     assert sticky.count_entries("alice") == 0
@@ -274,7 +293,7 @@ def test_what_was_refused_before_the_name_was_learnt_is_found_after() -> None:
     sticky.record_refusal("alice", batch(ID, 5, partition=1), A, 0)
     assert look(sticky, 6, partition=1, topic=TOPIC_ID) is Position.ABOVE
     sticky.record_refusal("alice", batch(ID, 4), A, 0)
-    assert sticky.count_entries("alice") == 2
+    assert sticky.count_entries("alice") == 3
     sticky.connection_closed(A)
     assert look(sticky, 4, topic=TOPIC_ID) is Position.SAME
 

@@ -41,6 +41,21 @@ from pidgate.quota.decisions import (
 MOST_BATCHES_NOTED: Final = 8
 """Batches noted of a Produce in flight; of a larger one only the distinct producer ids are noted."""
 
+JUDGED_BY_LEADER: Final = frozenset(
+    {
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.INVALID_RECORD,
+    }
+)
+"""Errors of a broker that leads the partition and has looked at the batch: the next batch belongs there too. After any
+other error, known or not, the partition may have moved to another leader while later batches are on their way.
+"""
+
 GATEWAY_TOPIC_MESSAGE: Final = "This topic belongs to the gateway."
 
 
@@ -181,18 +196,14 @@ def _ids_in_order(batches: list[ProducerBatch]) -> tuple[int, ...]:
 
 
 def _not_taken(context: ApiContext, note: object, errors: list[PartitionError]) -> Iterator[None]:
-    """Judge batches of watched ids again when they are retried after the broker did not append them.
+    """Judge batches of watched ids again when they are retried after a broker that may not lead them refused them.
 
     Each batch has a turn of its own, as the topics of the request and the answer may be thousands. No known
     client mixes ids in a request.
     """
     sticky, user = context.admission.sticky, context.client.user
     if user in sticky.watched:
-        keys = [
-            (topic, partition)
-            for topic, partition, error in errors
-            if error != ErrorCode.DUPLICATE_SEQUENCE_NUMBER
-        ]
+        keys = [(topic, partition) for topic, partition, error in errors if error not in JUDGED_BY_LEADER]
         for at, producer_id in enumerate(_ids_of(note)):
             if at:
                 yield from repeat(None, STEPS_PER_TURN)

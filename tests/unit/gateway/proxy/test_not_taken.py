@@ -28,7 +28,8 @@ TOPICS, EPOCHS = 1_400, 5_400
 class Script:
     """A connection of alice, whose broker takes nothing of what it is sent."""
 
-    def __init__(self) -> None:
+    def __init__(self, error_code: int = NOT_LEADER) -> None:
+        self.error_code = error_code
         self.admission = Admission(Quotas(mode=Mode.ENFORCE, default=UserQuota.per_window(100)), lambda: 1, 0)
         self.conversation = Talk(self.admission, Client("alice", "", "10.0.0.1", 1))
 
@@ -42,7 +43,12 @@ class Script:
         request = framed(frame)
         assert self.conversation.request(request, 4, len(request), 1_000) is FORWARD
         outcome: dict[str, object] = {
-            **{"error_code": NOT_LEADER, "base_offset": -1, "log_append_time_ms": -1, "log_start_offset": 0},
+            **{
+                "error_code": self.error_code,
+                "base_offset": -1,
+                "log_append_time_ms": -1,
+                "log_start_offset": 0,
+            },
             **{"record_errors": [], "error_message": None},
         }
         answered = [
@@ -75,6 +81,34 @@ def looks_after(ids: list[int]) -> list[Position]:
 def test_none_of_its_batches_counts_as_passed(batches: int, distinct: int) -> None:
     ids = [1 + at % min(distinct, batches) for at in range(batches)]
     assert Position.PASSED not in looks_after(ids)
+
+
+JUDGED = (2, 10, 29, 45, 46, 47, 87)
+NOT_JUDGED = (-1, 3, 5, 6, 7, 13, 19, 20, 56, 74, 100, 999)
+
+
+@rule(
+    "An error of a leader that has judged the batch leaves the partition's note; after any other it is forgotten.",
+    "order",
+)
+@pytest.mark.parametrize("error_code", JUDGED + NOT_JUDGED)
+def test_which_errors_forget_that_a_partition_has_passed(error_code: int) -> None:
+    talk = Script(error_code)
+    sticky = talk.admission.sticky
+    sticky.watch_new_id("alice", 1, 1_000)
+    talk.answered({"t": [1]}).finish()
+    expected = Position.PASSED if error_code in JUDGED else Position.FIRST_SIGHT
+    assert talk.look(1, b"t", 0) is expected
+
+
+def test_a_stale_epoch_is_left_to_the_broker() -> None:
+    """It answers INVALID_PRODUCER_EPOCH, which a client has to see; NOT_ENOUGH_REPLICAS would be tried again."""
+    sticky = Script().admission.sticky
+    sticky.watch_new_id("alice", 1, 1_000)
+    assert sticky.locate_batch("alice", (1, 2, 5, b"t", 0), 1, 1_001) is Position.FIRST_SIGHT
+    sticky.record_forwarded("alice", [(1, 3, 0, b"t", 0)], 7)
+    assert sticky.locate_batch("alice", (1, 2, 5, b"t", 0), 1, 1_001) is Position.PASSED
+    assert sticky.locate_batch("alice", (1, 2, 5, b"t", 1), 1, 1_001) is Position.FIRST_SIGHT
 
 
 def longest_turn_of_an_answer() -> int:
