@@ -125,14 +125,6 @@ class StickyRefusals:
         other = self.topics.other_form(canonical)
         return other is not None and record.forwarded_over(epoch, other, partition) == connection_id
 
-    def is_stale_epoch(self, record: WatchedId, epoch: int, topic: bytes, partition: int) -> bool:
-        """Return whether a batch of a newer epoch was forwarded to the partition since the id is watched."""
-        names = self.topics.canonical(topic), self.topics.other_form(self.topics.canonical(topic))
-        return any(
-            newer > epoch and name in names and partition in partitions
-            for (newer, name), partitions in record.forwarded.items()
-        )
-
     def are_partitions_clear(
         self, record: WatchedId, epoch: int, topic: bytes, partitions: list[int], connection_id: int
     ) -> bool:
@@ -188,10 +180,18 @@ class StickyRefusals:
         _, epoch, base_sequence, topic, partition = batch
         if self.was_forwarded_over(record, epoch, topic, partition, connection_id):
             return Position.PASSED
-        if self.is_stale_epoch(record, epoch, topic, partition):
+        if self._is_stale_epoch(record, epoch, topic, partition):
             return Position.PASSED  # the broker says so: INVALID_PRODUCER_EPOCH
         cut = record.cut.get((self.topics.canonical(topic), partition))
         return Position.SAME if cut == (epoch, base_sequence) else Position.FIRST_SIGHT
+
+    def _is_stale_epoch(self, record: WatchedId, epoch: int, topic: bytes, partition: int) -> bool:
+        """Return whether a batch of a newer epoch was forwarded to the partition since the id is watched."""
+        names = self.topics.canonical(topic), self.topics.other_form(self.topics.canonical(topic))
+        return any(
+            newer > epoch and name in names and partition in partitions
+            for (newer, name), partitions in record.forwarded.items()
+        )
 
     def would_overflow(self, user: User, connection_id: int, batches: list[ProducerBatch]) -> bool:
         """Return whether refusing these would overflow the user's table or take too long: then close the connection."""

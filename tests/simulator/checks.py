@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Final
 
 from pidgate.gateway.logs import Event
 from pidgate.quota.decisions import Reason
-from pidgate.quota.sticky_entries import COMES_BACK_WITHIN_MS
 from tests.simulator import byte_bound, gaps, logs, memory, quota_bound, transactions, waiting
 from tests.simulator.clients.batches import ModelViolation
 from tests.simulator.ledger import Seen, seen_by_brokers
@@ -48,7 +47,6 @@ def at_end(world: World) -> None:
     no_broker_address(world)
     restored_first(world)
     answers_match(world)
-    closed_once(world)
     in_order(world, ledger)
     nobody_is_stuck(world, overtaken)
 
@@ -107,20 +105,6 @@ def nobody_is_stuck(world: World, overtaken: gaps.Overtaken) -> None:
         why = application.client.told.fatal
         if why and not any(producer == application.name for producer, _ in overtaken):
             raise ModelViolation(f"{application.name} died: {why}")
-
-
-def closed_once(world: World) -> None:
-    """A connection that is closed for a batch that does not come is closed once for it: the entry ends with it."""
-    closed: dict[tuple[str, object, object], float] = {}
-    for line in world.machine.logged(Event.CONNECTION_CLOSED):
-        if line.fields.get("reason") != "sticky_batch_missing":
-            continue
-        what = line.process, line.fields["client_id"], line.fields["node_id"]
-        if line.at_s - closed.get(what, -COMES_BACK_WITHIN_MS) < COMES_BACK_WITHIN_MS / 1_000:
-            raise ModelViolation(
-                f"{line.process} closed {what[1]} again, for what it had closed it for before"
-            )
-        closed[what] = line.at_s
 
 
 def waits_without_fault(world: World, waiters: list[Application], bound_s: float) -> None:

@@ -32,7 +32,6 @@ class Breach(StrEnum):
     OUT_OF_TURN = "before that of request"
     """A client received responses in another order than that of its requests."""
     QUOTA = "new producer ids from"
-    CLOSED_AGAIN = "for what it had closed it for before"
     ADDRESS = "the address of a broker reached a client"
     NOT_GIVEN_BACK = "bytes for clients that are gone"
     MISCOUNTED = "has miscounted its memory"

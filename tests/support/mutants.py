@@ -153,13 +153,18 @@ def _all_lifted(_: StickyRefusals, record: WatchedId, key: Any) -> list[Any]:
 
 def _latest_stands(before: Any) -> Any:
     def record_refusal(
-        self: StickyRefusals, user: str, batch: ProducerBatch, connection_id: int, now_ms: int
+        self: StickyRefusals,
+        user: str,
+        batch: ProducerBatch,
+        connection_id: int,
+        now_ms: int,
+        throttle_ms: int = 0,
     ) -> None:
         record = self.watched.get(user, {}).get(batch[0])
         key = (batch[3], batch[4])
         if record is not None and (found := self._entry_key(record, *key)) in record.entries:
             self._end_entry(user, batch[0], record, found)
-        before(self, user, batch, connection_id, now_ms)
+        before(self, user, batch, connection_id, now_ms, throttle_ms)
 
     return record_refusal
 
@@ -726,13 +731,6 @@ BY_SCHEDULE: Final[dict[str, Scheduled]] = {
         _any_connection,
         25,
     ),
-    "closed for an entry that stays": Scheduled(
-        "A refused batch that is overdue closes the connection at the next one above it, and its entry ends.",
-        replaced(StickyRefusals, "end_overdue_entry", _entry_stays),
-        Breach.CLOSED_AGAIN,
-        Theme.REFUSALS,
-        10,
-    ),
     "nobody notes a beginning": _noted(_NOTED_FIRST, replaced(HeldBeginnings, "note", nothing), 3),
     "what is behind a held request is not noted": _noted(_NOTED_FIRST, _first_held_only, 1),
     "a cache answers in spite of a note": _noted(
@@ -1101,6 +1099,12 @@ BY_TEST: Final[dict[str, Tested]] = {
         replaced(Session, "may_stream", _muted_or_not),
         f"{_PASSING}test_so_is_one_behind_a_mute",
         "left == 0",
+    ),
+    "closed for an entry that stays": Tested(
+        "A refused batch that is overdue closes the connection at the next one above it, and its entry ends.",
+        replaced(StickyRefusals, "end_overdue_entry", _entry_stays),
+        "tests/unit/quota/test_sticky.py::test_a_batch_is_overdue_30_s_after_its_throttle",
+        'sticky.count_entries("alice") == 0',
     ),
     "of many refused batches the first id is kept": Tested(
         "A batch that a broker answered with an error has not passed.",
