@@ -259,6 +259,7 @@ class ProducerIdQuota:
                 first_refused_ms=now_ms - (decision.waited_ms or 0),
                 now_ms=now_ms,
             )
+        queue.pass_over_late(now_ms)
         place = queue.place_of(producer_id) if in_line else None
         if left_ms > 0:
             decision.refuse(Reason.DEADLINE, max(SHORTEST_THROTTLE_MS, left_ms), queue_position=place)
@@ -277,6 +278,8 @@ class ProducerIdQuota:
 
     def _note_refusal(self, live: LiveUser, decision: Decision, now_ms: int) -> None:
         """Complete a refusal, and keep its reason for operators."""
+        if decision.producer_id in live.queue.waiting:
+            live.queue.note_throttle(decision.producer_id, now_ms + decision.throttle_time_ms)
         decision.tokens_before = decision.tokens_after = live.units(now_ms)
         of_user = decision.bound is Bound.USER
         self.table.refusals.note_refusal(

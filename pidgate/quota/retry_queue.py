@@ -3,24 +3,31 @@
 A client that crashes never comes back with the same id; one with data to lose does. Served round-robin over addresses,
 within one over client ids, in order of arrival within that, so that a process with many waiting ids does not keep
 another machine of the same user waiting. For the same reason the longest lane gives up its last place when there is no
-room for a shorter one. Must not know tokens.
+room for a shorter one. An id that is late, because its throttle has been over for a while, is passed over: whichever
+waiting id comes first is served. It keeps its place for when it comes back. Must not know tokens.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, insort
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
 FORGOTTEN_AFTER_MS = 30_000
 """Beyond max_throttle: longer than any client's back-off between retries."""
 
+LATE_AFTER_MS: Final = 2_000
+"""After its throttle. Clients come back within a second or two."""
+
 
 @dataclass(slots=True)
 class Waiting:
-    """One id in line. `first_refused_ms`: when its wait began; `attempts`: how often it was refused so
-    far.
+    """One id in line. `first_refused_ms`: when its wait began; `attempts`: how often it was refused so far.
+
+    told_until_ms   end of its latest throttle
+    is_passed_over  it is late, and not in its lane
     """
 
     producer_id: int
@@ -30,6 +37,8 @@ class Waiting:
     first_refused_ms: int
     last_seen_ms: int
     attempts: int
+    told_until_ms: int = 0
+    is_passed_over: bool = False
 
 
 _Line = list[int]  # arrival numbers, ascending: places within are found by bisection
@@ -66,20 +75,32 @@ class RetryQueue:
             waiting.last_seen_ms = now_ms
             waiting.attempts += 1
             self.waiting.move_to_end(producer_id)
+            if waiting.is_passed_over:
+                waiting.is_passed_over = False
+                self._enter(waiting)
             return True
         if len(self.waiting) >= self.limit and not self._makes_room(address, client_id):
             return False
         self._arrivals += 1
         self._id_of_arrival[self._arrivals] = producer_id
-        self.waiting[producer_id] = Waiting(
+        waiting = self.waiting[producer_id] = Waiting(
             producer_id, address, client_id, self._arrivals, first_refused_ms, now_ms, attempts=2
         )
-        lane = self._lanes.get(address)
-        if lane is None:
-            lane = self._lanes[address] = _Lane()
-        lane.lines.setdefault(client_id, []).append(self._arrivals)
-        lane.size += 1
+        self._enter(waiting)
         return True
+
+    def note_throttle(self, producer_id: int, until_ms: int) -> None:
+        """Note until when the id is throttled."""
+        self.waiting[producer_id].told_until_ms = until_ms
+
+    def pass_over_late(self, now_ms: int) -> None:
+        """Take the ids that are late out of their lanes."""
+        for waiting in self.waiting.values():
+            if waiting.last_seen_ms > now_ms - LATE_AFTER_MS:
+                break
+            if not waiting.is_passed_over and now_ms - waiting.told_until_ms >= LATE_AFTER_MS:
+                self._leave(waiting)
+                waiting.is_passed_over = True
 
     def place_of(self, producer_id: int) -> int:
         """Return how many ids are served before this one (0 = next). In O(addresses + client ids), not in O(ids)."""
@@ -115,11 +136,15 @@ class RetryQueue:
         return min((waiting.first_refused_ms for waiting in self.waiting.values()), default=None)
 
     def _makes_room(self, address: str, client_id: str) -> bool:
-        """Take the last id of the longest lane out of line for one of a shorter lane; return whether that was done.
+        """Take a late id out, or the last one of the longest lane for one of a shorter lane; return whether it was done.
 
         Shorter by two at least: else the two lanes would push each other out in turn. Within one lane the lines of
         client ids are held to the same.
         """
+        unseen = next(iter(self.waiting.values()), None)
+        if unseen is not None and unseen.is_passed_over:
+            self._take_out(unseen.producer_id)
+            return True
         longest = max(self._lanes.values(), key=_size, default=None)
         own = self._lanes.get(address)
         if longest is None:
@@ -138,6 +163,18 @@ class RetryQueue:
     def _take_out(self, producer_id: int) -> Waiting:
         waiting = self.waiting.pop(producer_id)
         del self._id_of_arrival[waiting.arrival]
+        if not waiting.is_passed_over:
+            self._leave(waiting)
+        return waiting
+
+    def _enter(self, waiting: Waiting) -> None:
+        lane = self._lanes.get(waiting.address)
+        if lane is None:
+            lane = self._lanes[waiting.address] = _Lane()
+        insort(lane.lines.setdefault(waiting.client_id, []), waiting.arrival)
+        lane.size += 1
+
+    def _leave(self, waiting: Waiting) -> None:
         lane = self._lanes[waiting.address]
         line = lane.lines[waiting.client_id]
         del line[bisect_left(line, waiting.arrival)]
@@ -146,7 +183,6 @@ class RetryQueue:
             del lane.lines[waiting.client_id]
         if not lane.lines:
             del self._lanes[waiting.address]
-        return waiting
 
 
 def _size(lane: _Lane) -> int:

@@ -182,3 +182,36 @@ def _healthy_place(queue: RetryQueue) -> int | None:
 def test_1200_rogue_ids_do_not_keep_a_healthy_process_out() -> None:
     assert _healthy_place(RetryQueue(1_000)) == 1
     assert _healthy_place(_FirstComeFirstKept(1_000)) is None
+
+
+@rule(
+    "A waiting id that does not come back is passed over 2 s after its throttle, and keeps its place.",
+    "mutes",
+)
+def test_a_late_id_is_passed_over_and_keeps_its_place() -> None:
+    queue = RetryQueue(10)
+    for producer_id in (1, 2, 3):
+        assert come_back(queue, producer_id, "10.0.0.1")
+        queue.note_throttle(producer_id, 10_000)
+    assert come_back(queue, 2, "10.0.0.1", now_ms=11_999)
+    queue.pass_over_late(11_999)
+    assert queue.place_of(2) == 1
+    assert come_back(queue, 2, "10.0.0.1", now_ms=12_000)
+    queue.pass_over_late(12_000)
+    assert queue.place_of(2) == 0
+    assert list(queue.waiting) == [1, 3, 2], "those that are late wait on"
+    assert come_back(queue, 1, "10.0.0.1", now_ms=13_000)
+    assert (queue.place_of(1), queue.place_of(2)) == (0, 1)
+    queue.remove(2)
+    assert [gone.producer_id for gone in queue.drop_unseen_since(12_999)] == [3]
+
+
+def test_a_full_queue_gives_the_place_of_a_late_id_away() -> None:
+    queue = RetryQueue(2)
+    for producer_id in (1, 2):
+        assert come_back(queue, producer_id, "10.0.0.1")
+    assert not come_back(queue, 3, "10.0.0.1")
+    assert come_back(queue, 2, "10.0.0.1", now_ms=5_000)
+    queue.pass_over_late(5_000)
+    assert come_back(queue, 3, "10.0.0.1", now_ms=5_000)
+    assert list(queue.waiting) == [2, 3]
