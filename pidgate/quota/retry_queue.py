@@ -136,7 +136,7 @@ class RetryQueue:
         return min((waiting.first_refused_ms for waiting in self.waiting.values()), default=None)
 
     def _makes_room(self, address: str, client_id: str) -> bool:
-        """Take out a late id, or the last one of the longest lane for one of a shorter lane. Return whether there is room.
+        """Take out a late id, or the last one of the longest lane for one of a shorter lane. Return whether it is done.
 
         Shorter by two at least: else the two lanes would push each other out in turn. Within one lane the lines of
         client ids are held to the same.
