@@ -207,13 +207,13 @@ class Traffic:
             listener.close()
         self._locks.release()
         for connection in list(connections):
-            connection.drain()
+            connection.close("drain", "the gateway drains")
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(give_up_s):
                 await self.shared.all_closed.wait()
         cut = len(connections)
         for connection in list(connections):
-            connection.close("drain", "the drain timeout has passed")
+            connection.close_now("drain", "the drain timeout has passed")
         # Not closed but cut off: whoever reads nothing would keep the event loop from ending.
         for transport in list(self.shared.transports):
             transport.abort()

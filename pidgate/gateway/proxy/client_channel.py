@@ -137,7 +137,7 @@ class ClientChannel(Reader):
         connection, reservation = self.connection, self._reservation
         try:
             kept_from = self._take_requests(buf, end, self._now_ms())
-            if connection.is_gone:
+            if connection.reads_no_more:
                 return
             if kept_from and reservation.is_under_way and not reservation.left_bytes:
                 reservation.drop()
@@ -183,7 +183,7 @@ class ClientChannel(Reader):
                 self._forward(buf, run_start, frame_end if actions[0] is PASS_FRAME else pos)
                 run_start = frame_end
                 connection.act(actions)
-                if connection.is_gone:
+                if connection.reads_no_more:
                     return end
             pos = frame_end
             if context.judged >= most_judged:
@@ -229,7 +229,7 @@ class ClientChannel(Reader):
         return arrived_bytes
 
     def take_rest(self, rest: bytes) -> None:
-        if not self.connection.is_gone:
+        if not self.connection.reads_no_more:
             self._requests_arrived(rest, len(rest))
 
     def _forward(self, buf: bytes | bytearray, start: int, end: int) -> None:

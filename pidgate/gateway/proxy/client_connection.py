@@ -29,7 +29,7 @@ from pidgate.gateway.proxy.actions import (
 from pidgate.gateway.proxy.broker_link import BrokerLink
 from pidgate.gateway.proxy.buffers import BEFORE_LOGIN, BudgetShare
 from pidgate.gateway.proxy.connection import ConnectionContext
-from pidgate.gateway.proxy.connection_age import SESSION_ENDS, AgeLimits, ConnectionAge
+from pidgate.gateway.proxy.connection_age import AgeLimits, ConnectionAge
 from pidgate.gateway.proxy.connection_state import LIFE, Life, LifeEvent
 from pidgate.gateway.proxy.frame_reservation import FrameReservation
 from pidgate.gateway.proxy.read_ahead import ReadAhead
@@ -43,8 +43,14 @@ from pidgate.quota.entities import User
 
 log = logger()
 
-ORDINARY_CAUSES: Final = ("client", "broker", "moved", "drain", "idle", "unreachable")
+ORDINARY_CAUSES: Final = ("client", "broker", "moved", "drain", "session", "idle", "unreachable")
 """Close causes that are routine, or that are logged elsewhere."""
+
+CLOSES_NOW: Final = frozenset({"client", "broker", "upstream", "unreachable", "login", "error"})
+"""Close causes that wait for no answers: a peer is gone, there is no broker yet, or answers cannot be trusted."""
+
+ANSWERED_WITHIN_MS: Final = 10_000
+"""Wait for the answers in flight of a connection that ends."""
 
 GIVES_WAY_NOW: Final = ("limit", "login")
 """Close causes that close a connection without a login at once: unread answers do not keep it open."""
@@ -120,6 +126,8 @@ class ClientConnection:
         self._timer = WakeTimer(context.loop, self.wake)
         self._life: Life = Life.ACCEPTED
         self._close_cause = ""
+        self._answered_by_ms = 0
+        """When a connection that ends waits no longer for answers; 0: it does not end."""
 
     def describe(self) -> dict[str, Any]:
         """Return the fields that identify this connection in a log line."""
@@ -333,8 +341,8 @@ class ClientConnection:
     def check_age(self, now_ms: int, limits: AgeLimits) -> None:
         """Close the connection if one of its deadlines has passed; called about once a second."""
         overdue = self.age.overdue(now_ms, limits, awaits_login=self.awaits_login)
-        if overdue is not None and overdue[0] is SESSION_ENDS:
-            self.drain()
+        if self._answered_by_ms and now_ms >= self._answered_by_ms:
+            self.close_now("drain", "its requests in flight were not answered in time")
         elif overdue is not None:
             self.close(*overdue)
         elif self.reservation.is_overdue(now_ms, limits.frame_ms):
@@ -360,31 +368,52 @@ class ClientConnection:
         """Return whether the connection is closed or closing."""
         return self._life >= Life.CLOSING or not self.socket.is_open
 
-    def drain(self) -> None:
-        """Read no more requests and close as soon as nothing is in flight. A mute is not waited for."""
+    @property
+    def reads_no_more(self) -> bool:
+        """Return whether later requests are dropped: the connection ends, or has ended."""
+        return self._life is Life.DRAINING or self.is_gone
+
+    def close(self, cause: str, reason: str) -> None:
+        """Read no more, wait for answers in flight for ANSWERED_WITHIN_MS at most, then close both sides.
+
+        A request that was forwarded would otherwise be sent again by its client: without idempotence, twice in the log.
+        """
+        if self.is_gone or self._life is Life.DRAINING:
+            if cause in CLOSES_NOW:
+                self.close_now(cause, reason)
+            return
         self._enter(LifeEvent.DRAIN)
         self.socket.gate.pause(Pause.DRAINING)
         self._drop_held()
-        if self.session.is_quiet:
-            self.close("drain", "the gateway drains")
+        if cause in CLOSES_NOW or not self.session.awaits_broker:
+            self.close_now(cause, reason)
+            return
+        self._note_cause(cause, reason)
+        if cause != "drain":  # that has the gateway's drain_timeout
+            self._answered_by_ms = self.context.now_ms() + ANSWERED_WITHIN_MS
 
-    def close(self, cause: str, reason: str) -> None:
+    def close_now(self, cause: str, reason: str) -> None:
         """Close both sides; answers already written are still sent."""
         if self.is_gone:
             return
         is_strangers = self.awaits_login
         self._enter(LifeEvent.CLOSE)
         self._drop_held()  # now: a client that reads nothing keeps its socket for LINGER_S
-        if not self._close_cause:
-            self._close_cause = cause
-            if cause in ORDINARY_CAUSES:
-                log.debug(Event.CONNECTION_CLOSED, cause=cause, reason=reason, **self.describe())
-            else:
-                self.context.close_log.note(cause, reason, self.describe, self.context.now_ms())
+        self._note_cause(cause, reason)
         if is_strangers and cause in GIVES_WAY_NOW:
             self.socket.abort()
         else:
             self.channel.close_when_written()
+
+    def _note_cause(self, cause: str, reason: str) -> None:
+        """Log why the connection ends; the first cause counts."""
+        if self._close_cause:
+            return
+        self._close_cause = cause
+        if cause in ORDINARY_CAUSES:
+            log.debug(Event.CONNECTION_CLOSED, cause=cause, reason=reason, **self.describe())
+        else:
+            self.context.close_log.note(cause, reason, self.describe, self.context.now_ms())
 
     def failed(self, part: str) -> None:
         """End this connection, and only this one, after a defect of the gateway in this part, which is logged."""
@@ -396,9 +425,8 @@ class ClientConnection:
 
     def _finish_if_done(self) -> None:
         """Close a connection that waited only for requests in flight."""
-        life = self._life
-        if life is not CONNECTED and self.session.is_quiet:
-            if life is Life.HALF_CLOSED and not self.session.holds_unanswerable:
-                self.close("client", "everything in flight was answered")
-            elif life is Life.DRAINING:
-                self.close("drain", "everything in flight was answered")
+        if self._life is Life.DRAINING:
+            if not self.session.awaits_broker:
+                self.close_now("drain", "everything in flight was answered")
+        elif self._life is Life.HALF_CLOSED and self.session.is_quiet and not self.session.holds_unanswerable:
+            self.close_now("client", "everything in flight was answered")

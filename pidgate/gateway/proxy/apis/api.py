@@ -193,6 +193,9 @@ class Request(InFlightRequest):
         self._head = None
 
 
+LONG_POLLS: Final = frozenset({1, 11, 14, 78})
+"""Fetch, JoinGroup, SyncGroup, ShareFetch: their answers may come after minutes, and nothing is lost without them."""
+
 MOST_IN_FLIGHT: Final = 4096
 """Most unanswered requests; above it reading pauses. Brokers work on one at a time (KIP-219)."""
 NO_ANSWERS: Final[list[bytes]] = []
@@ -215,6 +218,11 @@ class InFlightRequests:
 
     def __len__(self) -> int:
         return len(self._in_order)
+
+    @property
+    def has_prompt_answers(self) -> bool:
+        """Return whether an answer is outstanding, or of the gateway's own, that is not to a long poll."""
+        return any(isinstance(one, bytes) or one.api_key not in LONG_POLLS for one in self._in_order)
 
     def add(self, request: InFlightRequest) -> bool:
         """Add a request sent to the broker. Returns whether there is no room for another."""
