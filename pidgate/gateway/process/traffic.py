@@ -138,7 +138,7 @@ class Traffic:
 
     async def start(self) -> None:
         """Listen, then reach for the cluster. Raises CannotListen."""
-        if self.shared.gateway_topics.names:
+        if self.shared.gateway_topics.names or self.shared.upstream_identity is not None:
             codec.load()
         for listener in self._listeners:
             await listener.open()

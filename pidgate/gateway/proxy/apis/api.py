@@ -294,8 +294,12 @@ class Surroundings:
         node_is_known: Callable[[], bool] | None = None,
         learn_topics: Callable[[Answer, int, int], None] | None = None,
         principal_claim: str = DEFAULT_CLAIM,
+        gateway_logs_in: bool = False,
     ) -> None:
-        """Set up the surroundings. Without `authentication` no login is required."""
+        """Set up the surroundings. Without `authentication` no login is required.
+
+        `gateway_logs_in`: the gateway logs in at the brokers for every client.
+        """
         self.admission = admission
         self.counters = counters or Counters()
         self.gateway_topics = gateway_topics or GatewayTopics()
@@ -306,20 +310,23 @@ class Surroundings:
         self.node_is_known = node_is_known or _no
         self.learn_topics = learn_topics or _learn_nothing
         self.principal_claim = principal_claim
+        self.gateway_logs_in = gateway_logs_in
 
 
 class Login:
     """The login of one connection."""
 
-    __slots__ = ("awaits_owner", "is_missing", "named_user", "sasl", "sasl_in_flight")
+    __slots__ = ("awaits_owner", "is_gateways", "is_missing", "named_user", "sasl", "sasl_in_flight")
 
-    def __init__(self, authentication: Authentication, principal_claim: str) -> None:
+    def __init__(self, at: Surroundings) -> None:
         self.sasl = SaslExchange()
         """Fed with the tokens as they pass; knows the user afterwards."""
-        self.sasl.principal_claim = principal_claim
+        self.sasl.principal_claim = at.principal_claim
+        self.is_gateways = at.gateway_logs_in
+        """The gateway logs in at the broker for this client, whose own login and credentials are refused."""
         self.sasl_in_flight = 0
         """SASL requests in flight."""
-        self.is_missing = authentication.required is not False
+        self.is_missing = at.authentication.required is not False
         """The client has not logged in, and a login is required or may be required."""
         self.awaits_owner = False
         """Logged in by a delegation token whose owner is still being looked up."""
@@ -368,7 +375,7 @@ class ApiContext:
         self.recorder: ConnectionRecorder | None = None
         """None: no events are written."""
         self.in_flight = InFlightRequests()
-        self.login = Login(at.authentication, at.principal_claim)
+        self.login = Login(at)
         self.repeated = RepeatedProduce(at.gateway_topics.produced)
         self.guarded = at.gateway_topics.guarded
         """API keys of requests that may name a gateway topic."""

@@ -11,6 +11,7 @@ from typing import Final
 from pidgate.gateway.proxy.apis.api import Api
 from pidgate.gateway.proxy.apis.authentication import (
     ApiVersionsApi,
+    CredentialApi,
     NotOffered,
     SaslAuthenticateApi,
     SaslHandshakeApi,
@@ -27,6 +28,7 @@ from pidgate.protocol.gateway_topics import CONSUMER_GROUP_HEARTBEAT, DESCRIBE_T
 from pidgate.protocol.versions import SPOKEN
 
 _ADDRESSES: Final = AddressesApi()
+_CREDENTIAL: Final = CredentialApi()
 _TOPIC_LIST: Final = TopicListApi()
 _TRANSACTION_PART: Final = TransactionPartApi()
 
@@ -44,9 +46,13 @@ ROWS: Final[tuple[tuple[int, int, Api], ...]] = (
     (28, 0, _TRANSACTION_PART),  # TxnOffsetCommit
     (36, 0, SaslAuthenticateApi()),
     (38, 0, CreateTokenApi()),
+    (39, 0, _CREDENTIAL),  # RenewDelegationToken
+    (40, 0, _CREDENTIAL),  # ExpireDelegationToken
     (41, 0, DescribeTokensApi()),
     (48, 0, DescribeQuotasApi()),
     (49, 0, AlterQuotasApi()),
+    (50, 0, _CREDENTIAL),  # DescribeUserScramCredentials
+    (51, 0, _CREDENTIAL),  # AlterUserScramCredentials
     (CONSUMER_GROUP_HEARTBEAT, 0, _TOPIC_LIST),
     (DESCRIBE_TOPIC_PARTITIONS, 0, _TOPIC_LIST),
     (78, 0, FETCH_WITH_ENDPOINTS),  # ShareFetch
