@@ -7,7 +7,7 @@ is forwarded, so that a client never connects to a closed port.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from pidgate.gateway.config.settings import ListenerSettings
@@ -72,9 +72,10 @@ class Nodes:
 
 @dataclass(frozen=True, slots=True)
 class NodePorts:
-    """The node ports of one listener."""
+    """The node ports of one listener. `held`: nodes with an open port; None: all of them."""
 
     listener: ListenerSettings
+    held: Collection[int | None] | None = None
 
     def port_of(self, node_id: int) -> int | None:
         """Return the listener's port for the node, or None."""
@@ -103,10 +104,12 @@ class NodePorts:
     def advertised_address(self, node_id: int) -> Address:
         """Return the address that this listener advertises for the node.
 
-        A node without a port of its own is advertised at the bootstrap port, never at its real address. This
-        is logged; clients then keep requesting Metadata, but no address leaks.
+        A node without an open port is advertised at the bootstrap port: never at its real address, nor at a
+        port that another process may hold, which would get the clients' passwords. This is logged; clients
+        then keep requesting Metadata.
         """
         listener = self.listener
         host = listener.advertise_host.replace("{node_id}", str(node_id))
-        port = listener.advertise_port or self.port_of(node_id) or listener.bind_port
-        return host, port
+        is_held = self.held is None or node_id in self.held
+        own_port = self.port_of(node_id) if is_held else None
+        return host, listener.advertise_port or own_port or listener.bind_port

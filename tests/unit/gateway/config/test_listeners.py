@@ -99,10 +99,16 @@ def test_a_port_that_is_taken_when_its_broker_comes_is_opened_later() -> None:
             taken = socket.create_server((HOST, first + 2))
             async with gateway_before(broker.address, listener={"node_ports": {"first": first}}) as gateway:
                 client = await gateway.connect()
-                assert len((await client.ask(METADATA, 12, {"topics": []}))["brokers"]) == 2
+
+                async def shown() -> list[int]:
+                    brokers = (await client.ask(METADATA, 12, {"topics": []}))["brokers"]
+                    return [broker["port"] for broker in brokers]
+
+                assert await shown() == [first + 1, gateway.port]  # passwords would go to the other process
                 taken.close()
                 assert isinstance(gateway.gateway.traffic, Traffic)
                 gateway.gateway.traffic.open_missing_ports(0)
+                assert await shown() == [first + 1, first + 2]
                 node = await gateway.connect(first + 2)
                 assert (await node.ask(HEARTBEAT, 0))["error_code"] == 0
 
