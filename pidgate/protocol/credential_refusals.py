@@ -22,8 +22,6 @@ _REFUSED: Final[dict[int, tuple[int, dict[str, object]]]] = {
 }
 """API key: error code and the other fields of the response that have no usable default."""
 
-CREDENTIAL_APIS: Final = frozenset(_REFUSED)
-
 
 def refuse_credentials(buf: Buffer, head: RequestHead) -> bytes:
     """Return the framed refusal of a request of CREDENTIAL_APIS. Raises as codec.decode_request."""
