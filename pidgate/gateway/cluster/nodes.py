@@ -9,10 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from typing import Final
 
+from pidgate.gateway.cluster.resolving import Resolver
 from pidgate.gateway.config.settings import ListenerSettings
+from pidgate.gateway.logs import Event, logger
+
+log = logger()
 
 Address = tuple[str, int]
+
+MOST_NODES: Final = 1_000
+"""Nodes of a process. The largest clusters have some hundred; each node has a port, of two descriptors."""
+LONGEST_HOST: Final = 255
+"""Characters of a host name (RFC 1035)."""
 
 MAX_PORT = 65535
 MOST_NODE_DIGITS = 9
@@ -20,10 +30,24 @@ MOST_NODE_DIGITS = 9
 
 
 class Nodes:
-    """Node id -> real address, shared by all listeners of the process."""
+    """Node id -> real address, shared by all listeners of the process.
 
-    def __init__(self, bootstrap_servers: Sequence[Address]) -> None:
+    At most `most` node ids are learnt. A broker's answer may hold any number of any nodes.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: Sequence[Address],
+        *,
+        most: int = MOST_NODES,
+        resolver: Resolver | None = None,
+    ) -> None:
         self.bootstrap_servers = tuple(bootstrap_servers)
+        self.resolver = resolver or Resolver()
+        self._most = most
+        self._ids: set[int] = set()
+        """All nodes that were learnt. Their ports stay open, so they count."""
+        self._is_full = False
         self._addresses: dict[int, Address] = {}
         self._turn = 0
         self.on_new_node: Callable[[int], None] = lambda _node_id: None
@@ -31,10 +55,21 @@ class Nodes:
         """Called when a node is new or has moved."""
 
     def learn_node(self, node_id: int, host: str, port: int) -> None:
-        """Record from a broker's response that `node_id` is at host:port."""
+        """Record from a broker's response that `node_id` is at host:port, unless it cannot be a broker."""
         known = self._addresses.get(node_id)
         if known == (host, port):
             return
+        if node_id < 0 or not 0 < port <= MAX_PORT or len(host) > LONGEST_HOST:
+            return
+        if node_id not in self._ids and len(self._ids) >= self._most:
+            if not self._is_full:
+                self._is_full = True
+                remedy = (
+                    f"{self._most} brokers have ports; if there are more, let the process open more files"
+                )
+                log.error(Event.NODE_WITHOUT_PORT, node_id=node_id, remedy=remedy)
+            return
+        self._ids.add(node_id)
         self._addresses[node_id] = (host, port)
         if known is None:
             self.on_new_node(node_id)

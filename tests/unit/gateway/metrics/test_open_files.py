@@ -63,8 +63,8 @@ def test_each_second_is_counted_and_few_are_logged() -> None:
     ids=["by default half of the files", "fewer", "more than there are files for"],
 )
 def test_connections_never_take_more_files_than_there_are(written: int | None, total: int) -> None:
-    with open_files_at_most(OWN_OPEN_FILES + 200):
-        limits = _connection_limits(LimitsSettings(connections=written), Bounds())
+    with open_files_at_most(OWN_OPEN_FILES + 300):
+        limits = _connection_limits(LimitsSettings(connections=written), Bounds(), node_ports=50)
     assert limits.total == total
 
 
