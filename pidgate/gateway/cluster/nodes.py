@@ -93,6 +93,10 @@ class Nodes:
         """Return a copy of node id -> real address."""
         return dict(self._addresses)
 
+    def hosts(self) -> set[str]:
+        """Return the hosts of all brokers, bootstrap servers included."""
+        return {host for host, _ in (*self._addresses.values(), *self.bootstrap_servers)}
+
     def candidate_addresses(self, node_id: int | None) -> list[Address]:
         """Return the addresses to try for this node's port, best first; None is the bootstrap port.
 

@@ -9,7 +9,7 @@ This module must not know which APIs exist (table.py), nor which request is next
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from enum import IntEnum
 from struct import Struct
 from typing import Final
@@ -295,10 +295,11 @@ class Surroundings:
         learn_topics: Callable[[Answer, int, int], None] | None = None,
         principal_claim: str = DEFAULT_CLAIM,
         gateway_logs_in: bool = False,
+        hosts: Callable[[], Collection[str]] | None = None,
     ) -> None:
         """Set up the surroundings. Without `authentication` no login is required.
 
-        `gateway_logs_in`: the gateway logs in at the brokers for every client.
+        `gateway_logs_in`: the gateway logs in at the brokers for every client. `hosts`: those of brokers.
         """
         self.admission = admission
         self.counters = counters or Counters()
@@ -311,6 +312,7 @@ class Surroundings:
         self.learn_topics = learn_topics or _learn_nothing
         self.principal_claim = principal_claim
         self.gateway_logs_in = gateway_logs_in
+        self.hosts = hosts or _no_hosts
 
 
 class Login:
@@ -556,6 +558,10 @@ class ApiContext:
 
 def _no() -> bool:
     return False
+
+
+def _no_hosts() -> Collection[str]:
+    return ()
 
 
 def _as_it_is(_node_id: int, host: str, port: int) -> tuple[str, int]:

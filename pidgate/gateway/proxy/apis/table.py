@@ -21,13 +21,15 @@ from pidgate.gateway.proxy.apis.delegation_tokens import CreateTokenApi, Describ
 from pidgate.gateway.proxy.apis.fetch import FETCH_API, FETCH_WITH_ENDPOINTS
 from pidgate.gateway.proxy.apis.produce import PRODUCE_API
 from pidgate.gateway.proxy.apis.producer_ids import EndTxnApi, InitProducerIdApi
-from pidgate.gateway.proxy.apis.topics import AddressesApi, MetadataApi, TopicListApi
+from pidgate.gateway.proxy.apis.topics import AddressesApi, ErrorTextsApi, MetadataApi, TopicListApi
 from pidgate.gateway.proxy.apis.transaction_parts import TransactionPartApi
 from pidgate.protocol.addresses import shows_addresses
+from pidgate.protocol.error_texts import WITH_ERROR_TEXTS
 from pidgate.protocol.gateway_topics import CONSUMER_GROUP_HEARTBEAT, DESCRIBE_TOPIC_PARTITIONS
 from pidgate.protocol.versions import SPOKEN
 
 _ADDRESSES: Final = AddressesApi()
+_ERROR_TEXTS: Final = ErrorTextsApi()
 _CREDENTIAL: Final = CredentialApi()
 _TOPIC_LIST: Final = TopicListApi()
 _TRANSACTION_PART: Final = TransactionPartApi()
@@ -69,6 +71,8 @@ def _api(api_key: int, api_version: int) -> Api:
         return found[-1]
     if shows_addresses(api_key, api_version):
         return _ADDRESSES
+    if api_key in WITH_ERROR_TEXTS:
+        return _ERROR_TEXTS
     return _PASSES
 
 
