@@ -99,7 +99,7 @@ class UserFamilies:
             if len(self._labelled) >= self._room:
                 return OTHER_USERS
             self._labelled.add(user)
-        return user
+        return shown(user)
 
 
 _NUMBERS: Final = (
