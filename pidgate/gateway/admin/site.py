@@ -93,6 +93,7 @@ class AdminSite:
         """Stop listening; close open connections after a second."""
         for task in self._background:
             task.cancel()
+        await asyncio.gather(*self._background, return_exceptions=True)
         self._listening.close()
         await self._runner.cleanup()
         self._visits.cut_off()
