@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
+from pidgate.names import escaped
 from pidgate.quota.settings import NOT_SET, Mode, Quotas
 
 User = str
@@ -39,8 +40,8 @@ def mechanism_of(user: User) -> str:
 
 
 def shown(user: User) -> str:
-    """Return a user's name for people: "(unidentified OAUTHBEARER)" for such an entity."""
-    return f"(unidentified {mechanism_of(user)})" if is_unidentified(user) else user
+    """Return a user's name as tables, metrics and commands show it: "(unidentified OAUTHBEARER)" for such an entity."""
+    return f"(unidentified {escaped(mechanism_of(user))})" if is_unidentified(user) else escaped(user)
 
 
 MOST_USERS: Final = 20_000

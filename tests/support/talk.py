@@ -66,7 +66,7 @@ class Talk:
     def require_login(self, authentication: Authentication) -> None:
         """Begin again on a listener with this authentication."""
         self.at.authentication = authentication
-        self.context.login = Login(authentication, self.at.principal_claim)
+        self.context.login = Login(self.at)
 
     def request(self, buf: bytes | bytearray, start: int, end: int, now_ms: int) -> Step:
         """Receive a request: FORWARD if it is forwarded as it is, CLOSE if the connection ends."""

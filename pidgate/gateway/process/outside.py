@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pidgate.gateway.admin.site import GatewayView
+from pidgate.gateway.cluster.resolving import LookUp, look_up
 from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.metrics.core_taken import CoreTaken
 from pidgate.gateway.process.port_lock import PortLocks
@@ -73,6 +74,8 @@ class Outside:
     """See CoreTaken.since_last_s."""
     tasks: Callable[[], int] = lambda: len(asyncio.all_tasks())
     """Number of tasks of the event loop that runs."""
+    look_up: LookUp = look_up
+    """The addresses of a broker's host name."""
     bounds: Bounds = field(default_factory=Bounds)
 
     def seed(self) -> int:

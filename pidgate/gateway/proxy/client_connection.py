@@ -161,6 +161,8 @@ class ClientConnection:
     def certified(self, user: User, *, is_login: bool) -> None:
         """Set the user from the client's certificate. `is_login`: the certificate is the whole login."""
         self.certificate_user = user
+        if self.context.shared.upstream_identity is not None:
+            self.session.context.login.is_gateways = True
         self.act(self.session.certified(user, is_login=is_login))
 
     def client_ended(self) -> bool:

@@ -194,6 +194,8 @@ class ConnectionContext:
             node_is_known=self.node_is_known,
             learn_topics=shared.topic_names.queue_answer,
             principal_claim=principal_claim,
+            gateway_logs_in=shared.upstream_identity is not None and shared.upstream_identity.is_of_everybody,
+            hosts=shared.nodes.hosts,
         )
         self.gateway_topic_log = shared.gateway_topic_log
         self.refusal_log = shared.refusal_log

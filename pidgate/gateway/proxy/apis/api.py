@@ -9,7 +9,7 @@ This module must not know which APIs exist (table.py), nor which request is next
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from enum import IntEnum
 from struct import Struct
 from typing import Final
@@ -302,8 +302,13 @@ class Surroundings:
         node_is_known: Callable[[], bool] | None = None,
         learn_topics: Callable[[Answer, int, int], None] | None = None,
         principal_claim: str = DEFAULT_CLAIM,
+        gateway_logs_in: bool = False,
+        hosts: Callable[[], Collection[str]] | None = None,
     ) -> None:
-        """Set up the surroundings. Without `authentication` no login is required."""
+        """Set up the surroundings. Without `authentication` no login is required.
+
+        `gateway_logs_in`: the gateway logs in at the brokers for every client. `hosts`: those of brokers.
+        """
         self.admission = admission
         self.counters = counters or Counters()
         self.gateway_topics = gateway_topics or GatewayTopics()
@@ -314,20 +319,24 @@ class Surroundings:
         self.node_is_known = node_is_known or _no
         self.learn_topics = learn_topics or _learn_nothing
         self.principal_claim = principal_claim
+        self.gateway_logs_in = gateway_logs_in
+        self.hosts = hosts or _no_hosts
 
 
 class Login:
     """The login of one connection."""
 
-    __slots__ = ("awaits_owner", "is_missing", "named_user", "sasl", "sasl_in_flight")
+    __slots__ = ("awaits_owner", "is_gateways", "is_missing", "named_user", "sasl", "sasl_in_flight")
 
-    def __init__(self, authentication: Authentication, principal_claim: str) -> None:
+    def __init__(self, at: Surroundings) -> None:
         self.sasl = SaslExchange()
         """Fed with the tokens as they pass; knows the user afterwards."""
-        self.sasl.principal_claim = principal_claim
+        self.sasl.principal_claim = at.principal_claim
+        self.is_gateways = at.gateway_logs_in
+        """The gateway logs in at the broker for this client, whose own login and credentials are refused."""
         self.sasl_in_flight = 0
         """SASL requests in flight."""
-        self.is_missing = authentication.required is not False
+        self.is_missing = at.authentication.required is not False
         """The client has not logged in, and a login is required or may be required."""
         self.awaits_owner = False
         """Logged in by a delegation token whose owner is still being looked up."""
@@ -376,7 +385,7 @@ class ApiContext:
         self.recorder: ConnectionRecorder | None = None
         """None: no events are written."""
         self.in_flight = InFlightRequests()
-        self.login = Login(at.authentication, at.principal_claim)
+        self.login = Login(at)
         self.repeated = RepeatedProduce(at.gateway_topics.produced)
         self.guarded = at.gateway_topics.guarded
         """API keys of requests that may name a gateway topic."""
@@ -557,6 +566,10 @@ class ApiContext:
 
 def _no() -> bool:
     return False
+
+
+def _no_hosts() -> Collection[str]:
+    return ()
 
 
 def _as_it_is(_node_id: int, host: str, port: int) -> tuple[str, int]:
