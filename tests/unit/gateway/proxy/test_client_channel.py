@@ -188,6 +188,7 @@ def test_the_limit_itself_may_be_reached(capsys: pytest.CaptureFixture[str]) -> 
     pair.client.receive(most)
     assert pair.broker.sent() == most
     pair.client.receive((300_001).to_bytes(4, "big"))
+    pair.broker.receive(answer(1))
     assert pair.client.is_closing()
     assert "300001" in capsys.readouterr().out
     scene.loop.close()
