@@ -21,7 +21,7 @@ from pidgate.quota.entities import (
     may_refuse,
     resolve,
 )
-from pidgate.quota.layered_filter import FilterBudget, LayeredFilter, Sighting, kept_ms, usable_seed
+from pidgate.quota.layered_filter import FilterBudget, LayeredFilter, Sighting, kept_ms
 from pidgate.quota.retry_queue import FORGOTTEN_AFTER_MS, RetryQueue
 from pidgate.quota.settings import ProducerIdSettings, Quotas
 from pidgate.quota.token_bucket import TokenBucket
@@ -223,8 +223,7 @@ class LiveUser:
 
     def sight(self, producer_id: int, now_ms: int, *, transactional: bool = False) -> Sighting:
         """Look the id up in the filter of that use."""
-        ids = self.ids(transactional=transactional)
-        return ids.find(ids.hashed(producer_id), now_ms)
+        return self.ids(transactional=transactional).find(producer_id, now_ms)
 
 
 def layer_floor(rate_milli: int | None, settings: ProducerIdSettings) -> int:
@@ -236,19 +235,19 @@ def layer_floor(rate_milli: int | None, settings: ProducerIdSettings) -> int:
 
 
 class UserTable:
-    """The state of all users. `seed_source` returns random integers: one is drawn for each user's filter.
+    """The state of all users. `secret_source` returns 128 random bits: they are drawn for each filter.
 
     `cluster`: the bucket above all users; None without a common rate, or when it is 0. `cluster_rehearsed`: see
     `charge_observed`.
     """
 
-    def __init__(self, quotas: Quotas, seed_source: Callable[[], int], now_ms: int) -> None:
+    def __init__(self, quotas: Quotas, secret_source: Callable[[], int], now_ms: int) -> None:
         self.quotas = quotas
         self._apply_settings(quotas.producer_ids)
         self.grace = Grace()
         self.cluster: TokenBucket | None = None
         self.cluster_rehearsed: TokenBucket | None = None
-        self._seed_source = seed_source
+        self._secret_source = secret_source
         self._budget = FilterBudget(quotas.producer_ids)
         self._users: dict[User, LiveUser] = {}
         self._portions = Portions[User]()
@@ -320,20 +319,21 @@ class UserTable:
             user = kept_as(user, self._users)
             live = self._users.get(user)
         if live is None:
-            live = self._users[user] = self.new(user, usable_seed(self._seed_source()))
+            live = self._users[user] = self.new(user, (self._secret_source(), self._secret_source()))
             self.shape_bucket(live, now_ms)
         return live
 
-    def new(self, user: User, seed: int) -> LiveUser:
-        """Make a user without bucket that is not in the table yet."""
+    def new(self, user: User, secrets: tuple[int, int]) -> LiveUser:
+        """Make a user without bucket that is not in the table yet. `secrets`: of `LiveUser.filters`."""
         settings = self.quotas.producer_ids
-        ids, transactional_ids = (LayeredFilter(settings, self._budget, seed) for _ in range(2))
+        ids, transactional_ids = (LayeredFilter(settings, self._budget, secret) for secret in secrets)
         return LiveUser(user, self.quotas, ids, transactional_ids)
 
-    def transactional_ids(self, live: LiveUser, now_ms: int) -> TransactionalIds:
-        """Return the user's transactional ids, made when there are none."""
+    def transactional_ids(self, live: LiveUser, now_ms: int, secret: int | None = None) -> TransactionalIds:
+        """Return the user's transactional ids, made when there are none. `secret`: of a filter to be restored."""
         if live.transactional_ids is None:
-            ids = LayeredFilter(self._transactional_settings, self._budget, live.filter.seed)
+            secret = self._secret_source() if secret is None else secret
+            ids = LayeredFilter(self._transactional_settings, self._budget, secret)
             live.transactional_ids = TransactionalIds(ids)
             self.shape_bucket(live, now_ms)
         return live.transactional_ids

@@ -69,7 +69,7 @@ class Traffic:
         quotas, now_ms = settings.to_quotas(), monotonic_ms(loop)()
         self._settings = settings
         self._outside_bind, self._locks = outside.bind, outside.port_locks()
-        self._admission = admission = Admission(quotas, outside.seed, now_ms, state=state)
+        self._admission = admission = Admission(quotas, outside.filter_secret, now_ms, state=state)
         self.counters = counters = Counters()
         self._recorder = recorder
         limits, self._bounds = settings.limits, (bounds := outside.bounds)
