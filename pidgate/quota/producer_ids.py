@@ -190,7 +190,7 @@ class ProducerIdQuota:
             self._move_former_state(client.user, now_ms)
         if not self.is_restored:
             return self._pass_and_note(decisions, transactional_id)
-        live = self.table.live(client.user, now_ms)
+        live = self.table.live(client.user, now_ms, client.address)
         if transactional_id is not None:
             return self._decide_transactional_id(live, decisions[0], transactional_id, now_ms)
         if live.queue.waiting:
