@@ -17,7 +17,7 @@ from pidgate.gateway.cluster.own_questions import OwnQuestions
 from pidgate.gateway.cluster.probe import Probe
 from pidgate.gateway.cluster.token_lookup import TokenLookup
 from pidgate.gateway.cluster.upstream_identity import identity_of
-from pidgate.gateway.config.settings import LimitsSettings, Settings
+from pidgate.gateway.config.settings import LimitsSettings, ListenerSettings, Settings
 from pidgate.gateway.logs import Event, begun_anew, logger
 from pidgate.gateway.metrics.counters import Counters
 from pidgate.gateway.metrics.lateness import LatenessWatch
@@ -93,7 +93,7 @@ class Traffic:
                 [settings.events.topic, settings.events.quotas_topic] if settings.events.enabled else []
             ),
             byte_quota=self.byte_quota,
-            connection_limits=_connection_limits(limits, bounds),
+            connection_limits=_connection_limits(limits, bounds, settings.listeners),
             upstream_tls=upstream_tls,
             upstream_identity=identity_of(settings, outside.nonce, brokers, monotonic_ms(loop)),
             sends_proxy_header=settings.cluster.proxy_protocol,
@@ -337,7 +337,9 @@ def _own_questions(
     return OwnQuestions(sasl, outside.nonce, nodes, timeout_ms, tls, sends_proxy_header=sends_proxy_header)
 
 
-def _connection_limits(limits: LimitsSettings, bounds: Bounds) -> ConnectionLimits:
+def _connection_limits(
+    limits: LimitsSettings, bounds: Bounds, listeners: Sequence[ListenerSettings]
+) -> ConnectionLimits:
     """Return the bounds on connections. The defaults follow from the process's limit of open files."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     files = MANY_OPEN_FILES if soft == resource.RLIM_INFINITY else min(soft, MANY_OPEN_FILES)
@@ -348,8 +350,10 @@ def _connection_limits(limits: LimitsSettings, bounds: Bounds) -> ConnectionLimi
     return ConnectionLimits(
         total,
         bounds.connections_per_s,
-        limits.connections_per_user or max(1, total // 2),
+        limits.connections_per_user,
         limits.connections_rate_per_user,
         limits.connections_per_address,
         bounds.tls_handshakes,
+        is_mixed=len({listener.requires_login for listener in listeners}) > 1
+        or any(listener.tls is not None and listener.tls.identifies for listener in listeners),
     )
