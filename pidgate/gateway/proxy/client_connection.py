@@ -49,6 +49,8 @@ ORDINARY_CAUSES: Final = ("client", "broker", "moved", "drain", "idle", "unreach
 GIVES_WAY_NOW: Final = ("limit", "login")
 """Close causes that close a connection without a login at once: unread answers do not keep it open."""
 
+NO_ROOM_MUTED: Final = "its user has no memory left for requests behind a mute: limits.buffered_total"
+
 TOO_MANY: Final = "its user has too many connections: limits.connections_per_user"
 
 ANONYMOUS: Final = "ANONYMOUS"
@@ -122,6 +124,8 @@ class ClientConnection:
         self._timer = WakeTimer(context.loop, self.wake)
         self._life: Life = Life.ACCEPTED
         self._close_cause = ""
+        self._drains_for: tuple[str, str] | None = None
+        """Cause and reason for which it drains. No later request is taken: an earlier one may have been dropped."""
 
     def describe(self) -> dict[str, Any]:
         """Return the fields that identify this connection in a log line."""
@@ -253,8 +257,12 @@ class ClientConnection:
                 self._count_for_user()
             elif action is LOGIN_OVER:
                 self._keep_place()
-        self.read_ahead.bound(now_ms)
-        if self.read_ahead.is_scarce:
+        self._bound_waiting(now_ms)
+
+    def _bound_waiting(self, now_ms: int) -> None:
+        if not self.read_ahead.bound(now_ms) and self._life is CONNECTED:
+            self.drain("limit", NO_ROOM_MUTED)
+        elif self.read_ahead.is_scarce:
             self.socket.read_large()
 
     def _log(self, action: LogRefusal | LogGatewayTopic, now_ms: int) -> None:
@@ -268,7 +276,7 @@ class ClientConnection:
         session = self.session
         if session.held and not (self._timer.is_set or session.awaits_answer or session.awaits_account):
             self.wake()
-        if self.socket.gate.reasons:
+        if self.socket.gate.reasons or self.share.total_bytes:
             self.read_ahead.bound_answers()
         if self._life is not CONNECTED:
             self._finish_if_done()
@@ -374,13 +382,19 @@ class ClientConnection:
         """Return whether the connection is closed or closing."""
         return self._life >= Life.CLOSING or not self.socket.is_open
 
-    def drain(self) -> None:
+    @property
+    def takes_no_more(self) -> bool:
+        """Return whether no further request may be processed, even one that was read already."""
+        return self._drains_for is not None or self.is_gone
+
+    def drain(self, cause: str = "drain", reason: str = "the gateway drains") -> None:
         """Read no more requests and close as soon as nothing is in flight. A mute is not waited for."""
         self._enter(LifeEvent.DRAIN)
+        self._drains_for = cause, reason
         self.socket.gate.pause(Pause.DRAINING)
         self._drop_held()
         if self.session.is_quiet:
-            self.close("drain", "the gateway drains")
+            self.close(cause, reason)
 
     def close(self, cause: str, reason: str) -> None:
         """Close both sides; answers already written are still sent."""
@@ -414,5 +428,5 @@ class ClientConnection:
         if life is not CONNECTED and self.session.is_quiet:
             if life is Life.HALF_CLOSED and not self.session.holds_unanswerable:
                 self.close("client", "everything in flight was answered")
-            elif life is Life.DRAINING:
-                self.close("drain", "everything in flight was answered")
+            elif life is Life.DRAINING and self._drains_for is not None:
+                self.close(*self._drains_for)

@@ -39,9 +39,9 @@ COPIED_BYTES: Final = 16 * 1024
 Data = bytes | bytearray | memoryview
 """A memoryview refers to a buffer that is reused in the next turn."""
 
-WRITE_HIGH_BYTES: Final = 128 * 1024
-"""Back-pressure begins here. Unsent data waits in process memory, while the kernel's buffers keep the socket
-busy. With 512 KiB bulk data costs the same, and the middle of a large frame 0.4 MB more."""
+WRITE_HIGH_BYTES: Final = 32 * 1024
+"""Back-pressure, and the count of unsent data, begins here. Unsent data waits in process memory, while the kernel's
+buffers keep the socket busy."""
 
 LINGER_S: Final = 30.0
 """Time for a closed socket to send its unsent data. A peer that reads nothing is cut off afterwards."""
