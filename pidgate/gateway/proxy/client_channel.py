@@ -239,6 +239,9 @@ class ClientChannel(Reader):
         return arrived_bytes
 
     def take_rest(self, rest: bytes) -> None:
+        if self.socket.gate.reasons & Pause.MANY_IN_FLIGHT and not self.connection.takes_no_more:
+            self.socket.park(rest)
+            return
         self.connection.share.hold(Purpose.REST, 0)
         if not self.connection.takes_no_more:
             self._requests_arrived(rest, len(rest))

@@ -278,6 +278,8 @@ class ClientConnection:
             self.wake()
         if self.socket.gate.reasons or self.share.total_bytes:
             self.read_ahead.bound_answers()
+            if self.socket.is_parked and not self.socket.gate.reasons & Pause.MANY_IN_FLIGHT:
+                self.socket.unpark()
         if self._life is not CONNECTED:
             self._finish_if_done()
 

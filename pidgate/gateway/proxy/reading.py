@@ -145,6 +145,7 @@ class Socket:
         "_small_reads",
         "_transport",
         "gate",
+        "is_parked",
         "received",
         "rest",
     )
@@ -163,6 +164,7 @@ class Socket:
         """File descriptor of a plain socket; -1 with TLS."""
         self.rest = b""
         """Bytes read but deferred to the next turn."""
+        self.is_parked = False
 
     def opened(self, transport: asyncio.BaseTransport) -> asyncio.Transport:
         """Attach the transport. Returns it."""
@@ -267,6 +269,16 @@ class Socket:
         """Yield to other connections: `rest` is processed in the next turn, and nothing is read before."""
         self.rest = rest
         self.gate.pause(Pause.TURN)
+        self._loop.call_soon(self._next_turn)
+
+    def park(self, rest: bytes) -> None:
+        """Defer `rest` until `unpark`: too much is in flight. Nothing is read before."""
+        self.rest = rest
+        self.is_parked = True
+        self.gate.pause(Pause.TURN)
+
+    def unpark(self) -> None:
+        self.is_parked = False
         self._loop.call_soon(self._next_turn)
 
     def _next_turn(self) -> None:

@@ -13,6 +13,7 @@ from pidgate.gateway.proxy.buffers import READ_BUFFER_BYTES, BudgetShare, Buffer
 from pidgate.gateway.proxy.client_channel import AFTER_REST_BYTES
 from pidgate.gateway.proxy.read_ahead import IN_FLIGHT_BYTES, OWN_ANSWERS_LIMIT_BYTES, WITHOUT_ROOM_BYTES
 from pidgate.gateway.proxy.reading import SCARCE_READ_BYTES
+from pidgate.protocol.work import MOST_FRAMES_PER_TURN
 from tests.support import raw
 from tests.support.frames import framed, produce_request, record_batch
 from tests.support.paper_transport import LOOP_READ_BYTES
@@ -210,6 +211,35 @@ def test_requests_in_flight_are_counted_and_have_their_users_share(scene: Scene)
         pair.broker.receive(answer(0))
     assert scene.budget.used_bytes == 0
     assert pair.client.is_reading()
+
+
+def test_requests_of_one_read_wait_while_too_many_are_in_flight(scene: Scene) -> None:
+    """One read brings thousands. All of them are forwarded once, in order, and the rest goes on with the answers."""
+    other = BudgetShare(scene.budget, lambda: "ANONYMOUS")
+    other.hold(Purpose.HELD, 16 * MiB)
+    pair = scene.connect()
+    flood = b"".join(map(heartbeat, range(5_000)))
+    arrived = pair.client.receive(flood)
+    in_flight = pair.channel.connection.session.context.in_flight
+    scene.turns(20)
+    assert COUNTED_IN_FLIGHT <= len(in_flight) <= MOST_FRAMES_PER_TURN
+    assert pair.channel.connection.share.held(Purpose.REST) > 0
+    assert not pair.client.is_reading()
+    answered = 0
+    while len(in_flight):
+        pair.broker.receive(answer(answered))
+        answered += 1
+        scene.turns()
+    sent = pair.broker.sent()
+    assert sent == flood[: len(sent)]
+    assert arrived - len(sent) < len(heartbeat(1))
+    assert pair.client.is_reading()
+    other.hold(Purpose.HELD, 0)
+    assert (
+        pair.channel.connection.share.held(Purpose.REST)
+        == pair.channel.connection.share.held(Purpose.IN_FLIGHT)
+        == 0
+    )
 
 
 def test_requests_that_wait_for_their_turn_are_counted_and_the_next_reads_are_small(scene: Scene) -> None:
