@@ -58,6 +58,15 @@ def kept_as(user: User, table: Collection[User]) -> User:
     return user if user in table or len(table) < MOST_USERS else OTHER_USERS
 
 
+def has_room_of_its_own(alike: int, users: int) -> bool:
+    """Return whether a table of so many users has an account for one more, of whose origin it holds `alike`.
+
+    The users that come from one address hold at most four times what they leave free: whoever makes up users at an
+    address pushes no user of another one into the shared account.
+    """
+    return alike < 4 * (MOST_USERS - users)
+
+
 @dataclass(frozen=True, slots=True)
 class EffectiveQuota:
     """Quota of one user: rate in thousandths of an id per window (None: no limit), mode, exemption.

@@ -23,6 +23,7 @@ from pidgate.gateway.quotas.store import QuotaStore
 from pidgate.gateway.tls.live import LiveContext
 from pidgate.gateway.topics.own_client import OwnClient
 from pidgate.quota.entities import User
+from pidgate.quota.layered_filter import SECRET_BYTES
 from pidgate.quota.producer_ids import ProducerIdQuota
 
 Close = Callable[[], Coroutine[Any, Any, None]]
@@ -78,9 +79,9 @@ class Outside:
     """The addresses of a broker's host name."""
     bounds: Bounds = field(default_factory=Bounds)
 
-    def seed(self) -> int:
-        """Return the random seed of a filter."""
-        return self.random_bits(32)
+    def filter_secret(self) -> int:
+        """Return the secret of a filter."""
+        return self.random_bits(8 * SECRET_BYTES)
 
     def nonce(self) -> str:
         """Return what nobody can guess."""

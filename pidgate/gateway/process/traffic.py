@@ -18,7 +18,7 @@ from pidgate.gateway.cluster.probe import Probe
 from pidgate.gateway.cluster.resolving import Resolver
 from pidgate.gateway.cluster.token_lookup import TokenLookup
 from pidgate.gateway.cluster.upstream_identity import identity_of
-from pidgate.gateway.config.settings import LimitsSettings, Settings
+from pidgate.gateway.config.settings import LimitsSettings, ListenerSettings, Settings
 from pidgate.gateway.logs import Event, begun_anew, logger
 from pidgate.gateway.metrics.counters import Counters
 from pidgate.gateway.metrics.lateness import LatenessWatch
@@ -72,7 +72,7 @@ class Traffic:
         quotas, now_ms = settings.to_quotas(), monotonic_ms(loop)()
         self._settings = settings
         self._outside_bind, self._locks = outside.bind, outside.port_locks()
-        self._admission = admission = Admission(quotas, outside.seed, now_ms, state=state)
+        self._admission = admission = Admission(quotas, outside.filter_secret, now_ms, state=state)
         self.counters = counters = Counters()
         self._recorder = recorder
         limits, self._bounds = settings.limits, (bounds := outside.bounds)
@@ -101,7 +101,7 @@ class Traffic:
                 [settings.events.topic, settings.events.quotas_topic] if settings.events.enabled else []
             ),
             byte_quota=self.byte_quota,
-            connection_limits=_connection_limits(limits, bounds, ports),
+            connection_limits=_connection_limits(limits, bounds, settings.listeners, ports),
             upstream_tls=upstream_tls,
             upstream_identity=identity_of(settings, outside.nonce, brokers, monotonic_ms(loop)),
             sends_proxy_header=settings.cluster.proxy_protocol,
@@ -369,7 +369,9 @@ def _most_nodes(settings: Settings) -> tuple[int, int]:
     return most, listed + most * unlisted
 
 
-def _connection_limits(limits: LimitsSettings, bounds: Bounds, node_ports: int) -> ConnectionLimits:
+def _connection_limits(
+    limits: LimitsSettings, bounds: Bounds, listeners: Sequence[ListenerSettings], node_ports: int
+) -> ConnectionLimits:
     """Return the bounds on connections. The defaults follow from the process's limit of open files."""
     # A larger value in the file does not help: a connection without a descriptor is closed, one in the backlog waits.
     total = max(1, (_open_files() - OWN_OPEN_FILES - FILES_OF_PORT * node_ports) // 2)
@@ -378,8 +380,10 @@ def _connection_limits(limits: LimitsSettings, bounds: Bounds, node_ports: int) 
     return ConnectionLimits(
         total,
         bounds.connections_per_s,
-        limits.connections_per_user or max(1, total // 2),
+        limits.connections_per_user,
         limits.connections_rate_per_user,
         limits.connections_per_address,
         bounds.tls_handshakes,
+        is_mixed=len({listener.requires_login for listener in listeners}) > 1
+        or any(listener.tls is not None and listener.tls.identifies for listener in listeners),
     )

@@ -55,6 +55,10 @@ ANSWERED_WITHIN_MS: Final = 10_000
 GIVES_WAY_NOW: Final = ("limit", "login")
 """Close causes that close a connection without a login at once: unread answers do not keep it open."""
 
+NO_ROOM_MUTED: Final = "its user has no memory left for requests behind a mute: limits.buffered_total"
+
+TOO_MANY: Final = "its user has too many connections: limits.connections_per_user"
+
 ANONYMOUS: Final = "ANONYMOUS"
 """Kafka's principal of a client that did not authenticate."""
 
@@ -149,7 +153,7 @@ class ClientConnection:
         self.origin = origin
         if origin is not None:
             self.client.address = origin.source[0]
-        self.context.addressed(self.client.address, self.close)
+        self.context.addressed(self)
 
     def stand_for(self, context: ConnectionContext, dial: Dial) -> None:
         """Move to another node of the same listener, before the first request."""
@@ -202,7 +206,7 @@ class ClientConnection:
             return None
         self._enter(LifeEvent.DIAL)
         self._keep_place()
-        return self._dial(self)
+        return None if self.is_gone else self._dial(self)
 
     def broker_connected(self, channel: Reader) -> None:
         """Forward the waiting requests and resume reading."""
@@ -261,8 +265,12 @@ class ClientConnection:
                 self._count_for_user()
             elif action is LOGIN_OVER:
                 self._keep_place()
-        self.read_ahead.bound(now_ms)
-        if self.read_ahead.is_scarce:
+        self._bound_waiting(now_ms)
+
+    def _bound_waiting(self, now_ms: int) -> None:
+        if not self.read_ahead.bound(now_ms) and self._life is CONNECTED:
+            self.close("limit", NO_ROOM_MUTED)
+        elif self.read_ahead.is_scarce:
             self.socket.read_large()
 
     def _log(self, action: LogRefusal | LogGatewayTopic, now_ms: int) -> None:
@@ -276,8 +284,10 @@ class ClientConnection:
         session = self.session
         if session.held and not (self._timer.is_set or session.awaits_answer or session.awaits_account):
             self.wake()
-        if self.socket.gate.reasons:
+        if self.socket.gate.reasons or self.share.total_bytes:
             self.read_ahead.bound_answers()
+            if self.socket.is_parked and not self.socket.gate.reasons & Pause.MANY_IN_FLIGHT:
+                self.socket.unpark()
         if self._life is not CONNECTED:
             self._finish_if_done()
 
@@ -321,12 +331,20 @@ class ClientConnection:
         login = self.session.context.login
         return self._life is Life.ACCEPTED or login.is_missing or login.sasl.is_under_way
 
+    def awaits_broker(self) -> bool:
+        """Return whether the broker has to act next: it is being dialled, or has not answered yet."""
+        if self.socket.gate.reasons & Pause.NOT_READING:
+            return False
+        return self._life is Life.CONNECTING or len(self.session.context.in_flight) > 0
+
     def _count_for_user(self) -> None:
         """Count the connection for its user, which may close it (too many) or delay it (too fast)."""
+        if self.is_gone:
+            return
         quotas, now_ms = self.context.shared.connection_quotas, self.context.now_ms()
         delay_ms = quotas.logged_in(self, self.client.user, now_ms)
         if delay_ms is None:
-            self.close("limit", "its user has too many: limits.connections_per_user")
+            self.close("limit", TOO_MANY)
         elif delay_ms:
             self.socket.gate.pause(Pause.TOO_FAST)
             self.context.loop.call_later(delay_ms / 1000, self._no_longer_too_fast)
@@ -338,7 +356,11 @@ class ClientConnection:
     def _keep_place(self) -> None:
         """Stop yielding once a broker was dialled and no login is missing. ApiVersions alone does not count."""
         if self._life is not Life.ACCEPTED and not self.session.context.login.is_missing:
-            self.context.shared.connection_quotas.keeps_its_place(self)
+            quotas = self.context.shared.connection_quotas
+            # Where nobody logs in there is no other user to leave room for.
+            is_user = self.session.context.login.named_user or quotas.limits.is_mixed
+            if not quotas.keeps_its_place(self, self.client.user if is_user else None):
+                self.close("limit", TOO_MANY)
 
     def check_age(self, now_ms: int, limits: AgeLimits) -> None:
         """Close the connection if one of its deadlines has passed; called about once a second."""
@@ -387,7 +409,7 @@ class ClientConnection:
         self._enter(LifeEvent.DRAIN)
         self.socket.gate.pause(Pause.DRAINING)
         self._drop_held()
-        if cause in CLOSES_NOW or not self.session.awaits_broker:
+        if cause in CLOSES_NOW or not self.session.awaits_answers:
             self.close_now(cause, reason)
             return
         self._note_cause(cause, reason)
@@ -428,7 +450,7 @@ class ClientConnection:
     def _finish_if_done(self) -> None:
         """Close a connection that waited only for requests in flight."""
         if self._life is Life.DRAINING:
-            if not self.session.awaits_broker:
+            if not self.session.awaits_answers:
                 self.close_now("drain", "everything in flight was answered")
         elif self._life is Life.HALF_CLOSED and self.session.is_quiet and not self.session.holds_unanswerable:
             self.close_now("client", "everything in flight was answered")

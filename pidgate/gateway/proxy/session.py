@@ -242,7 +242,7 @@ class Session:
         return context.take_actions()
 
     @property
-    def awaits_broker(self) -> bool:
+    def awaits_answers(self) -> bool:
         """Return whether an answer is outstanding that a connection waits for before it ends."""
         return self.context.alteration is not None or self.context.in_flight.has_prompt_answers
 

@@ -198,6 +198,8 @@ LONG_POLLS: Final = frozenset({1, 11, 14, 78})
 
 MOST_IN_FLIGHT: Final = 4096
 """Most unanswered requests; above it reading pauses. Brokers work on one at a time (KIP-219)."""
+COUNTED_IN_FLIGHT: Final = 64
+"""Unanswered requests take memory in groups of so many. Clients have five."""
 NO_ANSWERS: Final[list[bytes]] = []
 
 
@@ -225,10 +227,10 @@ class InFlightRequests:
         return any(isinstance(one, bytes) or one.api_key not in LONG_POLLS for one in self._in_order)
 
     def add(self, request: InFlightRequest) -> bool:
-        """Add a request sent to the broker. Returns whether there is no room for another."""
+        """Add a request sent to the broker. Returns whether their number has to be counted: see ReadAhead."""
         in_order = self._in_order
         in_order.append(request)
-        return len(in_order) >= MOST_IN_FLIGHT
+        return len(in_order) % COUNTED_IN_FLIGHT == 0
 
     def add_own_answer(self, answer: bytes) -> bool:
         """Add a framed answer of the gateway's own. Returns False if nothing is in flight: it is next."""

@@ -148,7 +148,7 @@ def test_what_cannot_be_identified_has_a_name_of_its_own() -> None:
 
 def test_snapshots_of_a_real_admission_are_shown() -> None:
     quotas = Quotas(mode=Mode.ENFORCE, users={"mallory": UserQuota.per_window(1)})
-    admission = Admission(quotas, seed_source=lambda: 1, now_ms=0)
+    admission = Admission(quotas, secret_source=lambda: 1, now_ms=0)
     client = Client(connection_id=1, user="mallory", client_id="c", address="10.0.0.1")
     for producer_id in range(5):
         admission.judge(client, [(producer_id, 0, 0, b"t", 0)], transactional=False, now_ms=1_000)

@@ -64,7 +64,7 @@ def test_each_second_is_counted_and_few_are_logged() -> None:
 )
 def test_connections_never_take_more_files_than_there_are(written: int | None, total: int) -> None:
     with open_files_at_most(OWN_OPEN_FILES + 300):
-        limits = _connection_limits(LimitsSettings(connections=written), Bounds(), node_ports=50)
+        limits = _connection_limits(LimitsSettings(connections=written), Bounds(), [], node_ports=50)
     assert limits.total == total
 
 
