@@ -356,12 +356,16 @@ _MOST_BYTES: Final = 1000
 
 def _lowered(data: bytes) -> object:
     head = _head(data, FETCH, SHARE_FETCH)
+    throttle.empty_fetch_answer(data, head, 1)
     return throttle.lowered_fetch(data, head, _MOST_BYTES) or data
 
 
 def _only_lower(data: bytes, lowered: object) -> None:
     assert isinstance(lowered, bytes)
-    before = _kafkas(data)
+    before, head = _kafkas(data), _head(data)
+    if before is not None:
+        has_session = head.api_key == SHARE_FETCH or before["body"].get("sessionId", 0) != 0
+        assert (throttle.empty_fetch_answer(data, head, 1) is None) is has_session
     if before is None or lowered is data:
         assert (
             before is None or before["body"].get("maxBytes", 0) <= _MOST_BYTES or _head(data).api_version < 3
