@@ -30,7 +30,7 @@ from pidgate.quota.decisions import (
     refusal_of,
 )
 from pidgate.quota.entities import User, enforces, id_terms_of, is_asked_at_init, resolve
-from pidgate.quota.fail_open import FailOpen
+from pidgate.quota.fail_open import THROTTLE_MS, FailOpen
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Quotas
 from pidgate.quota.sticky import HeldBeginnings, Position, StickyRefusals
@@ -136,6 +136,15 @@ class Admission:
         if client.user in self.sticky.watched:
             self.sticky.record_forwarded(client.user, request.batches, client.connection_id)
         return verdict
+
+    def refuse_while_restoring(
+        self, client: Client, batches: list[ProducerBatch], *, transactional: bool, now_ms: int
+    ) -> Refuse | Close:
+        """Refuse a request that has waited long enough for the end of restoring."""
+        request = self._locate_batches(client, batches, transactional, now_ms)
+        if Position.ABOVE in request.positions:
+            return self._refuse_above(request)
+        return self._refuse_locally(request, request.batches[0], Reason.FAIL_OPEN, THROTTLE_MS)
 
     def judge_while_muted(
         self, client: Client, batches: list[ProducerBatch], *, transactional: bool, now_ms: int
@@ -254,7 +263,7 @@ class Admission:
         """Refuse the request for one of its batches, without the quota."""
         decision = batch_decision(request.client.user, cause, len(request.batches), request.transactional)
         decision.refuse(reason, max(SHORTEST_THROTTLE_MS, throttle_ms))
-        rearms_mute = reason is Reason.ESTABLISHED
+        rearms_mute = reason in (Reason.ESTABLISHED, Reason.FAIL_OPEN)
         refusal = refusal_of(self._in_force.value, (decision,), rearms_mute=rearms_mute)
         return self._record_refusal(request, refusal)
 

@@ -9,7 +9,7 @@ Must not know connections or sticky refusals: Admission looks at those first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 from pidgate.quota.changes import Command, CommandType
@@ -27,12 +27,12 @@ from pidgate.quota.decisions import (
     Refuse,
     refusal_of,
 )
-from pidgate.quota.entities import User, is_bounded
+from pidgate.quota.entities import User, is_bounded, may_refuse, resolve
 from pidgate.quota.layered_filter import LayeredFilter, Sighting
 from pidgate.quota.restoring import MOST_NOTED_IDS, NotedIds, Restorer
 from pidgate.quota.settings import Quotas, QuotasHolder
 from pidgate.quota.token_bucket import TokenBucket
-from pidgate.quota.users import LiveUser, TransactionalIds, UserTable
+from pidgate.quota.users import GRACE_TIMES_RATE, LiveUser, TransactionalIds, UserTable
 
 GENERATION_STEP: Final = 1 << 48
 """Beyond the number of any slice, so that a connection's cache entry of an earlier generation never matches."""
@@ -41,9 +41,9 @@ GENERATION_STEP: Final = 1 << 48
 class ProducerIdQuota:
     """Decisions about new producer ids. `table` holds the users, and `restorer` fills it.
 
-    While the state is being restored (`is_restored` False), every id passes and is noted in `noted`: charging it would
-    need the history that is still being read. `hand_over` charges the noted ids against the restored users, and
-    `end_restoring` begins to decide.
+    While the state is being restored (`is_restored` False), ids pass and are noted in `noted`, up to a ceiling for each
+    user (`awaits_restore`): charging them would need the history that is still being read. `hand_over` charges the
+    noted ids against the restored users, and `end_restoring` begins to decide.
 
     in_force     the quotas in force, for all their readers
     in_fleet     other gateways follow this one's decisions. Layers then live for a slice longer, since other gateways
@@ -130,6 +130,23 @@ class ProducerIdQuota:
                     transactional=decision.transactional,
                 )
             )
+        )
+
+    def awaits_restore(self, user: User, producer_ids: Collection[int], *, transactional: bool) -> bool:
+        """Return whether a request with these ids has to wait until the state is restored.
+
+        Ids pass and are noted until then, ten windows' worth of a user at most, as under grace. Many more of them may
+        be known, so that a refusal would be wrong.
+        """
+        if self.is_restored:
+            return False
+        quotas = self.in_force.value
+        quota = resolve(quotas, user)
+        if not may_refuse(quotas, quota, transactional=transactional):
+            return False
+        rate_milli = min(rate for rate in (quota.rate_milli, quotas.cluster_rate_milli) if rate is not None)
+        return self.noted.count_ids(user) * 1_000 >= GRACE_TIMES_RATE * rate_milli and not all(
+            self.noted.has_id(user, producer_id, transactional=transactional) for producer_id in producer_ids
         )
 
     def hand_over(self, now_ms: int, at_most: int = MOST_NOTED_IDS) -> int:

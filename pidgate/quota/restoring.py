@@ -136,6 +136,10 @@ class NotedIds:
     def users(self) -> list[User]:
         return list(self._ids)
 
+    def has_id(self, user: User, producer_id: int, *, transactional: bool) -> bool:
+        """Return whether the id has a note for that use."""
+        return (~producer_id if transactional else producer_id) in self._ids.get(user, ())
+
     def count_ids(self, user: User) -> int:
         return len(self._ids.get(user, ()))
 

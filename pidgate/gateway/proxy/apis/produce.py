@@ -56,6 +56,9 @@ JUDGED_BY_LEADER: Final = frozenset(
 other error, known or not, the partition may have moved to another leader while later batches are on their way.
 """
 
+RESTORED_WITHIN_MS: Final = 10_000
+LOOK_AGAIN_MS: Final = 200
+
 GATEWAY_TOPIC_MESSAGE: Final = "This topic belongs to the gateway."
 
 
@@ -78,6 +81,11 @@ class ProduceApi(Api):
         if batches:
             if names_too_many_ids(batches):
                 return _close_for_ids(context)
+            state, user = context.admission.state, context.client.user
+            if not state.is_restored and state.awaits_restore(
+                user, _ids_in_order(batches), transactional=transactional
+            ):
+                return _await_restore(context, request, batches, acks, now_ms, transactional=transactional)
             verdict = context.judge(batches, transactional=transactional, now_ms=now_ms)
             recorder = context.recorder
             if not isinstance(verdict, Forward):
@@ -86,7 +94,7 @@ class ProduceApi(Api):
                 recorder.decided(verdict.decisions, buf, head, now_ms)
             if recorder is not None:
                 recorder.forwarded(batches, context.repeated.record_counts, request_bytes, now_ms)
-            request.note = _noted(batches, context.client.user in context.admission.sticky.watched)
+            request.note = _noted(batches, user in context.admission.sticky.watched)
         request.api = count_bytes(context, request_bytes, now_ms)
         return context.forward(request) if acks else FORWARD
 
@@ -225,6 +233,26 @@ def _stop(context: ApiContext, request: Request, verdict: Refuse | Close, acks: 
     throttle_ms = verdict.throttle_time_ms
     text = error_message(verdict, context.admission.quotas.help_url)
     return context.respond(refusal(buf, head, throttle_ms, text, ErrorCode.NOT_ENOUGH_REPLICAS))
+
+
+def _await_restore(
+    context: ApiContext,
+    request: Request,
+    batches: list[ProducerBatch],
+    acks: int,
+    now_ms: int,
+    *,
+    transactional: bool,
+) -> Step:
+    """Hold a request until the quota's state is restored, RESTORED_WITHIN_MS at most; then refuse it."""
+    until_ms = request.note = request.note if isinstance(request.note, int) else now_ms + RESTORED_WITHIN_MS
+    if now_ms < until_ms:
+        context.mute(now_ms + LOOK_AGAIN_MS)
+        return HOLD
+    verdict = context.admission.refuse_while_restoring(
+        context.client, batches, transactional=transactional, now_ms=now_ms
+    )
+    return _stop(context, request, verdict, acks, now_ms)
 
 
 def _close_for_ids(context: ApiContext) -> Step:
