@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from pidgate.gateway.cluster.authentication import Authentication
+from pidgate.gateway.cluster.gateway_topics import GatewayTopics
+from pidgate.gateway.cluster.token_owners import TokenOwners
+from pidgate.gateway.metrics.counters import Counters
 from pidgate.gateway.proxy.actions import (
     PASS_FRAME,
     Action,
@@ -28,17 +31,36 @@ from pidgate.gateway.proxy.apis.api import (
 )
 from pidgate.gateway.proxy.apis.responses import Response
 from pidgate.gateway.proxy.session import Session
+from pidgate.protocol.oauthbearer import DEFAULT_CLAIM
 from pidgate.protocol.work import Walk
 from pidgate.quota.admission import Admission
+from pidgate.quota.byte_quota import ByteQuota
 from pidgate.quota.decisions import Client, Refuse
 from pidgate.quota.entities import User
+
+
+def whole(frame: bytes, now_ms: int = 0) -> Response:
+    """Return a framed answer of the broker as handlers get it."""
+    response = Response()
+    response.buf, response.start, response.end = bytearray(frame), 4, len(frame)
+    response.may_be_kept, response.now_ms = False, now_ms
+    return response
 
 
 class Talk:
     """One session. `finds_owners`: owners of tokens are being looked up until the test calls `owner_found`."""
 
     def __init__(self, admission: Admission, client: Client, **surroundings: Any) -> None:
-        self.at = Surroundings(admission, **surroundings)
+        usual = {
+            **{"counters": Counters(), "gateway_topics": GatewayTopics(), "token_owners": TokenOwners()},
+            "byte_quota": ByteQuota(admission.state.in_force),
+            "authentication": Authentication(required=False),
+            "translate": lambda node_id, host, port: (host, port),
+            "node_is_known": lambda: False,
+            "learn_topics": lambda answer, api_version, hashed: None,
+            "principal_claim": DEFAULT_CLAIM,
+        }
+        self.at = Surroundings(admission, **{**usual, **surroundings})
         self.session = Session(self.at, client)
         self.finds_owners = False
         self.out: list[bytes] = []
@@ -94,9 +116,7 @@ class Talk:
     def broker_answers(self, frame: bytes) -> None:
         """A framed answer of the broker passes, to the first request in flight."""
         request = self.expect(int.from_bytes(frame[4:8], "big"))
-        response = Response()
-        response.buf, response.start, response.end = bytearray(frame), 4, len(frame)
-        result = request.api.handle_response(self.context, request, response)
+        result = request.api.handle_response(self.context, request, whole(frame))
         assert not isinstance(result, Walk)
         self.answered()
 

@@ -17,8 +17,7 @@ _PORTION: Final = 20
 class CreateTokenApi(Api):
     """CreateDelegationToken: its answer shows the new token and its owner."""
 
-    def __init__(self) -> None:
-        super().__init__(WHOLE)
+    passing = WHOLE
 
     def handle_response(
         self, context: ApiContext, request: InFlightRequest, response: Response
@@ -32,8 +31,7 @@ class CreateTokenApi(Api):
 class DescribeTokensApi(Api):
     """DescribeDelegationToken: its answer shows the tokens visible to the client."""
 
-    def __init__(self) -> None:
-        super().__init__(WHOLE)
+    passing = WHOLE
 
     def handle_response(
         self, context: ApiContext, request: InFlightRequest, response: Response

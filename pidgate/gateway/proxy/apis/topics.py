@@ -14,8 +14,7 @@ from pidgate.protocol.work import Steps, Walk
 class TopicListApi(Api):
     """An API whose answer lists topics: gateway topics are removed from it."""
 
-    def __init__(self) -> None:
-        super().__init__(WHOLE)
+    passing = WHOLE
 
     def handle_response(
         self, context: ApiContext, request: InFlightRequest, response: Response
@@ -29,8 +28,7 @@ class TopicListApi(Api):
 class AddressesApi(Api):
     """An API whose answer contains broker addresses: they are rewritten."""
 
-    def __init__(self) -> None:
-        super().__init__(WHOLE)
+    passing = WHOLE
 
     def handle_response(
         self, context: ApiContext, request: InFlightRequest, response: Response
@@ -42,8 +40,7 @@ class AddressesApi(Api):
 class MetadataApi(Api):
     """Metadata: handled as AddressesApi and TopicListApi. Gateway topics are removed from requests too."""
 
-    def __init__(self) -> None:
-        super().__init__(WHOLE)
+    passing = WHOLE
 
     def handle_response(
         self, context: ApiContext, request: InFlightRequest, response: Response

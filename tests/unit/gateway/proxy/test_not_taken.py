@@ -8,7 +8,6 @@ import pytest
 
 from pidgate.gateway.proxy.apis.api import FORWARD
 from pidgate.gateway.proxy.apis.produce import MOST_BATCHES_NOTED
-from pidgate.gateway.proxy.apis.responses import Response
 from pidgate.protocol.work import Walk
 from pidgate.quota.admission import Admission
 from pidgate.quota.decisions import Client
@@ -18,7 +17,7 @@ from tests.support import raw
 from tests.support.frames import framed, produce_request, record_batch
 from tests.support.rules import rule
 from tests.support.steps import MOST_STEPS, steps_of
-from tests.support.talk import Talk
+from tests.support.talk import Talk, whole
 
 NOT_LEADER = 6
 IDS = 8
@@ -56,11 +55,8 @@ class Script:
             for name, ids in topics.items()
         ]
         body = {"responses": answered, "throttle_time_ms": 0}
-        response = Response()
-        response.buf = bytearray(raw.response(0, 9, body, correlation_id=1))
-        response.start, response.end = 4, len(response.buf)
-        asked = self.conversation.expect(1)
-        walk = asked.api.handle_response(self.conversation.context, asked, response)
+        asked, answer = self.conversation.expect(1), whole(raw.response(0, 9, body, correlation_id=1))
+        walk = asked.api.handle_response(self.conversation.context, asked, answer)
         assert isinstance(walk, Walk)
         return walk
 
