@@ -51,7 +51,7 @@ class AlterQuotasApi(Api):
         context.judged += QUOTAS_FOR_BYTE * (request.end - request.start)
         exchange = context.alteration
         if exchange is None:
-            exchange = QuotaExchange.begin(request.buf, request.head, context.client.user, 0)
+            exchange = QuotaExchange.begin(request.buf, request.head, context.client.user)
             if exchange is None:
                 return context.forward(request)
             context.alteration = exchange
