@@ -11,12 +11,14 @@ from pidgate.gateway.metrics.counters import Counters
 from pidgate.gateway.proxy.actions import (
     PASS_FRAME,
     Action,
+    AlterQuotas,
     End,
     FindOwner,
     LogGatewayTopic,
     LogRefusal,
     ToBroker,
     ToClient,
+    WakeAt,
 )
 from pidgate.gateway.proxy.apis.api import (
     CLOSE,
@@ -31,6 +33,8 @@ from pidgate.gateway.proxy.apis.api import (
 )
 from pidgate.gateway.proxy.apis.responses import Response
 from pidgate.gateway.proxy.session import Session
+from pidgate.gateway.quotas.administration import Kept
+from pidgate.gateway.quotas.kafka_api import QuotaExchange
 from pidgate.protocol.oauthbearer import DEFAULT_CLAIM
 from pidgate.protocol.work import Walk
 from pidgate.quota.admission import Admission
@@ -71,6 +75,10 @@ class Talk:
         self.gateway_topic_requests: list[int] = []
         self.tokens: list[str] = []
         """Tokens whose owner was asked for."""
+        self.wakes_ms: list[int] = []
+        """When the session wanted to be woken."""
+        self.alterations: list[QuotaExchange] = []
+        """Exchanges whose changes are to be checked or made: the test calls `altered` for each."""
         self.end: End | None = None
 
     @property
@@ -113,12 +121,12 @@ class Talk:
         """The answer to the first request in flight has passed."""
         self.perform(self.session.answer_passed())
 
-    def broker_answers(self, frame: bytes) -> None:
-        """A framed answer of the broker passes, to the first request in flight."""
+    def broker_answers(self, frame: bytes, now_ms: int = 0) -> bytes | None:
+        """A framed answer of the broker passes, to the first request in flight; return what replaces it."""
         request = self.expect(int.from_bytes(frame[4:8], "big"))
-        result = request.api.handle_response(self.context, request, whole(frame))
-        assert not isinstance(result, Walk)
+        result = request.api.handle_response(self.context, request, whole(frame, now_ms))
         self.answered()
+        return result.finish() if isinstance(result, Walk) else result
 
     def authentication_learnt(self) -> None:
         self.perform(self.session.authentication_learnt())
@@ -133,6 +141,10 @@ class Talk:
     @property
     def close_reason(self) -> str:
         return "" if self.end is None else self.end.reason
+
+    def altered(self, problems: list[str | None] | None = None) -> None:
+        """The changes of the first exchange were checked or made; without `problems`, nobody knows."""
+        self.perform(self.session.quotas_altered(self.alterations.pop(0), problems, Kept.TOPIC))
 
     def owner_found(self) -> None:
         self.perform(self.session.owner_found())
@@ -152,6 +164,10 @@ class Talk:
                     self.tokens.append(token_id)
                     if not self.finds_owners:
                         self.owner_found()
+                case WakeAt(when_ms):
+                    self.wakes_ms.append(when_ms)
+                case AlterQuotas(exchange):
+                    self.alterations.append(exchange)
                 case End():
                     self.end = action
                 case _:
