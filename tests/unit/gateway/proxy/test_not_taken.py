@@ -16,12 +16,9 @@ from pidgate.quota.sticky import Position
 from tests.support import raw
 from tests.support.frames import framed, produce_request, record_batch
 from tests.support.rules import rule
-from tests.support.steps import MOST_STEPS, steps_of
 from tests.support.talk import Talk, whole
 
 NOT_LEADER = 6
-IDS = 8
-TOPICS, EPOCHS = 1_400, 5_400
 
 
 class Script:
@@ -105,34 +102,3 @@ def test_a_stale_epoch_is_left_to_the_broker() -> None:
     sticky.record_forwarded("alice", [(1, 3, 0, b"t", 0)], 7)
     assert sticky.locate_batch("alice", (1, 2, 5, b"t", 0), 1, 1_001) is Position.PASSED
     assert sticky.locate_batch("alice", (1, 2, 5, b"t", 1), 1, 1_001) is Position.FIRST_SIGHT
-
-
-def longest_turn_of_an_answer() -> int:
-    """Of each id thousands of topics were forwarded, and the broker knows none of those in the answer."""
-    talk = Script()
-    names = [f"made-up-{at}" for at in range(TOPICS)]
-    walk = talk.answered({name: [1 + at % IDS] for at, name in enumerate(names)})
-    topics = [name.encode() for name in names]
-    for producer_id in range(1, 1 + IDS):
-        talk.admission.sticky.record_forwarded(
-            "alice",
-            [(producer_id, 2, 0, topic, 0) for topic in topics]
-            + [(producer_id, epoch, 0, topics[0], 0) for epoch in range(3, 3 + EPOCHS)],
-            1,
-        )
-        assert talk.look(producer_id, topics[-1], 0) is Position.PASSED
-    left, longest = True, 0
-
-    def turn() -> None:
-        nonlocal left
-        left = walk.go_on()
-
-    while left:
-        longest = max(longest, steps_of(turn))
-    looks = {talk.look(one, topic, 0) for one in range(1, 1 + IDS) for topic in topics}
-    assert looks == {Position.FIRST_SIGHT}
-    return longest
-
-
-def test_made_up_topics_hold_up_nobody() -> None:
-    assert longest_turn_of_an_answer() < MOST_STEPS
