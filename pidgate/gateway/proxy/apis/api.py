@@ -529,16 +529,12 @@ class ApiContext:
         account = sensors.bucket(now_ms)
         return None if account.lets_pass(self.client.connection_id, now_ms) else account
 
-    def record_bytes(self, sensors: ClientSensors, nbytes: int, now_ms: int) -> int:
-        """Count bytes and mute the channel above the rate.
-
-        Returns the rest of the mute in ms, 0 without a throttle.
-        """
+    def record_bytes(self, sensors: ClientSensors, nbytes: int, now_ms: int) -> bool:
+        """Count bytes; mute the channel and return True above the rate."""
         throttle_ms = sensors.record(nbytes, now_ms)
-        if not throttle_ms:
-            return 0
-        self.mute(now_ms + throttle_ms)
-        return self.muted_until_ms - now_ms
+        if throttle_ms:
+            self.mute(now_ms + throttle_ms)
+        return bool(throttle_ms)
 
     def mute_left_ms(self, now_ms: int) -> int:
         return max(0, self.muted_until_ms - now_ms)

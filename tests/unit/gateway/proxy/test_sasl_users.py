@@ -98,6 +98,24 @@ def test_a_delegation_token_is_its_owner_once_an_answer_has_shown_it(version: in
     assert by_token(script) == "alice"
 
 
+def test_all_tokens_that_an_answer_shows_are_learnt() -> None:
+    script = anonymous()
+    tokens = [
+        {"principal_type": "User", "principal_name": f"u{n}", "token_id": f"id-{n}", "hmac": b"x"}
+        for n in range(45)
+    ]
+    seen(script.talk, DESCRIBE_DELEGATION_TOKEN, 3, {"tokens": tokens})
+    owners = script.talk.at.token_owners
+    assert [owners.owner_of(f"id-{n}") for n in range(45)] == [f"u{n}" for n in range(45)]
+
+
+def test_a_failed_creation_of_a_token_teaches_nothing() -> None:
+    script = anonymous()
+    refused = {"error_code": REFUSED, "principal_name": "alice", "token_id": "", "hmac": b""}
+    seen(script.talk, CREATE_DELEGATION_TOKEN, 3, refused)
+    assert script.talk.at.token_owners.known_tokens() == []
+
+
 def test_a_token_is_its_owners_whoever_asked_for_it() -> None:
     script = anonymous()
     created(script, "alice")
