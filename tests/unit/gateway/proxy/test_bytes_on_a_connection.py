@@ -103,7 +103,7 @@ def test_a_produce_above_the_rate_passes_then_mutes_and_its_answer_says_so(scene
     assert pair.broker.sent() == over + heartbeat(2)
 
 
-PARTITION = {
+PARTITION: dict[str, object] = {
     **{"index": 0, "error_code": 0, "base_offset": 0, "log_append_time_ms": -1, "log_start_offset": 0},
     **{"record_errors": [], "error_message": None},
 }

@@ -51,13 +51,15 @@ def test_kafkas_own_keys_go_to_the_broker_unchanged() -> None:
 def test_ours_are_made_after_the_broker_has_agreed_and_then_the_client_is_answered() -> None:
     one, asked = talk(), alter([(ALICE, {**OURS, **KAFKAS})], correlation_id=5)
     assert send(one, asked) is TAKEN
-    assert operations_in(one.to_broker.pop()) == [(OF_ALICE, KAFKAS)], "validated first, without our keys"
+    assert operations_in(bytes(one.to_broker.pop())) == [(OF_ALICE, KAFKAS)], (
+        "validated first, without our keys"
+    )
     assert one.alterations == []
     passes = one.broker_answers(altered([(ALICE, 0, None)], correlation_id=5))
     assert (passes, one.out) == (b"", []), "the answer to our own question is not the client's"
     assert one.alterations[0].only_check
     one.altered([None])
-    assert operations_in(one.to_broker.pop()) == [(OF_ALICE, KAFKAS)]
+    assert operations_in(bytes(one.to_broker.pop())) == [(OF_ALICE, KAFKAS)]
     one.broker_answers(altered([(ALICE, 0, None)], correlation_id=5))
     assert [change.value for change in one.alterations[0].changes] == [5_000]
     assert not one.session.is_quiet

@@ -29,12 +29,12 @@ def send(talk: Talk, frame: bytes) -> int:
 def asking(api_key: int, topic: str) -> bytes:
     if api_key == PRODUCE:
         return framed(produce_request(9, [(topic, [(0, None)])]))
-    version, body = {
+    asked: dict[int, tuple[int, raw.Body]] = {
         FETCH: (11, {"topics": [{"topic": topic}]}),
         DELETE_TOPICS: (1, {"topic_names": [topic], "timeout_ms": 0}),
         ADD_PARTITIONS_TO_TXN: (3, {"v3_and_below_topics": [{"name": topic, "partitions": [0]}]}),
-    }[api_key]
-    return raw.request(api_key, version, body)
+    }
+    return raw.request(api_key, *asked[api_key])
 
 
 def noticed(talk: Talk) -> tuple[list[int], dict[str, int]]:

@@ -517,7 +517,7 @@ def test_a_usual_produce_in_flight_keeps_its_producer_id_and_nothing_else() -> N
 
 def test_an_answer_without_errors_or_addresses_is_not_walked() -> None:
     script = Script(rate=5)
-    partition = {
+    partition: dict[str, Any] = {
         **{"index": 0, "error_code": 0, "base_offset": 0, "log_append_time_ms": -1},
         **{"log_start_offset": 0, "record_errors": [], "error_message": None},
     }

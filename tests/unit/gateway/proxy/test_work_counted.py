@@ -22,7 +22,9 @@ DELETE_TOPICS, INIT_PRODUCER_ID, METADATA = 20, 22, 3
 
 def produce(*ids: int, sequence: int = 0) -> bytes:
     """A Produce with a batch of each id, in one partition after the other."""
-    batches = [(at, record_batch(one, 0, sequence)) for at, one in enumerate(ids)]
+    batches: list[tuple[int, bytes | None]] = [
+        (at, record_batch(one, 0, sequence)) for at, one in enumerate(ids)
+    ]
     return framed(produce_request(9, [("t", batches)]))
 
 
