@@ -3,7 +3,8 @@
 import pytest
 
 from pidgate.gateway.cluster.gateway_topics import GatewayTopics
-from pidgate.gateway.proxy.apis.api import CLOSE, FORWARD, TAKEN
+from pidgate.gateway.proxy.apis.api import CLOSE, FORWARD, TAKEN, Request
+from pidgate.gateway.proxy.apis.table import APIS, NOT_OFFERED
 from pidgate.protocol.versions import SPOKEN
 from pidgate.quota.admission import Admission
 from pidgate.quota.decisions import Client
@@ -51,6 +52,14 @@ def test_it_is_answered_counted_and_logged_once(api_key: int) -> None:
     assert len(one.out) == 1
     assert noticed(one) == ([api_key], {SPOKEN[api_key].name: 1})
     assert one.session.is_quiet
+
+
+@pytest.mark.parametrize("api_key", [FETCH, DELETE_TOPICS, ADD_PARTITIONS_TO_TXN])
+def test_its_handler_says_what_has_become_of_it(api_key: int) -> None:
+    one, frame = talk(), asking(api_key, OWN)
+    request = Request(frame, 4, len(frame), NOT_OFFERED)
+    handler = APIS[request.api_key << 16 | request.api_version]
+    assert handler.handle_request(one.context, request, 0) is TAKEN
 
 
 def test_without_an_answer_it_ends_the_connection_and_counts_too() -> None:

@@ -43,6 +43,7 @@ def test_own_answers_leave_in_order_up_to_the_next_request() -> None:
 
 def test_own_answers_wait_behind_a_request_that_is_next() -> None:
     assert in_flight(1, 2, b"own").remove_answered() == []
+    assert in_flight(1, b"own", 2).remove_answered() == [b"own"]
 
 
 def test_an_answer_can_be_sent_alone_unless_an_own_one_follows_at_once() -> None:

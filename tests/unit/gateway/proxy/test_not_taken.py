@@ -76,6 +76,19 @@ def test_none_of_its_batches_counts_as_passed(batches: int, distinct: int) -> No
     assert Position.PASSED not in looks_after(ids)
 
 
+@rule("A batch that a broker answered with an error has not passed.", "order")
+@pytest.mark.parametrize("ids", [[1], [1, 5]])
+def test_a_refused_id_waits_again_for_the_batch_that_its_broker_has_not_taken(ids: list[int]) -> None:
+    """Batches 0 and 2 were refused, and 0 was sent anew: 2 has to wait until 0 is taken."""
+    talk = Script()
+    for sequence in (0, 2):
+        talk.admission.sticky.record_refusal("alice", (1, 2, sequence, b"t", 0), 1, 0)
+    walk = talk.answered({"t": ids})
+    assert talk.look(1, b"t", 0) is Position.SAME
+    walk.finish()
+    assert talk.look(1, b"t", 0) is Position.ABOVE
+
+
 JUDGED = (2, 10, 29, 45, 46, 47, 87)
 NOT_JUDGED = (-1, 3, 5, 6, 7, 13, 19, 20, 56, 74, 100, 999)
 

@@ -87,6 +87,12 @@ def test_a_larger_request_counts_for_more_and_a_small_one_for_less_than_a_turn(k
     assert small < JUDGED_PER_TURN // 4
 
 
+@pytest.mark.parametrize("build", [describing, altering, deleting_ours])
+def test_what_is_read_field_by_field_counts_for_each_of_its_bytes(build: Callable[[int], bytes]) -> None:
+    frame = build(2)
+    assert work_of(conversation(), frame) - READ_FOR >= len(frame) - 4
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_it_counts_the_same_wherever_it_lies_in_the_buffer(kind: str) -> None:
     frame = KINDS[kind](2)
