@@ -14,7 +14,7 @@ from pidgate.protocol.throttle import fetch_throttle_in, produce_throttle_at, re
 from pidgate.quota.settings import ByteQuotas, ByteRates
 from tests.support import raw
 from tests.support.rules import rule
-from tests.support.scene import Pair, Scene, answer, frame_of, heartbeat
+from tests.support.scene import Pair, Scene, answer, frame_of, heartbeat, produce_of
 
 PRODUCE, FETCH, SHARE_FETCH = 0, 1, 78
 RATE = 1_000
@@ -126,6 +126,21 @@ def test_only_the_answer_to_the_request_above_the_rate_says_so(scene: Scene) -> 
     sent = pair.client.sent()
     assert len(sent) == 2 * len(answers[0])
     assert [told(sent[: len(answers[0])]), told(sent[len(answers[0]) :])] == [0, 1_000]
+
+
+def test_an_answer_that_comes_after_the_mute_says_nothing_of_it(scene: Scene) -> None:
+    pair = scene.connect()
+    pair.client.receive(frame_of(4 + WINDOW + RATE))
+    scene.time_ms += 1_001
+    pair.broker.receive(produce_answer(1))
+    assert told(pair.client.sent()) == 0
+
+
+def test_a_repeated_produce_counts_as_any_other(scene: Scene) -> None:
+    pair = scene.connect()
+    for number in range(3):
+        pair.client.receive(produce_of(WINDOW // 3, number, producer_id=7))
+    assert pair.channel.connection.session.context.muted_until_ms > scene.time_ms
 
 
 def test_a_request_that_mutes_and_fills_the_connection_is_forwarded_all_the_same(scene: Scene) -> None:

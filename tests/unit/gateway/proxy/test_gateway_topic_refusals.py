@@ -68,6 +68,13 @@ def test_without_an_answer_it_ends_the_connection_and_counts_too() -> None:
     assert noticed(one) == ([PRODUCE], {"Produce": 1})
 
 
+def test_a_refused_produce_has_no_throttle() -> None:
+    one = talk()
+    send(one, asking(PRODUCE, OWN))
+    assert raw.decoded(PRODUCE, 9, one.out[0][4:])["throttle_time_ms"] == 0
+    assert raw.produce_code(one.out[0][4:]) == REFUSED
+
+
 def test_metadata_goes_on_without_the_topic_and_its_answer_has_the_refusal() -> None:
     one = talk()
     assert send(one, raw.request(METADATA, 1, {"topics": [{"name": "orders"}, {"name": OWN}]})) is TAKEN

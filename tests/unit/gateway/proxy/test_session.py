@@ -464,6 +464,7 @@ def test_a_broken_request_is_counted_once() -> None:
     script = Script()
     assert script.send(framed(b"\0\3\0")) is CLOSE
     assert script.talk.context.counters.frames_malformed == 1
+    assert "less than 8 bytes" in script.talk.close_reason, "what follows it in the buffer is not read"
 
 
 def test_every_produce_is_counted_however_it_was_decided() -> None:
@@ -513,6 +514,19 @@ def test_a_usual_produce_in_flight_keeps_its_producer_id_and_nothing_else() -> N
         talk.request(frame, 4, len(frame), 0)
         assert talk.expect(1).note == 7
         talk.answered()
+
+
+@pytest.mark.parametrize("version", [9, 12])
+def test_an_answer_that_cannot_be_read_passes_unless_it_may_hold_addresses(version: int) -> None:
+    """A client judges what its broker says; an address would lead it past the gateway."""
+    script = Script(rate=5)
+    script.send(framed(produce_request(version, [("orders", [(0, record_batch(7))])], correlation_id=1)))
+    broken = framed((1).to_bytes(4, "big") + b"\0\x02" + b"\xff" * 20)
+    if version == 9:
+        assert script.talk.broker_answers(broken) is None
+    else:
+        with pytest.raises(MalformedFrame):
+            script.talk.broker_answers(broken)
 
 
 def test_an_answer_without_errors_or_addresses_is_not_walked() -> None:

@@ -203,7 +203,7 @@ def test_a_user_by_certificate_is_told_as_such() -> None:
     assert (opened.user, opened.principal_mechanism) == ("bob", BY_CERTIFICATE)
 
 
-@pytest.mark.parametrize(("error_code", "producer_id"), [(0, 4_711), (0, -1), (53, -1)])
+@pytest.mark.parametrize(("error_code", "producer_id"), [(0, 4_711), (0, 0), (0, -1), (53, -1)])
 def test_a_new_id_is_known_and_told_from_the_broker_s_answer(error_code: int, producer_id: int) -> None:
     scene = Scene(Quotas())
     body = {"transactional_id": None, "transaction_timeout_ms": 0, "producer_id": -1, "producer_epoch": -1}
