@@ -23,7 +23,7 @@ from pidgate.quota.decisions import Client
 from pidgate.quota.entities import BY_CERTIFICATE
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
 from tests.support.frames import framed, partition_errors, produce_request, record_batch
-from tests.support.raw import request, response
+from tests.support.raw import decoded, request, response
 from tests.support.talk import Talk
 
 QUOTAS = Quotas(
@@ -235,3 +235,25 @@ def test_an_id_given_at_the_end_of_a_transaction_inherits(
     given = [event.answered_producer_id for event in scene.events(InitProducerIdEvent)]
     told = [event.producer_id for event in scene.events(DecisionEvent) if event.reason == "inherited"]
     assert (given, told) == (([new_id], [new_id]) if inherits else ([], []))
+
+
+def test_an_answer_with_an_error_is_told_and_shows_the_gateway_s_address_of_the_new_leader() -> None:
+    scene = Scene(Quotas())
+    scene.conversation.at.translate = lambda node_id, host, port: ("gateway", 19_000 + node_id)
+    scene.send(produce_request(12, [("orders", [(0, record_batch(1))])], correlation_id=77))
+    partition: dict[str, Any] = {
+        **{"index": 0, "error_code": 6, "base_offset": -1, "log_append_time_ms": -1},
+        **{"log_start_offset": -1, "record_errors": [], "error_message": None},
+        "current_leader": {"leader_id": 2, "leader_epoch": 1},
+    }
+    body = {
+        "responses": [{"name": "orders", "partition_responses": [partition]}],
+        "throttle_time_ms": 0,
+        "node_endpoints": [{"node_id": 2, "host": "broker-2", "port": 9092, "rack": None}],
+    }
+    answer = scene.conversation.broker_answers(response(0, 12, body))
+    assert answer is not None
+    (endpoint,) = decoded(0, 12, answer[4:])["node_endpoints"]
+    assert (endpoint["host"], endpoint["port"]) == ("gateway", 19_002)
+    scene.told.closed("client")
+    assert [(event.producer_id, event.code) for event in scene.events(ProduceErrorEvent)] == [(1, 6)]
