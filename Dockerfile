@@ -22,7 +22,7 @@ RUN /opt/backend/bin/pip wheel --no-deps --no-build-isolation --wheel-dir /opt/b
 RUN /opt/pidgate/bin/pip install --no-deps --no-index --find-links /opt/backend/wheels pidgate
 
 FROM python:3.11-slim
-RUN useradd --system --uid 10001 --no-create-home --shell /usr/sbin/nologin pidgate
+RUN useradd --system --uid 10001 --create-home --shell /usr/sbin/nologin pidgate
 COPY --from=build /opt/pidgate /opt/pidgate
 ENV PATH=/opt/pidgate/bin:$PATH PYTHONUNBUFFERED=1
 USER 10001

@@ -34,6 +34,8 @@ ABOUT_DURATIONS: Final = (
     (1_000, 1_000, "s"),
 )
 """Units of `about_duration`: minimum in ms, length in ms, name. Values that would round to 60 min become 1 h."""
+HIGHEST_INTEGER: Final = 2**63 - 1
+"""Of a rate that is an integer: Python's have any number of digits."""
 MOST_CHARACTERS: Final = 60
 """Characters shown of a name; client ids may have 32 KiB."""
 
@@ -75,6 +77,8 @@ def rate(value: object) -> int | float:
     """Return a rate unchanged. Raises ValueError unless it is a finite number of 0 or more."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise ValueError(f"{value!r} is not a number; write for example 100, without quotes or unit")
+    if isinstance(value, int) and abs(value) > HIGHEST_INTEGER:
+        raise ValueError("is too high; leave the key out for no limit")
     if not math.isfinite(value):
         raise ValueError(f"{value} is not a rate; leave the key out for no limit")
     if value < 0:

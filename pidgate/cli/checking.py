@@ -17,6 +17,7 @@ from pidgate.gateway.config.settings import ListenerSettings
 from pidgate.gateway.config.source import Source, read_yaml
 from pidgate.gateway.quotas.inherited import inherited_quotas
 from pidgate.gateway.tls.contexts import TlsUnusable, client_context
+from pidgate.names import escaped
 from pidgate.quota.entities import EffectiveQuota, resolve, shown
 from pidgate.quota.settings import (
     DEFAULT,
@@ -248,7 +249,7 @@ def _byte_level(entity: ByteEntity) -> tuple[int, bool, str, str]:
 
 def _byte_entity(entity: ByteEntity) -> str:
     user, client_id = entity
-    of_client = "each other client id" if client_id == DEFAULT else f"client id {client_id}"
+    of_client = "each other client id" if client_id == DEFAULT else f"client id {escaped(client_id or '')}"
     if user is None:
         return f"{of_client}, all users together"
     of_user = "each user not named" if user == DEFAULT else f"user {shown(user)}"

@@ -56,7 +56,7 @@ def _settings(answer: JsonObject) -> Iterator[str]:
         by = words.set_by(origin)
         source = words.source(origin) + (f", by {by}" if by else "")
         value = words.value(setting, origin["value"], answer["window_ms"])
-        yield f"{printable(answer['user'])}: {title} {value} ({source})"
+        yield f"{words.entity(answer['user'])}: {title} {value} ({source})"
         if origin["note"]:
             yield f"  note: {printable(origin['note'])}"
     if answer["owner"]:

@@ -15,6 +15,8 @@ from typing import Annotated, Any, Final, NoReturn, TypeVar, get_type_hints
 
 import typer
 
+from pidgate.names import unescaped
+
 USAGE_ERROR: Final = 2
 
 _T = TypeVar("_T")
@@ -83,9 +85,16 @@ CaOption = Annotated[
 TokenOption = Annotated[
     Path | None, typer.Option(metavar="FILE", help="A copy of the gateway's admin.token_file.")
 ]
-UserOption = Annotated[str | None, typer.Option("--user", "--entity-name", metavar="USER", help="This user.")]
-NeededUserOption = Annotated[str, typer.Option("--user", "--entity-name", metavar="USER", show_default=False)]
-UserArgument = Annotated[str, typer.Argument(metavar="USER", show_default=False)]
+UserOption = Annotated[
+    str | None,
+    typer.Option(
+        "--user", "--entity-name", metavar="USER", parser=unescaped, help="This user, as tables show it."
+    ),
+]
+NeededUserOption = Annotated[
+    str, typer.Option("--user", "--entity-name", metavar="USER", parser=unescaped, show_default=False)
+]
+UserArgument = Annotated[str, typer.Argument(metavar="USER", parser=unescaped, show_default=False)]
 ForOption = Annotated[
     str, typer.Option("--for", metavar="2h", show_default=False, help="Ends by itself after 30m, 2h, 1d.")
 ]
@@ -129,7 +138,7 @@ class WhoOptions:
     )
     topic: str | None = option(None, "The events topic (default: events.topic, __pidgate_events).")
     since: str = option("1h", "How far back: 30m, 1h, 7d.")
-    user: str | None = option(None, "This user only.")
+    user: str | None = option(None, "This user only.", parser=unescaped)
     top: int = option(20, "How many users to show, most new ids first.", min=1)
     as_json: bool = option(False, "JSON; see docs/who.md.", "--json")
 

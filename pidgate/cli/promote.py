@@ -26,7 +26,7 @@ from pidgate.gateway.config import loading
 from pidgate.gateway.config.loading import ConfigError, Settings
 from pidgate.gateway.config.source import option_value
 from pidgate.gateway.topics.own_client import OwnClient
-from pidgate.quota.entities import EffectiveQuota, resolve
+from pidgate.quota.entities import EffectiveQuota, resolve, shown
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
 from pidgate.quota.token_bucket import GIVES_UP_AFTER_MS, Outcome, QuotaReplay
 from pidgate.units import about_duration, moment, printable
@@ -48,7 +48,8 @@ def promote(options: PromoteOptions) -> int:
     if not settings.events.enabled:
         print(
             "pidgate promote: events.enabled is false, so no arrivals are recorded. See "
-            f"pidgate_producer_ids_would_refuse_total in /metrics, then: pidgate mode enforce --user {options.user}",
+            "pidgate_producer_ids_would_refuse_total in /metrics, then: "
+            f"pidgate mode enforce --user {shown(options.user)}",
             file=sys.stderr,
         )
         return USAGE_ERROR
@@ -131,9 +132,9 @@ def in_words(
     quotas, where = quotas_now(settings, history.config, user, in_events)
     quota, ids = resolve(quotas, user), quotas.producer_ids
     span = units.show_duration(since_ms)
-    yield f"User {printable(user)}, quota {_quota(quota, ids)} ({where})."
+    yield f"User {shown(user)}, quota {_quota(quota, ids)} ({where})."
     if quota.enforces:
-        yield f"{printable(user)} is enforced already."
+        yield f"{shown(user)} is enforced already."
     if history.refused:
         yield f"It was enforced in the last {span}, too, with {history.refused:,} recorded refusals."
     outcome = replay(history.new_ids(ids.remember_ms), quota.rate_milli, ids, history.first)
@@ -262,7 +263,8 @@ def _enforce(options: PromoteOptions) -> int:
     )
     if done != SHOWN:
         print(
-            f"{options.user} is not enforced. In the gateway's file: quotas.users.{options.user}.mode: enforce",
+            f"{shown(options.user)} is not enforced. In the gateway's file: "
+            f"quotas.users.{shown(options.user)}.mode: enforce",
             file=sys.stderr,
         )
     return done

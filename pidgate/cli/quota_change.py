@@ -26,8 +26,9 @@ from pidgate.cli.options import (
     complain,
 )
 from pidgate.cli.quota_words import MODE, RATE, RATES
+from pidgate.quota.entities import shown
 from pidgate.quota.settings import rate_milli
-from pidgate.units import moment, printable
+from pidgate.units import moment
 
 _MODES: Final = ("observe", "enforce")
 _BYTE_RATES: Final = ("producer_byte_rate", "consumer_byte_rate")
@@ -66,13 +67,11 @@ def raise_(options: RaiseOptions) -> int:
     def changes(current: JsonObject) -> Changes:
         in_force, wanted = current["entries"][0]["effective_rate"]["value"], _rate(options.rate)
         if in_force is None:
-            raise BadUsage(
-                f"{printable(user)} has no limit at {current['gateway']}: there is nothing to raise"
-            )
+            raise BadUsage(f"{shown(user)} has no limit at {current['gateway']}: there is nothing to raise")
         if rate_milli(wanted) <= rate_milli(in_force):
             now = words.value(RATE, in_force, current["window_ms"])
             raise BadUsage(
-                f"{printable(user)} has {now} at {current['gateway']} already; a lower rate is set with "
+                f"{shown(user)} has {now} at {current['gateway']} already; a lower rate is set with "
                 "pidgate quotas alter"
             )
         return [_set(options, user, RATE, wanted)]
@@ -139,7 +138,7 @@ def _execute(options: GatewayOptions, command: str, user: str, producer_id: int 
             else f"producer id {producer_id} is admitted, uncharged"
         )
         fleet = "sent to every gateway" if answer["kept"] == "topic" else "done by this gateway only"
-        print(f"{printable(user)}: {what}\n{answer['gateway']}: done; {fleet}")
+        print(f"{shown(user)}: {what}\n{answer['gateway']}: done; {fleet}")
         if answer["kept"] != "topic":
             print("  for the others: repeat it with --admin HOST:PORT for each")
 

@@ -17,6 +17,7 @@ from pidgate.cli.admin_client import Gateway, JsonObject, for_each
 from pidgate.cli.options import DescribeOptions, DiffOptions
 from pidgate.cli.quota_words import MODE, RATE, RATES, TRANSACTIONAL_RATE
 from pidgate.cli.terminal import plain_console
+from pidgate.names import escaped
 from pidgate.units import moment, printable
 
 WIDTH_WITHOUT_TERMINAL: Final = 140
@@ -121,7 +122,7 @@ def _byte_rows(entry: Mapping[str, Any], name: str) -> Iterator[tuple[str, ...]]
     """Yield the file's byte rates of a user. docs/byte-quotas.md says which rate applies to a client."""
     for rates in entry["byte_rates"]:
         client_id = rates["client_id"]
-        of_client = "" if client_id is None else f" of client {printable(client_id) or '(default)'}"
+        of_client = "" if client_id is None else f" of client {escaped(client_id) or '(default)'}"
         for setting in ("producer_byte_rate", "consumer_byte_rate"):
             if rates[setting] is not None:
                 value = words.bytes_per_s(rates[setting]) + of_client

@@ -28,7 +28,7 @@ def unset(user: str | None) -> str:
 def entity(user: str | None, setting: str = RATE) -> str:
     if user is None:
         return ALL_USERS if setting == MODE else DEFAULT_USER
-    return printable(shown(user))
+    return shown(user)
 
 
 def value(setting: str, given: float | str | None, window_ms: int, nothing: str = "no limit") -> str:

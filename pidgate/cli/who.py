@@ -21,6 +21,7 @@ from pidgate.gateway.config.loading import ConfigError, Settings
 from pidgate.gateway.config.source import option_value
 from pidgate.gateway.topics.follower import EventRecord
 from pidgate.gateway.topics.own_client import OwnClient
+from pidgate.quota.entities import shown
 from pidgate.quota.settings import Quotas
 from pidgate.who.findings import Finding, findings
 from pidgate.who.intake import Intake
@@ -127,6 +128,6 @@ def _print(
     console = plain_console()
     show(console, picture, users, found)
     if not users:
-        whose = "" if options.user is None else f" of user {options.user}"
+        whose = "" if options.user is None else f" of user {shown(options.user)}"
         span = units.show_duration(picture.window.to_ms - picture.window.given_from_ms)
         console.print(f"No producer ids{whose} in the last {span} in topic {picture.topic}.")

@@ -277,7 +277,6 @@ class ConfigEvent(Event):
     false_positive_rate: Annotated[
         float, "p: the share of new ids that pass unpaid, over all layers of a user"
     ]
-    seed: Annotated[int | None, "Seed of the filters; null: random for each user"] = None
     max_throttle_ms: Annotated[int, "Cap of one refusal's throttle"]
     max_live_ids: Annotated[int, "Bound of all filters together"]
     queue: Annotated[int, "Ids of one user that may wait in line"]

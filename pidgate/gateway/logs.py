@@ -73,6 +73,10 @@ class Event(StrEnum):
         "producer_id_refused",
         _CONNECTION + "producer_id reason throttle_time_ms correlation_id suppressed_count",
     )
+    BATCH_KEPT_IN_ORDER = (
+        "batch_kept_in_order",
+        _CONNECTION + "producer_id reason throttle_time_ms suppressed_count",
+    )
     INIT_PRODUCER_ID_REFUSED = (
         "init_producer_id_refused",
         _CONNECTION + "reason throttle_time_ms suppressed_count",

@@ -59,7 +59,7 @@ class Admission:
     def __init__(
         self,
         quotas: Quotas,
-        seed_source: Callable[[], int],
+        secret_source: Callable[[], int],
         now_ms: int,
         *,
         state: ProducerIdQuota | None = None,
@@ -69,7 +69,7 @@ class Admission:
         self.sticky = sticky or StickyRefusals(quotas.producer_ids.sticky_entries)
         self.owners = ProducerIdOwners()
         self.held_beginnings = HeldBeginnings(self.sticky.topics)
-        self.state = state or ProducerIdQuota(quotas, seed_source, now_ms)
+        self.state = state or ProducerIdQuota(quotas, secret_source, now_ms)
         self.fail_open = FailOpen()
         self._on_failure = on_failure
         self._in_force = self.state.in_force

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Final
 
-from pidgate.quota.decisions import Bound, Decision, Reason
+from pidgate.quota.decisions import KEEPS_ORDER, Bound, Decision, Reason
 from pidgate.quota.entities import EffectiveQuota, Portions, User, kept_as
 
 SAMPLE_MS = 30_000
@@ -97,7 +97,8 @@ class UserCounters:
 
     def count_refusal(self, reason: Reason, throttle_time_ms: int, now_ms: int) -> None:
         self.refused[reason] = self.refused.get(reason, 0) + 1
-        self.throttle_times_ms.record(throttle_time_ms, now_ms)
+        if reason not in KEEPS_ORDER:
+            self.throttle_times_ms.record(throttle_time_ms, now_ms)
 
     def count_new_ids(self, decisions: Iterable[Decision], now_ms: int) -> None:
         """Count the InitProducerIds among these that were refused, would have been, or passed undecided."""

@@ -71,6 +71,10 @@ class Reason(StrEnum):
     HELD = "held"  # neither: a mute holds a batch that begins a partition
 
 
+KEEPS_ORDER: Final = frozenset({Reason.STICKY, Reason.ESTABLISHED})
+"""Refusals that keep batches in order. They say nothing of the quota: the user may be below it."""
+
+
 class Bound(StrEnum):
     """The bucket that stood in the way."""
 

@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
+from pidgate.names import escaped
 from pidgate.quota.settings import NOT_SET, Mode, Quotas
 
 User = str
@@ -39,8 +40,8 @@ def mechanism_of(user: User) -> str:
 
 
 def shown(user: User) -> str:
-    """Return a user's name for people: "(unidentified OAUTHBEARER)" for such an entity."""
-    return f"(unidentified {mechanism_of(user)})" if is_unidentified(user) else user
+    """Return a user's name as tables, metrics and commands show it: "(unidentified OAUTHBEARER)" for such an entity."""
+    return f"(unidentified {escaped(mechanism_of(user))})" if is_unidentified(user) else escaped(user)
 
 
 MOST_USERS: Final = 20_000
@@ -55,6 +56,15 @@ OTHER_USERS: Final = unidentified("")
 def kept_as(user: User, table: Collection[User]) -> User:
     """Return the key under which a table by user keeps this one: its own, while there are fewer than MOST_USERS."""
     return user if user in table or len(table) < MOST_USERS else OTHER_USERS
+
+
+def has_room_of_its_own(alike: int, users: int) -> bool:
+    """Return whether a table of so many users has an account for one more, of whose origin it holds `alike`.
+
+    The users that come from one address hold at most four times what they leave free: whoever makes up users at an
+    address pushes no user of another one into the shared account.
+    """
+    return alike < 4 * (MOST_USERS - users)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,33 +1,42 @@
-"""Producer ids used by one user within `remember_ms`: a layered, time-decaying Bloom filter. PURE.
+"""Producer ids used by one user within `remember_ms`: an exact set of the first ones, then Bloom layers. PURE.
 
-Layers are ordered from oldest to newest, and ids are inserted into the last one. Slices of time are aligned (slice
-number = now // slice length), so that a connection may serve an id from its cache until the slice ends: a layer lives
-until `remember_ms` after the end of its slice. Other processes, and earlier ones, cut their slices at other times and
+Both are divided by slices of time, ordered from oldest to newest, and ids are inserted into the newest. Slices are
+aligned (slice number = now // slice length), so that a connection may serve an id from its cache until the slice ends:
+a slice lives until `remember_ms` after its end. Other processes, and earlier ones, cut their slices at other times and
 publish an id once in each, so their ids live a slice longer. There are no false negatives within `remember_ms` of the
-last use. A false positive admits an id unpaid.
+last use.
+
+The exact set holds up to EXACT_IDS ids. Only users with more ids have Bloom layers. A false positive of a layer admits
+an id unpaid. A client that probes for one by making ids up is refused most of the time, and beyond a pace of such
+refusals only the exact set counts (`note_refused`).
 
 Memory follows use, not the quota: a layer begins small and doubles when it is full. Each filter has a share of the
 budget that no other filter can take (FilterBudget).
 
 Sizes and hashing of a layer follow org.apache.commons.collections4.bloomfilter (Shape, EnhancedDoubleHasher). A layer
 stores pairs of 64-bit hashes, never bits of a producer id itself: ids are sequential in blocks of 1,000 (KIP-730), and
-naive hashing would cluster them.
+naive hashing would cluster them. The hash covers a secret and the id. MurmurHash3's own seed has 32 bits, which can be
+searched in 6 hours of a core.
 
-Must not know quotas: the floor of a layer's size is an argument.
+Must not know quotas: the floor of a layer's size and the pace are arguments.
 """
 
 from __future__ import annotations
 
 import math
+from array import array
+from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum, auto
+from fractions import Fraction
 from functools import cache
 from typing import Final, Self
 
 import mmh3
 
 from pidgate.quota.settings import ProducerIdSettings
+from pidgate.quota.token_bucket import TokenBucket
 
 _MASKS: Final = tuple(1 << bit for bit in range(8))
 
@@ -125,7 +134,7 @@ class BloomLayer:
 
 @dataclass(frozen=True, slots=True)
 class LayerState:
-    """One layer of a user's filter.
+    """One layer of a user's filter, or one slice of its exact set: `hashes` is 0 then, and `data` holds the ids.
 
     design_count  distinct ids it was made for
     bits, hashes  its shape: m and k
@@ -134,7 +143,7 @@ class LayerState:
     slice_age_ms  since its slice ended
     used_age_ms   since the latest moment at which an id in it may have been used
     data          ceil(bits / 8) bytes; bit i is bit i % 8 of byte i // 8. A view of the filter's own bits: an id
-                  that is put in later shows in it, in part or whole
+                  that is put in later shows in it, in part or whole. Of an exact slice: its ids in order, 8 bytes each
     transactional whether its ids were used in transactions
     """
 
@@ -161,13 +170,24 @@ TIMES_FREE: Final = 4
 GUARANTEED: Final = 4_000
 """Entries of each filter, about 10 kB: what a user with the rate of 100 per hour fills, used to the full."""
 
+SECRET_BYTES: Final = 16
+
 MOST_LAYERS: Final = 16
 """Bound on the cost of a check, and the false positives: each layer may have 1/20 of the target."""
 
 _SHARES_OF_TARGET: Final = 20
 
-_DEGENERATE_SEED: Final = 8
-"""MurmurHash3 with a seed equal to the key's length (8 bytes) gives two related halves."""
+EXACT_IDS: Final = 4_096
+"""40 new ids an hour for four days. A sorted array of them is searched in the time of two Bloom layers."""
+
+EXACT_COST: Final = 4
+"""Entries of the budget for one exact id: 8 bytes, and room to grow; an entry of a layer takes 2.6."""
+
+PACE_TIMES_RATE: Final = 10
+"""Refused new ids in windows of the rate before Bloom layers stop counting: they give 1 % of the rate for free."""
+
+LEAST_PACE: Final = 100
+"""Refused new ids per window: a user with a small rate, or a rate of 0, that restarts its clients does not probe."""
 
 
 class Sighting(Enum):
@@ -199,12 +219,48 @@ class FilterBudget:
     def reshape(self, settings: ProducerIdSettings) -> None:
         self.limit = settings.max_live_ids * (settings.layers + 1)
 
-    def room(self, own: int) -> int:
-        """Return what a filter that holds `own` may add; 0 or less: nothing."""
-        free = self.limit - self.held
-        # own + room <= TIMES_FREE x what is free afterwards
-        share = (TIMES_FREE * free - own) // (TIMES_FREE + 1)
-        return max(share, GUARANTEED - own)
+    def room(self, own: int, exact: int) -> int:
+        """Return what the layers of a filter may add; 0 or less: nothing.
+
+        The filter holds `own`, `exact` of them for its exact set, which has no part in the guarantee.
+        """
+        return max(self.share(own), GUARANTEED - (own - exact))
+
+    def share(self, own: int) -> int:
+        """Return what a filter that holds `own` may add without its guarantee."""
+        # own + share <= TIMES_FREE x what is free afterwards
+        return (TIMES_FREE * (self.limit - self.held) - own) // (TIMES_FREE + 1)
+
+
+class _ExactSlice:
+    """Ids last used in one slice, in order. Times as those of a layer."""
+
+    __slots__ = ("ids", "slice_end_ms", "used_until_ms")
+
+    def __init__(self, slice_end_ms: int, used_until_ms: int) -> None:
+        self.ids = array("Q")
+        self.slice_end_ms = slice_end_ms
+        self.used_until_ms = used_until_ms
+
+    @classmethod
+    def restored(cls, slice_end_ms: int, used_until_ms: int, state: LayerState) -> Self:
+        """Make a slice as it was exported. Raises ValueError when the parts do not fit."""
+        restored = cls(slice_end_ms, used_until_ms)
+        restored.ids.frombytes(state.data)
+        ids = restored.ids.tolist()
+        if ids != sorted(set(ids)) or state.bits != 64 * len(ids) or state.count != len(ids):
+            raise ValueError(f"no exact slice has {state.bits} bits, {state.count} ids in {len(ids)} places")
+        return restored
+
+    def __contains__(self, entry: int) -> bool:
+        place = bisect_left(self.ids, entry)
+        return place < len(self.ids) and self.ids[place] == entry
+
+    def add(self, entry: int) -> None:
+        self.ids.insert(bisect_left(self.ids, entry), entry)
+
+    def remove(self, entry: int) -> None:
+        del self.ids[bisect_left(self.ids, entry)]
 
 
 class _Layer(BloomLayer):
@@ -223,30 +279,36 @@ class _Layer(BloomLayer):
 
 
 class LayeredFilter:
-    """The ids of one user. `seed` is 32 bits wide, random for each user, so that nobody can aim at
-    collisions.
-    """
+    """The ids of one user. `secret`: 128 random bits, so that nobody can compute collisions."""
 
     __slots__ = (
         "_budget",
+        "_exact",
+        "_exact_count",
+        "_exact_ids",
         "_held",
+        "_key",
         "_layers",
         "_next_expiry_ms",
-        "_seed",
+        "_refused",
         "_settings",
         "_silence_ms",
         "_slice_ms",
         "is_changed",
     )
 
-    def __init__(self, settings: ProducerIdSettings, budget: FilterBudget, seed: int) -> None:
-        if seed == _DEGENERATE_SEED:
-            raise ValueError("a seed equal to the key length is degenerate")
+    def __init__(
+        self, settings: ProducerIdSettings, budget: FilterBudget, secret: int, exact_ids: int = EXACT_IDS
+    ) -> None:
         self._budget = budget
-        self._seed = seed
+        self._key = secret.to_bytes(SECRET_BYTES, "little")
+        self._exact_ids = exact_ids
+        self._exact: list[_ExactSlice] = []
+        self._exact_count = 0
         self._layers: list[_Layer] = []
         self._held = 0
         self._next_expiry_ms = 0
+        self._refused: TokenBucket | None = None
         self.is_changed = True
         """An id was put in, or its time prolonged, since a snapshot last held the filter."""
         self._apply_settings(settings)
@@ -256,30 +318,47 @@ class LayeredFilter:
         self._slice_ms = settings.slice_ms
         self._silence_ms = silence_ms(settings)
 
-    def hashed(self, producer_id: int) -> HashPair:
-        """Return the id's hash, computed once for all layers."""
-        high, low = mmh3.mmh3_x64_128_utupledigest(producer_id.to_bytes(8, "little"), self._seed)
+    def _hashed(self, entry: int) -> HashPair:
+        high, low = mmh3.mmh3_x64_128_utupledigest(self._key + entry.to_bytes(8, "little"))
         return high, low
 
-    def find(self, pair: HashPair, now_ms: int) -> Sighting:
-        """Look the id up. Expires layers first: a quiet user's old layers must not answer."""
-        layer = self._newest_holding(pair, now_ms)
-        if layer is None:
+    def find(self, entry: int, now_ms: int) -> Sighting:
+        """Look an id of 64 bits up. Expires layers first: a quiet user's old layers must not answer."""
+        found: _ExactSlice | _Layer | None = self._exact_slice_of(entry, now_ms)
+        if found is None and self._layers and not self._is_probed(now_ms):
+            found = self._newest_holding(self._hashed(entry))
+        if found is None:
             return Sighting.UNSEEN
-        if layer.slice_end_ms >= self._slice_end_ms(now_ms):
+        if found.slice_end_ms >= self._slice_end_ms(now_ms):
             return Sighting.CURRENT
         return Sighting.REMEMBERED
 
-    def insert(self, pair: HashPair, now_ms: int, *, floor: int, others_hear: bool = False) -> None:
+    def note_refused(self, rate_milli: int, now_ms: int) -> None:
+        """Count an unseen id that is refused for the first time. `rate_milli`: of the bound that refuses it.
+
+        Beyond PACE_TIMES_RATE such ids in a window, `find` trusts the exact set alone: a hit in the layers may be one
+        of the ids that the client made up, and is charged as a new id.
+        """
+        pace_milli = max(PACE_TIMES_RATE * rate_milli, LEAST_PACE * 1_000)
+        window_ms, refused = self._settings.window_ms, self._refused
+        if refused is None:
+            refused = self._refused = TokenBucket(pace_milli, window_ms, Fraction(1), now_ms)
+        refused.reshape(pace_milli, window_ms, Fraction(1), now_ms)
+        refused.charge_floored(now_ms)
+
+    def _is_probed(self, now_ms: int) -> bool:
+        return self._refused is not None and self._refused.units(now_ms) < 0
+
+    def insert(self, entry: int, now_ms: int, *, floor: int, others_hear: bool = False) -> None:
         """Put the id into the current slice, unless it is there. `floor`: least design count of a new layer.
 
         `others_hear`: other gateways follow the event, and may use the id for a slice of theirs without another.
         """
         slice_end_ms = self._slice_end_ms(now_ms)
         used_until_ms = now_ms + self._silence_ms if others_hear else slice_end_ms
-        self._put(pair, slice_end_ms, used_until_ms, now_ms, floor)
+        self._put(entry, slice_end_ms, used_until_ms, now_ms, floor)
 
-    def insert_elsewhere(self, pair: HashPair, used_ms: int, now_ms: int, *, floor: int) -> bool:
+    def insert_elsewhere(self, entry: int, used_ms: int, now_ms: int, *, floor: int) -> bool:
         """Insert an id used by another or an earlier process at `used_ms` (not after `now_ms`); return whether it was
         unseen.
 
@@ -287,29 +366,46 @@ class LayeredFilter:
         """
         slice_end_ms = self._slice_end_ms(used_ms)
         used_until_ms = used_ms + self._silence_ms  # not before the slice ends
-        return self._put(pair, slice_end_ms, used_until_ms, now_ms, floor)
+        return self._put(entry, slice_end_ms, used_until_ms, now_ms, floor)
 
-    def _put(self, pair: HashPair, slice_end_ms: int, used_until_ms: int, now_ms: int, floor: int) -> bool:
-        known = layer = self._newest_holding(pair, now_ms)
-        if layer is None or layer.slice_end_ms < slice_end_ms:
-            if known is not None:
-                known.newest_of -= 1
-            layer = self._target(slice_end_ms, floor)
-            layer.add(pair)
-            layer.newest_of += 1
+    def _put(self, entry: int, slice_end_ms: int, used_until_ms: int, now_ms: int, floor: int) -> bool:
+        holder: _ExactSlice | _Layer
+        exact = self._exact_slice_of(entry, now_ms)
+        pair = None if exact is not None else self._hashed(entry)
+        layer = None if pair is None else self._newest_holding(pair)
+        known = exact if exact is not None else layer
+        if known is not None and known.slice_end_ms >= slice_end_ms:
+            holder = known
+        else:
             self.is_changed = True
-        if used_until_ms > layer.used_until_ms:
-            layer.used_until_ms = used_until_ms
+            if layer is not None:
+                layer.newest_of -= 1
+            if exact is not None:
+                exact.remove(entry)
+            if pair is None or self._has_exact_room():
+                if pair is not None:
+                    self._exact_count += 1
+                    self._hold(EXACT_COST)
+                holder = target = self._exact_target(slice_end_ms)
+                target.add(entry)
+            else:
+                holder = layer = self._target(slice_end_ms, floor)
+                layer.add(pair)
+                layer.newest_of += 1
+        if used_until_ms > holder.used_until_ms:
+            holder.used_until_ms = used_until_ms
             self.is_changed = True
         return known is None
 
     def expire(self, now_ms: int) -> None:
         """Drop the layers of which nothing was used for `remember_ms`."""
-        if now_ms < self._next_expiry_ms or not self._layers:
+        if now_ms < self._next_expiry_ms or not (self._layers or self._exact):
             return
-        remember_ms = self._settings.remember_ms
-        kept = [layer for layer in self._layers if layer.used_until_ms + remember_ms > now_ms]
-        self._replace(kept)
+        oldest_ms = now_ms - self._settings.remember_ms
+        self._replace(
+            [exact for exact in self._exact if exact.used_until_ms > oldest_ms],
+            [layer for layer in self._layers if layer.used_until_ms > oldest_ms],
+        )
 
     def reshape(self, settings: ProducerIdSettings, now_ms: int) -> None:
         """Apply new settings; existing layers keep their size, and are kept as long as the new settings demand."""
@@ -317,15 +413,30 @@ class LayeredFilter:
             # Slices of another length: none of these layers is the current one, or a long old slice would go
             # on through many short new ones.
             closed_ms = now_ms // settings.slice_ms * settings.slice_ms
-            for layer in self._layers:
-                layer.slice_end_ms = min(layer.slice_end_ms, closed_ms)
+            for part in self._parts():
+                part.slice_end_ms = min(part.slice_end_ms, closed_ms)
         self._apply_settings(settings)
         self._note_next_expiry()
 
     def export_layers(self, now_ms: int, *, transactional: bool = False) -> tuple[LayerState, ...]:
         """Return the layers for `restore_layers`, oldest first, marked with what their ids were used for."""
         self.expire(now_ms)
-        return tuple(
+        exact = tuple(
+            LayerState(
+                len(part.ids),
+                64 * len(part.ids),
+                0,
+                len(part.ids),
+                len(part.ids),
+                now_ms - part.slice_end_ms,
+                now_ms - part.used_until_ms,
+                part.ids.tobytes(),  # an array that is viewed cannot grow
+                transactional,
+            )
+            for part in self._exact
+            if part.ids
+        )
+        return exact + tuple(
             LayerState(
                 layer.design_count,
                 layer.bits,
@@ -345,10 +456,19 @@ class LayeredFilter:
 
         Raises ValueError when one of them is impossible.
         """
-        restored = [self._restored(state, now_ms) for state in layers]
-        self._replace(sorted(restored, key=lambda layer: layer.slice_end_ms))
+        exact, bloom = [], []
+        for state in layers:
+            times = self._restored_times(state, now_ms)
+            if state.hashes:
+                bloom.append(self._restored(state, *times))
+            else:
+                exact.append(_ExactSlice.restored(*times, state))
+        exact.sort(key=lambda part: part.slice_end_ms)
+        bloom.sort(key=lambda layer: layer.slice_end_ms)
+        self._replace(exact, bloom)
 
-    def _restored(self, state: LayerState, now_ms: int) -> _Layer:
+    def _restored_times(self, state: LayerState, now_ms: int) -> tuple[int, int]:
+        """Return the end of the slice, and the time until which its ids may have been used."""
         slice_ms = self._slice_ms
         slice_end_ms = now_ms - state.slice_age_ms
         if slice_end_ms > now_ms + slice_ms:
@@ -360,7 +480,9 @@ class LayeredFilter:
         if aligned_ms - slice_end_ms <= _tolerance_ms(self._settings):
             slice_end_ms = aligned_ms
         latest_ms = now_ms + self._silence_ms
-        used_until_ms = max(slice_end_ms, min(now_ms - state.used_age_ms, latest_ms))
+        return slice_end_ms, max(slice_end_ms, min(now_ms - state.used_age_ms, latest_ms))
+
+    def _restored(self, state: LayerState, slice_end_ms: int, used_until_ms: int) -> _Layer:
         layer = _Layer.restored(state.design_count, state.bits, state.hashes, state.count, state.data)
         layer.slice_end_ms, layer.used_until_ms = slice_end_ms, used_until_ms
         layer.newest_of = state.newest_of
@@ -368,50 +490,78 @@ class LayeredFilter:
 
     def clear(self) -> None:
         """Forget everything."""
-        self._replace([])
+        self._replace([], [])
 
-    def _replace(self, layers: list[_Layer]) -> None:
-        """Have these layers from now on, and hold no more of the budget than they need."""
-        self._layers = layers
-        self._hold(sum(layer.design_count for layer in layers) - self._held)
+    def _replace(self, exact: list[_ExactSlice], layers: list[_Layer]) -> None:
+        """Have these parts from now on, and hold no more of the budget than they need."""
+        self._exact, self._layers = exact, layers
+        self._exact_count = sum(len(part.ids) for part in exact)
+        needed = sum(layer.design_count for layer in layers) + EXACT_COST * self._exact_count
+        self._hold(needed - self._held)
         self._note_next_expiry()
 
     def _hold(self, more: int) -> None:
         self._held += more
         self._budget.held += more
 
+    def _parts(self) -> list[_ExactSlice | _Layer]:
+        return [*self._exact, *self._layers]
+
     @property
-    def seed(self) -> int:
-        return self._seed
+    def secret(self) -> int:
+        return int.from_bytes(self._key, "little")
 
     def live_ids(self, now_ms: int) -> int:
         """Return the number of distinct ids remembered."""
         self.expire(now_ms)
-        return sum(layer.newest_of for layer in self._layers)
+        return self._exact_count + sum(layer.newest_of for layer in self._layers)
 
     def is_empty(self, now_ms: int) -> bool:
         self.expire(now_ms)
-        return not self._layers
+        return not self._layers and not self._exact_count
 
     @property
     def size_bytes(self) -> int:
-        return sum(layer.size_bytes for layer in self._layers)
+        return 8 * self._exact_count + sum(layer.size_bytes for layer in self._layers)
 
     def _slice_end_ms(self, now_ms: int) -> int:
         slice_ms = self._slice_ms
         return (now_ms // slice_ms + 1) * slice_ms
 
     def _note_next_expiry(self) -> None:
-        ends = [layer.used_until_ms for layer in self._layers]
+        ends = [part.used_until_ms for part in self._parts()]
         self._next_expiry_ms = min(ends) + self._settings.remember_ms if ends else 0
 
-    def _newest_holding(self, pair: HashPair, now_ms: int) -> _Layer | None:
+    def _exact_slice_of(self, entry: int, now_ms: int) -> _ExactSlice | None:
+        """Return the exact slice that holds the id. Expires first."""
         if now_ms >= self._next_expiry_ms:
             self.expire(now_ms)
+        for part in reversed(self._exact):
+            if entry in part:
+                return part
+        return None
+
+    def _newest_holding(self, pair: HashPair) -> _Layer | None:
         for layer in reversed(self._layers):
             if pair in layer:
                 return layer
         return None
+
+    def _has_exact_room(self) -> bool:
+        return self._exact_count < self._exact_ids and self._budget.share(self._held) >= EXACT_COST
+
+    def _exact_target(self, slice_end_ms: int) -> _ExactSlice:
+        """Return the exact slice to insert into: the last one, or a new one when the slice has passed."""
+        last = self._exact[-1] if self._exact else None
+        if last is not None and (last.slice_end_ms >= slice_end_ms or len(self._exact) >= MOST_LAYERS):
+            # See `_target`: what is in the last one may be remembered longer.
+            last.slice_end_ms = max(last.slice_end_ms, slice_end_ms)
+            last.used_until_ms = max(last.used_until_ms, slice_end_ms)
+            return last
+        target = _ExactSlice(slice_end_ms, slice_end_ms)
+        self._exact.append(target)
+        self._note_next_expiry()
+        return target
 
     def _target(self, slice_end_ms: int, floor: int) -> _Layer:
         """Return the layer to insert into: the last one, or a new one when the slice has passed or it is full."""
@@ -467,7 +617,7 @@ class LayeredFilter:
 
     def _affordable(self, design_count: int) -> int:
         """Return the design count that is within the filter's share, 0 when not even the smallest layer fits."""
-        room = self._budget.room(self._held)
+        room = self._budget.room(self._held, EXACT_COST * self._exact_count)
         return min(design_count, room) if room >= SMALLEST_LAYER else 0
 
 
@@ -483,9 +633,3 @@ def kept_ms(settings: ProducerIdSettings) -> int:
 
 def _tolerance_ms(settings: ProducerIdSettings) -> int:
     return settings.slice_ms // 64
-
-
-def usable_seed(seed: int) -> int:
-    """Make a 32-bit seed of any random integer, never the degenerate one."""
-    narrowed = seed & 0xFFFFFFFF
-    return narrowed if narrowed != _DEGENERATE_SEED else narrowed + 1

@@ -28,7 +28,7 @@ from pidgate.quota.decisions import (
     refusal_of,
 )
 from pidgate.quota.entities import User, is_bounded
-from pidgate.quota.layered_filter import HashPair, LayeredFilter, Sighting
+from pidgate.quota.layered_filter import LayeredFilter, Sighting
 from pidgate.quota.restoring import MOST_NOTED_IDS, NotedIds, Restorer
 from pidgate.quota.settings import Quotas, QuotasHolder
 from pidgate.quota.token_bucket import TokenBucket
@@ -56,14 +56,14 @@ class ProducerIdQuota:
     def __init__(
         self,
         quotas: Quotas,
-        seed_source: Callable[[], int],
+        secret_source: Callable[[], int],
         now_ms: int,
         *,
         is_restored: bool = True,
         former_name: Callable[[User], User | None] | None = None,
     ) -> None:
         self.in_force = QuotasHolder(quotas)
-        self.table = UserTable(quotas, seed_source, now_ms)
+        self.table = UserTable(quotas, secret_source, now_ms)
         self.restorer = Restorer(self.table)
         self.is_restored = is_restored
         self.noted = NotedIds()
@@ -190,7 +190,7 @@ class ProducerIdQuota:
             self._move_former_state(client.user, now_ms)
         if not self.is_restored:
             return self._pass_and_note(decisions, transactional_id)
-        live = self.table.live(client.user, now_ms)
+        live = self.table.live(client.user, now_ms, client.address)
         if transactional_id is not None:
             return self._decide_transactional_id(live, decisions[0], transactional_id, now_ms)
         if live.queue.waiting:
@@ -208,17 +208,16 @@ class ProducerIdQuota:
         transactional = decisions[0].transactional
         enforced = live.refuses_transactional if transactional else live.refuses_plain
         ids, released_ids = live.ids(transactional=transactional), self.table.refusals.released
-        found: list[tuple[Decision, HashPair, Sighting]] = []
+        found: list[tuple[Decision, Sighting]] = []
         refused: list[Decision] = []
         unseen = graced = 0
         for decision in decisions:
-            pair = ids.hashed(decision.producer_id)
-            sighting = ids.find(pair, now_ms)
+            sighting = ids.find(decision.producer_id, now_ms)
             decision.enforced = enforced
             released = sighting is Sighting.UNSEEN and (client.user, decision.producer_id) in released_ids
             if released:
                 sighting = Sighting.REMEMBERED
-            found.append((decision, pair, sighting))
+            found.append((decision, sighting))
             if released and enforced and decision.above_0:
                 # Not even a release lets a batch pass before one that may lie unread elsewhere.
                 decision.refuse(Reason.ESTABLISHED, SHORTEST_THROTTLE_MS)
@@ -229,14 +228,14 @@ class ProducerIdQuota:
                 self._refuse_without_token(client, live, decision, unseen, now_ms)
                 unseen += 1
             if not decision.admitted:
+                if decision.waited_ms is None:
+                    ids.note_refused(self._bounding_rate_milli(live), now_ms)
                 self._note_refusal(live, decision, now_ms)
                 refused.append(decision)
         if refused:
             return refusal_of(self.table.quotas, refused)
         admitted = [
-            decision
-            for decision, pair, sighting in found
-            if self._admit(live, ids, decision, pair, sighting, now_ms)
+            decision for decision, sighting in found if self._admit(live, ids, decision, sighting, now_ms)
         ]
         return Forward(tuple(admitted)) if admitted else FORWARD
 
@@ -273,6 +272,11 @@ class ProducerIdQuota:
             reason = Reason.QUEUE if in_line else Reason.FIRST_SEEN
             decision.refuse(reason, self._throttle_ms(wait_ms), queue_position=place, bound=bound)
 
+    def _bounding_rate_milli(self, live: LiveUser) -> int:
+        """Return the user's rate, or the cluster's if the user has none."""
+        own = live.quota.rate_milli
+        return (self.table.quotas.cluster_rate_milli or 0) if own is None else own
+
     def _refuse_blocked(self, decision: Decision, bound: Bound) -> None:
         decision.refuse(Reason.BLOCKED, self.table.quotas.producer_ids.max_throttle_ms, bound=bound)
 
@@ -300,7 +304,6 @@ class ProducerIdQuota:
         live: LiveUser,
         ids: LayeredFilter,
         decision: Decision,
-        pair: HashPair,
         sighting: Sighting,
         now_ms: int,
     ) -> bool:
@@ -311,7 +314,7 @@ class ProducerIdQuota:
         elif is_new_here:
             self._charge(live, decision, now_ms)
         if is_new_here:
-            ids.insert(pair, now_ms, floor=live.floor, others_hear=self.in_fleet)
+            ids.insert(decision.producer_id, now_ms, floor=live.floor, others_hear=self.in_fleet)
         self._end_wait(live, decision.user, decision.producer_id)
         return is_new_here
 
@@ -407,8 +410,7 @@ class ProducerIdQuota:
         if live.quota.transactional_ids_rate_milli is None:
             return FORWARD
         known = self.table.transactional_ids(live, now_ms)
-        pair = known.filter.hashed(hashed)
-        sighting = known.filter.find(pair, now_ms)
+        sighting = known.filter.find(hashed, now_ms)
         if sighting is Sighting.CURRENT:
             return FORWARD
         decision.tokens_before = known.units(now_ms)
@@ -418,8 +420,9 @@ class ProducerIdQuota:
             self._charge_transactional_id(live, known, decision, now_ms)
         decision.tokens_after = known.units(now_ms)
         if not decision.admitted:
+            known.filter.note_refused(live.quota.transactional_ids_rate_milli, now_ms)
             return refusal_of(self.table.quotas, (decision,))
-        known.filter.insert(pair, now_ms, floor=live.transactional_floor, others_hear=self.in_fleet)
+        known.filter.insert(hashed, now_ms, floor=live.transactional_floor, others_hear=self.in_fleet)
         return Forward((decision,))
 
     def _charge_transactional_id(
@@ -474,7 +477,7 @@ class ProducerIdQuota:
     def _insert(self, user: User, producer_id: int, now_ms: int, transactional: bool) -> None:
         live = self.table.live(user, now_ms)
         ids = live.ids(transactional=transactional)
-        ids.insert(ids.hashed(producer_id), now_ms, floor=live.floor, others_hear=self.in_fleet)
+        ids.insert(producer_id, now_ms, floor=live.floor, others_hear=self.in_fleet)
         self._end_wait(live, user, producer_id)
 
     def insert_transactional_id(self, user: User, hashed: int, now_ms: int) -> None:
@@ -502,7 +505,7 @@ class ProducerIdQuota:
         """Take over an id let pass in this process before this state was restored; return whether it was unseen."""
         live = self.table.live(user, now_ms)
         ids = live.ids(transactional=transactional)
-        unseen = ids.insert_elsewhere(ids.hashed(producer_id), now_ms, now_ms, floor=live.floor)
+        unseen = ids.insert_elsewhere(producer_id, now_ms, now_ms, floor=live.floor)
         if unseen:
             self._count_elsewhere(live, reason, now_ms, transactional=transactional)
         self._end_wait(live, user, producer_id)

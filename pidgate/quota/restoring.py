@@ -38,8 +38,9 @@ class BucketState:
 
 @dataclass(frozen=True, slots=True)
 class TransactionalIdsState:
-    """A user's transactional ids: the filter's layers, the bucket, and the ids let in as grace."""
+    """A user's transactional ids: the filter's secret and layers, the bucket, and the ids let in as grace."""
 
+    secret: int
     layers: tuple[LayerState, ...] = ()
     bucket: BucketState | None = None
     grace_admitted: int = 0
@@ -47,12 +48,12 @@ class TransactionalIdsState:
 
 @dataclass(frozen=True, slots=True)
 class UserState:
-    """One user: the 32-bit seed and the layers of its filters, oldest first, the bucket, the ids let in as
-    grace, and the transactional ids where a rate limits them.
+    """One user: the secrets of its two filters, their layers, oldest first, the bucket, the ids let in as grace, and
+    the transactional ids where a rate limits them.
     """
 
     user: User
-    seed: int
+    secrets: tuple[int, int]
     layers: tuple[LayerState, ...] = ()
     bucket: BucketState | None = None
     grace_admitted: int = 0
@@ -173,7 +174,7 @@ class Restorer:
             return False
         live = self._table.live(user, now_ms)
         ids = live.ids(transactional=transactional)
-        return ids.insert_elsewhere(ids.hashed(producer_id), used_ms, now_ms, floor=live.floor)
+        return ids.insert_elsewhere(producer_id, used_ms, now_ms, floor=live.floor)
 
     @staticmethod
     def _possible_ms(used_ms: int, now_ms: int) -> int:
@@ -222,8 +223,7 @@ class Restorer:
         if live.quota.transactional_ids_rate_milli is None or used_ms + REMEMBER_MS <= now_ms:
             return
         known = self._table.transactional_ids(live, used_ms)
-        pair = known.filter.hashed(hashed)
-        if known.filter.insert_elsewhere(pair, used_ms, now_ms, floor=live.transactional_floor):
+        if known.filter.insert_elsewhere(hashed, used_ms, now_ms, floor=live.transactional_floor):
             if reason is Reason.GRACE:
                 known.grace_admitted += 1
             known.spend(reason, used_ms)
@@ -249,7 +249,7 @@ class Restorer:
         `now_ms`: moment of the export on this clock; it may be below 0. Raises ValueError when the state is
         impossible, and changes nothing then.
         """
-        live = self._table.new(state.user, state.seed)
+        live = self._table.new(state.user, state.secrets)
         bucket, rehearsed = self._imported(state.bucket, now_ms)
         plain = [layer for layer in state.layers if not layer.transactional]
         in_transactions = [layer for layer in state.layers if layer.transactional]
@@ -267,7 +267,7 @@ class Restorer:
         self._table.replace(state.user, live, now_ms)
 
     def _import_names(self, live: LiveUser, state: TransactionalIdsState, now_ms: int) -> None:
-        names = self._table.transactional_ids(live, now_ms)
+        names = self._table.transactional_ids(live, now_ms, state.secret)
         names.filter.restore_layers(state.layers, now_ms)
         bucket, _ = self._imported(state.bucket, now_ms)
         names.bucket = bucket or names.bucket
@@ -307,7 +307,7 @@ def _exported_user(user: User, live: LiveUser, now_ms: int) -> UserState:
     live.mark_saved()
     return UserState(
         user,
-        live.filter.seed,
+        (live.filter.secret, live.transactional_filter.secret),
         live.filter.export_layers(now_ms)
         + live.transactional_filter.export_layers(now_ms, transactional=True),
         _exported(live.bucket, live.rehearsed, now_ms),
@@ -319,8 +319,8 @@ def _exported_user(user: User, live: LiveUser, now_ms: int) -> UserState:
 def _exported_names(names: TransactionalIds | None, now_ms: int) -> TransactionalIdsState | None:
     if names is None:
         return None
-    layers = names.filter.export_layers(now_ms)
-    return TransactionalIdsState(layers, _exported(names.bucket, None, now_ms), names.grace_admitted)
+    layers, bucket = names.filter.export_layers(now_ms), _exported(names.bucket, None, now_ms)
+    return TransactionalIdsState(names.filter.secret, layers, bucket, names.grace_admitted)
 
 
 def _exported(bucket: TokenBucket | None, rehearsed: TokenBucket | None, now_ms: int) -> BucketState | None:

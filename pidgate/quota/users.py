@@ -6,7 +6,7 @@ Must not know questions.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Final
@@ -14,14 +14,15 @@ from typing import Final
 from pidgate.quota.counters import RefusedIds, UserStatus
 from pidgate.quota.decisions import Bound, GaveUp, Reason
 from pidgate.quota.entities import (
+    OTHER_USERS,
     Portions,
     User,
-    kept_as,
+    has_room_of_its_own,
     limits_transactional_ids,
     may_refuse,
     resolve,
 )
-from pidgate.quota.layered_filter import FilterBudget, LayeredFilter, Sighting, kept_ms, usable_seed
+from pidgate.quota.layered_filter import FilterBudget, LayeredFilter, Sighting, kept_ms
 from pidgate.quota.retry_queue import FORGOTTEN_AFTER_MS, RetryQueue
 from pidgate.quota.settings import ProducerIdSettings, Quotas
 from pidgate.quota.token_bucket import TokenBucket
@@ -113,6 +114,7 @@ class LiveUser:
     floor              least design count of a new filter layer
     given              times of ids given by InitProducerId and not charged yet
     grace_admitted     ids admitted as grace
+    origin             address of the user's first request; None: the user was first known from state or other gateways
     restored_ms        time of the restored balance; None: none was restored
     rehearsed          see UserTable.charge_observed
     transactional_ids  None before the first one under a rate
@@ -127,6 +129,7 @@ class LiveUser:
         "given",
         "grace_admitted",
         "is_changed",
+        "origin",
         "queue",
         "quota",
         "refuses_plain",
@@ -154,6 +157,7 @@ class LiveUser:
         self.rehearsed: TokenBucket | None = None
         self.given: deque[int] = deque()
         self.grace_admitted = 0
+        self.origin: str | None = None
         self.restored_ms: int | None = None
         self.is_changed = True
         """The balance was changed otherwise than by an id that a filter took in."""
@@ -223,8 +227,7 @@ class LiveUser:
 
     def sight(self, producer_id: int, now_ms: int, *, transactional: bool = False) -> Sighting:
         """Look the id up in the filter of that use."""
-        ids = self.ids(transactional=transactional)
-        return ids.find(ids.hashed(producer_id), now_ms)
+        return self.ids(transactional=transactional).find(producer_id, now_ms)
 
 
 def layer_floor(rate_milli: int | None, settings: ProducerIdSettings) -> int:
@@ -236,21 +239,22 @@ def layer_floor(rate_milli: int | None, settings: ProducerIdSettings) -> int:
 
 
 class UserTable:
-    """The state of all users. `seed_source` returns random integers: one is drawn for each user's filter.
+    """The state of all users. `secret_source` returns 128 random bits: they are drawn for each filter.
 
     `cluster`: the bucket above all users; None without a common rate, or when it is 0. `cluster_rehearsed`: see
     `charge_observed`.
     """
 
-    def __init__(self, quotas: Quotas, seed_source: Callable[[], int], now_ms: int) -> None:
+    def __init__(self, quotas: Quotas, secret_source: Callable[[], int], now_ms: int) -> None:
         self.quotas = quotas
         self._apply_settings(quotas.producer_ids)
         self.grace = Grace()
         self.cluster: TokenBucket | None = None
         self.cluster_rehearsed: TokenBucket | None = None
-        self._seed_source = seed_source
+        self._secret_source = secret_source
         self._budget = FilterBudget(quotas.producer_ids)
         self._users: dict[User, LiveUser] = {}
+        self._of_origin: Counter[str | None] = Counter()
         self._portions = Portions[User]()
         self._gave_up: list[GaveUp] = []
         self.refusals = RefusedIds()
@@ -300,7 +304,7 @@ class UserTable:
                 live.transactional_ids is None or live.transactional_ids.is_idle(now_ms)
             )
             if bucket_is_full and is_idle and not counts_grace and nothing_known:
-                del self._users[user]
+                self._remove(user)
         gave_up, self._gave_up = self._gave_up, []
         return gave_up
 
@@ -313,27 +317,49 @@ class UserTable:
 
     # Users
 
-    def live(self, user: User, now_ms: int) -> LiveUser:
-        """Return the user's state, created when there is none. Beyond MOST_USERS, newcomers are one user together."""
+    def live(self, user: User, now_ms: int, origin: str | None = None) -> LiveUser:
+        """Return the user's state, created when there is none.
+
+        Without room for a newcomer of this origin, it shares the account of OTHER_USERS.
+        """
         live = self._users.get(user)
-        if live is None:
-            user = kept_as(user, self._users)
+        if live is None and not self._has_room(user, origin):
+            user = OTHER_USERS
             live = self._users.get(user)
         if live is None:
-            live = self._users[user] = self.new(user, usable_seed(self._seed_source()))
+            live = self.new(user, (self._secret_source(), self._secret_source()))
+            live.origin = origin
+            self._add(user, live)
             self.shape_bucket(live, now_ms)
         return live
 
-    def new(self, user: User, seed: int) -> LiveUser:
-        """Make a user without bucket that is not in the table yet."""
+    def _has_room(self, user: User, origin: str | None) -> bool:
+        """Return whether the table has an account for one more user. Users that the quotas name always have one."""
+        return user in self.quotas.users or has_room_of_its_own(self._of_origin[origin], len(self._users))
+
+    def _add(self, user: User, live: LiveUser) -> None:
+        self._users[user] = live
+        self._of_origin[live.origin] += 1
+
+    def _remove(self, user: User) -> LiveUser | None:
+        live = self._users.pop(user, None)
+        if live is not None:
+            self._of_origin[live.origin] -= 1
+            if not self._of_origin[live.origin]:
+                del self._of_origin[live.origin]
+        return live
+
+    def new(self, user: User, secrets: tuple[int, int]) -> LiveUser:
+        """Make a user without bucket that is not in the table yet. `secrets`: of `LiveUser.filters`."""
         settings = self.quotas.producer_ids
-        ids, transactional_ids = (LayeredFilter(settings, self._budget, seed) for _ in range(2))
+        ids, transactional_ids = (LayeredFilter(settings, self._budget, secret) for secret in secrets)
         return LiveUser(user, self.quotas, ids, transactional_ids)
 
-    def transactional_ids(self, live: LiveUser, now_ms: int) -> TransactionalIds:
-        """Return the user's transactional ids, made when there are none."""
+    def transactional_ids(self, live: LiveUser, now_ms: int, secret: int | None = None) -> TransactionalIds:
+        """Return the user's transactional ids, made when there are none. `secret`: of a filter to be restored."""
         if live.transactional_ids is None:
-            ids = LayeredFilter(self._transactional_settings, self._budget, live.filter.seed)
+            secret = self._secret_source() if secret is None else secret
+            ids = LayeredFilter(self._transactional_settings, self._budget, secret)
             live.transactional_ids = TransactionalIds(ids)
             self.shape_bucket(live, now_ms)
         return live.transactional_ids
@@ -341,14 +367,14 @@ class UserTable:
     def replace(self, user: User, live: LiveUser, now_ms: int) -> None:
         """Put the user in, in place of its earlier state."""
         self.shape_bucket(live, now_ms)
-        replaced = self._users.get(user)
+        replaced = self._remove(user)
         if replaced is not None:
             replaced.clear()
-        self._users[user] = live
+        self._add(user, live)
 
     def rename(self, name: User, user: User, now_ms: int) -> None:
         """Move the state kept under `name` to `user`; existing state of `user` stays."""
-        live = self._users.pop(name, None)
+        live = self._remove(name)
         if live is None:
             return
         if user in self._users:
@@ -435,7 +461,8 @@ class UserTable:
 
     def find(self, user: User) -> LiveUser | None:
         """Return the state that holds for the user, perhaps with others, as `live` does; None when there is none."""
-        return self._users.get(kept_as(user, self._users))
+        live = self._users.get(user)
+        return self._users.get(OTHER_USERS) if live is None and user not in self.quotas.users else live
 
     def kept_under(self, name: User) -> LiveUser | None:
         """Return the state that is kept under this very name, one of `users`; None when it has been dropped."""

@@ -18,5 +18,5 @@ def software(name_and_version: str) -> str:
 
 
 def user(name: str) -> str:
-    """Return a user's name safe for a terminal, "(unidentified)" for none."""
-    return units.printable(shown(name)) or UNIDENTIFIED
+    """Return a user's name as every table shows it, "(unidentified)" for none."""
+    return shown(name) or UNIDENTIFIED

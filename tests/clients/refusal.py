@@ -30,6 +30,7 @@ from tools.sandbox.topics import create_topic
 
 PARTITIONS = 6
 RECORDS = 240
+REFUSED = ("pidgate_producer_ids_refused_total", "pidgate_producer_ids_kept_in_order_total")
 """Each a batch of its own: 40 a partition, of which clients send five at once where they can."""
 
 BEYOND_MS = 1_000
@@ -188,7 +189,7 @@ class RefusedClient:
             refused={
                 dict(labels)["reason"]: int(value)
                 for (name, labels), value in metrics.samples.items()
-                if name == "pidgate_producer_ids_refused_total" and value
+                if name in REFUSED and value
             },
             admitted_after_waiting=int(metrics.value(outcomes, outcome="admitted_after_waiting")),
             gave_up=int(metrics.value(outcomes, outcome="gave_up")),

@@ -98,6 +98,7 @@ def test_three_thousand_running_producers_are_switched_over() -> None:
             assert counts["fail_open"] == 0
             assert tokens(gateway) == rate
             assert gateway.metrics().value("pidgate_requests_refused_total") == 0
+            assert gateway.metrics().value("pidgate_requests_kept_in_order_total") == 0
             assert 3_000 < gateway.metrics().value("pidgate_grace_left_seconds") <= 3_600
             check_exactly_once(cluster.bootstrap_servers(), topic, producers)
         finally:

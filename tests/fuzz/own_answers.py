@@ -6,7 +6,7 @@ import base64
 from collections.abc import Callable, Iterator
 from typing import Any, Final, cast
 
-from pidgate.protocol import producer_requests
+from pidgate.protocol import codec, producer_requests
 from pidgate.protocol.delegation_tokens import (
     CREATE_DELEGATION_TOKEN,
     DESCRIBE_DELEGATION_TOKEN,
@@ -15,6 +15,8 @@ from pidgate.protocol.delegation_tokens import (
     described_tokens,
     new_token,
 )
+from pidgate.protocol.error_texts import WITH_ERROR_TEXTS, hide_hosts
+from pidgate.protocol.frames import framed
 from pidgate.protocol.messages import SASL_AUTHENTICATE
 from pidgate.protocol.produce import PRODUCE
 from pidgate.protocol.transaction_parts import ADD_PARTITIONS_TO_TXN
@@ -22,6 +24,7 @@ from pidgate.protocol.work import at_once
 from tests.fuzz.kio_oracle import SELECTOR, kios, parts, seeds
 from tests.fuzz.requests import REFUSALS, NotTaken
 from tests.fuzz.target import Target
+from tests.support import raw
 
 # ---- delegation tokens ----------------------------------------------------------------------------------
 
@@ -124,7 +127,38 @@ def _own_seeds() -> Iterator[bytes]:
     return (data for data in seeds(*keys)() if SELECTOR.unpack_from(data) in _READERS)
 
 
+# ---- error texts ----------------------------------------------------------------------------------------
+
+_HOST: Final = "k1.internal"
+
+
+def _hidden(data: bytes) -> object:
+    """What is left of an answer in whose error texts a host is hidden; the frame itself without one."""
+    api_key, version, frame = parts(data, *WITH_ERROR_TEXTS)
+    codec.decode_response(api_key, version, frame, 0, len(frame))
+    return hide_hosts(api_key, version, frame, 0, len(frame), [_HOST]) or framed(frame)
+
+
+def _same_hidden(data: bytes, found: object) -> None:
+    assert isinstance(found, bytes)
+    api_key, version, frame = parts(data)
+    again = codec.decode_response(api_key, version, found, 4, len(found)).to_dict()
+    if _HOST.encode() not in frame:
+        assert found[4:] == frame
+    else:
+        before = codec.decode_response(api_key, version, frame, 0, len(frame)).to_dict()
+        assert again.keys() == before.keys()
+
+
+def _text_seeds() -> Iterator[bytes]:
+    yield from seeds(*WITH_ERROR_TEXTS)()
+    for version in (0, 1):
+        answer = {"responses": [{"error_message": f"listeners=SSL://{_HOST}:9093", "resource_name": "1"}]}
+        yield SELECTOR.pack(44, version) + raw.response(44, version, answer)[4:]
+
+
 TARGETS: Final = (
+    Target("error_texts", _hidden, _same_hidden, _text_seeds, REFUSALS),
     Target(
         "delegation_tokens",
         _tokens,

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from pidgate.gateway.cluster.gateway_topics import GatewayTopics
 from pidgate.protocol import client_quotas, messages, throttle
+from pidgate.protocol.credential_refusals import refuse_credentials
 from pidgate.protocol.errors import ErrorCode, KafkaProtocolError
 from pidgate.protocol.headers import RequestHead, peek_request
 from pidgate.protocol.produce import FIRST_TOPIC_ID, ForbiddenTopic, transactional_id, walk, walk_counting
@@ -221,6 +222,7 @@ _SMALL: Final[dict[int, Read]] = {
     messages.API_VERSIONS: _api_versions,
     client_quotas.ALTER_CLIENT_QUOTAS: client_quotas.read_alter,
     client_quotas.DESCRIBE_CLIENT_QUOTAS: client_quotas.read_user_filter,
+    51: refuse_credentials,
 }
 
 
@@ -258,6 +260,9 @@ def _same_small(data: bytes, found: object) -> None:
             assert dict(entry.entity) == {one["entityType"]: one["entityName"] for one in given["entity"]}
     elif api_key == client_quotas.DESCRIBE_CLIENT_QUOTAS and ours is not None:
         assert all(one["entityType"] == "user" for one in body["components"])
+    elif api_key == 51:
+        refused = {one["user"] for one in raw.decoded(51, 0, ours[4:])["results"]}
+        assert refused == {one["name"] for one in (*body["deletions"], *body["upsertions"])}
 
 
 def _same_part(data: bytes, body: dict[str, Any], ours: TransactionPart, refusal: bytes) -> None:
@@ -325,6 +330,7 @@ def _small_seeds() -> Iterator[bytes]:
         **dict.fromkeys(TRANSACTION_PARTS, _a_transaction_part()),
         17: {"mechanism": "PLAIN"},
         36: {"auth_bytes": b"\0bob\0pw"},
+        51: {"deletions": [{"name": "bob", "mechanism": 1}], "upsertions": []},
         messages.API_VERSIONS: {"client_software_name": "raw", "client_software_version": "1"},
         client_quotas.ALTER_CLIENT_QUOTAS: {
             "entries": [{"entity": entity, "ops": ops}],
@@ -350,12 +356,16 @@ _MOST_BYTES: Final = 1000
 
 def _lowered(data: bytes) -> object:
     head = _head(data, FETCH, SHARE_FETCH)
+    throttle.empty_fetch_answer(data, head, 1)
     return throttle.lowered_fetch(data, head, _MOST_BYTES) or data
 
 
 def _only_lower(data: bytes, lowered: object) -> None:
     assert isinstance(lowered, bytes)
-    before = _kafkas(data)
+    before, head = _kafkas(data), _head(data)
+    if before is not None:
+        has_session = head.api_key == SHARE_FETCH or before["body"].get("sessionId", 0) != 0
+        assert (throttle.empty_fetch_answer(data, head, 1) is None) is has_session
     if before is None or lowered is data:
         assert (
             before is None or before["body"].get("maxBytes", 0) <= _MOST_BYTES or _head(data).api_version < 3

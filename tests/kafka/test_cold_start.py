@@ -91,6 +91,7 @@ def test_running_producers_are_switched_over_without_a_refusal(
         assert len(graces(gateway)) == 1
         assert 3_500 < gateway.metrics().value("pidgate_grace_left_seconds") <= 3_600
         assert gateway.metrics().value("pidgate_requests_refused_total") == 0
+        assert gateway.metrics().value("pidgate_requests_kept_in_order_total") == 0
         check_exactly_once(cluster.bootstrap_servers(), topic, producers)
     finally:
         gateway.kill()

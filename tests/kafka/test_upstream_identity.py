@@ -232,7 +232,7 @@ def test_the_example_works(topic_name: TopicName, authority: Authority, tmp_path
     settings = yaml.safe_load(
         text.replace(TLS_FILES, f"{tmp_path}/").replace("/run/secrets/", f"{tmp_path}/")
     )
-    settings["own_client"]["sasl"]["username"] = SUPER_USER
+    settings["own_client"]["username"] = SUPER_USER
     tls = Tls(authority.issue("broker").both, authority.ca_file, "none")
     with Cluster(ClusterSpec(sasl=True, acl=True, tls=tls)) as cluster:
         topic = create_topic(cluster.bootstrap_servers(), topic_name("example"))

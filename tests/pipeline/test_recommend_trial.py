@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from pidgate.pipeline.recommend import trial as trial_module
 from pidgate.pipeline.recommend.trial import TRAIN, FilterTrial, RateTrial, UserTrial
 from pidgate.quota import token_bucket
+from pidgate.quota.layered_filter import EXACT_IDS
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
 from pidgate.quota.token_bucket import GIVES_UP_AFTER_MS, Outcome, QuotaReplay
@@ -163,11 +164,13 @@ def test_the_periods_share_one_bucket() -> None:
 def test_false_positives_are_counted_against_what_is_known_exactly() -> None:
     settings = ProducerIdSettings(false_positive_rate=0.05)
     filters, random = FilterTrial(settings, 50_000, 9), Random(2)
-    for number in range(4_000):
+    for number in range(EXACT_IDS + 4_000):
+        if number == EXACT_IDS:
+            assert filters.false_positives == 0
         filters.add_use(number, number * 1_000, is_new=True)
         if number > 10:
             filters.add_use(random.randrange(number), number * 1_000, is_new=False)
-    assert filters.ids == 4_000
+    assert filters.ids == EXACT_IDS + 4_000
     assert 0 < filters.false_positives <= 0.05 * 4_000
 
 

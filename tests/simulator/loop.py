@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-import socket
 import traceback
 from collections import deque
 from collections.abc import Callable, Coroutine
@@ -284,10 +283,6 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             self.failures.append(f"{context.get('message')}: {error!r}")
             if error is not None:
                 self.failures.append(_where(error))
-
-    async def getaddrinfo(self, host: Any, port: Any, **_: Any) -> Any:
-        self.network.resolve(str(host))
-        return [(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (host, port))]
 
     # ---- the network -----------------------------------------------------------------------------------
 

@@ -128,7 +128,12 @@ class Machine:
             open_admin=_no_site,
             without_core_s=_always_has_a_core,
             tasks=_not_counted,  # asyncio looks through those of all loops there were
+            look_up=self._look_up,
         )
+
+    async def _look_up(self, host: str) -> Sequence[str]:
+        self.loop.network.resolve(host)
+        return [host]
 
     def logged(self, event: Event) -> list[Line]:
         """Return the lines of an event."""

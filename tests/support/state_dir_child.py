@@ -25,13 +25,13 @@ SAVED: Final = Struct("<qq")
 def users(seed: int) -> Iterator[UserState]:
     """Of two megabytes, so that a kill hits the writing."""
     for number in range(8):
-        yield UserState(f"user-{number}", seed, (layer(seed % 200, 2_000_000),))
+        yield UserState(f"user-{number}", (seed, 0), (layer(seed % 200, 2_000_000),))
 
 
 async def keep(directory: Path, saved: mmap.mmap, pause_s: float) -> None:
     state_dir = StateDir(directory)
     loaded = await asyncio.to_thread(state_dir.load)
-    seed = loaded.users[0].state.seed if loaded.users else 0
+    seed = loaded.users[0].state.secrets[0] if loaded.users else 0
     print("ready", flush=True)
     while True:
         seed += 1

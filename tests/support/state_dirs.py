@@ -30,12 +30,14 @@ def layer(fill: int, bits: int = 203, *, transactional: bool = False) -> LayerSt
 
 def users(number: int) -> list[UserState]:
     """Different for each number; one unidentified, one with an odd name, one without layers."""
-    names = TransactionalIdsState((layer(4, 80),), BucketState(number, 1_000, 5), 3)
+    names = TransactionalIdsState(2**128 - number, (layer(4, 80),), BucketState(number, 1_000, 5), 3)
     layers = (layer(1), layer(2, transactional=True))
     return [
-        UserState("alice", number, layers, BucketState(-5, 3_600_000, 100_000, number), 7, names),
-        UserState(unidentified("GSSAPI"), 2**32 - 1, (layer(3),)),
-        UserState('Zoë "\n\ud800 x', 5, (), BucketState(10**18, 1, 1)),
+        UserState(
+            "alice", (number, 2**128 - 1), layers, BucketState(-5, 3_600_000, 100_000, number), 7, names
+        ),
+        UserState(unidentified("GSSAPI"), (2**32 - 1, 0), (layer(3),)),
+        UserState('Zoë "\n\ud800 x', (5, 6), (), BucketState(10**18, 1, 1)),
     ]
 
 

@@ -63,6 +63,8 @@ class Talk:
             "node_is_known": lambda: False,
             "learn_topics": lambda answer, api_version, hashed: None,
             "principal_claim": DEFAULT_CLAIM,
+            "gateway_logs_in": False,
+            "hosts": lambda: (),
         }
         self.at = Surroundings(admission, **{**usual, **surroundings})
         self.session = Session(self.at, client)
@@ -96,7 +98,7 @@ class Talk:
     def require_login(self, authentication: Authentication) -> None:
         """Begin again on a listener with this authentication."""
         self.at.authentication = authentication
-        self.context.login = Login(authentication, self.at.principal_claim)
+        self.context.login = Login(self.at)
 
     def request(self, buf: bytes | bytearray, start: int, end: int, now_ms: int) -> Step:
         """Receive a request: FORWARD if it is forwarded as it is, CLOSE if the connection ends."""

@@ -150,7 +150,6 @@ class Stream:
             remember_ms=24 * HOUR_MS,
             layers=4,
             false_positive_rate=0.001,
-            seed=None,
             max_throttle_ms=10_000,
             max_live_ids=10_000_000,
             queue=1_000,

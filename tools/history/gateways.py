@@ -79,7 +79,6 @@ def config(day: Day, processes: Sequence[Incarnation]) -> Columns:
         "remember_ms": SETTINGS.remember_ms,
         "layers": SETTINGS.layers,
         "false_positive_rate": SETTINGS.false_positive_rate,
-        "seed": None,
         "max_throttle_ms": SETTINGS.max_throttle_ms,
         "max_live_ids": SETTINGS.max_live_ids,
         "queue": SETTINGS.queue,

@@ -1,12 +1,15 @@
-"""Authorization of quota requests on the admin address.
+"""Authorization on the admin address.
 
-Reads need the token if one is configured, because responses include the author and reason of changes. Writes
-need `admin.writable` and always a token: that of `admin.token_file`, or the one the gateway creates for its
-own system user. Cross-site requests are refused with any token, since browsers send them for other sites.
+The token is that of `admin.token_file`, or the one that the gateway creates for its own system user. Writes
+need `admin.writable` and always the token. Reads need it if it is configured, because responses include the
+author and reason of changes, and wherever other machines can reach the address. There /metrics needs it too,
+or the scrape token, which opens /metrics alone. Cross-site requests are refused with any token, since browsers
+send them for other sites.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import ipaddress
 import socket
@@ -18,7 +21,8 @@ from typing import Final
 
 from pidgate.gateway.config.local_token import LocalToken
 from pidgate.gateway.config.settings import AdminSettings
-from pidgate.gateway.config.token_file import TokenUnreadable, token_now
+from pidgate.gateway.config.token_file import TokenUnreadable, scrape_token_file, token_in, token_now
+from pidgate.units import is_loopback
 
 _SCHEME: Final = "Bearer "
 
@@ -60,9 +64,11 @@ class Access:
     def __init__(self, admin: AdminSettings) -> None:
         self._admin = admin
         self._token_file = Path(admin.token_file) if admin.token_file else None
+        self._is_loopback = is_loopback(admin.bind.host)
         self.names = OwnNames(admin.bind.host, admin.hosts)
-        self.local = LocalToken() if admin.writable and self._token_file is None else None
-        """The local token for writes; None if a token is configured or writing is disabled."""
+        makes_token = self._token_file is None and (admin.writable or not self._is_loopback)
+        self.local = LocalToken() if makes_token else None
+        """The gateway's own token; None if one is configured or none is needed."""
 
     @property
     def is_writable(self) -> bool:
@@ -70,7 +76,18 @@ class Access:
 
     def check_read(self, headers: Mapping[str, str]) -> Refusal | None:
         """Check a read request; None if it is allowed. `headers` ignore case."""
-        return self._across_sites(headers) or self._without_token(headers)
+        is_open = self._is_loopback and self._token_file is None
+        return self._across_sites(headers) or (None if is_open else self._without_token(headers))
+
+    def check_scrape(self, headers: Mapping[str, str]) -> Refusal | None:
+        """Check a request for /metrics; None if it is allowed."""
+        if self._is_loopback:
+            return None
+        if self._token_file is not None:
+            with contextlib.suppress(OSError, TokenUnreadable):
+                if _shows(token_in(scrape_token_file(self._token_file)), headers):
+                    return None
+        return self._without_token(headers)
 
     def check_write(self, headers: Mapping[str, str]) -> Refusal | None:
         """Check a request that changes quotas; None if it is allowed."""
@@ -83,8 +100,8 @@ class Access:
                 "quotas cannot be changed over this address; set admin.writable: true in the gateway's file "
                 "and restart it, or use Kafka's admin API",
             )
-        if self.local is not None and not _shows(self.local.token, headers):
-            return Refusal(HTTPStatus.UNAUTHORIZED, _where(self.local))
+        if self.local is not None and (refusal := self._without_token(headers)) is not None:
+            return refusal
         # Other sites can send forms or text without a preflight, but not JSON.
         kind = headers.get("Content-Type", "").split(";")[0].strip().lower()
         if kind != "application/json":
@@ -108,7 +125,12 @@ class Access:
 
     def _without_token(self, headers: Mapping[str, str]) -> Refusal | None:
         if self._token_file is None:
-            return None
+            assert self.local is not None
+            return (
+                None
+                if _shows(self.local.token, headers)
+                else Refusal(HTTPStatus.UNAUTHORIZED, _where(self.local))
+            )
         try:
             wanted = token_now(self._token_file)
         except TokenUnreadable as error:

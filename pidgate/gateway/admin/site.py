@@ -7,6 +7,7 @@ takes as long as all others together.
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
@@ -26,11 +27,18 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
     from pidgate.gateway.admin.quotas_api import QuotasApi
+    from pidgate.gateway.admin.visits import Visits
 
 PATHS: Final = ("/livez", "/readyz", "/metrics")
 NAMED: Final = ("/", "/readyz", "/metrics")
 """Paths that check the Host header. /livez has nothing to protect."""
+SCRAPED: Final = ("/", "/metrics")
+"""Paths that need a token where the address is not of this machine alone."""
+PAUSE_FOR_WORK: Final = 9.0
+"""Times what the last page took: scrapes take a tenth of the process at most."""
+MOST_PAUSE_S: Final = 1.0
 TOKEN_KEPT_EVERY_S: Final = 3_600.0
+BACKLOG: Final = 128
 _CLOSE_TIMEOUT_S: Final = 1.0
 
 log = logger()
@@ -60,17 +68,24 @@ class AdminSite:
     def __init__(
         self,
         runner: web.AppRunner,
+        listening: socket.socket,
+        visits: Visits,
         address: Address,
         access: Access,
         http_log: HttpLog,
         tls: LiveContext | None,
     ) -> None:
         self._runner = runner
+        self._listening = listening
+        self._visits = visits
         self._http_log = http_log
         self.address = address
         self._access = access
         loop = asyncio.get_running_loop()
-        self._background = [loop.create_task(begun_anew("admin token", self._keep_token))]
+        self._background = [
+            loop.create_task(begun_anew("admin token", self._keep_token)),
+            loop.create_task(begun_anew("admin", partial(visits.accept, listening))),
+        ]
         if tls is not None:
             self._background.append(loop.create_task(begun_anew("tls", partial(follow, [tls]))))
 
@@ -78,7 +93,10 @@ class AdminSite:
         """Stop listening; close open connections after a second."""
         for task in self._background:
             task.cancel()
+        await asyncio.gather(*self._background, return_exceptions=True)
+        self._listening.close()
         await self._runner.cleanup()
+        self._visits.cut_off()
         self._http_log.remove()
         if self._access.local is not None:
             self._access.local.withdraw()
@@ -96,14 +114,21 @@ async def start(
     """Serve on `bind`; without `quotas` there is no quota API, without `tls` plain HTTP. Raises CannotListen."""
     from aiohttp import web
 
+    from pidgate.gateway.admin.visits import Visits, close_after_answer
+
     access = Access(AdminSettings.model_validate({"bind": str(bind)})) if quotas is None else quotas.access
 
     @web.middleware
-    async def own_names_only(request: web.Request, handler: Handler) -> web.StreamResponse:
-        refusal = access.check_host(request.headers.get("Host", "")) if request.path in NAMED else None
+    async def refuse_strangers(request: web.Request, handler: Handler) -> web.StreamResponse:
+        refusal = None
+        if request.path in NAMED:
+            refusal = access.check_host(request.headers.get("Host", ""))
+        if refusal is None and request.path in SCRAPED:
+            refusal = access.check_scrape(request.headers)
         return await handler(request) if refusal is None else _text(f"{refusal.reason}\n", refusal.status)
 
-    app = web.Application(middlewares=[own_names_only])
+    app = web.Application(middlewares=[refuse_strangers])
+    app.on_response_prepare.append(close_after_answer)
     handlers = Handlers(gateway, (*PATHS, *(() if quotas is None else quotas.paths)))
     app.router.add_get("/livez", handlers.livez)
     app.router.add_get("/readyz", handlers.readyz)
@@ -115,21 +140,58 @@ async def start(
     http_log = HttpLog()
     http_log.install()
     await runner.setup()
+    assert runner.server is not None
     host, port = bind
     try:
         with listening_on("admin.bind", bind):
-            context = None if tls is None else tls.for_a_server_of_others()
-            await web.TCPSite(runner, host, port, ssl_context=context).start()
+            visits = Visits(runner.server, None if tls is None else tls.for_a_server_of_others())
+            family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            listening = socket.create_server((host, port), family=family, backlog=BACKLOG)
+            listening.setblocking(False)
     except BaseException:
         await runner.cleanup()
         http_log.remove()
         raise
-    address = Address(host, runner.addresses[0][1])
+    address = Address(host, listening.getsockname()[1])
     if access.local is not None:
         access.local.publish(address.port)
         if access.local.failure:
             log.error(Event.ADMIN_TOKEN_NOT_KEPT, path=str(access.local.path), reason=access.local.failure)
-    return AdminSite(runner, address, access, http_log, tls)
+    return AdminSite(runner, listening, visits, address, access, http_log, tls)
+
+
+class MetricsPage:
+    """The page of /metrics, rendered once for all scrapers that wait for it."""
+
+    def __init__(self, gateway: GatewayView) -> None:
+        self._gateway = gateway
+        self._rendering = asyncio.Lock()
+        self._next: asyncio.Task[bytes] | None = None
+        self._not_before_s = 0.0
+
+    async def next_page(self) -> bytes:
+        """Return the page of values that are read from now on."""
+        if self._next is None:
+            self._next = asyncio.get_running_loop().create_task(self._render())
+        return await asyncio.shield(self._next)
+
+    async def _render(self) -> bytes:
+        """Collect here, in turns with the traffic, and format in a thread."""
+        loop = asyncio.get_running_loop()
+        async with self._rendering:
+            await asyncio.sleep(self._not_before_s - loop.time())
+            self._next = None  # later scrapers need later values
+            began_s = loop.time()
+            families = []
+            await self._gateway.refresh_metrics()
+            for family in self._gateway.registry.collect():
+                families.append(family)
+                # 1,000 users make 70 ms of metric families, so traffic is served between two of them.
+                await asyncio.sleep(0)
+            page = await asyncio.to_thread(_exposition, families)
+            spent_s = loop.time() - began_s
+            self._not_before_s = loop.time() + min(MOST_PAUSE_S, PAUSE_FOR_WORK * spent_s)
+            return page
 
 
 class Handlers:
@@ -138,7 +200,7 @@ class Handlers:
     def __init__(self, gateway: GatewayView, paths: Sequence[str]) -> None:
         self._gateway = gateway
         self._paths = paths
-        self._scraping = asyncio.Lock()
+        self._page = MetricsPage(gateway)
 
     async def index(self, _request: web.Request) -> web.Response:
         return _text("pidgate admin\n" + "".join(f"{path}\n" for path in self._paths))
@@ -153,21 +215,13 @@ class Handlers:
             return _text("ready\n")
         return _text(f"not ready: {self._gateway.not_ready_reason()}\n", status=503)
 
-    async def metrics(self, _request: web.Request) -> web.Response:
-        """Respond with Prometheus text: collected here, formatted in a thread."""
-        from aiohttp import web
+    async def metrics(self, request: web.Request) -> web.StreamResponse:
+        """Respond with Prometheus text."""
         from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
-        families = []
-        # One scrape at a time, so that each refresh is shown once.
-        async with self._scraping:
-            await self._gateway.refresh_metrics()
-            for family in self._gateway.registry.collect():
-                families.append(family)
-                # 1,000 users make 70 ms of metric families, so traffic is served between two of them.
-                await asyncio.sleep(0)
-        body = await asyncio.to_thread(_exposition, families)
-        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
+        from pidgate.gateway.admin.visits import send
+
+        return await send(request, await self._page.next_page(), CONTENT_TYPE_LATEST)
 
 
 def _text(text: str, status: int = 200) -> web.Response:

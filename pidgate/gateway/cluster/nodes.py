@@ -7,12 +7,22 @@ is forwarded, so that a client never connects to a closed port.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from typing import Final
 
+from pidgate.gateway.cluster.resolving import Resolver
 from pidgate.gateway.config.settings import ListenerSettings
+from pidgate.gateway.logs import Event, logger
+
+log = logger()
 
 Address = tuple[str, int]
+
+MOST_NODES: Final = 1_000
+"""Nodes of a process. The largest clusters have some hundred; each node has a port, of two descriptors."""
+LONGEST_HOST: Final = 255
+"""Characters of a host name (RFC 1035)."""
 
 MAX_PORT = 65535
 MOST_NODE_DIGITS = 9
@@ -20,10 +30,24 @@ MOST_NODE_DIGITS = 9
 
 
 class Nodes:
-    """Node id -> real address, shared by all listeners of the process."""
+    """Node id -> real address, shared by all listeners of the process.
 
-    def __init__(self, bootstrap_servers: Sequence[Address]) -> None:
+    At most `most` node ids are learnt. A broker's answer may hold any number of any nodes.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: Sequence[Address],
+        *,
+        most: int = MOST_NODES,
+        resolver: Resolver | None = None,
+    ) -> None:
         self.bootstrap_servers = tuple(bootstrap_servers)
+        self.resolver = resolver or Resolver()
+        self._most = most
+        self._ids: set[int] = set()
+        """All nodes that were learnt. Their ports stay open, so they count."""
+        self._is_full = False
         self._addresses: dict[int, Address] = {}
         self._turn = 0
         self.on_new_node: Callable[[int], None] = lambda _node_id: None
@@ -31,10 +55,21 @@ class Nodes:
         """Called when a node is new or has moved."""
 
     def learn_node(self, node_id: int, host: str, port: int) -> None:
-        """Record from a broker's response that `node_id` is at host:port."""
+        """Record from a broker's response that `node_id` is at host:port, unless it cannot be a broker."""
         known = self._addresses.get(node_id)
         if known == (host, port):
             return
+        if node_id < 0 or not 0 < port <= MAX_PORT or len(host) > LONGEST_HOST:
+            return
+        if node_id not in self._ids and len(self._ids) >= self._most:
+            if not self._is_full:
+                self._is_full = True
+                remedy = (
+                    f"{self._most} brokers have ports; if there are more, let the process open more files"
+                )
+                log.error(Event.NODE_WITHOUT_PORT, node_id=node_id, remedy=remedy)
+            return
+        self._ids.add(node_id)
         self._addresses[node_id] = (host, port)
         if known is None:
             self.on_new_node(node_id)
@@ -58,6 +93,10 @@ class Nodes:
         """Return a copy of node id -> real address."""
         return dict(self._addresses)
 
+    def hosts(self) -> set[str]:
+        """Return the hosts of all brokers, bootstrap servers included."""
+        return {host for host, _ in (*self._addresses.values(), *self.bootstrap_servers)}
+
     def candidate_addresses(self, node_id: int | None) -> list[Address]:
         """Return the addresses to try for this node's port, best first; None is the bootstrap port.
 
@@ -72,9 +111,10 @@ class Nodes:
 
 @dataclass(frozen=True, slots=True)
 class NodePorts:
-    """The node ports of one listener."""
+    """The node ports of one listener. `held`: nodes with an open port; None: all of them."""
 
     listener: ListenerSettings
+    held: Collection[int | None] | None = None
 
     def port_of(self, node_id: int) -> int | None:
         """Return the listener's port for the node, or None."""
@@ -103,10 +143,12 @@ class NodePorts:
     def advertised_address(self, node_id: int) -> Address:
         """Return the address that this listener advertises for the node.
 
-        A node without a port of its own is advertised at the bootstrap port, never at its real address. This
-        is logged; clients then keep requesting Metadata, but no address leaks.
+        A node without an open port is advertised at the bootstrap port: never at its real address, nor at a
+        port that another process may hold, which would get the clients' passwords. This is logged; clients
+        then keep requesting Metadata.
         """
         listener = self.listener
         host = listener.advertise_host.replace("{node_id}", str(node_id))
-        port = listener.advertise_port or self.port_of(node_id) or listener.bind_port
-        return host, port
+        is_held = self.held is None or node_id in self.held
+        own_port = self.port_of(node_id) if is_held else None
+        return host, listener.advertise_port or own_port or listener.bind_port

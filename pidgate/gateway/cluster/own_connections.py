@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from struct import Struct
 from typing import Any, Final, TypeVar
 
+from pidgate.gateway.cluster.resolving import Resolver
 from pidgate.protocol import logins, messages
 from pidgate.protocol.errors import KafkaProtocolError
 from pidgate.protocol.logins import Build
@@ -30,13 +31,13 @@ _SHUTDOWN_S: Final = 1.0
 
 @asynccontextmanager
 async def connection_to(
-    host: str, port: int, context: ssl.SSLContext | None, *, sends_proxy_header: bool
+    host: str, port: int, context: ssl.SSLContext | None, resolver: Resolver, *, sends_proxy_header: bool
 ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     """Connect, with TLS if there is a context, and close on exit, also on cancellation.
 
     Raises OSError, ValueError, OverflowError.
     """
-    reader, writer = await _opened(host, port, context, sends_proxy_header=sends_proxy_header)
+    reader, writer = await _opened(host, port, context, resolver, sends_proxy_header=sends_proxy_header)
     try:
         yield reader, writer
     finally:
@@ -44,38 +45,35 @@ async def connection_to(
 
 
 async def _opened(
-    host: str, port: int, context: ssl.SSLContext | None, *, sends_proxy_header: bool
+    host: str, port: int, context: ssl.SSLContext | None, resolver: Resolver, *, sends_proxy_header: bool
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     secured: dict[str, Any] = {}
     if context is not None:
-        secured = {"ssl": context, "ssl_shutdown_timeout": _SHUTDOWN_S}
-    if not sends_proxy_header:
-        return await asyncio.open_connection(host, port, **secured)
-    if context is not None:
-        secured["server_hostname"] = host
-    # The header precedes TLS, so it needs a socket of our own.
-    return await asyncio.open_connection(sock=await _with_header(host, port), **secured)
+        secured = {"ssl": context, "ssl_shutdown_timeout": _SHUTDOWN_S, "server_hostname": host}
+    problem: OSError = OSError(f"{host} has no address")
+    for address in await resolver.addresses(host):
+        try:
+            if not sends_proxy_header:
+                return await asyncio.open_connection(address, port, **secured)
+            # The header precedes TLS, so it needs a socket of our own.
+            return await asyncio.open_connection(sock=await _with_header(address, port), **secured)
+        except OSError as error:
+            problem = error
+    raise problem
 
 
-async def _with_header(host: str, port: int) -> socket.socket:
+async def _with_header(address: str, port: int) -> socket.socket:
     """Return a connected socket after sending the PROXY header of an own connection."""
     loop = asyncio.get_running_loop()
-    problem: OSError = OSError(f"{host} has no address")
-    for family, kind, protocol, _, address in await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM):
-        opened = socket.socket(family, kind, protocol)
-        opened.setblocking(False)
-        try:
-            await loop.sock_connect(opened, address)
-            await loop.sock_sendall(opened, LOCAL_HEADER)
-        except OSError as error:
-            opened.close()
-            problem = error
-        except BaseException:
-            opened.close()
-            raise
-        else:
-            return opened
-    raise problem
+    opened = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
+    opened.setblocking(False)
+    try:
+        await loop.sock_connect(opened, (address, port))
+        await loop.sock_sendall(opened, LOCAL_HEADER)
+    except BaseException:
+        opened.close()
+        raise
+    return opened
 
 
 def login_exchange(

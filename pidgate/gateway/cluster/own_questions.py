@@ -58,7 +58,9 @@ class OwnQuestions:
 
     async def _asked_of(self, host: str, port: int, question: Generator[Build, bytes, T]) -> T:
         context = None if self._tls is None else self._tls.context
-        opening = connection_to(host, port, context, sends_proxy_header=self._sends_proxy_header)
+        opening = connection_to(
+            host, port, context, self._nodes.resolver, sends_proxy_header=self._sends_proxy_header
+        )
         async with opening as (reader, writer):
             sasl = self._sasl
             password = password_in(sasl.password_file)

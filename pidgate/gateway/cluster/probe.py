@@ -17,6 +17,7 @@ from pidgate.gateway.cluster.authentication import Authentication
 from pidgate.gateway.cluster.gateway_topics import GatewayTopics
 from pidgate.gateway.cluster.nodes import Address, Nodes
 from pidgate.gateway.cluster.own_connections import CLIENT_ID, NO_BROKER, connection_to, read_frame
+from pidgate.gateway.cluster.resolving import Resolver
 from pidgate.gateway.logs import Event, logger
 from pidgate.gateway.tls.live import LiveContext
 from pidgate.gateway.tls.wording import of_broker
@@ -82,7 +83,9 @@ class Probe:
         self, host: str, port: int
     ) -> AbstractAsyncContextManager[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
         context = None if self._tls is None else self._tls.context
-        return connection_to(host, port, context, sends_proxy_header=self._sends_proxy_header)
+        return connection_to(
+            host, port, context, self._nodes.resolver, sends_proxy_header=self._sends_proxy_header
+        )
 
     async def _ask(self, address: Address) -> bool:
         host, port = address
@@ -139,13 +142,15 @@ async def mechanisms_of(
 
     `context` None: without TLS.
     """
-    authentication, found = Authentication(), list[str]()
+    authentication, found, resolver = Authentication(), list[str](), Resolver()
     authentication.on_learnt = found.extend
     with suppress(TimeoutError):
         async with asyncio.timeout(timeout_s):
             for host, port in servers:
                 with suppress(*NO_BROKER):
-                    opening = connection_to(host, port, context, sends_proxy_header=sends_proxy_header)
+                    opening = connection_to(
+                        host, port, context, resolver, sends_proxy_header=sends_proxy_header
+                    )
                     async with opening as (reader, writer):
                         answer = await _handshake(reader, writer)
                     authentication.learn_requirement(answer.error_code, answer.mechanisms)

@@ -24,7 +24,6 @@ def conflicts(settings: Settings) -> Iterator[Finding]:
         yield from _listener_conflicts(listener, ("listeners", index))
     yield from _port_conflicts(settings)
     yield from _quota_conflicts(settings)
-    yield from _admin_conflicts(settings)
     yield from _tls_conflicts(settings)
     yield from _identity_conflicts(settings)
     if settings.reuse_port and not settings.events.enabled:
@@ -37,15 +36,6 @@ def conflicts(settings: Settings) -> Iterator[Finding]:
         yield (
             ("limits", "buffered_total"),
             f"is below one frame; write {show_size(limits.frame_bytes)} or more, or lower limits.frame",
-        )
-
-
-def _admin_conflicts(settings: Settings) -> Iterator[Finding]:
-    admin = settings.admin
-    if admin.writable and not admin.token_file and not is_loopback(admin.bind.host):
-        yield (
-            ("admin", "writable"),
-            f"lets every client that reaches {admin.bind} set quotas; write admin.token_file, or bind to 127.0.0.1",
         )
 
 
@@ -134,6 +124,12 @@ def _unidentified_warnings(settings: Settings) -> Iterator[Finding]:
 def _token_warnings(settings: Settings) -> Iterator[Finding]:
     """Warn only: a file may be checked where the token is missing, and the token is read again when needed."""
     if not settings.admin.token_file:
+        if not is_loopback(settings.admin.bind.host):
+            yield (
+                ("admin", "token_file"),
+                "is missing: /metrics and the quotas are only for the gateway's own user on this machine; write it, "
+                "and give Prometheus the word in a file of the same name with .scrape at its end",
+            )
         return
     path, file = ("admin", "token_file"), Path(settings.admin.token_file)
     try:

@@ -15,6 +15,10 @@ T = TypeVar("T")
 KeyPath = tuple[str | int, ...]
 # Real files nest six levels. An alias that contains itself nests without end.
 _DEEPEST = 40
+MOST_CHARACTERS = 16 * 2**20
+"""Length of a file: 50,000 users with a dozen keys each."""
+MOST_VALUES = 1_000_000
+"""Keys and values of a file. Aliases of aliases would make any number of them from a few lines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +80,8 @@ def read_yaml(path: Path) -> Source:
     """Read a file. Raises ConfigError when it cannot be read, is no YAML, or repeats a key."""
     name = str(path)
     try:
-        text = path.read_text(encoding="utf-8")
+        with path.open(encoding="utf-8") as file:
+            text = file.read(MOST_CHARACTERS + 1)
     except OSError as error:
         reason = error.strerror or str(error)
         raise ConfigError.at(
@@ -89,6 +94,8 @@ def read_yaml(path: Path) -> Source:
 
 def parse_yaml(text: str, name: str) -> Source:
     """Parse text. Messages refer to it as `name`. Raises ConfigError when it is no YAML, or repeats a key."""
+    if len(text) > MOST_CHARACTERS:
+        raise ConfigError.at(name, f"is longer than {MOST_CHARACTERS:,} characters")
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
         lines: dict[KeyPath, int] = {}
@@ -99,6 +106,8 @@ def parse_yaml(text: str, name: str) -> Source:
         what = " ".join(part for part in (error.context, error.problem) if part)
         remedy = f"is not valid YAML ({what}); check indentation, quotes and brackets"
         raise ConfigError.at(where, remedy) from error
+    except RecursionError as error:
+        raise ConfigError.at(name, "is nested too deeply") from error
     except yaml.YAMLError as error:
         raise ConfigError.at(name, f"is not valid YAML ({error}); save it as plain UTF-8 text") from error
     return Source(name, data, lines)
@@ -109,6 +118,8 @@ def _plain(node: yaml.Node, path: KeyPath, lines: dict[KeyPath, int], name: str)
     lines.setdefault(path, line)
     if len(path) > _DEEPEST:
         raise ConfigError.at(f"{name}:{line}", "is nested too deeply; an alias may not contain itself")
+    if len(lines) > MOST_VALUES:
+        raise ConfigError.at(f"{name}:{line}", f"has more than {MOST_VALUES:,} values; write fewer aliases")
     if isinstance(node, yaml.SequenceNode):
         return [_plain(item, (*path, index), lines, name) for index, item in enumerate(node.value)]
     if isinstance(node, yaml.MappingNode):

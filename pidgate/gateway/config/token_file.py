@@ -12,6 +12,11 @@ class TokenUnreadable(Exception):
     """The token file is missing, empty or too long. The text names the remedy."""
 
 
+def scrape_token_file(token_file: Path) -> Path:
+    """Return the file of the token that opens /metrics alone. It may be missing."""
+    return token_file.with_name(f"{token_file.name}.scrape")
+
+
 def token_now(path: Path) -> bytes:
     """Return the token currently in the file. Raises TokenUnreadable."""
     try:

@@ -18,6 +18,7 @@ from prometheus_client.registry import Collector
 
 from pidgate.gateway.metrics.families import PREFIX, counter
 from pidgate.gateway.metrics.turns import SeesManyRows
+from pidgate.names import escaped
 from pidgate.quota.byte_quota import ByteQuota, ByteSnapshot
 from pidgate.quota.entities import shown
 
@@ -37,7 +38,7 @@ class _ByteRows:
         self._has_label = has_label
 
     def add(self, row: ByteSnapshot) -> None:
-        labels = (str(row.kind), shown(row.user or ""), row.client_id or "")
+        labels = (str(row.kind), shown(row.user or ""), escaped(row.client_id or ""))
         if self._has_label(labels):
             self.own[labels] = row
         else:

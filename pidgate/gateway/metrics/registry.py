@@ -16,6 +16,7 @@ from pidgate.gateway.metrics.turns import SeesManyRows
 from pidgate.gateway.metrics.users import UserFamilies, UserRows
 from pidgate.protocol.versions import SPOKEN
 from pidgate.quota.counters import UserSnapshot
+from pidgate.quota.decisions import KEEPS_ORDER
 
 __all__ = ["Counters", "GatewayCollector", "build_registry"]
 
@@ -54,8 +55,12 @@ class GatewayCollector(Collector, SeesManyRows[UserRows]):
         counts = enumerate(self._counters.requests)
         by_api = {SPOKEN[key].name if key in SPOKEN else str(key): count for key, count in counts if count}
         yield counter("requests", "Requests received from clients.", by_api, "api")
-        refused = self._counters.requests_refused
+        refused, in_order = dict(self._counters.requests_refused), dict[str, int]()
+        for reason in KEEPS_ORDER & refused.keys():
+            in_order[reason] = refused.pop(reason)
         yield counter("requests_refused", "Requests that the quota of new ids refused.", refused, "reason")
+        kept = "Requests refused to keep batches in order, whatever the quota."
+        yield counter("requests_kept_in_order", kept, in_order, "reason")
         own = self._counters.gateway_topic_refused
         yield counter(
             "gateway_topic_refused", "Requests that named a topic of the gateway's own.", own, "api"

@@ -15,6 +15,7 @@ from prometheus_client.core import HistogramMetricFamily, Metric
 
 from pidgate.gateway.metrics.families import PREFIX
 from pidgate.quota.counters import WAITED_BUCKETS_MS, UserSnapshot
+from pidgate.quota.decisions import KEEPS_ORDER
 from pidgate.quota.entities import User, is_unidentified, shown
 
 LABELLED_USERS: Final = 1_000
@@ -86,7 +87,10 @@ class UserFamilies:
         rows = seen.by_label
         yield from _numbers(rows)
         yield _by_label(rows, "admitted", "Producer ids admitted.", "reason", "admitted")
-        yield _by_label(rows, "refused", "Requests refused.", "reason", "refused")
+        text = "Requests refused by the quota."
+        yield _by_label(rows, "refused", text, "reason", "refused", lambda reason: reason not in KEEPS_ORDER)
+        text = "Requests refused to keep batches in order, whatever the quota."
+        yield _by_label(rows, "kept_in_order", text, "reason", "refused", KEEPS_ORDER.__contains__)
         yield _by_label(rows, "outcomes", "Outcomes of refused ids.", "outcome", "outcomes")
         closed = "Connections closed to protect acknowledged records."
         yield _by_label(rows, "connections_closed", closed, "reason", "closed")
@@ -99,7 +103,7 @@ class UserFamilies:
             if len(self._labelled) >= self._room:
                 return OTHER_USERS
             self._labelled.add(user)
-        return user
+        return shown(user)
 
 
 _NUMBERS: Final = (
@@ -160,11 +164,19 @@ def _numbers(rows: Mapping[str, _Row]) -> Iterator[Metric]:
         yield family
 
 
-def _by_label(rows: Mapping[str, _Row], name: str, text: str, label: str, field_name: str) -> Metric:
+def _by_label(
+    rows: Mapping[str, _Row],
+    name: str,
+    text: str,
+    label: str,
+    field_name: str,
+    includes: Callable[[str], bool] = lambda _value: True,
+) -> Metric:
     family = counter(f"{PREFIX}producer_ids_{name}", text, labels=["user", label])
     for user, row in rows.items():
         for value, count in getattr(row, field_name).items():
-            family.add_metric([user, str(value)], count)
+            if includes(value):
+                family.add_metric([user, str(value)], count)
     return family
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pidgate.gateway.admin.site import GatewayView
+from pidgate.gateway.cluster.resolving import LookUp, look_up
 from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.metrics.core_taken import CoreTaken
 from pidgate.gateway.process.port_lock import PortLocks
@@ -22,6 +23,7 @@ from pidgate.gateway.quotas.store import QuotaStore
 from pidgate.gateway.tls.live import LiveContext
 from pidgate.gateway.topics.own_client import OwnClient
 from pidgate.quota.entities import User
+from pidgate.quota.layered_filter import SECRET_BYTES
 from pidgate.quota.producer_ids import ProducerIdQuota
 
 Close = Callable[[], Coroutine[Any, Any, None]]
@@ -73,11 +75,13 @@ class Outside:
     """See CoreTaken.since_last_s."""
     tasks: Callable[[], int] = lambda: len(asyncio.all_tasks())
     """Number of tasks of the event loop that runs."""
+    look_up: LookUp = look_up
+    """The addresses of a broker's host name."""
     bounds: Bounds = field(default_factory=Bounds)
 
-    def seed(self) -> int:
-        """Return the random seed of a filter."""
-        return self.random_bits(32)
+    def filter_secret(self) -> int:
+        """Return the secret of a filter."""
+        return self.random_bits(8 * SECRET_BYTES)
 
     def nonce(self) -> str:
         """Return what nobody can guess."""

@@ -61,7 +61,13 @@ class Gateway:
         recorder = recorder_of(settings, events.publish, lambda: events.applied_offsets, incarnation)
         self._quotas = QuotaStore(settings, self, kafka, outside.name(), wall_ms)
         self._manager = QuotaStateManager(
-            settings, self._quotas.in_force.provenance, events, recorder, self, incarnation, outside.seed
+            settings,
+            self._quotas.in_force.provenance,
+            events,
+            recorder,
+            self,
+            incarnation,
+            outside.filter_secret,
         )
         administer = self._quotas.administer
         self.traffic = Traffic(settings, self._manager.state, recorder, administer, outside)

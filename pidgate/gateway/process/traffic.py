@@ -12,12 +12,13 @@ from typing import Final
 
 from pidgate.gateway.clock import monotonic_ms
 from pidgate.gateway.cluster.gateway_topics import GatewayTopics
-from pidgate.gateway.cluster.nodes import Nodes
+from pidgate.gateway.cluster.nodes import MOST_NODES, Nodes
 from pidgate.gateway.cluster.own_questions import OwnQuestions
 from pidgate.gateway.cluster.probe import Probe
+from pidgate.gateway.cluster.resolving import Resolver
 from pidgate.gateway.cluster.token_lookup import TokenLookup
 from pidgate.gateway.cluster.upstream_identity import identity_of
-from pidgate.gateway.config.settings import LimitsSettings, Settings
+from pidgate.gateway.config.settings import LimitsSettings, ListenerSettings, Settings
 from pidgate.gateway.logs import Event, begun_anew, logger
 from pidgate.gateway.metrics.counters import Counters
 from pidgate.gateway.metrics.lateness import LatenessWatch
@@ -49,7 +50,9 @@ CHECKED_PER_TURN: Final = 2_000
 BYTES_SWEPT_EVERY_MS: Final = 60_000
 MANY_OPEN_FILES: Final = 200_000
 OWN_OPEN_FILES: Final = 512
-"""Of the process itself: ports, the admin site, the gateway's own clients, files."""
+"""Of the process itself: bootstrap ports, the admin site (visits.py), the gateway's own clients, files."""
+FILES_OF_PORT: Final = 2
+"""Descriptors of a node's port: its socket and the duplicate that accepts."""
 CUT_OFF_S: Final = 1.0
 """Time for sockets that were cut off to close."""
 
@@ -69,11 +72,16 @@ class Traffic:
         quotas, now_ms = settings.to_quotas(), monotonic_ms(loop)()
         self._settings = settings
         self._outside_bind, self._locks = outside.bind, outside.port_locks()
-        self._admission = admission = Admission(quotas, outside.seed, now_ms, state=state)
+        self._admission = admission = Admission(quotas, outside.filter_secret, now_ms, state=state)
         self.counters = counters = Counters()
         self._recorder = recorder
         limits, self._bounds = settings.limits, (bounds := outside.bounds)
-        self.nodes = Nodes(settings.cluster.bootstrap_servers)
+        most_nodes, ports = _most_nodes(settings)
+        self.nodes = Nodes(
+            settings.cluster.bootstrap_servers, most=most_nodes, resolver=Resolver(outside.look_up)
+        )
+        self._moved: set[int] = set()
+        """Nodes with a new address, until their connections are looked through."""
         self.nodes.on_new_node = self._node_learnt
         self.nodes.on_address = self._node_found
         self.byte_quota = ByteQuota(state.in_force)
@@ -93,7 +101,7 @@ class Traffic:
                 [settings.events.topic, settings.events.quotas_topic] if settings.events.enabled else []
             ),
             byte_quota=self.byte_quota,
-            connection_limits=_connection_limits(limits, bounds),
+            connection_limits=_connection_limits(limits, bounds, settings.listeners, ports),
             upstream_tls=upstream_tls,
             upstream_identity=identity_of(settings, outside.nonce, brokers, monotonic_ms(loop)),
             sends_proxy_header=settings.cluster.proxy_protocol,
@@ -138,7 +146,7 @@ class Traffic:
 
     async def start(self) -> None:
         """Listen, then reach for the cluster. Raises CannotListen."""
-        if self.shared.gateway_topics.names:
+        if self.shared.gateway_topics.names or self.shared.upstream_identity is not None:
             codec.load()
         for listener in self._listeners:
             await listener.open()
@@ -207,13 +215,13 @@ class Traffic:
             listener.close()
         self._locks.release()
         for connection in list(connections):
-            connection.drain()
+            connection.close("drain", "the gateway drains")
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(give_up_s):
                 await self.shared.all_closed.wait()
         cut = len(connections)
         for connection in list(connections):
-            connection.close("drain", "the drain timeout has passed")
+            connection.close_now("drain", "the drain timeout has passed")
         # Not closed but cut off: whoever reads nothing would keep the event loop from ending.
         for transport in list(self.shared.transports):
             transport.abort()
@@ -249,18 +257,24 @@ class Traffic:
     def _node_found(self, node_id: int) -> None:
         if self._recorder is not None:
             self._recorder.broker_learnt(node_id, *self.nodes.known_addresses[node_id])
-        # Not at once: the answer that holds the address has to leave first.
-        self.shared.loop.call_soon(self._close_misled, node_id)
+        if not self._moved:
+            # Not at once: the answer that holds the address has to leave first.
+            self.shared.loop.call_soon(self._close_misled)
+        self._moved.add(node_id)
 
-    def _close_misled(self, node_id: int) -> None:
-        """Close connections for this node that lead elsewhere: to a stand-in, or to where the node was.
+    def _close_misled(self) -> None:
+        """Close connections for moved nodes that lead elsewhere: to a stand-in, or to where the node was.
 
-        That broker does not lead this node's partitions, and no client would leave it for that: by its Metadata
+        That broker does not lead the node's partitions, and no client would leave it for that: by its Metadata
         this connection is the right one.
         """
-        address = self.nodes.known_addresses.get(node_id)
+        moved, addresses = self._moved.copy(), self.nodes.known_addresses
+        self._moved.clear()
         for connection in list(self.shared.connections):
-            if connection.context.node_id == node_id and connection.server not in (None, address):
+            node_id = connection.context.node_id
+            if node_id is None or node_id not in moved:
+                continue
+            if connection.server not in (None, addresses.get(node_id)):
                 connection.close("moved", "its broker is elsewhere")
 
     async def _tick(self) -> None:
@@ -337,19 +351,39 @@ def _own_questions(
     return OwnQuestions(sasl, outside.nonce, nodes, timeout_ms, tls, sends_proxy_header=sends_proxy_header)
 
 
-def _connection_limits(limits: LimitsSettings, bounds: Bounds) -> ConnectionLimits:
-    """Return the bounds on connections. The defaults follow from the process's limit of open files."""
+def _open_files() -> int:
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    files = MANY_OPEN_FILES if soft == resource.RLIM_INFINITY else min(soft, MANY_OPEN_FILES)
+    return MANY_OPEN_FILES if soft == resource.RLIM_INFINITY else min(soft, MANY_OPEN_FILES)
+
+
+def _most_nodes(settings: Settings) -> tuple[int, int]:
+    """Return how many nodes are learnt, and how many ports they have at most.
+
+    Ports that the configuration does not list take an eighth of the open files at most.
+    """
+    listed = sum(len(listener.node_ids) for listener in settings.listeners)
+    unlisted = sum(
+        listener.first_node_port is not None and not listener.node_ids for listener in settings.listeners
+    )
+    most = min(MOST_NODES, _open_files() // 8 // FILES_OF_PORT // max(1, unlisted))
+    return most, listed + most * unlisted
+
+
+def _connection_limits(
+    limits: LimitsSettings, bounds: Bounds, listeners: Sequence[ListenerSettings], node_ports: int
+) -> ConnectionLimits:
+    """Return the bounds on connections. The defaults follow from the process's limit of open files."""
     # A larger value in the file does not help: a connection without a descriptor is closed, one in the backlog waits.
-    total = max(1, (files - OWN_OPEN_FILES) // 2)
+    total = max(1, (_open_files() - OWN_OPEN_FILES - FILES_OF_PORT * node_ports) // 2)
     if limits.connections is not None:
         total = min(total, limits.connections)
     return ConnectionLimits(
         total,
         bounds.connections_per_s,
-        limits.connections_per_user or max(1, total // 2),
+        limits.connections_per_user,
         limits.connections_rate_per_user,
         limits.connections_per_address,
         bounds.tls_handshakes,
+        is_mixed=len({listener.requires_login for listener in listeners}) > 1
+        or any(listener.tls is not None and listener.tls.identifies for listener in listeners),
     )

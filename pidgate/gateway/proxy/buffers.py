@@ -202,6 +202,10 @@ class Purpose(IntEnum):
     """The gateway's own answers behind a request in flight."""
     PASSED_ON = 10
     """The full length of a request that is forwarded while it arrives; not memory of this process."""
+    IN_FLIGHT = 11
+    """What is kept of requests in flight."""
+    REST = 12
+    """Requests of one read that wait for their turn."""
 
 
 class BudgetShare:

@@ -21,6 +21,9 @@ from pidgate.gateway.proxy.receive_buffer import READ_BUFFER, READ_VIEW, frame_s
 from pidgate.protocol.repeated_produce import BEGINNING_BYTES
 from pidgate.protocol.work import JUDGED_PER_TURN, MOST_FRAMES_PER_TURN
 
+AFTER_REST_BYTES: Final = 16 * 1024
+"""Most bytes of a read behind one that was more than a turn takes (protocol/work.py): they would only wait here."""
+
 NO_ROOM: Final = "the memory for connections before login is full: limits.buffered_total"
 
 
@@ -42,6 +45,8 @@ class ClientChannel(Reader):
         self._frame_limit_bytes = context.frame_limit_bytes
         self._login_limit_bytes = context.frame_before_auth_bytes
         self._kept_frame_bytes = context.kept_frame_bytes
+        self._leaves_rests = False
+        """Its last read was more than a turn takes. A plain attribute, because every read checks it."""
 
     # ---- asyncio's side --------------------------------------------------------------------------------
 
@@ -62,7 +67,7 @@ class ClientChannel(Reader):
     def next_buffer(self) -> memoryview:
         is_scarce = self._budget.is_full or self._read_ahead.is_scarce
         if self._received.is_plain and not is_scarce:
-            return READ_VIEW
+            return READ_VIEW[:AFTER_REST_BYTES] if self._leaves_rests else READ_VIEW
         view = self._received.next_read()
         if is_scarce and not self._reservation.is_held:
             return view[:SCARCE_READ_BYTES]
@@ -82,6 +87,7 @@ class ClientChannel(Reader):
             self._requests_arrived(bytes(READ_VIEW[:end]), end)
         else:
             self._requests_arrived(buf, end)
+        self._leaves_rests = bool(self.socket.rest)
         self.socket.turn_back(nbytes)
 
     def _count(self, nbytes: int) -> None:
@@ -101,6 +107,7 @@ class ClientChannel(Reader):
             connection.context.socket_closed(transport)
         self._received.clear()
         connection.share.hold(Purpose.TO_CLIENT, 0)
+        connection.share.hold(Purpose.REST, 0)
         connection.client_lost(exc)
 
     def pause_writing(self) -> None:
@@ -137,7 +144,7 @@ class ClientChannel(Reader):
         connection, reservation = self.connection, self._reservation
         try:
             kept_from = self._take_requests(buf, end, self._now_ms())
-            if connection.is_gone:
+            if connection.reads_no_more:
                 return
             if kept_from and reservation.is_under_way and not reservation.left_bytes:
                 reservation.drop()
@@ -183,7 +190,7 @@ class ClientChannel(Reader):
                 self._forward(buf, run_start, frame_end if actions[0] is PASS_FRAME else pos)
                 run_start = frame_end
                 connection.act(actions)
-                if connection.is_gone:
+                if connection.reads_no_more:
                     return end
             pos = frame_end
             if context.judged >= most_judged:
@@ -203,6 +210,9 @@ class ClientChannel(Reader):
 
     def _leave_rest(self, buf: bytes | bytearray, pos: int, end: int) -> None:
         if pos < end:
+            self._leaves_rests = True
+            self.socket.read_large()
+            self.connection.share.hold(Purpose.REST, end - pos)
             self.socket.defer(bytes(memoryview(buf)[pos:end]))
 
     def _may_pass_on(self, buf: bytes | bytearray, pos: int, end: int, size: int, now_ms: int) -> bool:
@@ -229,7 +239,11 @@ class ClientChannel(Reader):
         return arrived_bytes
 
     def take_rest(self, rest: bytes) -> None:
-        if not self.connection.is_gone:
+        if self.socket.gate.reasons & Pause.MANY_IN_FLIGHT and not self.connection.reads_no_more:
+            self.socket.park(rest)
+            return
+        self.connection.share.hold(Purpose.REST, 0)
+        if not self.connection.reads_no_more:
             self._requests_arrived(rest, len(rest))
 
     def _forward(self, buf: bytes | bytearray, start: int, end: int) -> None:

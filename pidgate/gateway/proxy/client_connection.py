@@ -29,7 +29,7 @@ from pidgate.gateway.proxy.actions import (
 from pidgate.gateway.proxy.broker_link import BrokerLink
 from pidgate.gateway.proxy.buffers import BEFORE_LOGIN, BudgetShare
 from pidgate.gateway.proxy.connection import ConnectionContext
-from pidgate.gateway.proxy.connection_age import SESSION_ENDS, AgeLimits, ConnectionAge
+from pidgate.gateway.proxy.connection_age import AgeLimits, ConnectionAge
 from pidgate.gateway.proxy.connection_state import LIFE, Life, LifeEvent
 from pidgate.gateway.proxy.frame_reservation import FrameReservation
 from pidgate.gateway.proxy.read_ahead import ReadAhead
@@ -43,11 +43,21 @@ from pidgate.quota.entities import User
 
 log = logger()
 
-ORDINARY_CAUSES: Final = ("client", "broker", "moved", "drain", "idle", "unreachable")
+ORDINARY_CAUSES: Final = ("client", "broker", "moved", "drain", "session", "idle", "unreachable")
 """Close causes that are routine, or that are logged elsewhere."""
+
+CLOSES_NOW: Final = frozenset({"client", "broker", "upstream", "unreachable", "login", "error"})
+"""Close causes that wait for no answers: a peer is gone, there is no broker yet, or answers cannot be trusted."""
+
+ANSWERED_WITHIN_MS: Final = 10_000
+"""Wait for the answers in flight of a connection that ends."""
 
 GIVES_WAY_NOW: Final = ("limit", "login")
 """Close causes that close a connection without a login at once: unread answers do not keep it open."""
+
+NO_ROOM_MUTED: Final = "its user has no memory left for requests behind a mute: limits.buffered_total"
+
+TOO_MANY: Final = "its user has too many connections: limits.connections_per_user"
 
 ANONYMOUS: Final = "ANONYMOUS"
 """Kafka's principal of a client that did not authenticate."""
@@ -120,6 +130,8 @@ class ClientConnection:
         self._timer = WakeTimer(context.loop, self.wake)
         self._life: Life = Life.ACCEPTED
         self._close_cause = ""
+        self._answered_by_ms = 0
+        """When a connection that ends waits no longer for answers; 0: it does not end."""
 
     def describe(self) -> dict[str, Any]:
         """Return the fields that identify this connection in a log line."""
@@ -141,7 +153,7 @@ class ClientConnection:
         self.origin = origin
         if origin is not None:
             self.client.address = origin.source[0]
-        self.context.addressed(self.client.address, self.close)
+        self.context.addressed(self)
 
     def stand_for(self, context: ConnectionContext, dial: Dial) -> None:
         """Move to another node of the same listener, before the first request."""
@@ -153,6 +165,8 @@ class ClientConnection:
     def certified(self, user: User, *, is_login: bool) -> None:
         """Set the user from the client's certificate. `is_login`: the certificate is the whole login."""
         self.certificate_user = user
+        if self.context.shared.upstream_identity is not None:
+            self.session.context.login.is_gateways = True
         self.act(self.session.certified(user, is_login=is_login))
 
     def client_ended(self) -> bool:
@@ -192,7 +206,7 @@ class ClientConnection:
             return None
         self._enter(LifeEvent.DIAL)
         self._keep_place()
-        return self._dial(self)
+        return None if self.is_gone else self._dial(self)
 
     def broker_connected(self, channel: Reader) -> None:
         """Forward the waiting requests and resume reading."""
@@ -251,8 +265,12 @@ class ClientConnection:
                 self._count_for_user()
             elif action is LOGIN_OVER:
                 self._keep_place()
-        self.read_ahead.bound(now_ms)
-        if self.read_ahead.is_scarce:
+        self._bound_waiting(now_ms)
+
+    def _bound_waiting(self, now_ms: int) -> None:
+        if not self.read_ahead.bound(now_ms) and self._life is CONNECTED:
+            self.close("limit", NO_ROOM_MUTED)
+        elif self.read_ahead.is_scarce:
             self.socket.read_large()
 
     def _log(self, action: LogRefusal | LogGatewayTopic, now_ms: int) -> None:
@@ -266,8 +284,10 @@ class ClientConnection:
         session = self.session
         if session.held and not (self._timer.is_set or session.awaits_answer or session.awaits_account):
             self.wake()
-        if self.socket.gate.reasons:
+        if self.socket.gate.reasons or self.share.total_bytes:
             self.read_ahead.bound_answers()
+            if self.socket.is_parked and not self.socket.gate.reasons & Pause.MANY_IN_FLIGHT:
+                self.socket.unpark()
         if self._life is not CONNECTED:
             self._finish_if_done()
 
@@ -311,12 +331,20 @@ class ClientConnection:
         login = self.session.context.login
         return self._life is Life.ACCEPTED or login.is_missing or login.sasl.is_under_way
 
+    def awaits_broker(self) -> bool:
+        """Return whether the broker has to act next: it is being dialled, or has not answered yet."""
+        if self.socket.gate.reasons & Pause.NOT_READING:
+            return False
+        return self._life is Life.CONNECTING or len(self.session.context.in_flight) > 0
+
     def _count_for_user(self) -> None:
         """Count the connection for its user, which may close it (too many) or delay it (too fast)."""
+        if self.is_gone:
+            return
         quotas, now_ms = self.context.shared.connection_quotas, self.context.now_ms()
         delay_ms = quotas.logged_in(self, self.client.user, now_ms)
         if delay_ms is None:
-            self.close("limit", "its user has too many: limits.connections_per_user")
+            self.close("limit", TOO_MANY)
         elif delay_ms:
             self.socket.gate.pause(Pause.TOO_FAST)
             self.context.loop.call_later(delay_ms / 1000, self._no_longer_too_fast)
@@ -328,13 +356,17 @@ class ClientConnection:
     def _keep_place(self) -> None:
         """Stop yielding once a broker was dialled and no login is missing. ApiVersions alone does not count."""
         if self._life is not Life.ACCEPTED and not self.session.context.login.is_missing:
-            self.context.shared.connection_quotas.keeps_its_place(self)
+            quotas = self.context.shared.connection_quotas
+            # Where nobody logs in there is no other user to leave room for.
+            is_user = self.session.context.login.named_user or quotas.limits.is_mixed
+            if not quotas.keeps_its_place(self, self.client.user if is_user else None):
+                self.close("limit", TOO_MANY)
 
     def check_age(self, now_ms: int, limits: AgeLimits) -> None:
         """Close the connection if one of its deadlines has passed; called about once a second."""
         overdue = self.age.overdue(now_ms, limits, awaits_login=self.awaits_login)
-        if overdue is not None and overdue[0] is SESSION_ENDS:
-            self.drain()
+        if self._answered_by_ms and now_ms >= self._answered_by_ms:
+            self.close_now("drain", "its requests in flight were not answered in time")
         elif overdue is not None:
             self.close(*overdue)
         elif self.reservation.is_overdue(now_ms, limits.frame_ms):
@@ -360,31 +392,52 @@ class ClientConnection:
         """Return whether the connection is closed or closing."""
         return self._life >= Life.CLOSING or not self.socket.is_open
 
-    def drain(self) -> None:
-        """Read no more requests and close as soon as nothing is in flight. A mute is not waited for."""
+    @property
+    def reads_no_more(self) -> bool:
+        """Return whether later requests are dropped: the connection ends, or has ended."""
+        return self._life is Life.DRAINING or self.is_gone
+
+    def close(self, cause: str, reason: str) -> None:
+        """Read no more, wait for answers in flight for ANSWERED_WITHIN_MS at most, then close both sides.
+
+        A request that was forwarded would otherwise be sent again by its client: without idempotence, twice in the log.
+        """
+        if self.is_gone or self._life is Life.DRAINING:
+            if cause in CLOSES_NOW:
+                self.close_now(cause, reason)
+            return
         self._enter(LifeEvent.DRAIN)
         self.socket.gate.pause(Pause.DRAINING)
         self._drop_held()
-        if self.session.is_quiet:
-            self.close("drain", "the gateway drains")
+        if cause in CLOSES_NOW or not self.session.awaits_answers:
+            self.close_now(cause, reason)
+            return
+        self._note_cause(cause, reason)
+        if cause != "drain":  # that has the gateway's drain_timeout
+            self._answered_by_ms = self.context.now_ms() + ANSWERED_WITHIN_MS
 
-    def close(self, cause: str, reason: str) -> None:
+    def close_now(self, cause: str, reason: str) -> None:
         """Close both sides; answers already written are still sent."""
         if self.is_gone:
             return
         is_strangers = self.awaits_login
         self._enter(LifeEvent.CLOSE)
         self._drop_held()  # now: a client that reads nothing keeps its socket for LINGER_S
-        if not self._close_cause:
-            self._close_cause = cause
-            if cause in ORDINARY_CAUSES:
-                log.debug(Event.CONNECTION_CLOSED, cause=cause, reason=reason, **self.describe())
-            else:
-                self.context.close_log.note(cause, reason, self.describe, self.context.now_ms())
+        self._note_cause(cause, reason)
         if is_strangers and cause in GIVES_WAY_NOW:
             self.socket.abort()
         else:
             self.channel.close_when_written()
+
+    def _note_cause(self, cause: str, reason: str) -> None:
+        """Log why the connection ends; the first cause counts."""
+        if self._close_cause:
+            return
+        self._close_cause = cause
+        if cause in ORDINARY_CAUSES:
+            log.debug(Event.CONNECTION_CLOSED, cause=cause, reason=reason, **self.describe())
+        else:
+            self.context.close_log.note(cause, reason, self.describe, self.context.now_ms())
 
     def failed(self, part: str) -> None:
         """End this connection, and only this one, after a defect of the gateway in this part, which is logged."""
@@ -396,9 +449,8 @@ class ClientConnection:
 
     def _finish_if_done(self) -> None:
         """Close a connection that waited only for requests in flight."""
-        life = self._life
-        if life is not CONNECTED and self.session.is_quiet:
-            if life is Life.HALF_CLOSED and not self.session.holds_unanswerable:
-                self.close("client", "everything in flight was answered")
-            elif life is Life.DRAINING:
-                self.close("drain", "everything in flight was answered")
+        if self._life is Life.DRAINING:
+            if not self.session.awaits_answers:
+                self.close_now("drain", "everything in flight was answered")
+        elif self._life is Life.HALF_CLOSED and self.session.is_quiet and not self.session.holds_unanswerable:
+            self.close_now("client", "everything in flight was answered")

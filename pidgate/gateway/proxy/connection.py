@@ -43,7 +43,9 @@ log = logger()
 FRAME_BEFORE_LOGIN_BYTES: Final = 512 * 1024
 """Largest frame before or during a login, as in brokers (sasl.server.max.receive.size)."""
 
-GAVE_WAY: Final = "closed for a newer connection: it was silent or not logged in (limits.connections)"
+GAVE_WAY: Final = (
+    "closed for a newer connection: it was silent or not logged in (a sixteenth of limits.connections)"
+)
 
 UNLIMITED: Final = ConnectionLimits(total=1 << 30, per_s=1 << 30, per_user=1 << 30, per_user_per_s=1 << 30)
 
@@ -61,10 +63,11 @@ class Connection(Protocol):
     def describe(self) -> dict[str, Any]: ...
     def read_sparingly(self) -> None: ...
     def authentication_learnt(self) -> None: ...
+    def awaits_broker(self) -> bool: ...
     def check_age(self, now_ms: int, limits: AgeLimits) -> None: ...
     def follow_quotas(self, now_ms: int) -> None: ...
-    def drain(self) -> None: ...
     def close(self, cause: str, reason: str) -> None: ...
+    def close_now(self, cause: str, reason: str) -> None: ...
 
 
 def _nobody_to_tell(changes: Sequence[Change], _only_check: bool, done: OnChanged) -> None:
@@ -194,6 +197,8 @@ class ConnectionContext:
             node_is_known=self.node_is_known,
             learn_topics=shared.topic_names.queue_answer,
             principal_claim=principal_claim,
+            gateway_logs_in=shared.upstream_identity is not None and shared.upstream_identity.is_of_everybody,
+            hosts=shared.nodes.hosts,
         )
         self.gateway_topic_log = shared.gateway_topic_log
         self.refusal_log = shared.refusal_log
@@ -236,21 +241,20 @@ class ConnectionContext:
         shared = self.shared
         if self.authentication.required is False:
             connection.authentication_learnt()  # it may have been learnt between construction and registration
-        give_way = partial(connection.close, "limit", GAVE_WAY)
-        shared.connection_quotas.opened(connection, give_way, self.now_ms())
+        give_way = partial(connection.close_now, "limit", GAVE_WAY)
+        shared.connection_quotas.opened(connection, give_way, self.now_ms(), connection.awaits_broker)
         if connection.address_is_known:
-            self.addressed(connection.client.address, connection.close)
+            self.addressed(connection)
         shared.accepting.check_limits()
 
-    def addressed(self, address: str, close: Callable[[str, str], None]) -> None:
-        """Count a connection for its address; `close` it if the address has too many."""
-        if not self.shared.connection_quotas.addressed(address):
-            close("limit", "its address has too many: limits.connections_per_address")
+    def addressed(self, connection: Connection) -> None:
+        """Count a connection for its address; close it if the address has too many."""
+        if not self.shared.connection_quotas.addressed(connection, connection.client.address):
+            connection.close("limit", "its address has too many: limits.connections_per_address")
 
     def closed(self, connection: Connection, cause: str) -> None:
         self.shared.connections.pop(connection, None)
-        address = connection.client.address if connection.address_is_known else None
-        self.shared.connection_quotas.closed(connection, address)
+        self.shared.connection_quotas.closed(connection)
         counters = self.counters
         counters.connections_open -= 1
         counters.connections_closed[cause] += 1

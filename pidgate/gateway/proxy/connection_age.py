@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,10 +12,6 @@ class AgeLimits:
     idle_ms: int
     frame_ms: int = 60_000
     login_ms: int = 30_000
-
-
-SESSION_ENDS: Final = "session"
-"""Not a close cause: the connection is drained."""
 
 
 class ConnectionAge:
@@ -50,7 +45,7 @@ class ConnectionAge:
             return "idle", "nothing was sent or received for limits.idle"
         if self._session_ends_ms and now_ms > self._session_ends_ms:
             self._session_ends_ms = 0
-            return SESSION_ENDS, "the gateway's own session at the broker ends"
+            return "session", "the gateway's own session at the broker ends"
         if awaits_login and now_ms - self._opened_ms > limits.login_ms:
             return "login", "it did not log in in time"
         return None

@@ -79,9 +79,9 @@ class Listener:
             self._users = CertificateUsers(of_listener.ssl_principal_mapping_rules)
         self._shares_ports = shares_ports
         self._shared = shared
-        self._ports = NodePorts(settings)
-        self._accepting: list[Port] = []
         self._open_for: set[int | None] = set()
+        self._ports = NodePorts(settings, self._open_for)
+        self._accepting: list[Port] = []
         self._missing: dict[int, int] = {}
         self._opening: set[asyncio.Task[None]] = set()
         self._is_closed = False

@@ -1,15 +1,17 @@
-"""Memory of read-ahead on a connection: held requests, and own answers behind requests in flight.
+"""Memory of read-ahead on a connection: held requests, requests in flight, and own answers behind them.
 
-Both count in the connection's share. Reading pauses when either is full, or when it exceeds a few requests
-and its user has no room for another read. It does not wait for memory: the end of the mute, or the broker's
-answer, releases it.
+All of it counts in the connection's share. Reading pauses when one of them is full. A few requests in flight, or their
+answers, may exceed the room of the user; then reading pauses too. It does not wait for memory: the broker's answer
+releases it. A muted connection that holds more than a few requests without room is closed instead. Its requests were
+not forwarded, so the client sends them again, in order. Unread, the beginning of a sequence would be noted nowhere
+(HeldBeginnings in quota/sticky.py): if its leader moved, later batches would go to the new leader and pass.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from pidgate.gateway.proxy.apis.api import MOST_IN_FLIGHT
+from pidgate.gateway.proxy.apis.api import COUNTED_IN_FLIGHT, MOST_IN_FLIGHT
 from pidgate.gateway.proxy.buffers import READ_BUFFER_BYTES, BudgetShare, Purpose
 from pidgate.gateway.proxy.reading import Pause, ReadGate
 from pidgate.gateway.proxy.session import Session
@@ -24,8 +26,10 @@ long as its request, and a request such as JoinGroup is in flight for minutes.""
 
 WITHOUT_ROOM_BYTES: Final = 64 * 1024
 """Bytes of each that a connection may hold without room for its user: a client's usual few requests in
-flight. The beginning of a sequence that lies unread is noted nowhere (HeldBeginnings in quota/sticky.py): if its
-leader moves, later batches go to the new leader and pass."""
+flight."""
+
+IN_FLIGHT_BYTES: Final = 256
+"""Memory of a request in flight: the object, its numbers, and what its API notes."""
 
 
 class ReadAhead:
@@ -41,13 +45,13 @@ class ReadAhead:
         """The channel is muted and its user has no room for a large read. A plain attribute, because every
         read checks it."""
 
-    def bound(self, now_ms: int) -> None:
-        """Count what waits in the budget. Pause above the limits, else resume."""
-        self._bound_held(now_ms)
+    def bound(self, now_ms: int) -> bool:
+        """Count what waits in the budget. Pause above the limits, else resume. Returns whether there is room."""
         self.bound_answers()
+        return self._bound_held(now_ms)
 
-    def _bound_held(self, now_ms: int) -> None:
-        """Bound the requests held behind a mute.
+    def _bound_held(self, now_ms: int) -> bool:
+        """Bound the requests held behind a mute. Returns whether there is room for them.
 
         Below the limit reading continues in small reads (`is_scarce`): requests that would be refused anyway
         are answered during a mute.
@@ -57,18 +61,24 @@ class ReadAhead:
         self._share.hold(Purpose.HELD, held_bytes)
         waits = bool(session.held) or session.context.muted_until_ms > now_ms
         self.is_scarce = waits and not self._has_room(Purpose.HELD, held_bytes)
-        if held_bytes >= HELD_LIMIT_BYTES or (held_bytes >= WITHOUT_ROOM_BYTES and self.is_scarce):
+        has_room = held_bytes < WITHOUT_ROOM_BYTES or not self.is_scarce
+        if held_bytes >= HELD_LIMIT_BYTES or not has_room:
             self._gate.pause(Pause.HELD_FULL)
         else:
             self._gate.resume(Pause.HELD_FULL)
+        # Without an answer a request would be lost with its connection.
+        return has_room or session.holds_unanswerable
 
     def bound_answers(self) -> None:
         """Bound the own answers that wait, and the requests in flight."""
         in_flight = self._session.context.in_flight
-        own_bytes = in_flight.own_bytes
+        own_bytes, count = in_flight.own_bytes, len(in_flight)
+        kept_bytes = count // COUNTED_IN_FLIGHT * COUNTED_IN_FLIGHT * IN_FLIGHT_BYTES
         self._share.hold(Purpose.OWN_ANSWERS, own_bytes)
+        self._share.hold(Purpose.IN_FLIGHT, kept_bytes)
         if (
-            len(in_flight) >= MOST_IN_FLIGHT
+            count >= MOST_IN_FLIGHT
+            or (kept_bytes and not self._has_room(Purpose.IN_FLIGHT, kept_bytes))
             or own_bytes >= OWN_ANSWERS_LIMIT_BYTES
             or (own_bytes >= WITHOUT_ROOM_BYTES and not self._has_room(Purpose.OWN_ANSWERS, own_bytes))
         ):
@@ -84,7 +94,7 @@ class ReadAhead:
     def drop_answers(self) -> None:
         """Drop waiting own answers: the client is gone, and its broker's socket may stay open for a while."""
         self._session.context.in_flight.drop_own_answers()
-        self._share.hold(Purpose.OWN_ANSWERS, 0)
+        self.bound_answers()
 
     def _has_room(self, purpose: Purpose, held_bytes: int) -> bool:
         """Return whether the connection's user may hold the bytes of another read."""

@@ -39,9 +39,9 @@ COPIED_BYTES: Final = 16 * 1024
 Data = bytes | bytearray | memoryview
 """A memoryview refers to a buffer that is reused in the next turn."""
 
-WRITE_HIGH_BYTES: Final = 128 * 1024
-"""Back-pressure begins here. Unsent data waits in process memory, while the kernel's buffers keep the socket
-busy. With 512 KiB bulk data costs the same, and the middle of a large frame 0.4 MB more."""
+WRITE_HIGH_BYTES: Final = 32 * 1024
+"""Back-pressure, and the count of unsent data, begins here. Unsent data waits in process memory, while the kernel's
+buffers keep the socket busy."""
 
 LINGER_S: Final = 30.0
 """Time for a closed socket to send its unsent data. A peer that reads nothing is cut off afterwards."""
@@ -145,6 +145,7 @@ class Socket:
         "_small_reads",
         "_transport",
         "gate",
+        "is_parked",
         "received",
         "rest",
     )
@@ -163,6 +164,7 @@ class Socket:
         """File descriptor of a plain socket; -1 with TLS."""
         self.rest = b""
         """Bytes read but deferred to the next turn."""
+        self.is_parked = False
 
     def opened(self, transport: asyncio.BaseTransport) -> asyncio.Transport:
         """Attach the transport. Returns it."""
@@ -267,6 +269,16 @@ class Socket:
         """Yield to other connections: `rest` is processed in the next turn, and nothing is read before."""
         self.rest = rest
         self.gate.pause(Pause.TURN)
+        self._loop.call_soon(self._next_turn)
+
+    def park(self, rest: bytes) -> None:
+        """Defer `rest` until `unpark`: too much is in flight. Nothing is read before."""
+        self.rest = rest
+        self.is_parked = True
+        self.gate.pause(Pause.TURN)
+
+    def unpark(self) -> None:
+        self.is_parked = False
         self._loop.call_soon(self._next_turn)
 
     def _next_turn(self) -> None:

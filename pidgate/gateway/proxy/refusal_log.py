@@ -7,7 +7,7 @@ from typing import Final
 
 from pidgate.gateway.logs import Event, LogLimit, logger
 from pidgate.protocol.versions import SPOKEN
-from pidgate.quota.decisions import NO_PRODUCER_ID, Reason, Refuse
+from pidgate.quota.decisions import KEEPS_ORDER, NO_PRODUCER_ID, Reason, Refuse
 
 log = logger()
 
@@ -16,16 +16,21 @@ BEHIND_ANOTHER: Final = frozenset({Reason.STICKY, Reason.DEADLINE})
 
 
 class RefusalLog:
-    """Logs one line a second per user about refusals, with the number suppressed since the last line."""
+    """Logs one line a second per user about refusals, with the number suppressed since the last line.
+
+    A refusal that keeps batches in order has lines of its own, which are no warnings.
+    """
 
     def __init__(self) -> None:
         self._lines = LogLimit()
+        self._in_order = LogLimit()
 
     def note(self, refusal: Refuse, describe: Callable[[], Mapping[str, object]], now_ms: int) -> None:
         """Log a refusal, or count it. `describe` returns the connection's log fields."""
+        lines = self._in_order if refusal.reason in KEEPS_ORDER else self._lines
         if refusal.reason in BEHIND_ANOTHER:
-            self._lines.leave_out(refusal.user)
-        elif (left_out := self._lines.take(refusal.user, now_ms)) is not None:
+            lines.leave_out(refusal.user)
+        elif (left_out := lines.take(refusal.user, now_ms)) is not None:
             self._log(refusal, left_out, describe())
 
     def _log(self, refusal: Refuse, left_out: int, client: Mapping[str, object]) -> None:
@@ -37,6 +42,8 @@ class RefusalLog:
         }
         if refusal.producer_id == NO_PRODUCER_ID:
             log.warning(Event.INIT_PRODUCER_ID_REFUSED, **about)
+        elif refusal.reason in KEEPS_ORDER:
+            log.info(Event.BATCH_KEPT_IN_ORDER, producer_id=refusal.producer_id, **about)
         else:
             log.warning(Event.PRODUCER_ID_REFUSED, producer_id=refusal.producer_id, **about)
 

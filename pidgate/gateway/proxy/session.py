@@ -242,6 +242,11 @@ class Session:
         return context.take_actions()
 
     @property
+    def awaits_answers(self) -> bool:
+        """Return whether an answer is outstanding that a connection waits for before it ends."""
+        return self.context.alteration is not None or self.context.in_flight.has_prompt_answers
+
+    @property
     def is_quiet(self) -> bool:
         """Return whether nothing is in flight, so that the connection can be closed without losing an answer."""
         return not len(self.context.in_flight) and self.context.alteration is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from socket import gaierror
 from typing import Final
 
@@ -150,13 +150,13 @@ class Upstream:
         port: int,
         exchange: Generator[Build, bytes, int] | None,
     ) -> int:
-        loop, tls = self._shared.loop, self._shared.upstream_tls
+        tls = self._shared.upstream_tls
         header = _header(connection) if self._shared.sends_proxy_header else b""
         behind_tls = header if tls is None else b""
         login = None if exchange is None else BrokerLogin(connection, exchange, behind_tls)
         reader = BrokerChannel(connection, behind_tls) if login is None else login
         if tls is None:
-            await loop.create_connection(reader.as_protocol, host, port)
+            await self._to_first_address(reader.as_protocol, host, port)
         else:
             await self._secure(DialledTls(reader, connection, tls.context, host, header), host, port)
         if login is None:
@@ -167,8 +167,23 @@ class Upstream:
             if not login.done.done() or login.done.cancelled():
                 login.socket.abort()
 
+    async def _to_first_address(
+        self, protocol: Callable[[], asyncio.BaseProtocol], host: str, port: int
+    ) -> None:
+        """Connect to the first of a host's addresses that accepts."""
+        problem: OSError | None = None
+        for address in await self._shared.nodes.resolver.addresses(host):
+            try:
+                await self._shared.loop.create_connection(protocol, address, port)
+            except OSError as error:
+                problem = error
+            else:
+                return
+        assert problem is not None
+        raise problem
+
     async def _secure(self, dialled: DialledTls, host: str, port: int) -> None:
-        await self._shared.loop.create_connection(dialled.as_protocol, host, port)
+        await self._to_first_address(dialled.as_protocol, host, port)
         try:
             await dialled.done
         except OSError as error:

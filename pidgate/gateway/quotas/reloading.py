@@ -20,7 +20,7 @@ from pidgate.gateway.config import conflicts
 from pidgate.gateway.config.file_watch import LOOK_EVERY_S, FileWatch
 from pidgate.gateway.config.loading import ConfigError, Overrides, checked, read
 from pidgate.gateway.config.reloadable import Difference, differences, taken_over
-from pidgate.gateway.config.settings import Settings
+from pidgate.gateway.config.settings import QuotasSettings, Settings
 from pidgate.gateway.config.source import Problem, Source
 from pidgate.gateway.disk_thread import aside
 from pidgate.gateway.logs import Event, guarded, logger
@@ -35,6 +35,8 @@ SETTLED_S: Final = 0.05
 SETTLING_LOOKS: Final = 40
 MOST_NAMED: Final = 20
 """Most changes, or users, logged per reload."""
+
+LONGEST_REASON: Final = 200
 
 _ANYBODY: Final = ""
 """A name without a user: stands for all users without their own settings."""
@@ -135,6 +137,8 @@ class Reloading:
                 cause = await self._next_cause(watch)
             except Exception as error:
                 log.exception(Event.UNEXPECTED_ERROR, reason=f"reloading the configuration: {error}")
+                text = f"cannot be used: {type(error).__name__}: {str(error)[:LONGEST_REASON]}"
+                self._refuse((Problem(str(self.file), "", text),), cause or "file")
                 cause = None
                 await asyncio.sleep(LOOK_EVERY_S)
 
@@ -160,7 +164,11 @@ class Reloading:
         waiting = await asyncio.to_thread(differences, after, in_file)
         if cause == "start" and after == self.settings and not waiting:
             return
+        lost = _lost_quotas(self.settings, in_file, changed)
         self._take(after, changed, waiting, cause, began_s)
+        for difference in lost[:MOST_NAMED]:
+            text = f"is no longer in the file: {difference.before} -> {difference.after}"
+            log.warning(Event.CONFIG_WARNING, where=str(self.file), key=difference.key, text=text)
         for path, text in conflicts.warnings(in_file):
             log.warning(Event.CONFIG_WARNING, where=source.where(path), key=source.key(path), text=text)
 
@@ -252,6 +260,17 @@ class Reloading:
                 remedy="so many ids would have been refused since the gateway started; if they should not "
                 "have been, raise the rate, or write mode: observe for this user",
             )
+
+
+def _lost_quotas(before: Settings, in_file: Settings, changed: list[Difference]) -> list[Difference]:
+    """Return what held users before and is lost: all quotas of the file, or `mode: enforce`."""
+    if in_file.quotas == QuotasSettings() != before.quotas:
+        was, is_now = (
+            f"mode {quotas.mode}, {len(quotas.named())} users with settings"
+            for quotas in (before.quotas, in_file.quotas)
+        )
+        return [Difference("quotas", was, is_now)]
+    return [one for one in changed if one.key.endswith("mode") and one.before == "enforce"]
 
 
 def log_nothing_to_reload() -> None:

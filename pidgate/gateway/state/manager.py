@@ -73,7 +73,7 @@ class StateObserver(Protocol):
 class QuotaStateManager:
     """`open`, `start`, `stop`. `state` answers from the first moment on.
 
-    `run`: common prefix of this gateway's incarnations. `seeds`: of filters, 32 random bits each.
+    `run`: common prefix of this gateway's incarnations. `secrets`: of filters, 128 random bits each.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class QuotaStateManager:
         recorder: Recorder | None,
         observer: StateObserver,
         run: str,
-        seeds: Callable[[], int],
+        secrets: Callable[[], int],
     ) -> None:
         self._settings = settings
         self._ids = settings.quotas.producer_ids
@@ -100,7 +100,7 @@ class QuotaStateManager:
         self._is_started = False
         former_name = self.names.meet if self.names.redacts else None
         self.state = ProducerIdQuota(
-            settings.to_quotas(), seeds, self._now_ms(), is_restored=False, former_name=former_name
+            settings.to_quotas(), secrets, self._now_ms(), is_restored=False, former_name=former_name
         )
         self._cold_start = ColdStart(self._ids, self.state, self._now_ms)
         self._clock_ahead_ms = self._now_ms() - wall_ms()

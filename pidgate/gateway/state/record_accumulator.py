@@ -1,6 +1,10 @@
 """Events waiting to be written: one bounded store, one queue per partition (after Kafka's RecordAccumulator).
 PURE.
 
+Each key, a user, holds at most as much of the store as it leaves free. A user that is only observed makes events at
+the speed of its requests, faster than they are written: its newest ones are dropped and counted, and other users keep
+room. What is left of it is a sample.
+
 An event leaves its queue only when the brokers have acknowledged it. This module must not know Kafka clients.
 """
 
@@ -18,12 +22,24 @@ LARGEST_EVENT_BYTES: Final = 900_000
 _REMEMBERED_KEYS: Final = 20_000
 
 
+class Held:
+    """Events of one key in the store."""
+
+    __slots__ = ("events", "key", "size_bytes")
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        self.events = 0
+        self.size_bytes = 0
+
+
 class Waiting(NamedTuple):
-    """An event waiting for its acknowledgement. `number`: count of earlier events."""
+    """An event waiting for its acknowledgement. `number`: count of earlier events. `held`: by its key."""
 
     number: int
     key: bytes
     value: bytes
+    held: Held
 
 
 class PartitionQueue:
@@ -48,9 +64,10 @@ class RecordAccumulator:
 
     def __init__(self, partition_of: Callable[[bytes, int], int]) -> None:
         self._partition_of = partition_of
-        self._arrived: deque[tuple[str, bytes, int]] = deque()
+        self._arrived: deque[tuple[Held, bytes, int]] = deque()
         self._queues: list[PartitionQueue] = []
         self._queue_of: dict[str, tuple[PartitionQueue, bytes]] = {}
+        self._held: dict[str, Held] = {}
         self.events = 0
         self.size_bytes = 0
         self.numbered = 0
@@ -64,13 +81,27 @@ class RecordAccumulator:
         The newest event is dropped: waiting ones are older and in order.
         """
         size = len(value)
-        if self.events >= MOST_EVENTS or self.size_bytes + size > MOST_BYTES or size > LARGEST_EVENT_BYTES:
-            self.drop("the event is too large" if size > LARGEST_EVENT_BYTES else "the buffer is full")
+        if size > LARGEST_EVENT_BYTES:
+            self.drop("the event is too large")
             return
+        held = self._held.get(key) or Held(key)
+        if not self._has_room(held, size):
+            self.drop("the buffer is full, or its user has no room in it")
+            return
+        self._held[key] = held
+        held.events += 1
+        held.size_bytes += size
         self.events += 1
         self.size_bytes += size
-        self._arrived.append((key, value, self.numbered))
+        self._arrived.append((held, value, self.numbered))
         self.numbered += 1
+
+    def _has_room(self, held: Held, size: int) -> bool:
+        """Return whether a key that holds so much may add an event: it leaves at least as much free."""
+        return (
+            self.events + held.events < MOST_EVENTS
+            and self.size_bytes + held.size_bytes + 2 * size <= MOST_BYTES
+        )
 
     @property
     def oldest(self) -> int:
@@ -91,10 +122,7 @@ class RecordAccumulator:
         if len(self._queues) == partitions:
             return
         waiting = sorted(event for queue in self._queues for event in queue.events)
-        self._arrived.extendleft(
-            (event.key.decode("utf-8", "surrogatepass"), event.value, event.number)
-            for event in reversed(waiting)
-        )
+        self._arrived.extendleft((event.held, event.value, event.number) for event in reversed(waiting))
         self._queues = [PartitionQueue(partition) for partition in range(partitions)]
         self._queue_of.clear()
 
@@ -102,20 +130,26 @@ class RecordAccumulator:
         """Return the queues with events and without a batch in flight."""
         arrived, queue_of = self._arrived, self._queue_of
         while arrived:
-            key, value, number = arrived.popleft()
-            found = queue_of.get(key)
+            held, value, number = arrived.popleft()
+            found = queue_of.get(held.key)
             if found is None:
-                found = self._remember(key)
+                found = self._remember(held.key)
             queue, key_bytes = found
-            queue.events.append(Waiting(number, key_bytes, value))
+            queue.events.append(Waiting(number, key_bytes, value, held))
         return [queue for queue in self._queues if queue.events and not queue.is_busy]
 
     def leave(self, queue: PartitionQueue, events: int) -> None:
         """Remove the first events of the queue: acknowledged or dropped."""
         for _ in range(events):
             event = queue.events.popleft()
+            size = len(event.value)
             self.events -= 1
-            self.size_bytes -= len(event.value)
+            self.size_bytes -= size
+            held = event.held
+            held.events -= 1
+            held.size_bytes -= size
+            if not held.events:
+                del self._held[held.key]
 
     def _remember(self, key: str) -> tuple[PartitionQueue, bytes]:
         # Hashing a key costs more than all other steps, and the few users recur.

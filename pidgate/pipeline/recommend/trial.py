@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from pidgate.quota.layered_filter import FilterBudget, LayeredFilter, Sighting, usable_seed
+from pidgate.quota.layered_filter import FilterBudget, LayeredFilter, Sighting
 from pidgate.quota.settings import ProducerIdSettings
 from pidgate.quota.token_bucket import GIVES_UP_AFTER_MS, Outcome, QuotaReplay
 from pidgate.quota.users import layer_floor
@@ -119,19 +119,18 @@ class FilterTrial:
 
     __slots__ = ("_filter", "_floor", "false_positives", "ids")
 
-    def __init__(self, settings: ProducerIdSettings, rate_milli: int | None, seed: int) -> None:
-        self._filter = LayeredFilter(settings, FilterBudget(settings), usable_seed(seed))
+    def __init__(self, settings: ProducerIdSettings, rate_milli: int | None, secret: int) -> None:
+        self._filter = LayeredFilter(settings, FilterBudget(settings), secret)
         self._floor = layer_floor(rate_milli, settings)
         self.ids = 0
         self.false_positives = 0
 
     def add_use(self, producer_id: int, at_ms: int, *, is_new: bool) -> None:
         """Look an id up and insert it; `is_new`: it was never used before."""
-        pair = self._filter.hashed(producer_id)
         if is_new:
             self.ids += 1
-            self.false_positives += self._filter.find(pair, at_ms) is not Sighting.UNSEEN
-        self._filter.insert(pair, at_ms, floor=self._floor)
+            self.false_positives += self._filter.find(producer_id, at_ms) is not Sighting.UNSEEN
+        self._filter.insert(producer_id, at_ms, floor=self._floor)
 
 
 class UserTrial:
@@ -151,7 +150,7 @@ class UserTrial:
         self._split_ms = split_ms
         self.rates = [RateTrial(rate, settings, at_ms) for rate in rates_milli]
         largest = max(rates_milli, default=None)
-        self.filter = FilterTrial(settings, largest, seed=1) if with_filter else None
+        self.filter = FilterTrial(settings, largest, secret=1) if with_filter else None
 
     def add_arrivals(self, at_ms: list[int], healthy: list[bool]) -> None:
         """Replay ids that are not remembered, in the order of their times."""

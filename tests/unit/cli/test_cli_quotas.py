@@ -70,6 +70,21 @@ def test_describe_is_a_table_of_what_is_said(words: tuple[str, ...]) -> None:
     run(use)
 
 
+def test_a_user_named_like_an_entity_is_another_row_and_commands_take_the_name_that_is_shown() -> None:
+    def use(typed: Typed, gateway: Gateway) -> None:
+        typed("quotas", "block", "\\(default)")
+        typed("quotas", "block", "CN=joe\\, jr")
+        assert rate(gateway, "(default)") == rate(gateway, "CN=joe\\, jr") == 0
+        lines = [flat(line) for line in typed("quotas").stdout.splitlines()]
+        starts = [line for line in lines if "(default)" in line]
+        assert [line.split(" ")[0] for line in starts] == ["(default)", "\\(default)"]
+        assert any(line.startswith("CN=joe\\\\, jr producer_ids_rate 0") for line in lines)
+        typed("quotas", "reset", "--user", "CN=joe\\\\, jr")
+        assert rate(gateway, "CN=joe\\, jr") is None
+
+    run(use)
+
+
 def test_what_was_set_at_run_time_is_shown_with_who_when_and_why() -> None:
     def use(typed: Typed, gateway: Gateway) -> None:
         typed("quotas", "raise", "alice", "500", "--for", "2h", "--note", "roll-out")

@@ -15,6 +15,7 @@ PROVOKED_BY_CLIENTS = ("proxy", "cluster", "metrics", "logs.py", "admin/http_log
 """Rooms in which every line above debug level is asked for at a LogLimit."""
 
 NOT_AT_WILL = {
+    "cluster/nodes.py": "once in a process: that it holds as many brokers as it may",
     "cluster/probe.py": "the probe asks every few seconds, and logs changes",
     "proxy/listeners.py": "once for each broker that comes",
 }

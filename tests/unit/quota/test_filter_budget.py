@@ -11,21 +11,21 @@ from tests.unit.quota.test_layered_filter import new_filter, remembers, use
 
 
 class _OneBudgetForAll(FilterBudget):
-    def room(self, own: int) -> int:
+    def room(self, own: int, exact: int) -> int:
         """Mutant: whoever comes first takes what there is."""
         return self.limit - self.held
 
 
 class _NothingGuaranteed(FilterBudget):
-    def room(self, own: int) -> int:
+    def room(self, own: int, exact: int) -> int:
         """Mutant: what others leave is all there is."""
         return (TIMES_FREE * (self.limit - self.held) - own) // (TIMES_FREE + 1)
 
 
 def _taken_for_known(budget: FilterBudget, settings: ProducerIdSettings, hogs: int) -> int:
     """Count the fresh ids of a user that pass as known while others bring 2.5 times `max_live_ids` each."""
-    for seed in range(100, 100 + hogs):
-        hog = new_filter(settings, budget=budget, seed=seed)
+    for secret in range(100, 100 + hogs):
+        hog = new_filter(settings, budget=budget, secret=secret)
         for producer_id in range(settings.max_live_ids * 5 // 2):
             use(hog, producer_id, 0)
     victim, taken = new_filter(settings, budget=budget), 0

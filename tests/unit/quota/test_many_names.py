@@ -7,8 +7,10 @@ from collections.abc import Callable, Collection
 import pytest
 
 from pidgate.quota import byte_quota, entities, restoring, sticky_entries
+from pidgate.quota import users as users_module
 from pidgate.quota.byte_quota import ByteQuota, Kind
 from pidgate.quota.counters import UserCountersTable
+from pidgate.quota.decisions import Client
 from pidgate.quota.entities import OTHER_USERS, User, kept_as
 from pidgate.quota.fail_open import FailOpen
 from pidgate.quota.producer_ids import ProducerIdQuota
@@ -155,6 +157,7 @@ def test_filters_of_transactional_ids_are_counted() -> None:
 def full_quota() -> ProducerIdQuota:
     """A state whose table is full, and a latecomer in it that has used id 7 in transactions."""
     state = ProducerIdQuota(enforcing(5), lambda: 1, 0)
+    made_up("10.0.0.1", state, "neighbour")
     for number in range(MANY):
         state.insert_uncharged(f"user-{number}", 1, 0)
     state.insert_uncharged("late", 7, 0, transactional=True)
@@ -173,6 +176,57 @@ def test_the_id_that_a_latecomer_is_given_by_end_txn_is_inherited() -> None:
     assert state.inherit("late", 7, 8, 0)
     answer = state.decide(*question("late", 8, transactional=True), 0)
     assert answer.decisions == (), "known, and free"
+
+
+def made_up(address: str, state: ProducerIdQuota, prefix: str, users: int = MANY) -> None:
+    for number in range(users):
+        user = f"{prefix}-{number}"
+        state.decide(Client(user, "app", address, 1), question(user, 1)[1], 0)
+
+
+def _first_come(_alike: int, users: int) -> bool:
+    """Mutant: the table has no shares."""
+    return users < MOST
+
+
+@rule("Users that are made up push no user of another address into the shared account.", "memory")
+@pytest.mark.parametrize("shares", [True, False])
+def test_made_up_users_push_nobody_of_another_address_into_the_shared_account(
+    shares: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not shares:
+        monkeypatch.setattr(users_module, "has_room_of_its_own", _first_come)
+    state = ProducerIdQuota(enforcing(5, users={"named": UserQuota.per_window(7)}), seeds(), 0)
+    made_up("10.0.0.66", state, "made-up")
+    shared = state.table.kept_under(OTHER_USERS)
+    assert shared is not None, "the attack did not fill the table"
+    state.decide(Client("alice", "app", "10.0.0.1", 2), question("alice", 1)[1], 0)
+    assert (state.table.kept_under("alice") is not None) is shares
+    made_up("10.0.0.67", state, "made-up-elsewhere")
+    made_up("10.0.0.66", state, "named", 1)
+    state.decide(Client("named", "app", "10.0.0.66", 2), question("named", 1)[1], 0)
+    assert state.table.kept_under("named") is not None, (
+        "a user that the quotas name has an account in any case"
+    )
+    assert len(state.table.users()) <= MOST + 2
+
+
+def test_an_account_with_a_debt_is_never_dropped_for_another() -> None:
+    state = ProducerIdQuota(enforcing(1), seeds(), 0)
+    for number in range(3):
+        state.decide(*question("debtor", number), 0)
+    made_up("10.0.0.66", state, "made-up")
+    assert state.status("debtor", 0).tokens == -1
+    state.sweep(3_599_999)
+    assert state.status("debtor", 0).tokens == pytest.approx(0, abs=0.001)
+
+
+def test_origins_are_forgotten_with_their_users() -> None:
+    state = ProducerIdQuota(enforcing(5), seeds(), 0)
+    made_up("10.0.0.66", state, "made-up")
+    state.sweep(10 * 86_400_000)
+    assert state.users() == []
+    assert not state.table._of_origin
 
 
 def test_one_that_is_dropped_while_all_are_exported_is_not_exported_as_the_others() -> None:

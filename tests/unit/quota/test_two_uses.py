@@ -23,12 +23,12 @@ StateClass = Callable[[Quotas, Callable[[], int], int], ProducerIdQuota]
 class OneFilterForBoth(ProducerIdQuota):
     """Mutant: what is remembered is the id alone."""
 
-    def __init__(self, quotas: Quotas, seed_source: Callable[[], int], now_ms: int) -> None:
-        super().__init__(quotas, seed_source, now_ms)
+    def __init__(self, quotas: Quotas, secret_source: Callable[[], int], now_ms: int) -> None:
+        super().__init__(quotas, secret_source, now_ms)
         make = self.table.new
 
-        def new(user: User, seed: int) -> LiveUser:
-            live = make(user, seed)
+        def new(user: User, secrets: tuple[int, int]) -> LiveUser:
+            live = make(user, secrets)
             live.transactional_filter = live.filter
             return live
 
@@ -45,8 +45,8 @@ class OneCacheForBoth(Admission):
 class ObservedSpends(ProducerIdQuota):
     """Mutant: what is never refused spends the tokens of what is."""
 
-    def __init__(self, quotas: Quotas, seed_source: Callable[[], int], now_ms: int) -> None:
-        super().__init__(quotas, seed_source, now_ms)
+    def __init__(self, quotas: Quotas, secret_source: Callable[[], int], now_ms: int) -> None:
+        super().__init__(quotas, secret_source, now_ms)
         table = self.table
 
         def charge_observed(live: LiveUser, now_ms: int) -> None:

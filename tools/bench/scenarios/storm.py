@@ -62,7 +62,7 @@ PAST: Final = "storm, past the gateway"
 
 _GOOD: Final = Login("alice", "alice-secret")
 _BAD: Final = Login("bob", "bob-secret")
-_REFUSALS: Final = "pidgate_requests_refused_total"
+_REFUSALS: Final = ("pidgate_requests_refused_total", "pidgate_requests_kept_in_order_total")
 _ADMITTED: Final = "pidgate_producer_ids_admitted_total"
 _STORM_NICE: Final = 10
 _PATIENCE_S: Final = 10.0
@@ -160,7 +160,9 @@ class _Stage:
                     measured = _measured(load, gateway)
                     measured |= self._ended(storm, gateway)
         after = lateness.now(gateway)
-        measured["refusals_counted"] = after.metrics.value(_REFUSALS) - before.metrics.value(_REFUSALS)
+        measured["refusals_counted"] = sum(
+            after.metrics.value(name) - before.metrics.value(name) for name in _REFUSALS
+        )
         return measured | lateness.since(before, after)
 
     def refused_in_log(self) -> float:

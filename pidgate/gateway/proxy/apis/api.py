@@ -9,7 +9,7 @@ This module must not know which APIs exist (table.py), nor which request is next
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from enum import IntEnum
 from struct import Struct
 from typing import Final
@@ -191,8 +191,13 @@ class Request(InFlightRequest):
         self._head = None
 
 
+LONG_POLLS: Final = frozenset({1, 11, 14, 78})
+"""Fetch, JoinGroup, SyncGroup, ShareFetch: their answers may come after minutes, and nothing is lost without them."""
+
 MOST_IN_FLIGHT: Final = 4096
 """Most unanswered requests; above it reading pauses. Brokers work on one at a time (KIP-219)."""
+COUNTED_IN_FLIGHT: Final = 64
+"""Unanswered requests take memory in groups of so many. Clients have five."""
 NO_ANSWERS: Final[list[bytes]] = []
 
 
@@ -214,11 +219,16 @@ class InFlightRequests:
     def __len__(self) -> int:
         return len(self._in_order)
 
+    @property
+    def has_prompt_answers(self) -> bool:
+        """Return whether an answer is outstanding, or of the gateway's own, that is not to a long poll."""
+        return any(isinstance(one, bytes) or one.api_key not in LONG_POLLS for one in self._in_order)
+
     def add(self, request: InFlightRequest) -> bool:
-        """Add a request sent to the broker. Returns whether there is no room for another."""
+        """Add a request sent to the broker. Returns whether their number has to be counted: see ReadAhead."""
         in_order = self._in_order
         in_order.append(request)
-        return len(in_order) >= MOST_IN_FLIGHT
+        return len(in_order) % COUNTED_IN_FLIGHT == 0
 
     def add_own_answer(self, answer: bytes) -> bool:
         """Add a framed answer of the gateway's own. Returns False if nothing is in flight: it is next."""
@@ -292,7 +302,10 @@ class Surroundings:
         node_is_known: Callable[[], bool],
         learn_topics: Callable[[Answer, int, int], None],
         principal_claim: str,
+        gateway_logs_in: bool,
+        hosts: Callable[[], Collection[str]],
     ) -> None:
+        """`gateway_logs_in`: the gateway logs in at the brokers for every client. `hosts`: those of brokers."""
         self.admission = admission
         self.counters = counters
         self.gateway_topics = gateway_topics
@@ -303,20 +316,24 @@ class Surroundings:
         self.node_is_known = node_is_known
         self.learn_topics = learn_topics
         self.principal_claim = principal_claim
+        self.gateway_logs_in = gateway_logs_in
+        self.hosts = hosts
 
 
 class Login:
     """The login of one connection."""
 
-    __slots__ = ("awaits_owner", "is_missing", "named_user", "sasl", "sasl_in_flight")
+    __slots__ = ("awaits_owner", "is_gateways", "is_missing", "named_user", "sasl", "sasl_in_flight")
 
-    def __init__(self, authentication: Authentication, principal_claim: str) -> None:
+    def __init__(self, at: Surroundings) -> None:
         self.sasl = SaslExchange()
         """Fed with the tokens as they pass; knows the user afterwards."""
-        self.sasl.principal_claim = principal_claim
+        self.sasl.principal_claim = at.principal_claim
+        self.is_gateways = at.gateway_logs_in
+        """The gateway logs in at the broker for this client, whose own login and credentials are refused."""
         self.sasl_in_flight = 0
         """SASL requests in flight."""
-        self.is_missing = authentication.required is not False
+        self.is_missing = at.authentication.required is not False
         """The client has not logged in, and a login is required or may be required."""
         self.awaits_owner = False
         """Logged in by a delegation token whose owner is still being looked up."""
@@ -365,7 +382,7 @@ class ApiContext:
         self.recorder: ConnectionRecorder | None = None
         """None: no events are written."""
         self.in_flight = InFlightRequests()
-        self.login = Login(at.authentication, at.principal_claim)
+        self.login = Login(at)
         self.repeated = RepeatedProduce(at.gateway_topics.produced)
         self.guarded = at.gateway_topics.guarded
         """API keys of requests that may name a gateway topic."""

@@ -7,6 +7,7 @@ from pidgate.gateway.proxy.apis.api import Api, ApiContext, InFlightRequest, Req
 from pidgate.gateway.proxy.apis.responses import WHOLE, Response
 from pidgate.names import bounded
 from pidgate.protocol import messages
+from pidgate.protocol.credential_refusals import refuse_credentials
 from pidgate.protocol.errors import UnsupportedVersion
 from pidgate.protocol.sasl import Identity
 from pidgate.quota.entities import User, is_unidentified, unidentified
@@ -58,14 +59,31 @@ class NotOffered(Api):
         raise UnsupportedVersion(api_key, api_version)
 
 
-class SaslHandshakeApi(Api):
+class CredentialApi(Api):
+    """An API about the connection's login, or about credentials of the user that is logged in at the broker.
+
+    Where the gateway logged in, that user is the gateway's own or the one in the client's certificate: the
+    client could rename itself, or take a token or a password of the gateway's user.
+    """
+
+    def handle_request(self, context: ApiContext, request: Request, now_ms: int) -> Step:
+        if context.login.is_gateways:
+            return context.respond(refuse_credentials(request.buf, request.head))
+        return self.handle_own(context, request, now_ms)
+
+    def handle_own(self, context: ApiContext, request: Request, now_ms: int) -> Step:
+        """Decide about a request of a client that logs in by itself."""
+        return super().handle_request(context, request, now_ms)
+
+
+class SaslHandshakeApi(CredentialApi):
     """SaslHandshake: names the mechanism. The broker's answer shows whether it is accepted."""
 
     passing = WHOLE
     needs_identity = False
     introduces = False
 
-    def handle_request(self, context: ApiContext, request: Request, now_ms: int) -> Step:
+    def handle_own(self, context: ApiContext, request: Request, now_ms: int) -> Step:
         context.login.sasl.begin_exchange(messages.sasl_mechanism(request.buf, request.head))
         context.login.sasl_in_flight += 1
         return context.forward(request)
@@ -77,14 +95,14 @@ class SaslHandshakeApi(Api):
         return None
 
 
-class SaslAuthenticateApi(Api):
+class SaslAuthenticateApi(CredentialApi):
     """SaslAuthenticate: carries the user's name. The broker's answer shows whether the login succeeded."""
 
     passing = WHOLE
     needs_identity = False
     introduces = False
 
-    def handle_request(self, context: ApiContext, request: Request, now_ms: int) -> Step:
+    def handle_own(self, context: ApiContext, request: Request, now_ms: int) -> Step:
         context.login.sasl.record_client_token(messages.sasl_token(request.buf, request.head))
         context.login.sasl_in_flight += 1
         return context.forward(request)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Final
 
-from pidgate.gateway.proxy.apis.api import Api, ApiContext, InFlightRequest
+from pidgate.gateway.proxy.apis.api import ApiContext, InFlightRequest
+from pidgate.gateway.proxy.apis.authentication import CredentialApi
 from pidgate.gateway.proxy.apis.responses import WHOLE, Response
 from pidgate.protocol.delegation_tokens import TokenOwner, created_token, described_tokens
 from pidgate.protocol.work import Steps, Walk
@@ -14,7 +15,7 @@ _PORTION: Final = 20
 """Tokens learnt in one step."""
 
 
-class CreateTokenApi(Api):
+class CreateTokenApi(CredentialApi):
     """CreateDelegationToken: its answer shows the new token and its owner."""
 
     passing = WHOLE
@@ -28,7 +29,7 @@ class CreateTokenApi(Api):
         return None
 
 
-class DescribeTokensApi(Api):
+class DescribeTokensApi(CredentialApi):
     """DescribeDelegationToken: its answer shows the tokens visible to the client."""
 
     passing = WHOLE

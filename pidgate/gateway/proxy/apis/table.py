@@ -11,6 +11,7 @@ from typing import Final
 from pidgate.gateway.proxy.apis.api import Api
 from pidgate.gateway.proxy.apis.authentication import (
     ApiVersionsApi,
+    CredentialApi,
     NotOffered,
     SaslAuthenticateApi,
     SaslHandshakeApi,
@@ -20,13 +21,16 @@ from pidgate.gateway.proxy.apis.delegation_tokens import CreateTokenApi, Describ
 from pidgate.gateway.proxy.apis.fetch import FETCH_API, FETCH_WITH_ENDPOINTS
 from pidgate.gateway.proxy.apis.produce import PRODUCE_API
 from pidgate.gateway.proxy.apis.producer_ids import EndTxnApi, InitProducerIdApi
-from pidgate.gateway.proxy.apis.topics import AddressesApi, MetadataApi, TopicListApi
+from pidgate.gateway.proxy.apis.topics import AddressesApi, ErrorTextsApi, MetadataApi, TopicListApi
 from pidgate.gateway.proxy.apis.transaction_parts import TransactionPartApi
 from pidgate.protocol.addresses import shows_addresses
+from pidgate.protocol.error_texts import WITH_ERROR_TEXTS
 from pidgate.protocol.gateway_topics import CONSUMER_GROUP_HEARTBEAT, DESCRIBE_TOPIC_PARTITIONS
 from pidgate.protocol.versions import SPOKEN
 
 _ADDRESSES: Final = AddressesApi()
+_ERROR_TEXTS: Final = ErrorTextsApi()
+_CREDENTIAL: Final = CredentialApi()
 _TOPIC_LIST: Final = TopicListApi()
 _TRANSACTION_PART: Final = TransactionPartApi()
 
@@ -44,9 +48,13 @@ ROWS: Final[tuple[tuple[int, int, Api], ...]] = (
     (28, 0, _TRANSACTION_PART),  # TxnOffsetCommit
     (36, 0, SaslAuthenticateApi()),
     (38, 0, CreateTokenApi()),
+    (39, 0, _CREDENTIAL),  # RenewDelegationToken
+    (40, 0, _CREDENTIAL),  # ExpireDelegationToken
     (41, 0, DescribeTokensApi()),
     (48, 0, DescribeQuotasApi()),
     (49, 0, AlterQuotasApi()),
+    (50, 0, _CREDENTIAL),  # DescribeUserScramCredentials
+    (51, 0, _CREDENTIAL),  # AlterUserScramCredentials
     (CONSUMER_GROUP_HEARTBEAT, 0, _TOPIC_LIST),
     (DESCRIBE_TOPIC_PARTITIONS, 0, _TOPIC_LIST),
     (78, 0, FETCH_WITH_ENDPOINTS),  # ShareFetch
@@ -64,6 +72,8 @@ def handler_of(api_key: int, api_version: int) -> Api:
         return found[-1]
     if shows_addresses(api_key, api_version):
         return _ADDRESSES
+    if api_key in WITH_ERROR_TEXTS:
+        return _ERROR_TEXTS
     return _PASSES
 
 

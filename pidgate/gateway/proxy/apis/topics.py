@@ -1,4 +1,4 @@
-"""APIs whose answers list topics or hold broker addresses. PURE."""
+"""APIs whose answers list topics or hold broker addresses, also in error texts. PURE."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pidgate.gateway.cluster.seen_answers import Answer, hash_of
 from pidgate.gateway.proxy.apis.api import Api, ApiContext, InFlightRequest
 from pidgate.gateway.proxy.apis.responses import WHOLE, Response
 from pidgate.protocol.addresses import rewriting
+from pidgate.protocol.error_texts import hide_hosts
 from pidgate.protocol.metadata import METADATA, splicing
 from pidgate.protocol.work import Steps, Walk
 
@@ -35,6 +36,18 @@ class AddressesApi(Api):
     ) -> bytes | Walk | None:
         buf, start, end = response.buf, response.start, response.end
         return rewriting(request.api_key, request.api_version, buf, start, end, context.at.translate)
+
+
+class ErrorTextsApi(Api):
+    """An API whose answer has error texts: brokers' hosts are removed from them."""
+
+    passing = WHOLE
+
+    def handle_response(
+        self, context: ApiContext, request: InFlightRequest, response: Response
+    ) -> bytes | None:
+        buf, start, end = response.buf, response.start, response.end
+        return hide_hosts(request.api_key, request.api_version, buf, start, end, context.at.hosts())
 
 
 class MetadataApi(Api):

@@ -1,17 +1,20 @@
 """A snapshot file: a save of all users, followed by saves of the users changed since.
 
-    file   the line "pidgate snapshot 1", then saves: the first one of all users, each further one of the changed users
+    file   the line "pidgate snapshot 2", then saves: the first one of all users, each further one of the changed users
     save   about, user, user, ..., end
 
     kind  head                                                                      body
     1     about  written_wall_ms, offsets {partition: next offset},                 -
                  grace_until_wall_ms (or null), cluster_bucket (or null)
-    2     user   user, seed, bucket (or null), grace_admitted, layers,              bits of all layers, one after
-                 transactional_ids (or null) {bucket, grace_admitted, layers}       another, ceil(bits / 8) bytes each
+    2     user   user, secrets [plain, transactional], bucket (or null),            bits of all layers, one after
+                 grace_admitted, layers, transactional_ids (or null)                another, ceil(bits / 8) bytes each
+                 {secret, bucket, grace_admitted, layers}
     3     end    users (how many the save holds)                                    -
 
     bucket  [units, token_units, rate_milli, rehearsed_units (or null)]
-    layer   [design_count, bits, hashes, count, newest_of, slice_age_ms, used_age_ms, transactional (0 or 1)]
+    layer   [design_count, bits, hashes, count, newest_of, slice_age_ms, used_age_ms, transactional (0 or 1)];
+            hashes 0: a slice of the exact set, whose bits are its ids in order, 8 bytes each, little-endian
+    secret  128 bits, as a number: what a filter hashes together with an id
 
 The first save is renamed into place, so it is whole or absent. A later save counts from its end frame on: a save torn
 by a kill is ignored. The latest state of a user counts. Ages refer to `written_wall_ms` of the save. A file with
@@ -31,10 +34,10 @@ from typing import Any, Final, NamedTuple
 
 from pidgate.gateway.state.state_dir import files, frames
 from pidgate.gateway.state.state_dir.frames import Encoded, Frame, FrameDamaged, FrameTorn
-from pidgate.quota.layered_filter import LayerState
+from pidgate.quota.layered_filter import SECRET_BYTES, LayerState
 from pidgate.quota.restoring import BucketState, TransactionalIdsState, UserState
 
-FIRST_LINE: Final = b"pidgate snapshot 1\n"
+FIRST_LINE: Final = b"pidgate snapshot 2\n"
 
 _ABOUT: Final = 1
 _USER: Final = 2
@@ -153,13 +156,14 @@ def encode_user(user: UserState) -> Encoded:
     names = user.transactional_ids
     head = {
         "user": user.user,
-        "seed": user.seed,
+        "secrets": user.secrets,
         "bucket": _bucket(user.bucket),
         "grace_admitted": user.grace_admitted,
         "layers": _layer_heads(user.layers),
         "transactional_ids": None
         if names is None
         else {
+            "secret": names.secret,
             "bucket": _bucket(names.bucket),
             "grace_admitted": names.grace_admitted,
             "layers": _layer_heads(names.layers),
@@ -257,10 +261,17 @@ def _read_user(frame: Frame) -> UserState:
     names: TransactionalIdsState | None = None
     if found := head["transactional_ids"]:
         of_names, _ = _read_layers(found["layers"], frame.body, at)
-        names = TransactionalIdsState(of_names, _read_bucket(found["bucket"]), int(found["grace_admitted"]))
-    return UserState(
-        user, int(head["seed"]), layers, _read_bucket(head["bucket"]), int(head["grace_admitted"]), names
-    )
+        secret, bucket = _secret(found["secret"]), _read_bucket(found["bucket"])
+        names = TransactionalIdsState(secret, of_names, bucket, int(found["grace_admitted"]))
+    plain, transactional = map(_secret, head["secrets"])
+    bucket, grace_admitted = _read_bucket(head["bucket"]), int(head["grace_admitted"])
+    return UserState(user, (plain, transactional), layers, bucket, grace_admitted, names)
+
+
+def _secret(number: int) -> int:
+    if not 0 <= int(number) < 1 << 8 * SECRET_BYTES:
+        raise ValueError("a secret has more than 128 bits")
+    return int(number)
 
 
 def _read_layers(heads: list[list[int]], body: bytes, at: int) -> tuple[tuple[LayerState, ...], int]:
@@ -271,7 +282,7 @@ def _read_layers(heads: list[list[int]], body: bytes, at: int) -> tuple[tuple[La
         fields = dict(zip(_LAYER[:-1], numbers, strict=True))
         size = (fields["bits"] + 7) // 8
         data = body[at : at + size]
-        if fields["bits"] < 1 or fields["hashes"] < 1 or len(data) < size:
+        if fields["bits"] < 1 or fields["hashes"] < 0 or len(data) < size:
             raise ValueError(f"a layer of {fields['bits']} bits has {len(data)} bytes")
         at += size
         layers.append(LayerState(**fields, data=data, transactional=bool(transactional)))

@@ -75,6 +75,17 @@ def test_alive_and_ready_are_two_things() -> None:
     asked(view, ask)
 
 
+def test_the_head_of_a_page_is_answered() -> None:
+    def ask(base: str) -> None:
+        for path in ("/metrics", "/livez"):
+            with closing(http.client.HTTPConnection(base.removeprefix("http://"), timeout=5)) as connection:
+                connection.request("HEAD", path)
+                answer = connection.getresponse()
+                assert (answer.status, answer.read()) == (200, b"")
+
+    asked(View(), ask)
+
+
 def shown_to(host: str, path: str) -> int:
     """The status of a request for `path` that calls the gateway so."""
     statuses = list[int]()

@@ -7,7 +7,10 @@ import pytest
 
 from pidgate.gateway.config.listening import CannotListen
 from pidgate.gateway.process.traffic import Traffic
-from tests.support.loopback import HOST, ScriptedBroker, gateway_before, run, until
+from pidgate.protocol.error_texts import HIDDEN
+from pidgate.protocol.headers import RequestHead
+from tests.support import raw
+from tests.support.loopback import HOST, Peer, ScriptedBroker, gateway_before, run, until
 from tools.sandbox.ports import free_block
 
 HEARTBEAT, METADATA = 12, 3
@@ -99,10 +102,16 @@ def test_a_port_that_is_taken_when_its_broker_comes_is_opened_later() -> None:
             taken = socket.create_server((HOST, first + 2))
             async with gateway_before(broker.address, listener={"node_ports": {"first": first}}) as gateway:
                 client = await gateway.connect()
-                assert len((await client.ask(METADATA, 12, {"topics": []}))["brokers"]) == 2
+
+                async def shown() -> list[int]:
+                    brokers = (await client.ask(METADATA, 12, {"topics": []}))["brokers"]
+                    return [broker["port"] for broker in brokers]
+
+                assert await shown() == [first + 1, gateway.port]  # passwords would go to the other process
                 taken.close()
                 assert isinstance(gateway.gateway.traffic, Traffic)
                 gateway.gateway.traffic.open_missing_ports(0)
+                assert await shown() == [first + 1, first + 2]
                 node = await gateway.connect(first + 2)
                 assert (await node.ask(HEARTBEAT, 0))["error_code"] == 0
 
@@ -118,5 +127,27 @@ def test_a_bootstrap_port_that_is_taken_is_an_error_at_start() -> None:
             with pytest.raises(CannotListen, match="the port is in use"):
                 async with gateway_before(f"{HOST}:1", listener={"bind": f"{HOST}:{port}"}):
                     pass
+
+    run(scenario())
+
+
+def test_an_error_text_shows_no_host_of_a_broker() -> None:
+    """As an IncrementalAlterConfigs with validateOnly is answered, which any administrator may send."""
+    key, text = 44, "Endpoint(host='k1.internal', port=9092) or listeners=PLAINTEXT://{}:9092"
+
+    async def refuses(head: RequestHead, _peer: Peer) -> bytes:
+        entry = {"error_code": 40, "error_message": text.format(HOST), "resource_type": 4}
+        answer = {"responses": [{**entry, "resource_name": "1"}]}
+        return raw.response(key, head.api_version, answer, correlation_id=head.correlation_id)
+
+    async def scenario() -> None:
+        async with ScriptedBroker({key: refuses}) as broker:
+            broker.nodes = {1: (HOST, broker.port), 2: ("k1.internal", 9092)}
+            async with gateway_before(broker.address) as gateway:
+                await until(gateway.gateway.is_ready)
+                client = await gateway.connect()
+                answer = await client.ask(key, 1, {"resources": [], "validate_only": True})
+                said = answer["responses"][0]["error_message"]
+                assert said == text.format(HIDDEN).replace("k1.internal", HIDDEN)
 
     run(scenario())

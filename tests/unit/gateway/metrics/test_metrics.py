@@ -68,6 +68,7 @@ def test_counters_become_families_with_kafkas_names_for_apis() -> None:
     counters.requests[0] = 7
     counters.requests[3] = 2
     counters.requests_refused["first_seen"] = 5
+    counters.requests_refused["established"] = 7
     counters.connections_total, counters.connections_open = 9, 4
     counters.connections_closed["idle"] = 1
     counters.gateway_topic_refused["DeleteTopics"] = 2
@@ -78,6 +79,8 @@ def test_counters_become_families_with_kafkas_names_for_apis() -> None:
     assert samples["pidgate_requests_total|Produce"] == 7
     assert samples["pidgate_requests_total|Metadata"] == 2
     assert samples["pidgate_requests_refused_total|first_seen"] == 5
+    assert samples["pidgate_requests_kept_in_order_total|established"] == 7
+    assert "pidgate_requests_refused_total|established" not in samples
     assert (samples["pidgate_connections_total"], samples["pidgate_connections"]) == (9, 4)
     assert samples["pidgate_connections_closed_total|idle"] == 1
     assert samples["pidgate_gateway_topic_refused_total|DeleteTopics"] == 2
@@ -100,7 +103,8 @@ def test_a_user_has_the_metrics_of_the_kip_and_of_its_waiting_ids() -> None:
     assert samples["pidgate_producer_ids_admitted_total|alice|first_seen"] == 60
     assert samples["pidgate_producer_ids_init_refused_total|alice"] == 12
     assert samples["pidgate_producer_ids_init_would_refuse_total|alice"] == 13
-    assert samples["pidgate_producer_ids_refused_total|alice|sticky"] == 9
+    assert samples["pidgate_producer_ids_kept_in_order_total|alice|sticky"] == 9
+    assert "pidgate_producer_ids_refused_total|alice|sticky" not in samples
     assert samples["pidgate_producer_ids_outcomes_total|alice|gave_up"] == 1
     assert samples["pidgate_producer_ids_unused_total|alice"] == 5
 
@@ -144,7 +148,7 @@ def test_what_cannot_be_identified_has_a_name_of_its_own() -> None:
 
 def test_snapshots_of_a_real_admission_are_shown() -> None:
     quotas = Quotas(mode=Mode.ENFORCE, users={"mallory": UserQuota.per_window(1)})
-    admission = Admission(quotas, seed_source=lambda: 1, now_ms=0)
+    admission = Admission(quotas, secret_source=lambda: 1, now_ms=0)
     client = Client(connection_id=1, user="mallory", client_id="c", address="10.0.0.1")
     for producer_id in range(5):
         admission.judge(client, [(producer_id, 0, 0, b"t", 0)], transactional=False, now_ms=1_000)

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 import pytest
 from structlog.testing import capture_logs
 
+from pidgate.gateway.admin import visits
 from pidgate.gateway.config.settings import LimitsSettings
 from pidgate.gateway.metrics.counters import Counters
 from pidgate.gateway.metrics.open_files import QUIET_MS, OpenFilesWatch, is_exhausted
@@ -62,6 +63,11 @@ def test_each_second_is_counted_and_few_are_logged() -> None:
     ids=["by default half of the files", "fewer", "more than there are files for"],
 )
 def test_connections_never_take_more_files_than_there_are(written: int | None, total: int) -> None:
-    with open_files_at_most(OWN_OPEN_FILES + 200):
-        limits = _connection_limits(LimitsSettings(connections=written), Bounds())
+    with open_files_at_most(OWN_OPEN_FILES + 300):
+        limits = _connection_limits(LimitsSettings(connections=written), Bounds(), [], node_ports=50)
     assert limits.total == total
+
+
+def test_the_admin_address_has_room_within_what_the_process_keeps_for_itself() -> None:
+    """So silent connections there take no client's descriptor, and clients none of a health check's."""
+    assert visits.MOST_BYTES // visits.CONNECTION_BYTES <= OWN_OPEN_FILES // 2

@@ -134,7 +134,9 @@ def test_the_broker_is_dialled_for_the_first_bytes_that_are_for_it(scene: Scene)
 def test_what_waits_for_a_broker_is_answered_though_the_connection_ends(scene: Scene, end: str) -> None:
     client = Undialled(scene)
     client.client.receive(heartbeat(1))
-    client.channel.connection.drain() if end == "drain" else client.channel.eof_received()
+    client.channel.connection.close(
+        "drain", "the gateway drains"
+    ) if end == "drain" else client.channel.eof_received()
     assert not client.client.is_closing()
     broker = client.connect()
     assert broker.sent() == heartbeat(1)
@@ -168,6 +170,8 @@ def test_who_speaks_another_protocol_is_closed(
 ) -> None:
     pair, other = scene.connect(), scene.connect()
     pair.client.receive(heartbeat(1) + sent)
+    assert not pair.client.is_closing(), "an answer is in flight"
+    pair.broker.receive(answer(1))
     assert pair.client.is_closing()
     assert not other.client.is_closing()
     assert pair.broker.sent() == heartbeat(1)
@@ -184,6 +188,7 @@ def test_the_limit_itself_may_be_reached(capsys: pytest.CaptureFixture[str]) -> 
     pair.client.receive(most)
     assert pair.broker.sent() == most
     pair.client.receive((300_001).to_bytes(4, "big"))
+    pair.broker.receive(answer(1))
     assert pair.client.is_closing()
     assert "300001" in capsys.readouterr().out
     scene.loop.close()
@@ -354,7 +359,7 @@ def test_a_large_login_is_refused_by_its_head_whenever_it_comes(
     assert not pair.channel.connection.session.context.login.is_missing
     pair.client.receive(heartbeat(1) + size.to_bytes(4, "big") + api_key.to_bytes(2, "big"), most=most)
     assert pair.broker.sent() == heartbeat(1)
-    assert pair.client.is_closing() is is_closed
+    assert pair.channel.connection.reads_no_more is is_closed
 
 
 def test_who_keeps_memory_from_others_without_using_it_is_closed() -> None:
@@ -599,8 +604,8 @@ def test_a_drain_does_not_wait_for_a_mute_but_for_answers() -> None:
     scene, pair = muted()
     busy = scene.connect()
     busy.client.receive(heartbeat(1))
-    pair.channel.connection.drain()
-    busy.channel.connection.drain()
+    pair.channel.connection.close("drain", "the gateway drains")
+    busy.channel.connection.close("drain", "the gateway drains")
     assert pair.client.is_closing()
     assert not busy.client.is_closing()
     busy.broker.receive(answer(1))

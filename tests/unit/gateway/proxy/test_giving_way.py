@@ -14,7 +14,7 @@ from pidgate.gateway.proxy.broker_channel import BrokerChannel
 from pidgate.gateway.proxy.buffers import LITTLE
 from pidgate.gateway.proxy.client_channel import ClientChannel
 from pidgate.gateway.proxy.connection import ConnectionContext
-from pidgate.gateway.proxy.connection_quotas import UNDISTURBED_MS, ConnectionLimits
+from pidgate.gateway.proxy.connection_quotas import BROKERS_TURN_MS, UNDISTURBED_MS, ConnectionLimits
 from tests.support import raw
 from tests.support.paper_transport import PaperTransport
 from tests.support.rules import rule
@@ -77,10 +77,10 @@ class Client:
         return self._client.aborted
 
 
-def still_open(scene: Scene, *clients: Client) -> list[bool]:
+def still_open(scene: Scene, *clients: Client, after_ms: int = BROKERS_TURN_MS) -> list[bool]:
     """Have all connections be taken, for longer than anybody is left undisturbed; return who keeps its place."""
     scene.shared.connection_quotas.limits = ConnectionLimits(1, 1_000, 100, 100)
-    scene.time_ms += UNDISTURBED_MS
+    scene.time_ms += after_ms
     for _ in clients:
         scene.shared.connection_quotas.pause_ms(scene.time_ms)
     return [client.is_open for client in clients]
@@ -104,6 +104,30 @@ def nobody_keeps_a_place_before_the_login(scene: Scene) -> bool:
 @rule("Where all connections are taken, the oldest without a login gives way.", "connections")
 def test_where_a_login_is_required_nobody_keeps_a_place_before_it(scene: Scene) -> None:
     assert nobody_keeps_a_place_before_the_login(scene)
+
+
+def test_nobody_gives_way_for_a_slow_broker(scene: Scene) -> None:
+    """Clients that were closed while the broker takes seconds for each login would come back for ever."""
+    silent, dialling, answered, unread = (Client(scene) for _ in range(4))
+    for client in (dialling, answered, unread):
+        client.asks(API_VERSIONS, 3)
+    for client in (answered, unread):
+        client.is_answered(API_VERSIONS, 3, {})
+    unread.asks(SASL_HANDSHAKE, 1, {"mechanism": "PLAIN"})
+    unread.channel.pause_writing()
+    clients = silent, dialling, answered, unread
+    assert still_open(scene, *clients, after_ms=UNDISTURBED_MS) == [False, True, False, False]
+
+
+def test_where_nobody_logs_in_one_user_may_have_all_and_beside_users_what_it_leaves(scene: Scene) -> None:
+    for is_mixed, has in ((False, 10), (True, 6)):
+        limits = ConnectionLimits(12 + len(scene.shared.connections), 1_000, None, 100, is_mixed=is_mixed)
+        scene.shared.connection_quotas.limits = limits
+        clients = []
+        for _ in range(10):
+            clients.append(Client(scene, required=False))
+            clients[-1].beats()
+        assert sum(not client.channel.connection.reads_no_more for client in clients) == has
 
 
 def test_where_no_login_is_required_a_request_is_claim_enough(scene: Scene) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pidgate.gateway.proxy.apis.api import MOST_IN_FLIGHT, Api, InFlightRequest, InFlightRequests
+from pidgate.gateway.proxy.apis.api import COUNTED_IN_FLIGHT, Api, InFlightRequest, InFlightRequests
 from pidgate.protocol.errors import MalformedFrame
 
 API = Api()
@@ -23,12 +23,10 @@ def in_flight(*those: int | bytes) -> InFlightRequests:
     return made
 
 
-def test_there_is_room_for_so_many_and_no_more() -> None:
+def test_their_number_has_to_be_counted_now_and_then() -> None:
     requests = InFlightRequests()
-    assert [requests.add(asked(number)) for number in range(MOST_IN_FLIGHT - 1)] == [False] * (
-        MOST_IN_FLIGHT - 1
-    )
-    assert requests.add(asked(0))
+    counted = [number for number in range(1, 3 * COUNTED_IN_FLIGHT) if requests.add(asked(number))]
+    assert counted == [COUNTED_IN_FLIGHT, 2 * COUNTED_IN_FLIGHT]
 
 
 def test_own_answers_leave_in_order_up_to_the_next_request() -> None:

@@ -199,7 +199,7 @@ def outcome(
                 partitions=partitions,
                 acks=acks,
             )
-            while rest and not pair.client.is_closing():
+            while rest and not pair.channel.connection.reads_no_more:
                 arrived = pair.client.receive(rest[: next(sizes)])
                 rest = rest[arrived:]
                 if not arrived:  # it is read no further: the mute ends
@@ -213,7 +213,7 @@ def outcome(
         return (
             pair.broker.sent(),
             pair.client.sent(),
-            pair.client.is_closing(),
+            pair.channel.connection.reads_no_more,
             len(conversation.in_flight),
             conversation.muted_until_ms,
             len(pair.channel.connection.session.held),

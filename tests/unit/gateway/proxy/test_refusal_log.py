@@ -46,7 +46,11 @@ def test_consequences_of_a_refusal_have_no_line_of_their_own(lines: list[dict[st
         refusal_log.note(refuse("mallory", 1, reason), describe, 0)
     assert not lines
     refusal_log.note(refuse("mallory", 1), describe, 0)
-    assert [line["suppressed_count"] for line in lines] == [2]
+    refusal_log.note(refuse("mallory", 1, Reason.ESTABLISHED), describe, 0)
+    assert [(line["event"], line["log_level"], line["suppressed_count"]) for line in lines] == [
+        (Event.PRODUCER_ID_REFUSED, "warning", 1),
+        (Event.BATCH_KEPT_IN_ORDER, "info", 1),
+    ]
 
 
 def test_requests_for_gateway_topics_are_one_line_a_second(lines: list[dict[str, object]]) -> None:

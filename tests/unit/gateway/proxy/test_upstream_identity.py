@@ -5,6 +5,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from pidgate.gateway.cluster.upstream_identity import NoIdentity, TokenIdentity
 from pidgate.gateway.config.settings import SaslSettings
 from pidgate.gateway.proxy.bounds import Bounds
 from pidgate.names import LONGEST_NAME
-from pidgate.protocol import messages
+from pidgate.protocol import logins, messages
 from pidgate.protocol.delegation_tokens import CREATE_DELEGATION_TOKEN
 from pidgate.protocol.frames import encode_string
 from pidgate.protocol.headers import RequestHead
@@ -64,6 +65,7 @@ async def gateway_of_joe(
     subject: str = "/O=acme/CN=joe",
     rules: str = "DEFAULT",
     bounds: Bounds | None = None,
+    identity: str = "delegation_token",
 ) -> AsyncIterator[tuple[RunningGateway, ScriptedBroker, ssl.SSLContext]]:
     """A gateway before a broker that gives tokens as `creates` says; with it the TLS of its client joe."""
     authority = Authority(folder)
@@ -83,7 +85,7 @@ async def gateway_of_joe(
         gateway_before(
             broker.address,
             listener={"tls": tls},
-            cluster={"upstream_identity": "delegation_token"},
+            cluster={"upstream_identity": identity},
             own_client=own_sasl(folder),
             bounds=bounds,
         ) as gateway,
@@ -202,5 +204,68 @@ def test_a_token_is_used_until_it_expires_where_brokers_give_no_other(tmp_path: 
             now_ms[0] += LIFE_MS
             with pytest.raises(NoIdentity, match="CreateTokens"):
                 await identity.login_of("joe", is_certified=True)
+
+    run(scenario())
+
+
+CREDENTIALS: tuple[tuple[int, int, raw.Body, int], ...] = (
+    (17, 1, {"mechanism": "PLAIN"}, 34),
+    (36, 0, {"auth_bytes": b"\0mallory\0secret"}, 34),
+    (36, 2, {"auth_bytes": b"\0mallory\0secret"}, 34),
+    *((38, version, {"renewers": [], "max_lifetime_ms": -1}, 64) for version in range(4)),
+    *((39, version, {"hmac": b"h", "renew_period_ms": 1}, 64) for version in range(3)),
+    *((40, version, {"hmac": b"h", "expiry_time_period_ms": 1}, 64) for version in range(3)),
+    *((41, version, {"owners": None}, 64) for version in range(4)),
+    (50, 0, {"users": None}, 31),
+)
+"""Requests about a login or credentials, and the error code of their refusal."""
+ALTER_SCRAM = 51
+
+
+@pytest.mark.parametrize("identity", ["own", "delegation_token"])
+def test_a_client_for_whom_the_gateway_logged_in_gets_no_login_and_no_credentials(
+    tmp_path: Path, identity: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Brokers would rename the gateway's own session, or make a token of the gateway's user."""
+    if identity == "delegation_token":  # by SCRAM, which the scripted broker does not speak
+        plain = partial(logins.tokens, "PLAIN", "id-1", "secret", "")
+        monkeypatch.setattr(logins, "tokens", lambda *_: plain())
+
+    async def creates(head: RequestHead, _peer: Peer) -> bytes:
+        times = {"issue_timestamp_ms": 5, "expiry_timestamp_ms": 5 + LIFE_MS, "max_timestamp_ms": 9}
+        return _answer(head, {**times, "token_id": "id-1", "hmac": b"secret"})
+
+    async def scenario() -> None:
+        async with gateway_of_joe(tmp_path, creates, identity=identity) as (gateway, broker, client_tls):
+            client = await gateway.connect(tls=client_tls)
+            await client.ask(messages.METADATA, 9, {"topics": []})  # the gateway has logged in
+            before = [head.api_key for peer in broker.peers for head in peer.requests]
+            for api_key, version, body, code in CREDENTIALS:
+                answer = await client.ask(api_key, version, body)
+                assert answer["error_code"] == code, (api_key, version)
+            scram = {"name": "mallory", "mechanism": 1}
+            answer = await client.ask(ALTER_SCRAM, 0, {"deletions": [scram], "upsertions": []})
+            assert [(one["user"], one["error_code"]) for one in answer["results"]] == [("mallory", 31)]
+            assert [head.api_key for peer in broker.peers for head in peer.requests] == before
+            (connection,) = gateway.gateway.traffic.shared.connections
+            assert connection.client.user == "CN=joe,O=acme"
+
+    run(scenario())
+
+
+def test_a_client_that_logs_in_by_itself_may_use_all_of_them(tmp_path: Path) -> None:
+    """The control: without an identity of the gateway's each of these requests reaches the broker."""
+
+    async def scenario() -> None:
+        async with broker_that(_lets_in) as broker, gateway_before(broker.address) as gateway:
+            await until(gateway.gateway.is_ready)
+            client = await gateway.connect()
+            for api_key, version, body, _code in CREDENTIALS[:1] + CREDENTIALS[3:]:
+                client.send(raw.request(api_key, version, body))
+                await client.frame()
+            client.send(raw.request(ALTER_SCRAM, 0, {"deletions": [], "upsertions": []}))
+            await client.frame()
+            reached = [head.api_key for peer in broker.peers for head in peer.requests]
+            assert set(reached) == {17, 38, 39, 40, 41, 50, ALTER_SCRAM}
 
     run(scenario())

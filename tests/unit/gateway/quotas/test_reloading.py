@@ -36,6 +36,11 @@ OBSERVING = CLUSTER + "quotas: {mode: observe, default: {producer_ids_rate: 10}}
 ENFORCING = CLUSTER + "quotas: {mode: enforce, default: {producer_ids_rate: 10}}\n"
 RAISED = CLUSTER + "quotas: {mode: enforce, default: {producer_ids_rate: 40}}\n"
 
+MANY_ALIASES = "a0: &a0 [x, x]\n" + "".join(
+    f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 9)
+)
+"""200 million values in nine lines."""
+
 
 # ---- what takes effect ---------------------------------------------------------------------------------
 
@@ -286,8 +291,12 @@ def test_a_signal_reads_the_file_without_waiting_for_a_look(
         (CLUSTER + "quotas:\n  mod: observe\n", "pidgate.yaml:3", "did you mean mode?"),
         (RAISED + "admin: {bind: 127.0.0.1:9292}\n", "pidgate.yaml:3", "move one of them"),
         ("", "pidgate.yaml:1", "add cluster: {bootstrap_servers: [host:9092]}"),
+        (RAISED.replace("40", "9" * 400), "pidgate.yaml:2", "is too high"),
+        ("a: " + "[" * 5_000, "pidgate.yaml", "is nested too deeply"),
+        (MANY_ALIASES, "pidgate.yaml:", "write fewer aliases"),
+        (CLUSTER + "#" * 2**24, "pidgate.yaml", "is longer than"),
     ],
-    ids=["no YAML", "unknown key", "a port twice", "empty"],
+    ids=["no YAML", "unknown key", "a port twice", "empty", "400 digits", "deep", "aliases", "long"],
 )
 def test_a_bad_file_changes_nothing_and_says_so(tmp_path: Path, text: str, where: str, said: str) -> None:
     async def scenario() -> None:
@@ -311,6 +320,49 @@ def test_a_bad_file_changes_nothing_and_says_so(tmp_path: Path, text: str, where
             await until(lambda: the.reloading.results["applied"])
             assert the.metric("config_last_reload_successful") == 1
             assert the.quotas.versions == 1
+
+    run(scenario)
+
+
+def test_a_mistake_of_ours_in_a_reload_refuses_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> Settings:
+        raise OverflowError("int too large")
+
+    async def scenario() -> None:
+        async with scene(tmp_path, ENFORCING) as the:
+            monkeypatch.setattr(reloading, "taken_over", fails)
+            the.rewrite(RAISED)
+            await until(lambda: the.reloading.results["refused"])
+            assert the.metric("config_last_reload_successful") == 0
+            assert "OverflowError: int too large" in the.logged("config_problem")[0]["text"]
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "key", "text"),
+    [
+        (ENFORCING, CLUSTER, "quotas", "mode enforce, 0 users with settings -> mode observe, 0 users"),
+        (ENFORCING, OBSERVING, "quotas.mode", "enforce -> observe"),
+        (
+            OBSERVING[:-2] + ", users: {alice: {mode: enforce}}}\n",
+            OBSERVING,
+            "quotas.users.alice.mode",
+            "enforce -> (nothing)",
+        ),
+    ],
+)
+def test_a_file_that_loses_its_quotas_or_enforce_is_warned_of(
+    tmp_path: Path, before: str, after: str, key: str, text: str
+) -> None:
+    async def scenario() -> None:
+        async with scene(tmp_path, before) as the:
+            the.rewrite(after)
+            await until(lambda: the.reloading.results["applied"])
+            found = {line["key"]: line["text"] for line in the.logged("config_warning")}
+            assert text in found[key]
 
     run(scenario)
 

@@ -145,7 +145,7 @@ def test_a_grace_counts_what_it_let_in_itself_not_what_an_earlier_one_did(
         state_dir.load()
         with Machine(1) as machine:
             wall_ms = machine.loop.wall_ns() // 1_000_000 - age_ms
-        alice = UserState("alice", 7, grace_admitted=10 * RATE)
+        alice = UserState("alice", (7, 8), grace_admitted=10 * RATE)
         await save(state_dir, [alice], About(wall_ms, {}, wall_ms + HOUR_MS // 2))
         await state_dir.close()
 

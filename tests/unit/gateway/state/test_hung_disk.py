@@ -86,7 +86,7 @@ async def close(path: Path) -> tuple[float, StateDir]:
     await asyncio.to_thread(state_dir.load)
     began_s = loop.time()
     async with asyncio.timeout(20):
-        await state_dir.close(save(state_dir, [UserState("alice", 1, ())], About(1, {})))
+        await state_dir.close(save(state_dir, [UserState("alice", (1, 2), ())], About(1, {})))
     return loop.time() - began_s, state_dir
 
 

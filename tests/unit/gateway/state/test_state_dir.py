@@ -106,13 +106,13 @@ def test_the_format(tmp_path: Path) -> None:
     async def run() -> None:
         state_dir, _ = await opened(tmp_path)
         about = About(5, {0: 7}, 99, BucketState(1, 2_000, 3))
-        alice = UserState("alice", 9, (layer(1, 16),), BucketState(-5, 1_000, 4, 6), 7)
+        alice = UserState("alice", (9, 8), (layer(1, 16),), BucketState(-5, 1_000, 4, 6), 7)
         assert await save(state_dir, [alice], about)
         await state_dir.close()
 
     asyncio.run(run())
     data = (tmp_path / "snapshot-00000001").read_bytes()
-    assert data.startswith(b"pidgate snapshot 1\n")
+    assert data.startswith(b"pidgate snapshot 2\n")
     with (tmp_path / "snapshot-00000001").open("rb") as file:
         file.readline()
         found = [frame[:3] for frame in frames.read(file, len(data))]
@@ -131,7 +131,7 @@ def test_the_format(tmp_path: Path) -> None:
             2,
             {
                 "user": "alice",
-                "seed": 9,
+                "secrets": [9, 8],
                 "bucket": [-5, 1000, 4, 6],
                 "grace_admitted": 7,
                 "layers": [[100, 16, 14, 91, 80, -3_600_000, 1, 0]],
@@ -186,7 +186,7 @@ def test_a_directory_that_cannot_be_made_is_no_reason_not_to_start(tmp_path: Pat
 
 def test_a_snapshot_that_does_not_fit_leaves_the_one_before(tmp_path: Path) -> None:
     two_generations(tmp_path)
-    large = [UserState("bob", 9, tuple(layer(fill, bits=80_000) for fill in range(10)))]
+    large = [UserState("bob", (9, 8), tuple(layer(fill, bits=80_000) for fill in range(10)))]
 
     async def run() -> None:
         state_dir, _ = await opened(tmp_path)
@@ -204,7 +204,7 @@ def test_a_snapshot_that_does_not_fit_leaves_the_one_before(tmp_path: Path) -> N
 
 
 def test_after_a_save_that_was_torn_all_users_are_written_into_a_new_file(tmp_path: Path) -> None:
-    large = [UserState("bob", 9, tuple(layer(fill, bits=80_000) for fill in range(10)))]
+    large = [UserState("bob", (9, 8), tuple(layer(fill, bits=80_000) for fill in range(10)))]
 
     async def run() -> None:
         state_dir, _ = await opened(tmp_path)
@@ -298,7 +298,7 @@ def many_users(count: int) -> Iterator[UserState]:
             LayerState(10_000, 208_000, 14, 10_000, 10_000 * (at == 0), at, at, memoryview(data))
             for at in range(5)
         )
-        yield UserState(f"user-{number}", number, layers, BucketState(5, 6, 7))
+        yield UserState(f"user-{number}", (number, 1), layers, BucketState(5, 6, 7))
 
 
 def test_130_megabytes_are_saved_without_holding_up_the_loop_and_loaded_in_seconds(tmp_path: Path) -> None:

@@ -187,14 +187,21 @@ def test_strange_things_in_the_place_of_files(copy: Copy) -> None:
 def test_a_snapshot_of_another_format_is_set_aside(
     copy: Copy, logged: list[MutableMapping[str, Any]]
 ) -> None:
-    data = copy.contents[SNAPSHOT_2].replace(FIRST_LINE, b"pidgate snapshot 2\n")
+    data = copy.contents[SNAPSHOT_2].replace(FIRST_LINE, b"pidgate snapshot 3\n")
     assert copy.with_changed({SNAPSHOT_2: data}) == written(2)
     (line,) = [line for line in logged if line["event"] == "state_file_set_aside"]
-    assert line["reason"] == "does not begin with 'pidgate snapshot 1'"
+    assert line["reason"] == "does not begin with 'pidgate snapshot 2'"
 
 
 ABOUT = {"written_wall_ms": 1, "offsets": {}, "grace_until_wall_ms": None, "cluster_bucket": None}
-USER = {"user": "u", "seed": 1, "bucket": None, "grace_admitted": 0, "layers": [], "transactional_ids": None}
+USER = {
+    "user": "u",
+    "secrets": [1, 2],
+    "bucket": None,
+    "grace_admitted": 0,
+    "layers": [],
+    "transactional_ids": None,
+}
 
 
 @pytest.mark.parametrize(
@@ -207,6 +214,8 @@ USER = {"user": "u", "seed": 1, "bucket": None, "grace_admitted": 0, "layers": [
         [(1, ABOUT | {"cluster_bucket": [1]})],
         [(1, ABOUT), (2, USER | {"user": 5})],
         [(1, ABOUT), (2, USER | {"user": None})],
+        [(1, ABOUT), (2, USER | {"secrets": [1]})],
+        [(1, ABOUT), (2, USER | {"secrets": [1, 2**128]})],
         [(1, ABOUT), (2, USER | {"layers": [[1, 2, 3]]})],
         [(1, ABOUT), (2, USER | {"layers": [[1, 80, 3, 4, 5, 6, 7, 0]]})],
         [(1, ABOUT), (2, USER | {"layers": [[1, -80, 3, 4, 5, 6, 7, 0]]})],

@@ -40,8 +40,8 @@ async def found_in(directory: Path) -> int:
     if not loaded.users:
         return 0
     found = [user for user, _ in loaded.users]
-    assert found == list(state_dir_child.users(found[0].seed))
-    return found[0].seed
+    assert found == list(state_dir_child.users(found[0].secrets[0]))
+    return found[0].secrets[0]
 
 
 def test_kills_at_random_moments(tmp_path: Path) -> None:
