@@ -5,15 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 from pidgate.gateway.cluster.authentication import Authentication
+from pidgate.gateway.cluster.gateway_topics import GatewayTopics
+from pidgate.gateway.cluster.token_owners import TokenOwners
+from pidgate.gateway.metrics.counters import Counters
 from pidgate.gateway.proxy.actions import (
     PASS_FRAME,
     Action,
+    AlterQuotas,
     End,
     FindOwner,
     LogGatewayTopic,
     LogRefusal,
     ToBroker,
     ToClient,
+    WakeAt,
 )
 from pidgate.gateway.proxy.apis.api import (
     CLOSE,
@@ -28,17 +33,40 @@ from pidgate.gateway.proxy.apis.api import (
 )
 from pidgate.gateway.proxy.apis.responses import Response
 from pidgate.gateway.proxy.session import Session
+from pidgate.gateway.quotas.administration import Kept
+from pidgate.gateway.quotas.kafka_api import QuotaExchange
+from pidgate.protocol.oauthbearer import DEFAULT_CLAIM
 from pidgate.protocol.work import Walk
 from pidgate.quota.admission import Admission
+from pidgate.quota.byte_quota import ByteQuota
 from pidgate.quota.decisions import Client, Refuse
 from pidgate.quota.entities import User
+
+
+def whole(frame: bytes, now_ms: int = 0) -> Response:
+    """Return a framed answer of the broker as handlers get it."""
+    response = Response()
+    response.buf, response.start, response.end = bytearray(frame), 4, len(frame)
+    response.may_be_kept, response.now_ms = False, now_ms
+    return response
 
 
 class Talk:
     """One session. `finds_owners`: owners of tokens are being looked up until the test calls `owner_found`."""
 
     def __init__(self, admission: Admission, client: Client, **surroundings: Any) -> None:
-        self.at = Surroundings(admission, **surroundings)
+        usual = {
+            **{"counters": Counters(), "gateway_topics": GatewayTopics(), "token_owners": TokenOwners()},
+            "byte_quota": ByteQuota(admission.state.in_force),
+            "authentication": Authentication(required=False),
+            "translate": lambda node_id, host, port: (host, port),
+            "node_is_known": lambda: False,
+            "learn_topics": lambda answer, api_version, hashed: None,
+            "principal_claim": DEFAULT_CLAIM,
+            "gateway_logs_in": False,
+            "hosts": lambda: (),
+        }
+        self.at = Surroundings(admission, **{**usual, **surroundings})
         self.session = Session(self.at, client)
         self.finds_owners = False
         self.out: list[bytes] = []
@@ -49,6 +77,10 @@ class Talk:
         self.gateway_topic_requests: list[int] = []
         self.tokens: list[str] = []
         """Tokens whose owner was asked for."""
+        self.wakes_ms: list[int] = []
+        """When the session wanted to be woken."""
+        self.alterations: list[QuotaExchange] = []
+        """Exchanges whose changes are to be checked or made: the test calls `altered` for each."""
         self.end: End | None = None
 
     @property
@@ -91,14 +123,12 @@ class Talk:
         """The answer to the first request in flight has passed."""
         self.perform(self.session.answer_passed())
 
-    def broker_answers(self, frame: bytes) -> None:
-        """A framed answer of the broker passes, to the first request in flight."""
+    def broker_answers(self, frame: bytes, now_ms: int = 0) -> bytes | None:
+        """A framed answer of the broker passes, to the first request in flight; return what replaces it."""
         request = self.expect(int.from_bytes(frame[4:8], "big"))
-        response = Response()
-        response.buf, response.start, response.end = bytearray(frame), 4, len(frame)
-        result = request.api.handle_response(self.context, request, response)
-        assert not isinstance(result, Walk)
+        result = request.api.handle_response(self.context, request, whole(frame, now_ms))
         self.answered()
+        return result.finish() if isinstance(result, Walk) else result
 
     def authentication_learnt(self) -> None:
         self.perform(self.session.authentication_learnt())
@@ -113,6 +143,10 @@ class Talk:
     @property
     def close_reason(self) -> str:
         return "" if self.end is None else self.end.reason
+
+    def altered(self, problems: list[str | None] | None = None) -> None:
+        """The changes of the first exchange were checked or made; without `problems`, nobody knows."""
+        self.perform(self.session.quotas_altered(self.alterations.pop(0), problems, Kept.TOPIC))
 
     def owner_found(self) -> None:
         self.perform(self.session.owner_found())
@@ -132,6 +166,10 @@ class Talk:
                     self.tokens.append(token_id)
                     if not self.finds_owners:
                         self.owner_found()
+                case WakeAt(when_ms):
+                    self.wakes_ms.append(when_ms)
+                case AlterQuotas(exchange):
+                    self.alterations.append(exchange)
                 case End():
                     self.end = action
                 case _:

@@ -49,7 +49,3 @@ class TokenOwners:
     def known_tokens(self) -> list[TokenOwner]:
         """Return all tokens, least recently used first."""
         return list(self._owners.items())
-
-
-NOTHING_KNOWN: Final = TokenOwners(0)
-"""For users that learn nothing."""

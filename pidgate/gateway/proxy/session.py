@@ -275,8 +275,6 @@ class Session:
         if not repeated.recognise_request(frame, start, end) or not context.knows_repeated(now_ms):
             return False
         if recorder is not None:
-            if not recorder.is_introduced:
-                return False
             recorder.repeated(repeated, end - start, now_ms)
         context.counters.requests[PRODUCE] += 1
         if repeated.acks:

@@ -105,7 +105,7 @@ class QuotaExchange:
         self._enter()
 
     @classmethod
-    def begin(cls, buf: Buffer, head: RequestHead, user: User, wall_ms: int) -> QuotaExchange | None:
+    def begin(cls, buf: Buffer, head: RequestHead, user: User) -> QuotaExchange | None:
         """Return the exchange for the user's request in `buf`. None: forward it unchanged.
 
         Raises KafkaProtocolError, or its subclass FrameTooLarge for a request above the size that is read.
@@ -119,7 +119,7 @@ class QuotaExchange:
             return None
         set_by = shown(user) if is_unidentified(user) else f"User:{user}"
         times = Counter(entry.entity for entry in request.entries)
-        parts = [_part(entry, times[entry.entity], set_by, wall_ms) for entry in request.entries]
+        parts = [_part(entry, times[entry.entity], set_by) for entry in request.entries]
         return cls(request, parts)
 
     @property
@@ -223,7 +223,7 @@ def _mentions(buf: Buffer, start: int, end: int) -> bool:
     return any(buf.find(key, start, end) >= 0 for key in _OURS)
 
 
-def _part(entry: Entry, times: int, set_by: str, wall_ms: int) -> _Part:
+def _part(entry: Entry, times: int, set_by: str) -> _Part:
     ours = [operation for operation in entry.operations if operation.key in KEYS]
     if times > 1:
         # Kafka answers with an error too, but still applies the first entry, which can hardly be intended.
@@ -250,16 +250,15 @@ def _part(entry: Entry, times: int, set_by: str, wall_ms: int) -> _Part:
                 f"{wanted.key} must be a number above 0 and at most {MOST_RATE:.0f}, not {wanted.value}",
             )
     others = [operation for operation in entry.operations if operation.key not in KEYS]
-    return _Part(entry, others, tuple(_change(wanted, user, set_by, wall_ms) for wanted in ours))
+    return _Part(entry, others, tuple(_change(wanted, user, set_by) for wanted in ours))
 
 
-def _change(wanted: Operation, user: User | None, set_by: str, wall_ms: int) -> Change:
+def _change(wanted: Operation, user: User | None, set_by: str) -> Change:
     return Change(
         target=Target(KEYS[wanted.key], user),
         action=Action.REMOVE if wanted.remove else Action.SET,
         value=None if wanted.remove else _rate_milli(wanted.value),
         set_by=set_by,
-        set_wall_ms=wall_ms,
     )
 
 

@@ -99,6 +99,14 @@ def test_the_error_says_why(value: bytes, says: str) -> None:
     assert len(str(caught.value)) < 250
 
 
+@given(events_of(ConfigEvent))
+def test_a_number_and_a_record_within_an_event_are_checked_too(event: Event) -> None:
+    with pytest.raises(EventUnreadable, match=r"config\.burst must be a finite number, not '1'"):
+        from_json(changed(event, burst="1"))
+    with pytest.raises(EventUnreadable, match=r"config\.quotas\[\] must be an object, not 'alice'"):
+        from_json(changed(event, quotas=["alice"]))
+
+
 def test_a_type_of_a_newer_version_has_its_own_error() -> None:
     with pytest.raises(UnknownEventType, match="'forecast' is not known to schema_version"):
         from_json(changed(a_decision(), type="forecast", schema_version=SCHEMA_VERSION + 1))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pidgate.events.definitions import ConfigEvent, Event, QuotaInForce
-from pidgate.events.redaction import REDACTABLE, UserNames, pseudonym, redacted
+from pidgate.events.redaction import MOST_MET, REDACTABLE, UserNames, pseudonym, redacted
 from pidgate.events.writing import key_of, to_json
 from tests.unit.events.made_up import a_decision, any_event
 
@@ -107,3 +107,10 @@ def test_the_empty_name_of_old_events_stays_what_it_is(redact: list[str]) -> Non
     assert users.in_events("") == ""
     assert users.user_of("") == ""
     assert users.meet("") is None
+
+
+def test_beyond_its_room_a_user_is_not_kept_and_its_events_are_redacted_all_the_same() -> None:
+    users = UserNames(["user"], map(str, range(MOST_MET)))
+    assert users.meet("late") == pseudonym("user", "late") == users.in_events("late")
+    assert users.user_of(pseudonym("user", "0")) == "0"
+    assert users.user_of(pseudonym("user", "late")) == pseudonym("user", "late")

@@ -14,7 +14,7 @@ from kio.schema.errors import ErrorCode as KioErrorCode
 from pidgate.protocol.errors import FrameTooLarge, KafkaProtocolError, MalformedFrame, UnsupportedVersion
 from pidgate.protocol.frames import uvarint
 from pidgate.protocol.headers import peek_request
-from pidgate.protocol.produce import walk
+from pidgate.protocol.produce import transactional_id, walk
 from pidgate.protocol.produce_answers import may_hold_endpoints, refusal, rewrite_response
 from pidgate.protocol.work import MOST_MESSAGES, MOST_OLD_MESSAGES, MOST_PARTITIONS
 from tests.support.bounds import examples
@@ -203,6 +203,35 @@ def test_a_request_is_transactional_if_all_of_it_is(version: int) -> None:
     assert not said("t", in_one, outside)
     assert not said("t", outside + in_one, in_one)
     assert not said(None, in_one)
+
+
+def test_records_of_a_negative_length_are_malformed() -> None:
+    """-1 is null and 0 is empty; below that a broker refuses the request too."""
+    frame = produce_request(3, [("t", [(0, None)])])
+    assert frame.endswith((-1).to_bytes(4, "big", signed=True))
+    broken = frame[:-4] + (-2).to_bytes(4, "big", signed=True)
+    with pytest.raises(MalformedFrame, match="records of -2 bytes"):
+        walk(broken, peek_request(broken, 0, len(broken)))
+
+
+@pytest.mark.parametrize("version", [0, 2, 3, 9])
+def test_a_transactional_id_is_read_where_the_version_has_one(version: int) -> None:
+    frame = produce_request(version, [("t", [(0, None)])], transactional_id="tx" if version >= 3 else None)
+    assert transactional_id(frame, peek_request(frame, 0, len(frame))) == (b"tx" if version >= 3 else None)
+
+
+def test_tags_of_partitions_are_bounded_too() -> None:
+    """They take as long to skip as batches do to read, and 32 of them fit into 65 bytes."""
+    tags = b"\x20" + b"".join(bytes((tag, 0)) for tag in range(32))
+    each = b"\0\0\0\0" + b"\0" + tags
+    head = struct.pack(">hhih", 0, 9, 1, -1) + b"\0\0" + struct.pack(">hi", 1, 5) + b"\x02\x02t"
+
+    def sent(partitions: int) -> bytes:
+        return head + uvarint(partitions + 1) + each * partitions + b"\0\0"
+
+    assert walk(few := sent(100), peek_request(few, 0, len(few)))[2] == []
+    with pytest.raises(FrameTooLarge):
+        walk(many := sent(200), peek_request(many, 0, len(many)))
 
 
 def test_tags_of_a_request_are_skipped() -> None:

@@ -17,7 +17,7 @@ from typing import Final
 from pidgate.gateway.cluster.authentication import Authentication
 from pidgate.gateway.cluster.gateway_topics import CLOSE_CAUSE, CLOSE_REASON, GatewayTopics
 from pidgate.gateway.cluster.seen_answers import Answer
-from pidgate.gateway.cluster.token_owners import NOTHING_KNOWN, TokenOwners
+from pidgate.gateway.cluster.token_owners import TokenOwners
 from pidgate.gateway.metrics.counters import Counters
 from pidgate.gateway.proxy.actions import (
     WAITING,
@@ -35,7 +35,6 @@ from pidgate.gateway.quotas.kafka_api import QuotaExchange
 from pidgate.gateway.recording.connection_recorder import ConnectionRecorder
 from pidgate.protocol.errors import MalformedFrame
 from pidgate.protocol.headers import RequestHead, peek_request
-from pidgate.protocol.oauthbearer import DEFAULT_CLAIM
 from pidgate.protocol.repeated_produce import RepeatedProduce
 from pidgate.protocol.sasl import SaslExchange
 from pidgate.protocol.versions import SPOKEN
@@ -75,17 +74,16 @@ class Api:
     This base class forwards the request, unless it names a gateway topic, and streams the answer through unread.
     """
 
-    def __init__(self, passing: Passing = UNREAD) -> None:
-        self.passing = passing
-        self.needs_identity = True
-        """Handling depends on the user: the request waits for an authentication in progress."""
-        self.waits_for_size = False
-        """The request waits while `ApiContext.awaits_size`. Later requests wait too, as brokers serve them in
-        order."""
-        self.paid_by: Kind | None = None
-        """The byte rate that pays for its bytes."""
-        self.introduces = True
-        """From this request on the client is known well enough to be recorded."""
+    passing: Passing = UNREAD
+    needs_identity: bool = True
+    """Handling depends on the user: the request waits for an authentication in progress."""
+    waits_for_size: bool = False
+    """The request waits while `ApiContext.awaits_size`. Later requests wait too, as brokers serve them in
+    order."""
+    paid_by: Kind | None = None
+    """The byte rate that pays for its bytes."""
+    introduces: bool = True
+    """From this request on the client is known well enough to be recorded."""
 
     def handle_request(self, context: ApiContext, request: Request, now_ms: int) -> Step:
         """Decide about the next request in order, on a channel that is not muted.
@@ -295,34 +293,31 @@ class Surroundings:
         self,
         admission: Admission,
         *,
-        counters: Counters | None = None,
-        gateway_topics: GatewayTopics | None = None,
-        byte_quota: ByteQuota | None = None,
-        authentication: Authentication | None = None,
-        token_owners: TokenOwners = NOTHING_KNOWN,
-        translate: Callable[[int, str, int], tuple[str, int]] | None = None,
-        node_is_known: Callable[[], bool] | None = None,
-        learn_topics: Callable[[Answer, int, int], None] | None = None,
-        principal_claim: str = DEFAULT_CLAIM,
-        gateway_logs_in: bool = False,
-        hosts: Callable[[], Collection[str]] | None = None,
+        counters: Counters,
+        gateway_topics: GatewayTopics,
+        byte_quota: ByteQuota,
+        authentication: Authentication,
+        token_owners: TokenOwners,
+        translate: Callable[[int, str, int], tuple[str, int]],
+        node_is_known: Callable[[], bool],
+        learn_topics: Callable[[Answer, int, int], None],
+        principal_claim: str,
+        gateway_logs_in: bool,
+        hosts: Callable[[], Collection[str]],
     ) -> None:
-        """Set up the surroundings. Without `authentication` no login is required.
-
-        `gateway_logs_in`: the gateway logs in at the brokers for every client. `hosts`: those of brokers.
-        """
+        """`gateway_logs_in`: the gateway logs in at the brokers for every client. `hosts`: those of brokers."""
         self.admission = admission
-        self.counters = counters or Counters()
-        self.gateway_topics = gateway_topics or GatewayTopics()
-        self.byte_quota = byte_quota or ByteQuota(admission.state.in_force)
-        self.authentication = authentication or Authentication(required=False)
+        self.counters = counters
+        self.gateway_topics = gateway_topics
+        self.byte_quota = byte_quota
+        self.authentication = authentication
         self.token_owners = token_owners
-        self.translate = translate or _as_it_is
-        self.node_is_known = node_is_known or _no
-        self.learn_topics = learn_topics or _learn_nothing
+        self.translate = translate
+        self.node_is_known = node_is_known
+        self.learn_topics = learn_topics
         self.principal_claim = principal_claim
         self.gateway_logs_in = gateway_logs_in
-        self.hosts = hosts or _no_hosts
+        self.hosts = hosts
 
 
 class Login:
@@ -551,32 +546,12 @@ class ApiContext:
         account = sensors.bucket(now_ms)
         return None if account.lets_pass(self.client.connection_id, now_ms) else account
 
-    def record_bytes(self, sensors: ClientSensors, nbytes: int, now_ms: int) -> int:
-        """Count bytes and mute the channel above the rate.
-
-        Returns the rest of the mute in ms, 0 without a throttle.
-        """
+    def record_bytes(self, sensors: ClientSensors, nbytes: int, now_ms: int) -> bool:
+        """Count bytes; mute the channel and return True above the rate."""
         throttle_ms = sensors.record(nbytes, now_ms)
-        if not throttle_ms:
-            return 0
-        self.mute(now_ms + throttle_ms)
-        return self.muted_until_ms - now_ms
+        if throttle_ms:
+            self.mute(now_ms + throttle_ms)
+        return bool(throttle_ms)
 
     def mute_left_ms(self, now_ms: int) -> int:
         return max(0, self.muted_until_ms - now_ms)
-
-
-def _no() -> bool:
-    return False
-
-
-def _no_hosts() -> Collection[str]:
-    return ()
-
-
-def _as_it_is(_node_id: int, host: str, port: int) -> tuple[str, int]:
-    return host, port
-
-
-def _learn_nothing(_answer: Answer, _api_version: int, _hashed: int) -> None:
-    pass

@@ -16,10 +16,9 @@ from pidgate.quota.entities import User, is_unidentified, unidentified
 class ApiVersionsApi(Api):
     """Offered versions: the broker's range, cut to the versions that the gateway can read."""
 
-    def __init__(self) -> None:
-        super().__init__(WHOLE)
-        self.needs_identity = False
-        self.introduces = False
+    passing = WHOLE
+    needs_identity = False
+    introduces = False
 
     def handle_request(self, context: ApiContext, request: Request, now_ms: int) -> Step:
         software = messages.client_software(request.buf, request.head)
@@ -46,9 +45,7 @@ class ApiVersionsApi(Api):
 class NotOffered(Api):
     """A version that was never offered. Two APIs have an error answer that every client understands."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.needs_identity = False
+    needs_identity = False
 
     def handle_request(self, context: ApiContext, request: Request, now_ms: int) -> Step:
         """Answer it, or end the connection. Raises UnsupportedVersion."""
@@ -82,10 +79,9 @@ class CredentialApi(Api):
 class SaslHandshakeApi(CredentialApi):
     """SaslHandshake: names the mechanism. The broker's answer shows whether it is accepted."""
 
-    def __init__(self) -> None:
-        super().__init__(WHOLE)
-        self.needs_identity = False
-        self.introduces = False
+    passing = WHOLE
+    needs_identity = False
+    introduces = False
 
     def handle_own(self, context: ApiContext, request: Request, now_ms: int) -> Step:
         context.login.sasl.begin_exchange(messages.sasl_mechanism(request.buf, request.head))
@@ -102,10 +98,9 @@ class SaslHandshakeApi(CredentialApi):
 class SaslAuthenticateApi(CredentialApi):
     """SaslAuthenticate: carries the user's name. The broker's answer shows whether the login succeeded."""
 
-    def __init__(self) -> None:
-        super().__init__(WHOLE)
-        self.needs_identity = False
-        self.introduces = False
+    passing = WHOLE
+    needs_identity = False
+    introduces = False
 
     def handle_own(self, context: ApiContext, request: Request, now_ms: int) -> Step:
         context.login.sasl.record_client_token(messages.sasl_token(request.buf, request.head))

@@ -27,9 +27,8 @@ from pidgate.protocol.work import QUOTAS_FOR_BYTE, Walk
 class DescribeQuotasApi(Api):
     """Add the gateway's quotas to the broker's answer."""
 
-    def __init__(self) -> None:
-        super().__init__(WHOLE)
-        self.introduces = False
+    passing = WHOLE
+    introduces = False
 
     def handle_request(self, context: ApiContext, request: Request, now_ms: int) -> Step:
         context.judged += QUOTAS_FOR_BYTE * (request.end - request.start)
@@ -46,15 +45,13 @@ class DescribeQuotasApi(Api):
 class AlterQuotasApi(Api):
     """Forward a request without the gateway's own keys; hold any other until it is decided."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.introduces = False
+    introduces = False
 
     def handle_request(self, context: ApiContext, request: Request, now_ms: int) -> Step:
         context.judged += QUOTAS_FOR_BYTE * (request.end - request.start)
         exchange = context.alteration
         if exchange is None:
-            exchange = QuotaExchange.begin(request.buf, request.head, context.client.user, 0)
+            exchange = QuotaExchange.begin(request.buf, request.head, context.client.user)
             if exchange is None:
                 return context.forward(request)
             context.alteration = exchange
@@ -68,8 +65,7 @@ class AlterQuotasApi(Api):
 class _AlterQuestion(Api):
     """The gateway's own request in place of the client's. Its answer does not go to the client."""
 
-    def __init__(self) -> None:
-        super().__init__(WHOLE)
+    passing = WHOLE
 
     def handle_response(
         self, context: ApiContext, request: InFlightRequest, response: Response

@@ -18,8 +18,7 @@ _PORTION: Final = 20
 class CreateTokenApi(CredentialApi):
     """CreateDelegationToken: its answer shows the new token and its owner."""
 
-    def __init__(self) -> None:
-        super().__init__(WHOLE)
+    passing = WHOLE
 
     def handle_response(
         self, context: ApiContext, request: InFlightRequest, response: Response
@@ -33,8 +32,7 @@ class CreateTokenApi(CredentialApi):
 class DescribeTokensApi(CredentialApi):
     """DescribeDelegationToken: its answer shows the tokens visible to the client."""
 
-    def __init__(self) -> None:
-        super().__init__(WHOLE)
+    passing = WHOLE
 
     def handle_response(
         self, context: ApiContext, request: InFlightRequest, response: Response

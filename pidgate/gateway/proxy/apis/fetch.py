@@ -34,11 +34,12 @@ HELD_AT_MOST_MS: Final = 20_000
 class FetchApi(Api):
     """Fetch in versions before its answers end in addresses (KIP-951): answers pass unread."""
 
-    def __init__(self, passing: Passing, counted: Api) -> None:
-        super().__init__(passing)
-        self.waits_for_size = True
-        self.paid_by = Kind.FETCH
-        self._counted = counted
+    waits_for_size = True
+    paid_by: Kind | None = Kind.FETCH
+
+    def __init__(self, passing: Passing) -> None:
+        self.passing = passing
+        self._counted = CountedFetch(passing)
 
     def handle_request(self, context: ApiContext, request: Request, now_ms: int) -> Step:
         step = context.refuse_if_guarded(request)
@@ -84,8 +85,9 @@ class FetchApi(Api):
 class CountedFetch(Api):
     """A Fetch in flight of a client with a byte rate."""
 
+    passing = COUNTED
+
     def __init__(self, passing: Passing) -> None:
-        super().__init__(COUNTED)
         self._passing = passing
 
     def begin_response(self, context: ApiContext, request: InFlightRequest, response: Response) -> Passing:
@@ -101,5 +103,5 @@ class CountedFetch(Api):
         return self._passing
 
 
-FETCH_API: Final = FetchApi(UNREAD, CountedFetch(UNREAD))
-FETCH_WITH_ENDPOINTS: Final = FetchApi(ENDPOINTS_LAST, CountedFetch(ENDPOINTS_LAST))
+FETCH_API: Final = FetchApi(UNREAD)
+FETCH_WITH_ENDPOINTS: Final = FetchApi(ENDPOINTS_LAST)

@@ -21,8 +21,7 @@ def may_pass(context: ApiContext, beginning: bytes, request_bytes: int, now_ms: 
     Expects a channel on which nothing waits. `has_passed` later refers to this request.
     """
     return (
-        (context.recorder is None or context.recorder.is_introduced)
-        and context.repeated.recognise_beginning(beginning, request_bytes)
+        context.repeated.recognise_beginning(beginning, request_bytes)
         and context.knows_repeated(now_ms)
         and context.account_in_debt(Kind.PRODUCE, now_ms) is None
     )

@@ -65,10 +65,11 @@ GATEWAY_TOPIC_MESSAGE: Final = "This topic belongs to the gateway."
 class ProduceApi(Api):
     """Produce. Its answer is buffered whole, and parsed only when it may hold an error or a leader's address."""
 
+    passing = WHOLE
+    paid_by: Kind | None = Kind.PRODUCE
+
     def __init__(self, *, is_throttled: bool = False) -> None:
         """`is_throttled`: of a request above its byte rate, whose answer carries the rest of the mute."""
-        super().__init__(WHOLE)
-        self.paid_by = Kind.PRODUCE
         self._is_throttled = is_throttled
 
     def handle_request(self, context: ApiContext, request: Request, now_ms: int) -> Step:

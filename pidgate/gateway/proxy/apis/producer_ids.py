@@ -19,9 +19,8 @@ class InitProducerIdApi(Api):
     transactional ids. The assigned producer id is learnt from the answer.
     """
 
-    def __init__(self) -> None:
-        super().__init__(WHOLE)
-        self.introduces = False
+    passing = WHOLE
+    introduces = False
 
     def handle_request(self, context: ApiContext, request: Request, now_ms: int) -> Step:
         wanted = messages.init_producer_id_request(request.buf, request.head)
@@ -77,9 +76,8 @@ def _refuse(
 class EndTxnApi(Api):
     """EndTxn with a possible new producer id in its answer (KIP-890), which inherits the old id's admission."""
 
-    def __init__(self) -> None:
-        super().__init__(WHOLE)
-        self.introduces = False
+    passing = WHOLE
+    introduces = False
 
     def handle_request(self, context: ApiContext, request: Request, now_ms: int) -> Step:
         ending = messages.end_txn_request(request.buf, request.head)

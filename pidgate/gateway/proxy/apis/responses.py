@@ -36,10 +36,9 @@ class Response:
 
     __slots__ = ("buf", "end", "may_be_kept", "now_ms", "start")
 
-    def __init__(self) -> None:
-        self.buf = NO_BYTES
-        self.may_be_kept = False
-        """The buffer belongs to this answer; otherwise it is the read buffer shared by all connections."""
-        self.start = 0
-        self.end = 0
-        self.now_ms = 0
+    buf: bytearray
+    may_be_kept: bool
+    """The buffer belongs to this answer; otherwise it is the read buffer shared by all connections."""
+    start: int
+    end: int
+    now_ms: int

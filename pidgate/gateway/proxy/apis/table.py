@@ -65,7 +65,8 @@ NOT_OFFERED: Final = NotOffered()
 _PASSES: Final = Api()
 
 
-def _api(api_key: int, api_version: int) -> Api:
+def handler_of(api_key: int, api_version: int) -> Api:
+    """Return the handler of an API in a version that is offered."""
     found = [api for key, first, api in ROWS if key == api_key and first <= api_version]
     if found:
         return found[-1]
@@ -77,7 +78,7 @@ def _api(api_key: int, api_version: int) -> Api:
 
 
 APIS: Final[dict[int, Api]] = {
-    api_key << 16 | version: _api(api_key, version)
+    api_key << 16 | version: handler_of(api_key, version)
     for api_key, api in SPOKEN.items()
     for version in range(api.min_version, api.max_version + 1)
 }

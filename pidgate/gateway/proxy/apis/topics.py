@@ -15,8 +15,7 @@ from pidgate.protocol.work import Steps, Walk
 class TopicListApi(Api):
     """An API whose answer lists topics: gateway topics are removed from it."""
 
-    def __init__(self) -> None:
-        super().__init__(WHOLE)
+    passing = WHOLE
 
     def handle_response(
         self, context: ApiContext, request: InFlightRequest, response: Response
@@ -30,8 +29,7 @@ class TopicListApi(Api):
 class AddressesApi(Api):
     """An API whose answer contains broker addresses: they are rewritten."""
 
-    def __init__(self) -> None:
-        super().__init__(WHOLE)
+    passing = WHOLE
 
     def handle_response(
         self, context: ApiContext, request: InFlightRequest, response: Response
@@ -43,8 +41,7 @@ class AddressesApi(Api):
 class ErrorTextsApi(Api):
     """An API whose answer has error texts: brokers' hosts are removed from them."""
 
-    def __init__(self) -> None:
-        super().__init__(WHOLE)
+    passing = WHOLE
 
     def handle_response(
         self, context: ApiContext, request: InFlightRequest, response: Response
@@ -56,8 +53,7 @@ class ErrorTextsApi(Api):
 class MetadataApi(Api):
     """Metadata: handled as AddressesApi and TopicListApi. Gateway topics are removed from requests too."""
 
-    def __init__(self) -> None:
-        super().__init__(WHOLE)
+    passing = WHOLE
 
     def handle_response(
         self, context: ApiContext, request: InFlightRequest, response: Response

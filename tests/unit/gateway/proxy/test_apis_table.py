@@ -7,16 +7,20 @@ from typing import Any, Final
 
 import pytest
 
+from pidgate.gateway.proxy.apis.api import Api
 from pidgate.gateway.proxy.apis.produce import ProduceApi
 from pidgate.gateway.proxy.apis.producer_ids import InitProducerIdApi
 from pidgate.gateway.proxy.apis.responses import UNREAD
-from pidgate.gateway.proxy.apis.table import APIS, NOT_OFFERED, ROWS
+from pidgate.gateway.proxy.apis.table import APIS, NOT_OFFERED, ROWS, handler_of
+from pidgate.gateway.proxy.apis.topics import AddressesApi
 from pidgate.gateway.proxy.apis.transaction_parts import TransactionPartApi
 from pidgate.protocol.addresses import shows_addresses
 from pidgate.protocol.versions import NOT_OFFERED as WITHHELD
 from pidgate.protocol.versions import SPOKEN
 from tests.support.rules import rule
 from tests.unit.protocol.test_versions import JSON_SCHEMAS
+
+HEARTBEAT, FIND_COORDINATOR = 12, 10
 
 
 def test_every_version_that_is_offered_is_handled_and_no_other() -> None:
@@ -34,6 +38,19 @@ def test_no_answer_that_shows_an_address_passes_unread() -> None:
     shown = {index for index in APIS if shows_addresses(*divmod(index, 1 << 16))}
     assert shown
     assert [index for index in shown if APIS[index].passing is UNREAD] == []
+
+
+def test_a_row_applies_from_its_version_up_to_the_next_row_of_its_key() -> None:
+    for (before, _, earlier), (api_key, first, api) in pairwise(((-1, 0, NOT_OFFERED), *ROWS)):
+        assert handler_of(api_key, first) is api
+        if first:
+            passed = earlier if before == api_key else handler_of(HEARTBEAT, 0)
+            assert handler_of(api_key, first - 1) is passed
+
+
+def test_an_api_without_a_row_passes_unless_its_answer_shows_addresses() -> None:
+    assert type(handler_of(HEARTBEAT, 0)) is Api
+    assert isinstance(handler_of(FIND_COORDINATOR, 0), AddressesApi)
 
 
 def test_rows_stand_in_order() -> None:

@@ -7,12 +7,14 @@ from uuid import UUID
 
 import pytest
 
+from pidgate.gateway.proxy.apis.api import MOST_IN_FLIGHT, InFlightRequest
 from pidgate.gateway.proxy.apis.fetch import FETCH_API, FETCH_WITH_ENDPOINTS, FetchApi
+from pidgate.gateway.proxy.apis.table import APIS
 from pidgate.protocol.throttle import fetch_throttle_in, produce_throttle_at, read
 from pidgate.quota.settings import ByteQuotas, ByteRates
 from tests.support import raw
 from tests.support.rules import rule
-from tests.support.scene import Pair, Scene, answer, frame_of, heartbeat
+from tests.support.scene import Pair, Scene, answer, frame_of, heartbeat, produce_of
 
 PRODUCE, FETCH, SHARE_FETCH = 0, 1, 78
 RATE = 1_000
@@ -99,6 +101,57 @@ def test_a_produce_above_the_rate_passes_then_mutes_and_its_answer_says_so(scene
     assert told(pair.client.sent()) == 700
     release(scene, pair)
     assert pair.broker.sent() == over + heartbeat(2)
+
+
+PARTITION: dict[str, object] = {
+    **{"index": 0, "error_code": 0, "base_offset": 0, "log_append_time_ms": -1, "log_start_offset": 0},
+    **{"record_errors": [], "error_message": None},
+}
+
+
+def test_only_the_answer_to_the_request_above_the_rate_says_so(scene: Scene) -> None:
+    """However many topics the answer has."""
+    pair = scene.connect()
+    pair.client.receive(frame_of(WINDOW) + frame_of(8 + RATE, correlation_id=2))
+    answers = [
+        raw.response(
+            PRODUCE,
+            9,
+            {"responses": [{"name": "t", "partition_responses": [PARTITION]}], "throttle_time_ms": 0},
+            correlation_id=number,
+        )
+        for number in (1, 2)
+    ]
+    pair.broker.receive(b"".join(answers))
+    sent = pair.client.sent()
+    assert len(sent) == 2 * len(answers[0])
+    assert [told(sent[: len(answers[0])]), told(sent[len(answers[0]) :])] == [0, 1_000]
+
+
+def test_an_answer_that_comes_after_the_mute_says_nothing_of_it(scene: Scene) -> None:
+    pair = scene.connect()
+    pair.client.receive(frame_of(4 + WINDOW + RATE))
+    scene.time_ms += 1_001
+    pair.broker.receive(produce_answer(1))
+    assert told(pair.client.sent()) == 0
+
+
+def test_a_repeated_produce_counts_as_any_other(scene: Scene) -> None:
+    pair = scene.connect()
+    for number in range(3):
+        pair.client.receive(produce_of(WINDOW // 3, number, producer_id=7))
+    assert pair.channel.connection.session.context.muted_until_ms > scene.time_ms
+
+
+def test_a_request_that_mutes_and_fills_the_connection_is_forwarded_all_the_same(scene: Scene) -> None:
+    pair = scene.connect()
+    in_flight = pair.channel.connection.session.context.in_flight
+    for number in range(2, MOST_IN_FLIGHT + 1):
+        in_flight.add(InFlightRequest(APIS[12 << 16], 12, 0, number))
+    over = frame_of(4 + WINDOW + RATE)
+    pair.client.receive(over)
+    assert len(in_flight) == MOST_IN_FLIGHT
+    assert pair.broker.sent() == over
 
 
 def test_the_broker_s_throttle_stays_when_it_is_longer(scene: Scene) -> None:

@@ -272,3 +272,39 @@ def test_addresses_are_bounded_only_where_that_is_written() -> None:
     for key in (2, 5, 4):
         bounded.closed(key)
     assert not bounded._addresses
+
+
+def limited(quotas: ConnectionQuotas) -> dict[str, int]:
+    return dict(quotas._counters.connections_limited)
+
+
+def test_every_connection_closed_above_a_limit_is_counted_by_the_limit() -> None:
+    quotas = ConnectionQuotas(ConnectionLimits(4, 100, 1, 1, per_address=2, handshakes=1), Counters())
+    assert opened(quotas, 1, 2, 3, 4) == [True, True, False, False]
+    assert [quotas.logged_in(key, "alice", 0) for key in (1, 2, 3)] == [0, None, None]
+    assert limited(quotas) == {"address": 2, "user": 2}
+    quotas.handshake_begins(4, nothing, 0)
+    quotas.pause_ms(UNDISTURBED_MS)
+    assert limited(quotas) == {"address": 2, "user": 2, "silent": 1, "handshake": 1}
+
+
+def test_every_connection_delayed_after_its_login_is_counted() -> None:
+    quotas = quotas_of(per_user=100)
+    opened(quotas, *range(13))
+    delays = [quotas.logged_in(key, "alice", 0) for key in range(13)]
+    assert (
+        quotas._counters.connections_delayed == {"user": sum(delay != 0 for delay in delays)} == {"user": 3}
+    )
+
+
+@pytest.mark.parametrize("total", [64, 95])
+def test_at_the_total_one_in_32_gives_way_and_accepting_pauses_for_a_tenth_of_a_second(
+    total: int,
+) -> None:
+    quotas = quotas_of(total=total, per_s=1_000)
+    opened(quotas, *range(total))
+    assert quotas.pause_ms(UNDISTURBED_MS) == 100
+    assert limited(quotas) == {"silent": 2}
+    busy = bounded(1)
+    busy.handshake_begins("a", nothing, 0)
+    assert busy.pause_ms(0) == 100

@@ -8,7 +8,6 @@ import pytest
 
 from pidgate.gateway.proxy.apis.api import FORWARD
 from pidgate.gateway.proxy.apis.produce import MOST_BATCHES_NOTED
-from pidgate.gateway.proxy.apis.responses import Response
 from pidgate.protocol.work import Walk
 from pidgate.quota.admission import Admission
 from pidgate.quota.decisions import Client
@@ -17,12 +16,9 @@ from pidgate.quota.sticky import Position
 from tests.support import raw
 from tests.support.frames import framed, produce_request, record_batch
 from tests.support.rules import rule
-from tests.support.steps import MOST_STEPS, steps_of
-from tests.support.talk import Talk
+from tests.support.talk import Talk, whole
 
 NOT_LEADER = 6
-IDS = 8
-TOPICS, EPOCHS = 1_400, 5_400
 
 
 class Script:
@@ -56,11 +52,8 @@ class Script:
             for name, ids in topics.items()
         ]
         body = {"responses": answered, "throttle_time_ms": 0}
-        response = Response()
-        response.buf = bytearray(raw.response(0, 9, body, correlation_id=1))
-        response.start, response.end = 4, len(response.buf)
-        asked = self.conversation.expect(1)
-        walk = asked.api.handle_response(self.conversation.context, asked, response)
+        asked, answer = self.conversation.expect(1), whole(raw.response(0, 9, body, correlation_id=1))
+        walk = asked.api.handle_response(self.conversation.context, asked, answer)
         assert isinstance(walk, Walk)
         return walk
 
@@ -81,6 +74,19 @@ def looks_after(ids: list[int]) -> list[Position]:
 def test_none_of_its_batches_counts_as_passed(batches: int, distinct: int) -> None:
     ids = [1 + at % min(distinct, batches) for at in range(batches)]
     assert Position.PASSED not in looks_after(ids)
+
+
+@rule("A batch that a broker answered with an error has not passed.", "order")
+@pytest.mark.parametrize("ids", [[1], [1, 5]])
+def test_a_refused_id_waits_again_for_the_batch_that_its_broker_has_not_taken(ids: list[int]) -> None:
+    """Batches 0 and 2 were refused, and 0 was sent anew: 2 has to wait until 0 is taken."""
+    talk = Script()
+    for sequence in (0, 2):
+        talk.admission.sticky.record_refusal("alice", (1, 2, sequence, b"t", 0), 1, 0)
+    walk = talk.answered({"t": ids})
+    assert talk.look(1, b"t", 0) is Position.SAME
+    walk.finish()
+    assert talk.look(1, b"t", 0) is Position.ABOVE
 
 
 JUDGED = (2, 10, 29, 45, 46, 47, 87)
@@ -109,34 +115,3 @@ def test_a_stale_epoch_is_left_to_the_broker() -> None:
     sticky.record_forwarded("alice", [(1, 3, 0, b"t", 0)], 7)
     assert sticky.locate_batch("alice", (1, 2, 5, b"t", 0), 1, 1_001) is Position.PASSED
     assert sticky.locate_batch("alice", (1, 2, 5, b"t", 1), 1, 1_001) is Position.FIRST_SIGHT
-
-
-def longest_turn_of_an_answer() -> int:
-    """Of each id thousands of topics were forwarded, and the broker knows none of those in the answer."""
-    talk = Script()
-    names = [f"made-up-{at}" for at in range(TOPICS)]
-    walk = talk.answered({name: [1 + at % IDS] for at, name in enumerate(names)})
-    topics = [name.encode() for name in names]
-    for producer_id in range(1, 1 + IDS):
-        talk.admission.sticky.record_forwarded(
-            "alice",
-            [(producer_id, 2, 0, topic, 0) for topic in topics]
-            + [(producer_id, epoch, 0, topics[0], 0) for epoch in range(3, 3 + EPOCHS)],
-            1,
-        )
-        assert talk.look(producer_id, topics[-1], 0) is Position.PASSED
-    left, longest = True, 0
-
-    def turn() -> None:
-        nonlocal left
-        left = walk.go_on()
-
-    while left:
-        longest = max(longest, steps_of(turn))
-    looks = {talk.look(one, topic, 0) for one in range(1, 1 + IDS) for topic in topics}
-    assert looks == {Position.FIRST_SIGHT}
-    return longest
-
-
-def test_made_up_topics_hold_up_nobody() -> None:
-    assert longest_turn_of_an_answer() < MOST_STEPS

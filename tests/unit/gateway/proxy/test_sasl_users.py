@@ -8,7 +8,6 @@ from pidgate.gateway.cluster.authentication import Authentication
 from pidgate.gateway.cluster.token_owners import TokenOwners
 from pidgate.gateway.proxy.apis.api import TAKEN, InFlightRequest
 from pidgate.gateway.proxy.apis.delegation_tokens import CreateTokenApi, DescribeTokensApi
-from pidgate.gateway.proxy.apis.responses import Response
 from pidgate.gateway.proxy.apis.table import APIS
 from pidgate.protocol.delegation_tokens import CREATE_DELEGATION_TOKEN, DESCRIBE_DELEGATION_TOKEN
 from pidgate.protocol.headers import RequestHead
@@ -18,7 +17,7 @@ from tests.support import raw
 from tests.support.bearer import bearer, jwt
 from tests.support.loopback import Peer, ScriptedBroker, gateway_before, run
 from tests.support.rules import rule
-from tests.support.talk import Talk
+from tests.support.talk import Talk, whole
 from tests.unit.gateway.proxy.test_session import Script, handshake, produce
 
 SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
@@ -30,12 +29,9 @@ OPAQUE = bearer("opaque")
 def seen(talk: Talk, api_key: int, version: int, body: raw.Body) -> None:
     """An answer of the broker passes."""
     frame = raw.response(api_key, version, body)
-    response = Response()
-    response.buf, response.start, response.end = bytearray(frame), 4, len(frame)
     api = APIS[api_key << 16 | version]
-    result = api.handle_response(
-        talk.context, InFlightRequest(api, api_key, version, raw.CORRELATION_ID), response
-    )
+    asked = InFlightRequest(api, api_key, version, raw.CORRELATION_ID)
+    result = api.handle_response(talk.context, asked, whole(frame))
     if isinstance(result, Walk):
         assert result.finish() is None
     else:
@@ -100,6 +96,24 @@ def test_a_delegation_token_is_its_owner_once_an_answer_has_shown_it(version: in
     # Whoever is on a connection already is named when he authenticates anew.
     assert script.client.user == unidentified("SCRAM-SHA-256")
     assert by_token(script) == "alice"
+
+
+def test_all_tokens_that_an_answer_shows_are_learnt() -> None:
+    script = anonymous()
+    tokens = [
+        {"principal_type": "User", "principal_name": f"u{n}", "token_id": f"id-{n}", "hmac": b"x"}
+        for n in range(45)
+    ]
+    seen(script.talk, DESCRIBE_DELEGATION_TOKEN, 3, {"tokens": tokens})
+    owners = script.talk.at.token_owners
+    assert [owners.owner_of(f"id-{n}") for n in range(45)] == [f"u{n}" for n in range(45)]
+
+
+def test_a_failed_creation_of_a_token_teaches_nothing() -> None:
+    script = anonymous()
+    refused = {"error_code": REFUSED, "principal_name": "alice", "token_id": "", "hmac": b""}
+    seen(script.talk, CREATE_DELEGATION_TOKEN, 3, refused)
+    assert script.talk.at.token_owners.known_tokens() == []
 
 
 def test_a_token_is_its_owners_whoever_asked_for_it() -> None:

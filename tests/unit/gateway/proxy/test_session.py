@@ -6,9 +6,10 @@ from uuid import UUID
 import pytest
 
 from pidgate.gateway.cluster.authentication import Authentication
+from pidgate.gateway.cluster.gateway_topics import LOOKED_INTO_BYTES, GatewayTopics
 from pidgate.gateway.proxy.apis.api import CLOSE, FORWARD, TAKEN, Api
 from pidgate.gateway.proxy.apis.authentication import SaslAuthenticateApi, SaslHandshakeApi
-from pidgate.gateway.proxy.apis.produce import ProduceApi
+from pidgate.gateway.proxy.apis.produce import MOST_BATCHES_NOTED, ProduceApi
 from pidgate.gateway.proxy.apis.table import APIS
 from pidgate.gateway.proxy.apis.topics import MetadataApi
 from pidgate.gateway.proxy.buffers import READ_BUFFER_BYTES
@@ -21,10 +22,13 @@ from pidgate.quota.settings import Mode, Quotas, UserQuota
 from tests.support import raw
 from tests.support.frames import framed, produce_request, record_batch
 from tests.support.rules import rule
-from tests.support.talk import Talk
+from tests.support.scene import frame_of
+from tests.support.talk import Talk, whole
 
 METADATA, SASL_HANDSHAKE, API_VERSIONS, SASL_AUTHENTICATE = 3, 17, 18, 36
-NOT_ENOUGH_REPLICAS = 19
+FETCH, DELETE_TOPICS, ADD_PARTITIONS_TO_TXN = 1, 20, 24
+NOT_ENOUGH_REPLICAS, UNSUPPORTED_VERSION = 19, 35
+OWN = "__pidgate_events"
 
 
 def produce(
@@ -417,3 +421,128 @@ def what_is_behind_a_login_is_of_who_logs_in() -> bool:
 
 def test_what_is_behind_a_login_is_of_who_logs_in() -> None:
     assert what_is_behind_a_login_is_of_who_logs_in()
+
+
+# ---- turns, and what ends them
+
+
+def test_the_session_wakes_at_the_end_of_its_mute() -> None:
+    script = Script(rate=0)
+    script.send(produce(7))
+    assert script.talk.wakes_ms == [script.talk.muted_until_ms]
+    script.send(produce(8, correlation_id=2))
+    script.talk.wakes_ms.clear()
+    script.talk.release(script.talk.muted_until_ms - 1)
+    assert script.talk.wakes_ms == [script.talk.muted_until_ms], "woken too early, it asks again"
+
+
+TOO_LONG = [OWN, "t" * LOOKED_INTO_BYTES]
+"""Topics of a request that is not looked into, as one of them is the gateway's: it ends the connection."""
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        framed(bytes.fromhex("0003 0063 00000001 ffff")),
+        raw.request(DELETE_TOPICS, 1, {"topic_names": TOO_LONG, "timeout_ms": 0}),
+        raw.request(FETCH, 11, {"topics": [{"topic": name} for name in TOO_LONG]}),
+        raw.request(ADD_PARTITIONS_TO_TXN, 3, {"v3_and_below_topics": [{"name": name} for name in TOO_LONG]}),
+    ],
+    ids=["never offered", "DeleteTopics", "Fetch", "AddPartitionsToTxn"],
+)
+def test_behind_a_request_that_ends_the_connection_nothing_goes_on(frame: bytes) -> None:
+    quotas = Quotas(mode=Mode.ENFORCE, default=UserQuota.per_window(0))
+    client = Client("alice", "", "10.0.0.1", 1)
+    talk = Talk(Admission(quotas, lambda: 1, 0), client, gateway_topics=GatewayTopics([OWN]))
+    for each in (produce(7), frame, metadata(2)):
+        talk.request(each, 4, len(each), 0)
+    assert len(talk.held) == 2
+    assert talk.release(talk.muted_until_ms) == ([], True)
+
+
+def test_a_broken_request_is_counted_once() -> None:
+    script = Script()
+    assert script.send(framed(b"\0\3\0")) is CLOSE
+    assert script.talk.context.counters.frames_malformed == 1
+    assert "less than 8 bytes" in script.talk.close_reason, "what follows it in the buffer is not read"
+
+
+def test_every_produce_is_counted_however_it_was_decided() -> None:
+    admitted, refused = Script(rate=5), Script(rate=0)
+    for number in range(3):
+        assert admitted.send(produce(7, correlation_id=number, sequence=number)) is FORWARD
+        assert refused.send(produce(7, correlation_id=number, sequence=number)) is TAKEN
+    for script in (admitted, refused):
+        assert script.talk.context.counters.requests[0] == 3
+
+
+def test_a_frame_that_fills_the_shared_buffer_is_copied_out_of_it() -> None:
+    """Other connections read into that buffer in the next turn."""
+    script = Script(rate=0)
+    script.send(produce(7))
+    frame = frame_of(READ_BUFFER_BYTES, correlation_id=2)
+    shared = bytearray(frame)
+    assert script.talk.request(shared, 4, len(shared), 0) is TAKEN
+    shared[:] = bytes(len(shared))
+    assert script.talk.release(script.talk.muted_until_ms) == ([frame], False)
+
+
+def test_a_large_produce_may_be_streamed_from_the_very_end_of_a_mute() -> None:
+    script = Script(rate=5)
+    script.send(produce(7))
+    script.talk.context.mute(500)
+    frame = produce(7, correlation_id=2, sequence=1, padding=10_000)
+    passes = [script.talk.session.may_stream(frame[4:2_000], len(frame) - 4, at_ms) for at_ms in (499, 500)]
+    assert passes == [False, True]
+
+
+def test_a_handshake_of_version_0_is_answered_and_of_one_too_new_ends_the_connection() -> None:
+    """Version 0 goes on with tokens that have no Kafka header."""
+    script = Script()
+    assert script.send(framed(bytes.fromhex("0011 0000 00000005 ffff 0005") + b"PLAIN")) is TAKEN
+    assert script.talk.out[0][8:10] == UNSUPPORTED_VERSION.to_bytes(2, "big")
+    assert script.send(framed(bytes.fromhex("0011 0063 00000006 ffff 0005") + b"PLAIN")) is CLOSE
+
+
+def test_a_usual_produce_in_flight_keeps_its_producer_id_and_nothing_else() -> None:
+    """A gateway has tens of thousands of them."""
+    talk = Talk(Admission(Quotas(), lambda: 1, 0), Client("alice", "", "10.0.0.1", 1))
+    one: list[tuple[int, bytes | None]] = [(0, record_batch(7))]
+    many: list[tuple[int, bytes | None]] = [(at, record_batch(7)) for at in range(MOST_BATCHES_NOTED + 1)]
+    for batches in (one, one, many):
+        frame = framed(produce_request(9, [("orders", batches)], correlation_id=1))
+        talk.request(frame, 4, len(frame), 0)
+        assert talk.expect(1).note == 7
+        talk.answered()
+
+
+@pytest.mark.parametrize("version", [9, 12])
+def test_an_answer_that_cannot_be_read_passes_unless_it_may_hold_addresses(version: int) -> None:
+    """A client judges what its broker says; an address would lead it past the gateway."""
+    script = Script(rate=5)
+    script.send(framed(produce_request(version, [("orders", [(0, record_batch(7))])], correlation_id=1)))
+    broken = framed((1).to_bytes(4, "big") + b"\0\x02" + b"\xff" * 20)
+    if version == 9:
+        assert script.talk.broker_answers(broken) is None
+    else:
+        with pytest.raises(MalformedFrame):
+            script.talk.broker_answers(broken)
+
+
+def test_an_answer_without_errors_or_addresses_is_not_walked() -> None:
+    script = Script(rate=5)
+    partition: dict[str, Any] = {
+        **{"index": 0, "error_code": 0, "base_offset": 0, "log_append_time_ms": -1},
+        **{"log_start_offset": 0, "record_errors": [], "error_message": None},
+    }
+    body = {
+        "responses": [{"name": "orders", "partition_responses": [partition]}],
+        "throttle_time_ms": 0,
+    }
+    for version in (9, 12):
+        request = framed(produce_request(version, [("orders", [(0, record_batch(7))])], correlation_id=1))
+        script.send(request)
+        asked = script.talk.expect(1)
+        answer = whole(raw.response(0, version, body, correlation_id=1))
+        assert asked.api.handle_response(script.talk.context, asked, answer) is None
+        script.talk.answered()

@@ -119,6 +119,13 @@ def errors_in(answer: object) -> list[int]:
     return []
 
 
+def test_id_0_is_an_id_and_one_below_is_none() -> None:
+    """Brokers give ids from 0 on, and refuse a request without one themselves."""
+    script = Script(quotas(rate=0))
+    assert script.send(part(ADD_OFFSETS_TO_TXN, 3, -1)) is FORWARD
+    assert script.send(part(ADD_OFFSETS_TO_TXN, 3, 0)) is TAKEN
+
+
 @pytest.mark.parametrize(("api_key", "version"), PARTS)
 def test_new_ids_above_the_rate_are_sent_again_later(api_key: int, version: int) -> None:
     script = Script(quotas())

@@ -23,8 +23,9 @@ from pidgate.protocol import codec, fetch, frames, messages, metadata, produce, 
 from pidgate.protocol.errors import FrameTooLarge, KafkaProtocolError
 from pidgate.protocol.frames import MAX_TAGS, Reader, uvarint
 from pidgate.quota.admission import Admission
-from pidgate.quota.decisions import Client
+from pidgate.quota.decisions import MOST_IDS_PER_REQUEST, Client
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
+from pidgate.quota.sticky import Position
 from tests.support import raw
 from tests.support.bounds import THOROUGH
 from tests.support.frames import framed, old_message, produce_request, record_batch
@@ -33,6 +34,7 @@ from tests.support.rules import rule
 from tests.support.scene import Pair, Scene
 from tests.support.steps import MOST_STEPS, steps_of
 from tests.support.talk import Talk
+from tests.unit.gateway.proxy.test_not_taken import Script as NotTaken
 
 OWN = "__pidgate_events"
 PRODUCE, FETCH, METADATA, FIND_COORDINATOR, ADD_OFFSETS, DESCRIBE_CONFIGS = 0, 1, 3, 10, 25, 32
@@ -656,3 +658,37 @@ def test_refused_behind_a_mute_in_turns(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(api_of, "ANSWERED_BYTES_FOR_ONE", 1 << 30)
     monkeypatch.setattr(produce_api, "JUDGED_FOR_PLACE", 0)
     assert steps() > MOST_STEPS
+
+
+# ---- a broker that takes nothing
+
+
+def longest_turn_of_an_answer() -> int:
+    """Of each id thousands of topics were forwarded, and the broker knows none of those in the answer."""
+    talk = NotTaken()
+    names = [f"made-up-{at}" for at in range(1_400)]
+    walk = talk.answered({name: [1 + at % MOST_IDS_PER_REQUEST] for at, name in enumerate(names)})
+    topics = [name.encode() for name in names]
+    for producer_id in range(1, 1 + MOST_IDS_PER_REQUEST):
+        talk.admission.sticky.record_forwarded(
+            "alice",
+            [(producer_id, 2, 0, topic, 0) for topic in topics]
+            + [(producer_id, epoch, 0, topics[0], 0) for epoch in range(3, 3 + 5_400)],
+            1,
+        )
+        assert talk.look(producer_id, topics[-1], 0) is Position.PASSED
+    left, longest = True, 0
+
+    def turn() -> None:
+        nonlocal left
+        left = walk.go_on()
+
+    while left:
+        longest = max(longest, steps_of(turn))
+    looks = {talk.look(one, topic, 0) for one in range(1, 1 + MOST_IDS_PER_REQUEST) for topic in topics}
+    assert looks == {Position.FIRST_SIGHT}
+    return longest
+
+
+def test_made_up_topics_hold_up_nobody() -> None:
+    assert longest_turn_of_an_answer() < MOST_STEPS

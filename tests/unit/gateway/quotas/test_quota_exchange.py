@@ -49,7 +49,6 @@ INVALID, POLICY, NOT_AUTHORISED, TIMED_OUT, UNKNOWN_ERROR = 42, 44, 31, 7, -1
 ALICE, BOB, CAROL = {"user": "alice"}, {"user": "bob"}, {"user": "carol"}
 DEFAULT_USER = {"user": None}
 CLIENT = {"client-id": "app"}
-NOW_MS = 1_700_000_000_000
 OF_NAMES = "transactional_ids_rate"
 
 Entries = Sequence[tuple[EntityWords, Operations]]
@@ -60,7 +59,7 @@ versions = pytest.mark.parametrize("version", [0, 1])
 
 def begun(entries: Entries, **more: Any) -> QuotaExchange:
     frame = alter(entries, **more)
-    exchange = QuotaExchange.begin(frame, peek_request(frame, 4, len(frame)), "root", NOW_MS)
+    exchange = QuotaExchange.begin(frame, peek_request(frame, 4, len(frame)), "root")
     assert exchange is not None
     return exchange
 
@@ -128,18 +127,18 @@ def rate(value: float | None, **others: float | None) -> dict[str, float | None]
 def test_without_ours_the_frame_is_not_for_us(version: int) -> None:
     for entries in ([], [(ALICE, {"producer_byte_rate": 5.0})], [({"user": KEY}, {"x": None})]):
         frame = alter(entries, version=version)
-        assert QuotaExchange.begin(frame, peek_request(frame, 4, len(frame)), "root", NOW_MS) is None
+        assert QuotaExchange.begin(frame, peek_request(frame, 4, len(frame)), "root") is None
     frame = alter([(ALICE, {"x": 1.0})], version=version, client_id=KEY)
     for buf in (frame, bytearray(frame), memoryview(frame)):
-        assert QuotaExchange.begin(buf, peek_request(buf, 4, len(frame)), "root", NOW_MS) is None
+        assert QuotaExchange.begin(buf, peek_request(buf, 4, len(frame)), "root") is None
 
 
 def test_what_has_no_ours_in_it_is_not_even_read() -> None:
     nothing = b"\x00\x31\x00\x01" + b"\x00" * 30
-    assert QuotaExchange.begin(nothing, peek_request(nothing, 0, len(nothing)), "root", NOW_MS) is None
+    assert QuotaExchange.begin(nothing, peek_request(nothing, 0, len(nothing)), "root") is None
     mentioned = nothing + KEY.encode()
     with pytest.raises(MalformedFrame):
-        QuotaExchange.begin(mentioned, peek_request(mentioned, 0, len(mentioned)), "root", NOW_MS)
+        QuotaExchange.begin(mentioned, peek_request(mentioned, 0, len(mentioned)), "root")
 
 
 @versions
@@ -163,7 +162,7 @@ def test_other_keys_go_to_the_broker_and_ours_are_made_last(version: int) -> Non
         (True, {**others, key_of(DEFAULT_USER): {}, key_of(BOB): {}, **client}),
         (False, {**others, **client}),
     ]
-    said = {"set_by": "User:root", "set_wall_ms": NOW_MS}
+    said = {"set_by": "User:root"}
     assert played.made == [
         Change(target=Target(Setting.PRODUCER_IDS_RATE, "alice"), action=Action.SET, value=100_000, **said),  # type: ignore[arg-type]
         Change(target=Target(Setting.PRODUCER_IDS_RATE, None), action=Action.SET, value=1, **said),  # type: ignore[arg-type]
@@ -245,7 +244,7 @@ def test_what_is_removed_needs_no_value() -> None:
             "validate_only": False,
         },
     )
-    exchange = QuotaExchange.begin(frame, peek_request(frame, 4, len(frame)), unidentified("GSSAPI"), NOW_MS)
+    exchange = QuotaExchange.begin(frame, peek_request(frame, 4, len(frame)), unidentified("GSSAPI"))
     assert exchange is not None
     played = Played()
     assert played.to_the_end(exchange) == [(key_of(ALICE), 0)]
@@ -385,7 +384,7 @@ def test_as_many_changes_work_as_may_be_in_one_request() -> None:
     few = [({"user": f"user-{n:05d}"}, rate(float(n + 1))) for n in range(MOST_ELEMENTS // 3)]
     frame = alter(few)
     assert len(frame) < client_quotas.MAX_REQUEST_BYTES
-    exchange = QuotaExchange.begin(frame, peek_request(frame, 4, len(frame)), "root", NOW_MS)
+    exchange = QuotaExchange.begin(frame, peek_request(frame, 4, len(frame)), "root")
     assert exchange is not None
     exchange.next_frame()
     answer = altered([(entity, 0, None) for entity, _ in few])
@@ -407,15 +406,15 @@ def test_more_than_that_is_not_even_read_unless_it_is_the_brokers_alone(users: i
     entities = [{"user": f"{n:05d}{name}"} for n in range(users)]
     frame = alter([(entity, rate(1.0)) for entity in entities])
     with pytest.raises(FrameTooLarge):
-        QuotaExchange.begin(frame, peek_request(frame, 4, len(frame)), "root", NOW_MS)
+        QuotaExchange.begin(frame, peek_request(frame, 4, len(frame)), "root")
     frame = alter([(entity, {"producer_byte_rate": 1.0}) for entity in entities])
-    assert QuotaExchange.begin(frame, peek_request(frame, 4, len(frame)), "root", NOW_MS) is None
+    assert QuotaExchange.begin(frame, peek_request(frame, 4, len(frame)), "root") is None
 
 
 def test_a_request_has_a_length_that_can_be_searched() -> None:
     frame = alter([]) + bytes(MOST_SEARCHED_BYTES)
     with pytest.raises(FrameTooLarge):
-        QuotaExchange.begin(frame, peek_request(frame, 4, len(frame)), "root", NOW_MS)
+        QuotaExchange.begin(frame, peek_request(frame, 4, len(frame)), "root")
 
 
 def test_when_nobody_answers_no_more_is_asked() -> None:
@@ -456,7 +455,7 @@ def test_nothing_is_changed_that_is_answered_with_an_error_and_all_else_is(
     validate_only: bool,
 ) -> None:
     frame = alter(entries, validate_only=validate_only)
-    exchange = QuotaExchange.begin(frame, peek_request(frame, 4, len(frame)), "root", NOW_MS)
+    exchange = QuotaExchange.begin(frame, peek_request(frame, 4, len(frame)), "root")
     if exchange is None:
         assert not any({KEY, OF_NAMES} & operations.keys() for _, operations in entries)
         return

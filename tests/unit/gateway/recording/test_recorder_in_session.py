@@ -4,7 +4,14 @@ from typing import Any
 
 import pytest
 
-from pidgate.events.definitions import ConnectionEvent, DecisionEvent, Event, IdUsageEvent, ProduceErrorEvent
+from pidgate.events.definitions import (
+    ConnectionEvent,
+    DecisionEvent,
+    Event,
+    IdUsageEvent,
+    InitProducerIdEvent,
+    ProduceErrorEvent,
+)
 from pidgate.events.reading import from_json
 from pidgate.gateway.proxy.apis.api import CLOSE, FORWARD, TAKEN
 from pidgate.gateway.proxy.apis.produce import MOST_BATCHES_NOTED
@@ -13,9 +20,10 @@ from pidgate.gateway.recording.recorder import Clocks, Identity, Recorder, Recor
 from pidgate.names import LONGEST_NAME
 from pidgate.quota.admission import Admission
 from pidgate.quota.decisions import Client
+from pidgate.quota.entities import BY_CERTIFICATE
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
 from tests.support.frames import framed, partition_errors, produce_request, record_batch
-from tests.support.raw import request
+from tests.support.raw import decoded, request, response
 from tests.support.talk import Talk
 
 QUOTAS = Quotas(
@@ -24,6 +32,7 @@ QUOTAS = Quotas(
     producer_ids=ProducerIdSettings(window_ms=10_000, max_throttle_ms=1_000),
 )
 METADATA, API_VERSIONS = 3, 18
+SASL_HANDSHAKE, SASL_AUTHENTICATE, INIT_PRODUCER_ID, END_TXN = 17, 36, 22, 26
 
 
 class Scene:
@@ -141,3 +150,110 @@ def test_an_error_is_of_the_id_that_wrote_to_the_partition(batches: int) -> None
     # Of a request with very many batches it is not kept which id wrote where: real clients send no more than one.
     expected = 8 if batches <= MOST_BATCHES_NOTED else 7
     assert [(event.producer_id, event.code) for event in scene.events(ProduceErrorEvent)] == [(expected, 45)]
+
+
+def test_the_bytes_of_all_requests_of_an_id_count_wherever_they_lie_in_the_buffer() -> None:
+    scene, sent = Scene(), 0
+    for number in range(3):
+        batch: list[tuple[int, bytes | None]] = [(0, record_batch(1, base_sequence=5 * number, count=5))]
+        frame = framed(produce_request(9, [("orders", batch)], client_id="etl"))
+        buf = bytes(1_000) + frame
+        assert scene.conversation.request(buf, 1_004, len(buf), 0) is FORWARD
+        sent += len(frame) - 4
+    scene.told.closed("client")
+    assert [(event.requests, event.bytes) for event in scene.events(IdUsageEvent)] == [(3, sent)]
+
+
+@pytest.mark.parametrize("acks", [-1, 0])
+def test_a_streamed_request_counts_as_any_other(acks: int) -> None:
+    scene = Scene(Quotas())
+    scene.produce(1, acks=acks)
+    partitions: list[tuple[int, bytes | None]] = [
+        (0, record_batch(1, base_sequence=5, count=5, records=bytes(100_000)))
+    ]
+    frame = framed(produce_request(9, [("orders", partitions)], acks=acks, client_id="etl"))
+    session = scene.conversation.session
+    assert session.may_stream(frame[4:1_000], len(frame) - 4, 0)
+    session.has_streamed(len(frame) - 4, 0)
+    assert scene.conversation.context.counters.requests[0] == 2
+    assert len(scene.conversation.context.in_flight) == (2 if acks else 0)
+    assert scene.usage() == {1: (2, 10)}
+    assert [event.requests for event in scene.events(ConnectionEvent) if event.phase == "close"] == [2]
+
+
+def test_what_was_used_before_a_login_stays_with_the_user_of_then() -> None:
+    scene = Scene(Quotas())
+    scene.produce(1)
+    scene.conversation.answered()
+    scene.send(request(SASL_HANDSHAKE, 1, {"mechanism": "PLAIN"})[4:])
+    scene.conversation.broker_answers(response(SASL_HANDSHAKE, 1, {"error_code": 0, "mechanisms": []}))
+    scene.send(request(SASL_AUTHENTICATE, 2, {"auth_bytes": b"\0carol\0secret"})[4:])
+    accepted = {"error_code": 0, "error_message": None, "auth_bytes": b"", "session_lifetime_ms": 0}
+    scene.conversation.broker_answers(response(SASL_AUTHENTICATE, 2, accepted))
+    scene.produce(1, sequence=5)
+    scene.told.closed("client")
+    assert [event.requests for event in scene.events(IdUsageEvent)] == [1, 1]
+
+
+def test_a_user_by_certificate_is_told_as_such() -> None:
+    scene = Scene(Quotas())
+    scene.conversation.certified("bob", is_login=True)
+    scene.produce(1)
+    (opened,) = scene.events(ConnectionEvent)
+    assert (opened.user, opened.principal_mechanism) == ("bob", BY_CERTIFICATE)
+
+
+@pytest.mark.parametrize(("error_code", "producer_id"), [(0, 4_711), (0, 0), (0, -1), (53, -1)])
+def test_a_new_id_is_known_and_told_from_the_broker_s_answer(error_code: int, producer_id: int) -> None:
+    scene = Scene(Quotas())
+    body = {"transactional_id": None, "transaction_timeout_ms": 0, "producer_id": -1, "producer_epoch": -1}
+    scene.send(request(INIT_PRODUCER_ID, 4, body)[4:])
+    answer = {"error_code": error_code, "producer_id": producer_id, "producer_epoch": 3}
+    assert scene.conversation.broker_answers(response(INIT_PRODUCER_ID, 4, answer), now_ms=5) is None
+    (event,) = scene.events(InitProducerIdEvent)
+    assert (event.error, event.answered_producer_id, event.answered_epoch) == (error_code, producer_id, 3)
+    owner = scene.conversation.context.admission.owners.owner(producer_id)
+    assert (owner is not None and owner.user) == (error_code == 0 and producer_id >= 0 and "alice")
+
+
+@pytest.mark.parametrize(
+    ("error_code", "new_id", "inherits"),
+    [(0, 4_712, True), (0, 4_711, False), (0, -1, False), (53, 4_712, False)],
+)
+def test_an_id_given_at_the_end_of_a_transaction_inherits(
+    error_code: int, new_id: int, inherits: bool
+) -> None:
+    """KIP-890: the broker changes the id once its epochs are used up."""
+    scene = Scene(Quotas())
+    batch = record_batch(4_711, transactional=True)
+    scene.send(produce_request(9, [("orders", [(0, batch)])], transactional_id="tx"))
+    scene.conversation.answered()
+    body = {"transactional_id": "tx", "producer_id": 4_711, "producer_epoch": 0, "committed": True}
+    scene.send(request(END_TXN, 5, body)[4:])
+    answer = {"error_code": error_code, "producer_id": new_id, "producer_epoch": 0}
+    assert scene.conversation.broker_answers(response(END_TXN, 5, answer)) is None
+    given = [event.answered_producer_id for event in scene.events(InitProducerIdEvent)]
+    told = [event.producer_id for event in scene.events(DecisionEvent) if event.reason == "inherited"]
+    assert (given, told) == (([new_id], [new_id]) if inherits else ([], []))
+
+
+def test_an_answer_with_an_error_is_told_and_shows_the_gateway_s_address_of_the_new_leader() -> None:
+    scene = Scene(Quotas())
+    scene.conversation.at.translate = lambda node_id, host, port: ("gateway", 19_000 + node_id)
+    scene.send(produce_request(12, [("orders", [(0, record_batch(1))])], correlation_id=77))
+    partition: dict[str, Any] = {
+        **{"index": 0, "error_code": 6, "base_offset": -1, "log_append_time_ms": -1},
+        **{"log_start_offset": -1, "record_errors": [], "error_message": None},
+        "current_leader": {"leader_id": 2, "leader_epoch": 1},
+    }
+    body = {
+        "responses": [{"name": "orders", "partition_responses": [partition]}],
+        "throttle_time_ms": 0,
+        "node_endpoints": [{"node_id": 2, "host": "broker-2", "port": 9092, "rack": None}],
+    }
+    answer = scene.conversation.broker_answers(response(0, 12, body))
+    assert answer is not None
+    (endpoint,) = decoded(0, 12, answer[4:])["node_endpoints"]
+    assert (endpoint["host"], endpoint["port"]) == ("gateway", 19_002)
+    scene.told.closed("client")
+    assert [(event.producer_id, event.code) for event in scene.events(ProduceErrorEvent)] == [(1, 6)]
