@@ -69,23 +69,28 @@ Dial = Callable[["ClientConnection"], "asyncio.Task[None] | None"]
 
 
 class WakeTimer:
-    """Calls `wake` at the time that was set first."""
+    """Calls `wake` at the earliest time that was set."""
 
-    __slots__ = ("_handle", "_loop", "_wake")
+    __slots__ = ("_handle", "_loop", "_wake", "_when_ms")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, wake: Callable[[], None]) -> None:
         self._loop = loop
         self._wake = wake
         self._handle: asyncio.TimerHandle | None = None
+        self._when_ms = 0
 
     @property
     def is_set(self) -> bool:
         return self._handle is not None
 
     def set(self, when_ms: int) -> None:
-        """Set the timer, unless it is set: waking up early does no harm."""
-        if self._handle is None:
-            self._handle = self._loop.call_at(when_ms / 1000, self._fire)
+        """Set the timer, unless it is set to an earlier time: waking up early does no harm."""
+        if self._handle is not None:
+            if self._when_ms <= when_ms:
+                return
+            self._handle.cancel()
+        self._when_ms = when_ms
+        self._handle = self._loop.call_at(when_ms / 1000, self._fire)
 
     def cancel(self) -> None:
         if self._handle is not None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 
 from pidgate.gateway.proxy.apis.fetch import HELD_AT_MOST_MS
+from pidgate.gateway.proxy.client_connection import WakeTimer
 from pidgate.protocol import codec
 from pidgate.protocol.headers import peek_request
 from pidgate.protocol.throttle import fetch_throttle_in, lowered_fetch, read
@@ -154,6 +156,17 @@ def test_a_fetch_of_a_session_is_held_for_20_s_at_most(scene: Scene) -> None:
     scene.pass_time(1)
     pair.channel.connection.wake()
     assert pair.broker.sent() == lowered_fetch(of_session, peek_request(of_session, 4, len(of_session)), 1)
+
+
+def test_a_connection_wakes_at_the_earliest_time_that_was_set(scene: Scene) -> None:
+    """A Fetch of a session is to wake after 20 s and passes before; a mute of a second must not last until then."""
+    woken: list[int] = []
+    timer = WakeTimer(scene.loop, lambda: woken.append(1))
+    now_ms = round(scene.loop.time() * 1_000)
+    for milliseconds in (60_000, 1, 30_000):
+        timer.set(now_ms + milliseconds)
+    scene.loop.run_until_complete(asyncio.sleep(0.02))
+    assert (woken, timer.is_set) == ([1], False)
 
 
 CHANGES = {
