@@ -10,6 +10,7 @@ import asyncio
 import ipaddress
 import socket
 from collections.abc import Awaitable, Callable, Sequence
+from functools import lru_cache
 from typing import Final
 
 from pidgate.gateway.disk_thread import aside
@@ -62,6 +63,7 @@ class Resolver:
             done.exception()  # its waiters have it, or are gone
 
 
+@lru_cache(maxsize=1_024)
 def _is_address(host: str) -> bool:
     try:
         ipaddress.ip_address(host)

@@ -407,16 +407,17 @@ class ClientConnection:
 
         A request that was forwarded would otherwise be sent again by its client: without idempotence, twice in the log.
         """
-        if self.is_gone or self._life is Life.DRAINING:
-            if cause in CLOSES_NOW:
-                self.close_now(cause, reason)
+        if cause in CLOSES_NOW:
+            self.close_now(cause, reason)
+            return
+        if self.reads_no_more:
+            return
+        self._drop_held()
+        if not self.session.awaits_answers:
+            self.close_now(cause, reason)
             return
         self._enter(LifeEvent.DRAIN)
         self.socket.gate.pause(Pause.DRAINING)
-        self._drop_held()
-        if cause in CLOSES_NOW or not self.session.awaits_answers:
-            self.close_now(cause, reason)
-            return
         self._note_cause(cause, reason)
         if cause != "drain":  # that has the gateway's drain_timeout
             self._answered_by_ms = self.context.now_ms() + ANSWERED_WITHIN_MS
