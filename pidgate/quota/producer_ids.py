@@ -133,13 +133,11 @@ class ProducerIdQuota:
         )
 
     def awaits_restore(self, user: User, producer_ids: Collection[int], *, transactional: bool) -> bool:
-        """Return whether a request with these ids has to wait until the state is restored.
+        """Return whether a request with these ids has to wait until the state is restored, which it is not yet.
 
         Ids pass and are noted until then, ten windows' worth of a user at most, as under grace. Many more of them may
         be known, so that a refusal would be wrong.
         """
-        if self.is_restored:
-            return False
         quotas = self.in_force.value
         quota = resolve(quotas, user)
         if not may_refuse(quotas, quota, transactional=transactional):

@@ -771,3 +771,15 @@ def test_epochs_are_what_lets_a_bumped_producer_start_anew() -> None:
     sticky.record_refusal("alice", batch(1, 0), 1, 0)
     assert sticky.locate_batch("alice", batch(1, 1, epoch=1), 1, 0) is Position.ABOVE
     assert not first_batch_of_a_newer_epoch(exhausted())
+
+
+def test_while_restoring_a_batch_above_a_refused_one_is_refused_for_it() -> None:
+    world = exhausted()
+    client = world.connect()
+    lowest, above = [batch(1, 0)], [batch(1, 1)]
+    refuse = world.admission.refuse_while_restoring
+    first = refuse(client, lowest, transactional=False, now_ms=world.now_ms)
+    second = refuse(client, above, transactional=False, now_ms=world.now_ms)
+    assert isinstance(first, Refuse)
+    assert isinstance(second, Refuse)
+    assert (first.reason, second.reason) == (Reason.FAIL_OPEN, Reason.STICKY)

@@ -67,6 +67,18 @@ def test_batches_above_count_in_the_users_table() -> None:
     assert sticky.count_entries("alice") == 0
 
 
+def test_without_room_an_entry_moves_back_and_forgets_the_later_one() -> None:
+    """It was forwarded, and a broker did not take it: the later one is refused again where it comes too early."""
+    sticky = StickyRefusals(entries_per_user=2)
+    for sequence in (0, 1):
+        sticky.record_refusal("alice", batch(ID, sequence), A, 0)
+    sticky.record_forwarded("alice", [batch(ID, 0)], A)
+    sticky.record_refusal("alice", batch(ID + 1, 0), A, 0)
+    sticky.not_taken("alice", ID, [(b"t", 0)], [batch(ID, 0)])
+    assert sticky.count_entries("alice") == 2
+    assert [look(sticky, sequence) for sequence in (0, 1)] == [Position.SAME, Position.ABOVE]
+
+
 def test_around_the_refused_sequence() -> None:
     sticky = refused(10)
     assert look(sticky, 9) is Position.BELOW
