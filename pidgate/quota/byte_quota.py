@@ -230,7 +230,7 @@ def _paid_in_ms(debt_milli: int, rate_bytes_per_s: int) -> int:
 
 
 LONGEST_TOLD_MS: Final = 30_000
-"""Most throttle_time_ms that a client is told: some wait for as long as they are told. The rest is asked again."""
+"""Largest throttle_time_ms. Some clients sleep for the whole of it; the rest of a wait comes with the next request."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,6 +119,17 @@ def may_refuse(quotas: Quotas, quota: EffectiveQuota, *, transactional: bool) ->
     return quota.enforces and is_bounded(quotas, quota)
 
 
+def bound_milli(quotas: Quotas, user: User, *, transactional: bool) -> int | None:
+    """Return the rate that new ids of this user are held to, in thousandths of an id per window; None: no rate.
+
+    It is the lower one of the user's and the cluster's.
+    """
+    quota = resolve(quotas, user)
+    if not may_refuse(quotas, quota, transactional=transactional):
+        return None
+    return min(rate for rate in (quota.rate_milli, quotas.cluster_rate_milli) if rate is not None)
+
+
 def is_asked_at_init(quotas: Quotas, user: User, *, transactional: bool) -> bool:
     """Return whether an InitProducerId of `user`, with or without a transactional id, has to be judged."""
     quota = resolve(quotas, user)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from pidgate.quota.decisions import NO_PRODUCER_ID, Decision, Forward, Reason, Refuse, refusal_of
-from pidgate.quota.entities import User, kept_as, may_refuse, resolve
+from pidgate.quota.entities import User, bound_milli, kept_as, resolve
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Quotas
 from pidgate.quota.users import GRACE_TIMES_RATE
@@ -65,7 +65,7 @@ class FailOpen:
         self, quotas: Quotas, decisions: Sequence[Decision], transactional_id: int | None, now_ms: int
     ) -> bool:
         """Return whether this request may pass too, and count it. Without a rate in force every request may."""
-        rate_milli = bound_milli(quotas, decisions[0], transactional_id)
+        rate_milli = _bound_milli(quotas, decisions[0], transactional_id)
         if rate_milli is None:
             return True
         window = now_ms // quotas.producer_ids.window_ms
@@ -83,12 +83,9 @@ class FailOpen:
         return True
 
 
-def bound_milli(quotas: Quotas, decision: Decision, transactional_id: int | None) -> int | None:
+def _bound_milli(quotas: Quotas, decision: Decision, transactional_id: int | None) -> int | None:
     """Return the rate in force for such an id, in thousandths of an id per window; None: no rate limits it."""
+    if transactional_id is None:
+        return bound_milli(quotas, decision.user, transactional=decision.transactional)
     quota = resolve(quotas, decision.user)
-    if transactional_id is not None:
-        return quota.transactional_ids_rate_milli if quota.enforces else None
-    if not may_refuse(quotas, quota, transactional=decision.transactional):
-        return None
-    rates_milli = (quota.rate_milli, quotas.cluster_rate_milli)
-    return min(rate for rate in rates_milli if rate is not None)
+    return quota.transactional_ids_rate_milli if quota.enforces else None

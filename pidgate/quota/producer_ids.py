@@ -27,7 +27,7 @@ from pidgate.quota.decisions import (
     Refuse,
     refusal_of,
 )
-from pidgate.quota.entities import User, is_bounded, may_refuse, resolve
+from pidgate.quota.entities import User, bound_milli, is_bounded
 from pidgate.quota.layered_filter import LayeredFilter, Sighting
 from pidgate.quota.restoring import MOST_NOTED_IDS, NotedIds, Restorer
 from pidgate.quota.settings import Quotas, QuotasHolder
@@ -138,12 +138,10 @@ class ProducerIdQuota:
         Ids pass and are noted until then, ten windows' worth of a user at most, as under grace. Many more of them may
         be known, so that a refusal would be wrong.
         """
-        quotas = self.in_force.value
-        quota = resolve(quotas, user)
-        if not may_refuse(quotas, quota, transactional=transactional):
+        rate_milli = bound_milli(self.in_force.value, user, transactional=transactional)
+        if rate_milli is None or self.noted.count_ids(user) * 1_000 < GRACE_TIMES_RATE * rate_milli:
             return False
-        rate_milli = min(rate for rate in (quota.rate_milli, quotas.cluster_rate_milli) if rate is not None)
-        return self.noted.count_ids(user) * 1_000 >= GRACE_TIMES_RATE * rate_milli and not all(
+        return not all(
             self.noted.has_id(user, producer_id, transactional=transactional) for producer_id in producer_ids
         )
 

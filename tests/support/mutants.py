@@ -521,11 +521,11 @@ def _merely_passes(patch: pytest.MonkeyPatch) -> None:
 
 
 def _bound_of_produce_alone(before: Any) -> Any:
-    def bound_milli(quotas: Quotas, decision: Decision, transactional_id: int | None) -> int | None:
+    def _bound_milli(quotas: Quotas, decision: Decision, transactional_id: int | None) -> int | None:
         bound: int | None = before(quotas, decision, transactional_id)
         return None if decision.producer_id == NO_PRODUCER_ID else bound
 
-    return bound_milli
+    return _bound_milli
 
 
 def _refused_transactional_id_known(before: Any) -> Any:
@@ -1129,7 +1129,7 @@ BY_TEST: Final[dict[str, Tested]] = {
     ),
     "transactional ids have no ceiling": Tested(
         "Requests forwarded undecided have a ceiling of ten times the user's rate, for each kind of id.",
-        around(fail_open, "bound_milli", _bound_of_produce_alone),
+        around(fail_open, "_bound_milli", _bound_of_produce_alone),
         "tests/unit/quota/test_fail_open.py::test_transactional_ids_have_a_ceiling_too_and_are_remembered",
         "[named(admission, hashed) for hashed in range(12)] == [True] * 10 + [False] * 2",
     ),

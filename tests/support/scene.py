@@ -89,6 +89,36 @@ def heartbeat(correlation_id: int, padding: int = 0) -> bytes:
     return raw.request(HEARTBEAT, 0, body, correlation_id=correlation_id)
 
 
+def fetch(
+    correlation_id: int,
+    version: int = 11,
+    *,
+    max_bytes: int = 50_000_000,
+    session_id: int = 0,
+    epoch: int = -1,
+) -> bytes:
+    """A framed Fetch of no topics."""
+    body = {
+        "replica_id": -1,
+        "max_wait_ms": 500,
+        "min_bytes": 1,
+        "max_bytes": max_bytes,
+        "isolation_level": 0,
+        "session_id": session_id,
+        "session_epoch": epoch,
+        "topics": [],
+        "forgotten_topics_data": [],
+        "rack_id": "",
+    }
+    return raw.request(1, version, body, correlation_id=correlation_id)
+
+
+def produce_answer(correlation_id: int, throttle_time_ms: int = 0) -> bytes:
+    """A framed answer to the Produce v9 that `frame_of` makes."""
+    body = {"responses": [], "throttle_time_ms": throttle_time_ms}
+    return raw.response(0, 9, body, correlation_id=correlation_id)
+
+
 def frame_of(total_bytes: int, correlation_id: int = 1) -> bytes:
     """A framed Produce without producer id of exactly so many bytes, prefix included."""
     empty = len(produce_of(0, correlation_id))

@@ -36,7 +36,7 @@ BROKERS_TURN_MS: Final = 10_000
 closed for it would come back for ever."""
 
 STRANGERS: Final = 16
-"""Strangers hold one in so many connections: at 10,000 connections 625 logins at once, thousands a second."""
+"""Strangers hold at most one connection in 16: of 10,000 connections 625, enough for thousands of logins a second."""
 LEAST_STRANGERS: Final = 32
 """With few connections in all."""
 

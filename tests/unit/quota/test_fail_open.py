@@ -6,10 +6,10 @@ from typing import NoReturn
 
 from pidgate.quota.admission import Admission
 from pidgate.quota.decisions import Client, Forward, Reason, Refuse
-from pidgate.quota.fail_open import bound_milli
+from pidgate.quota.entities import bound_milli
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, Quotas, UserQuota
-from tests.support.questions import decide_name, is_refused, question
+from tests.support.questions import decide_name, is_refused
 from tests.support.rules import rule
 from tests.unit.quota.world import HOUR_MS, batch, enforcing, seeds
 
@@ -53,9 +53,8 @@ def test_who_may_bring_nothing_brings_nothing() -> None:
 
 
 def test_who_is_not_held_to_a_rate_has_none() -> None:
-    decision = question("alice", 7)[1][0]
     for quotas in (enforcing(0, mode=Mode.OBSERVE), enforcing(None, users={"bob": UserQuota.per_window(1)})):
-        assert bound_milli(quotas, decision, None) is None
+        assert bound_milli(quotas, "alice", transactional=False) is None
 
 
 def test_an_observed_user_has_no_ceiling() -> None:

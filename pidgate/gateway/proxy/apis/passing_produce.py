@@ -28,7 +28,7 @@ def may_pass(context: ApiContext, beginning: bytes, request_bytes: int, now_ms: 
 
 
 def count_passing(context: ApiContext, nbytes: int, now_ms: int) -> None:
-    """Count bytes of the request that may still be followed by more. What they cost is due after its end."""
+    """Count bytes of a request that is still arriving. Its throttle begins after the last byte."""
     if context.byte_quota.is_on:
         sensors = context.sensors(now_ms)[0]
         if sensors is not None:

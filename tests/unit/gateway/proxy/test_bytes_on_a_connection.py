@@ -14,7 +14,7 @@ from pidgate.protocol.throttle import fetch_throttle_in, produce_throttle_at, re
 from pidgate.quota.settings import ByteQuotas, ByteRates
 from tests.support import raw
 from tests.support.rules import rule
-from tests.support.scene import Pair, Scene, answer, frame_of, heartbeat, produce_of
+from tests.support.scene import Pair, Scene, answer, fetch, frame_of, heartbeat, produce_answer, produce_of
 
 PRODUCE, FETCH, SHARE_FETCH = 0, 1, 78
 RATE = 1_000
@@ -41,33 +41,11 @@ def scene_of_alice() -> Iterator[Scene]:
         yield made
 
 
-def produce_answer(correlation_id: int, throttle_time_ms: int = 0) -> bytes:
-    """To the Produce v9 that `frame_of` makes."""
-    body = {"responses": [], "throttle_time_ms": throttle_time_ms}
-    return raw.response(PRODUCE, 9, body, correlation_id=correlation_id)
-
-
 def told(frame: bytes) -> int:
     """throttle_time_ms of a framed Produce v9 answer."""
     at = produce_throttle_at(frame, 4, len(frame), 9)
     assert at is not None
     return read(frame, at)
-
-
-def fetch(correlation_id: int, version: int = 11, max_bytes: int = 50_000_000) -> bytes:
-    body = {
-        "replica_id": -1,
-        "max_wait_ms": 500,
-        "min_bytes": 1,
-        "max_bytes": max_bytes,
-        "isolation_level": 0,
-        "session_id": 0,
-        "session_epoch": 0,
-        "topics": [],
-        "forgotten_topics_data": [],
-        "rack_id": "",
-    }
-    return raw.request(FETCH, version, body, correlation_id=correlation_id)
 
 
 def fetch_answer(correlation_id: int, records: int, throttle_time_ms: int = 0) -> bytes:

@@ -8,12 +8,10 @@ import pytest
 
 from pidgate.gateway.proxy.client_connection import ANSWERED_WITHIN_MS, CLOSES_NOW
 from pidgate.gateway.proxy.connection_age import AgeLimits
-from tests.support import raw
 from tests.support.rules import rule
-from tests.support.scene import Pair, Scene, answer, frame_of
+from tests.support.scene import Pair, Scene, answer, fetch, frame_of, produce_answer
 
 IN_FLIGHT = range(1, 5)
-FETCH = 1
 LIMITS = AgeLimits(idle_ms=600_000)
 
 
@@ -22,10 +20,6 @@ def scene() -> Iterator[Scene]:
     made = Scene(frame_bytes=1_000_000)
     yield made
     made.loop.close()
-
-
-def produce_answer(correlation_id: int) -> bytes:
-    return raw.response(0, 9, {"responses": [], "throttle_time_ms": 0}, correlation_id=correlation_id)
 
 
 def in_flight(scene: Scene) -> Pair:
@@ -100,25 +94,13 @@ def test_a_broker_that_goes_ends_the_wait(scene: Scene) -> None:
 
 def test_a_long_poll_is_not_waited_for(scene: Scene) -> None:
     pair = scene.connect()
-    body = {
-        "replica_id": -1,
-        "max_wait_ms": 30_000,
-        "min_bytes": 1,
-        "max_bytes": 1,
-        "isolation_level": 0,
-        "session_id": 0,
-        "session_epoch": -1,
-        "topics": [],
-        "forgotten_topics_data": [],
-        "rack_id": "",
-    }
-    pair.client.receive(raw.request(FETCH, 11, body, correlation_id=1) + frame_of(500, 2))
+    pair.client.receive(fetch(1) + frame_of(500, 2))
     too_large(pair)
     assert not pair.client.is_closing(), "the control: a Produce is waited for"
     pair.broker.receive(answer(1))
     pair.broker.receive(produce_answer(2))
     assert pair.client.is_closing()
     alone = scene.connect()
-    alone.client.receive(raw.request(FETCH, 11, body, correlation_id=1))
+    alone.client.receive(fetch(1))
     too_large(alone)
     assert alone.client.is_closing()

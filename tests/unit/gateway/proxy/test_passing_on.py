@@ -12,10 +12,9 @@ from pidgate.gateway.proxy.connection_age import AgeLimits
 from pidgate.gateway.proxy.frame_reservation import KEPT_FRAME_BYTES
 from pidgate.protocol.produce import PRODUCE
 from pidgate.quota.settings import ByteQuotas, ByteRates
-from tests.support import raw
 from tests.support.frames import framed, produce_request, record_batch
 from tests.support.rules import rule
-from tests.support.scene import MiB, Pair, Scene, answer, heartbeat
+from tests.support.scene import MiB, Pair, Scene, answer, heartbeat, produce_answer
 
 LARGE = 2 * MiB
 KNOWN, OTHER = 7, 8
@@ -42,11 +41,6 @@ def produce(
     return framed(frame)
 
 
-def answered(correlation_id: int) -> bytes:
-    body = {"responses": [], "throttle_time_ms": 0}
-    return raw.response(PRODUCE, 9, body, correlation_id=correlation_id)
-
-
 @contextmanager
 def scene_of(rate: int | None = None, **more: object) -> Iterator[Scene]:
     made = Scene(rate, **more)  # type: ignore[arg-type]
@@ -65,7 +59,7 @@ def begun(scene: Scene, frame: bytes, *, known: bytes | None = None) -> tuple[Pa
     pair = scene.connect()
     first = produce(1, padding=10) if known is None else known
     pair.client.receive(first)
-    pair.broker.receive(answered(1))
+    pair.broker.receive(produce_answer(1))
     before = len(pair.broker.sent())
     assert before == len(first)
     pair.client.receive(frame[: len(frame) // 2])
@@ -90,8 +84,8 @@ def test_a_known_id_s_large_request_leaves_as_it_comes(scene: Scene, topic: str)
     assert len(conversation.in_flight) == 2
     assert scene.counters.requests[PRODUCE] == 2
     assert scene.budget.announced.used_bytes == 0
-    pair.broker.receive(answered(2) + answer(3))
-    assert pair.client.sent() == answered(1) + answered(2) + answer(3)
+    pair.broker.receive(produce_answer(2) + answer(3))
+    assert pair.client.sent() == produce_answer(1) + produce_answer(2) + answer(3)
 
 
 @rule("A request that may be refused or held is buffered whole.", "order")
@@ -257,8 +251,8 @@ def answered_in_the_middle(scene: Scene) -> bool:
     pair.channel.eof_received()
     if pair.client.is_closing():
         return False
-    pair.broker.receive(answered(1))
-    return pair.client.is_closing() and pair.client.sent() == answered(1)
+    pair.broker.receive(produce_answer(1))
+    return pair.client.is_closing() and pair.client.sent() == produce_answer(1)
 
 
 @rule("A request counts as sent when its last byte has arrived.", "order")

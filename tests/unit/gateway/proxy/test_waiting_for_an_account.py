@@ -15,9 +15,8 @@ from pidgate.protocol.headers import peek_request
 from pidgate.protocol.throttle import fetch_throttle_in, lowered_fetch, read
 from pidgate.quota.byte_quota import LONGEST_TOLD_MS
 from pidgate.quota.settings import ByteQuotas, ByteRates, Mode, Quotas, UserQuota
-from tests.support import raw
 from tests.support.rules import rule
-from tests.support.scene import Pair, Scene, answer, frame_of, heartbeat, produce_of
+from tests.support.scene import Pair, Scene, answer, fetch, frame_of, heartbeat, produce_of
 
 FETCH, SHARE_FETCH = 1, 78
 RATE = 1_000
@@ -47,22 +46,6 @@ def fetched(scene: Scene, seconds: int = DEBT_S) -> Pair:
     pair.client.receive(fetch(1))
     pair.broker.receive(answer(1, bytes(WINDOW + seconds * RATE - 4)))
     return pair
-
-
-def fetch(correlation_id: int, version: int = 11, *, session_id: int = 0, epoch: int = -1) -> bytes:
-    body = {
-        "replica_id": -1,
-        "max_wait_ms": 500,
-        "min_bytes": 1,
-        "max_bytes": 50_000_000,
-        "isolation_level": 0,
-        "session_id": session_id,
-        "session_epoch": epoch,
-        "topics": [],
-        "forgotten_topics_data": [],
-        "rack_id": "",
-    }
-    return raw.request(FETCH, version, body, correlation_id=correlation_id)
 
 
 @rule(
