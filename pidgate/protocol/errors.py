@@ -41,6 +41,7 @@ class ErrorCode(IntEnum):
     """Kafka's error codes (org.apache.kafka.common.protocol.Errors), as far as the code uses their names."""
 
     UNKNOWN_SERVER_ERROR = -1
+    UNSUPPORTED_SASL_MECHANISM = 33
     ILLEGAL_SASL_STATE = 34
     NONE = 0
     CORRUPT_MESSAGE = 2

@@ -13,12 +13,21 @@ from functools import lru_cache
 from typing import Final
 
 from pidgate.protocol import messages, producer_requests
+from pidgate.protocol.messages import Question
 
 Build = Callable[[int, str], bytes]
 """Function that frames a request from a correlation id and a client id."""
 
 TOKEN_EXTENSION: Final = ",tokenauth=true"
 """SCRAM extension for delegation tokens: user is the token id, password its HMAC in base64."""
+
+# PLAIN: brokers answer with their mechanisms whether or not they support it.
+MECHANISMS: Final = Question(
+    producer_requests.sasl_handshake_request(1, "pidgate", "PLAIN"),
+    messages.SASL_HANDSHAKE,
+    producer_requests.SASL_HANDSHAKE_VERSION,
+)
+"""The question which mechanisms a broker has."""
 
 _HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 _MOST_ITERATIONS: Final = 16_384
@@ -27,6 +36,29 @@ _MOST_ITERATIONS: Final = 16_384
 
 class LoginRefused(Exception):
     """The broker rejected the credentials or failed to prove that it knows them."""
+
+
+class AnswersDiffer(Exception):
+    """The broker answers something else than the client was told in its place."""
+
+
+def introduce(versions: tuple[Question, bytes] | None, mechanism: str) -> Generator[Build, bytes, int]:
+    """Repeat ApiVersions and SaslHandshake to the broker: yields requests, receives response frames.
+
+    `versions`: the question and the answer that its client was told. None, and an empty mechanism: not asked.
+    Returns 0, as there is no session yet. Raises AnswersDiffer, KafkaProtocolError.
+    """
+    if versions is not None:
+        question, told = versions
+        frame = yield lambda _n, _client_id: question.frame
+        version = question.api_version
+        if messages.offer_of(frame, version) != messages.offer_of(told, version):
+            raise AnswersDiffer("its APIs, versions or features have changed")
+    if mechanism:
+        frame = yield lambda n, client_id: producer_requests.sasl_handshake_request(n, client_id, mechanism)
+        if messages.question_error(frame):
+            raise AnswersDiffer(f"it does not offer {mechanism} any more")
+    return 0
 
 
 def log_in(

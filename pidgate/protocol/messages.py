@@ -8,6 +8,7 @@ Kafka: common/message/*.json; KIP-482 (tagged fields), KIP-511 (ApiVersions), KI
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Sequence
 from functools import lru_cache
@@ -42,6 +43,22 @@ _REQUEST_HEAD = struct.Struct(">hhi")
 _CORRELATION_ID = struct.Struct(">i")
 _NO_MEANT_NODE = b"\x00" + (-1).to_bytes(4, "big", signed=True)  # null cluster id and the default node id
 _INIT_ANSWER = struct.Struct(">ihqh")
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+"""Names and versions of client software that brokers accept (ApiVersionsRequest)."""
+_LONGEST_TOLD: Final = 255
+"""Characters of a software name, its version or a cluster id that are told to a broker."""
+_FINALIZED_FEATURES_EPOCH: Final = 1
+"""Tag of a field that changes with each record of the cluster's metadata."""
+
+
+class Question(NamedTuple):
+    """A request before a login that a broker answers alike for all clients, apart from `named`."""
+
+    frame: bytes
+    api_key: int
+    api_version: int
+    named: bytes = b""
+    """A target or a software name that the broker may refuse; empty in most requests."""
 
 
 class InitProducerIdRequest(NamedTuple):
@@ -118,10 +135,7 @@ def _cut(body: bytes, request_version: int) -> bytes:
     reader.flexible = is_flexible(API_VERSIONS, body_version)
     head_end = reader.pos
     kept: list[bytes] = []
-    count = reader.count(_RANGE.size)
-    if count > MOST_API_RANGES:
-        raise FrameTooLarge(f"an ApiVersions response with {count} APIs, the limit is {MOST_API_RANGES}")
-    for _ in range(count):
+    for _ in range(_range_count(reader)):
         at = reader.skip(_RANGE.size)
         api_key, min_version, max_version = _RANGE.unpack_from(body, at)
         reader.skip_tags()
@@ -135,6 +149,13 @@ def _cut(body: bytes, request_version: int) -> bytes:
     reader.finish()
     kept_count = array_count(len(kept), flexible=reader.flexible)
     return b"".join((body[:head_end], kept_count, *kept, body[tail:]))
+
+
+def _range_count(reader: Reader) -> int:
+    count = reader.count(_RANGE.size)
+    if count > MOST_API_RANGES:
+        raise FrameTooLarge(f"an ApiVersions response with {count} APIs, the limit is {MOST_API_RANGES}")
+    return count
 
 
 _cut_before = lru_cache(maxsize=16)(_cut)
@@ -162,12 +183,79 @@ def client_software(buf: Buffer, head: RequestHead) -> tuple[str, str] | None:
     return reader.string(), reader.string()
 
 
+def _meant_node(buf: Buffer, head: RequestHead) -> tuple[str | None, int]:
+    """Return ClusterId and NodeId of an ApiVersions request (FIRST_WITH_MEANT_NODE or later)."""
+    _, reader = _request(buf, head, API_VERSIONS)
+    reader.skip_string()  # client_software_name
+    reader.skip_string()  # client_software_version
+    return reader.nullable_string(), reader.i32()
+
+
 def names_node(buf: Buffer, head: RequestHead) -> bool:
     """Return whether an ApiVersions request (FIRST_WITH_MEANT_NODE or later) has a target node."""
-    _, reader = _request(buf, head, API_VERSIONS)
-    for _ in range(3):
-        reader.skip_string()  # client_software_name and client_software_version, ClusterId
-    return reader.i32() >= 0
+    return _meant_node(buf, head)[1] >= 0
+
+
+def api_versions_question(buf: Buffer, head: RequestHead, *, passes_target: bool) -> Question:
+    """Return an ApiVersions request as the question to a broker, without unknown tagged fields.
+
+    `passes_target` False: without target cluster and node.
+    """
+    api_version = head.api_version
+    software = client_software(buf, head)
+    name, version = software or ("pidgate", "unknown")
+    named = b"" if _SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(version) else b"software"
+    target = _NO_MEANT_NODE
+    if passes_target and api_version >= FIRST_WITH_MEANT_NODE:
+        cluster_id, node_id = _meant_node(buf, head)
+        cut_id = None if cluster_id is None else cluster_id[:_LONGEST_TOLD]
+        target = encode_string(cut_id, flexible=True) + node_id.to_bytes(4, "big", signed=True)
+    if target != _NO_MEANT_NODE:
+        named += target
+    frame = api_versions_request(
+        1,
+        "pidgate",
+        version[:_LONGEST_TOLD],
+        name=name[:_LONGEST_TOLD],
+        api_version=api_version,
+        target=target,
+    )
+    return Question(frame, API_VERSIONS, api_version, named)
+
+
+def question_error(answer: bytes) -> int:
+    """Return the error code of the answer to a Question. Raises TruncatedFrame."""
+    return Reader(answer, _CORRELATION_ID.size, len(answer)).i16()
+
+
+def check_answer(question: Question, answer: bytes) -> None:
+    """Raise KafkaProtocolError if a broker's answer to a question cannot be passed on to clients."""
+    if question.api_key == API_VERSIONS:
+        api_versions_from(answer, 0, question.api_version)
+    else:
+        sasl_handshake_answer(answer, 0, len(answer), question.api_version)
+
+
+def api_versions_from(answer: bytes, correlation_id: int, api_version: int) -> bytes:
+    """Return the framed response to a client from a broker's answer to a Question: see cap_api_versions."""
+    own = _CORRELATION_ID.pack(correlation_id) + answer[_CORRELATION_ID.size :]
+    return cap_api_versions(own, 0, len(own), api_version)
+
+
+def offer_of(answer: bytes, api_version: int) -> tuple[bytes, ...]:
+    """Return ranges and features of an ApiVersions response, in a form that is equal for equal offers."""
+    reader = Reader(answer, _CORRELATION_ID.size, len(answer))
+    body_version = 0 if reader.i16() == ErrorCode.UNSUPPORTED_VERSION else api_version
+    reader.flexible = is_flexible(API_VERSIONS, body_version)
+    for _ in range(_range_count(reader)):
+        reader.skip(_RANGE.size)
+        reader.skip_tags()
+    ranges = answer[_CORRELATION_ID.size : reader.pos]
+    if not reader.flexible:
+        return (ranges,)
+    reader.i32()  # throttle_time_ms
+    features = [answer[at:end] for tag, _, at, end in reader.tags() if tag != _FINALIZED_FEATURES_EPOCH]
+    return ranges, *features
 
 
 def without_meant_node(buf: Buffer, head: RequestHead) -> bytes:
@@ -184,17 +272,30 @@ def without_meant_node(buf: Buffer, head: RequestHead) -> bytes:
     return framed(buf[head.start : at], _NO_MEANT_NODE, buf[reader.pos : head.end])
 
 
-def api_versions_request(correlation_id: int, client_id: str, software_version: str = "unknown") -> bytes:
-    """Return a framed ApiVersions request from the gateway, in API_VERSIONS_PROBE_VERSION.
+def api_versions_request(
+    correlation_id: int,
+    client_id: str,
+    software_version: str = "unknown",
+    *,
+    name: str = "pidgate",
+    api_version: int = API_VERSIONS_PROBE_VERSION,
+    target: bytes = _NO_MEANT_NODE,
+) -> bytes:
+    """Return a framed ApiVersions request from the gateway.
 
     Kafka rejects a software version with characters other than letters, digits, dots and dashes.
     """
+    head = _REQUEST_HEAD.pack(API_VERSIONS, api_version, correlation_id)
+    of_client = encode_string(client_id, flexible=False)
+    if not is_flexible(API_VERSIONS, api_version):
+        return framed(head, of_client)
     return framed(
-        _REQUEST_HEAD.pack(API_VERSIONS, API_VERSIONS_PROBE_VERSION, correlation_id),
-        encode_string(client_id, flexible=False),
+        head,
+        of_client,
         b"\x00",
-        encode_string("pidgate", flexible=True),
+        encode_string(name, flexible=True),
         encode_string(software_version, flexible=True),
+        target if api_version >= FIRST_WITH_MEANT_NODE else b"",
         b"\x00",
     )
 
@@ -292,6 +393,19 @@ def sasl_handshake_answer(buf: Buffer, start: int, end: int, api_version: int) -
     """Read a SaslHandshake answer."""
     reader = answer_reader(buf, start, end, SASL_HANDSHAKE, api_version)
     return SaslHandshakeAnswer(reader.i16(), tuple(reader.string() for _ in range(reader.count(2))))
+
+
+def sasl_handshake_from(answer: bytes, correlation_id: int, mechanism: str) -> tuple[bytes, bool]:
+    """Return the framed SaslHandshake v1 response to a client, and whether the broker has the mechanism.
+
+    `answer` is the broker's to a handshake with any mechanism.
+    """
+    error_code, mechanisms = sasl_handshake_answer(answer, 0, len(answer), 1)
+    if error_code in (0, ErrorCode.UNSUPPORTED_SASL_MECHANISM):
+        error_code = 0 if mechanism in mechanisms else ErrorCode.UNSUPPORTED_SASL_MECHANISM
+    body = answer[_CORRELATION_ID.size + 2 :]
+    own = framed(_CORRELATION_ID.pack(correlation_id), error_code.to_bytes(2, "big", signed=True), body)
+    return own, error_code == 0
 
 
 def sasl_handshake_refused(correlation_id: int, api_version: int) -> bytes:

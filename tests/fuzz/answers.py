@@ -284,14 +284,28 @@ def _small(data: bytes) -> object:
     return api_key, _SMALL[api_key](frame, 0, len(frame), version)
 
 
+def _before_a_login(question: messages.Question, answer: bytes) -> tuple[bytes, object]:
+    """The answer as a client gets it that asks by itself, and what its broker is held to."""
+    messages.check_answer(question, answer)
+    number = int.from_bytes(answer[:4], "big", signed=True)
+    if question.api_key == _HANDSHAKE:
+        return messages.sasl_handshake_from(answer, number, "PLAIN")
+    own = messages.api_versions_from(answer, number, question.api_version)
+    return own, (messages.question_error(answer), messages.offer_of(answer, question.api_version))
+
+
 _SMALL: Final[dict[int, Callable[[bytes, int, int, int], object]]] = {
     _INIT_PRODUCER_ID: messages.init_producer_id_answer,
     _END_TXN: messages.end_txn_answer,
     _API_VERSIONS: lambda buf, start, end, version: (
         api_versions_answer(buf, start, end, version),
         messages.cap_api_versions(buf, start, end, version),
+        *_before_a_login(messages.Question(b"", _API_VERSIONS, version), buf[start:end]),
     ),
-    _HANDSHAKE: messages.sasl_handshake_answer,
+    _HANDSHAKE: lambda buf, start, end, version: (
+        messages.sasl_handshake_answer(buf, start, end, version),
+        *_before_a_login(messages.Question(b"", _HANDSHAKE, version), buf[start:end]),
+    ),
     _AUTHENTICATE: messages.sasl_answer,
     client_quotas.ALTER_CLIENT_QUOTAS: client_quotas.read_alter_answer,
     client_quotas.DESCRIBE_CLIENT_QUOTAS: lambda buf, start, end, version: client_quotas.adding_user_values(
@@ -311,7 +325,10 @@ def _same_small(data: bytes, found: object) -> None:
         if api_key == _INIT_PRODUCER_ID or version >= 5:
             assert (ours.producer_id, ours.producer_epoch) == (entity.producer_id, entity.producer_epoch)
     elif api_key == _API_VERSIONS:
-        ours, framed = ours
+        ours, framed, own, (error_code, offer) = ours
+        assert own == framed
+        assert error_code == ours.error_code
+        assert offer
         assert ours.error_code == entity.error_code
         theirs = {api.api_key: (api.min_version, api.max_version) for api in entity.api_keys or ()}
         if len(theirs) < len(entity.api_keys or ()):
@@ -325,7 +342,12 @@ def _same_small(data: bytes, found: object) -> None:
         )
         assert all(speaks(key, edge) for key, edges in offered.items() for edge in edges)
     elif api_key == _HANDSHAKE:
+        ours, own, is_offered = ours
         assert (ours.error_code, ours.mechanisms) == (entity.error_code, entity.mechanisms)
+        again = read_response(type(entity), unframed(own))
+        assert again.mechanisms == entity.mechanisms
+        assert is_offered == (again.error_code == 0)
+        assert is_offered == (entity.error_code in (0, 33) and "PLAIN" in entity.mechanisms)
     elif api_key == _AUTHENTICATE:
         assert ours == (entity.error_code, entity.auth_bytes)
     elif api_key == client_quotas.ALTER_CLIENT_QUOTAS:

@@ -32,6 +32,7 @@ NO_DECODERS: Final = {
     "pidgate/protocol/client_quotas.py:describe_refused": "repeats the correlation id of a request that was read",
     "pidgate/protocol/codec.py:decode_response": "a library's; the gateway reads no answer with it",
     "pidgate/protocol/crc32c.py:crc32c": "sums",
+    "pidgate/protocol/logins.py:introduce": "asks again; what it compares is read in messages.py",
     "pidgate/protocol/producer_requests.py:produce_request": _WRITES,
     "pidgate/protocol/producer_requests.py:sasl_authenticate_request": _WRITES,
     "pidgate/protocol/record_batch.py:record_batch": _WRITES,

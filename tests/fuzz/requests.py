@@ -205,12 +205,15 @@ def _transaction_part(buf: bytes, head: RequestHead) -> tuple[TransactionPart, b
     return transaction_part(buf, head), part_refused(buf, head)
 
 
-def _api_versions(buf: bytes, head: RequestHead) -> tuple[tuple[str, str] | None, bool, bytes | None]:
-    """The client's software, and the request without the node that it means."""
+def _api_versions(
+    buf: bytes, head: RequestHead
+) -> tuple[tuple[str, str] | None, messages.Question, bool, bytes | None]:
+    """The client's software, the question to its broker, and the request without the node that it means."""
     software = messages.client_software(buf, head)
+    asked = messages.api_versions_question(buf, head, passes_target=True)
     if head.api_version < messages.FIRST_WITH_MEANT_NODE:
-        return software, False, None
-    return software, messages.names_node(buf, head), messages.without_meant_node(buf, head)
+        return software, asked, False, None
+    return software, asked, messages.names_node(buf, head), messages.without_meant_node(buf, head)
 
 
 _SMALL: Final[dict[int, Read]] = {
@@ -297,12 +300,15 @@ def _same_software(
     data: bytes,
     theirs: dict[str, Any],
     software: tuple[str, str] | None,
+    asked: messages.Question,
     names_node: bool,
     without_node: bytes | None,
 ) -> None:
     body = theirs["body"]
     if software is not None:
         assert software == (body["clientSoftwareName"], body["clientSoftwareVersion"])
+    if all(len(field or "") < 256 for field in (*(software or ()), body.get("clusterId"))):
+        assert kafka().request(asked.frame[4:])["body"] == body
     if without_node is not None:
         assert names_node == (body.get("nodeId", -1) >= 0)
         left = kafka().request(without_node[4:])

@@ -73,7 +73,7 @@ def test_the_example_works_and_its_quota_is_that_of_all_tickets(
     """As kerberos.yaml stands, but for addresses, its user, its own topic and a rate of one: the second empties it."""
     (tmp_path / "pidgate").write_text(f"{SUPER_USER}-secret")
     settings = yaml.safe_load(EXAMPLE.read_text().replace("/run/secrets/", f"{tmp_path}/"))
-    settings["own_client"]["sasl"]["username"] = SUPER_USER
+    settings["own_client"]["username"] = SUPER_USER
     settings["quotas"]["unidentified"]["GSSAPI"]["producer_ids_rate"] = 1
     servers = kerberized.bootstrap_servers(SASL_PLAINTEXT)
     topic = create_topic(kerberized.bootstrap_servers(), topic_name("tickets"))

@@ -112,7 +112,7 @@ class ScriptedBroker:
                 (size,) = struct.unpack(">i", await reader.readexactly(4))
                 frame = await reader.readexactly(size)
                 head = peek_request(frame, 0, size)
-                if head.client_id != "pidgate" and not peer.requests:
+                if head.client_id != "pidgate" and peer not in self.peers:
                     self.peers.append(peer)
                 peer.requests.append(head)
                 peer.frames.append(frame)

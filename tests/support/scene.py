@@ -75,7 +75,7 @@ class Pair:
     """One connection with both of its sockets."""
 
     def __init__(self, scene: Scene, early: bytes = b"") -> None:
-        self.channel = ClientChannel(scene.context, lambda channel: None)
+        self.channel = ClientChannel(scene.context, lambda *_: None)
         self.client = PaperTransport(self.channel)
         self.client.receive(early)
         self.channel.connection.broker.send(b"")  # a broker is dialled only when there is something for it

@@ -12,6 +12,7 @@ from pidgate.gateway.proxy.actions import (
     PASS_FRAME,
     Action,
     AlterQuotas,
+    AskBroker,
     End,
     FindOwner,
     LogGatewayTopic,
@@ -35,12 +36,15 @@ from pidgate.gateway.proxy.apis.responses import Response
 from pidgate.gateway.proxy.session import Session
 from pidgate.gateway.quotas.administration import Kept
 from pidgate.gateway.quotas.kafka_api import QuotaExchange
+from pidgate.protocol.messages import API_VERSIONS, Question
 from pidgate.protocol.oauthbearer import DEFAULT_CLAIM
+from pidgate.protocol.versions import SPOKEN
 from pidgate.protocol.work import Walk
 from pidgate.quota.admission import Admission
 from pidgate.quota.byte_quota import ByteQuota
 from pidgate.quota.decisions import Client, Refuse
 from pidgate.quota.entities import User
+from tests.support import raw
 
 
 def whole(frame: bytes, now_ms: int = 0) -> Response:
@@ -49,6 +53,17 @@ def whole(frame: bytes, now_ms: int = 0) -> Response:
     response.buf, response.start, response.end = bytearray(frame), 4, len(frame)
     response.may_be_kept, response.now_ms = False, now_ms
     return response
+
+
+def answer_to(question: Question) -> bytes:
+    """Return the answer of a broker that has all APIs and mechanisms, without its size prefix."""
+    ranges = [
+        {"api_key": key, "min_version": api.min_version, "max_version": api.max_version}
+        for key, api in SPOKEN.items()
+    ]
+    mechanisms = ["PLAIN", "SCRAM-SHA-256", "OAUTHBEARER", "GSSAPI"]
+    body = {"api_keys": ranges} if question.api_key == API_VERSIONS else {"mechanisms": mechanisms}
+    return raw.response(question.api_key, question.api_version, body)[4:]
 
 
 class Talk:
@@ -77,6 +92,10 @@ class Talk:
         self.gateway_topic_requests: list[int] = []
         self.tokens: list[str] = []
         """Tokens whose owner was asked for."""
+        self.questions: list[Question] = []
+        """Questions to the broker before the login."""
+        self.finds_answers = False
+        """Answers to them are not known until the test calls `broker_answered`."""
         self.wakes_ms: list[int] = []
         """When the session wanted to be woken."""
         self.alterations: list[QuotaExchange] = []
@@ -148,6 +167,11 @@ class Talk:
         """The changes of the first exchange were checked or made; without `problems`, nobody knows."""
         self.perform(self.session.quotas_altered(self.alterations.pop(0), problems, Kept.TOPIC))
 
+    def broker_answered(self, answer: bytes) -> None:
+        """The broker's answer to the last question is found."""
+        self.perform(self.session.broker_answered(answer))
+        self.perform(self.session.wake(0))
+
     def owner_found(self) -> None:
         self.perform(self.session.owner_found())
 
@@ -166,6 +190,10 @@ class Talk:
                     self.tokens.append(token_id)
                     if not self.finds_owners:
                         self.owner_found()
+                case AskBroker(question):
+                    self.questions.append(question)
+                    if not self.finds_answers:
+                        self.broker_answered(answer_to(question))
                 case WakeAt(when_ms):
                     self.wakes_ms.append(when_ms)
                 case AlterQuotas(exchange):

@@ -1,7 +1,7 @@
 """First contact with the cluster: tries bootstrap servers until one responds, then learns its brokers.
 
-"Reached" means that a broker responded to ApiVersions and SaslHandshake, which need no authentication. The
-second response shows whether authentication is on. Without it, a Metadata request learns the brokers, so that
+"Reached" means that a broker responded to SaslHandshake, which needs no authentication. The response shows
+whether authentication is on. Without it, a Metadata request learns the brokers, so that
 node ports are open before the first client arrives, and the ids of existing gateway topics. With it, both are
 learnt from client traffic.
 """
@@ -11,17 +11,18 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import suppress
 
 from pidgate.gateway.cluster.authentication import Authentication
+from pidgate.gateway.cluster.broker_answers import BrokerAnswers
 from pidgate.gateway.cluster.gateway_topics import GatewayTopics
 from pidgate.gateway.cluster.nodes import Address, Nodes
 from pidgate.gateway.cluster.own_connections import CLIENT_ID, NO_BROKER, connection_to, read_frame
 from pidgate.gateway.cluster.resolving import Resolver
 from pidgate.gateway.logs import Event, logger
-from pidgate.gateway.tls.live import LiveContext
 from pidgate.gateway.tls.wording import of_broker
-from pidgate.protocol import addresses, messages, metadata, producer_requests
+from pidgate.protocol import addresses, messages, metadata
+from pidgate.protocol.logins import MECHANISMS
 
 log = logger()
 
@@ -38,19 +39,14 @@ class Probe:
     def __init__(
         self,
         nodes: Nodes,
-        timeout_ms: int,
+        answers: BrokerAnswers,
         gateway_topics: GatewayTopics | None = None,
         authentication: Authentication | None = None,
-        tls: LiveContext | None = None,
-        *,
-        sends_proxy_header: bool = False,
     ) -> None:
         self._nodes = nodes
-        self._tls = tls
-        self._sends_proxy_header = sends_proxy_header
+        self._answers = answers
         self._authentication = authentication or Authentication()
         self._gateway_topics = gateway_topics or GatewayTopics()
-        self._timeout_s = timeout_ms / 1000
         self.reached = asyncio.Event()
         self.last_failure = "no bootstrap server has been tried yet"
 
@@ -69,34 +65,32 @@ class Probe:
         wait_s = GATEWAY_TOPICS_RETRY_S
         while self._gateway_topics.names and not self._gateway_topics.ids_known:
             await asyncio.sleep(wait_s)
-            host, port = self._nodes.candidate_addresses(None)[0]
+            address = self._nodes.candidate_addresses(None)[0]
             with suppress(*NO_BROKER):
                 async with (
-                    asyncio.timeout(self._timeout_s),
-                    self._connection_to(host, port) as (reader, writer),
+                    asyncio.timeout(self._answers.timeout_s),
+                    self._answers.connection_to(address) as (reader, writer),
                 ):
                     wait_s = UNANSWERED_RETRY_S
                     await self._learn_from(reader, writer)
                     wait_s = GATEWAY_TOPICS_RETRY_S
 
-    def _connection_to(
-        self, host: str, port: int
-    ) -> AbstractAsyncContextManager[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-        context = None if self._tls is None else self._tls.context
-        return connection_to(
-            host, port, context, self._nodes.resolver, sends_proxy_header=self._sends_proxy_header
-        )
-
     async def _ask(self, address: Address) -> bool:
         host, port = address
         try:
-            async with asyncio.timeout(self._timeout_s), self._connection_to(host, port) as (reader, writer):
-                found = await _handshake(reader, writer)
-                self._authentication.learn_requirement(found.error_code, found.mechanisms)
-                if not self._authentication.required:
+            answer = await self._answers.ask(address, MECHANISMS)
+            found = messages.sasl_handshake_answer(answer, 0, len(answer), MECHANISMS.api_version)
+            self._authentication.learn_requirement(found.error_code, found.mechanisms)
+            if not self._authentication.required:
+                async with (
+                    asyncio.timeout(self._answers.timeout_s),
+                    self._answers.connection_to(address) as (reader, writer),
+                ):
                     await self._learn_from(reader, writer)
         except NO_BROKER as error:
-            is_of_tls = isinstance(error, ssl.SSLError | ConnectionResetError) and self._tls is not None
+            is_of_tls = (
+                isinstance(error, ssl.SSLError | ConnectionResetError) and self._answers.tls is not None
+            )
             reason = of_broker(error, host) if is_of_tls else str(error)
             return self._not_reached(address, reason or type(error).__name__)
         if not self._authentication.required and not self._nodes.known_addresses:
@@ -118,7 +112,7 @@ class Probe:
 
     async def _learn_from(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Learn brokers and gateway topic ids. Raises OSError, EOFError, KafkaProtocolError."""
-        writer.write(messages.metadata_request(3, CLIENT_ID, sorted(self._gateway_topics.names)))
+        writer.write(messages.metadata_request(1, CLIENT_ID, sorted(self._gateway_topics.names)))
         answer = await read_frame(reader)
         version = messages.METADATA_PROBE_VERSION
         addresses.rewrite(messages.METADATA, version, answer, 0, len(answer), self._learn)
@@ -152,19 +146,9 @@ async def mechanisms_of(
                         host, port, context, resolver, sends_proxy_header=sends_proxy_header
                     )
                     async with opening as (reader, writer):
-                        answer = await _handshake(reader, writer)
-                    authentication.learn_requirement(answer.error_code, answer.mechanisms)
+                        writer.write(MECHANISMS.frame)
+                        answer = await read_frame(reader)
+                    learnt = messages.sasl_handshake_answer(answer, 0, len(answer), MECHANISMS.api_version)
+                    authentication.learn_requirement(learnt.error_code, learnt.mechanisms)
                     return found
     return None
-
-
-async def _handshake(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-) -> messages.SaslHandshakeAnswer:
-    """Request a broker's mechanisms. Raises OSError, EOFError, ValueError, KafkaProtocolError."""
-    writer.write(messages.api_versions_request(1, CLIENT_ID))
-    await read_frame(reader)
-    # PLAIN: brokers respond with their mechanisms whether or not they support it.
-    writer.write(producer_requests.sasl_handshake_request(2, CLIENT_ID, "PLAIN"))
-    answer = await read_frame(reader)
-    return messages.sasl_handshake_answer(answer, 0, len(answer), 1)

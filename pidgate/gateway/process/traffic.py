@@ -131,11 +131,9 @@ class Traffic:
         authentication = self.shared.authentication
         self.probe = Probe(
             self.nodes,
-            bounds.connect_timeout_ms,
+            self.shared.broker_answers,
             self.shared.gateway_topics,
             authentication,
-            upstream_tls,
-            sends_proxy_header=settings.cluster.proxy_protocol,
         )
         authentication.on_learnt = self._authentication_learnt
         self._open_files = OpenFilesWatch(counters)

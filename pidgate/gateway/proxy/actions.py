@@ -7,6 +7,7 @@ from enum import IntEnum
 from typing import Final
 
 from pidgate.gateway.quotas.kafka_api import QuotaExchange
+from pidgate.protocol.messages import Question
 from pidgate.quota.byte_quota import ByteBucket
 from pidgate.quota.decisions import Refuse
 
@@ -82,6 +83,13 @@ class FindOwner:
 
 
 @dataclass(slots=True)
+class AskBroker:
+    """Find the broker's answer to a question, then call `Session.broker_answered`."""
+
+    question: Question
+
+
+@dataclass(slots=True)
 class AlterQuotas:
     """Check or make the changes of an exchange, then call `Session.quotas_altered`."""
 
@@ -107,6 +115,7 @@ Action = (
     | LogRefusal
     | LogGatewayTopic
     | FindOwner
+    | AskBroker
     | AlterQuotas
     | End
 )

@@ -17,6 +17,7 @@ from pidgate.gateway.proxy.actions import (
     LOGIN_OVER,
     Action,
     AlterQuotas,
+    AskBroker,
     End,
     FindOwner,
     LogGatewayTopic,
@@ -37,6 +38,7 @@ from pidgate.gateway.proxy.reading import Pause, Reader
 from pidgate.gateway.proxy.session import Session
 from pidgate.gateway.quotas.administration import Kept
 from pidgate.gateway.quotas.kafka_api import QuotaExchange
+from pidgate.protocol.messages import Question
 from pidgate.protocol.proxy_header import Origin
 from pidgate.quota.decisions import Client
 from pidgate.quota.entities import User
@@ -64,8 +66,11 @@ ANONYMOUS: Final = "ANONYMOUS"
 
 CONNECTED: Final = Life.CONNECTED
 
-Dial = Callable[["ClientConnection"], "asyncio.Task[None] | None"]
-"""Connects to the broker in the background; calls `broker_connected`, or closes the connection."""
+Dial = Callable[["ClientConnection", "Question | None"], "asyncio.Task[None] | None"]
+"""Connects to the broker in the background; calls `broker_connected`, or closes the connection.
+
+With a question it finds the broker's answer without a connection for this client, and calls `broker_answered`.
+"""
 
 
 class WakeTimer:
@@ -124,7 +129,7 @@ class ClientConnection:
         self.read_ahead = ReadAhead(self.session, self.share, socket.gate)
         self.age = ConnectionAge(context.now_ms())
         self.server: Address | None = None
-        """Address of the broker's socket, connected or being connected. None: no broker is dialled."""
+        """Address of the broker that is asked, being dialled or connected. None: no broker was needed yet."""
         self.origin: Origin | None = None
         """Both ends of the connection as named by a proxy. None: the socket's own."""
         self.address_is_known = True
@@ -132,6 +137,8 @@ class ClientConnection:
         self.certificate_user: User | None = None
         """The certificate's full user name, which `client` may have cut. None: no certificate was shown."""
         self._dial = dial
+        self._asking: asyncio.Task[None] | None = None
+        """Asks the broker a question before the login. None: none was asked, or its answer was known."""
         self._timer = WakeTimer(context.loop, self.wake)
         self._life: Life = Life.ACCEPTED
         self._close_cause = ""
@@ -195,6 +202,8 @@ class ClientConnection:
     def client_lost(self, error: Exception | None) -> None:
         """Release everything: the client's socket is closed."""
         self._enter(LifeEvent.LOST)
+        if self._asking is not None:
+            self._asking.cancel()
         self._drop_held()
         self.reservation.drop()
         self.read_ahead.drop_answers()
@@ -211,7 +220,13 @@ class ClientConnection:
             return None
         self._enter(LifeEvent.DIAL)
         self._keep_place()
-        return None if self.is_gone else self._dial(self)
+        return None if self.is_gone else self._dial(self, None)
+
+    def broker_answered(self, answer: bytes) -> None:
+        """Continue the request that waited for the broker's answer to a question."""
+        if not self.is_gone:
+            self.act(self.session.broker_answered(answer))
+            self.wake()
 
     def broker_connected(self, channel: Reader) -> None:
         """Forward the waiting requests and resume reading."""
@@ -266,6 +281,8 @@ class ClientConnection:
                 lookup = self.context.shared.token_lookup
                 if lookup is None or not lookup.find_owner(action.token_id, self._owner_found):
                     self._owner_found()
+            elif isinstance(action, AskBroker):
+                self._asking = self._dial(self, action.question)
             elif action is IDENTIFIED:
                 self._count_for_user()
             elif action is LOGIN_OVER:
@@ -340,7 +357,8 @@ class ClientConnection:
         """Return whether the broker has to act next: it is being dialled, or has not answered yet."""
         if self.socket.gate.reasons & Pause.NOT_READING:
             return False
-        return self._life is Life.CONNECTING or len(self.session.context.in_flight) > 0
+        context = self.session.context
+        return self._life is Life.CONNECTING or len(context.in_flight) > 0 or context.login.awaits_broker
 
     def _count_for_user(self) -> None:
         """Count the connection for its user, which may close it (too many) or delay it (too fast)."""

@@ -9,6 +9,7 @@ from typing import Any, Final, Protocol
 
 from pidgate.gateway.clock import monotonic_ms
 from pidgate.gateway.cluster.authentication import Authentication
+from pidgate.gateway.cluster.broker_answers import BrokerAnswers
 from pidgate.gateway.cluster.gateway_topics import GatewayTopics
 from pidgate.gateway.cluster.nodes import Address, NodePorts, Nodes
 from pidgate.gateway.cluster.token_lookup import TokenLookup
@@ -114,6 +115,13 @@ class Shared:
         """None: clients log in by themselves, if at all."""
         self.byte_quota = byte_quota or ByteQuota(admission.state.in_force)
         self.byte_waits = ByteWaits(loop, self.now_ms)
+        self.broker_answers = BrokerAnswers(
+            nodes.resolver,
+            connect_timeout_ms,
+            self.now_ms,
+            upstream_tls,
+            sends_proxy_header=sends_proxy_header,
+        )
         self.connections: dict[Connection, None] = {}
         """In order of arrival, like every collection here that is iterated."""
         self.transports: dict[asyncio.Transport, None] = {}

@@ -169,6 +169,7 @@ class Session:
         return bool(self.held) and (
             login.sasl_in_flight > 0
             or login.awaits_owner
+            or login.awaits_broker
             or (login.is_missing and context.at.authentication.required is None)
             or self.awaits_alteration
             or (context.awaits_size and self.held[0].api.waits_for_size)
@@ -202,6 +203,12 @@ class Session:
         """Apply the brokers' authentication, now known. `wake` continues with the requests that waited."""
         if not self.context.at.authentication.required:
             finish_login(self.context)
+        return self.context.take_actions()
+
+    def broker_answered(self, answer: bytes) -> list[Action]:
+        """Take the broker's answer that the first held request waits for. `wake` continues."""
+        if self.context.login.asked:
+            self.context.login.found = answer
         return self.context.take_actions()
 
     def owner_found(self) -> list[Action]:
@@ -249,7 +256,8 @@ class Session:
     @property
     def is_quiet(self) -> bool:
         """Return whether nothing is in flight, so that the connection can be closed without losing an answer."""
-        return not len(self.context.in_flight) and self.context.alteration is None
+        context = self.context
+        return not len(context.in_flight) and context.alteration is None and not context.login.awaits_broker
 
     # ---- inside ----------------------------------------------------------------------------------------
 
@@ -333,7 +341,7 @@ class Session:
             if account is not None:
                 return self._decide_in_debt(request, account, now_ms)
         if api is not NOT_OFFERED:
-            if context.alteration is None:
+            if context.alteration is None and not context.login.asked:
                 context.counters.requests[request.api_key] += 1
             recorder = context.recorder
             if recorder is not None and api.introduces and not recorder.is_introduced:

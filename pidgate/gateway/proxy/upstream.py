@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import ssl
 from collections.abc import Callable, Generator
 from socket import gaierror
 from typing import Final
 
 from pidgate.gateway.cluster.nodes import Address
+from pidgate.gateway.cluster.own_connections import NO_BROKER
 from pidgate.gateway.cluster.upstream_identity import NoIdentity
 from pidgate.gateway.config.password_file import CredentialsUnreadable
 from pidgate.gateway.logs import Event, logger
@@ -18,8 +20,8 @@ from pidgate.gateway.proxy.client_connection import ClientConnection
 from pidgate.gateway.proxy.connection import ConnectionContext
 from pidgate.gateway.proxy.tls_connections import DialledTls
 from pidgate.gateway.tls.wording import of_broker
-from pidgate.protocol.errors import KafkaProtocolError
-from pidgate.protocol.logins import Build, LoginRefused
+from pidgate.protocol.logins import AnswersDiffer, Build, LoginRefused
+from pidgate.protocol.messages import Question
 from pidgate.protocol.proxy_header import LOCAL_HEADER, header_of
 
 log = logger()
@@ -50,17 +52,33 @@ class Upstream:
         self._context = context
         self._shared = context.shared
 
-    def dial(self, connection: ClientConnection) -> asyncio.Task[None]:
-        """Connect to the port's broker in the background; close the connection if none can be reached."""
-        task = self._shared.loop.create_task(self._connect(connection))
+    def dial(
+        self, connection: ClientConnection, question: Question | None = None
+    ) -> asyncio.Task[None] | None:
+        """Connect to the port's broker in the background; close the connection if none can be reached.
+
+        With a question: find the broker's answer to it instead. Returns None if it is known.
+        """
+        nodes, chosen = self._shared.nodes, connection.server
+        # A client stays with the broker whose answers it was told.
+        targets = nodes.candidate_addresses(self._context.node_id) if chosen is None else [chosen]
+        if question is not None:
+            known = self._shared.broker_answers.find(targets[0], question)
+            if known is not None:
+                connection.server = targets[0]
+                connection.broker_answered(known)
+                return None
+        task = self._shared.loop.create_task(self._connect(connection, targets, question))
         self._shared.connecting[task] = None
         task.add_done_callback(self._shared.connecting.pop)
         return task
 
-    async def _connect(self, connection: ClientConnection) -> None:
+    async def _connect(
+        self, connection: ClientConnection, targets: list[Address], question: Question | None
+    ) -> None:
         nodes = self._shared.nodes
+        is_chosen = connection.server is not None
         failure = "its address is not known any more"
-        targets = nodes.candidate_addresses(self._context.node_id)
         tried: set[Address] = set()
         # A broker answers a foreign NodeId with REBOOTSTRAP_REQUIRED (KIP-1242).
         while (
@@ -71,7 +89,14 @@ class Upstream:
             host, port = connection.server = targets.pop(0)
             tried.add((host, port))
             try:
-                await self._open(connection, host, port)
+                if question is None:
+                    await self._open(connection, host, port)
+                else:
+                    connection.broker_answered(await self._ask((host, port), question))
+            except AnswersDiffer as error:
+                self._shared.broker_answers.forget((host, port))
+                connection.close_now("moved", f"{host}:{port}: {error}")
+                return
             except TimeoutError:
                 failure = f"{host}:{port} did not answer within {self._shared.connect_timeout_ms} ms"
                 cause = "timeout"
@@ -81,14 +106,14 @@ class Upstream:
                 return
             except NotSecured as error:
                 failure, cause = f"{host}:{port}: {of_broker(error.cause, host)}", "tls"
-            except (OSError, ValueError, OverflowError, KafkaProtocolError) as error:
+            except NO_BROKER as error:
                 # ValueError and OverflowError: the broker advertises an invalid host name or port.
                 failure = f"{host}:{port}: {getattr(error, 'strerror', None) or error}"
                 cause = _cause_of(error)
             else:
                 return
             self._connect_failed(connection, (host, port), cause, failure)
-            if not targets and cause != "timeout":
+            if not targets and cause != "timeout" and not is_chosen:
                 # A removed node is no longer known, and the other brokers are substituted for it.
                 targets = [
                     target
@@ -97,14 +122,22 @@ class Upstream:
                 ]
         connection.close("unreachable", f"no broker could be reached: {failure}")
 
-    async def _open(self, connection: ClientConnection, host: str, port: int) -> None:
-        """Connect and, where the gateway logs in for clients, log in.
+    async def _ask(self, address: Address, question: Question) -> bytes:
+        """Return a broker's answer to a question. Raises NotSecured, and the exceptions of BrokerAnswers.ask."""
+        try:
+            return await self._shared.broker_answers.ask(address, question)
+        except ssl.SSLError as error:
+            raise NotSecured(error) from error
 
-        Raises NoIdentity, CredentialsUnreadable, and the exceptions of _connect_as.
+    async def _open(self, connection: ClientConnection, host: str, port: int) -> None:
+        """Connect and, where the gateway logs in for clients, log in; otherwise repeat what the client was told.
+
+        Raises NoIdentity, CredentialsUnreadable, AnswersDiffer, and the exceptions of _connect_as.
         """
         identity = self._shared.upstream_identity
+        introduction = connection.session.context.login.introduction
         if identity is None:
-            await self._connect_as(connection, host, port, None)
+            await self._connect_as(connection, host, port, introduction())
             return
         certified, refused = connection.certificate_user, 0
         user = connection.client.user if certified is None else certified
@@ -112,7 +145,10 @@ class Upstream:
             login = await identity.login_of(user, is_certified=certified is not None)
             try:
                 session_lifetime_ms = await self._connect_as(
-                    connection, host, port, None if login is None else login.exchange(identity.nonce())
+                    connection,
+                    host,
+                    port,
+                    introduction() if login is None else login.exchange(identity.nonce()),
                 )
             except LoginRefused as error:
                 assert login is not None
@@ -133,7 +169,7 @@ class Upstream:
         port: int,
         exchange: Generator[Build, bytes, int] | None,
     ) -> int:
-        """Connect, set up TLS where configured, and log in by the exchange, if any.
+        """Connect, set up TLS where configured, and run the exchange of a login or an introduction, if any.
 
         Returns the session's lifetime in ms, 0 if unlimited. Raises TimeoutError, NotSecured, LoginRefused,
         KafkaProtocolError, OSError, ValueError, OverflowError.
@@ -196,6 +232,7 @@ class Upstream:
         self, connection: ClientConnection, address: Address, cause: str, failure: str
     ) -> None:
         self._shared.counters.upstream_failures[cause] += 1
+        self._shared.broker_answers.forget(address)
         if self._context.node_id is not None and cause not in _NOT_THE_BROKERS:
             self._shared.nodes.forget_address(self._context.node_id, address)
         # Refused clients reconnect immediately: one log line a second is enough, the counter has them all.

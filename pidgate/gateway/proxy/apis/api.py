@@ -9,7 +9,7 @@ This module must not know which APIs exist (table.py), nor which request is next
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Generator
 from enum import IntEnum
 from struct import Struct
 from typing import Final
@@ -22,6 +22,7 @@ from pidgate.gateway.metrics.counters import Counters
 from pidgate.gateway.proxy.actions import (
     WAITING,
     Action,
+    AskBroker,
     End,
     LogGatewayTopic,
     LogRefusal,
@@ -35,6 +36,8 @@ from pidgate.gateway.quotas.kafka_api import QuotaExchange
 from pidgate.gateway.recording.connection_recorder import ConnectionRecorder
 from pidgate.protocol.errors import MalformedFrame
 from pidgate.protocol.headers import RequestHead, peek_request
+from pidgate.protocol.logins import Build, introduce
+from pidgate.protocol.messages import Question
 from pidgate.protocol.repeated_produce import RepeatedProduce
 from pidgate.protocol.sasl import SaslExchange
 from pidgate.protocol.versions import SPOKEN
@@ -321,9 +324,25 @@ class Surroundings:
 
 
 class Login:
-    """The login of one connection."""
+    """The login of one connection.
 
-    __slots__ = ("awaits_owner", "is_gateways", "is_missing", "named_user", "sasl", "sasl_in_flight")
+    Before its first token ApiVersions and SaslHandshake are answered as its broker answered them to another
+    connection, and no broker is dialled. `introduction` repeats them to the broker.
+    """
+
+    __slots__ = (
+        "asked",
+        "awaits_owner",
+        "found",
+        "is_at_broker",
+        "is_gateways",
+        "is_missing",
+        "mechanism_told",
+        "named_user",
+        "sasl",
+        "sasl_in_flight",
+        "versions_told",
+    )
 
     def __init__(self, at: Surroundings) -> None:
         self.sasl = SaslExchange()
@@ -339,6 +358,30 @@ class Login:
         """Logged in by a delegation token whose owner is still being looked up."""
         self.named_user = False
         """The client's user comes from a login: SASL, or a certificate that counts as one."""
+        self.is_at_broker = False
+        """A token was forwarded: the broker answers everything from here on."""
+        self.asked = False
+        """The first held request waits for an answer of the broker, or goes on with the one in `found`."""
+        self.found: bytes | None = None
+        self.versions_told: tuple[Question, bytes] | None = None
+        """The last ApiVersions answered here, and the broker's answer. None: there was none."""
+        self.mechanism_told = ""
+        """The mechanism of the last SaslHandshake accepted here."""
+
+    @property
+    def is_answered_here(self) -> bool:
+        """Return whether ApiVersions and SaslHandshake are answered without a broker connection."""
+        return self.is_missing and not self.is_at_broker
+
+    @property
+    def awaits_broker(self) -> bool:
+        return self.asked and self.found is None
+
+    def introduction(self) -> Generator[Build, bytes, int] | None:
+        """Return the exchange that repeats to the broker what was answered here. None: nothing was."""
+        if self.versions_told is None and not self.mechanism_told:
+            return None
+        return introduce(self.versions_told, self.mechanism_told)
 
 
 NO_SENSORS: Final[tuple[ClientSensors | None, ClientSensors | None]] = (None, None)
@@ -457,6 +500,15 @@ class ApiContext:
         self.actions.append(ToBroker(frame))
         self.forward(request)
         return TAKEN
+
+    def broker_answer(self, question: Question) -> bytes | None:
+        """Return the broker's answer to a question before the login. None: the request is held until it is found."""
+        login = self.login
+        found, login.found = login.found, None
+        if found is None and not login.asked:
+            self.actions.append(AskBroker(question))
+        login.asked = found is None
+        return found
 
     def respond(self, answer: bytes) -> Step:
         """Send a framed answer of the gateway's own in its turn. Returns TAKEN."""

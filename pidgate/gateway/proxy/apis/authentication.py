@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pidgate.gateway.proxy.actions import IDENTIFIED, LOGIN_OVER, FindOwner
-from pidgate.gateway.proxy.apis.api import Api, ApiContext, InFlightRequest, Request, Step
+from pidgate.gateway.proxy.apis.api import HOLD, Api, ApiContext, InFlightRequest, Request, Step
 from pidgate.gateway.proxy.apis.responses import WHOLE, Response
 from pidgate.names import bounded
 from pidgate.protocol import messages
 from pidgate.protocol.credential_refusals import refuse_credentials
 from pidgate.protocol.errors import UnsupportedVersion
+from pidgate.protocol.logins import MECHANISMS
 from pidgate.protocol.sasl import Identity
 from pidgate.quota.entities import User, is_unidentified, unidentified
 
@@ -25,15 +26,28 @@ class ApiVersionsApi(Api):
         if context.recorder is not None and software is not None:
             name, version = software
             context.recorder.software = bounded(name), bounded(version)
+        # Another broker may be substituted for the node in NodeId.
+        is_substituted = False
         if request.api_version >= messages.FIRST_WITH_MEANT_NODE and messages.names_node(
             request.buf, request.head
         ):
             context.means_node = context.at.node_is_known()
-            if not context.means_node:
-                # Another broker may be substituted for the node in NodeId.
-                frame = messages.without_meant_node(request.buf, request.head)
-                return context.forward_instead(request, frame)
+            is_substituted = not context.means_node
+        if context.login.is_answered_here:
+            return self._answer_here(context, request, passes_target=not is_substituted)
+        if is_substituted:
+            return context.forward_instead(request, messages.without_meant_node(request.buf, request.head))
         return context.forward(request)
+
+    def _answer_here(self, context: ApiContext, request: Request, *, passes_target: bool) -> Step:
+        question = messages.api_versions_question(request.buf, request.head, passes_target=passes_target)
+        answer = context.broker_answer(question)
+        if answer is None:
+            return HOLD
+        context.login.versions_told = question, answer
+        return context.respond(
+            messages.api_versions_from(answer, request.correlation_id, request.api_version)
+        )
 
     def handle_response(
         self, context: ApiContext, request: InFlightRequest, response: Response
@@ -84,9 +98,22 @@ class SaslHandshakeApi(CredentialApi):
     introduces = False
 
     def handle_own(self, context: ApiContext, request: Request, now_ms: int) -> Step:
-        context.login.sasl.begin_exchange(messages.sasl_mechanism(request.buf, request.head))
-        context.login.sasl_in_flight += 1
+        login, mechanism = context.login, messages.sasl_mechanism(request.buf, request.head)
+        if login.is_answered_here:
+            return self._answer_here(context, request, mechanism)
+        login.sasl.begin_exchange(mechanism)
+        login.sasl_in_flight += 1
         return context.forward(request)
+
+    def _answer_here(self, context: ApiContext, request: Request, mechanism: str) -> Step:
+        found = context.broker_answer(MECHANISMS)
+        if found is None:
+            return HOLD
+        answer, is_offered = messages.sasl_handshake_from(found, request.correlation_id, mechanism)
+        if is_offered:
+            context.login.sasl.begin_exchange(mechanism)
+            context.login.mechanism_told = mechanism
+        return context.respond(answer)
 
     def handle_response(
         self, context: ApiContext, request: InFlightRequest, response: Response
@@ -104,6 +131,7 @@ class SaslAuthenticateApi(CredentialApi):
 
     def handle_own(self, context: ApiContext, request: Request, now_ms: int) -> Step:
         context.login.sasl.record_client_token(messages.sasl_token(request.buf, request.head))
+        context.login.is_at_broker = True
         context.login.sasl_in_flight += 1
         return context.forward(request)
 
@@ -139,7 +167,7 @@ def _owner_is_unknown(context: ApiContext, token_id: str) -> bool:
 def finish_login(context: ApiContext) -> None:
     """End the wait for a login, if there is one."""
     if context.login.is_missing:
-        context.login.is_missing = False
+        context.login.is_missing = context.login.asked = False
         context.actions.append(LOGIN_OVER)
 
 

@@ -21,7 +21,7 @@ def test_nobody_is_closed_for_want_of_a_login_that_nobody_requires(learnt: str) 
     scene.shared.authentication.on_learnt = lambda _: scene.shared.authentication_learnt()
     if learnt == "before it is accepted":
         scene.shared.authentication.learn_requirement(NONE, ())
-    channel = ClientChannel(context, lambda _: None)
+    channel = ClientChannel(context, lambda *_: None)
     if learnt == "before its socket is its own":
         scene.shared.authentication.learn_requirement(NONE, ())
     client = PaperTransport(channel)

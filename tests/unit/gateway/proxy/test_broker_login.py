@@ -30,7 +30,7 @@ class Login:
     """One login over a socket that the test plays."""
 
     def __init__(self, scene: Scene, header: bytes = b"") -> None:
-        self.channel = ClientChannel(scene.context, lambda channel: None)
+        self.channel = ClientChannel(scene.context, lambda *_: None)
         self.client = PaperTransport(self.channel)
         self.exchange: Generator[Build, bytes, int] = log_in("PLAIN", "gw", "secret", "nonce")
         self.reader = BrokerLogin(self.channel.connection, self.exchange, header)

@@ -21,6 +21,7 @@ from pidgate.gateway.proxy.frame_reservation import WAITED_FOR_MS
 from pidgate.gateway.proxy.reading import SCARCE_READ_BYTES
 from pidgate.gateway.proxy.receive_buffer import FIRST_LARGE_BYTES
 from pidgate.gateway.proxy.session import HELD_OVERHEAD_BYTES
+from pidgate.protocol.messages import Question
 from pidgate.protocol.work import JUDGED_PER_TURN, READ_FOR
 from tests.support import raw
 from tests.support.paper_transport import PaperTransport
@@ -98,7 +99,7 @@ class Undialled:
         self.channel = ClientChannel(scene.context, self._dial)
         self.client = PaperTransport(self.channel)
 
-    def _dial(self, _connection: ClientConnection) -> None:
+    def _dial(self, _connection: ClientConnection, _question: Question | None) -> None:
         self.dialled += 1
 
     def connect(self) -> PaperTransport:

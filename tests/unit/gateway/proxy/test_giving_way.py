@@ -37,7 +37,7 @@ class Client:
     def __init__(self, scene: Scene, required: bool | None = True) -> None:
         context = ConnectionContext(scene.shared, NodePorts(LISTENER), None, requires_login=required)
         context.now_ms = lambda: scene.time_ms
-        self.channel = ClientChannel(context, lambda channel: None)
+        self.channel = ClientChannel(context, lambda *_: None)
         self._client = PaperTransport(self.channel)
         self._broker: PaperTransport | None = None
 
@@ -54,9 +54,17 @@ class Client:
         self._client.receive(heartbeat(raw.CORRELATION_ID))
 
     def is_answered(self, api_key: int, version: int, body: raw.Body) -> None:
+        connection = self.channel.connection
+        if connection.session.context.login.asked:
+            connection.broker_answered(raw.response(api_key, version, body)[4:])
+            return
+        self.has_broker().receive(raw.response(api_key, version, body))
+
+    def has_broker(self) -> PaperTransport:
+        """Its broker is connected."""
         if self._broker is None:
             self._broker = PaperTransport(BrokerChannel(self.channel.connection))
-        self._broker.receive(raw.response(api_key, version, body))
+        return self._broker
 
     def logs_in(self, user: str = "alice", *, error_code: int = 0) -> None:
         self.asks(SASL_HANDSHAKE, 1, {"mechanism": "PLAIN"})
@@ -146,6 +154,7 @@ def test_who_waits_to_learn_whether_he_has_to_log_in_has_a_place_once_he_need_no
     for client in (asked, silent):
         client.channel.connection.session.context.at.authentication.learn_requirement(34, [])
         client.channel.connection.authentication_learnt()
+    asked.beats()
     assert still_open(scene, *clients) == [False, True, False]
 
 
@@ -233,6 +242,7 @@ def nothing_of_a_user_passes_before_its_time(scene: Scene) -> bool:
     client.is_answered(SASL_HANDSHAKE, 1, {"mechanisms": ["PLAIN"]})
     login = raw.request(SASL_AUTHENTICATE, 2, {"auth_bytes": b"\0alice\0secret"})
     client.sends(login + heartbeat(7))
+    client.has_broker()
     forwarded = client.forwarded_bytes
     client.is_answered(SASL_AUTHENTICATE, 2, {"error_code": 0})
     waits = client.forwarded_bytes == forwarded
