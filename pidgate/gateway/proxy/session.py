@@ -207,7 +207,7 @@ class Session:
 
     def broker_answered(self, answer: bytes) -> list[Action]:
         """Take the broker's answer that the first held request waits for. `wake` continues."""
-        if self.context.login.asked:
+        if self.context.login.asked is not None:
             self.context.login.found = answer
         return self.context.take_actions()
 
@@ -341,7 +341,7 @@ class Session:
             if account is not None:
                 return self._decide_in_debt(request, account, now_ms)
         if api is not NOT_OFFERED:
-            if context.alteration is None and not context.login.asked:
+            if context.alteration is None and context.login.asked is None:
                 context.counters.requests[request.api_key] += 1
             recorder = context.recorder
             if recorder is not None and api.introduces and not recorder.is_introduced:

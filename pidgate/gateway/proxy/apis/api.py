@@ -360,9 +360,10 @@ class Login:
         """The client's user comes from a login: SASL, or a certificate that counts as one."""
         self.is_at_broker = False
         """A token was forwarded: the broker answers everything from here on."""
-        self.asked = False
-        """The first held request waits for an answer of the broker, or goes on with the one in `found`."""
+        self.asked: Question | None = None
+        """The question of the first held request. None: it waits for no answer of the broker."""
         self.found: bytes | None = None
+        """The broker's answer to that question. None: not found yet."""
         self.versions_told: tuple[Question, bytes] | None = None
         """The last ApiVersions answered here, and the broker's answer. None: there was none."""
         self.mechanism_told = ""
@@ -375,7 +376,7 @@ class Login:
 
     @property
     def awaits_broker(self) -> bool:
-        return self.asked and self.found is None
+        return self.asked is not None and self.found is None
 
     def introduction(self) -> Generator[Build, bytes, int] | None:
         """Return the exchange that repeats to the broker what was answered here. None: nothing was."""
@@ -501,14 +502,20 @@ class ApiContext:
         self.forward(request)
         return TAKEN
 
-    def broker_answer(self, question: Question) -> bytes | None:
-        """Return the broker's answer to a question before the login. None: the request is held until it is found."""
+    def ask_broker(self, question: Question) -> Step:
+        """Hold the request until the broker's answer to a question before the login is found. Returns HOLD."""
+        self.login.asked = question
+        self.actions.append(AskBroker(question))
+        return HOLD
+
+    def take_broker_answer(self) -> tuple[Question, bytes] | None:
+        """Return the question of the held request with the broker's answer. None: the request has to ask, or waits."""
         login = self.login
-        found, login.found = login.found, None
-        if found is None and not login.asked:
-            self.actions.append(AskBroker(question))
-        login.asked = found is None
-        return found
+        question, found = login.asked, login.found
+        if question is None or found is None:
+            return None
+        login.asked = login.found = None
+        return question, found
 
     def respond(self, answer: bytes) -> Step:
         """Send a framed answer of the gateway's own in its turn. Returns TAKEN."""

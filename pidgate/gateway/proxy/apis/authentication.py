@@ -22,6 +22,8 @@ class ApiVersionsApi(Api):
     introduces = False
 
     def handle_request(self, context: ApiContext, request: Request, now_ms: int) -> Step:
+        if context.login.asked is not None:
+            return self._answer_here(context, request)
         software = messages.client_software(request.buf, request.head)
         if context.recorder is not None and software is not None:
             name, version = software
@@ -34,17 +36,19 @@ class ApiVersionsApi(Api):
             context.means_node = context.at.node_is_known()
             is_substituted = not context.means_node
         if context.login.is_answered_here:
-            return self._answer_here(context, request, passes_target=not is_substituted)
+            return context.ask_broker(
+                messages.api_versions_question(request.buf, request.head, passes_target=not is_substituted)
+            )
         if is_substituted:
             return context.forward_instead(request, messages.without_meant_node(request.buf, request.head))
         return context.forward(request)
 
-    def _answer_here(self, context: ApiContext, request: Request, *, passes_target: bool) -> Step:
-        question = messages.api_versions_question(request.buf, request.head, passes_target=passes_target)
-        answer = context.broker_answer(question)
-        if answer is None:
+    def _answer_here(self, context: ApiContext, request: Request) -> Step:
+        told = context.take_broker_answer()
+        if told is None:
             return HOLD
-        context.login.versions_told = question, answer
+        context.login.versions_told = told
+        _, answer = told
         return context.respond(
             messages.api_versions_from(answer, request.correlation_id, request.api_version)
         )
@@ -106,10 +110,12 @@ class SaslHandshakeApi(CredentialApi):
         return context.forward(request)
 
     def _answer_here(self, context: ApiContext, request: Request, mechanism: str) -> Step:
-        found = context.broker_answer(MECHANISMS)
-        if found is None:
+        if context.login.asked is None:
+            return context.ask_broker(MECHANISMS)
+        told = context.take_broker_answer()
+        if told is None:
             return HOLD
-        answer, is_offered = messages.sasl_handshake_from(found, request.correlation_id, mechanism)
+        answer, is_offered = messages.sasl_handshake_from(told[1], request.correlation_id, mechanism)
         if is_offered:
             context.login.sasl.begin_exchange(mechanism)
             context.login.mechanism_told = mechanism
@@ -167,7 +173,8 @@ def _owner_is_unknown(context: ApiContext, token_id: str) -> bool:
 def finish_login(context: ApiContext) -> None:
     """End the wait for a login, if there is one."""
     if context.login.is_missing:
-        context.login.is_missing = context.login.asked = False
+        context.login.is_missing = False
+        context.login.asked = None
         context.actions.append(LOGIN_OVER)
 
 
