@@ -37,6 +37,7 @@ USERS: Final = ("alice", "bob")
 """A user leaves as many connections free as it holds."""
 FILES: Final = 16_000
 """Two of each connection, in the gateway and in the broker."""
+SILENT_SOURCE, FLOODING_SOURCE = "127.0.0.2", "127.0.0.3"
 IN_WITHIN_S: Final = 60.0
 PATIENCE_S: Final = 30.0
 LONGEST_BACKOFF_S: Final = 1.0
@@ -47,46 +48,43 @@ HANDSHAKE: Final = request(SASL_HANDSHAKE, 1, {"mechanism": "PLAIN"})
 BEAT: Final = request(HEARTBEAT, 0, {"group_id": "g", "member_id": "m"})
 
 
-def connected(address: Address, source: str) -> socket.socket:
-    opened = socket.create_connection(address, PATIENCE_S, (source, 0))
+def connecting(address: Address, source: str) -> socket.socket:
+    opened = socket.socket()
     opened.setblocking(False)
+    opened.bind((source, 0))
+    opened.connect_ex(address)
     return opened
 
 
 def attack(address: Address, answered: Synchronized[int]) -> None:
-    """Hold silent connections and flood over others, from an address of their own; closed ones come again."""
-    sources = ["127.0.0.2"] * SILENT + ["127.0.0.3"] * FLOODING
+    """Hold silent connections and flood over others, from addresses of their own; closed ones come again."""
     with selectors.DefaultSelector() as waits:
-        for source in sources:
-            waits.register(connected(address, source), selectors.EVENT_READ, source)
-        for key in waits.get_map().values():
-            if key.data == "127.0.0.3":
-                flood(key.fileobj)
+
+        def begin(source: str) -> None:
+            # A connection that floods begins when it is connected, and goes on when it is answered.
+            events = selectors.EVENT_READ if source == SILENT_SOURCE else selectors.EVENT_WRITE
+            waits.register(connecting(address, source), events, source)
+
+        for source in [SILENT_SOURCE] * SILENT + [FLOODING_SOURCE] * FLOODING:
+            begin(source)
         while True:
             for key, _ in waits.select():
                 found, source = key.fileobj, key.data
                 assert isinstance(found, socket.socket)
                 try:
-                    data = found.recv(1 << 20)
+                    if key.events == selectors.EVENT_WRITE:
+                        waits.modify(found, selectors.EVENT_READ, source)
+                    else:
+                        data = found.recv(1 << 20)
+                        if not data:
+                            raise ConnectionResetError
+                        answered.value += len(data)
+                    with suppress(BlockingIOError):
+                        found.send(VERSIONS * AT_ONCE)
                 except OSError:
-                    data = b""
-                if data:
-                    answered.value += len(data)
-                    flood(found)
-                    continue
-                waits.unregister(found)
-                found.close()
-                with suppress(OSError):
-                    again = connected(address, source)
-                    waits.register(again, selectors.EVENT_READ, source)
-                    if source == "127.0.0.3":
-                        flood(again)
-
-
-def flood(over: object) -> None:
-    assert isinstance(over, socket.socket)
-    with suppress(OSError):
-        over.send(VERSIONS * AT_ONCE)
+                    waits.unregister(found)
+                    found.close()
+                    begin(source)
 
 
 async def asked(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, frame: bytes) -> bytes:

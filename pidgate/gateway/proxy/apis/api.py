@@ -41,7 +41,7 @@ from pidgate.protocol.messages import Question
 from pidgate.protocol.repeated_produce import RepeatedProduce
 from pidgate.protocol.sasl import SaslExchange
 from pidgate.protocol.versions import SPOKEN
-from pidgate.protocol.work import ANSWERED_BYTES_FOR_ONE, DECIDED_FOR, NAMED_FOR_BYTE, Walk
+from pidgate.protocol.work import ANSWERED_BYTES_FOR_ONE, DECIDED_FOR, JUDGED_PER_TURN, NAMED_FOR_BYTE, Walk
 from pidgate.quota.admission import Admission
 from pidgate.quota.byte_quota import ByteBucket, ByteQuota, ClientSensors, Kind, terms_of
 from pidgate.quota.decisions import Client, Close, Forward, ProducerBatch, Refuse, Verdict
@@ -503,7 +503,12 @@ class ApiContext:
         return TAKEN
 
     def ask_broker(self, question: Question) -> Step:
-        """Hold the request until the broker's answer to a question before the login is found. Returns HOLD."""
+        """Hold the request until the broker's answer to a question before the login is found. Returns HOLD.
+
+        It ends the turn. Clients wait for each answer before the login, and a flood of such requests gets one
+        answer for each of its connections in a turn.
+        """
+        self.judged += JUDGED_PER_TURN
         self.login.asked = question
         self.actions.append(AskBroker(question))
         return HOLD
