@@ -30,15 +30,21 @@ RETRY_MS: Final = 1_000
 
 
 class Port:
-    """One listening socket."""
+    """One listening socket. `most_at_once`: connections that it accepts in a turn of the event loop."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, bound: socket.socket, make: Callable[[], asyncio.BaseProtocol]
+        self,
+        loop: asyncio.AbstractEventLoop,
+        bound: socket.socket,
+        make: Callable[[], asyncio.BaseProtocol],
+        most_at_once: int = 1,
     ) -> None:
         self._loop = loop
         self._bound = bound
         self._make = make
-        self._server: asyncio.Server | None = None
+        self._most_at_once = most_at_once
+        self._servers: list[asyncio.Server] = []
+        """Each accepts one connection a turn (uvloop)."""
         self._is_paused = self._is_closed = False
 
     async def accept(self) -> None:
@@ -47,19 +53,17 @@ class Port:
         Raises OSError: no descriptor is free.
         """
         self._is_paused = False
-        if self._server is not None or self._is_closed:
-            return
-        # A duplicate, which a pause closes: the socket itself goes on listening.
-        duplicate = self._bound.dup()
-        try:
-            server = await self._loop.create_server(self._make, sock=duplicate, backlog=BACKLOG)
-        except OSError:
-            duplicate.close()
-            raise
-        if self._is_paused or self._is_closed or self._server is not None:
-            server.close()
-        else:
-            self._server = server
+        while len(self._servers) < self._most_at_once and not (self._is_paused or self._is_closed):
+            # A duplicate, which a pause closes: the socket itself goes on listening.
+            duplicate = self._bound.dup()
+            try:
+                server = await self._loop.create_server(self._make, sock=duplicate, backlog=BACKLOG)
+            except OSError:
+                duplicate.close()
+                raise
+            self._servers.append(server)
+        if self._is_paused or self._is_closed:
+            self._close_servers()
 
     def open_no_more(self) -> None:
         """Have the kernel open no more connections; those that are open are still accepted."""
@@ -68,14 +72,16 @@ class Port:
 
     def pause(self) -> None:
         self._is_paused = True
-        server, self._server = self._server, None
-        if server is not None:
-            server.close()
+        self._close_servers()
 
     def close(self) -> None:
         self.pause()
         self._is_closed = True
         self._bound.close()
+
+    def _close_servers(self) -> None:
+        while self._servers:
+            self._servers.pop().close()
 
 
 class Accepting:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable
+from typing import Final
 
 from pidgate.gateway.cluster.nodes import NodePorts
 from pidgate.gateway.config.listening import CannotListen, listening_on
@@ -27,6 +28,9 @@ from pidgate.gateway.tls.live import LiveContext
 from pidgate.gateway.tls.principals import CertificateUsers
 
 log = logger()
+
+AT_BOOTSTRAP: Final = 8
+"""Connections that the bootstrap port accepts in a turn: a fleet comes back through it. Each takes a descriptor."""
 
 Bind = Callable[[str, int, bool], socket.socket]
 """Listening on host and port, perhaps with other gateways; raises OSError, CannotStart. See `listening_socket`."""
@@ -196,7 +200,8 @@ class Listener:
                 protocol = handshake.as_protocol()
             return AcceptedBehindProxy(channel, protocol, proxies) if is_behind_proxies else protocol
 
-        port = Port(self._shared.loop, bound, accepted)
+        is_bootstrap = node_id == self._settings.only_node
+        port = Port(self._shared.loop, bound, accepted, AT_BOOTSTRAP if is_bootstrap else 1)
         await self._shared.accepting.add(port)
         self._accepting.append(port)
         if self._is_closed:

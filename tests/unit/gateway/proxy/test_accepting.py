@@ -8,6 +8,7 @@ import socket
 from typing import Self
 
 import pytest
+import uvloop
 
 from pidgate.gateway.metrics.counters import Counters
 from pidgate.gateway.proxy import accepting
@@ -141,3 +142,26 @@ def test_emptying_ends_although_connections_keep_coming(monkeypatch: pytest.Monk
         ports.port.close()
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("most_at_once", [1, 8])
+def test_a_port_accepts_as_many_in_a_turn_as_it_has_servers(most_at_once: int) -> None:
+    """On uvloop one server accepts one connection a turn: a turn that is long then keeps a fleet out."""
+
+    async def scenario() -> int:
+        ports = Ports()
+        port = Port(asyncio.get_running_loop(), ports.bound, ports._accepted, most_at_once)
+        waiting = [socket.create_connection(ports.bound.getsockname()) for _ in range(32)]
+        await ports.accepting.add(port)
+        turns = 0
+        while ports.accepted < len(waiting):
+            turns += 1
+            await asyncio.sleep(0)
+        port.close()
+        assert ports.bound.fileno() == -1
+        for client in waiting:
+            client.close()
+        return turns
+
+    turns = uvloop.run(scenario())
+    assert turns >= 32 if most_at_once == 1 else turns <= 10
