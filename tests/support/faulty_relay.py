@@ -78,6 +78,11 @@ class FaultyRelay:
         """Reset all connections; new ones pass."""
         self._run(self._reset)
 
+    def lead_to(self, to: Address) -> None:
+        """Replace what it stands before, as an upgrade behind an open port does: all connections end."""
+        self._to = to
+        self.reset()
+
     def slow(self, bytes_per_s: float) -> None:
         """Let so many bytes a second pass in each direction of each connection, until `heal`."""
         self._bytes_per_s = bytes_per_s
