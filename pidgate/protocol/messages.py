@@ -60,6 +60,14 @@ class Question(NamedTuple):
     named: bytes = b""
     """A target or a software name that the broker may refuse; empty in most requests."""
 
+    @property
+    def without_names(self) -> Question:
+        """The same question of the gateway's own, which no broker refuses."""
+        if not self.named:
+            return self
+        frame = api_versions_request(1, "pidgate", api_version=self.api_version)
+        return Question(frame, self.api_key, self.api_version)
+
 
 class InitProducerIdRequest(NamedTuple):
     transactional_id: str | None

@@ -16,7 +16,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Final
 from weakref import WeakValueDictionary
 
-from pidgate.gateway.cluster.own_connections import connection_to, read_frame
+from pidgate.gateway.cluster.own_connections import NO_BROKER, connection_to, read_frame
 from pidgate.gateway.cluster.resolving import Resolver
 from pidgate.gateway.tls.live import LiveContext
 from pidgate.protocol.errors import ErrorCode, FrameTooLarge
@@ -42,6 +42,10 @@ Address = tuple[str, int]
 _Key = tuple[Address, int, int, bytes]
 
 
+class QuestionFailed(Exception):
+    """A broker did not answer what a client named, although it answers others."""
+
+
 class BrokerAnswers:
     """Asks each broker at most once a minute, and one question that names something at a time."""
 
@@ -61,37 +65,67 @@ class BrokerAnswers:
         self._sends_proxy_header = sends_proxy_header
         self._kept: dict[_Key, tuple[int, bytes]] = {}
         """When it was asked for, and the answer without its size prefix; oldest first."""
-        self._locks: WeakValueDictionary[tuple[Address, tuple[int, int] | None], asyncio.Lock] = (
-            WeakValueDictionary()
-        )
+        self._running: dict[_Key, asyncio.Task[bytes]] = {}
+        """Questions without names, each shared by all that wait for it."""
+        self._locks: WeakValueDictionary[Address, asyncio.Lock] = WeakValueDictionary()
+        """Of a broker's questions with names."""
 
     def find(self, address: Address, question: Question) -> bytes | None:
         """Return the broker's answer to a question if it is known and fresh."""
-        usual = self._fresh(address, question, b"")
-        if not question.named or (usual is not None and _is_unsupported(usual)):
+        usual = self._fresh(address, question.api_key, question.api_version, b"")
+        if usual is None or not question.named or _is_unsupported(usual):
             return usual
-        return self._fresh(address, question, question.named)
+        return self._fresh(address, question.api_key, question.api_version, question.named)
 
     async def ask(self, address: Address, question: Question) -> bytes:
         """Return the broker's answer to a question, and ask the broker if it is not known.
 
-        Raises TimeoutError, OSError, EOFError, ValueError, OverflowError, KafkaProtocolError.
+        Raises TimeoutError, OSError, EOFError, ValueError, OverflowError, KafkaProtocolError; QuestionFailed.
         """
-        # Usual questions have locks of their own: they never wait for those of hostile clients.
-        kind = None if question.named else (question.api_key, question.api_version)
-        lock = self._locks.setdefault((address, kind), asyncio.Lock())
-        async with asyncio.timeout(self.timeout_s), lock:
+        # A broker that answers the question without its names is not to blame for what becomes of the other.
+        usual = await self._ask_usual(address, question.without_names)
+        if not question.named or _is_unsupported(usual):
+            return usual
+        async with self._locks.setdefault(address, asyncio.Lock()):
             known = self.find(address, question)
             if known is not None:
                 return known
-            asked_ms = self._now_ms()
-            async with self.connection_to(address) as (reader, writer):
-                writer.write(question.frame)
-                answer = await read_frame(reader)
+            try:
+                return await self._asked(address, question)
+            except NO_BROKER as error:
+                raise QuestionFailed(str(error) or type(error).__name__) from error
+
+    def stop(self) -> None:
+        """Ask no more: the gateway ends."""
+        for task in self._running.values():
+            task.cancel()
+
+    async def _ask_usual(self, address: Address, question: Question) -> bytes:
+        known = self.find(address, question)
+        if known is not None:
+            return known
+        key = address, question.api_key, question.api_version, b""
+        running = self._running.get(key)
+        if running is None:
+            running = self._running[key] = asyncio.ensure_future(self._asked(address, question))
+            running.add_done_callback(lambda done: self._ended(key, done))
+        return await asyncio.shield(running)
+
+    def _ended(self, key: _Key, done: asyncio.Task[bytes]) -> None:
+        del self._running[key]
+        if not done.cancelled():
+            done.exception()  # those that wait have it, or are gone
+
+    async def _asked(self, address: Address, question: Question) -> bytes:
+        asked_ms = self._now_ms()
+        async with asyncio.timeout(self.timeout_s), self.connection_to(address) as (reader, writer):
+            writer.write(question.frame)
+            answer = await read_frame(reader)
         if len(answer) > LONGEST_ANSWER_BYTES:
             raise FrameTooLarge(f"an answer of {len(answer)} bytes before a login")
         check_answer(question, answer)
-        self._keep(address, question, asked_ms, answer)
+        if question_error(answer) in _KEPT_ERRORS:
+            self._keep((address, question.api_key, question.api_version, question.named), asked_ms, answer)
         return answer
 
     def connection_to(
@@ -106,17 +140,13 @@ class BrokerAnswers:
         for key in [key for key in self._kept if key[0] == address]:
             del self._kept[key]
 
-    def _fresh(self, address: Address, question: Question, named: bytes) -> bytes | None:
-        kept = self._kept.get((address, question.api_key, question.api_version, named))
+    def _fresh(self, *key: *_Key) -> bytes | None:
+        kept = self._kept.get(key)
         if kept is None or self._now_ms() - kept[0] > KEPT_MS:
             return None
         return kept[1]
 
-    def _keep(self, address: Address, question: Question, asked_ms: int, answer: bytes) -> None:
-        if question_error(answer) not in _KEPT_ERRORS:
-            return
-        named = b"" if _is_unsupported(answer) else question.named
-        key = address, question.api_key, question.api_version, named
+    def _keep(self, key: _Key, asked_ms: int, answer: bytes) -> None:
         self._kept.pop(key, None)
         self._kept[key] = asked_ms, answer
         if len(self._kept) > MOST_KEPT:

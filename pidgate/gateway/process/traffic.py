@@ -225,6 +225,7 @@ class Traffic:
             transport.abort()
         for task in [*self._background, *self.shared.connecting]:
             task.cancel()
+        self.shared.broker_answers.stop()
         if self.shared.token_lookup is not None:
             self.shared.token_lookup.stop()
         self._lateness.stop()

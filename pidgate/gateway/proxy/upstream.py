@@ -9,6 +9,7 @@ from collections.abc import Callable, Generator
 from socket import gaierror
 from typing import Final
 
+from pidgate.gateway.cluster.broker_answers import QuestionFailed
 from pidgate.gateway.cluster.nodes import Address
 from pidgate.gateway.cluster.own_connections import NO_BROKER
 from pidgate.gateway.cluster.upstream_identity import NoIdentity
@@ -97,6 +98,9 @@ class Upstream:
                 self._shared.broker_answers.forget((host, port))
                 connection.close_now("moved", f"{host}:{port}: {error}")
                 return
+            except QuestionFailed as error:
+                failure = f"{host}:{port} does not answer what the client names: {error}"
+                break
             except TimeoutError:
                 failure = f"{host}:{port} did not answer within {self._shared.connect_timeout_ms} ms"
                 cause = "timeout"

@@ -38,6 +38,7 @@ async def _leaves_a_connection(silent_at: int) -> bool:
         task = asyncio.ensure_future(Probe(nodes, answers).run())
         await broker.asked.wait()
         task.cancel()
+        answers.stop()
         await asyncio.wait([task])
         try:
             async with asyncio.timeout(0.5):

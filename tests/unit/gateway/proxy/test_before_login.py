@@ -55,7 +55,9 @@ class SaslBroker(ScriptedBroker):
         self.transactions = 2
         self.mechanisms = ["PLAIN"]
 
-    async def _versions(self, head: RequestHead, _peer: Peer) -> bytes:
+    async def _versions(self, head: RequestHead, peer: Peer) -> bytes:
+        if b"-jav" in peer.frames[-1]:
+            peer.writer.transport.abort()
         body = {
             "api_keys": [
                 {"api_key": METADATA, "min_version": 0, "max_version": self.newest},
@@ -262,6 +264,26 @@ def test_what_a_client_adds_to_its_request_reaches_no_broker() -> None:
             asked = broker.accepted
             assert await newest_told(await gateway.connect(), 3) == 12
             assert broker.accepted == asked
+
+    run(scenario())
+
+
+def test_a_question_that_a_broker_does_not_answer_ends_its_client_alone() -> None:
+    """Otherwise a stranger could have the gateway forget its brokers."""
+
+    async def scenario() -> None:
+        async with SaslBroker() as broker, gateway_and(broker) as gateway:
+            assert await newest_told(await gateway.connect()) == 12
+            asked = broker.accepted
+            odd = await gateway.connect()
+            odd.send(api_versions(3).replace(b"java", b"-jav"))
+            assert await odd.end() == b""
+            assert broker.accepted == asked + 1, "it arrived"
+            assert gateway.metric("connections_closed_total", cause="unreachable") == 1
+            for cause in ("unreachable", "timeout", "refused"):
+                assert gateway.metric("upstream_failures_total", cause=cause) == 0
+            assert await newest_told(await gateway.connect()) == 12
+            assert broker.accepted == asked + 1, "what the broker answered is forgotten"
 
     run(scenario())
 
