@@ -22,7 +22,7 @@ def _one_gateway(seed: int, client: str, *steps: tuple[object, ...]) -> Schedule
 
 BELOW_A_REFUSED_ONE: Final = (
     _one_gateway(
-        30546,
+        30967,
         "java-1",
         (0, "rogues", "alice", 1),
         (140, "send", "java-1", 0, 1),
