@@ -403,8 +403,8 @@ def sasl_handshake_answer(buf: Buffer, start: int, end: int, api_version: int) -
     return SaslHandshakeAnswer(reader.i16(), tuple(reader.string() for _ in range(reader.count(2))))
 
 
-def sasl_handshake_from(answer: bytes, correlation_id: int, mechanism: str) -> tuple[bytes, bool]:
-    """Return the framed SaslHandshake v1 response to a client, and whether the broker has the mechanism.
+def sasl_handshake_from(answer: bytes, correlation_id: int, mechanism: str) -> tuple[bytes, int]:
+    """Return the framed SaslHandshake v1 response to a client, and its error code.
 
     `answer` is the broker's to a handshake with any mechanism.
     """
@@ -413,7 +413,7 @@ def sasl_handshake_from(answer: bytes, correlation_id: int, mechanism: str) -> t
         error_code = 0 if mechanism in mechanisms else ErrorCode.UNSUPPORTED_SASL_MECHANISM
     body = answer[_CORRELATION_ID.size + 2 :]
     own = framed(_CORRELATION_ID.pack(correlation_id), error_code.to_bytes(2, "big", signed=True), body)
-    return own, error_code == 0
+    return own, error_code
 
 
 def sasl_handshake_refused(correlation_id: int, api_version: int) -> bytes:

@@ -342,12 +342,12 @@ def _same_small(data: bytes, found: object) -> None:
         )
         assert all(speaks(key, edge) for key, edges in offered.items() for edge in edges)
     elif api_key == _HANDSHAKE:
-        ours, own, is_offered = ours
+        ours, own, error_code = ours
         assert (ours.error_code, ours.mechanisms) == (entity.error_code, entity.mechanisms)
         again = read_response(type(entity), unframed(own))
         assert again.mechanisms == entity.mechanisms
-        assert is_offered == (again.error_code == 0)
-        assert is_offered == (entity.error_code in (0, 33) and "PLAIN" in entity.mechanisms)
+        assert error_code == again.error_code
+        assert (error_code == 0) == (entity.error_code in (0, 33) and "PLAIN" in entity.mechanisms)
     elif api_key == _AUTHENTICATE:
         assert ours == (entity.error_code, entity.auth_bytes)
     elif api_key == client_quotas.ALTER_CLIENT_QUOTAS:

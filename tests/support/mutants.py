@@ -22,7 +22,7 @@ from pidgate.gateway.proxy import reading, session
 from pidgate.gateway.proxy.actions import WAITING
 from pidgate.gateway.proxy.apis import authentication, produce
 from pidgate.gateway.proxy.apis.api import FORWARD, Api, ApiContext, InFlightRequests, Login, Surroundings
-from pidgate.gateway.proxy.apis.authentication import SaslAuthenticateApi, SaslHandshakeApi, finish_login
+from pidgate.gateway.proxy.apis.authentication import SaslAuthenticateApi, finish_login
 from pidgate.gateway.proxy.apis.fetch import FETCH_API
 from pidgate.gateway.proxy.apis.passing_produce import has_passed, may_pass
 from pidgate.gateway.proxy.apis.produce import PRODUCE_API
@@ -490,14 +490,6 @@ def _never_missing(before: Any) -> Any:
         self.is_missing = False
 
     return __init__
-
-
-def _begins_with_what_brokers_lack(before: Any) -> Any:
-    def _answer_here(self: SaslHandshakeApi, context: ApiContext, request: Any, mechanism: str) -> Any:
-        context.login.sasl.begin_exchange(mechanism)
-        return before(self, context, request, mechanism)
-
-    return _answer_here
 
 
 # ---- bytes on their way --------------------------------------------------------------------------------
@@ -1045,12 +1037,6 @@ BY_TEST: Final[dict[str, Tested]] = {
         around(Login, "__init__", _never_missing),
         f"{_CONVERSATION}test_nobody_acts_before_a_login_that_is_required",
         "nobody_acts_before_a_login()",
-    ),
-    "a token is read by a mechanism that was refused": Tested(
-        "A client's token is read by the mechanism that its broker was told.",
-        around(SaslHandshakeApi, "_answer_here", _begins_with_what_brokers_lack),
-        f"{_CONVERSATION}test_a_token_is_read_by_the_mechanism_that_its_broker_was_told",
-        "token_is_read_as_told()",
     ),
     "requests pass before the login": Tested(
         "Only ApiVersions and SASL pass before a login that is required or may be.",

@@ -503,15 +503,18 @@ class ApiContext:
         return TAKEN
 
     def ask_broker(self, question: Question) -> Step:
-        """Hold the request until the broker's answer to a question before the login is found. Returns HOLD.
-
-        It ends the turn. Clients wait for each answer before the login, and a flood of such requests gets one
-        answer for each of its connections in a turn.
-        """
-        self.judged += JUDGED_PER_TURN
+        """Hold the request until the broker's answer to a question before the login is found. Returns HOLD."""
+        self.end_turn()
         self.login.asked = question
         self.actions.append(AskBroker(question))
         return HOLD
+
+    def end_turn(self) -> None:
+        """Handle no further request in this turn.
+
+        Clients wait for each answer before their login, and a flood gets one answer per connection and turn.
+        """
+        self.judged += JUDGED_PER_TURN
 
     def take_broker_answer(self) -> tuple[Question, bytes] | None:
         """Return the question of the held request with the broker's answer. None: the request has to ask, or waits."""

@@ -8,7 +8,7 @@ from pidgate.gateway.proxy.apis.responses import WHOLE, Response
 from pidgate.names import bounded
 from pidgate.protocol import messages
 from pidgate.protocol.credential_refusals import refuse_credentials
-from pidgate.protocol.errors import UnsupportedVersion
+from pidgate.protocol.errors import ErrorCode, MalformedFrame, UnsupportedVersion
 from pidgate.protocol.logins import MECHANISMS
 from pidgate.protocol.sasl import Identity
 from pidgate.quota.entities import User, is_unidentified, unidentified
@@ -35,7 +35,10 @@ class ApiVersionsApi(Api):
         ):
             context.means_node = context.at.node_is_known()
             is_substituted = not context.means_node
-        if context.login.is_answered_here:
+        login = context.login
+        if login.is_answered_here:
+            if login.versions_told is not None and not messages.question_error(login.versions_told[1]):
+                raise MalformedFrame("a second ApiVersions before the login, for which brokers close, too")
             return context.ask_broker(
                 messages.api_versions_question(request.buf, request.head, passes_target=not is_substituted)
             )
@@ -69,6 +72,7 @@ class NotOffered(Api):
         """Answer it, or end the connection. Raises UnsupportedVersion."""
         api_key, api_version, correlation_id = request.api_key, request.api_version, request.correlation_id
         if api_key == messages.API_VERSIONS:
+            context.end_turn()
             return context.respond(messages.too_new_api_versions(correlation_id))
         if api_key == messages.SASL_HANDSHAKE and api_version == 0:
             # v0 continues with raw tokens without Kafka headers, in which frame boundaries cannot be found
@@ -110,16 +114,21 @@ class SaslHandshakeApi(CredentialApi):
         return context.forward(request)
 
     def _answer_here(self, context: ApiContext, request: Request, mechanism: str) -> Step:
+        if context.login.mechanism_told:
+            raise MalformedFrame("a second SaslHandshake before the login, for which brokers close, too")
         if context.login.asked is None:
             return context.ask_broker(MECHANISMS)
         told = context.take_broker_answer()
         if told is None:
             return HOLD
-        answer, is_offered = messages.sasl_handshake_from(told[1], request.correlation_id, mechanism)
-        if is_offered:
+        answer, error_code = messages.sasl_handshake_from(told[1], request.correlation_id, mechanism)
+        if not error_code:
             context.login.sasl.begin_exchange(mechanism)
             context.login.mechanism_told = mechanism
-        return context.respond(answer)
+        step = context.respond(answer)
+        if error_code != ErrorCode.UNSUPPORTED_SASL_MECHANISM:
+            return step
+        return context.close("unauthenticated", "the brokers do not offer its mechanism")
 
     def handle_response(
         self, context: ApiContext, request: InFlightRequest, response: Response

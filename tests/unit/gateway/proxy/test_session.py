@@ -407,20 +407,6 @@ def test_nobody_acts_before_a_login_that_is_required() -> None:
     assert nobody_acts_before_a_login()
 
 
-def token_is_read_as_told() -> bool:
-    """The rule: a handshake that the gateway refuses changes nothing, as its broker never gets it."""
-    script, _ = before_login(True)
-    for frame in (handshake(1), handshake(2, "OTHER"), authenticate(3, "mallory")):
-        script.send(frame)
-    confirm(script, 3)
-    return script.client.user == "mallory" and script.talk.context.login.mechanism_told == "PLAIN"
-
-
-@rule("A client's token is read by the mechanism that its broker was told.", "identity")
-def test_a_token_is_read_by_the_mechanism_that_its_broker_was_told() -> None:
-    assert token_is_read_as_told()
-
-
 def what_is_behind_a_login_is_of_who_logs_in() -> bool:
     """The rule: what does not wait for its own login is not charged to ANONYMOUS, and goes on in order."""
     script = Script(user="ANONYMOUS", rate=100, mallory=0)
