@@ -1,22 +1,30 @@
-"""Load that is held: many connections for minutes, a fleet that arrives, a broker that stands still.
+"""Load that is held: many connections for minutes, a fleet that arrives, a broker that stands still, a scraper.
 
 20: 8,000 idempotent producers with 6,000 requests/s in sum for ten minutes; any error, throttle time
 or closed connection fails the run. 21: 500 connections/s for 30 s beside 1,000 requests/s of clients that are there.
 22: one of three brokers stops reading for 60 s (SIGSTOP) under bulk producers of its own; what counts are the requests
-of another broker's clients. The two phases of 21 and of 22 have one gateway in each run.
+of another broker's clients. 23: /metrics is read over and over while the gateway remembers ids of 20,000 users. The
+two phases of 21, of 22 and of 23 have one gateway in each run.
 """
 
+import asyncio
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from pidgate.gateway.state.state_dir import About, StateDir
 from pidgate.load.plan import Address
+from pidgate.quota.producer_ids import ProducerIdQuota
+from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
 from tools.bench.alone import (
     BROKER_BYTES,
     BROKER_PROPERTIES,
@@ -47,6 +55,7 @@ HELD: Final = "held"
 CALM: Final = "calm"
 ARRIVING: Final = "arriving"
 STALLED: Final = "a broker stalled"
+SCRAPED: Final = "scraped"
 
 _LEARNT_WITHIN_S: Final = 20.0
 
@@ -67,7 +76,7 @@ def _measure_held(plan: Plan, conditions: Conditions) -> Results:
                 rate,
                 limits=limits,
                 events={"topic": f"bench-held-events-{run}"},
-                log={"level": "warning"},
+                log_level="warning",
             )
             with gateway:
                 before = lateness.now(gateway)
@@ -104,7 +113,7 @@ def _measure_arriving(plan: Plan, conditions: Conditions) -> Results:
                 cluster.bootstrap_servers(),
                 limits={"connections_rate_per_user": 1_000},
                 events={"topic": f"bench-arriving-events-{run}"},
-                log={"level": "warning"},
+                log_level="warning",
             )
             with gateway:
                 give_core(gateway, conditions.placement)
@@ -225,6 +234,83 @@ def _beside(
             cluster.node(_STALLED_NODE).signal(signal.SIGCONT)
 
 
+# ---- 23 ------------------------------------------------------------------------------------------------
+
+
+async def _keep_users(folder: Path, users: int) -> None:
+    """Write a snapshot in which so many users have an id each."""
+    quotas = Quotas(Mode.ENFORCE, ProducerIdSettings(), default=UserQuota.per_window(10))
+    now_ms = time.time_ns() // 1_000_000
+    quota = ProducerIdQuota(quotas, lambda: 7, now_ms)
+    for number in range(users):
+        quota.insert_uncharged(f"user-{number}", number, now_ms)
+    directory = StateDir(folder)
+    directory.load()
+    if not await directory.save(lambda _: quota.restorer.export_users(now_ms), About(now_ms, {})):
+        raise TargetFailed(f"no snapshot could be written in {folder}")
+    await directory.close()
+
+
+def _measure_scraped(plan: Plan, conditions: Conditions) -> Results:
+    results: Results = {CALM: [], SCRAPED: []}
+    with broker_beside(conditions.placement, broker_spec()) as cluster:
+        topic_id = create_topic(cluster.nodes[1], "bench-scraped", int(plan["clients"]), dict(RETENTION))
+        for run in range(1, conditions.runs + 1):
+            with TemporaryDirectory(prefix="pidgate-bench-") as folder:
+                asyncio.run(_keep_users(Path(folder), int(plan["users"])))
+                gateway = compiled_gateway(
+                    cluster.bootstrap_servers(),
+                    events={"topic": f"bench-scraped-events-{run}"},
+                    log_level="warning",
+                    state_dir=folder,
+                )
+                with gateway:
+                    give_core(gateway, conditions.placement)
+                    through = Through(("127.0.0.1", gateway.first_node_port + 1), topic_id, None, gateway.pid)
+                    for phase in (CALM, SCRAPED):
+                        measured = _scraped(phase == SCRAPED, gateway, plan, through, conditions)
+                        results[phase].append(measured)
+                        conditions.say(
+                            f"23 run {run}/{conditions.runs} {phase:8} p99 {measured['p99_ms']:.2f} ms"
+                        )
+    return results
+
+
+def _scraped(
+    is_scraped: bool, gateway: GatewayProcess, plan: Plan, through: Through, conditions: Conditions
+) -> Measured:
+    before = lateness.now(gateway)
+    if before.metrics.value("pidgate_producer_ids_live") < 0.9 * plan["users"]:
+        raise TargetFailed("the gateway does not remember the users of its snapshot")
+    with started("produce", through, _paced(plan), conditions.placement) as load:
+        scrapes = _scraping(gateway.admin_port, plan) if is_scraped else nullcontext()
+        with scrapes:
+            measured: Measured = measured_by(load)
+    return measured | lateness.since(before, lateness.now(gateway))
+
+
+@contextmanager
+def _scraping(admin_port: int, plan: Plan) -> Iterator[None]:
+    """Read the page as a scraper does, `scrape_every_s`, in a process of its own until the block ends."""
+    command = [
+        sys.executable,
+        "-c",
+        "import sys, time, urllib.request\n"
+        "while True:\n"
+        "    urllib.request.urlopen(sys.argv[1], timeout=30).read()\n"
+        "    time.sleep(float(sys.argv[2]))",
+        f"http://127.0.0.1:{admin_port}/metrics",
+        str(plan["scrape_every_s"]),
+    ]
+    with subprocess.Popen(command) as scraper:
+        try:
+            yield
+            if scraper.poll() is not None:
+                raise TargetFailed("the scraper did not live to the end: its error is above")
+        finally:
+            scraper.kill()
+
+
 _LATENCY: Final = (
     Column("p50 ms", p50_ms, 2),
     Column("p99 ms", p99_ms, 2),
@@ -294,5 +380,28 @@ STALL: Final = Alone(
     goals=(
         # Both phases write the same to the same broker; in the calm one a neighbour has work, too.
         Goal("p99 of the other brokers' clients", p99_ms, "at most", 1.1, target=STALLED, than=CALM),
+    ),
+)
+SCRAPE: Final = Alone(
+    number="23",
+    name="scraped",
+    title="/metrics read every second with 20,000 users, beside 1,000 requests/s",
+    kafka=NEWEST,
+    plan={
+        "clients": 8,
+        "rate_per_s": 1_000,
+        "record_bytes": 1_024,
+        "users": 20_000,
+        "scrape_every_s": 1,
+        "warmup_s": 3,
+        "measure_s": 30,
+    },
+    quick={"rate_per_s": 100, "users": 1_000, "warmup_s": 1, "measure_s": 3},
+    measure=_measure_scraped,
+    columns=(*_LATENCY, Column("its loop late ms", measured_as("late_ms"), 2)),
+    goals=(
+        Goal(
+            "p99 while scraped", p99_ms, "at most", 2, "ms more", target=SCRAPED, than=CALM, by="difference"
+        ),
     ),
 )
