@@ -37,7 +37,10 @@ def test_three_thousand_running_producers_are_let_in_uncharged_and_remembered() 
     assert state.table.live("bob", 0).grace_admitted == 0
 
 
-@rule("A cold start admits at most ten times a user's rate uncharged.", "cost")
+@rule(
+    "Requests forwarded undecided have a ceiling of ten times the user's rate, for each kind of id.",
+    "failures",
+)
 def test_beyond_ten_times_the_rate_the_ordinary_decision_is_made() -> None:
     state = starting(10, users={"bob": UserQuota.per_window(20)})
     for producer_id in range(100):
