@@ -7,24 +7,21 @@ of another broker's clients. 23: /metrics is read over and over while the gatewa
 two phases of 21, of 22 and of 23 have one gateway in each run.
 """
 
-import asyncio
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Final
 
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from pidgate.gateway.state.state_dir import About, StateDir
+from pidgate.events.definitions import DecisionEvent
+from pidgate.events.writing import to_json
 from pidgate.load.plan import Address
-from pidgate.quota.producer_ids import ProducerIdQuota
-from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
 from tools.bench.alone import (
     BROKER_BYTES,
     BROKER_PROPERTIES,
@@ -50,6 +47,7 @@ from tools.sandbox.jars import NEWEST
 from tools.sandbox.kafka import Cluster
 from tools.sandbox.play import keep_brokers_in_memory
 from tools.sandbox.spec import ClusterSpec
+from tools.sandbox.topics import create_topic as make_topic
 
 HELD: Final = "held"
 CALM: Final = "calm"
@@ -237,18 +235,37 @@ def _beside(
 # ---- 23 ------------------------------------------------------------------------------------------------
 
 
-async def _keep_users(folder: Path, users: int) -> None:
-    """Write a snapshot in which so many users have an id each."""
-    quotas = Quotas(Mode.ENFORCE, ProducerIdSettings(), default=UserQuota.per_window(10))
-    now_ms = time.time_ns() // 1_000_000
-    quota = ProducerIdQuota(quotas, lambda: 7, now_ms)
+def _fill_with_users(bootstrap_servers: str, topic: str, users: int) -> None:
+    """Write an events topic in which so many users brought an id each."""
+    make_topic(bootstrap_servers, topic, 12, config={"message.timestamp.type": "LogAppendTime"})
+    producer = Producer({"bootstrap.servers": bootstrap_servers, "linger.ms": 50})
     for number in range(users):
-        quota.insert_uncharged(f"user-{number}", number, now_ms)
-    directory = StateDir(folder)
-    directory.load()
-    if not await directory.save(lambda _: quota.restorer.export_users(now_ms), About(now_ms, {})):
-        raise TargetFailed(f"no snapshot could be written in {folder}")
-    await directory.close()
+        admission = DecisionEvent(
+            cluster="bench",
+            gateway_id="bench",
+            incarnation="bench",
+            seq=number + 1,
+            wall_time_ms=time.time_ns() // 1_000_000,
+            decision_time_ms=1,
+            user=f"user-{number}",
+            client_id="bench",
+            address="127.0.0.1",
+            producer_id=number,
+            epoch=0,
+            transactional=False,
+            topic="bench",
+            partition=0,
+            base_sequence=0,
+            request_partitions=1,
+            decision="admit",
+            reason="first_seen",
+            quota_version=1,
+            applied_offsets=[],
+        )
+        producer.produce(topic, to_json(admission), admission.user)
+        producer.poll(0)
+    if producer.flush(60):
+        raise TargetFailed(f"the events topic {topic} could not be filled")
 
 
 def _measure_scraped(plan: Plan, conditions: Conditions) -> Results:
@@ -256,23 +273,20 @@ def _measure_scraped(plan: Plan, conditions: Conditions) -> Results:
     with broker_beside(conditions.placement, broker_spec()) as cluster:
         topic_id = create_topic(cluster.nodes[1], "bench-scraped", int(plan["clients"]), dict(RETENTION))
         for run in range(1, conditions.runs + 1):
-            with TemporaryDirectory(prefix="pidgate-bench-") as folder:
-                asyncio.run(_keep_users(Path(folder), int(plan["users"])))
-                gateway = compiled_gateway(
-                    cluster.bootstrap_servers(),
-                    events={"topic": f"bench-scraped-events-{run}"},
-                    log_level="warning",
-                    state_dir=folder,
-                )
-                with gateway:
-                    give_core(gateway, conditions.placement)
-                    through = Through(("127.0.0.1", gateway.first_node_port + 1), topic_id, None, gateway.pid)
-                    for phase in (CALM, SCRAPED):
-                        measured = _scraped(phase == SCRAPED, gateway, plan, through, conditions)
-                        results[phase].append(measured)
-                        conditions.say(
-                            f"23 run {run}/{conditions.runs} {phase:8} p99 {measured['p99_ms']:.2f} ms"
-                        )
+            topic = f"bench-scraped-events-{run}"
+            _fill_with_users(cluster.bootstrap_servers(), topic, int(plan["users"]))
+            gateway = compiled_gateway(
+                cluster.bootstrap_servers(), events={"topic": topic}, log_level="warning"
+            )
+            with gateway:
+                give_core(gateway, conditions.placement)
+                through = Through(("127.0.0.1", gateway.first_node_port + 1), topic_id, None, gateway.pid)
+                for phase in (CALM, SCRAPED):
+                    measured = _scraped(phase == SCRAPED, gateway, plan, through, conditions)
+                    results[phase].append(measured)
+                    conditions.say(
+                        f"23 run {run}/{conditions.runs} {phase:8} p99 {measured['p99_ms']:.2f} ms"
+                    )
     return results
 
 
@@ -281,7 +295,7 @@ def _scraped(
 ) -> Measured:
     before = lateness.now(gateway)
     if before.metrics.value("pidgate_producer_ids_live") < 0.9 * plan["users"]:
-        raise TargetFailed("the gateway does not remember the users of its snapshot")
+        raise TargetFailed("the gateway does not remember the users of its topic")
     with started("produce", through, _paced(plan), conditions.placement) as load:
         scrapes = _scraping(gateway.admin_port, plan) if is_scraped else nullcontext()
         with scrapes:
