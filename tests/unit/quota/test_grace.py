@@ -184,6 +184,6 @@ def test_what_passed_before_grace_could_begin_counts_as_grace() -> None:
     """While the state was being restored it was said to be observed."""
     state = starting(1)
     for producer_id in range(12):
-        state.admitted_meanwhile("alice", producer_id, 0, Reason.OBSERVE)
+        state.admitted_meanwhile("alice", producer_id, 0, Reason.RESTORING)
     assert (state.table.live("alice", 0).grace_admitted, state.status("alice", 0).tokens) == (10, -1)
     assert not state.in_fleet
