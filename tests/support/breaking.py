@@ -33,7 +33,6 @@ class Breach(StrEnum):
     """A client received responses in another order than that of its requests."""
     QUOTA = "new producer ids from"
     ADDRESS = "the address of a broker reached a client"
-    NOT_GIVEN_BACK = "bytes for clients that are gone"
     MISCOUNTED = "has miscounted its memory"
     EARLY = "refused before its state was whole"
 

@@ -783,13 +783,6 @@ BY_SCHEDULE: Final[dict[str, Scheduled]] = {
     "passed on in spite of a refusal": _refusal_passed_on(
         _KEPT_WHOLE, replaced(Session, "may_stream", _known_anywhere), 11
     ),
-    "it happens at its beginning": Scheduled(
-        "A request counts as sent when its last byte has arrived; a broker sees no reset.",
-        _happens_at_its_beginning,
-        Breach.NOT_GIVEN_BACK,
-        Theme.PASSING,
-        14,
-    ),
     "inserted before charged": _quota(
         "A refused request spends no tokens, and a refused id is not remembered.",
         around(ProducerIdQuota, "_decide_ids", _inserted_first),
@@ -935,6 +928,12 @@ BY_TEST: Final[dict[str, Tested]] = {
         around(produce, "_stop", _refusal_answered),
         f"{_CONVERSATION}test_acks_0_takes_no_place_in_flight_and_its_refusal_closes",
         "refused.send(produce(7, acks=0)) is CLOSE",
+    ),
+    "it happens at its beginning": Tested(  # a schedule in 400 notices it
+        "A request counts as sent when its last byte has arrived; a broker sees no reset.",
+        _happens_at_its_beginning,
+        f"{_PASSING}test_a_client_that_leaves_in_the_middle_has_sent_nothing",
+        "leaves_in_the_middle(scene)",
     ),
     "a reset in the middle of a frame": Tested(
         "A request counts as sent when its last byte has arrived; a broker sees no reset.",
