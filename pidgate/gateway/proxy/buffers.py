@@ -206,6 +206,8 @@ class Purpose(IntEnum):
     """What is kept of requests in flight."""
     REST = 12
     """Requests of one read that wait for their turn."""
+    REST_OF_ANSWERS = 13
+    """Answers of one read that wait for their turn."""
 
 
 class BudgetShare:

@@ -30,6 +30,7 @@ from pidgate.gateway.proxy.broker_link import BrokerLink
 from pidgate.gateway.proxy.buffers import BEFORE_LOGIN, BudgetShare
 from pidgate.gateway.proxy.connection import ConnectionContext
 from pidgate.gateway.proxy.connection_age import AgeLimits, ConnectionAge
+from pidgate.gateway.proxy.connection_quotas import network_of
 from pidgate.gateway.proxy.connection_state import LIFE, Life, LifeEvent
 from pidgate.gateway.proxy.frame_reservation import FrameReservation
 from pidgate.gateway.proxy.read_ahead import ReadAhead
@@ -132,7 +133,8 @@ class ClientConnection:
         self.certificate_user: User | None = None
         """The certificate's full user name, which `client` may have cut. None: no certificate was shown."""
         self._dial = dial
-        self._timer = WakeTimer(context.loop, self.wake)
+        self._timer = WakeTimer(context.loop, self._mute_over)
+        self.session.context.account = context.shared.turns.join(BEFORE_LOGIN)
         self._life: Life = Life.ACCEPTED
         self._close_cause = ""
         self._answered_by_ms = 0
@@ -198,6 +200,7 @@ class ClientConnection:
         self._drop_held()
         self.reservation.drop()
         self.read_ahead.drop_answers()
+        self.context.shared.turns.leave(self.session.context.account)
         if not self._close_cause:
             self._close_cause = "reset" if error else "client"
         self.context.closed(self, self._close_cause)
@@ -292,9 +295,28 @@ class ClientConnection:
         if self.socket.gate.reasons or self.share.total_bytes:
             self.read_ahead.bound_answers()
             if self.socket.is_parked and not self.socket.gate.reasons & Pause.MANY_IN_FLIGHT:
-                self.socket.unpark()
+                self.socket.is_parked = False
+                self.await_turn(self.channel, self.socket.next_turn)
         if self._life is not CONNECTED:
             self._finish_if_done()
+
+    def await_turn(self, who: object, go_on: Callable[[], None]) -> None:
+        """Call `go_on` when it is the turn of the connection's account, and of `who` in it."""
+        context = self.session.context
+        self.context.shared.turns.wait(context.account, network_of(self.client.address), who, go_on)
+
+    def _pay_as(self, name: str) -> None:
+        """Have another account pay for the connection's work from now on."""
+        turns, context = self.context.shared.turns, self.session.context
+        if context.account.name != name:
+            turns.leave(context.account)
+            context.account = turns.join(name)
+
+    def _mute_over(self) -> None:
+        if self.context.shared.turns.has_time(self.session.context.account, self.context.now_ms()):
+            self.wake()
+        else:
+            self.await_turn(self, self.wake)
 
     def wake(self) -> None:
         """Continue with held requests as far as possible now."""
@@ -347,6 +369,7 @@ class ClientConnection:
         if self.is_gone:
             return
         quotas, now_ms = self.context.shared.connection_quotas, self.context.now_ms()
+        self._pay_as(self.client.user)
         delay_ms = quotas.logged_in(self, self.client.user, now_ms)
         if delay_ms is None:
             self.close("limit", TOO_MANY)
@@ -362,6 +385,7 @@ class ClientConnection:
         """Stop yielding once a broker was dialled and no login is missing. ApiVersions alone does not count."""
         if self._life is not Life.ACCEPTED and not self.session.context.login.is_missing:
             quotas = self.context.shared.connection_quotas
+            self._pay_as(self.client.user)
             # Where nobody logs in there is no other user to leave room for.
             is_user = self.session.context.login.named_user or quotas.limits.is_mixed
             if not quotas.keeps_its_place(self, self.client.user if is_user else None):

@@ -26,6 +26,7 @@ from pidgate.gateway.proxy.connection_quotas import ConnectionLimits, Connection
 from pidgate.gateway.proxy.frame_reservation import KEPT_FRAME_BYTES
 from pidgate.gateway.proxy.refusal_log import CloseLog, GatewayTopicLog, RefusalLog
 from pidgate.gateway.proxy.session import Session
+from pidgate.gateway.proxy.turns import Turns
 from pidgate.gateway.quotas.administration import Administer, OnChanged
 from pidgate.gateway.recording.connection_recorder import ConnectionRecorder
 from pidgate.gateway.recording.recorder import Recorder
@@ -114,6 +115,7 @@ class Shared:
         """None: clients log in by themselves, if at all."""
         self.byte_quota = byte_quota or ByteQuota(admission.state.in_force)
         self.byte_waits = ByteWaits(loop, self.now_ms)
+        self.turns = Turns(loop.call_soon)
         self.connections: dict[Connection, None] = {}
         """In order of arrival, like every collection here that is iterated."""
         self.transports: dict[asyncio.Transport, None] = {}

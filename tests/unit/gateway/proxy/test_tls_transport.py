@@ -114,7 +114,7 @@ class Recording(Reader):
         if self.pauses and self.dice.random() < 0.4:
             self.socket.gate.pause(Pause.PEER_BUSY)
 
-    def take_rest(self, rest: bytes) -> None: ...
+    def take_rest(self, rest: bytes | bytearray) -> None: ...
 
     def write(self, data: Data) -> None:
         self.socket.write(data)

@@ -13,7 +13,7 @@ from pidgate.gateway.proxy.buffers import READ_BUFFER_BYTES, BudgetShare, Buffer
 from pidgate.gateway.proxy.client_channel import AFTER_REST_BYTES
 from pidgate.gateway.proxy.read_ahead import IN_FLIGHT_BYTES, OWN_ANSWERS_LIMIT_BYTES, WITHOUT_ROOM_BYTES
 from pidgate.gateway.proxy.reading import SCARCE_READ_BYTES
-from pidgate.protocol.work import MOST_FRAMES_PER_TURN
+from pidgate.protocol.work import JUDGED_PER_TURN, READ_FOR
 from tests.support import raw
 from tests.support.frames import framed, produce_request, record_batch
 from tests.support.paper_transport import LOOP_READ_BYTES
@@ -126,7 +126,7 @@ def test_behind_the_mutes_of_a_user_no_more_is_read_than_its_share() -> None:
     sent = b"".join(BESIDE)
     for pair, arrived in reversed(connections):
         pair.channel.connection.wake()
-        scene.turns(2)
+        scene.turns(20)
         forwarded = pair.broker.sent()
         assert forwarded == (sent * (arrived // len(sent) + 1))[: len(forwarded)]
         assert len(forwarded) > arrived - len(BESIDE[0])
@@ -222,7 +222,7 @@ def test_requests_of_one_read_wait_while_too_many_are_in_flight(scene: Scene) ->
     arrived = pair.client.receive(flood)
     in_flight = pair.channel.connection.session.context.in_flight
     scene.turns(20)
-    assert COUNTED_IN_FLIGHT <= len(in_flight) <= MOST_FRAMES_PER_TURN
+    assert COUNTED_IN_FLIGHT <= len(in_flight) <= 1 + JUDGED_PER_TURN // READ_FOR
     assert pair.channel.connection.share.held(Purpose.REST) > 0
     assert not pair.client.is_reading()
     answered = 0

@@ -607,8 +607,10 @@ def steps_of_held(frame: bytes, count: int) -> int:
         pair = scene.connect()
         pair.channel.connection.session.context.mute(scene.time_ms + 1_000)
         for _ in range(count):
-            pair.client.receive(frame)
-            scene.turns()
+            rest = frame
+            while rest:
+                rest = rest[pair.client.receive(rest) :]
+                scene.turns(3)
         assert len(pair.channel.connection.session.held) == count
         return longest_release(scene, pair)
     finally:
