@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from struct import Struct
 from typing import Final
 
@@ -88,10 +89,10 @@ class BrokerChannel(Reader):
         self._age.was_heard = True
         self._counters.bytes_from_brokers += nbytes
         if self._pass_plain_success(data):
-            self._session.context.account.spent += ARRIVED_FOR + REPEATED_FOR
+            self.spend(ARRIVED_FOR + REPEATED_FOR)
             self._connection.answers_passed()
             return
-        if self._has_time():
+        if self.has_time():
             READ_VIEW[:nbytes] = data
             self._answers_arrived(READ_BUFFER, nbytes)
         else:
@@ -115,14 +116,20 @@ class BrokerChannel(Reader):
             if arrived is None:
                 return
             buf, end = arrived
-        if self._has_time():
+        if self.has_time():
             self._answers_arrived(buf, end)
         else:
             self._leave_rest(bytes_of(buf, 0, end))
         self.socket.turn_back(nbytes)
 
-    def _has_time(self) -> bool:
+    def has_time(self) -> bool:
         return self._turns.has_time(self._session.context.account, self._now_ms())
+
+    def spend(self, work: int) -> None:
+        self._session.context.account.spent += work
+
+    def await_turn(self, who: object, go_on: Callable[[], None]) -> None:
+        self._connection.await_turn(who, go_on)
 
     def _leave_rest(self, rest: bytes | bytearray) -> None:
         """Keep answers until it is the account's turn, and read no more before."""
@@ -130,7 +137,7 @@ class BrokerChannel(Reader):
             self.socket.read_large()
         self._share.hold(Purpose.REST_OF_ANSWERS, len(rest))
         self.socket.defer(rest)
-        self._connection.await_turn(self, self.socket.next_turn)
+        self.await_turn(self, self.socket.next_turn)
 
     def _answers_arrived(self, buf: bytearray, end: int) -> None:
         try:
@@ -361,7 +368,7 @@ class BrokerChannel(Reader):
         walk = self._walk_in_turns
         try:
             if walk is not None:
-                self._session.context.account.spent += JUDGED_PER_TURN
+                self.spend(JUDGED_PER_TURN)
                 if walk.go_on():
                     self._leave_rest(rest)
                     return
@@ -389,7 +396,7 @@ class BrokerChannel(Reader):
         for part in parts:
             self._connection.channel.write(part)
         if walker.unfed_bytes:
-            self._session.context.account.spent += WALKED_FOR
+            self.spend(WALKED_FOR)
             self._leave_rest(bytes(view[stop:end]))
         if not self._walking_bytes:
             self._walker = None

@@ -8,6 +8,7 @@ drains.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Final
 
 from pidgate.gateway.proxy.actions import PASS_FRAME
@@ -130,6 +131,17 @@ class ClientChannel(Reader):
         self.socket.gate.resume(Pause.NOT_READING)
         self._broker.client_reads(True)
 
+    # ---- turns -----------------------------------------------------------------------------------------
+
+    def has_time(self) -> bool:
+        return self._turns.has_time(self._session.context.account, self._now_ms())
+
+    def spend(self, work: int) -> None:
+        self._session.context.account.spent += work
+
+    def await_turn(self, who: object, go_on: Callable[[], None]) -> None:
+        self.connection.await_turn(who, go_on)
+
     # ---- a proxy's header ------------------------------------------------------------------------------
 
     def awaits_origin(self) -> None:
@@ -150,15 +162,11 @@ class ClientChannel(Reader):
     # ---- requests --------------------------------------------------------------------------------------
 
     def _requests_arrived(self, buf: bytes | bytearray, end: int) -> None:
-        now_ms = self._now_ms()
-        if self._turns.has_time(self._session.context.account, now_ms):
-            self._work_on(buf, end, now_ms)
-        else:
-            self._leave_rest(buf, 0, end)
-
-    def _work_on(self, buf: bytes | bytearray, end: int, now_ms: int) -> None:
-        connection, reservation = self.connection, self._reservation
+        connection, reservation, now_ms = self.connection, self._reservation, self._now_ms()
         try:
+            if not self._turns.has_time(self._session.context.account, now_ms):
+                self._leave_rest(buf, 0, end)
+                return
             kept_from = self._take_requests(buf, end, now_ms)
             if connection.reads_no_more:
                 return
@@ -229,7 +237,7 @@ class ClientChannel(Reader):
             self.socket.read_large()
         self.connection.share.hold(Purpose.REST, end - pos)
         self.socket.defer(bytes_of(buf, pos, end))
-        self.connection.await_turn(self, self.socket.next_turn)
+        self.await_turn(self, self.socket.next_turn)
 
     def _may_pass_on(self, buf: bytes | bytearray, pos: int, end: int, size: int, now_ms: int) -> bool:
         """Start forwarding the request at `pos` while it arrives, or return False."""
@@ -262,7 +270,7 @@ class ClientChannel(Reader):
             self.socket.is_parked = True
         else:
             self.connection.share.hold(Purpose.REST, 0)
-            self._work_on(rest, len(rest), self._now_ms())
+            self._requests_arrived(rest, len(rest))
 
     def _forward(self, buf: bytes | bytearray, start: int, end: int) -> None:
         if start != end:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import os
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from enum import IntEnum
 from typing import Final, cast
 
@@ -276,6 +277,9 @@ class Socket:
         self.rest = rest
         self.gate.pause(Pause.TURN)
 
+    def call_soon(self, call: Callable[[], None]) -> None:
+        self._loop.call_soon(call)
+
     def next_turn(self) -> None:
         """Continue with what was deferred."""
         rest, self.rest = self.rest, b""
@@ -308,6 +312,17 @@ class Reader(ABC):
     @abstractmethod
     def take_rest(self, rest: bytes | bytearray) -> None:
         """Continue with the bytes deferred from the last turn."""
+
+    def has_time(self) -> bool:
+        """Return whether its account has time left in this turn (turns.py)."""
+        return True
+
+    def spend(self, work: int) -> None:  # noqa: B027 - a login is short
+        """Count work for its account."""
+
+    def await_turn(self, who: object, go_on: Callable[[], None]) -> None:
+        """Call `go_on` when it is the turn of its account, and of `who` in it."""
+        self.socket.call_soon(go_on)
 
     @abstractmethod
     def write(self, data: Data) -> None:

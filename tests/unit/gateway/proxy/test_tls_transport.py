@@ -314,6 +314,30 @@ def test_all_that_is_written_leaves_in_order_as_the_peer_takes_it(made: Made, se
     assert pair.client_saw_end
 
 
+def test_records_count_for_the_account_and_wait_for_its_turn(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair.handshake()
+    spent: list[int] = []
+    monkeypatch.setattr(Recording, "spend", lambda _, work: spent.append(work))
+    pair.client.write(b"a")
+    pair.to_server()
+    assert spent == [1]
+    waiting: list[Callable[[], None]] = []
+    monkeypatch.setattr(Recording, "has_time", lambda _: not waiting)
+    monkeypatch.setattr(Recording, "await_turn", lambda _, who, go_on: waiting.append(go_on))
+    waiting.append(lambda: None)
+    pair.client.write(b"b")
+    pair.to_server()
+    assert pair.reader.got == b"a"
+    assert not pair.socket.reading
+    go_on = waiting.pop()
+    waiting.clear()
+    go_on()
+    assert pair.reader.got == b"ab"
+    assert pair.socket.reading
+
+
 @pytest.mark.parametrize("reads_large", [False, True])
 def test_records_of_one_byte_each_take_their_turns(pair: Pair, reads_large: bool) -> None:
     pair.handshake()
