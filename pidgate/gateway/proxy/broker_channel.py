@@ -92,11 +92,8 @@ class BrokerChannel(Reader):
             self.spend(ARRIVED_FOR + REPEATED_FOR)
             self._connection.answers_passed()
             return
-        if self.has_time():
-            READ_VIEW[:nbytes] = data
-            self._answers_arrived(READ_BUFFER, nbytes)
-        else:
-            self._leave_rest(data)
+        READ_VIEW[:nbytes] = data
+        self._answers_arrived(READ_BUFFER, nbytes)
         if nbytes > SMALL_READ_BYTES:
             self.socket.read_large()
 
@@ -116,10 +113,7 @@ class BrokerChannel(Reader):
             if arrived is None:
                 return
             buf, end = arrived
-        if self.has_time():
-            self._answers_arrived(buf, end)
-        else:
-            self._leave_rest(bytes_of(buf, 0, end))
+        self._answers_arrived(buf, end)
         self.socket.turn_back(nbytes)
 
     def has_time(self) -> bool:
@@ -140,8 +134,12 @@ class BrokerChannel(Reader):
         self.await_turn(self, self.socket.next_turn)
 
     def _answers_arrived(self, buf: bytearray, end: int) -> None:
+        now_ms = self._now_ms()
         try:
-            kept_from = self._take_answers(buf, end, self._now_ms())
+            if not self._turns.has_time(self._session.context.account, now_ms):
+                self._leave_rest(bytes_of(buf, 0, end))
+                return
+            kept_from = self._take_answers(buf, end, now_ms)
             if kept_from and self._share.total_bytes and self._share.held(Purpose.ANSWER):
                 self._share.leave(self, Purpose.ANSWER)
                 self._share.hold(Purpose.ANSWER, 0)
@@ -379,12 +377,13 @@ class BrokerChannel(Reader):
                 self._walk_in_turns, self._walked = None, NOTHING
                 self._share.hold(Purpose.ANSWER, 0)
                 self._done(NO_BYTES, 0, 0)
+                if rest:
+                    self._leave_rest(rest)
+                self._connection.answers_passed()
+                return
         except Exception as error:  # noqa: BLE001 - logged there
             self._failed(error)
             return
-        if rest and self._session.context.account.is_over:
-            self._leave_rest(rest)
-            rest = NO_BYTES
         self._answers_arrived(rest if isinstance(rest, bytearray) else bytearray(rest), len(rest))
 
     def _walk(self, walker: EndpointsWalker, buf: bytearray, pos: int, end: int) -> int:

@@ -155,6 +155,8 @@ class ClientChannel(Reader):
         """Send bytes to the client. Callers keep the order of its requests."""
         if self.socket.write(data):
             self._counters.bytes_to_clients += len(data)
+            if self.socket.gate.reasons & Pause.NOT_READING:
+                self.connection.share.hold(Purpose.TO_CLIENT, self.socket.unsent_bytes)
             recorder = self.connection.recorder
             if recorder is not None:
                 recorder.bytes_out += len(data)

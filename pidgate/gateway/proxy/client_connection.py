@@ -27,14 +27,14 @@ from pidgate.gateway.proxy.actions import (
     WakeAt,
 )
 from pidgate.gateway.proxy.broker_link import BrokerLink
-from pidgate.gateway.proxy.buffers import BEFORE_LOGIN, BudgetShare
+from pidgate.gateway.proxy.buffers import BEFORE_LOGIN, BudgetShare, Purpose
 from pidgate.gateway.proxy.connection import ConnectionContext
 from pidgate.gateway.proxy.connection_age import AgeLimits, ConnectionAge
 from pidgate.gateway.proxy.connection_quotas import network_of
 from pidgate.gateway.proxy.connection_state import LIFE, Life, LifeEvent
 from pidgate.gateway.proxy.frame_reservation import FrameReservation
-from pidgate.gateway.proxy.read_ahead import ReadAhead
-from pidgate.gateway.proxy.reading import Pause, Reader
+from pidgate.gateway.proxy.read_ahead import IN_FLIGHT_BYTES, ReadAhead
+from pidgate.gateway.proxy.reading import SCARCE_READ_BYTES, Pause, Reader
 from pidgate.gateway.proxy.session import Session
 from pidgate.gateway.quotas.administration import Kept
 from pidgate.gateway.quotas.kafka_api import QuotaExchange
@@ -392,7 +392,11 @@ class ClientConnection:
                 self.close("limit", TOO_MANY)
 
     def check_age(self, now_ms: int, limits: AgeLimits) -> None:
-        """Close the connection if one of its deadlines has passed; called about once a second."""
+        """Count small amounts of memory, and close the connection if a deadline has passed.
+
+        Called about once a second.
+        """
+        self._count_small_amounts()
         overdue = self.age.overdue(now_ms, limits, awaits_login=self.awaits_login)
         if self._answered_by_ms and now_ms >= self._answered_by_ms:
             self.close_now("drain", "its requests in flight were not answered in time")
@@ -400,6 +404,16 @@ class ClientConnection:
             self.close(*overdue)
         elif self.reservation.is_overdue(now_ms, limits.frame_ms):
             self.close_for_frame("its frame arrived too slowly, or others waited for its memory")
+
+    def _count_small_amounts(self) -> None:
+        share, broker = self.share, self.broker.channel
+        small_bytes = self.socket.unsent_bytes - share.held(Purpose.TO_CLIENT)
+        small_bytes += len(self.session.context.in_flight) * IN_FLIGHT_BYTES - share.held(Purpose.IN_FLIGHT)
+        if broker is not None:
+            small_bytes += broker.socket.unsent_bytes - share.held(Purpose.TO_BROKER)
+        if not self.reservation.is_held:
+            small_bytes += self.socket.received.arrived_bytes - share.held(Purpose.WAITING)
+        share.hold(Purpose.SMALL_AMOUNTS, small_bytes if small_bytes >= SCARCE_READ_BYTES else 0)
 
     def close_for_frame(self, reason: str) -> None:
         """Close, and drop an incomplete frame: the socket may stay open until written data has been sent."""

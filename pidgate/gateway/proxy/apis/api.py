@@ -197,7 +197,7 @@ LONG_POLLS: Final = frozenset({1, 11, 14, 78})
 
 MOST_IN_FLIGHT: Final = 4096
 """Most unanswered requests; above it reading pauses. Brokers work on one at a time (KIP-219)."""
-COUNTED_IN_FLIGHT: Final = 64
+COUNTED_IN_FLIGHT: Final = 16
 """Unanswered requests take memory in groups of so many. Clients have five."""
 NO_ANSWERS: Final[list[bytes]] = []
 

@@ -11,7 +11,8 @@ from pidgate.gateway.cluster.gateway_topics import GatewayTopics
 from pidgate.gateway.proxy.apis.api import COUNTED_IN_FLIGHT
 from pidgate.gateway.proxy.buffers import READ_BUFFER_BYTES, BudgetShare, BufferBudget, Purpose
 from pidgate.gateway.proxy.client_channel import AFTER_REST_BYTES
-from pidgate.gateway.proxy.read_ahead import IN_FLIGHT_BYTES, OWN_ANSWERS_LIMIT_BYTES, WITHOUT_ROOM_BYTES
+from pidgate.gateway.proxy.connection_age import AgeLimits
+from pidgate.gateway.proxy.read_ahead import IN_FLIGHT_BYTES, OWN_ANSWERS_LIMIT_BYTES
 from pidgate.gateway.proxy.reading import SCARCE_READ_BYTES
 from pidgate.protocol.work import JUDGED_PER_TURN, READ_FOR
 from tests.support import raw
@@ -115,7 +116,7 @@ def test_behind_the_mutes_of_a_user_no_more_is_read_than_its_share() -> None:
     closed = [pair for pair, _ in connections if pair.client.is_closing()]
     # Of the large half a user alone has half; those that come behind it and send more than a few requests are closed.
     assert len(closed) > 60
-    assert scene.budget.large.used_bytes <= 8 * MiB + WITHOUT_ROOM_BYTES
+    assert scene.budget.large.used_bytes <= 8 * MiB + READ_BUFFER_BYTES
     assert not scene.budget.is_full
     assert scene.budget.large.has_room("somebody else", MiB // 2)
     assert not any(pair.broker.sent() for pair in closed), "nothing was forwarded, and so nothing is lost"
@@ -151,17 +152,9 @@ def test_a_mute_without_room_still_answers_what_is_refused_anyway() -> None:
         number.to_bytes(4, "big") for number in range(1, 6)
     ]
     assert len(pair.channel.next_buffer()) == SCARCE_READ_BYTES
-    # A client's few requests are read all the same: a beginning that lies unread is noted nowhere.
-    for number in range(5):
-        pair.client.receive(BESIDE[number])
-    assert len(pair.channel.connection.session.held) == 5
-    assert pair.client.is_reading()
-    scene.time_ms = pair.channel.connection.session.context.muted_until_ms
-    pair.channel.connection.wake()
-    scene.turns()
-    assert pair.broker.sent().startswith(b"".join(BESIDE[:5]))
-    assert pair.client.is_reading()
-    assert len(pair.channel.next_buffer()) > READ_BUFFER_BYTES // 2
+    assert not pair.client.is_closing()
+    pair.client.receive(BESIDE[0])
+    assert pair.client.is_closing(), "a beginning that lies unread is noted nowhere"
     scene.loop.close()
 
 
@@ -317,3 +310,38 @@ def test_own_answers_of_a_client_that_has_gone_are_forgotten(scene: Scene, busy:
     assert scene.budget.used_bytes == 0
     assert busy.channel.connection.session.context.in_flight.own_bytes == 0
     assert len(busy.channel.connection.session.context.in_flight) == 1
+
+
+# ---- small amounts --------------------------------------------------------------------------------------
+
+
+@rule("Memory that is too small to be counted at once counts within a second.", "memory")
+def test_small_amounts_count_once_a_second(scene: Scene) -> None:
+    pair = scene.connect()
+    connection = pair.channel.connection
+    ages = AgeLimits(idle_ms=1 << 40)
+    for number in range(COUNTED_IN_FLIGHT - 1):
+        pair.client.receive(heartbeat(number))
+    pair.client.receive(heartbeat(99, 4_000)[:4_000])
+    pair.client.waiting_bytes = pair.broker.waiting_bytes = 30_000
+    assert scene.budget.used_bytes == 0
+    connection.check_age(scene.time_ms, ages)
+    begun = connection.socket.received.arrived_bytes
+    assert scene.budget.used_bytes == 60_000 + (COUNTED_IN_FLIGHT - 1) * IN_FLIGHT_BYTES + begun
+    pair.client.waiting_bytes = pair.broker.waiting_bytes = 0
+    connection.check_age(scene.time_ms, ages)
+    assert scene.budget.used_bytes == (COUNTED_IN_FLIGHT - 1) * IN_FLIGHT_BYTES + begun
+    for number in range(COUNTED_IN_FLIGHT - 1):
+        pair.broker.receive(answer(number))
+    connection.check_age(scene.time_ms, ages)
+    assert scene.budget.used_bytes == 0, "a client's usual few requests and beginnings are free"
+
+
+def test_answers_to_a_client_that_reads_nothing_count_as_they_come(scene: Scene) -> None:
+    pair = scene.connect()
+    pair.client.receive(heartbeat(1))
+    pair.client.waiting_bytes = 40_000
+    pair.channel.pause_writing()
+    pair.client.waiting_bytes = 50_000
+    pair.channel.write(answer(1))
+    assert scene.budget.used_bytes == 50_000
