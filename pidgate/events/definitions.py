@@ -28,6 +28,7 @@ ReasonWord = Literal[
     "deadline",
     "observe",
     "exempt",
+    "restoring",
     "grace",
     "inherited",
     "fail_open",
@@ -99,8 +100,9 @@ class DecisionEvent(Event):
         "Why. first_seen: by the bucket; refresh: remembered from an earlier slice, free; sticky: an earlier "
         "batch is still refused; established: first sight above sequence 0; queue: by its place among those "
         "that came back; deadline: back before its throttle was over; observe: nothing is refused; exempt; "
-        "grace: uncharged after a cold start; inherited: handed out to a remembered id; fail_open: the quota "
-        "code was in trouble; blocked: the user's rate is 0; held: of a hold, at most one per id every 150 s",
+        "restoring: it passed before the state was restored, and was charged then; grace: uncharged after a "
+        "cold start; inherited: handed out to a remembered id; fail_open: the quota code was in trouble; blocked: "
+        "the user's rate is 0; held: of a hold, at most one per id every 150 s",
     ]
     would_refuse: Annotated[bool, "Forwarded, but enforcing today's quotas would have refused it"] = False
     tokens_before: Annotated[
@@ -189,7 +191,8 @@ class TransactionalIdEvent(Event):
     transactional_id_hash: Annotated[str, "Short hash of the transactional id"]
     reason: Annotated[
         ReasonWord,
-        "Why it was admitted, in the words of a decision: first_seen, refresh, observe, exempt, grace, fail_open",
+        "Why it was admitted, in the words of a decision: first_seen, refresh, observe, exempt, restoring, "
+        "grace, fail_open",
     ]
     would_refuse: Annotated[bool, "Forwarded, but enforcing today's quotas would have refused it"] = False
     tokens_after: Annotated[int | None, "The user's balance of transactional ids; null: no bucket"] = None

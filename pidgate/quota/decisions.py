@@ -67,6 +67,7 @@ class Reason(StrEnum):
     EXEMPT = "exempt"
     INHERITED = "inherited"  # handed out by EndTxn v5+ to an id that is remembered
     FAIL_OPEN = "fail_open"  # the quota's code raised an error: admitted, or above the ceiling refused
+    RESTORING = "restoring"  # passed before the state was restored: charged once it is
     GRACE = "grace"  # unseen during a cold start: let in uncharged
     HELD = "held"  # neither: a mute holds a batch that begins a partition
 

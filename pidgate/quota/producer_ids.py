@@ -112,10 +112,12 @@ class ProducerIdQuota:
     # Restoring
 
     def _pass_and_note(self, decisions: Sequence[Decision], transactional_id: int | None) -> Forward:
-        """Admit everything. Ids without a note are decided as observed."""
+        """Admit everything. What has no note yet is a decision."""
         first, noted = decisions[0], self.noted
+        for decision in decisions:
+            decision.reason = Reason.RESTORING
         if transactional_id is not None:
-            is_new = noted.note_transactional_id(first.user, transactional_id, Reason.OBSERVE)
+            is_new = noted.note_transactional_id(first.user, transactional_id, Reason.RESTORING)
             return Forward((first,)) if is_new else FORWARD
         if first.producer_id == NO_PRODUCER_ID:
             return FORWARD
@@ -126,7 +128,7 @@ class ProducerIdQuota:
                 if noted.note_id(
                     decision.user,
                     decision.producer_id,
-                    Reason.OBSERVE,
+                    Reason.RESTORING,
                     transactional=decision.transactional,
                 )
             )
@@ -169,14 +171,14 @@ class ProducerIdQuota:
         if predecessor is not None and self._inherit(user, predecessor, producer_id, now_ms):
             return
         if reason is Reason.INHERITED:
-            reason = Reason.OBSERVE
+            reason = Reason.RESTORING
         self.admitted_meanwhile(user, producer_id, now_ms, reason, transactional=transactional)
 
     def _hand_over_transactional_id(self, user: User, hashed: int, now_ms: int, reason: Reason) -> None:
         live = self.table.live(user, now_ms)
         known, rate_milli = live.transactional_ids, live.quota.transactional_ids_rate_milli
         if (
-            reason is Reason.OBSERVE
+            reason is Reason.RESTORING
             and known is not None
             and rate_milli
             and live.quota.enforces
@@ -528,16 +530,16 @@ class ProducerIdQuota:
         self, live: LiveUser, reason: Reason, now_ms: int, *, transactional: bool = False
     ) -> None:
         """Charge an id that was charged there; one admitted as grace there counts as grace here."""
-        # What passes while a state is being restored counts as observed; under grace it would have been granted.
+        # What passed while a state was being restored counts as observed; under grace it would have been granted.
         enforced = live.refuses_transactional if transactional else live.refuses_plain
-        graced = reason is Reason.OBSERVE and enforced and self._grants_grace(live, 0, now_ms)
+        graced = reason is Reason.RESTORING and enforced and self._grants_grace(live, 0, now_ms)
         if graced or reason is Reason.GRACE:
             live.grace_admitted += 1
         elif live.quota.exempt:
             return
         elif reason in (Reason.FIRST_SEEN, Reason.QUEUE):
             self.table.charge(live, TokenBucket.charge_elsewhere, now_ms)
-        elif reason is Reason.OBSERVE:
+        elif reason in (Reason.OBSERVE, Reason.RESTORING):
             self._charge_unrefused(live, now_ms, enforced=enforced)
 
     def _charge_unrefused(self, live: LiveUser, now_ms: int, *, enforced: bool) -> None:

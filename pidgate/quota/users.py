@@ -93,7 +93,7 @@ class TransactionalIds:
             return
         if reason is Reason.FIRST_SEEN:
             self.bucket.charge_elsewhere(now_ms)  # never a debt of more than a full bucket
-        elif reason is Reason.OBSERVE:
+        elif reason in (Reason.OBSERVE, Reason.RESTORING):
             self.bucket.charge_floored(now_ms)
 
     def is_idle(self, now_ms: int) -> bool:

@@ -44,7 +44,9 @@ MOST_GATEWAYS: Final = 1_000
 UNUSED_AFTER_MS: Final = 60_000
 """An id allocated less than this before the end may still be used."""
 
-ADMITTED_AS_NEW: Final = frozenset({"first_seen", "queue", "observe", "exempt", "grace", "fail_open"})
+ADMITTED_AS_NEW: Final = frozenset(
+    {"first_seen", "queue", "observe", "exempt", "restoring", "grace", "fail_open"}
+)
 """Without refresh and inherited: those ids are known."""
 REFUSED_AS_NEW: Final = frozenset({"first_seen", "queue", "deadline", "blocked"})
 """Without sticky and established: those refusals keep the order of batches and are unrelated to the quota."""

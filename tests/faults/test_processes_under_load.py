@@ -6,13 +6,14 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import count
 
 import pytest
 
 from tests.faults.test_proxy_faults import produce
 from tests.support.fault_load import QUOTAS, FaultLoad
-from tests.support.raw import RawClient, decoded, produce_code, request
+from tests.support.raw import RawClient, produce_code
 from tests.support.running_producers import until
 from tests.support.tls_listener import add_tls_listener
 from tools.sandbox.certificates import Authority
@@ -22,7 +23,6 @@ from tools.sandbox.topics import create_topic
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(400)]
 
-FETCH = 1
 _numbers = count(1)
 
 
@@ -76,21 +76,19 @@ def test_every_application_gets_through(
 # ---- a drain -----------------------------------------------------------------------------------------
 
 
-def long_poll(topic: str, max_wait_ms: int) -> bytes:
-    partition = {"partition": 0, "partition_max_bytes": 1000, "fetch_offset": 1}
-    topics = [{"topic": topic, "partitions": [partition]}]
-    return request(FETCH, 11, {"max_wait_ms": max_wait_ms, "min_bytes": 1, "topics": topics})
-
-
-def waiting_client(broker: Cluster, gateway: GatewayProcess, topic: str, max_wait_ms: int) -> RawClient:
-    """A client whose Fetch is answered in so long."""
+@contextmanager
+def waiting_client(broker: Cluster, gateway: GatewayProcess, topic: str) -> Iterator[RawClient]:
+    """Yield a client with a Produce in flight at a broker that stands still until the block ends, or goes on."""
     create_topic(broker.bootstrap_servers(), topic)
-    client = RawClient(gateway.bootstrap_servers)
-    # A record first, so that the broker is sure to have the partition; then the wait for the next one.
-    until(lambda: produce_code(client.ask(produce(topic, 10))) == 0)
-    client.send(long_poll(topic, max_wait_ms))
-    time.sleep(0.3)
-    return client
+    with RawClient(gateway.bootstrap_servers) as client:
+        until(lambda: produce_code(client.ask(produce(topic, 10))) == 0)
+        broker.node(1).signal(signal.SIGSTOP)
+        try:
+            client.send(produce(topic, 11))
+            time.sleep(0.3)
+            yield client
+        finally:
+            broker.node(1).signal(signal.SIGCONT)
 
 
 def accepts(gateway: GatewayProcess) -> bool:
@@ -106,15 +104,15 @@ def test_a_drain_is_not_ready_accepts_nobody_answers_what_is_in_flight_and_ends_
 ) -> None:
     name = "drained"
     with gateway_of(broker, name) as gateway:
-        with waiting_client(broker, gateway, name, 6_000) as client:
+        with waiting_client(broker, gateway, name) as client:
             assert gateway.status("/readyz") == 200
             began_s = time.monotonic()
             gateway.signal(signal.SIGTERM)
-            # Long before the answer that it waits for.
             until(lambda: gateway.status("/readyz") == 503, 3)
             until(lambda: not accepts(gateway), 2)
             assert gateway.status("/livez") == 200, "it lives: nobody should kill it"
-            assert decoded(FETCH, 11, client.frame())["error_code"] == 0
+            broker.node(1).signal(signal.SIGCONT)
+            assert produce_code(client.frame()) == 0
             assert client.is_closed()
             assert gateway.wait(10) == 0
             assert time.monotonic() - began_s < 10
@@ -125,7 +123,7 @@ def test_a_second_signal_ends_it_at_once(broker: Cluster) -> None:
     name = "hurried"
     with (
         gateway_of(broker, name) as gateway,
-        waiting_client(broker, gateway, name, 9_000) as client,
+        waiting_client(broker, gateway, name) as client,
     ):
         gateway.signal(signal.SIGTERM)
         time.sleep(0.5)

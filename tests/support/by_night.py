@@ -6,15 +6,11 @@ A key is a test, or the beginning of the name of its parameters.
 REAL_CLIENT = "another real client loses nothing by day; `make clients` runs them all"
 VERSION = "the oldest Kafka; the newest runs by day, and what is decided does not depend on the broker"
 
-PAGE = "test_the_report_names_the_rogue and test_a_name_that_is_a_script open the same page"
+WHOLE_REPORT = "every job on a history of eight days takes most of a minute; by day jobs run one at a time"
 
-EXCHANGE = (
-    "unit/gateway/quotas/test_quota_exchange.py; test_ours_stay_here and test_javas_admin ask a broker by day"
-)
+EXCHANGE = "unit/gateway/quotas/test_quota_exchange.py; test_ours_stay_here asks a broker by day"
 
-ON_ONE_HISTORY = (
-    "test_report.py runs every job on one history and looks at its sums; each is tested without Spark"
-)
+ON_ONE_HISTORY = "test_run.py runs jobs one after another, and each is tested without Spark"
 
 COMPILED = "compiling takes two minutes; the same tests run on the plain source by day"
 
@@ -22,13 +18,25 @@ BY_NIGHT = {
     "image/test_compiled.py::": COMPILED,
     "image/test_dockerfile.py::test_the_steps_give_a_working_command": COMPILED,
     "image/test_dockerfile.py::test_the_health_command_of_the_image_tells_a_live_gateway_from_a_dead_one": COMPILED,
-    "unit/simulator/test_every.py::test_nothing_is_lost_in_any_schedule[a gateway before each broker, at": (
-        "the same gateways 400 ms apart run by day, and fleets in test_schedules.py"
+    "unit/simulator/test_every.py::test_nothing_is_lost_in_any_schedule[a gateway before each broker": (
+        "test_schedules.py draws fleets by day"
     ),
     "kafka/test_byte_quotas.py::test_all_of_a_user_are_held_to_its_rate_and_nobody_else_is": (
         "half a minute of traffic; test_byte_throttles and test_over_both_quotas_nothing_is_lost hold by day"
     ),
     "kafka/test_client_quotas_api.py::[oldest": VERSION,
+    "kafka/test_client_quotas_api.py::test_javas_admin": (
+        "test_ours_stay_here_and_the_other_keys_arrive asks the same without Java"
+    ),
+    "kafka/test_model_cluster.py::": (
+        "test_model_replayed holds the model to what real Kafka answered, test_model_connections asks it"
+    ),
+    "kafka/test_refuse_init.py::test_a_crash_loop_stops_burning_ids[False": (
+        "the control: what is burnt with the setting off"
+    ),
+    "hostile/test_fetch.py::test_a_pipeline_of_fetches_is_held_to_the_rate[behind the login": (
+        "the same of a client that is logged in"
+    ),
     "kafka/test_fleet.py::test_the_quota_holds_over_all_gateways[before all": (
         "the simulator holds fleets of two to the quota by day"
     ),
@@ -55,9 +63,8 @@ BY_NIGHT = {
     "kafka/test_transactions_refused.py::test_who_waits_for_a_token_commits_everything[aiokafka": REAL_CLIENT,
     "kafka/test_transactions_refused.py::test_who_waits_for_a_token_commits_everything[confluent": REAL_CLIENT,
     "kafka/test_clients_refused_3s.py::test_a_refusal_of_3_s_loses_doubles_and_reorders_nothing[aiokafka": REAL_CLIENT,
-    "pipeline/test_report.py::test_even_what_was_not_escaped_could_not_run": PAGE,
-    "pipeline/test_report.py::test_a_users_page_opens_by_click_and_leads_back": PAGE,
-    "pipeline/test_report.py::test_the_table_of_users_is_searched": PAGE,
+    "pipeline/test_report.py::": WHOLE_REPORT,
+    "pipeline/test_run.py::test_every_job_of_the_report_has_run": WHOLE_REPORT,
     **dict.fromkeys(
         (
             "pipeline/test_arrivals.py::test_each_kind_of_arrival",

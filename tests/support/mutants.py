@@ -664,12 +664,12 @@ def _paid(rule: str, breaks: Break, name: str, at: str) -> Tested:
 
 BY_SCHEDULE: Final[dict[str, Scheduled]] = {
     "cache before sticky": _refusal(
-        "No cache forwards a batch while an earlier batch of its partition is refused.",
+        "No error in the quota, cache, release or change of quotas lets a batch pass before a refused one.",
         replaced(Admission, "_are_known", _cache_first),
         11,
     ),
     "the hot path before sticky": _refusal(
-        "No cache forwards a batch while an earlier batch of its partition is refused.",
+        "No error in the quota, cache, release or change of quotas lets a batch pass before a refused one.",
         replaced(Admission, "knows", _hot_path_first),
         11,
     ),
@@ -679,17 +679,17 @@ BY_SCHEDULE: Final[dict[str, Scheduled]] = {
         13,
     ),
     "lifted by an exemption": _refusal(
-        "No change of quotas lifts a refusal: neither a raised rate, nor observe mode, nor an exemption.",
+        "No error in the quota, cache, release or change of quotas lets a batch pass before a refused one.",
         _lifted(_exempts_somebody),
         8,
     ),
     "lifted by observing": _refusal(
-        "No change of quotas lifts a refusal: neither a raised rate, nor observe mode, nor an exemption.",
+        "No error in the quota, cache, release or change of quotas lets a batch pass before a refused one.",
         _lifted(_is_observed),
         49,
     ),
     "lifted by a raised rate": Scheduled(
-        "No change of quotas lifts a refusal: neither a raised rate, nor observe mode, nor an exemption.",
+        "No error in the quota, cache, release or change of quotas lets a batch pass before a refused one.",
         around(Admission, "set_quotas", _lifted_by_more),
         Breach.OVERTAKEN,
         acts=(_SENT, ("rate", 20), ("wait", 1_000), ("send", "java-1", 1, 1), _SENT),
@@ -699,19 +699,19 @@ BY_SCHEDULE: Final[dict[str, Scheduled]] = {
         "An entry ends with its batch, its connection or a newer epoch, never by age.", _expiring, 40
     ),
     "an entry is in nobody's way": _sticky(
-        "Batches above a refused batch are refused too; above means serial arithmetic on 31 bits.",
+        "Everything above a refused batch is refused while its entry stands, with any number in flight.",
         "are_partitions_clear",
         always,
         11,
     ),
     "lifted per id, not per partition": _sticky(
-        "An entry ends only when a batch at or below it is forwarded on its partition.",
+        "An entry ends with its batch, its connection or a newer epoch, never by age.",
         "entries_lifted_by",
         _all_lifted,
         11,
     ),
     "lifted by a batch above": _sticky(
-        "Batches above a refused batch are refused too; above means serial arithmetic on 31 bits.",
+        "Everything above a refused batch is refused while its entry stands, with any number in flight.",
         "is_above",
         never,
         1,
@@ -784,7 +784,7 @@ BY_SCHEDULE: Final[dict[str, Scheduled]] = {
         _KEPT_WHOLE, replaced(Session, "may_stream", _known_anywhere), 11
     ),
     "it happens at its beginning": Scheduled(
-        "A request counts as sent when its last byte has arrived.",
+        "A request counts as sent when its last byte has arrived; a broker sees no reset.",
         _happens_at_its_beginning,
         Breach.NOT_GIVEN_BACK,
         Theme.PASSING,
@@ -856,14 +856,14 @@ CONTROLS: Final[dict[str, Scheduled]] = {
 
 BY_TEST: Final[dict[str, Tested]] = {
     "a release lifts": Tested(
-        "Releasing an id lifts no refusal.",
+        "No error in the quota, cache, release or change of quotas lets a batch pass before a refused one.",
         around(ProducerIdQuota, "_decide_ids", _released_at_once),
         "tests/unit/quota/test_commands.py::"
         "test_a_release_lets_nothing_pass_before_what_may_lie_unread_elsewhere",
         "is_refused(late)",
     ),
     "an error of the quota lifts": Tested(
-        "An error in the quota forwards no batch ahead of a refused one.",
+        "No error in the quota, cache, release or change of quotas lets a batch pass before a refused one.",
         around(Admission, "_refuse_out_of_order", _lifted_by_an_error),
         f"{_ADMISSION}test_when_the_state_fails_requests_pass_and_what_was_refused_stays_first",
         "world.refusal(client, batch(1, 6)).reason is Reason.STICKY",
@@ -937,7 +937,7 @@ BY_TEST: Final[dict[str, Tested]] = {
         "refused.send(produce(7, acks=0)) is CLOSE",
     ),
     "a reset in the middle of a frame": Tested(
-        "A broker sees the end of the stream and never a reset.",
+        "A request counts as sent when its last byte has arrived; a broker sees no reset.",
         around(BrokerLink, "leave", _reset),
         f"{_PASSING}test_the_broker_sees_the_end_of_the_stream_and_no_reset",
         "not pair.broker.aborted",
@@ -972,7 +972,7 @@ BY_TEST: Final[dict[str, Tested]] = {
         "[script.send(frame) for frame in held] == [TAKEN] * 3",
     ),
     "no mute by bytes without an answer": _muted(
-        "A mute by bytes holds even if no response can announce it.",
+        "No request passes a mute; all of them go on in order when it ends.",
         f"{_BYTES}test_without_an_answer_the_mute_holds_all_the_same",
         "pair.broker.sent() == frame",
     ),
@@ -1121,7 +1121,7 @@ BY_TEST: Final[dict[str, Tested]] = {
         given={"api_key": ADD_PARTITIONS_TO_TXN, "version": 0},
     ),
     "quotas are set without a token": Tested(
-        "Setting quotas needs a token.",
+        "The admin address answers to its own names only, and sets quotas with a token only.",
         replaced(access, "_shows", always),
         "tests/unit/gateway/admin/test_admin_quotas.py::"
         "test_who_sets_quotas_on_a_loopback_address_shows_the_gateways_own_token",
@@ -1170,7 +1170,7 @@ BY_TEST: Final[dict[str, Tested]] = {
         'asks(world, world.connect(address="10.0.0.2", client_id="other")) is not None',
     ),
     "a grace without a bound": _paid(
-        "A cold start admits at most ten times a user's rate uncharged.",
+        "Requests forwarded undecided have a ceiling of ten times the user's rate, for each kind of id.",
         replaced(ProducerIdQuota, "_grants_grace", _grace_without_bound),
         "grace",
         '[is_refused(state.decide(*question("alice", 1_000 + number), 0)) for number in range(12)] == [',
@@ -1182,13 +1182,13 @@ BY_TEST: Final[dict[str, Tested]] = {
         'not state.table.remembers("alice", 7, 3 * DAY_MS)',
     ),
     "the balance heard last": _paid(
-        "The newest balance of a user counts.",
+        "A restored state remembers its ids and balances.",
         around(Restorer, "restore_tokens", _any_balance),
         "the newest balance counts",
         'state.status("alice", 0).tokens == 20',
     ),
     "a grace forgets what another let in": Tested(
-        "A cold start admits at most ten times a user's rate uncharged.",
+        "Requests forwarded undecided have a ceiling of ten times the user's rate, for each kind of id.",
         around(ProducerIdQuota, "begin_grace", _grace_forgets_the_others),
         "tests/unit/gateway/state/test_cold_start.py::test_gateways_that_start_at_the_same_time_have_one_bound",
         'starts_beside_another()["grace"] == 10 * RATE - 30',

@@ -18,20 +18,27 @@ from tests.support.inputs import INPUTS, LAST_NIGHTLY, ROOT, digest, last_nightl
 
 SIDE_BY_SIDE = ("-n", "2", "--dist", "loadgroup", "--durations=10")
 SCHEDULES = "tests/unit/simulator/test_schedules.py::test_by_night"
+LEFT_OUT_BY_DAY = tuple(INPUTS)
+UNDER_LOAD = ("brokers_under_load", "network_under_load", "processes_under_load", "bad_clients_under_load")
 PARTS = {
     "tests": (
         "-m",
         "not clients and not faults",
-        "--ignore=tests/hostile",
+        *(f"--ignore={place}" for place in ("tests/hostile", *LEFT_OUT_BY_DAY)),
         f"--deselect={SCHEDULES}",
         *SIDE_BY_SIDE,
     ),
+    "builds": ("-m", "not faults", *LEFT_OUT_BY_DAY, *SIDE_BY_SIDE),
     "schedules": (SCHEDULES, *SIDE_BY_SIDE),
     "hostile": ("tests/hostile", *SIDE_BY_SIDE),
-    "faults": ("-m", "faults"),
+    "load": tuple(f"tests/faults/test_{name}.py" for name in UNDER_LOAD),
+    "faults": ("-m", "faults", *(f"--ignore=tests/faults/test_{name}.py" for name in UNDER_LOAD)),
     "clients": ("-m", "clients"),
 }
-"""Each can be run again by itself: one that fails need not cost the hours of the others.
+"""Each takes at most 90 minutes on two processors, and can be run again by itself: one that fails need not cost the
+hours of the others.
+
+`builds` are the tests that compile, install or run Spark: by day they are left out while nothing of theirs changed.
 
 `schedules` depends on no clock but its own, so that it may run beside anything.
 """
@@ -135,7 +142,7 @@ def main() -> int:
         part = ran(name)
         record = last_nightly()
         parts = {**record.get("parts", {}), name: part}
-        if name == "tests" and part["green"]:
+        if name == "builds" and part["green"]:
             record |= {"inputs_from": part["commit"], "inputs": digests}
         green = all(parts.get(one, {}).get("green") for one in PARTS)
         record |= {"result": "green" if green else "red", "parts": parts}

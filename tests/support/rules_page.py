@@ -55,7 +55,7 @@ PROMISES: Final[dict[str, tuple[str, ...]]] = {
 _HEAD: Final = """\
 # Rules
 
-For everyone who changes the quota or the proxy: each rule and the test that fails if it is broken. The page is generated from the `@rule` marks of the tests (`make docs`); [architecture.md](architecture.md) explains the mechanisms.
+For everyone who changes the quota or the proxy: each rule and the test that fails if it is broken. A rule in bold carries a promise of the README. The page is generated from the `@rule` marks of the tests (`make docs`); [architecture.md](architecture.md) explains the mechanisms.
 """  # noqa: E501
 _PROMISES: Final = re.compile(r"^## What it promises\n(.*?)^## ", re.MULTILINE | re.DOTALL)
 
@@ -96,9 +96,7 @@ def promises() -> list[str]:
 def page() -> str:
     """Return docs/rules.md."""
     found = marks()
-    parts = [_HEAD, "## What the README promises\n"]
-    for promise, rules in PROMISES.items():
-        parts.append(f"- {promise} …: {' '.join(rules)}")
+    parts = [_HEAD.rstrip()]
     for theme in get_args(Theme):
         parts.append(f"\n## {TITLES[theme]}\n")
         sentences = dict.fromkeys(mark.sentence for mark in found if mark.theme == theme)
@@ -110,8 +108,9 @@ def _line(sentence: str, tests: list[str]) -> str:
     links = []
     for test in tests:
         path, _, name = test.partition("::")
-        links.append(f"[{path.rpartition('/')[2]}::{name}](../{path})")
-    return f"- {sentence} {', '.join(links)}"
+        links.append(f"[{name}](../{path})")
+    promised = any(sentence in rules for rules in PROMISES.values())
+    return f"- {f'**{sentence}**' if promised else sentence} {', '.join(links)}"
 
 
 if __name__ == "__main__":

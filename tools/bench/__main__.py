@@ -40,6 +40,7 @@ ALONE: Final[Sequence[Alone]] = (
     held.FLEET,
     held.ARRIVALS,
     held.STALL,
+    held.SCRAPE,
 )
 
 

@@ -46,7 +46,7 @@ class Visits:
         while True:
             accepted, (host, *_) = await loop.sock_accept(listening)
             visit = loop.create_task(self._serve(accepted, host))
-            visit.add_done_callback(partial(self._forget, host))
+            visit.add_done_callback(partial(self._end, accepted, host))
             self.count_bytes(visit, host, CONNECTION_BYTES)
 
     async def _serve(self, accepted: socket.socket, host: str) -> None:
@@ -64,9 +64,7 @@ class Visits:
         except OSError:
             pass  # its time is over, or it speaks no TLS
         finally:
-            if transport is None:
-                accepted.close()
-            else:
+            if transport is not None:
                 # Not closed: a client that reads nothing would keep the socket.
                 transport.abort()
 
@@ -81,6 +79,11 @@ class Visits:
                 break
             self._forget(most, oldest)
             oldest.cancel()
+
+    def _end(self, accepted: socket.socket, host: str, visit: asyncio.Task[None]) -> None:
+        """Close its socket, also of one that was cut off before its first step."""
+        self._forget(host, visit)
+        accepted.close()
 
     def _forget(self, host: str, visit: asyncio.Task[None]) -> None:
         of_host = self._bytes.get(host, {})

@@ -44,7 +44,8 @@ class _Sum:
         for name in _ADDED:
             setattr(self, name, getattr(self, name) + getattr(snapshot, name))
         for name in COUNTED_FIELDS:
-            getattr(self, name).update(getattr(snapshot, name))
+            if counted := getattr(snapshot, name):  # of most users nothing was
+                getattr(self, name).update(counted)
 
 
 _ADDED: Final = (

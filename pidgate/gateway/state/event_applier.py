@@ -27,8 +27,8 @@ _READ_WHOLE: Final = frozenset({LifecycleEvent.type, ConfigEvent.type, Transacti
 _OF_A_STATE: Final = frozenset(
     {Reason.FIRST_SEEN, Reason.QUEUE, Reason.REFRESH, Reason.DEADLINE, Reason.BLOCKED}
 )
-"""Reasons decided with a state. Requests that pass without a state are published as observed, by this gateway
-or others that start with it, and do not prove a history."""
+"""Reasons decided with a state. What passes without one, here or in gateways that start with this one, does not
+prove a history."""
 
 _REASONS: Final = {reason.value: reason for reason in Reason}
 
@@ -117,8 +117,7 @@ class EventApplier:
                     decided.add(incarnation)
                 user = user_of(name)
                 self.decisions += 1
-                if admitted and (reason is Reason.GRACE or (reason is Reason.OBSERVE and units is None)):
-                    # Not charged: it passed in the first moments of a cold start, before the grace began.
+                if admitted and reason in (Reason.GRACE, Reason.RESTORING):
                     state.restore_grace(user, producer_id, at_ms, now_ms, transactional=transactional)
                 elif admitted:
                     unseen = restore_id(user, producer_id, at_ms, now_ms, transactional=transactional)

@@ -347,7 +347,7 @@ def test_the_codec_is_not_loaded_before_it_is_needed() -> None:
     subprocess.run([sys.executable, "-c", script], cwd=root, check=True, timeout=60)
 
 
-@rule("A request that names too much is refused before it is decoded.", "memory")
+@rule("The gateway compares every count with a bound before building objects.", "memory")
 def test_long_frames_do_not_reach_the_codec() -> None:
     frame = made(36, "request", 0, auth_bytes=bytes(codec.MAX_DECODED_BYTES))
     with pytest.raises(FrameTooLarge):

@@ -122,7 +122,9 @@ def test_a_remembered_id_in_a_refused_request_gets_its_entry_too() -> None:
 # Sticky, before everything
 
 
-@rule("Batches above a refused batch are refused too; above means serial arithmetic on 31 bits.", "order")
+@rule(
+    "Everything above a refused batch is refused while its entry stands, with any number in flight.", "order"
+)
 def test_higher_batches_are_refused_although_the_id_was_admitted_meanwhile() -> None:
     world = exhausted()
     client = world.connect()
@@ -137,7 +139,10 @@ def test_higher_batches_are_refused_although_the_id_was_admitted_meanwhile() -> 
     assert world.judge(client, batch(1, 1, partition=0)) is FORWARD
 
 
-@rule("No cache forwards a batch while an earlier batch of its partition is refused.", "order")
+@rule(
+    "No error in the quota, cache, release or change of quotas lets a batch pass before a refused one.",
+    "order",
+)
 def test_a_cached_id_is_not_served_from_the_cache_while_it_is_watched() -> None:
     world = exhausted()
     client, other = world.connect(), world.connect()
@@ -177,7 +182,8 @@ def test_higher_batches_without_the_refused_one_close_when_it_is_overdue(where: 
 
 
 @rule(
-    "No change of quotas lifts a refusal: neither a raised rate, nor observe mode, nor an exemption.", "order"
+    "No error in the quota, cache, release or change of quotas lets a batch pass before a refused one.",
+    "order",
 )
 @pytest.mark.parametrize(
     "changed",
@@ -689,7 +695,10 @@ class _Broken(ProducerIdQuota):
         super().insert_uncharged(user, producer_id, now_ms, transactional=transactional)
 
 
-@rule("An error in the quota forwards no batch ahead of a refused one.", "order")
+@rule(
+    "No error in the quota, cache, release or change of quotas lets a batch pass before a refused one.",
+    "order",
+)
 @rule("An error inside the quota code forwards traffic and is counted.", "failures")
 @pytest.mark.parametrize("inserts", [True, False])
 def test_when_the_state_fails_requests_pass_and_what_was_refused_stays_first(inserts: bool) -> None:
@@ -757,7 +766,10 @@ def first_batch_of_a_newer_epoch(world: World) -> bool:
     return isinstance(world.judge(client, batch(1, 0, epoch=1)), Refuse | Close)
 
 
-@rule("No cache forwards a batch while an earlier batch of its partition is refused.", "order")
+@rule(
+    "No error in the quota, cache, release or change of quotas lets a batch pass before a refused one.",
+    "order",
+)
 @pytest.mark.parametrize(
     "script",
     [later_batch_of_another_partition, first_sight_elsewhere, later_batch_after_a_change_of_mode],

@@ -59,7 +59,10 @@ def test_a_released_id_is_let_in_uncharged_once_and_told_as_a_refresh(rate: int)
     assert is_refused(ask(quota, 10)), "nobody else"
 
 
-@rule("Releasing an id lifts no refusal.", "order")
+@rule(
+    "No error in the quota, cache, release or change of quotas lets a batch pass before a refused one.",
+    "order",
+)
 def test_a_release_lets_nothing_pass_before_what_may_lie_unread_elsewhere() -> None:
     quota = quota_of(0)
     quota.apply(release(9), 0)

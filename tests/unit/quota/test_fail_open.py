@@ -102,7 +102,10 @@ def test_transactional_ids_have_a_ceiling_too_and_are_remembered() -> None:
     _transactional_ids_have_a_ceiling()
 
 
-@rule("An error in the quota forwards no batch ahead of a refused one.", "order")
+@rule(
+    "No error in the quota, cache, release or change of quotas lets a batch pass before a refused one.",
+    "order",
+)
 def test_a_refused_batch_stays_first_while_the_quota_fails() -> None:
     """An error lets no later batch pass before a refused one, and keeps no deadline for the id."""
     quotas = enforcing(1)

@@ -16,7 +16,8 @@ from tests.support.rules import rule
 from tests.unit.quota.histories import check_fleet_remembers, check_fleet_tokens
 from tests.unit.quota.world import HOUR_MS, enforcing, seeds
 
-UNCHARGED = [reason for reason in Reason if reason not in (Reason.FIRST_SEEN, Reason.QUEUE, Reason.OBSERVE)]
+CHARGED = (Reason.FIRST_SEEN, Reason.QUEUE, Reason.OBSERVE, Reason.RESTORING)
+UNCHARGED = [reason for reason in Reason if reason not in CHARGED]
 
 
 def gateway(**quotas: object) -> ProducerIdQuota:

@@ -37,7 +37,10 @@ def test_three_thousand_running_producers_are_let_in_uncharged_and_remembered() 
     assert state.table.live("bob", 0).grace_admitted == 0
 
 
-@rule("A cold start admits at most ten times a user's rate uncharged.", "cost")
+@rule(
+    "Requests forwarded undecided have a ceiling of ten times the user's rate, for each kind of id.",
+    "failures",
+)
 def test_beyond_ten_times_the_rate_the_ordinary_decision_is_made() -> None:
     state = starting(10, users={"bob": UserQuota.per_window(20)})
     for producer_id in range(100):
@@ -181,6 +184,6 @@ def test_what_passed_before_grace_could_begin_counts_as_grace() -> None:
     """While the state was being restored it was said to be observed."""
     state = starting(1)
     for producer_id in range(12):
-        state.admitted_meanwhile("alice", producer_id, 0, Reason.OBSERVE)
+        state.admitted_meanwhile("alice", producer_id, 0, Reason.RESTORING)
     assert (state.table.live("alice", 0).grace_admitted, state.status("alice", 0).tokens) == (10, -1)
     assert not state.in_fleet

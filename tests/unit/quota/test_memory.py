@@ -19,7 +19,7 @@ def test_live_ids_refreshed_in_every_slice_take_15_bytes_each() -> None:
 
 def test_a_rogue_fills_its_bounds_and_no_more() -> None:
     """1,389 new ids a second, as five million in an hour."""
-    measured = run("rogue", {"ids": 150_000, "per_s": 5_000_000 / 3_600})
-    assert measured["closed"] > 50_000
+    measured = run("rogue", {"ids": 90_000, "per_s": 5_000_000 / 3_600})
+    assert measured["closed"] > 30_000
     assert measured["grown_bytes_5"] <= 50_000_000
     assert measured["grown_bytes_5"] - measured["grown_bytes_3"] <= 5_000_000

@@ -33,8 +33,8 @@ def test_everything_passes_and_each_id_is_told_of_once() -> None:
     assert answer is not None
     assert not is_refused(answer)
     assert [(d.producer_id, d.admitted, d.reason) for d in answer.decisions] == [
-        (1, True, Reason.OBSERVE),
-        (2, True, Reason.OBSERVE),
+        (1, True, Reason.RESTORING),
+        (2, True, Reason.RESTORING),
     ]
     again = state.decide(*question("alice", 2, 3), 6)
     assert again is not None

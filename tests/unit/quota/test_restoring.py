@@ -77,7 +77,7 @@ def test_a_use_in_the_future_counts_as_now(ahead_ms: int) -> None:
     assert not restored.table.remembers("alice", 7, last_ms)
 
 
-@rule("The newest balance of a user counts.", "fleet")
+@rule("A restored state remembers its ids and balances.", "fleet")
 def test_a_balance_is_refilled_since_its_moment_and_the_newest_counts() -> None:
     restored = state()
     restored.restorer.restore_tokens("alice", 10 * TOKEN, TOKEN, -360_000)

@@ -108,7 +108,9 @@ def test_an_entry_that_moved_on_past_it_moves_back() -> None:
     assert look(sticky, 3) is Position.ABOVE
 
 
-@rule("Batches above a refused batch are refused too; above means serial arithmetic on 31 bits.", "order")
+@rule(
+    "Everything above a refused batch is refused while its entry stands, with any number in flight.", "order"
+)
 @pytest.mark.parametrize(
     ("base_sequence", "refused_at", "above"),
     [
@@ -137,7 +139,7 @@ def test_an_entry_keeps_its_lower_sequence() -> None:
     assert look(refused(2**31 - 5, 3), 2**31 - 5) is Position.SAME
 
 
-@rule("An entry ends only when a batch at or below it is forwarded on its partition.", "order")
+@rule("An entry ends with its batch, its connection or a newer epoch, never by age.", "order")
 def test_forwarding_at_or_below_lifts_that_partition_alone() -> None:
     sticky = refused(10)
     sticky.record_refusal("alice", batch(ID, 4, partition=1), A, 0)

@@ -18,7 +18,7 @@ from tests.support.hash_seeds import printed_by_each
 from tests.support.mutants import BY_SCHEDULE, CONTROLS, EQUIVALENT
 from tests.support.rules import rule
 
-BY_DAY = 1_500
+BY_DAY = 1_000
 BY_NIGHT = 100_000
 PARTS = 10
 SOON = 60

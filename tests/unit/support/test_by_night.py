@@ -22,8 +22,14 @@ def test_what_runs_by_night_is_there(known: str) -> None:
     [
         ("tests/kafka/test_fleet.py::test_the_quota_holds_over_all_gateways[before all]", True),
         ("tests/kafka/test_fleet.py::test_the_quota_holds_over_all_gateways[sidecars]", False),
-        ("tests/kafka/test_client_quotas_api.py::test_javas_admin[oldest]", True),
-        ("tests/kafka/test_client_quotas_api.py::test_javas_admin[newest]", False),
+        (
+            "tests/kafka/test_client_quotas_api.py::test_ours_stay_here_and_the_other_keys_arrive[oldest-0]",
+            True,
+        ),
+        (
+            "tests/kafka/test_client_quotas_api.py::test_ours_stay_here_and_the_other_keys_arrive[newest-0]",
+            False,
+        ),
     ],
 )
 def test_what_runs_by_night(test: str, expected: bool) -> None:

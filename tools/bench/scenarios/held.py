@@ -1,21 +1,26 @@
-"""Load that is held: many connections for minutes, a fleet that arrives, a broker that stands still.
+"""Load that is held: many connections for minutes, a fleet that arrives, a broker that stands still, a scraper.
 
 20: 8,000 idempotent producers with 6,000 requests/s in sum for ten minutes; any error, throttle time
 or closed connection fails the run. 21: 500 connections/s for 30 s beside 1,000 requests/s of clients that are there.
 22: one of three brokers stops reading for 60 s (SIGSTOP) under bulk producers of its own; what counts are the requests
-of another broker's clients. The two phases of 21 and of 22 have one gateway in each run.
+of another broker's clients. 23: /metrics is read over and over while the gateway remembers ids of 20,000 users. The
+two phases of 21, of 22 and of 23 have one gateway in each run.
 """
 
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Final
 
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from pidgate.events.definitions import DecisionEvent
+from pidgate.events.writing import to_json
 from pidgate.load.plan import Address
 from tools.bench.alone import (
     BROKER_BYTES,
@@ -42,11 +47,13 @@ from tools.sandbox.jars import NEWEST
 from tools.sandbox.kafka import Cluster
 from tools.sandbox.play import keep_brokers_in_memory
 from tools.sandbox.spec import ClusterSpec
+from tools.sandbox.topics import create_topic as make_topic
 
 HELD: Final = "held"
 CALM: Final = "calm"
 ARRIVING: Final = "arriving"
 STALLED: Final = "a broker stalled"
+SCRAPED: Final = "scraped"
 
 _LEARNT_WITHIN_S: Final = 20.0
 
@@ -67,7 +74,7 @@ def _measure_held(plan: Plan, conditions: Conditions) -> Results:
                 rate,
                 limits=limits,
                 events={"topic": f"bench-held-events-{run}"},
-                log={"level": "warning"},
+                log_level="warning",
             )
             with gateway:
                 before = lateness.now(gateway)
@@ -104,7 +111,7 @@ def _measure_arriving(plan: Plan, conditions: Conditions) -> Results:
                 cluster.bootstrap_servers(),
                 limits={"connections_rate_per_user": 1_000},
                 events={"topic": f"bench-arriving-events-{run}"},
-                log={"level": "warning"},
+                log_level="warning",
             )
             with gateway:
                 give_core(gateway, conditions.placement)
@@ -225,6 +232,99 @@ def _beside(
             cluster.node(_STALLED_NODE).signal(signal.SIGCONT)
 
 
+# ---- 23 ------------------------------------------------------------------------------------------------
+
+
+def _fill_with_users(bootstrap_servers: str, topic: str, users: int) -> None:
+    """Write an events topic in which so many users brought an id each."""
+    make_topic(bootstrap_servers, topic, 12, config={"message.timestamp.type": "LogAppendTime"})
+    producer = Producer({"bootstrap.servers": bootstrap_servers, "linger.ms": 50})
+    for number in range(users):
+        admission = DecisionEvent(
+            cluster="bench",
+            gateway_id="bench",
+            incarnation="bench",
+            seq=number + 1,
+            wall_time_ms=time.time_ns() // 1_000_000,
+            decision_time_ms=1,
+            user=f"user-{number}",
+            client_id="bench",
+            address="127.0.0.1",
+            producer_id=number,
+            epoch=0,
+            transactional=False,
+            topic="bench",
+            partition=0,
+            base_sequence=0,
+            request_partitions=1,
+            decision="admit",
+            reason="first_seen",
+            quota_version=1,
+            applied_offsets=[],
+        )
+        producer.produce(topic, to_json(admission), admission.user)
+        producer.poll(0)
+    if producer.flush(60):
+        raise TargetFailed(f"the events topic {topic} could not be filled")
+
+
+def _measure_scraped(plan: Plan, conditions: Conditions) -> Results:
+    results: Results = {CALM: [], SCRAPED: []}
+    with broker_beside(conditions.placement, broker_spec()) as cluster:
+        topic_id = create_topic(cluster.nodes[1], "bench-scraped", int(plan["clients"]), dict(RETENTION))
+        for run in range(1, conditions.runs + 1):
+            topic = f"bench-scraped-events-{run}"
+            _fill_with_users(cluster.bootstrap_servers(), topic, int(plan["users"]))
+            gateway = compiled_gateway(
+                cluster.bootstrap_servers(), events={"topic": topic}, log_level="warning"
+            )
+            with gateway:
+                give_core(gateway, conditions.placement)
+                through = Through(("127.0.0.1", gateway.first_node_port + 1), topic_id, None, gateway.pid)
+                for phase in (CALM, SCRAPED):
+                    measured = _scraped(phase == SCRAPED, gateway, plan, through, conditions)
+                    results[phase].append(measured)
+                    conditions.say(
+                        f"23 run {run}/{conditions.runs} {phase:8} p99 {measured['p99_ms']:.2f} ms"
+                    )
+    return results
+
+
+def _scraped(
+    is_scraped: bool, gateway: GatewayProcess, plan: Plan, through: Through, conditions: Conditions
+) -> Measured:
+    before = lateness.now(gateway)
+    if before.metrics.value("pidgate_producer_ids_live") < 0.9 * plan["users"]:
+        raise TargetFailed("the gateway does not remember the users of its topic")
+    with started("produce", through, _paced(plan), conditions.placement) as load:
+        scrapes = _scraping(gateway.admin_port, plan) if is_scraped else nullcontext()
+        with scrapes:
+            measured: Measured = measured_by(load)
+    return measured | lateness.since(before, lateness.now(gateway))
+
+
+@contextmanager
+def _scraping(admin_port: int, plan: Plan) -> Iterator[None]:
+    """Read the page as a scraper does, `scrape_every_s`, in a process of its own until the block ends."""
+    command = [
+        sys.executable,
+        "-c",
+        "import sys, time, urllib.request\n"
+        "while True:\n"
+        "    urllib.request.urlopen(sys.argv[1], timeout=30).read()\n"
+        "    time.sleep(float(sys.argv[2]))",
+        f"http://127.0.0.1:{admin_port}/metrics",
+        str(plan["scrape_every_s"]),
+    ]
+    with subprocess.Popen(command) as scraper:
+        try:
+            yield
+            if scraper.poll() is not None:
+                raise TargetFailed("the scraper did not live to the end: its error is above")
+        finally:
+            scraper.kill()
+
+
 _LATENCY: Final = (
     Column("p50 ms", p50_ms, 2),
     Column("p99 ms", p99_ms, 2),
@@ -294,5 +394,28 @@ STALL: Final = Alone(
     goals=(
         # Both phases write the same to the same broker; in the calm one a neighbour has work, too.
         Goal("p99 of the other brokers' clients", p99_ms, "at most", 1.1, target=STALLED, than=CALM),
+    ),
+)
+SCRAPE: Final = Alone(
+    number="23",
+    name="scraped",
+    title="/metrics read every second with 20,000 users, beside 1,000 requests/s",
+    kafka=NEWEST,
+    plan={
+        "clients": 8,
+        "rate_per_s": 1_000,
+        "record_bytes": 1_024,
+        "users": 20_000,
+        "scrape_every_s": 1,
+        "warmup_s": 3,
+        "measure_s": 30,
+    },
+    quick={"rate_per_s": 100, "users": 1_000, "warmup_s": 1, "measure_s": 3},
+    measure=_measure_scraped,
+    columns=(*_LATENCY, Column("its loop late ms", measured_as("late_ms"), 2)),
+    goals=(
+        Goal(
+            "p99 while scraped", p99_ms, "at most", 2, "ms more", target=SCRAPED, than=CALM, by="difference"
+        ),
     ),
 )

@@ -33,7 +33,7 @@ def _measure(plan: Plan, conditions: Conditions) -> Results:
     starts = []
     with (
         broker_beside(conditions.placement, broker_spec()) as cluster,
-        compiled_gateway(cluster.bootstrap_servers(), log={"format": "json"}) as gateway,
+        compiled_gateway(cluster.bootstrap_servers()) as gateway,
     ):
         gateway.stop()
         for number in range(1, int(plan["starts"]) + 1):

@@ -104,7 +104,7 @@ class _Stage:
                     **rates,
                 },
                 events={"topic": f"bench-events-{self._gateways}"},
-                log={"level": "warning"},
+                log_level="warning",
                 **(self._own_client(Path(folder)) if self._logs_in else {}),
             )
             with gateway:

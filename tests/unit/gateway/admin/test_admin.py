@@ -110,7 +110,7 @@ def test_an_address_and_an_own_name_are_answered(host: str) -> None:
     assert shown_to(host, "/metrics") == 200
 
 
-@rule("The admin address answers to its own names only.", "connections")
+@rule("The admin address answers to its own names only, and sets quotas with a token only.", "connections")
 @pytest.mark.parametrize(
     "host", ["evil.example:9290", "evil.example", "", "127.0.0.1.evil.example", "localhost.evil"]
 )

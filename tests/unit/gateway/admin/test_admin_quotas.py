@@ -255,7 +255,7 @@ def test_nothing_is_set_where_the_address_is_not_writable() -> None:
 # ---- who may ask ---------------------------------------------------------------------------------------
 
 
-@rule("Setting quotas needs a token.", "connections")
+@rule("The admin address answers to its own names only, and sets quotas with a token only.", "connections")
 def test_a_token_opens_and_a_new_one_in_the_file_counts_at_once(tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text("secret-1\n")
@@ -341,7 +341,7 @@ def nobody_sets_quotas_without_a_token() -> bool:
     return answers == [401, 401, 401]
 
 
-@rule("Setting quotas needs a token.", "connections")
+@rule("The admin address answers to its own names only, and sets quotas with a token only.", "connections")
 def test_who_sets_quotas_on_a_loopback_address_shows_the_gateways_own_token() -> None:
     assert nobody_sets_quotas_without_a_token()
 

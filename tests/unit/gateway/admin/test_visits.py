@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import uvloop
 from prometheus_client.core import Metric
+from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from pidgate.gateway.admin import site, visits
@@ -35,6 +36,16 @@ class Large(Collector):
     def collect(self) -> list[Metric]:
         self.collected += 1
         return [gauge("large", "x" * PAGE_BYTES, self.collected)]
+
+
+class Fixed(Collector):
+    """One family."""
+
+    def __init__(self, family: Metric) -> None:
+        self._family = family
+
+    def collect(self) -> list[Metric]:
+        return [self._family]
 
 
 class View:
@@ -132,6 +143,20 @@ def test_scrapers_of_one_moment_share_a_page_of_values_that_are_read_from_then_o
         assert (await ask(address, "/metrics")).endswith(f"large {view.page.collected}.0\n".encode())
 
     served(attack)
+
+
+def test_a_page_is_what_the_library_makes_of_it() -> None:
+    """It is formatted in pieces, so that no step takes long."""
+    many = gauge("many", "Of\nmany.", {f"user-{number}": number for number in range(1_001)}, "user")
+
+    async def scrape(address: Address, view: View) -> None:
+        view.registry.unregister(view.page)
+        for family in (many, gauge("none", "Nobody.", {}, "user"), gauge("one", "One.", 1)):
+            view.registry.register(Fixed(family))
+        answer = await ask(address, "/metrics")
+        assert answer.endswith(b"\r\n\r\n" + generate_latest(view.registry))
+
+    served(scrape)
 
 
 @pytest.mark.parametrize("with_tls", [False, True])

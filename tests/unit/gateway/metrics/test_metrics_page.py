@@ -18,8 +18,8 @@ def families() -> set[str]:
     return {f"pidgate_{name}" for name in made} | {f"pidgate_producer_ids_{name}" for name in of_users}
 
 
-def test_every_metric_is_in_operating() -> None:
-    page = (ROOT / "docs" / "operating.md").read_text("utf-8")
+def test_every_metric_is_documented() -> None:
+    page = "".join((ROOT / "docs" / name).read_text("utf-8") for name in ("operating.md", "limits.md"))
     quoted = {name.removesuffix("_total") for name in re.findall(r"`(pidgate_\w+)", page)}
 
     assert len(families()) > 64

@@ -139,7 +139,7 @@ def test_the_broker_s_throttle_stays_when_it_is_longer(scene: Scene) -> None:
     assert told(pair.client.sent()) == 5_000
 
 
-@rule("A mute by bytes holds even if no response can announce it.", "mutes")
+@rule("No request passes a mute; all of them go on in order when it ends.", "mutes")
 def test_without_an_answer_the_mute_holds_all_the_same(scene: Scene) -> None:
     pair = scene.connect()
     frame = without_answer(4 + WINDOW + RATE)

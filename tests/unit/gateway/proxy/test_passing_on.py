@@ -255,13 +255,13 @@ def answered_in_the_middle(scene: Scene) -> bool:
     return pair.client.is_closing() and pair.client.sent() == produce_answer(1)
 
 
-@rule("A request counts as sent when its last byte has arrived.", "order")
+@rule("A request counts as sent when its last byte has arrived; a broker sees no reset.", "order")
 def test_a_client_that_leaves_in_the_middle_has_sent_nothing(scene: Scene) -> None:
     assert leaves_in_the_middle(scene)
     assert answered_in_the_middle(scene)
 
 
-@rule("A broker sees the end of the stream and never a reset.", "order")
+@rule("A request counts as sent when its last byte has arrived; a broker sees no reset.", "order")
 def test_the_broker_sees_the_end_of_the_stream_and_no_reset(scene: Scene) -> None:
     pair, left = begun(scene, produce(2))
     assert left

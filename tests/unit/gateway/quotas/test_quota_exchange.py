@@ -400,7 +400,7 @@ def test_as_many_changes_work_as_may_be_in_one_request() -> None:
     assert exchange.is_over
 
 
-@rule("A request that names too much is refused before it is decoded.", "memory")
+@rule("The gateway compares every count with a bound before building objects.", "memory")
 @pytest.mark.parametrize(("users", "name"), [(MOST_ELEMENTS // 3 + 1, "x"), (10, "x" * 30_000)])
 def test_more_than_that_is_not_even_read_unless_it_is_the_brokers_alone(users: int, name: str) -> None:
     entities = [{"user": f"{n:05d}{name}"} for n in range(users)]

@@ -470,7 +470,8 @@ def test_a_gateway_without_a_file_outlives_a_signal() -> None:
 
 
 @rule(
-    "No change of quotas lifts a refusal: neither a raised rate, nor observe mode, nor an exemption.", "order"
+    "No error in the quota, cache, release or change of quotas lets a batch pass before a refused one.",
+    "order",
 )
 def test_observing_by_reload_lifts_no_refusal(tmp_path: Path) -> None:
     async def scenario() -> None:

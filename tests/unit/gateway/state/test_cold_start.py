@@ -55,7 +55,7 @@ COLD: dict[str, Past] = {
         admitted(wall_ms - 3 * DAY_MS, reason="first_seen"),
     ],
     "what passed at gateways without a state": lambda wall_ms: [
-        admitted(wall_ms - MINUTE_MS, reason="observe"),
+        admitted(wall_ms - MINUTE_MS, reason="restoring"),
         admitted(wall_ms - MINUTE_MS, reason="fail_open"),
     ],
 }
@@ -122,7 +122,7 @@ def starts_beside_another() -> dict[str, int]:
     started_on(
         lambda wall_ms: [
             phase(wall_ms, "start"),
-            *(admitted(wall_ms, producer_id=number, reason="observe") for number in range(30)),
+            *(admitted(wall_ms, producer_id=number, reason="restoring") for number in range(30)),
         ],
         look,
     )

@@ -125,7 +125,7 @@ class TestHistory:
             ("first_seen", "other", True),
             ("refresh", "other", True),
             # Of somebody who starts at the same moment and knows nothing either.
-            ("observe", "other", False),
+            ("restoring", "other", False),
             ("grace", "other", False),
         ],
     )

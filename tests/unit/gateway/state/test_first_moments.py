@@ -39,7 +39,7 @@ def absorbed(state: ProducerIdQuota, *events: dict[str, Any]) -> EventApplier:
 
 def test_own_events_are_not_restored() -> None:
     state = quota()
-    absorbed(state, {"incarnation": "me", "producer_id": 1, "reason": "observe"})
+    absorbed(state, {"incarnation": "me", "producer_id": 1, "reason": "restoring"})
     assert not state.table.remembers("alice", 1, NOW_MS)
 
 
@@ -56,7 +56,7 @@ def test_events_of_an_earlier_run_are_restored() -> None:
         ({"incarnation": "other", "reason": "refresh"}, True),
         ({"incarnation": "other", "reason": "deadline", "decision": "refuse"}, True),
         # Of a gateway that starts at the same moment.
-        ({"incarnation": "other", "reason": "observe"}, False),
+        ({"incarnation": "other", "reason": "restoring"}, False),
         ({"incarnation": "other", "reason": "fail_open"}, False),
         ({"incarnation": "other", "reason": "grace"}, False),
         ({"incarnation": "me", "reason": "first_seen"}, False),
@@ -75,7 +75,7 @@ def test_a_grace_counts_what_was_let_in_before_the_restart_each_id_once() -> Non
         {
             "incarnation": "other",
             "producer_id": n,
-            "reason": "observe",
+            "reason": "restoring",
             "tokens_after": None,
             "token_units": None,
         }

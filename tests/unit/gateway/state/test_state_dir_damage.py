@@ -74,7 +74,8 @@ def copy(whole: Path, tmp_path: Path) -> Copy:
 def test_a_snapshot_cut_off_anywhere_means_what_its_whole_saves_do(copy: Copy) -> None:
     """A torn save is how a kill may end it: nothing is set aside for it."""
     data, first_save_ends = copy.contents[SNAPSHOT_2], copy.end_of_first_save()
-    for length in range(len(data)):
+    anywhere = range(0, len(data), EVERY)
+    for length in sorted({*anywhere, *range(first_save_ends - 8, first_save_ends + 8), len(data) - 1}):
         found = copy.with_changed({SNAPSHOT_2: data[:length]})
         is_usable = length >= first_save_ends
         assert found == written(3 if is_usable else 2), length
