@@ -7,17 +7,23 @@ from typing import Final
 
 import pytest
 
+from pidgate.gateway.proxy.apis.api import Api, InFlightRequest
 from pidgate.gateway.proxy.client_channel import ClientChannel
 from pidgate.gateway.proxy.turns import Account, Turns
-from pidgate.protocol.work import JUDGED_PER_TURN
+from pidgate.protocol.work import JUDGED_PER_TURN, REPEATED_FOR
 from tests.support.frames import framed, produce_request, record_batch
 from tests.support.rules import rule
 from tests.support.scene import Pair, Scene, answer, heartbeat
 from tests.support.steps import MOST_STEPS, steps_of
 
 MANY: Final = 40
+API: Final = Api()
 DEAR: Final = 2_990
 """Batches of a Produce that takes a large part of 10 ms."""
+
+
+TWO_REQUESTS: Final = 1.6 * MOST_STEPS
+"""The last request of a turn may begin when the 10 ms are nearly over."""
 
 
 @pytest.fixture
@@ -27,8 +33,8 @@ def scene() -> Iterator[Scene]:
     made.loop.close()
 
 
-def dear_produce(first: int = 0) -> bytes:
-    batches: list[tuple[int, bytes | None]] = [(first + number, record_batch(7)) for number in range(DEAR)]
+def dear_produce(first: int = 0, count: int = DEAR) -> bytes:
+    batches: list[tuple[int, bytes | None]] = [(first + number, record_batch(7)) for number in range(count)]
     return framed(produce_request(12, [("t", batches)]))
 
 
@@ -49,7 +55,7 @@ def renamed(pair: Pair, user: str) -> Pair:
 
 
 def forwarded(pairs: list[Pair]) -> int:
-    return sum(len(pair.broker.sent()) > 100_000 for pair in pairs)
+    return sum(len(pair.broker.sent()) > 50_000 for pair in pairs)
 
 
 @rule(
@@ -113,6 +119,47 @@ def test_answers_are_worked_on_in_turns(scene: Scene) -> None:
     assert not any(pair.client.sent() for pair in pairs)
     scene.turns(MANY)
     assert all(pair.client.sent() == passed for pair in pairs)
+
+
+def test_the_ends_of_mutes_take_turns(scene: Scene) -> None:
+    scene.time_ms = int(scene.loop.time() * 1_000) + 60_000  # no timer of the loop comes due
+    frame = dear_produce(0, DEAR // 2)
+    pairs = of_one_turn(scene, 10)
+    for pair in pairs:
+        pair.channel.connection.session.context.mute(scene.time_ms + 1_000)
+        pair.client.shares_turn = False
+        rest = frame
+        while rest:
+            rest = rest[pair.client.receive(rest) :]
+            scene.turns(2)
+    assert all(pair.channel.connection.session.held for pair in pairs)
+    scene.time_ms += 1_000
+
+    def ends() -> None:
+        for pair in pairs:
+            pair.channel.connection._mute_over()
+
+    assert steps_of(ends) < TWO_REQUESTS
+    for _ in range(10):
+        assert steps_of(scene.turns) < TWO_REQUESTS
+    assert forwarded(pairs) == len(pairs)
+
+
+def test_answers_of_one_read_are_passed_on_in_turns_and_in_order(scene: Scene) -> None:
+    (pair,) = of_one_turn(scene, 1)
+    count = 2 * JUDGED_PER_TURN // REPEATED_FOR
+    in_flight = pair.channel.connection.session.context.in_flight
+    for number in range(2, count + 1):
+        in_flight.add(InFlightRequest(API, 12, 0, number))
+    answers = b"".join(map(answer, range(1, count + 1)))
+    pair.broker.receive(answers)
+    first = len(pair.client.sent())
+    assert 0 < first < len(answers)
+    assert not pair.broker.is_reading()
+    scene.turns(3)
+    assert pair.client.sent() == answers
+    assert pair.broker.is_reading()
+    assert scene.budget.used_bytes == 0
 
 
 def test_answers_that_wait_leave_when_the_broker_does(scene: Scene) -> None:
