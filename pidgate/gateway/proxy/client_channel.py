@@ -123,6 +123,7 @@ class ClientChannel(Reader):
     def pause_writing(self) -> None:
         """Stop reading answers and requests: the client does not read its answers."""
         self.socket.gate.pause(Pause.NOT_READING)
+        self.connection.unread_since_ms = self._now_ms()
         self.connection.share.hold(Purpose.TO_CLIENT, self.socket.unsent_bytes)
         self._broker.client_reads(False)
 

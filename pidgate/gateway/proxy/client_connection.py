@@ -58,6 +58,11 @@ GIVES_WAY_NOW: Final = ("limit", "login")
 
 NO_ROOM_MUTED: Final = "its user has no memory left for requests behind a mute: limits.buffered_total"
 
+NO_ROOM_UNREAD: Final = "it reads no answers, and its user has no memory left for them: limits.buffered_total"
+
+UNREAD_FOR_MS: Final = 10_000
+"""Time for a client to read answers while its user has no room. Clients time out a request after 30 s."""
+
 TOO_MANY: Final = "its user has too many connections: limits.connections_per_user"
 
 ANONYMOUS: Final = "ANONYMOUS"
@@ -137,6 +142,8 @@ class ClientConnection:
         self.session.context.account = context.shared.turns.join(BEFORE_LOGIN)
         self._life: Life = Life.ACCEPTED
         self._close_cause = ""
+        self.unread_since_ms = 0
+        """When the client stopped reading its answers, if Pause.NOT_READING."""
         self._answered_by_ms = 0
         """When a connection that ends waits no longer for answers; 0: it does not end."""
 
@@ -402,8 +409,20 @@ class ClientConnection:
             self.close_now("drain", "its requests in flight were not answered in time")
         elif overdue is not None:
             self.close(*overdue)
+        elif self._keeps_room_by_not_reading(now_ms):
+            self.close_now("limit", NO_ROOM_UNREAD)
+            self.socket.abort()
+            self.share.hold(Purpose.TO_CLIENT, 0)
         elif self.reservation.is_overdue(now_ms, limits.frame_ms):
             self.close_for_frame("its frame arrived too slowly, or others waited for its memory")
+
+    def _keeps_room_by_not_reading(self, now_ms: int) -> bool:
+        """Return whether the client has left answers unread for long, and its user holds more than others have left."""
+        return (
+            bool(self.socket.gate.reasons & Pause.NOT_READING)
+            and now_ms - self.unread_since_ms >= UNREAD_FOR_MS
+            and not self.share.is_within(Purpose.TO_CLIENT)
+        )
 
     def _count_small_amounts(self) -> None:
         share, broker = self.share, self.broker.channel

@@ -11,6 +11,7 @@ from pidgate.gateway.cluster.gateway_topics import GatewayTopics
 from pidgate.gateway.proxy.apis.api import COUNTED_IN_FLIGHT
 from pidgate.gateway.proxy.buffers import READ_BUFFER_BYTES, BudgetShare, BufferBudget, Purpose
 from pidgate.gateway.proxy.client_channel import AFTER_REST_BYTES
+from pidgate.gateway.proxy.client_connection import UNREAD_FOR_MS
 from pidgate.gateway.proxy.connection_age import AgeLimits
 from pidgate.gateway.proxy.read_ahead import IN_FLIGHT_BYTES, OWN_ANSWERS_LIMIT_BYTES
 from pidgate.gateway.proxy.reading import SCARCE_READ_BYTES
@@ -345,3 +346,31 @@ def test_answers_to_a_client_that_reads_nothing_count_as_they_come(scene: Scene)
     pair.client.waiting_bytes = 50_000
     pair.channel.write(answer(1))
     assert scene.budget.used_bytes == 50_000
+
+
+@rule("Clients that read no answers hold no more than is left to others.", "memory")
+def test_who_reads_no_answers_is_closed_when_its_user_has_no_room() -> None:
+    scene = Scene(budget_bytes=16 * MiB)
+    other = BudgetShare(scene.budget, lambda: "somebody else")
+    pairs = [scene.connect() for _ in range(4)]
+    for pair in pairs:
+        pair.client.receive(heartbeat(1))
+        pair.client.waiting_bytes = MiB
+        pair.channel.pause_writing()
+    ages = AgeLimits(idle_ms=1 << 40)
+
+    def closed_after(passed_ms: int) -> int:
+        scene.time_ms += passed_ms
+        for pair in pairs:
+            pair.channel.connection.check_age(scene.time_ms, ages)
+        return sum(pair.client.aborted for pair in pairs)
+
+    assert closed_after(60_000) == 0, "there is room"
+    other.hold(Purpose.HELD, 3 * MiB)
+    assert closed_after(0) == 2, "as many as give others what they hold themselves"
+    pairs[-1].channel.resume_writing()
+    pairs[-1].channel.pause_writing()
+    other.hold(Purpose.HELD, 6 * MiB)
+    assert closed_after(UNREAD_FOR_MS - 1) == 3
+    assert closed_after(1) == 4
+    scene.loop.close()
