@@ -31,7 +31,7 @@ from pidgate.protocol.repeated_produce import BEGINNING_BYTES
 from pidgate.protocol.work import ARRIVED_BYTES_FOR_ONE, ARRIVED_FOR
 
 AFTER_REST_BYTES: Final = 16 * 1024
-"""Most bytes of a read behind one that had to wait for a turn (turns.py): they would only wait here."""
+"""Most bytes of a read of an account whose time is over, or behind one that had to wait: they would wait here."""
 
 NO_ROOM: Final = "the memory for connections before login is full: limits.buffered_total"
 
@@ -76,12 +76,13 @@ class ClientChannel(Reader):
 
     def next_buffer(self) -> memoryview:
         is_scarce = self._budget.is_full or self._read_ahead.is_scarce
+        waits = self._leaves_rests or self._session.context.account.is_over
         if self._received.is_plain and not is_scarce:
-            return READ_VIEW[:AFTER_REST_BYTES] if self._leaves_rests else READ_VIEW
+            return READ_VIEW[:AFTER_REST_BYTES] if waits else READ_VIEW
         view = self._received.next_read()
         if is_scarce and not self._reservation.is_held:
             return view[:SCARCE_READ_BYTES]
-        return view
+        return view[:AFTER_REST_BYTES] if waits else view
 
     def buffer_filled(self, nbytes: int) -> None:
         self._count(nbytes)

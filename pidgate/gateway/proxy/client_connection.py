@@ -410,6 +410,7 @@ class ClientConnection:
         elif overdue is not None:
             self.close(*overdue)
         elif self._keeps_room_by_not_reading(now_ms):
+            self.close_for_frame(NO_ROOM_UNREAD)
             self.close_now("limit", NO_ROOM_UNREAD)
             self.socket.abort()
             self.share.hold(Purpose.TO_CLIENT, 0)

@@ -8,7 +8,8 @@ from typing import Final
 import pytest
 
 from pidgate.gateway.proxy.apis.api import Api, InFlightRequest
-from pidgate.gateway.proxy.client_channel import ClientChannel
+from pidgate.gateway.proxy.buffers import Purpose
+from pidgate.gateway.proxy.client_channel import AFTER_REST_BYTES, ClientChannel
 from pidgate.gateway.proxy.turns import Account, Turns
 from pidgate.protocol.work import JUDGED_PER_TURN, REPEATED_FOR
 from tests.support.frames import framed, produce_request, record_batch
@@ -106,6 +107,17 @@ def test_requests_leave_once_and_in_order_however_often_they_waited(scene: Scene
     scene.turns(20)
     assert all(pair.broker.sent() == heartbeat(1) + sent for pair in pairs)
     assert all(pair.client.is_reading() for pair in pairs)
+
+
+def test_little_is_read_of_an_account_whose_time_is_over(scene: Scene) -> None:
+    bulk, other = of_one_turn(scene, 2)
+    bulk.channel.socket.read_large()
+    scene.time_ms += 1
+    spend(scene, other)
+    frames = heartbeat(1) * 10_000
+    assert bulk.client.receive(frames) == AFTER_REST_BYTES
+    assert bulk.channel.connection.share.held(Purpose.REST) == AFTER_REST_BYTES
+    assert not bulk.client.is_reading()
 
 
 def test_answers_are_worked_on_in_turns(scene: Scene) -> None:
