@@ -51,6 +51,7 @@ HOT_MODULES = [
     "pidgate/gateway/proxy/tls_connections.py",
     "pidgate/gateway/proxy/tls_inbox.py",
     "pidgate/gateway/proxy/tls_transport.py",
+    "pidgate/gateway/proxy/turns.py",
     "pidgate/gateway/recording/connection_recorder.py",
     "pidgate/gateway/recording/usage.py",
     "pidgate/protocol/produce.py",

@@ -7,8 +7,8 @@ count the steps of the most expensive accepted frames (tests/support/steps.py). 
   are above what Kafka's own clients send within their max.request.size of 1 MiB.
 * A response may be as long as the cluster is large. If every element is inspected, or all bytes are hashed or
   searched, the work is a Walk, which runs for STEPS_PER_TURN and then yields.
-* At most MOST_FRAMES_PER_TURN frames of one read or one mute are handled per turn; fewer if they contain new
-  producer ids or many inspected elements (JUDGED_PER_TURN). The rest waits for the next turn.
+* Reads, frames and answers are counted for the account of their user (JUDGED_PER_TURN). Beyond that the rest waits
+  for the account's next turn (gateway/proxy/turns.py).
 
 Memory: a request allocates at most MEMORY_FACTOR times its size plus MEMORY_SLACK_BYTES.
 """
@@ -65,19 +65,24 @@ MOST_ENDPOINTS: Final = 1_000
 MOST_API_RANGES: Final = 2_000
 """Ranges in an ApiVersions response; Kafka 4.4 has fewer than a hundred."""
 
-MOST_FRAMES_PER_TURN: Final = 512
-"""Frames handled per turn. A read of 256 KiB could hold 20,000."""
-
 JUDGED_PER_TURN: Final = 4_800
-"""Batches judged per turn, 2 us each.
+"""Batches judged per turn of one account, 2 us each.
 
-Other expensive parts of a request count as the number of batches that take the same time, by the constants
-below, measured for the most expensive request of each kind. Requests without batches therefore end a turn as
-well.
+Everything else counts as the number of batches that take the same time, by the constants below, measured for the most
+expensive request of each kind.
 """
 
+ARRIVED_FOR: Final = 5
+"""Cost of a read from a socket, and of the write of its bytes."""
+
+ARRIVED_BYTES_FOR_ONE: Final = 8 * 1024
+"""Bytes of a read that cost as much as one batch."""
+
+REPEATED_FOR: Final = 4
+"""Cost of a Produce that repeats the previous one, besides its batches, and of an answer that passes unread."""
+
 READ_FOR: Final = 32
-"""Cost of a request, except a Produce that repeats the previous one.
+"""Cost of a request, and of an answer that is read whole, except a Produce that repeats the previous one.
 
 Its head and the end of its body may have the maximum of tagged fields. Clients have five requests in flight.
 """
@@ -90,6 +95,12 @@ JUDGED_FOR_PLACE: Final = 1
 
 Some hold tagged fields (TAGS_BYTES_FOR_ONE) instead of a batch and take as long.
 """
+
+ANSWER_BYTES_FOR_ONE: Final = 8
+"""Bytes of a broker's answer that cost as much as one batch, if it is read whole; a range of ApiVersions has 7."""
+
+WALKED_FOR: Final = 500
+"""Cost of STEPS_PER_TURN units of a Fetch answer, which is walked as it passes."""
 
 ANSWERED_BYTES_FOR_ONE: Final = 32
 """Bytes of the gateway's own response that count as one batch; a Produce refusal has 14 to 33 per partition.

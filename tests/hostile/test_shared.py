@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
+from pidgate.events.definitions import DecisionEvent
+from pidgate.events.reading import from_json
 from pidgate.protocol.errors import ErrorCode
 from tests.hostile.attack import HOSTILE_USER, Delivery, Place, Target
 from tests.hostile.attacker import Attacker
 from tests.hostile.site import HONEST_USER, Site, running_site
 from tests.support.frames import ONE_RECORD, Topics, framed, produce_request, record_batch
 from tests.support.raw import decoded
+from tests.support.topic_values import every_value
 from tools.sandbox.kafka import Cluster
-from tools.sandbox.spec import SUPER_USER
+from tools.sandbox.spec import PLAINTEXT, SUPER_USER
+from tools.sandbox.topics import create_topic
 
 pytestmark = pytest.mark.kafka
 
@@ -131,6 +137,45 @@ def test_who_is_never_refused_drains_no_bucket_of_the_cluster(sasl_cluster: Clus
         with site.under_attack(log_lines=LOG_LINES):
             assert bring(site, HOSTILE_USER, flood, 4) == len(flood)
             assert bring(site, HONEST_USER, few, 4) == len(few)
+
+
+# ---- events ---------------------------------------------------------------------------------------------
+
+FLOOD: Final = 100_000
+ADMITTED: Final = 27
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(280)
+def test_events_of_another_user_reach_the_topic_beside_a_flood(sasl_cluster: Cluster, tmp_path: Path) -> None:
+    """An observed user has 100,000 ids admitted. All events are in one partition."""
+    topic = create_topic(sasl_cluster.bootstrap_servers(), "__events-of-a-flood")
+    password = tmp_path / "password"
+    password.write_text("admin-secret")
+    settings = {
+        "events": {"topic": topic, "replication_factor": 1},
+        "own_client": {"mechanism": "PLAIN", "username": SUPER_USER, "password_file": str(password)},
+    }
+    quotas = {"users": {HONEST_USER: HONEST, HOSTILE_USER: {"producer_ids_rate": 5, "mode": "observe"}}}
+    with running_site(sasl_cluster, Place(), settings=settings, quotas=quotas) as site:
+        target = site.target()
+        flood = [
+            produce(target, *(target.new_id() for _ in range(IDS_OF_A_REQUEST)))
+            for _ in range(FLOOD // IDS_OF_A_REQUEST)
+        ]
+        passed: list[int] = []
+        flooding = threading.Thread(target=lambda: passed.append(bring(site, HOSTILE_USER, flood, 4)))
+        flooding.start()
+        with site.connect(HONEST_USER) as honest:
+            for _ in range(ADMITTED):
+                assert not is_refused(honest.ask(produce(target, target.new_id())))
+                time.sleep(0.2)
+        assert flooding.is_alive(), "the flood went on all the time"
+        flooding.join()
+        assert passed == [len(flood)]
+    values = asyncio.run(every_value(sasl_cluster.bootstrap_servers(PLAINTEXT), topic))
+    told = [event for event in map(from_json, values) if isinstance(event, DecisionEvent)]
+    assert sum(event.user == HONEST_USER for event in told) == ADMITTED
 
 
 # ---- turns ----------------------------------------------------------------------------------------------

@@ -209,6 +209,32 @@ def test_events_of_one_user_arrive_once_in_order_with_the_brokers_time(
     run(test())
 
 
+def test_a_flood_of_one_user_keeps_no_event_of_another_from_the_topic(
+    cluster: Cluster, topic_name: TopicName
+) -> None:
+    """One observed user has 100,000 ids admitted, another 27 meanwhile; both are in one partition."""
+    topic = topic_named(topic_name("flooded"), partitions=1)
+    kafka = client_of(cluster)
+
+    async def test() -> None:
+        publisher, following = EventPublisher(kafka, topic), Following(kafka, topic)
+        async with running(publisher.run(), following.run()):
+            await until(lambda: publisher.is_connected)
+            for number in range(100_000):
+                publisher.publish("observed", b"%d" % number)
+                if number % 3_700 == 0 and number:
+                    publisher.publish("other", b"other %d" % number)
+                    await asyncio.sleep(0)
+            assert publisher.dropped > 0, "the flood is faster than the topic"
+            assert await publisher.flush(30)
+            await until(lambda: len(following.records) == publisher.published)
+        values = following.values
+        assert sum(value.startswith(b"other") for value in values) == 27
+        assert publisher.published + publisher.dropped == 100_027
+
+    run(test())
+
+
 def test_reading_begins_at_offsets_or_at_a_time_or_at_the_earliest(
     cluster: Cluster, topic_name: TopicName
 ) -> None:

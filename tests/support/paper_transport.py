@@ -6,6 +6,7 @@ import asyncio
 from typing import Any, cast
 
 from pidgate.gateway.proxy.reading import Reader
+from pidgate.gateway.proxy.turns import Turns
 
 LOOP_READ_BYTES = 256_000
 """What an event loop reads at once when it makes the bytes itself: uvloop has this number."""
@@ -14,6 +15,9 @@ LOOP_READ_BYTES = 256_000
 class PaperTransport(asyncio.Transport):
     """What a protocol wrote, the very objects; the kernel takes as much of it as the test says."""
 
+    shares_turn = False
+    """Its reads come in one turn of the loop. Otherwise each has a turn of its own, unless its account waits."""
+
     def __init__(self, reader: Reader) -> None:
         super().__init__({"peername": ("10.1.2.3", 5)})
         self.protocol: asyncio.BaseProtocol = reader.as_protocol()
@@ -21,6 +25,7 @@ class PaperTransport(asyncio.Transport):
         self.waiting_bytes = 0
         """What the peer has not taken."""
         self._reading = True
+        self._turns: Turns | None = getattr(reader, "_turns", None)
         self.aborted = False
         self._closing = False
         self.protocol.connection_made(self)
@@ -30,6 +35,8 @@ class PaperTransport(asyncio.Transport):
         arrived = 0
         while arrived < len(data) and self._reading and not self._closing:
             step = min(most, LOOP_READ_BYTES, len(data) - arrived)
+            if self._turns is not None and not self.shares_turn:
+                self._turns._now_ms = -1
             protocol = self.protocol
             if isinstance(protocol, asyncio.BufferedProtocol):
                 target = memoryview(protocol.get_buffer(-1))

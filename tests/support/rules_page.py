@@ -39,7 +39,8 @@ PROMISES: Final[dict[str, tuple[str, ...]]] = {
     "No client sheds its quota": (
         "A quota belongs to the user, whatever connection, address or gateway a request uses.",
         "A user holds at most as much memory for frames and filters as is left to others.",
-        "One turn handles at most 512 requests and 150 new ids; expensive requests count for several.",
+        "An account handles at most 150 requests in a turn, or 1,000 that repeat a Produce; "
+        "expensive requests count for several.",
     ),
     "An error inside the quota code": ("An error inside the quota code forwards traffic and is counted.",),
     "One quota over restarts": (

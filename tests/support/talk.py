@@ -128,7 +128,8 @@ class Talk:
         return TAKEN if self.end is None else CLOSE
 
     def release(self, now_ms: int) -> tuple[list[bytes | bytearray], bool]:
-        """Wake the session; the frames that go to the broker, and whether the connection ends."""
+        """Wake the session in a new turn; the frames that go to the broker, and whether the connection ends."""
+        self.context.account.spent = 0
         before = len(self.to_broker)
         self.perform(self.session.wake(now_ms))
         frames = self.to_broker[before:]

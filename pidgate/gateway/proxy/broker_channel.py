@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from struct import Struct
 from typing import Final
 
@@ -11,13 +12,31 @@ from pidgate.gateway.proxy.apis.produce import PRODUCE_API
 from pidgate.gateway.proxy.apis.responses import COUNTED, ENDPOINTS_LAST, NO_BYTES, UNREAD, Response
 from pidgate.gateway.proxy.buffers import Purpose
 from pidgate.gateway.proxy.client_connection import ClientConnection
-from pidgate.gateway.proxy.reading import SCARCE_READ_BYTES, SMALL_READ_BYTES, Data, Pause, Reader, run_of
+from pidgate.gateway.proxy.reading import (
+    SCARCE_READ_BYTES,
+    SMALL_READ_BYTES,
+    Data,
+    Pause,
+    Reader,
+    bytes_of,
+    run_of,
+)
 from pidgate.gateway.proxy.receive_buffer import READ_BUFFER, READ_VIEW, first_large_bytes, large_frame_bytes
 from pidgate.protocol.errors import FrameTooLarge, KafkaProtocolError, MalformedFrame
 from pidgate.protocol.fetch import EndpointsWalker
 from pidgate.protocol.produce_answers import has_head, is_plain_success
 from pidgate.protocol.throttle import HEAD_BYTES
-from pidgate.protocol.work import STEPS_PER_TURN, Walk
+from pidgate.protocol.work import (
+    ANSWER_BYTES_FOR_ONE,
+    ARRIVED_BYTES_FOR_ONE,
+    ARRIVED_FOR,
+    JUDGED_PER_TURN,
+    READ_FOR,
+    REPEATED_FOR,
+    STEPS_PER_TURN,
+    WALKED_FOR,
+    Walk,
+)
 
 _SIZE_AND_CORRELATION: Final = Struct(">ii")
 NOTHING: Final = NO_BYTES, 0, 0
@@ -38,6 +57,7 @@ class BrokerChannel(Reader):
         self._age = connection.age
         self._received = self.socket.received
         self._now_ms = context.now_ms
+        self._turns = context.shared.turns
         self._counters = context.counters
         self._budget = context.budget
         self._share = connection.share
@@ -69,6 +89,7 @@ class BrokerChannel(Reader):
         self._age.was_heard = True
         self._counters.bytes_from_brokers += nbytes
         if self._pass_plain_success(data):
+            self.spend(ARRIVED_FOR + REPEATED_FOR)
             self._connection.answers_passed()
             return
         READ_VIEW[:nbytes] = data
@@ -77,27 +98,48 @@ class BrokerChannel(Reader):
             self.socket.read_large()
 
     def next_buffer(self) -> memoryview:
-        if self._received.is_plain and not self._budget.is_full:
+        is_scarce = self._budget.is_full or self._session.context.account.is_over
+        if self._received.is_plain and not is_scarce:
             return READ_VIEW
         view = self._received.next_read()
-        return view[:SCARCE_READ_BYTES] if self._budget.is_full else view
+        return view[:SCARCE_READ_BYTES] if is_scarce else view
 
     def buffer_filled(self, nbytes: int) -> None:
         self._age.was_heard = True
         self._counters.bytes_from_brokers += nbytes
-        if self._received.is_plain:
-            self._answers_arrived(READ_BUFFER, nbytes)
-        else:
+        buf, end = READ_BUFFER, nbytes
+        if not self._received.is_plain:
             arrived = self._received.received(nbytes)
             if arrived is None:
                 return
             buf, end = arrived
-            self._answers_arrived(buf, end)
+        self._answers_arrived(buf, end)
         self.socket.turn_back(nbytes)
 
+    def has_time(self) -> bool:
+        return self._turns.has_time(self._session.context.account, self._now_ms())
+
+    def spend(self, work: int) -> None:
+        self._session.context.account.spent += work
+
+    def await_turn(self, who: object, go_on: Callable[[], None]) -> None:
+        self._connection.await_turn(who, go_on)
+
+    def _leave_rest(self, rest: bytes | bytearray) -> None:
+        """Keep answers until it is the account's turn, and read no more before."""
+        if len(rest) > SCARCE_READ_BYTES:
+            self.socket.read_large()
+        self._share.hold(Purpose.REST_OF_ANSWERS, len(rest))
+        self.socket.defer(rest)
+        self.await_turn(self, self.socket.next_turn)
+
     def _answers_arrived(self, buf: bytearray, end: int) -> None:
+        now_ms = self._now_ms()
         try:
-            kept_from = self._take_answers(buf, end, self._now_ms())
+            if not self._turns.has_time(self._session.context.account, now_ms):
+                self._leave_rest(bytes_of(buf, 0, end))
+                return
+            kept_from = self._take_answers(buf, end, now_ms)
             if kept_from and self._share.total_bytes and self._share.held(Purpose.ANSWER):
                 self._share.leave(self, Purpose.ANSWER)
                 self._share.hold(Purpose.ANSWER, 0)
@@ -147,6 +189,11 @@ class BrokerChannel(Reader):
         transport = self.socket.closed()
         if transport is not None:
             self._connection.context.socket_closed(transport)
+        while self.socket.rest and self._walk_in_turns is None:
+            # Answers that the broker gave before it left: their requests would be sent again.
+            rest, self.socket.rest = bytearray(self.socket.rest), b""
+            self._session.context.account.spent = 0
+            self._answers_arrived(rest, len(rest))
         self._drop_answer()
         self._share.hold(Purpose.TO_BROKER, 0)
         self._connection.broker_lost(
@@ -160,7 +207,9 @@ class BrokerChannel(Reader):
 
     def _drop_answer(self) -> None:
         self._received.clear()
+        self.socket.rest = b""
         self._walk_in_turns, self._walked = None, NOTHING
+        self._share.hold(Purpose.REST_OF_ANSWERS, 0)
         self._share.leave(self, Purpose.ANSWER)
         self._share.hold(Purpose.ANSWER, 0)
 
@@ -214,8 +263,10 @@ class BrokerChannel(Reader):
         Answers that need no change leave together in one write, whole or not.
         """
         context, response = self._session.context, self._response
+        account = context.account
+        account.spent += ARRIVED_FOR + end // ARRIVED_BYTES_FOR_ONE
         run_start = pos = 0
-        while pos < end and not self.socket.rest:
+        while pos < end and not (self.socket.rest or (pos and account.is_over)):
             if self._walker is not None:
                 self._flush(buf, run_start, pos)
                 run_start = pos = self._walk(self._walker, buf, pos, end)
@@ -259,6 +310,7 @@ class BrokerChannel(Reader):
             response.buf, response.now_ms = buf, now_ms
             response.start, response.end = pos + SIZE_PREFIX_BYTES, frame_end
             response.may_be_kept = buf is not READ_BUFFER
+            account.spent += READ_FOR + size // ANSWER_BYTES_FOR_ONE
             instead = request.api.handle_response(context, request, response)
             if isinstance(instead, Walk):
                 if self._takes_turns(instead, request, buf, pos, end):
@@ -272,7 +324,16 @@ class BrokerChannel(Reader):
             run_start = self._done(buf, run_start, pos)
         self._flush(buf, run_start, pos)
         response.buf = NO_BYTES  # a large answer has a buffer of its own
-        return end if self.socket.rest or self._walk_in_turns is not None else pos
+        return self._end_turn(buf, pos, end)
+
+    def _end_turn(self, buf: bytearray, pos: int, end: int) -> int:
+        """Leave buf[pos:end] for another turn if this one is over. Returns where the incomplete answer starts."""
+        if self.socket.rest or self._walk_in_turns is not None:
+            return end
+        if 0 < pos < end and self._session.context.account.is_over:
+            self._leave_rest(bytes_of(buf, pos, end))
+            return end
+        return pos
 
     def _takes_turns(
         self, walk: Walk, request: InFlightRequest, buf: bytearray, start: int, end: int
@@ -295,17 +356,19 @@ class BrokerChannel(Reader):
             assert isinstance(again, Walk)
             self._walk_in_turns, self._walked = again, (response.buf, 0, len(response.buf))
         response.buf = NO_BYTES
-        self.socket.defer(rest)
+        self._leave_rest(rest)
         return True
 
-    def take_rest(self, rest: bytes) -> None:
+    def take_rest(self, rest: bytes | bytearray) -> None:
+        self._share.hold(Purpose.REST_OF_ANSWERS, 0)
         if self._connection.socket.is_lost:
             return
         walk = self._walk_in_turns
         try:
             if walk is not None:
+                self.spend(JUDGED_PER_TURN)
                 if walk.go_on():
-                    self.socket.defer(rest)
+                    self._leave_rest(rest)
                     return
                 if walk.result is None:
                     self._flush(*self._walked)
@@ -314,10 +377,14 @@ class BrokerChannel(Reader):
                 self._walk_in_turns, self._walked = None, NOTHING
                 self._share.hold(Purpose.ANSWER, 0)
                 self._done(NO_BYTES, 0, 0)
+                if rest:
+                    self._leave_rest(rest)
+                self._connection.answers_passed()
+                return
         except Exception as error:  # noqa: BLE001 - logged there
             self._failed(error)
             return
-        self._answers_arrived(bytearray(rest), len(rest))
+        self._answers_arrived(rest if isinstance(rest, bytearray) else bytearray(rest), len(rest))
 
     def _walk(self, walker: EndpointsWalker, buf: bytearray, pos: int, end: int) -> int:
         stop = min(end, pos + self._walking_bytes)
@@ -328,7 +395,8 @@ class BrokerChannel(Reader):
         for part in parts:
             self._connection.channel.write(part)
         if walker.unfed_bytes:
-            self.socket.defer(bytes(view[stop:end]))
+            self.spend(WALKED_FOR)
+            self._leave_rest(bytes(view[stop:end]))
         if not self._walking_bytes:
             self._walker = None
             self._done(buf, stop, stop)
@@ -336,6 +404,7 @@ class BrokerChannel(Reader):
 
     def _done(self, buf: bytearray, run_start: int, pos: int) -> int:
         """Complete the answer that ends at `pos`. Returns the start of the unsent run."""
+        self._session.context.account.spent += REPEATED_FOR
         actions = self._session.answer_passed()
         if actions:
             self._flush(buf, run_start, pos)

@@ -66,7 +66,7 @@ class BrokerLogin(Reader):
     def buffer_filled(self, nbytes: int) -> None:
         self.data_received(bytes(READ_VIEW[:nbytes]))
 
-    def take_rest(self, rest: bytes) -> None:
+    def take_rest(self, rest: bytes | bytearray) -> None:
         """Do nothing: a login leaves no bytes for a later turn."""
 
     def write(self, data: Data) -> None:

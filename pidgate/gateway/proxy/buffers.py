@@ -206,6 +206,11 @@ class Purpose(IntEnum):
     """What is kept of requests in flight."""
     REST = 12
     """Requests of one read that wait for their turn."""
+    REST_OF_ANSWERS = 13
+    """Answers of one read that wait for their turn."""
+    SMALL_AMOUNTS = 14
+    """Unsent bytes, requests in flight and the beginning of a frame, each too small to be counted when it comes: once a
+    second, from 4 KiB on."""
 
 
 class BudgetShare:
@@ -259,6 +264,10 @@ class BudgetShare:
         """Return whether `who` may hold this amount for this purpose now."""
         owner = self._owner if self.total_bytes else self._owner_now()
         return self.half_of(purpose).may_take(who, owner, amount_bytes - self._held_bytes[purpose])
+
+    def is_within(self, purpose: Purpose) -> bool:
+        """Return whether its owner holds no more than stays free for all others."""
+        return self.half_of(purpose).has_room(self._owner, 0)
 
     def wait(self, who: object, purpose: Purpose, amount_bytes: int, resume: Callable[[], None]) -> None:
         """Call `resume` once when this amount may be held for this purpose."""

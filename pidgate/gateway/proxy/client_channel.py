@@ -8,6 +8,7 @@ drains.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Final
 
 from pidgate.gateway.proxy.actions import PASS_FRAME
@@ -16,13 +17,21 @@ from pidgate.gateway.proxy.buffers import Purpose
 from pidgate.gateway.proxy.client_connection import ClientConnection, Dial
 from pidgate.gateway.proxy.connection import ConnectionContext
 from pidgate.gateway.proxy.frame_reservation import REQUEST_HEAD_BYTES, is_of_login
-from pidgate.gateway.proxy.reading import SCARCE_READ_BYTES, SMALL_READ_BYTES, Data, Pause, Reader, run_of
+from pidgate.gateway.proxy.reading import (
+    SCARCE_READ_BYTES,
+    SMALL_READ_BYTES,
+    Data,
+    Pause,
+    Reader,
+    bytes_of,
+    run_of,
+)
 from pidgate.gateway.proxy.receive_buffer import READ_BUFFER, READ_VIEW, frame_size, too_large
 from pidgate.protocol.repeated_produce import BEGINNING_BYTES
-from pidgate.protocol.work import JUDGED_PER_TURN, MOST_FRAMES_PER_TURN
+from pidgate.protocol.work import ARRIVED_BYTES_FOR_ONE, ARRIVED_FOR
 
 AFTER_REST_BYTES: Final = 16 * 1024
-"""Most bytes of a read behind one that was more than a turn takes (protocol/work.py): they would only wait here."""
+"""Most bytes of a read of an account whose time is over, or behind one that had to wait: they would wait here."""
 
 NO_ROOM: Final = "the memory for connections before login is full: limits.buffered_total"
 
@@ -40,13 +49,14 @@ class ClientChannel(Reader):
         self._received = self.socket.received
         self._age = self.connection.age
         self._now_ms = context.now_ms
+        self._turns = context.shared.turns
         self._counters = context.counters
         self._budget = context.budget
         self._frame_limit_bytes = context.frame_limit_bytes
         self._login_limit_bytes = context.frame_before_auth_bytes
         self._kept_frame_bytes = context.kept_frame_bytes
         self._leaves_rests = False
-        """Its last read was more than a turn takes. A plain attribute, because every read checks it."""
+        """Its last read had to wait for a turn. A plain attribute, because every read checks it."""
 
     # ---- asyncio's side --------------------------------------------------------------------------------
 
@@ -66,12 +76,13 @@ class ClientChannel(Reader):
 
     def next_buffer(self) -> memoryview:
         is_scarce = self._budget.is_full or self._read_ahead.is_scarce
+        waits = self._leaves_rests or self._session.context.account.is_over
         if self._received.is_plain and not is_scarce:
-            return READ_VIEW[:AFTER_REST_BYTES] if self._leaves_rests else READ_VIEW
+            return READ_VIEW[:AFTER_REST_BYTES] if waits else READ_VIEW
         view = self._received.next_read()
         if is_scarce and not self._reservation.is_held:
             return view[:SCARCE_READ_BYTES]
-        return view
+        return view[:AFTER_REST_BYTES] if waits else view
 
     def buffer_filled(self, nbytes: int) -> None:
         self._count(nbytes)
@@ -113,6 +124,7 @@ class ClientChannel(Reader):
     def pause_writing(self) -> None:
         """Stop reading answers and requests: the client does not read its answers."""
         self.socket.gate.pause(Pause.NOT_READING)
+        self.connection.unread_since_ms = self._now_ms()
         self.connection.share.hold(Purpose.TO_CLIENT, self.socket.unsent_bytes)
         self._broker.client_reads(False)
 
@@ -120,6 +132,17 @@ class ClientChannel(Reader):
         self.connection.share.hold(Purpose.TO_CLIENT, 0)
         self.socket.gate.resume(Pause.NOT_READING)
         self._broker.client_reads(True)
+
+    # ---- turns -----------------------------------------------------------------------------------------
+
+    def has_time(self) -> bool:
+        return self._turns.has_time(self._session.context.account, self._now_ms())
+
+    def spend(self, work: int) -> None:
+        self._session.context.account.spent += work
+
+    def await_turn(self, who: object, go_on: Callable[[], None]) -> None:
+        self.connection.await_turn(who, go_on)
 
     # ---- a proxy's header ------------------------------------------------------------------------------
 
@@ -134,6 +157,8 @@ class ClientChannel(Reader):
         """Send bytes to the client. Callers keep the order of its requests."""
         if self.socket.write(data):
             self._counters.bytes_to_clients += len(data)
+            if self.socket.gate.reasons & Pause.NOT_READING:
+                self.connection.share.hold(Purpose.TO_CLIENT, self.socket.unsent_bytes)
             recorder = self.connection.recorder
             if recorder is not None:
                 recorder.bytes_out += len(data)
@@ -141,9 +166,12 @@ class ClientChannel(Reader):
     # ---- requests --------------------------------------------------------------------------------------
 
     def _requests_arrived(self, buf: bytes | bytearray, end: int) -> None:
-        connection, reservation = self.connection, self._reservation
+        connection, reservation, now_ms = self.connection, self._reservation, self._now_ms()
         try:
-            kept_from = self._take_requests(buf, end, self._now_ms())
+            if not self._turns.has_time(self._session.context.account, now_ms):
+                self._leave_rest(buf, 0, end)
+                return
+            kept_from = self._take_requests(buf, end, now_ms)
             if connection.reads_no_more:
                 return
             if kept_from and reservation.is_under_way and not reservation.left_bytes:
@@ -162,15 +190,14 @@ class ClientChannel(Reader):
         """
         session, connection = self._session, self.connection
         context = session.context
+        account = context.account
+        account.spent += ARRIVED_FOR + end // ARRIVED_BYTES_FOR_ONE
         is_missing = context.login.is_missing
         frame_limit_bytes = self._login_limit_bytes if is_missing else self._frame_limit_bytes
         run_start = pos = 0
-        most_judged = context.judged + JUDGED_PER_TURN
         if self._reservation.left_bytes:
             pos = self._pass_on(end, now_ms)
-        for _ in range(MOST_FRAMES_PER_TURN):
-            if end - pos < SIZE_PREFIX_BYTES:
-                break
+        while end - pos >= SIZE_PREFIX_BYTES:
             size = frame_size(buf, pos)
             frame_end = pos + SIZE_PREFIX_BYTES + size
             if not 0 <= size <= frame_limit_bytes or (
@@ -193,11 +220,10 @@ class ClientChannel(Reader):
                 if connection.reads_no_more:
                     return end
             pos = frame_end
-            if context.judged >= most_judged:
-                self._leave_rest(buf, pos, end)
+            if account.is_over:
+                if pos < end:
+                    self._leave_rest(buf, pos, end)
                 break
-        else:
-            self._leave_rest(buf, pos, end)
         self._forward(buf, run_start, pos)
         return end if self.socket.rest else pos
 
@@ -209,11 +235,13 @@ class ClientChannel(Reader):
         self.connection.close("protocol", str(too_large(size, limit_bytes, of_login=of_login)))
 
     def _leave_rest(self, buf: bytes | bytearray, pos: int, end: int) -> None:
-        if pos < end:
+        """Keep requests until it is the account's turn, and read little after them: it would only wait here."""
+        if end > AFTER_REST_BYTES:
             self._leaves_rests = True
             self.socket.read_large()
-            self.connection.share.hold(Purpose.REST, end - pos)
-            self.socket.defer(bytes(memoryview(buf)[pos:end]))
+        self.connection.share.hold(Purpose.REST, end - pos)
+        self.socket.defer(bytes_of(buf, pos, end))
+        self.await_turn(self, self.socket.next_turn)
 
     def _may_pass_on(self, buf: bytes | bytearray, pos: int, end: int, size: int, now_ms: int) -> bool:
         """Start forwarding the request at `pos` while it arrives, or return False."""
@@ -238,12 +266,14 @@ class ClientChannel(Reader):
             self.connection.act(self._session.has_streamed(frame_bytes - SIZE_PREFIX_BYTES, now_ms))
         return arrived_bytes
 
-    def take_rest(self, rest: bytes) -> None:
-        if self.socket.gate.reasons & Pause.MANY_IN_FLIGHT and not self.connection.reads_no_more:
-            self.socket.park(rest)
-            return
-        self.connection.share.hold(Purpose.REST, 0)
-        if not self.connection.reads_no_more:
+    def take_rest(self, rest: bytes | bytearray) -> None:
+        if self.connection.reads_no_more:
+            self.connection.share.hold(Purpose.REST, 0)
+        elif self.socket.gate.reasons & Pause.MANY_IN_FLIGHT:
+            self.socket.defer(rest)
+            self.socket.is_parked = True
+        else:
+            self.connection.share.hold(Purpose.REST, 0)
             self._requests_arrived(rest, len(rest))
 
     def _forward(self, buf: bytes | bytearray, start: int, end: int) -> None:

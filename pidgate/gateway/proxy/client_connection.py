@@ -28,13 +28,14 @@ from pidgate.gateway.proxy.actions import (
     WakeAt,
 )
 from pidgate.gateway.proxy.broker_link import BrokerLink
-from pidgate.gateway.proxy.buffers import BEFORE_LOGIN, BudgetShare
+from pidgate.gateway.proxy.buffers import BEFORE_LOGIN, BudgetShare, Purpose
 from pidgate.gateway.proxy.connection import ConnectionContext
 from pidgate.gateway.proxy.connection_age import AgeLimits, ConnectionAge
+from pidgate.gateway.proxy.connection_quotas import network_of
 from pidgate.gateway.proxy.connection_state import LIFE, Life, LifeEvent
 from pidgate.gateway.proxy.frame_reservation import FrameReservation
-from pidgate.gateway.proxy.read_ahead import ReadAhead
-from pidgate.gateway.proxy.reading import Pause, Reader
+from pidgate.gateway.proxy.read_ahead import IN_FLIGHT_BYTES, ReadAhead
+from pidgate.gateway.proxy.reading import SCARCE_READ_BYTES, Pause, Reader
 from pidgate.gateway.proxy.session import Session
 from pidgate.gateway.quotas.administration import Kept
 from pidgate.gateway.quotas.kafka_api import QuotaExchange
@@ -58,6 +59,11 @@ GIVES_WAY_NOW: Final = ("limit", "login")
 """Close causes that close a connection without a login at once: unread answers do not keep it open."""
 
 NO_ROOM_MUTED: Final = "its user has no memory left for requests behind a mute: limits.buffered_total"
+
+NO_ROOM_UNREAD: Final = "it reads no answers, and its user has no memory left for them: limits.buffered_total"
+
+UNREAD_FOR_MS: Final = 10_000
+"""Time for a client to read answers while its user has no room. Clients time out a request after 30 s."""
 
 TOO_MANY: Final = "its user has too many connections: limits.connections_per_user"
 
@@ -139,9 +145,12 @@ class ClientConnection:
         self._dial = dial
         self._asking: asyncio.Task[None] | None = None
         """Asks the broker a question before the login. None: none was asked, or its answer was known."""
-        self._timer = WakeTimer(context.loop, self.wake)
+        self._timer = WakeTimer(context.loop, self._mute_over)
+        self.session.context.account = context.shared.turns.join(BEFORE_LOGIN)
         self._life: Life = Life.ACCEPTED
         self._close_cause = ""
+        self.unread_since_ms = 0
+        """When the client stopped reading its answers, if Pause.NOT_READING."""
         self._answered_by_ms = 0
         """When a connection that ends waits no longer for answers; 0: it does not end."""
 
@@ -207,6 +216,7 @@ class ClientConnection:
         self._drop_held()
         self.reservation.drop()
         self.read_ahead.drop_answers()
+        self.context.shared.turns.leave(self.session.context.account)
         if not self._close_cause:
             self._close_cause = "reset" if error else "client"
         self.context.closed(self, self._close_cause)
@@ -309,9 +319,28 @@ class ClientConnection:
         if self.socket.gate.reasons or self.share.total_bytes:
             self.read_ahead.bound_answers()
             if self.socket.is_parked and not self.socket.gate.reasons & Pause.MANY_IN_FLIGHT:
-                self.socket.unpark()
+                self.socket.is_parked = False
+                self.await_turn(self.channel, self.socket.next_turn)
         if self._life is not CONNECTED:
             self._finish_if_done()
+
+    def await_turn(self, who: object, go_on: Callable[[], None]) -> None:
+        """Call `go_on` when it is the turn of the connection's account, and of `who` in it."""
+        context = self.session.context
+        self.context.shared.turns.wait(context.account, network_of(self.client.address), who, go_on)
+
+    def _pay_as(self, name: str) -> None:
+        """Have another account pay for the connection's work from now on."""
+        turns, context = self.context.shared.turns, self.session.context
+        if context.account.name != name:
+            turns.leave(context.account)
+            context.account = turns.join(name)
+
+    def _mute_over(self) -> None:
+        if self.context.shared.turns.has_time(self.session.context.account, self.context.now_ms()):
+            self.wake()
+        else:
+            self.await_turn(self, self.wake)
 
     def wake(self) -> None:
         """Continue with held requests as far as possible now."""
@@ -365,6 +394,7 @@ class ClientConnection:
         if self.is_gone:
             return
         quotas, now_ms = self.context.shared.connection_quotas, self.context.now_ms()
+        self._pay_as(self.client.user)
         delay_ms = quotas.logged_in(self, self.client.user, now_ms)
         if delay_ms is None:
             self.close("limit", TOO_MANY)
@@ -380,20 +410,48 @@ class ClientConnection:
         """Stop yielding once a broker was dialled and no login is missing. ApiVersions alone does not count."""
         if self._life is not Life.ACCEPTED and not self.session.context.login.is_missing:
             quotas = self.context.shared.connection_quotas
+            self._pay_as(self.client.user)
             # Where nobody logs in there is no other user to leave room for.
             is_user = self.session.context.login.named_user or quotas.limits.is_mixed
             if not quotas.keeps_its_place(self, self.client.user if is_user else None):
                 self.close("limit", TOO_MANY)
 
     def check_age(self, now_ms: int, limits: AgeLimits) -> None:
-        """Close the connection if one of its deadlines has passed; called about once a second."""
+        """Count small amounts of memory, and close the connection if a deadline has passed.
+
+        Called about once a second.
+        """
+        self._count_small_amounts()
         overdue = self.age.overdue(now_ms, limits, awaits_login=self.awaits_login)
         if self._answered_by_ms and now_ms >= self._answered_by_ms:
             self.close_now("drain", "its requests in flight were not answered in time")
         elif overdue is not None:
             self.close(*overdue)
+        elif self._keeps_room_by_not_reading(now_ms):
+            self.close_for_frame(NO_ROOM_UNREAD)
+            self.close_now("limit", NO_ROOM_UNREAD)
+            self.socket.abort()
+            self.share.hold(Purpose.TO_CLIENT, 0)
         elif self.reservation.is_overdue(now_ms, limits.frame_ms):
             self.close_for_frame("its frame arrived too slowly, or others waited for its memory")
+
+    def _keeps_room_by_not_reading(self, now_ms: int) -> bool:
+        """Return whether the client has left answers unread for long, and its user holds more than others have left."""
+        return (
+            bool(self.socket.gate.reasons & Pause.NOT_READING)
+            and now_ms - self.unread_since_ms >= UNREAD_FOR_MS
+            and not self.share.is_within(Purpose.TO_CLIENT)
+        )
+
+    def _count_small_amounts(self) -> None:
+        share, broker = self.share, self.broker.channel
+        small_bytes = self.socket.unsent_bytes - share.held(Purpose.TO_CLIENT)
+        small_bytes += len(self.session.context.in_flight) * IN_FLIGHT_BYTES - share.held(Purpose.IN_FLIGHT)
+        if broker is not None:
+            small_bytes += broker.socket.unsent_bytes - share.held(Purpose.TO_BROKER)
+        if not self.reservation.is_held:
+            small_bytes += self.socket.received.arrived_bytes - share.held(Purpose.WAITING)
+        share.hold(Purpose.SMALL_AMOUNTS, small_bytes if small_bytes >= SCARCE_READ_BYTES else 0)
 
     def close_for_frame(self, reason: str) -> None:
         """Close, and drop an incomplete frame: the socket may stay open until written data has been sent."""

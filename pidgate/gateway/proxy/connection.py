@@ -27,6 +27,7 @@ from pidgate.gateway.proxy.connection_quotas import ConnectionLimits, Connection
 from pidgate.gateway.proxy.frame_reservation import KEPT_FRAME_BYTES
 from pidgate.gateway.proxy.refusal_log import CloseLog, GatewayTopicLog, RefusalLog
 from pidgate.gateway.proxy.session import Session
+from pidgate.gateway.proxy.turns import Turns
 from pidgate.gateway.quotas.administration import Administer, OnChanged
 from pidgate.gateway.recording.connection_recorder import ConnectionRecorder
 from pidgate.gateway.recording.recorder import Recorder
@@ -122,6 +123,7 @@ class Shared:
             upstream_tls,
             sends_proxy_header=sends_proxy_header,
         )
+        self.turns = Turns(loop.call_soon)
         self.connections: dict[Connection, None] = {}
         """In order of arrival, like every collection here that is iterated."""
         self.transports: dict[asyncio.Transport, None] = {}

@@ -1,8 +1,8 @@
 """Memory of read-ahead on a connection: held requests, requests in flight, and own answers behind them.
 
-All of it counts in the connection's share. Reading pauses when one of them is full. A few requests in flight, or their
-answers, may exceed the room of the user; then reading pauses too. It does not wait for memory: the broker's answer
-releases it. A muted connection that holds more than a few requests without room is closed instead. Its requests were
+All of it counts in the connection's share. Reading pauses when one of them is full, or when the user has no room for
+requests in flight and answers. It does not wait for memory: the broker's answer releases it. A muted connection whose
+user has no room for its held requests and its answers is closed instead. Its requests were
 not forwarded, so the client sends them again, in order. Unread, the beginning of a sequence would be noted nowhere
 (HeldBeginnings in quota/sticky.py): if its leader moved, later batches would go to the new leader and pass.
 """
@@ -23,10 +23,6 @@ that exceeds it is still held whole; then reading pauses until the mute ends."""
 OWN_ANSWERS_LIMIT_BYTES: Final = 1024 * 1024
 """Own answers that wait behind a request in flight; above it reading pauses. A refusal may be six times as
 long as its request, and a request such as JoinGroup is in flight for minutes."""
-
-WITHOUT_ROOM_BYTES: Final = 64 * 1024
-"""Bytes of each that a connection may hold without room for its user: a client's usual few requests in
-flight."""
 
 IN_FLIGHT_BYTES: Final = 256
 """Memory of a request in flight: the object, its numbers, and what its API notes."""
@@ -61,7 +57,8 @@ class ReadAhead:
         self._share.hold(Purpose.HELD, held_bytes)
         waits = bool(session.held) or session.context.muted_until_ms > now_ms
         self.is_scarce = waits and not self._has_room(Purpose.HELD, held_bytes)
-        has_room = held_bytes < WITHOUT_ROOM_BYTES or not self.is_scarce
+        is_counted = held_bytes or session.context.in_flight.own_bytes
+        has_room = not (waits and is_counted) or self._share.is_within(Purpose.HELD)
         if held_bytes >= HELD_LIMIT_BYTES or not has_room:
             self._gate.pause(Pause.HELD_FULL)
         else:
@@ -80,7 +77,7 @@ class ReadAhead:
             count >= MOST_IN_FLIGHT
             or (kept_bytes and not self._has_room(Purpose.IN_FLIGHT, kept_bytes))
             or own_bytes >= OWN_ANSWERS_LIMIT_BYTES
-            or (own_bytes >= WITHOUT_ROOM_BYTES and not self._has_room(Purpose.OWN_ANSWERS, own_bytes))
+            or (own_bytes and not self._has_room(Purpose.OWN_ANSWERS, own_bytes))
         ):
             self._gate.pause(Pause.MANY_IN_FLIGHT)
         else:

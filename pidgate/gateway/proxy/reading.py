@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import os
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from enum import IntEnum
 from typing import Final, cast
 
@@ -66,7 +67,7 @@ class Pause(IntEnum):
     TOO_FAST = 128
     """The connections of its user arrive faster than allowed."""
     TURN = 256
-    """Other connections go first: see protocol/work.py."""
+    """Its account has to wait for its turn: see turns.py."""
 
 
 class ReadGate:
@@ -105,6 +106,12 @@ class ReadGate:
 def run_of(buf: bytes | bytearray, start: int, end: int) -> Data:
     """Return buf[start:end] for writing: a whole private buffer as it is, else a view."""
     return buf if buf is not READ_BUFFER and end - start == len(buf) else memoryview(buf)[start:end]
+
+
+def bytes_of(buf: bytes | bytearray, start: int, end: int) -> bytes | bytearray:
+    """Return buf[start:end] to be kept beyond this turn: a whole private buffer as it is, else a copy."""
+    is_whole = buf is not READ_BUFFER and end - start == len(buf)
+    return buf if is_whole else bytes(memoryview(buf)[start:end])
 
 
 def write_view(transport: asyncio.Transport, descriptor: int, view: memoryview) -> None:
@@ -162,7 +169,7 @@ class Socket:
         """Small reads in a row in large mode."""
         self._descriptor = -1
         """File descriptor of a plain socket; -1 with TLS."""
-        self.rest = b""
+        self.rest: bytes | bytearray = b""
         """Bytes read but deferred to the next turn."""
         self.is_parked = False
 
@@ -265,23 +272,16 @@ class Socket:
 
     # ---- turns -----------------------------------------------------------------------------------------
 
-    def defer(self, rest: bytes) -> None:
-        """Yield to other connections: `rest` is processed in the next turn, and nothing is read before."""
+    def defer(self, rest: bytes | bytearray) -> None:
+        """Keep `rest` for `next_turn`, and read nothing before."""
         self.rest = rest
         self.gate.pause(Pause.TURN)
-        self._loop.call_soon(self._next_turn)
 
-    def park(self, rest: bytes) -> None:
-        """Defer `rest` until `unpark`: too much is in flight. Nothing is read before."""
-        self.rest = rest
-        self.is_parked = True
-        self.gate.pause(Pause.TURN)
+    def call_soon(self, call: Callable[[], None]) -> None:
+        self._loop.call_soon(call)
 
-    def unpark(self) -> None:
-        self.is_parked = False
-        self._loop.call_soon(self._next_turn)
-
-    def _next_turn(self) -> None:
+    def next_turn(self) -> None:
+        """Continue with what was deferred."""
         rest, self.rest = self.rest, b""
         self.gate.resume(Pause.TURN)
         if self._transport is not None:
@@ -310,8 +310,19 @@ class Reader(ABC):
         """Process the bytes read into `next_buffer`."""
 
     @abstractmethod
-    def take_rest(self, rest: bytes) -> None:
+    def take_rest(self, rest: bytes | bytearray) -> None:
         """Continue with the bytes deferred from the last turn."""
+
+    def has_time(self) -> bool:
+        """Return whether its account has time left in this turn (turns.py)."""
+        return True
+
+    def spend(self, work: int) -> None:  # noqa: B027 - a login is short
+        """Count work for its account."""
+
+    def await_turn(self, who: object, go_on: Callable[[], None]) -> None:
+        """Call `go_on` when it is the turn of its account, and of `who` in it."""
+        self.socket.call_soon(go_on)
 
     @abstractmethod
     def write(self, data: Data) -> None:

@@ -55,7 +55,7 @@ from pidgate.names import bounded
 from pidgate.protocol.errors import KafkaProtocolError
 from pidgate.protocol.produce import PRODUCE
 from pidgate.protocol.versions import SPOKEN
-from pidgate.protocol.work import JUDGED_PER_TURN, MOST_FRAMES_PER_TURN, READ_FOR
+from pidgate.protocol.work import READ_FOR, REPEATED_FOR
 from pidgate.quota.byte_quota import ByteBucket
 from pidgate.quota.decisions import Client
 from pidgate.quota.entities import User
@@ -115,13 +115,13 @@ class Session:
         return self.context.take_actions()
 
     def wake(self, now_ms: int) -> list[Action]:
-        """Continue with held requests for one turn (protocol/work.py), and return the actions."""
+        """Continue with held requests for one turn (turns.py), and return the actions."""
         context, held, done = self.context, self.held, 0
-        most_judged = context.judged + JUDGED_PER_TURN
+        account = context.account
         try:
-            for request in [] if self.awaits_alteration else held[:MOST_FRAMES_PER_TURN]:
+            for request in [] if self.awaits_alteration else held:
                 frame = request.buf
-                context.judged += READ_FOR
+                context.account.spent += READ_FOR
                 step = self._decide_or_end(request, now_ms)
                 if step is HOLD:
                     break
@@ -131,7 +131,7 @@ class Session:
                     context.actions.append(ToBroker(frame))
                 elif step is CLOSE:
                     break
-                if context.judged >= most_judged:
+                if account.is_over:
                     break
         finally:
             del held[:done]
@@ -285,6 +285,7 @@ class Session:
         if recorder is not None:
             recorder.repeated(repeated, end - start, now_ms)
         context.counters.requests[PRODUCE] += 1
+        context.account.spent += REPEATED_FOR + repeated.batches
         if repeated.acks:
             producer_id = repeated.producer_id
             context.forward(
@@ -294,7 +295,7 @@ class Session:
 
     def _receive(self, buf: Buffer, start: int, end: int, now_ms: int) -> Step:
         context = self.context
-        context.judged += READ_FOR
+        context.account.spent += READ_FOR
         try:
             request = Request(buf, start, end, NOT_OFFERED)
         except KafkaProtocolError as error:

@@ -168,8 +168,8 @@ class TlsTransport(ABC):
     def _deliver(self) -> None:
         """Deliver arrived data within the reader's room and this turn."""
         inbox = self._inbox
-        inbox.reads_left = MOST_READS_PER_TURN
-        while not (self._is_paused or self._is_closing or self._has_ended):
+        inbox.reads_left = MOST_READS_PER_TURN if self._reader.has_time() else 0
+        while inbox.reads_left and not (self._is_paused or self._is_closing or self._has_ended):
             reader = self._reader  # a login may have replaced it
             try:
                 if self._reads_large:
@@ -189,11 +189,14 @@ class TlsTransport(ABC):
                 if not self._ended():
                     self.close()
                 return
-            if not nbytes or not inbox.reads_left:
+            if not nbytes:
                 break
-        if not inbox.reads_left and self._socket is not None:
+        if inbox.reads_left:
+            self._reader.spend(MOST_READS_PER_TURN - inbox.reads_left)
+        elif self._socket is not None:
+            self._reader.spend(MOST_READS_PER_TURN)
             self._socket.pause_reading()
-            self._loop.call_soon(self._next_turn)
+            self._reader.await_turn(self, self._next_turn)
         # The library's own answers.
         if self._outgoing.pending:
             self._send()

@@ -32,6 +32,7 @@ from pidgate.gateway.proxy.actions import (
 )
 from pidgate.gateway.proxy.apis.responses import UNREAD, Buffer, Passing, Response
 from pidgate.gateway.proxy.buffers import READ_BUFFER_BYTES
+from pidgate.gateway.proxy.turns import Account
 from pidgate.gateway.quotas.kafka_api import QuotaExchange
 from pidgate.gateway.recording.connection_recorder import ConnectionRecorder
 from pidgate.protocol.errors import MalformedFrame
@@ -199,7 +200,7 @@ LONG_POLLS: Final = frozenset({1, 11, 14, 78})
 
 MOST_IN_FLIGHT: Final = 4096
 """Most unanswered requests; above it reading pauses. Brokers work on one at a time (KIP-219)."""
-COUNTED_IN_FLIGHT: Final = 64
+COUNTED_IN_FLIGHT: Final = 16
 """Unanswered requests take memory in groups of so many. Clients have five."""
 NO_ANSWERS: Final[list[bytes]] = []
 
@@ -394,6 +395,7 @@ class ApiContext:
     __slots__ = (
         "_sensors",
         "_sensors_of",
+        "account",
         "actions",
         "admission",
         "alteration",
@@ -405,7 +407,6 @@ class ApiContext:
         "counters",
         "guarded",
         "in_flight",
-        "judged",
         "login",
         "means_node",
         "muted_until_ms",
@@ -419,6 +420,8 @@ class ApiContext:
         self.client = client
         self.actions: list[Action] = []
         """Actions not yet returned by the session."""
+        self.account = Account("")
+        """Pays for the time of the event loop (turns.py)."""
         # Flat attributes, because the hot path reads them for every request.
         self.admission = at.admission
         self.counters = at.counters
@@ -445,9 +448,6 @@ class ApiContext:
         self.means_node = False
         """The client sent the NodeId of ApiVersions (KIP-1242): no other broker may be substituted for this
         port's node."""
-        self.judged = 0
-        """Batches judged so far. Other expensive work counts as several batches. Bounds a turn
-        (JUDGED_PER_TURN)."""
 
     def take_actions(self) -> list[Action]:
         """Return the actions collected since the last call. Do not change the list."""
@@ -462,7 +462,7 @@ class ApiContext:
         """Judge the request's batches (Admission.judge) and count them for the turn."""
         verdict = self.admission.judge(self.client, batches, transactional=transactional, now_ms=now_ms)
         decided = verdict.decisions if isinstance(verdict, Forward) else batches
-        self.judged += len(batches) + DECIDED_FOR * len(decided)
+        self.account.spent += len(batches) + DECIDED_FOR * len(decided)
         return verdict
 
     def knows_repeated(self, now_ms: int) -> bool:
@@ -485,7 +485,7 @@ class ApiContext:
         verdict = self.admission.judge_while_muted(
             self.client, batches, transactional=transactional, now_ms=now_ms
         )
-        self.judged += len(batches) if verdict is None else DECIDED_FOR * len(batches)
+        self.account.spent += len(batches) if verdict is None else DECIDED_FOR * len(batches)
         return verdict
 
     def forward(self, request: InFlightRequest) -> Step:
@@ -527,7 +527,7 @@ class ApiContext:
 
     def respond(self, answer: bytes) -> Step:
         """Send a framed answer of the gateway's own in its turn. Returns TAKEN."""
-        self.judged += len(answer) // ANSWERED_BYTES_FOR_ONE
+        self.account.spent += len(answer) // ANSWERED_BYTES_FOR_ONE
         self.actions.append(WAITING if self.in_flight.add_own_answer(answer) else ToClient(answer))
         return TAKEN
 
@@ -565,7 +565,7 @@ class ApiContext:
             request.buf, request.start, request.end
         ):
             return None
-        self.judged += NAMED_FOR_BYTE * (request.end - request.start)
+        self.account.spent += NAMED_FOR_BYTE * (request.end - request.start)
         named = topics.check_request(request.buf, request.head)
         if named is None:
             return None

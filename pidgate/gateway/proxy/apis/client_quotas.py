@@ -31,7 +31,7 @@ class DescribeQuotasApi(Api):
     introduces = False
 
     def handle_request(self, context: ApiContext, request: Request, now_ms: int) -> Step:
-        context.judged += QUOTAS_FOR_BYTE * (request.end - request.start)
+        context.account.spent += QUOTAS_FOR_BYTE * (request.end - request.start)
         request.note = read_user_filter(request.buf, request.head)
         return context.forward(request)
 
@@ -48,7 +48,7 @@ class AlterQuotasApi(Api):
     introduces = False
 
     def handle_request(self, context: ApiContext, request: Request, now_ms: int) -> Step:
-        context.judged += QUOTAS_FOR_BYTE * (request.end - request.start)
+        context.account.spent += QUOTAS_FOR_BYTE * (request.end - request.start)
         exchange = context.alteration
         if exchange is None:
             exchange = QuotaExchange.begin(request.buf, request.head, context.client.user)

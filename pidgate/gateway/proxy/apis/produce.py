@@ -78,7 +78,7 @@ class ProduceApi(Api):
             acks, transactional, batches = context.repeated.walk(buf, head)
         except ForbiddenTopic as forbidden:
             return _to_gateway_topic(context, request, forbidden.acks)
-        context.judged += JUDGED_FOR_PLACE * context.repeated.places
+        context.account.spent += JUDGED_FOR_PLACE * context.repeated.places
         if batches:
             if names_too_many_ids(batches):
                 return _close_for_ids(context)
@@ -104,7 +104,7 @@ class ProduceApi(Api):
             _, transactional, batches, _, places = walk_counting(request.buf, request.head)
         except KafkaProtocolError:
             return
-        context.judged += JUDGED_FOR_PLACE * places
+        context.account.spent += JUDGED_FOR_PLACE * places
         context.admission.held_beginnings.note(context.client.user, batches, now_ms)
         if context.recorder is not None and now_ms < context.muted_until_ms:
             told = context.admission.hold_decisions(
@@ -115,7 +115,7 @@ class ProduceApi(Api):
 
     def handle_while_muted(self, context: ApiContext, request: Request, now_ms: int) -> Step:
         acks, transactional, batches, _, places = walk_counting(request.buf, request.head)
-        context.judged += JUDGED_FOR_PLACE * places
+        context.account.spent += JUDGED_FOR_PLACE * places
         if not batches:
             return HOLD
         if names_too_many_ids(batches):

@@ -33,7 +33,7 @@ class InitProducerIdApi(Api):
             return context.forward(request)
         hashed = None if name is None else hash64(TRANSACTIONAL_ID, name)
         verdict = context.admission.judge_new_id(context.client, now_ms, hashed)
-        context.judged += DECIDED_FOR
+        context.account.spent += DECIDED_FOR
         if isinstance(verdict, Refuse):
             return _refuse(context, request, verdict, wanted, now_ms)
         if name is not None and verdict.decisions and context.recorder is not None:

@@ -258,6 +258,7 @@ def pipelined(scene: Scene, count: int, kind: Kind = FETCHES) -> Iterator[Pair]:
     """A client that sends many Fetches at once."""
     pair = scene.connect()
     pair.client.receive(b"".join(map(kind.request, range(1, count + 1))))
+    scene.turns(2)
     yield pair
 
 
@@ -268,6 +269,7 @@ def answered(scene: Scene, count: int, kind: Kind) -> int:
         while len(pair.broker.sent()) > number * len(kind.request(1)):
             number += 1
             pair.broker.receive(kind.answer(number, WINDOW // 4))
+            scene.turns(3)
         return number
 
 

@@ -7,7 +7,6 @@ from pidgate.gateway.proxy.buffers import BudgetShare, BufferBudget
 from pidgate.gateway.proxy.read_ahead import (
     HELD_LIMIT_BYTES,
     OWN_ANSWERS_LIMIT_BYTES,
-    WITHOUT_ROOM_BYTES,
     ReadAhead,
 )
 from pidgate.gateway.proxy.reading import Pause, ReadGate
@@ -59,20 +58,28 @@ def test_held_requests_count_until_they_go_on() -> None:
     assert reading.budget.used_bytes == 0
 
 
-@pytest.mark.parametrize(
-    ("budget_bytes", "limit_bytes"), [(ROOMY, HELD_LIMIT_BYTES), (SCARCE, WITHOUT_ROOM_BYTES)]
-)
-def test_reading_pauses_at_the_limit_of_held_requests_and_resumes_after_the_mute(
-    budget_bytes: int, limit_bytes: int
-) -> None:
-    reading = Reading(budget_bytes)
-    reading.hold(limit_bytes - 1_000)
+def test_reading_pauses_at_the_limit_of_held_requests_and_resumes_after_the_mute() -> None:
+    reading = Reading()
+    reading.hold(HELD_LIMIT_BYTES - 1_000)
     assert reading.pauses == 0
     reading.hold(1_000)
     assert reading.pauses == Pause.HELD_FULL
     reading.talk.release(1_000)
     reading.ahead.bound(1_000)
     assert reading.pauses == 0
+
+
+def test_held_requests_have_room_as_long_as_their_user_holds_no_more_than_stays_free() -> None:
+    reading = Reading(MiB)
+    large = reading.budget.large
+    reading.hold(5_000)
+    assert reading.ahead.is_scarce
+    assert reading.ahead.bound(0)
+    large.hold("somebody else", large.limit_bytes - large.used_bytes - 5_000)
+    assert reading.ahead.bound(0)
+    large.hold("somebody else", 1)
+    assert not reading.ahead.bound(0)
+    assert reading.pauses == Pause.HELD_FULL
 
 
 def test_reads_are_small_only_on_a_muted_channel_without_room() -> None:
@@ -92,17 +99,17 @@ def test_reads_are_small_while_a_request_is_held_after_the_mute_too() -> None:
     assert reading.ahead.is_scarce
 
 
-@pytest.mark.parametrize(
-    ("budget_bytes", "limit_bytes"), [(ROOMY, OWN_ANSWERS_LIMIT_BYTES), (SCARCE, WITHOUT_ROOM_BYTES)]
-)
+@pytest.mark.parametrize(("budget_bytes", "limit_bytes"), [(ROOMY, OWN_ANSWERS_LIMIT_BYTES), (SCARCE, 1)])
 def test_reading_pauses_at_the_limit_of_own_answers_and_resumes_when_they_leave(
     budget_bytes: int, limit_bytes: int
 ) -> None:
     reading = Reading(budget_bytes)
+    reading.talk.context.muted_until_ms = 0
     reading.answer(limit_bytes - 1)
     assert (reading.budget.large.used_bytes, reading.pauses) == (limit_bytes - 1, 0)
     reading.answer(1)
     assert reading.pauses == Pause.MANY_IN_FLIGHT
+    reading.talk.answered()
     reading.talk.answered()
     reading.ahead.bound_answers()
     assert reading.pauses == 0

@@ -114,7 +114,7 @@ class Recording(Reader):
         if self.pauses and self.dice.random() < 0.4:
             self.socket.gate.pause(Pause.PEER_BUSY)
 
-    def take_rest(self, rest: bytes) -> None: ...
+    def take_rest(self, rest: bytes | bytearray) -> None: ...
 
     def write(self, data: Data) -> None:
         self.socket.write(data)
@@ -312,6 +312,30 @@ def test_all_that_is_written_leaves_in_order_as_the_peer_takes_it(made: Made, se
         pair.turn()
     assert pair.client_got == sent
     assert pair.client_saw_end
+
+
+def test_records_count_for_the_account_and_wait_for_its_turn(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair.handshake()
+    spent: list[int] = []
+    monkeypatch.setattr(Recording, "spend", lambda _, work: spent.append(work))
+    pair.client.write(b"a")
+    pair.to_server()
+    assert spent == [1]
+    waiting: list[Callable[[], None]] = []
+    monkeypatch.setattr(Recording, "has_time", lambda _: not waiting)
+    monkeypatch.setattr(Recording, "await_turn", lambda _, who, go_on: waiting.append(go_on))
+    waiting.append(lambda: None)
+    pair.client.write(b"b")
+    pair.to_server()
+    assert pair.reader.got == b"a"
+    assert not pair.socket.reading
+    go_on = waiting.pop()
+    waiting.clear()
+    go_on()
+    assert pair.reader.got == b"ab"
+    assert pair.socket.reading
 
 
 @pytest.mark.parametrize("reads_large", [False, True])

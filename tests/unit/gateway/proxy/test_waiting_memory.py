@@ -11,9 +11,11 @@ from pidgate.gateway.cluster.gateway_topics import GatewayTopics
 from pidgate.gateway.proxy.apis.api import COUNTED_IN_FLIGHT
 from pidgate.gateway.proxy.buffers import READ_BUFFER_BYTES, BudgetShare, BufferBudget, Purpose
 from pidgate.gateway.proxy.client_channel import AFTER_REST_BYTES
-from pidgate.gateway.proxy.read_ahead import IN_FLIGHT_BYTES, OWN_ANSWERS_LIMIT_BYTES, WITHOUT_ROOM_BYTES
+from pidgate.gateway.proxy.client_connection import UNREAD_FOR_MS
+from pidgate.gateway.proxy.connection_age import AgeLimits
+from pidgate.gateway.proxy.read_ahead import IN_FLIGHT_BYTES, OWN_ANSWERS_LIMIT_BYTES
 from pidgate.gateway.proxy.reading import SCARCE_READ_BYTES
-from pidgate.protocol.work import MOST_FRAMES_PER_TURN
+from pidgate.protocol.work import JUDGED_PER_TURN, READ_FOR
 from tests.support import raw
 from tests.support.frames import framed, produce_request, record_batch
 from tests.support.paper_transport import LOOP_READ_BYTES
@@ -115,7 +117,7 @@ def test_behind_the_mutes_of_a_user_no_more_is_read_than_its_share() -> None:
     closed = [pair for pair, _ in connections if pair.client.is_closing()]
     # Of the large half a user alone has half; those that come behind it and send more than a few requests are closed.
     assert len(closed) > 60
-    assert scene.budget.large.used_bytes <= 8 * MiB + WITHOUT_ROOM_BYTES
+    assert scene.budget.large.used_bytes <= 8 * MiB + READ_BUFFER_BYTES
     assert not scene.budget.is_full
     assert scene.budget.large.has_room("somebody else", MiB // 2)
     assert not any(pair.broker.sent() for pair in closed), "nothing was forwarded, and so nothing is lost"
@@ -126,7 +128,7 @@ def test_behind_the_mutes_of_a_user_no_more_is_read_than_its_share() -> None:
     sent = b"".join(BESIDE)
     for pair, arrived in reversed(connections):
         pair.channel.connection.wake()
-        scene.turns(2)
+        scene.turns(20)
         forwarded = pair.broker.sent()
         assert forwarded == (sent * (arrived // len(sent) + 1))[: len(forwarded)]
         assert len(forwarded) > arrived - len(BESIDE[0])
@@ -151,17 +153,9 @@ def test_a_mute_without_room_still_answers_what_is_refused_anyway() -> None:
         number.to_bytes(4, "big") for number in range(1, 6)
     ]
     assert len(pair.channel.next_buffer()) == SCARCE_READ_BYTES
-    # A client's few requests are read all the same: a beginning that lies unread is noted nowhere.
-    for number in range(5):
-        pair.client.receive(BESIDE[number])
-    assert len(pair.channel.connection.session.held) == 5
-    assert pair.client.is_reading()
-    scene.time_ms = pair.channel.connection.session.context.muted_until_ms
-    pair.channel.connection.wake()
-    scene.turns()
-    assert pair.broker.sent().startswith(b"".join(BESIDE[:5]))
-    assert pair.client.is_reading()
-    assert len(pair.channel.next_buffer()) > READ_BUFFER_BYTES // 2
+    assert not pair.client.is_closing()
+    pair.client.receive(BESIDE[0])
+    assert pair.client.is_closing(), "a beginning that lies unread is noted nowhere"
     scene.loop.close()
 
 
@@ -222,7 +216,7 @@ def test_requests_of_one_read_wait_while_too_many_are_in_flight(scene: Scene) ->
     arrived = pair.client.receive(flood)
     in_flight = pair.channel.connection.session.context.in_flight
     scene.turns(20)
-    assert COUNTED_IN_FLIGHT <= len(in_flight) <= MOST_FRAMES_PER_TURN
+    assert COUNTED_IN_FLIGHT <= len(in_flight) <= 1 + JUDGED_PER_TURN // READ_FOR
     assert pair.channel.connection.share.held(Purpose.REST) > 0
     assert not pair.client.is_reading()
     answered = 0
@@ -317,3 +311,66 @@ def test_own_answers_of_a_client_that_has_gone_are_forgotten(scene: Scene, busy:
     assert scene.budget.used_bytes == 0
     assert busy.channel.connection.session.context.in_flight.own_bytes == 0
     assert len(busy.channel.connection.session.context.in_flight) == 1
+
+
+# ---- small amounts --------------------------------------------------------------------------------------
+
+
+@rule("Memory that is too small to be counted at once counts within a second.", "memory")
+def test_small_amounts_count_once_a_second(scene: Scene) -> None:
+    pair = scene.connect()
+    connection = pair.channel.connection
+    ages = AgeLimits(idle_ms=1 << 40)
+    for number in range(COUNTED_IN_FLIGHT - 1):
+        pair.client.receive(heartbeat(number))
+    pair.client.receive(heartbeat(99, 4_000)[:4_000])
+    pair.client.waiting_bytes = pair.broker.waiting_bytes = 30_000
+    assert scene.budget.used_bytes == 0
+    connection.check_age(scene.time_ms, ages)
+    begun = connection.socket.received.arrived_bytes
+    assert scene.budget.used_bytes == 60_000 + (COUNTED_IN_FLIGHT - 1) * IN_FLIGHT_BYTES + begun
+    pair.client.waiting_bytes = pair.broker.waiting_bytes = 0
+    connection.check_age(scene.time_ms, ages)
+    assert scene.budget.used_bytes == (COUNTED_IN_FLIGHT - 1) * IN_FLIGHT_BYTES + begun
+    for number in range(COUNTED_IN_FLIGHT - 1):
+        pair.broker.receive(answer(number))
+    connection.check_age(scene.time_ms, ages)
+    assert scene.budget.used_bytes == 0, "a client's usual few requests and beginnings are free"
+
+
+def test_answers_to_a_client_that_reads_nothing_count_as_they_come(scene: Scene) -> None:
+    pair = scene.connect()
+    pair.client.receive(heartbeat(1))
+    pair.client.waiting_bytes = 40_000
+    pair.channel.pause_writing()
+    pair.client.waiting_bytes = 50_000
+    pair.channel.write(answer(1))
+    assert scene.budget.used_bytes == 50_000
+
+
+@rule("Clients that read no answers hold no more than is left to others.", "memory")
+def test_who_reads_no_answers_is_closed_when_its_user_has_no_room() -> None:
+    scene = Scene(budget_bytes=16 * MiB)
+    other = BudgetShare(scene.budget, lambda: "somebody else")
+    pairs = [scene.connect() for _ in range(4)]
+    for pair in pairs:
+        pair.client.receive(heartbeat(1))
+        pair.client.waiting_bytes = MiB
+        pair.channel.pause_writing()
+    ages = AgeLimits(idle_ms=1 << 40)
+
+    def closed_after(passed_ms: int) -> int:
+        scene.time_ms += passed_ms
+        for pair in pairs:
+            pair.channel.connection.check_age(scene.time_ms, ages)
+        return sum(pair.client.aborted for pair in pairs)
+
+    assert closed_after(60_000) == 0, "there is room"
+    other.hold(Purpose.HELD, 3 * MiB)
+    assert closed_after(0) == 2, "as many as give others what they hold themselves"
+    pairs[-1].channel.resume_writing()
+    pairs[-1].channel.pause_writing()
+    other.hold(Purpose.HELD, 6 * MiB)
+    assert closed_after(UNREAD_FOR_MS - 1) == 3
+    assert closed_after(1) == 4
+    scene.loop.close()

@@ -75,9 +75,9 @@ def conversation(rate: int | None = None, *, until_ms: int = 0) -> Talk:
 
 def work_of(talk: Talk, frame: bytes, before: int = 0) -> int:
     """What a frame counts that lies behind so many other bytes of a buffer."""
-    judged = talk.context.judged
+    judged = talk.context.account.spent
     talk.request(bytes(before) + frame, before + 4, before + len(frame), 0)
-    return talk.context.judged - judged
+    return talk.context.account.spent - judged
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -398,7 +398,9 @@ def test_bytes_are_work_too(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @rule(
-    "One turn handles at most 512 requests and 150 new ids; expensive requests count for several.", "memory"
+    "An account handles at most 150 requests in a turn, or 1,000 that repeat a Produce; "
+    "expensive requests count for several.",
+    "memory",
 )
 def test_many_small_frames_in_one_read(scene: Scene) -> None:
     pair = scene.connect()
@@ -442,7 +444,9 @@ def steps_of_new_ids(rate: int, frames: bytes) -> int:
 
 
 @rule(
-    "One turn handles at most 512 requests and 150 new ids; expensive requests count for several.", "memory"
+    "An account handles at most 150 requests in a turn, or 1,000 that repeat a Produce; "
+    "expensive requests count for several.",
+    "memory",
 )
 @NEW_IDS
 @pytest.mark.parametrize("rate", [1_000_000, 0], ids=["admitted", "refused"])
@@ -607,8 +611,10 @@ def steps_of_held(frame: bytes, count: int) -> int:
         pair = scene.connect()
         pair.channel.connection.session.context.mute(scene.time_ms + 1_000)
         for _ in range(count):
-            pair.client.receive(frame)
-            scene.turns()
+            rest = frame
+            while rest:
+                rest = rest[pair.client.receive(rest) :]
+                scene.turns(3)
         assert len(pair.channel.connection.session.held) == count
         return longest_release(scene, pair)
     finally:
@@ -616,7 +622,9 @@ def steps_of_held(frame: bytes, count: int) -> int:
 
 
 @rule(
-    "One turn handles at most 512 requests and 150 new ids; expensive requests count for several.", "memory"
+    "An account handles at most 150 requests in a turn, or 1,000 that repeat a Produce; "
+    "expensive requests count for several.",
+    "memory",
 )
 @pytest.mark.parametrize("kind", DEAR)
 def test_dear_requests_of_one_read_are_handled_in_turns(kind: str) -> None:
