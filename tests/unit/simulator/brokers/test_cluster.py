@@ -15,6 +15,7 @@ from tests.simulator.brokers.caller import Caller
 from tests.simulator.brokers.cluster import ModelCluster
 from tests.simulator.brokers.produce import Fault
 from tests.simulator.brokers.replies import Later
+from tests.simulator.brokers.same_steps import fetch_session_outcomes
 from tests.simulator.brokers.sessions import Listener
 from tests.simulator.brokers.timers import Delays
 from tests.support import raw
@@ -217,7 +218,8 @@ def test_a_broker_may_fail_before_it_appends_or_after() -> None:
     assert len(cluster.partition("orders", 0).log) == 1
 
 
-FETCH, LIST_OFFSETS = 1, 2
+FETCH, LIST_OFFSETS, OFFSET_COMMIT, JOIN_GROUP, HEARTBEAT = 1, 2, 8, 11, 12
+UNKNOWN_MEMBER, UNKNOWN_SESSION, WRONG_EPOCH = 25, 70, 71
 
 
 def fetch_body(cluster: ModelCluster, offset: int, *, isolation_level: int = 0, wait_ms: int = 0) -> raw.Body:
@@ -260,6 +262,50 @@ def test_a_consumer_at_the_end_waits_for_what_comes() -> None:
     assert first.is_done
     cluster.advance(500)
     assert second.is_done
+
+
+def test_a_fetch_session_answers_what_is_new_and_knows_its_epoch() -> None:
+    found = fetch_session_outcomes(Caller(ModelCluster(1, {"orders": 1})), "orders", batch())
+    of_session = [(0, True, 1), (0, True, 0), (0, True, 1), (WRONG_EPOCH, False, 0), (0, True, 1)]
+    ended = [(0, False, 0), (0, True, 1), (0, False, 1), (UNKNOWN_SESSION, False, 0)]
+    assert found == [*of_session, (WRONG_EPOCH, False, 0), (UNKNOWN_SESSION, False, 0), *ended]
+
+
+def test_a_node_that_stops_has_no_fetch_sessions() -> None:
+    cluster = ModelCluster(1, {"orders": 1})
+    begun = Caller(cluster).call(FETCH, 12, {**fetch_body(cluster, 0), "session_epoch": 0})
+    cluster.stop(1)
+    cluster.start(1)
+    named = {**fetch_body(cluster, 0), "session_id": begun["session_id"], "session_epoch": 1}
+    assert Caller(cluster).call(FETCH, 12, named)["error_code"] == UNKNOWN_SESSION
+
+
+def test_a_member_is_expelled_when_it_is_not_heard() -> None:
+    cluster = ModelCluster(1, {"orders": 1})
+    caller = Caller(cluster)
+    me = {
+        "group_id": "g",
+        "session_timeout_ms": 1_000,
+        "rebalance_timeout_ms": 1_000,
+        "protocol_type": "consumer",
+    }
+    joined = caller.call(JOIN_GROUP, 3, {**me, "protocols": [{"name": "range", "metadata": b""}]})
+    me |= {"member_id": joined["member_id"], "generation_id": 1}
+    offsets = [{"partition_index": 0, "committed_offset": 7, "committed_metadata": None}]
+    commit = {
+        **me,
+        "generation_id_or_member_epoch": 1,
+        "retention_time_ms": -1,
+        "topics": [{"name": "orders", "partitions": offsets}],
+    }
+    codes = []
+    for caller.now_ms in (900, 1_800, 2_900):
+        codes.append(caller.call(HEARTBEAT, 3, me)["error_code"])
+        answer = caller.call(OFFSET_COMMIT, 3, commit)["topics"][0]["partitions"][0]
+        codes.append(answer["error_code"])
+    group = cluster.groups.by_name["g"]
+    assert codes == [0, 0, 0, 0, UNKNOWN_MEMBER, UNKNOWN_MEMBER]
+    assert (group.generation, group.expelled, group.offsets) == (1, 1, {("orders", 0): 7})
 
 
 def test_a_consumer_of_committed_records_stops_at_an_open_transaction_and_is_told_of_aborted_ones() -> None:
