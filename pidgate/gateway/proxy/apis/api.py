@@ -42,7 +42,7 @@ from pidgate.protocol.messages import Question
 from pidgate.protocol.repeated_produce import RepeatedProduce
 from pidgate.protocol.sasl import SaslExchange
 from pidgate.protocol.versions import SPOKEN
-from pidgate.protocol.work import ANSWERED_BYTES_FOR_ONE, DECIDED_FOR, JUDGED_PER_TURN, NAMED_FOR_BYTE, Walk
+from pidgate.protocol.work import ANSWERED_BYTES_FOR_ONE, DECIDED_FOR, NAMED_FOR_BYTE, Walk
 from pidgate.quota.admission import Admission
 from pidgate.quota.byte_quota import ByteBucket, ByteQuota, ClientSensors, Kind, terms_of
 from pidgate.quota.decisions import Client, Close, Forward, ProducerBatch, Refuse, Verdict
@@ -504,17 +504,9 @@ class ApiContext:
 
     def ask_broker(self, question: Question) -> Step:
         """Hold the request until the broker's answer to a question before the login is found. Returns HOLD."""
-        self.end_turn()
         self.login.asked = question
         self.actions.append(AskBroker(question))
         return HOLD
-
-    def end_turn(self) -> None:
-        """Handle no further request in this turn.
-
-        Clients wait for each answer before their login, and a flood gets one answer per connection and turn.
-        """
-        self.judged += JUDGED_PER_TURN
 
     def take_broker_answer(self) -> tuple[Question, bytes] | None:
         """Return the question of the held request with the broker's answer. None: the request has to ask, or waits."""

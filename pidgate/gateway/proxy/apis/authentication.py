@@ -72,7 +72,6 @@ class NotOffered(Api):
         """Answer it, or end the connection. Raises UnsupportedVersion."""
         api_key, api_version, correlation_id = request.api_key, request.api_version, request.correlation_id
         if api_key == messages.API_VERSIONS:
-            context.end_turn()
             return context.respond(messages.too_new_api_versions(correlation_id))
         if api_key == messages.SASL_HANDSHAKE and api_version == 0:
             # v0 continues with raw tokens without Kafka headers, in which frame boundaries cannot be found
