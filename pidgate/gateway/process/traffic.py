@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
-from pidgate.gateway.clock import monotonic_ms
+from pidgate.gateway.clock import monotonic_ms, next_tick
 from pidgate.gateway.cluster.gateway_topics import GatewayTopics
 from pidgate.gateway.cluster.nodes import MOST_NODES, Nodes
 from pidgate.gateway.cluster.own_questions import OwnQuestions
@@ -44,7 +44,6 @@ from pidgate.quota.settings import Quotas
 
 log = logger()
 
-TICK_S: Final = 1.0
 CHECKED_PER_TURN: Final = 2_000
 """Connections: some 2 ms."""
 BYTES_SWEPT_EVERY_MS: Final = 60_000
@@ -280,7 +279,7 @@ class Traffic:
     async def _tick(self) -> None:
         """Once a second: forget idle users and ids that gave up, close idle connections."""
         while True:
-            await asyncio.sleep(TICK_S)
+            await next_tick()
             for work in (
                 self._sweep_quota,
                 self._sweep_bytes,

@@ -15,14 +15,14 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final, Literal
 
-from pidgate.gateway.clock import wall_ms
+from pidgate.gateway.clock import next_tick, until_tick_s, wall_ms
 from pidgate.gateway.config import conflicts
 from pidgate.gateway.config.file_watch import LOOK_EVERY_S, FileWatch
 from pidgate.gateway.config.loading import ConfigError, Overrides, checked, read
 from pidgate.gateway.config.reloadable import Difference, differences, taken_over
 from pidgate.gateway.config.settings import QuotasSettings, Settings
 from pidgate.gateway.config.source import Problem, Source
-from pidgate.gateway.disk_thread import aside
+from pidgate.gateway.disk_thread import DiskThread
 from pidgate.gateway.logs import Event, guarded, logger
 from pidgate.quota.counters import UserSnapshot
 from pidgate.quota.entities import resolve
@@ -105,6 +105,7 @@ class Reloading:
         self._apply = apply
         self._users = users
         self._watch = FileWatch(file) if file is not None else None
+        self._disk = DiskThread("pidgate-reload")
         self._signalled = asyncio.Event()
         self._background: asyncio.Task[None] | None = None
 
@@ -120,6 +121,7 @@ class Reloading:
         if self._background is not None:
             self._background.cancel()
             await asyncio.gather(self._background, return_exceptions=True)
+            self._disk.shutdown()
 
     def reload(self) -> None:
         """Read the file now, whether or not it has changed. Problems are logged."""
@@ -140,16 +142,16 @@ class Reloading:
                 text = f"cannot be used: {type(error).__name__}: {str(error)[:LONGEST_REASON]}"
                 self._refuse((Problem(str(self.file), "", text),), cause or "file")
                 cause = None
-                await asyncio.sleep(LOOK_EVERY_S)
+                await next_tick(LOOK_EVERY_S)
 
     async def _next_cause(self, watch: FileWatch) -> Cause | None:
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LOOK_EVERY_S):
+            async with asyncio.timeout(until_tick_s(asyncio.get_running_loop().time(), LOOK_EVERY_S)):
                 await self._signalled.wait()
         if self._signalled.is_set():
             self._signalled.clear()
             return "signal"
-        return "file" if await aside(watch.has_changed) else None
+        return "file" if await self._disk.do(watch.has_changed) else None
 
     async def _reload(self, watch: FileWatch, cause: Cause) -> None:
         began_s = asyncio.get_running_loop().time()
@@ -177,13 +179,13 @@ class Reloading:
         assert self.file is not None
         problem: ConfigError | None = None
         for _ in range(SETTLING_LOOKS):
-            await aside(watch.mark)
+            await self._disk.do(watch.mark)
             try:
-                problem, read = None, await aside(_read, self.file, self._overrides)
+                problem, read = None, await self._disk.do(_read, self.file, self._overrides)
             except ConfigError as error:
                 problem = error
             await asyncio.sleep(SETTLED_S)
-            if await aside(watch.is_still):
+            if await self._disk.do(watch.is_still):
                 break
         else:
             raise ConfigError.at(str(self.file), "changes all the time; write it in one go")

@@ -18,7 +18,7 @@ from typing import Any, Final, Protocol
 
 from pidgate.events.definitions import ConfigEvent, LifecycleEvent, LifecyclePhase, RestoredFrom
 from pidgate.events.redaction import UserNames
-from pidgate.gateway.clock import monotonic_ms, wall_ms
+from pidgate.gateway.clock import monotonic_ms, next_tick, wall_ms
 from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.logs import Event, begun_anew, guarded, log_mistake, logger
 from pidgate.gateway.recording.config_event import Provenance
@@ -52,7 +52,6 @@ SAVE_AGAIN_AFTER_S: Final = 10.0
 """After a failed save."""
 QUOTAS_EVERY_S: Final = 1800.0
 """The quotas in force are published this often, so that the events of any hour contain them."""
-TICK_S: Final = 1.0
 LAST_EVENTS_S: Final = 2.0
 """Time for the topic to take the last events, at a stop."""
 
@@ -326,7 +325,7 @@ class QuotaStateManager:
         """Once a second: check for silent gateways, publish the "alive" event and the quotas when due."""
         alive_at_s = quotas_at_s = self._loop.time()
         while True:
-            await asyncio.sleep(TICK_S)
+            await next_tick()
             now_s = self._loop.time()
             try:
                 for change in self.fleet.sweep(self._now_ms()):
@@ -345,7 +344,7 @@ class QuotaStateManager:
         due_at_s, is_needed = 0.0, True
         saved_at_s = -SAVE_EVERY_S
         while True:
-            await asyncio.sleep(TICK_S)
+            await next_tick()
             is_needed |= self.events.lacks_events()
             now_s = self._loop.time()
             every_s = SAVE_UNSENT_EVERY_S if is_needed else SAVE_EVERY_S

@@ -6,12 +6,12 @@ certificate and key, or with neither.
 
 from __future__ import annotations
 
-import asyncio
 import ssl
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
+from pidgate.gateway.clock import next_tick
 from pidgate.gateway.config.file_watch import LOOK_EVERY_S, FileWatch
 from pidgate.gateway.config.source import KeyPath, dotted
 from pidgate.gateway.config.tls_settings import ClusterTlsSettings, ServerTlsSettings
@@ -98,7 +98,7 @@ def _files(tls: ServerTlsSettings | ClusterTlsSettings) -> list[str]:
 async def follow(contexts: Sequence[LiveContext]) -> None:
     """Reload contexts when their files change, until cancelled."""
     while contexts:
-        await asyncio.sleep(LOOK_EVERY_S)
+        await next_tick(LOOK_EVERY_S)
         for one in contexts:
             try:
                 if await aside(one.renew_if_changed):
