@@ -27,6 +27,7 @@ from pidgate.gateway.proxy.apis.fetch import FETCH_API
 from pidgate.gateway.proxy.apis.passing_produce import has_passed, may_pass
 from pidgate.gateway.proxy.apis.produce import PRODUCE_API
 from pidgate.gateway.proxy.apis.table import APIS
+from pidgate.gateway.proxy.broker_channel import BrokerChannel
 from pidgate.gateway.proxy.broker_link import BrokerLink
 from pidgate.gateway.proxy.buffers import BudgetShare, Purpose
 from pidgate.gateway.proxy.byte_waits import ByteWaits
@@ -1187,6 +1188,12 @@ BY_TEST: Final[dict[str, Tested]] = {
         replaced(TlsInbox, "keep_rest", lambda _self: 0),
         "tests/unit/gateway/proxy/test_tls_transport.py::test_what_waits_is_not_in_the_shared_buffer",
         "one.reader.got == bytes(200_000)",
+    ),
+    "answers that wait are dropped with their broker": Tested(
+        "An answer that waits for its turn reaches its client, even if its broker leaves meanwhile.",
+        replaced(BrokerChannel, "_pass_waiting_answers", lambda _: None),
+        "tests/unit/gateway/proxy/test_turns.py::test_answers_that_wait_leave_when_the_broker_does",
+        "pair.client.sent() == answer(1)",
     ),
     "passed on behind a mute": Tested(
         "No request passes a mute; all of them go on in order when it ends.",

@@ -189,16 +189,19 @@ class BrokerChannel(Reader):
         transport = self.socket.closed()
         if transport is not None:
             self._connection.context.socket_closed(transport)
-        while self.socket.rest and self._walk_in_turns is None:
-            # Answers that the broker gave before it left: their requests would be sent again.
-            rest, self.socket.rest = bytearray(self.socket.rest), b""
-            self._session.context.account.spent = 0
-            self._answers_arrived(rest, len(rest))
+        self._pass_waiting_answers()
         self._drop_answer()
         self._share.hold(Purpose.TO_BROKER, 0)
         self._connection.broker_lost(
             f"the broker's connection was lost: {exc}" if exc else "the broker closed", exc
         )
+
+    def _pass_waiting_answers(self) -> None:
+        """Pass on answers that wait for their turn: the broker has left, and their requests would be sent again."""
+        while self.socket.rest and self._walk_in_turns is None:
+            rest, self.socket.rest = bytearray(self.socket.rest), b""
+            self._session.context.account.spent = 0
+            self._answers_arrived(rest, len(rest))
 
     def close_when_written(self) -> None:
         """Close the socket as every reader does, and drop the buffered answer: its client is gone."""

@@ -174,6 +174,7 @@ def test_answers_of_one_read_are_passed_on_in_turns_and_in_order(scene: Scene) -
     assert scene.budget.used_bytes == 0
 
 
+@rule("An answer that waits for its turn reaches its client, even if its broker leaves meanwhile.", "memory")
 def test_answers_that_wait_leave_when_the_broker_does(scene: Scene) -> None:
     (pair,) = of_one_turn(scene, 1)
     scene.time_ms += 1
