@@ -14,7 +14,7 @@ from struct import Struct
 from struct import error as struct_error
 from typing import Final
 
-from pidgate.protocol.errors import MalformedFrame, TruncatedFrame, UnsupportedVersion
+from pidgate.protocol.errors import ErrorCode, MalformedFrame, TruncatedFrame, UnsupportedVersion
 from pidgate.protocol.fetch import FETCH, SHARE_FETCH
 from pidgate.protocol.frames import SIZE_PREFIX, Buffer, Reader, framed, skip_tags
 from pidgate.protocol.headers import RequestHead, is_flexible
@@ -40,6 +40,8 @@ _LEAST_PRODUCE_ANSWER: Final = _CORRELATION_BYTES + 4 + THROTTLE_BYTES  # classi
 _FIRST_WITH_MAX_BYTES: Final = 3
 _FIRST_WITH_SESSION: Final = 7
 _NO_SESSION: Final = 0
+_NEW_SESSION: Final = 0
+"""Epoch of a Fetch that begins a session; -1 is one without. Both are whole."""
 _FIRST_WITHOUT_REPLICA_ID: Final = 15
 
 
@@ -142,25 +144,29 @@ def fetch_throttle_in(buf: Buffer, start: int, end: int, api_key: int, version: 
     return at if at + THROTTLE_BYTES <= end else None
 
 
-def empty_fetch_answer(buf: Buffer, head: RequestHead, throttle_time_ms: int) -> bytes | None:
+def empty_fetch_answer(
+    buf: Buffer, head: RequestHead, throttle_time_ms: int, error: ErrorCode = ErrorCode.NONE
+) -> bytes | None:
     """Return the framed answer to a Fetch that gets nothing now: no topics, no session, and the throttle.
 
-    None for a Fetch of a session and for a ShareFetch: only the broker can answer those. Raises MalformedFrame.
+    None without an error for a Fetch within a session, since the broker would not know of the answer, and for a
+    ShareFetch. Raises MalformedFrame.
     """
     if head.api_key != FETCH:
         return None
     version = head.api_version
     request = Reader(buf, head.body, head.end, flexible=True)
     if version >= _FIRST_WITH_SESSION:
-        request.skip(13 if version >= _FIRST_WITHOUT_REPLICA_ID else 17)  # max_wait_ms to isolation_level
-        if request.i32() != _NO_SESSION:
+        # max_wait_ms to session_id
+        request.skip(17 if version >= _FIRST_WITHOUT_REPLICA_ID else 21)
+        if request.i32() > _NEW_SESSION and error is ErrorCode.NONE:
             return None
     is_flexible_version = is_flexible(FETCH, version)
     return framed(
         _I32.pack(head.correlation_id),
         b"\0" if is_flexible_version else b"",
         _I32.pack(throttle_time_ms) if version >= 1 else b"",
-        b"\0\0" + _I32.pack(_NO_SESSION) if version >= _FIRST_WITH_SESSION else b"",
+        error.to_bytes(2, "big") + _I32.pack(_NO_SESSION) if version >= _FIRST_WITH_SESSION else b"",
         b"\1\0" if is_flexible_version else _I32.pack(0),
     )
 

@@ -4,9 +4,11 @@ The request's max_bytes is lowered to the rate's allowance for one whole window,
 the channel is muted (KIP-13, KIP-219). The next Fetch is forwarded once the head of the previous answer shows
 its size; otherwise a whole pipeline would be in flight before its first answer is counted.
 
-While the account is in debt, a Fetch without a session is answered empty, with the throttle, as Kafka does
-(FetchContext.getThrottledResponse). One of a session, and a ShareFetch, is held until its turn or for
-HELD_AT_MOST_MS: the broker would not know of an answer of ours, and the session's epoch would be wrong.
+While the account is in debt, a whole Fetch (without a session, or the first of one) is answered empty, with the
+throttle, as Kafka does (FetchContext.getThrottledResponse). One within a session, and a ShareFetch, is held until
+its turn or for HELD_AT_MOST_MS: the broker would not know of an answer of ours, and the session's epoch would be
+wrong. After that a Fetch is answered INVALID_FETCH_SESSION_EPOCH, so that its client begins a session with a
+whole Fetch. A ShareFetch brings acknowledgements: it passes, lowered to one batch.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from pidgate.gateway.proxy.apis.api import (
     Step,
 )
 from pidgate.gateway.proxy.apis.responses import COUNTED, ENDPOINTS_LAST, UNREAD, Passing, Response
+from pidgate.protocol.errors import ErrorCode
 from pidgate.protocol.throttle import empty_fetch_answer, fetch_throttle_in, lowered_fetch, raise_to
 from pidgate.quota.byte_quota import ClientSensors, Kind
 
@@ -56,15 +59,18 @@ class FetchApi(Api):
             return step
         sensors = context.sensors(now_ms)[1]
         assert sensors is not None, "somebody is in debt"
-        answer = empty_fetch_answer(request.buf, request.head, told_ms := sensors.told_ms(now_ms))
+        if request.note is None:
+            request.note = now_ms + HELD_AT_MOST_MS
+        assert isinstance(request.note, int)
+        is_late = now_ms >= request.note
+        error = ErrorCode.INVALID_FETCH_SESSION_EPOCH if is_late else ErrorCode.NONE
+        told_ms = sensors.told_ms(now_ms)
+        answer = empty_fetch_answer(request.buf, request.head, told_ms, error)
         if answer is not None:
             context.counters.requests[request.api_key] += 1
             context.mute(now_ms + told_ms)
             return context.respond(answer)
-        if request.note is None:
-            request.note = now_ms + HELD_AT_MOST_MS
-        assert isinstance(request.note, int)
-        if now_ms >= request.note:
+        if is_late:
             return self._forward_counted(context, request, sensors, 1)
         context.actions.append(WakeAt(request.note))
         return HOLD

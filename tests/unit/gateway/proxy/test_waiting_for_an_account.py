@@ -15,10 +15,12 @@ from pidgate.protocol.headers import peek_request
 from pidgate.protocol.throttle import fetch_throttle_in, lowered_fetch, read
 from pidgate.quota.byte_quota import LONGEST_TOLD_MS
 from pidgate.quota.settings import ByteQuotas, ByteRates, Mode, Quotas, UserQuota
+from tests.support import raw
 from tests.support.rules import rule
 from tests.support.scene import Pair, Scene, answer, fetch, frame_of, heartbeat, produce_of
 
 FETCH, SHARE_FETCH = 1, 78
+WRONG_EPOCH = 71
 RATE = 1_000
 WINDOW = 10 * RATE
 DEBT_S = 990
@@ -99,11 +101,12 @@ def test_a_wait_is_told_up_to_30_s(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("version", [4, 6, 7, 11, 12, 16, 18])
-@pytest.mark.parametrize("epoch", [-1, 0])
-def test_a_fetch_without_a_session_is_answered_empty(scene: Scene, version: int, epoch: int) -> None:
+@pytest.mark.parametrize(("session_id", "epoch"), [(0, -1), (0, 0), (77, -1), (77, 0)])
+def test_a_whole_fetch_is_answered_empty(scene: Scene, version: int, session_id: int, epoch: int) -> None:
+    """It may name a session, which it ends: a client in debt does not wait for that."""
     fetched(scene, seconds=5)
     pair = scene.connect()
-    pair.client.receive(fetch(9, version, epoch=epoch) + heartbeat(10))
+    pair.client.receive(fetch(9, version, session_id=session_id, epoch=epoch) + heartbeat(10))
     assert pair.broker.sent() == b""
     frame = pair.client.sent()
     at = fetch_throttle_in(frame, 4, len(frame), FETCH, version)
@@ -116,7 +119,7 @@ def test_a_fetch_without_a_session_is_answered_empty(scene: Scene, version: int,
     assert pair.broker.sent() == heartbeat(10), "what is behind it waits for the throttle"
 
 
-def test_a_fetch_of_a_session_is_held_and_never_answered(scene: Scene) -> None:
+def test_a_fetch_within_a_session_is_held(scene: Scene) -> None:
     fetched(scene, seconds=5)
     pair = scene.connect()
     of_session = fetch(9, session_id=77, epoch=3)
@@ -127,18 +130,36 @@ def test_a_fetch_of_a_session_is_held_and_never_answered(scene: Scene) -> None:
     assert pair.client.sent() == b""
 
 
-def test_a_fetch_of_a_session_is_held_for_20_s_at_most(scene: Scene) -> None:
-    """It asks for one batch then: whatever the broker has to say about its session arrives in time."""
+@rule("No Fetch passes a byte debt.", "mutes")
+@pytest.mark.parametrize("version", [7, 11, 12, 16, 18])
+def test_after_20_s_a_fetch_within_a_session_begins_a_new_session(scene: Scene, version: int) -> None:
+    """Were it to pass unpaid, each further session would have a batch every 20 s, whatever the rate."""
     fetched(scene)
     pair = scene.connect()
-    of_session = fetch(9, session_id=77, epoch=3)
-    pair.client.receive(of_session)
+    pair.client.receive(fetch(9, version, session_id=77, epoch=3))
     scene.pass_time(HELD_AT_MOST_MS - 1)
     pair.channel.connection.wake()
-    assert pair.broker.sent() == b""
+    assert (pair.broker.sent(), pair.client.sent()) == (b"", b"")
     scene.pass_time(1)
     pair.channel.connection.wake()
-    assert pair.broker.sent() == lowered_fetch(of_session, peek_request(of_session, 4, len(of_session)), 1)
+    assert pair.broker.sent() == b""
+    frame = pair.client.sent()
+    found = codec.decode_response(FETCH, version, frame, 4, len(frame))
+    assert (found.error_code, found.session_id, found.responses) == (WRONG_EPOCH, 0, [])
+    assert found.throttle_time_ms == LONGEST_TOLD_MS
+
+
+def test_after_20_s_a_share_fetch_passes_lowered_to_one_batch(scene: Scene) -> None:
+    """It brings acknowledgements."""
+    fetched(scene)
+    pair = scene.connect()
+    body = {"group_id": "g", "member_id": "m", "share_session_epoch": 9, "max_bytes": 50_000}
+    held = raw.request(SHARE_FETCH, 2, body)
+    pair.client.receive(held)
+    assert pair.broker.sent() == b""
+    scene.pass_time(HELD_AT_MOST_MS)
+    pair.channel.connection.wake()
+    assert pair.broker.sent() == lowered_fetch(held, peek_request(held, 4, len(held)), 1)
 
 
 def test_a_connection_wakes_at_the_earliest_time_that_was_set(scene: Scene) -> None:
