@@ -21,6 +21,9 @@ BY_NIGHT = {
     "unit/simulator/test_every.py::test_nothing_is_lost_in_any_schedule[a gateway before each broker": (
         "test_schedules.py draws fleets by day"
     ),
+    "kafka/test_beside_brokers_quota.py::": (
+        "a minute of traffic; test_waiting_for_an_account.py and the simulator's theme `accounts` hold by day"
+    ),
     "kafka/test_byte_quotas.py::test_all_of_a_user_are_held_to_its_rate_and_nobody_else_is": (
         "half a minute of traffic; test_byte_throttles and test_over_both_quotas_nothing_is_lost hold by day"
     ),

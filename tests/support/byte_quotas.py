@@ -81,7 +81,7 @@ class FetchOf:
 
     topic: str
     topic_id: UUID | None
-    client_id: str
+    client_id: str | None
     offset: int = 0
     max_bytes: int = 50 * 1024 * 1024
     partition_max_bytes: int = 50 * 1024 * 1024
