@@ -151,16 +151,17 @@ class Admission:
     ) -> Refuse | Close | None:
         """Judge a request read ahead behind a mute: refuse it now if it would be refused anyway; None: hold it.
 
-        Refused are batches above a refused one, and the first ones of another partition of an id still under its
-        deadline; the mute is not re-armed. A retry of the refused batch itself is never answered here.
+        Refused are batches above a refused one, the first ones of a partition above 0, and the first ones of another
+        partition of an id still under its deadline. A retry of the refused batch itself is never answered here.
         """
         request = self._locate_batches(client, batches, transactional, now_ms)
         if Position.SAME in request.positions or Position.BELOW in request.positions:
             return None
-        if Position.ABOVE in request.positions:
-            return self._refuse_above(request)
-        if not enforces(self._in_force.value, client.user, transactional=transactional):
-            return None
+        verdict = self._refuse_out_of_order(request)
+        if verdict is not None or not enforces(
+            self._in_force.value, client.user, transactional=transactional
+        ):
+            return verdict
         for batch, position in zip(request.batches, request.positions, strict=True):
             if position is Position.FIRST_SIGHT:
                 left_ms = self.sticky.throttle_left_ms(client.user, batch[0], now_ms)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from tests.simulator.clients.batches import Batch
 from tests.simulator.clients.producer import ModelProducer
 from tests.simulator.clients.settings import Settings
-from tests.simulator.clients.traits import FAMILIES
+from tests.simulator.clients.traits import FAMILIES, UNUSUAL
 
 if TYPE_CHECKING:
     from tests.simulator.schedule import ClientSetup
@@ -54,7 +54,7 @@ class Application:
 
     def _make(self) -> ModelProducer:
         world, setup = self.world, self.setup
-        traits = FAMILIES[setup.family]
+        traits = (FAMILIES | UNUSUAL)[setup.family]
         times = replace(traits.times, delivery_s=setup.hurry_s or PATIENCE_S, max_block_s=PATIENCE_S)
         settings = Settings(
             bootstrap=world.bootstrap(setup.gateway),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from pidgate.gateway.logs import Event
 from pidgate.quota.decisions import Reason
-from tests.simulator import byte_bound, gaps, logs, memory, quota_bound, transactions, waiting
+from tests.simulator import accounts, byte_bound, gaps, logs, memory, quota_bound, transactions, waiting
 from tests.simulator.clients.batches import ModelViolation
 from tests.simulator.ledger import Seen, seen_by_brokers
 
@@ -26,6 +26,8 @@ def at_step(world: World) -> None:
     has waited for is never cut from a log, and nothing is put before it.
     """
     memory.within_limits(world)
+    if world.unrelieved:
+        raise ModelViolation(world.unrelieved[0])
     if world.unwritten:
         overtaken = gaps.overtaken(world, seen_by_brokers(world))
         for batch in world.unwritten:
@@ -44,6 +46,7 @@ def at_end(world: World) -> None:
     quota_bound.check(world)
     byte_bound.check(world)
     waiting.check(world, overtaken)
+    accounts.check(world)
     no_broker_address(world)
     restored_first(world)
     answers_match(world)

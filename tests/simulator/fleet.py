@@ -258,8 +258,10 @@ class Fleet:
         self._reload()
 
     def set_byte_rate(self, rate: int | None) -> None:
-        """Write another byte rate of producers into the files of all gateways, and have them read again."""
-        self._quotas = replace(self._quotas, producer_byte_rate=rate)
+        """Write another rate, of the kinds that have one, into the files of all gateways, which are read again."""
+        kinds = ("producer_byte_rate", "consumer_byte_rate")
+        limited = [kind for kind in kinds if getattr(self._world.setup.quotas, kind) is not None]
+        self._quotas = replace(self._quotas, **dict.fromkeys(limited, rate))
         self._reload()
 
     def _reload(self) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
 
+from tests.simulator.clients.traits import READINGS
 from tests.simulator.schedule import Schedule, Setup, Shape
 
 BUFFERED_BYTES: Final = (64 * 1024, 128 * 1024)
@@ -63,4 +64,8 @@ def _more(random: Random, setup: Setup) -> Setup:
     else:
         rate = None if setup.buffered_total_bytes is not None else random.choice((None, 300, 1_000))
         quotas = replace(quotas, consumer_byte_rate=rate)
-    return replace(setup, quotas=quotas, readers=random.choice((1, 2)) if kind == "readers" else 0)
+    return replace(setup, quotas=quotas, readers=_readers(random) if kind == "readers" else ())
+
+
+def _readers(random: Random) -> tuple[str, ...]:
+    return tuple(random.choices(list(READINGS), k=random.choice((1, 2))))

@@ -105,8 +105,8 @@ class Setup:
     weather: Weather = Weather.CALM
     buffered_total_bytes: int | None = None
     """Memory of a gateway's process, and the longest frame, where that is little; then records are very large."""
-    readers: int = 0
-    """Consumers of alice, who follow all partitions."""
+    readers: tuple[str, ...] = ()
+    """Consumers of alice, each follows all partitions. By the way they read (READINGS in clients/traits.py)."""
     quotas: QuotaSetup = field(default_factory=QuotaSetup)
     clients: tuple[ClientSetup, ...] = ()
 

@@ -18,7 +18,7 @@ _SIMPLER: dict[str, Any] = {
     "is_long_known": False,
     "passes_on": False,
     "fresh_partitions": 0,
-    "readers": 0,
+    "readers": (),
     "buffered_total_bytes": None,
     "weather": Weather.CALM,
     "brokers": 1,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pidgate.quota.changes import Action, Change, Setting, Target
 from pidgate.quota.settings import Mode
+from tests.simulator import accounts
 from tests.simulator.brokers.partition import Partition
 from tests.simulator.gateway import PORT
 from tests.simulator.link import Mark
@@ -69,6 +70,13 @@ def _hostile(world: World, acts: int) -> None:
 def _crash(world: World, name: str) -> None:
     if application := _application(world, name):
         application.crash()
+
+
+def _garbage(world: World, name: str) -> None:
+    """A client breaks the protocol behind what it has in flight."""
+    application = _application(world, name)
+    if application and not application.is_gone:
+        application.process.call(application.client.break_protocol)
 
 
 def _close(world: World, name: str) -> None:
@@ -270,6 +278,9 @@ def _exempt(world: World, user: str, is_exempt: bool) -> None:
 
 def _byte_rate(world: World, rate: int | None) -> None:
     world.fleet.set_byte_rate(rate)
+    world.changes += 1
+    if rate is None or rate >= accounts.LIFTED:
+        accounts.look_for_relief(world)
 
 
 VERBS: Final[dict[str, Verb]] = {
@@ -278,6 +289,7 @@ VERBS: Final[dict[str, Verb]] = {
     "rogues": _rogues,
     "hostile": _hostile,
     "crash": _crash,
+    "garbage": _garbage,
     "close": _close,
     "wait": _wait,
     "refresh": _refresh,

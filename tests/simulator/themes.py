@@ -11,7 +11,8 @@ from enum import StrEnum
 from random import Random
 from typing import Final
 
-from tests.simulator import scenes
+from tests.simulator import accounts, scenes
+from tests.simulator.clients.traits import FAMILIES, READINGS, UNUSUAL
 from tests.simulator.drawing import drawn, restless
 from tests.simulator.fleet import gateway_names
 from tests.simulator.rarities import Chances, with_rarities
@@ -40,6 +41,8 @@ class Theme(StrEnum):
     """Clients that break the protocol, beside good ones."""
     PASSING = "passing on"
     """Large requests that a gateway passes on as they come, and what may happen in their middle."""
+    ACCOUNTS = "accounts"
+    """Byte rates, and clients of every kind that wait for them: sessions, groups, deep pipelines, new connections."""
 
 
 AIMED: Final = {
@@ -53,6 +56,7 @@ AIMED: Final = {
     Theme.FLEET: 1,
     Theme.HOSTILE: 1,
     Theme.PASSING: 6,
+    Theme.ACCOUNTS: 2,
 }
 """How often each is drawn, by weight."""
 
@@ -287,6 +291,57 @@ def _passing(seed: int) -> Schedule:
     return Schedule(seed, setup, tuple(sorted(steps, key=lambda step: step[0])))
 
 
+# ---- byte accounts -------------------------------------------------------------------------------------
+
+
+BYTE_RATES: Final = (100, 300, 300, 1_000, 1_000)
+"""At the slowest a debt lasts longer than a Fetch of a session is held."""
+
+
+def _accounts(seed: int) -> Schedule:
+    """Clients that produce and read more than their rates, while some rate is lifted, or some connection ends."""
+    random = Random(f"{seed}/accounts")
+    families = random.choices([*FAMILIES, *UNUSUAL, *UNUSUAL], k=random.choice((1, 2)))
+    breaks = random.random() < 0.4
+    produces, reads = random.choice(((True, False), (False, True), (False, True), (True, True)))
+    setup = Setup(
+        Shape.ONE,
+        brokers=random.choice((1, 2)),
+        is_replicated_late=random.random() < 0.3,
+        is_long_known=random.random() < 0.1,
+        weather=random.choice((Weather.CALM, Weather.CALM, Weather.SLOW, Weather.CHOPPED)),
+        readers=tuple(random.choices(list(READINGS), k=random.choice((1, 2, 3)))) if reads else (),
+        partitions=random.choice((1, 2)),
+        quotas=QuotaSetup(
+            rate=random.choice((1, 3, 20)),
+            max_throttle_ms=1_000,
+            producer_byte_rate=random.choice(BYTE_RATES) if produces else None,
+            consumer_byte_rate=random.choice(BYTE_RATES) if reads else None,
+        ),
+        clients=tuple(ClientSetup(f"{family}-{n + 1}", family) for n, family in enumerate(families)),
+    )
+    steps: list[Step] = []
+    at_ms = 0
+    for _ in range(random.randint(4, 10)):
+        client, partition = random.choice(setup.clients).name, random.randrange(setup.partitions)
+        count = random.choice((1, 3, 3, 10, 40))
+        if count == 40 and not produces and client.startswith("hundreds"):
+            count = 200
+        steps.append((at_ms, "send", client, partition, count))
+        if breaks and random.random() < 0.4:
+            steps.append((at_ms + random.choice((1, 3, 10)), "garbage", client))
+        if random.random() < 0.15:
+            steps.append((at_ms, "rogues", "alice", random.choice((1, 2))))
+        at_ms += random.choice((5, 200, 1_000, 3_000))
+    if random.random() < 0.4:
+        steps.append((at_ms, "byte rate", random.choice((None, accounts.LIFTED))))
+        at_ms += random.choice((1_000, 3_000, 6_000))
+        steps.append((at_ms, "send", random.choice(setup.clients).name, 0, 3))
+    if random.random() < 0.2:
+        steps.append((random.randrange(at_ms + 1), "drain", 0, 100))
+    return Schedule(seed, setup, tuple(sorted(steps, key=lambda step: step[0])))
+
+
 _DRAWN: Final[dict[Theme, Callable[[int], Schedule]]] = {
     Theme.ANYTHING: drawn,
     Theme.RESTLESS: restless,
@@ -298,4 +353,5 @@ _DRAWN: Final[dict[Theme, Callable[[int], Schedule]]] = {
     Theme.FLEET: _fleet,
     Theme.HOSTILE: _hostile,
     Theme.PASSING: _passing,
+    Theme.ACCOUNTS: _accounts,
 }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from functools import partial
 from random import Random
 from typing import Any, Final
 
@@ -22,6 +21,7 @@ from tests.simulator.clients.batches import Batch
 from tests.simulator.clients.hostile import Hostile
 from tests.simulator.clients.reader import Reader
 from tests.simulator.clients.settings import Settings
+from tests.simulator.clients.traits import READINGS, Reading
 from tests.simulator.fleet import Fleet
 from tests.simulator.link import Weather as LinkWeather
 from tests.simulator.machine import Machine
@@ -96,6 +96,10 @@ class World:
         self.steps_began_s = 0.0
         self.unwritten: list[Batch] = []
         """Batches that were in no log at the moment they were acknowledged."""
+        self.changes = 0
+        """Changes of byte rates so far."""
+        self.unrelieved: list[str] = []
+        """Who waits in spite of a change that was to end the wait."""
         if self.setup.passes_on:
             machine.patches.setattr(Shared, "kept_frame_bytes", KEPT_FRAME_BYTES)
         self._addresses = self._rogues = 0
@@ -164,15 +168,13 @@ class World:
         for client in self.setup.clients:
             application = self.applications[client.name] = Application(self, client)
             application.start()
-        for number in range(self.setup.readers):
-            self._start_reader(f"reader-{number + 1}", number)
+        for number, reading in enumerate(self.setup.readers):
+            self._start_reader(f"reader-{number + 1}", number, READINGS[reading])
 
-    def _start_reader(self, name: str, gateway: int) -> None:
+    def _start_reader(self, name: str, gateway: int, reading: Reading) -> None:
         process = self.loop.process(name, ip=self.next_ip())
         settings = Settings(bootstrap=self.bootstrap(gateway), topic=TOPIC, login=self.login(USERS[0]))
-        reader = self.readers[name] = process.call(
-            partial(Reader, stays=gateway % 2 == 0), name, settings, self.setup.partitions
-        )
+        reader = self.readers[name] = process.call(Reader, name, settings, self.setup.partitions, reading)
         process.spawn(reader.run())
 
     async def serve(self, node_id: int) -> None:

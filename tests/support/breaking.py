@@ -36,6 +36,13 @@ class Breach(StrEnum):
     NOT_GIVEN_BACK = "bytes for clients that are gone"
     MISCOUNTED = "has miscounted its memory"
     EARLY = "refused before its state was whole"
+    BYTES = "bytes through gateway-1 from"
+    SESSION = "fetch sessions of another epoch"
+    GROUP = "rebalanced: generation"
+    TOLD = "was told a throttle of"
+    CLOSED = "closed a client: quota"
+    DUE = "was closed with answers due"
+    RELIEF = "after byte rates were lifted"
 
 
 @dataclass(frozen=True, slots=True)

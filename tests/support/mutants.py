@@ -18,7 +18,7 @@ from typing import Any, Final
 import pytest
 
 from pidgate.gateway.admin import access
-from pidgate.gateway.proxy import reading, session
+from pidgate.gateway.proxy import client_connection, reading, session
 from pidgate.gateway.proxy.actions import WAITING
 from pidgate.gateway.proxy.apis import authentication, produce
 from pidgate.gateway.proxy.apis.api import FORWARD, Api, ApiContext, InFlightRequests, Login, Surroundings
@@ -29,6 +29,7 @@ from pidgate.gateway.proxy.apis.produce import PRODUCE_API
 from pidgate.gateway.proxy.apis.table import APIS
 from pidgate.gateway.proxy.broker_link import BrokerLink
 from pidgate.gateway.proxy.buffers import BudgetShare, Purpose
+from pidgate.gateway.proxy.byte_waits import ByteWaits
 from pidgate.gateway.proxy.connection import ConnectionContext
 from pidgate.gateway.proxy.session import HELD_OVERHEAD_BYTES, Session
 from pidgate.gateway.proxy.tls_connections import AcceptedTls
@@ -43,8 +44,9 @@ from pidgate.protocol.repeated_produce import RepeatedProduce
 from pidgate.protocol.sasl import SaslExchange
 from pidgate.protocol.transaction_parts import ADD_PARTITIONS_TO_TXN
 from pidgate.protocol.versions import SPOKEN
-from pidgate.quota import entities, fail_open, users
+from pidgate.quota import byte_quota, entities, fail_open, users
 from pidgate.quota.admission import Admission
+from pidgate.quota.byte_quota import Kind
 from pidgate.quota.decisions import FORWARD as FORWARDED
 from pidgate.quota.decisions import (
     NO_PRODUCER_ID,
@@ -363,6 +365,14 @@ def _only_principals(before: Any) -> Any:
     return resolve
 
 
+def _holds_first_batches(before: Any) -> Any:
+    def judge_while_muted(self: Admission, client: Client, batches: Any, **how: Any) -> Any:
+        verdict = before(self, client, batches, **how)
+        return None if getattr(verdict, "reason", None) is Reason.ESTABLISHED else verdict
+
+    return judge_while_muted
+
+
 _CONVERSATION: Final = "tests/unit/gateway/proxy/test_session.py::"
 
 
@@ -662,7 +672,31 @@ def _paid(rule: str, breaks: Break, name: str, at: str) -> Tested:
     )
 
 
+def _account(rule: str, breaks: Break, breach: Breach, seed: int) -> Scheduled:
+    return Scheduled(rule, breaks, breach, Theme.ACCOUNTS, seed)
+
+
+def _count_of_five(before: Any) -> Any:
+    def end_overdue_entry(self: StickyRefusals, user: str, batch: ProducerBatch, now_ms: int) -> bool:
+        record = self.watched[user][batch[0]]
+        entry = record.entries[self._entry_key(record, batch[3], batch[4])]
+        return len(entry.later) >= 5 or before(self, user, batch, now_ms)
+
+    return end_overdue_entry
+
+
+_WAITS_FOR_BYTES: Final = (
+    "A byte debt makes every connection of its account wait, old or new, "
+    "and nothing but its Produce or Fetch."
+)
+_RELIEVED: Final = (
+    "A changed quota, mode or exemption ends every wait that it concerns within 2 s, on the same connection."
+)
+
 BY_SCHEDULE: Final[dict[str, Scheduled]] = {
+    "a new connection sheds a byte debt": _account(
+        _WAITS_FOR_BYTES, replaced(ApiContext, "account_in_debt", nothing), Breach.BYTES, 2
+    ),
     "cache before sticky": _refusal(
         "No error in the quota, cache, release or change of quotas lets a batch pass before a refused one.",
         replaced(Admission, "_are_known", _cache_first),
@@ -838,6 +872,49 @@ BY_SCHEDULE: Final[dict[str, Scheduled]] = {
 }
 
 CONTROLS: Final[dict[str, Scheduled]] = {
+    "a Fetch of a session is answered empty": _account(
+        "No Fetch passes a byte debt.",
+        rewritten(
+            "pidgate/protocol/throttle.py",
+            "request.i32() > _NEW_SESSION and error is ErrorCode.NONE",
+            "False",
+        ),
+        Breach.SESSION,
+        4,
+    ),
+    "a throttle without a limit": _account(
+        "A wait by bytes is told up to 30 s.",
+        replaced(byte_quota, "LONGEST_TOLD_MS", 1_000_000),
+        Breach.TOLD,
+        2,
+    ),
+    "a byte debt holds heartbeats": _account(
+        _WAITS_FOR_BYTES, replaced(Api, "paid_by", Kind.FETCH), Breach.GROUP, 12
+    ),
+    "lifted rates leave accounts alone": _account(
+        _RELIEVED,
+        replaced(ByteWaits, "follow_quotas", nothing),
+        Breach.RELIEF,
+        26,
+    ),
+    "lifted rates leave mutes alone": _account(
+        _RELIEVED,
+        replaced(Session, "follow_quotas", lambda *_: []),
+        Breach.RELIEF,
+        5,
+    ),
+    "many in flight are closed": _account(
+        "Batches above a refused batch are refused too; above means serial arithmetic on 31 bits.",
+        around(StickyRefusals, "end_overdue_entry", _count_of_five),
+        Breach.CLOSED,
+        12,
+    ),
+    "broken protocol drops answers": _account(
+        "A connection that ends reads no more, answers what is in flight, and is closed then.",
+        replaced(client_connection, "CLOSES_NOW", client_connection.CLOSES_NOW | {"protocol"}),
+        Breach.DUE,
+        36,
+    ),
     "memory is not given back": Scheduled(
         "Memory is released when its connection ends.",
         around(BudgetShare, "hold", _never_given_back),
@@ -855,6 +932,24 @@ CONTROLS: Final[dict[str, Scheduled]] = {
 }
 
 BY_TEST: Final[dict[str, Tested]] = {
+    "a first batch above 0 is held": Tested(
+        "Behind a mute the first batch of a partition above sequence 0 is refused, not held.",
+        around(Admission, "judge_while_muted", _holds_first_batches),
+        f"{_ADMISSION}test_behind_a_mute_a_first_batch_above_0_is_refused",
+        "assert refused is not None",
+    ),
+    "a Fetch of a session passes after 20 s": Tested(
+        "No Fetch passes a byte debt.",
+        rewritten(
+            "pidgate/gateway/proxy/apis/fetch.py",
+            "if answer is not None:",
+            "if answer is not None and not is_late:",
+        ),
+        "tests/unit/gateway/proxy/test_waiting_for_an_account.py::"
+        "test_after_20_s_a_fetch_within_a_session_begins_a_new_session",
+        'assert pair.broker.sent() == b""',
+        given={"version": 12},
+    ),
     "a release lifts": Tested(
         "No error in the quota, cache, release or change of quotas lets a batch pass before a refused one.",
         around(ProducerIdQuota, "_decide_ids", _released_at_once),

@@ -17,6 +17,7 @@ from pidgate.protocol.messages import API_VERSIONS, SASL_AUTHENTICATE, SASL_HAND
 from pidgate.protocol.produce import MAX_VERSION, PRODUCE
 from tests.simulator.brokers import cold_apis
 from tests.simulator.brokers.fetch import FETCH, LIST_OFFSETS, FetchApi
+from tests.simulator.brokers.groups import GROUP_APIS, Groups
 from tests.simulator.brokers.nodes import Nodes
 from tests.simulator.brokers.partition import Partition
 from tests.simulator.brokers.produce import Fault, ProduceApi
@@ -57,6 +58,7 @@ class ModelCluster:
         self.transactions = Transactions(self.nodes, self.topics, self.timers, delays)
         self._produce = ProduceApi(self.nodes, self.topics, self.timers, delays, self.transactions)
         self._fetch = FetchApi(self.topics, self.timers)
+        self.groups = Groups(self.topics, self.timers)
         self._next_expiry_ms = now_ms + EXPIRY_CHECK_MS
         self._cached: dict[tuple[int, int, str, bytes], bytes] = {}
         self._cached_epoch = -1
@@ -102,6 +104,8 @@ class ModelCluster:
             return sasl_out_of_place(head)
         if head.api_key in (FETCH, LIST_OFFSETS):
             return _now_or_later(self._fetch.answer(session, frame, head))
+        if head.api_key in GROUP_APIS:
+            return self.groups.answer(session, frame, head)
         if head.api_key not in cold_apis.READ_ONLY:
             return self.transactions.answer(session, frame, head)
         if self._cached_epoch != self.topics.epoch:
@@ -151,12 +155,18 @@ class ModelCluster:
     def stop(self, node_id: int) -> None:
         """The node is gone: others lead, and nobody can connect to it. Its connections are the caller's to cut."""
         self.nodes.down[node_id] = None
+        self._fetch.stop(node_id)
         self.topics.node_lost(node_id)
 
     def start(self, node_id: int) -> None:
         """The node runs again, and is in sync."""
         self.nodes.start(node_id)
         self.topics.node_back(node_id)
+
+    @property
+    def sessions_lost(self) -> int:
+        """Return how many Fetches did not fit a session."""
+        return self._fetch.sessions_lost
 
     def address(self, node_id: int, listener: str = PLAINTEXT.name) -> tuple[str, int]:
         """Return host and port of a node's listener."""

@@ -40,6 +40,8 @@ class ClusterClient(Turns):
         self.nodes: dict[int, Node] = {
             -1 - number: Node(-1 - number, address) for number, address in enumerate(settings.bootstrap)
         }
+        self.broken: list[Connection] = []
+        """Connections on which it has broken the protocol."""
         self.metadata_wanted = True
         self._bootstrap = tuple(self.nodes.values())
         self._metadata_in_flight = False
@@ -129,6 +131,13 @@ class ClusterClient(Turns):
             node.dialling.cancel()
         if node.connection is not None:
             node.connection.close(at_once=at_once)
+
+    def break_protocol(self) -> None:
+        """Send, behind what is in flight on each connection, a frame that is no request."""
+        for node in self.known_nodes():
+            if node.is_up and node.connection is not None and node.connection.in_flight:
+                node.connection.break_protocol()
+                self.broken.append(node.connection)
 
     # ---- metadata --------------------------------------------------------------------------------------
 

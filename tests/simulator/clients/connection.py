@@ -17,6 +17,8 @@ Handler = Callable[[bytes | None], None]
 """Takes an answer without its size prefix; None: it will not come, the connection is gone."""
 
 UNSUPPORTED_VERSION = 35
+NO_REQUEST = b"\0\0\0\1\0"
+"""A frame of one byte."""
 
 
 class Owner(Protocol):
@@ -88,6 +90,11 @@ class Connection(asyncio.Protocol):
         self._transport.write(frame)
         if self._watch is None or deadline_s < self._watch.when():
             self._arm(deadline_s)
+
+    def break_protocol(self) -> None:
+        """Send a frame that is no request."""
+        assert self._transport is not None
+        self._transport.write(NO_REQUEST)
 
     def allow_more_time(self, more_s: float) -> None:
         """Those in flight may take so much longer."""

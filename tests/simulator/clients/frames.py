@@ -78,9 +78,9 @@ def init_producer_id(
 
 
 @lru_cache(maxsize=2_000)
-def find_coordinator(version: int, client_id: str, transactional_id: str) -> bytes:
-    """FindCoordinator of a transactional id."""
-    body = {"key": transactional_id, "key_type": 1, "coordinator_keys": [transactional_id]}
+def find_coordinator(version: int, client_id: str, key: str, key_type: int = 1) -> bytes:
+    """FindCoordinator of a transactional id, or with type 0 of a group."""
+    body = {"key": key, "key_type": key_type, "coordinator_keys": [key]}
     return request(FIND_COORDINATOR, version, body, correlation_id=0, client_id=client_id)
 
 

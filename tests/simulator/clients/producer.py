@@ -347,6 +347,8 @@ class ModelProducer(ClusterClient):
                 if self.traits.learns_leader_from_answer:
                     self._learn_from_answer(outcome, endpoints)
                 self._done(node, *by_partition[outcome.partition], outcome)
+            if self.traits.reconnects and not node.in_flight:
+                self.drop(node)
         self.wake()
 
     def _learn_from_answer(self, outcome: frames.Outcome, endpoints: dict[int, Address]) -> None:

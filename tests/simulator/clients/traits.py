@@ -1,11 +1,11 @@
-"""What the model producers differ in, one row for each family of real clients.
+"""What model clients differ in: one row for each family of real producers, and one for each way to read.
 
 Read from the clients' sources, and compared with the clients themselves (test_against_real_clients.py).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import Final
 
@@ -76,6 +76,8 @@ class Traits:
     has_one_batch_per_request: bool = False
     has_produce_connection: bool = False
     """Produce has a connection of its own."""
+    reconnects: bool = False
+    """It closes a connection when nothing is in flight any more, and makes another one for what comes next."""
 
     # ---- retries
     drains_before_retry: bool = False
@@ -245,3 +247,40 @@ FRANZ_GO: Final = Traits(
 """franz-go 1.2x, `kgo`: `sink.go`, `producer.go`, `txn.go`."""
 
 FAMILIES: Final = {traits.family: traits for traits in (JAVA, LIBRDKAFKA, KAFKA_PYTHON, FRANZ_GO)}
+
+_DEEP: Final = replace(FRANZ_GO, is_slow_at_first=False)
+UNUSUAL: Final = {
+    traits.family: traits
+    for traits in (
+        replace(JAVA, family="reconnecting", reconnects=True),
+        replace(_DEEP, family="twenty-in-flight", requests_in_flight=20, batches_in_flight=20),
+        replace(_DEEP, family="hundreds-in-flight", requests_in_flight=300, batches_in_flight=300),
+    )
+}
+"""Clients of nobody in particular. Brokers remember five batches: who has more in flight doubles where an answer is
+lost, with or without a gateway, and the model says so of itself (`Batch.may_repeat`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One way to read. By default each partition has a connection of its own, and each Fetch is whole."""
+
+    reconnects: bool = False
+    """Each Fetch has a connection of its own."""
+    has_session: bool = False
+    """It fetches within a session (KIP-227)."""
+    heeds_throttle: bool = False
+    """It leaves a connection alone for throttle_time_ms, and goes on when that is over."""
+    joins_group: bool = False
+    """It is the member of a group: it sends heartbeats and commits on another connection."""
+
+
+READINGS: Final = {
+    "whole": Reading(),
+    "reconnecting": Reading(reconnects=True),
+    "kafkajs": Reading(heeds_throttle=True, joins_group=True),
+    "librdkafka": Reading(joins_group=True),
+    "java": Reading(has_session=True, heeds_throttle=True, joins_group=True),
+    "heedless": Reading(has_session=True, joins_group=True),
+}
+"""`java` is kafka-python's way, too. Nobody is known to be `heedless`: its Fetches wait at the gateway, all of them."""

@@ -124,7 +124,10 @@ BROKEN: Final[dict[str, tuple[Schedule, Any, str, Callable[[Any], Any], str]]] =
         "bytes through gateway-1",
     ),
     "bytes read": (
-        schedule(SENDS[:60], QuotaSetup(rate=20, consumer_byte_rate=200), readers=2), ClientSensors, "record", _nothing,
+        schedule(
+            SENDS[:60], QuotaSetup(rate=20, consumer_byte_rate=200), readers=("whole", "reconnecting")
+        ),
+        ClientSensors, "record", _nothing,
         "was given",
     ),
     "somebody waits too long": (

@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Final
 
 from tests.simulator.playing import play
-from tests.simulator.themes import aimed
+from tests.simulator.themes import Theme, aimed
 
-CUT_BETWEEN_ITS_QUESTIONS: Final = replace(aimed(87_820), seed=2)
+CUT_BETWEEN_ITS_QUESTIONS: Final = replace(aimed(87_820, Theme.ANYTHING), seed=2)
 """Found by a night: the probe had its answer to SaslHandshake, and none to Metadata.
 
 The seed also decides what the network and the clients do by chance.

@@ -95,6 +95,7 @@ def test_a_client_that_goes_leaves_the_queue(scene: Scene) -> None:
     assert (first.broker.sent(), second.broker.sent()) == (b"", frame_of(500))
 
 
+@rule("A wait by bytes is told up to 30 s.", "mutes")
 def test_a_wait_is_told_up_to_30_s(scene: Scene) -> None:
     pair = fetched(scene)
     assert pair.channel.connection.session.context.muted_until_ms == scene.time_ms + LONGEST_TOLD_MS

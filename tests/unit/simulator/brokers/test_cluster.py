@@ -217,7 +217,8 @@ def test_a_broker_may_fail_before_it_appends_or_after() -> None:
     assert len(cluster.partition("orders", 0).log) == 1
 
 
-FETCH, LIST_OFFSETS = 1, 2
+FETCH, LIST_OFFSETS, OFFSET_COMMIT, JOIN_GROUP, HEARTBEAT = 1, 2, 8, 11, 12
+UNKNOWN_MEMBER, UNKNOWN_SESSION, WRONG_EPOCH = 25, 70, 71
 
 
 def fetch_body(cluster: ModelCluster, offset: int, *, isolation_level: int = 0, wait_ms: int = 0) -> raw.Body:
@@ -260,6 +261,68 @@ def test_a_consumer_at_the_end_waits_for_what_comes() -> None:
     assert first.is_done
     cluster.advance(500)
     assert second.is_done
+
+
+def test_a_fetch_session_answers_what_is_new_and_knows_its_epoch() -> None:
+    cluster = ModelCluster(1, {"orders": 1})
+    caller = Caller(cluster)
+    whole = fetch_body(cluster, 0)
+    begun = caller.call(FETCH, 12, {**whole, "session_epoch": 0})
+    session_id = begun["session_id"]
+    assert session_id > 0
+    named = {**whole, "session_id": session_id, "session_epoch": 1}
+    nothing = {**named, "topics": []}
+    assert caller.call(FETCH, 12, nothing)["responses"] == []
+    caller.call(PRODUCE, 9, body(cluster, (0, batch())))
+    again = caller.call(FETCH, 12, {**nothing, "session_epoch": 2})
+    assert [one["partitions"][0]["records"] is not None for one in again["responses"]] == [True]
+    errors = [
+        caller.call(FETCH, 12, {**nothing, "session_epoch": epoch})["error_code"] for epoch in (2, 3, 3)
+    ]
+    assert errors == [WRONG_EPOCH, 0, WRONG_EPOCH]
+    unknown = {**nothing, "session_id": session_id + 1}
+    assert caller.call(FETCH, 12, unknown)["error_code"] == UNKNOWN_SESSION
+    forgotten = {"forgotten_topics_data": [{"topic": "orders", "partitions": [0]}], "session_epoch": 4}
+    assert caller.call(FETCH, 12, {**nothing, **forgotten})["responses"] == []
+    assert caller.call(FETCH, 12, {**whole, "session_id": session_id, "session_epoch": -1})["session_id"] == 0
+    assert caller.call(FETCH, 12, {**nothing, "session_epoch": 5})["error_code"] == UNKNOWN_SESSION
+
+
+def test_a_node_that_stops_has_no_fetch_sessions() -> None:
+    cluster = ModelCluster(1, {"orders": 1})
+    begun = Caller(cluster).call(FETCH, 12, {**fetch_body(cluster, 0), "session_epoch": 0})
+    cluster.stop(1)
+    cluster.start(1)
+    named = {**fetch_body(cluster, 0), "session_id": begun["session_id"], "session_epoch": 1}
+    assert Caller(cluster).call(FETCH, 12, named)["error_code"] == UNKNOWN_SESSION
+
+
+def test_a_member_is_expelled_when_it_is_not_heard() -> None:
+    cluster = ModelCluster(1, {"orders": 1})
+    caller = Caller(cluster)
+    me = {
+        "group_id": "g",
+        "session_timeout_ms": 1_000,
+        "rebalance_timeout_ms": 1_000,
+        "protocol_type": "consumer",
+    }
+    joined = caller.call(JOIN_GROUP, 3, {**me, "protocols": [{"name": "range", "metadata": b""}]})
+    me |= {"member_id": joined["member_id"], "generation_id": 1}
+    offsets = [{"partition_index": 0, "committed_offset": 7, "committed_metadata": None}]
+    commit = {
+        **me,
+        "generation_id_or_member_epoch": 1,
+        "retention_time_ms": -1,
+        "topics": [{"name": "orders", "partitions": offsets}],
+    }
+    codes = []
+    for caller.now_ms in (900, 1_800, 2_900):
+        codes.append(caller.call(HEARTBEAT, 3, me)["error_code"])
+        answer = caller.call(OFFSET_COMMIT, 3, commit)["topics"][0]["partitions"][0]
+        codes.append(answer["error_code"])
+    group = cluster.groups.by_name["g"]
+    assert codes == [0, 0, 0, 0, UNKNOWN_MEMBER, UNKNOWN_MEMBER]
+    assert (group.generation, group.expelled, group.offsets) == (1, 1, {("orders", 0): 7})
 
 
 def test_a_consumer_of_committed_records_stops_at_an_open_transaction_and_is_told_of_aborted_ones() -> None:
