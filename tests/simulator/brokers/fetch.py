@@ -36,8 +36,6 @@ _NEW_SESSION, _FINAL = 0, -1
 
 Named = Any
 """A topic as a request names it: by name, or from version 13 by its id."""
-Wanted = tuple[Named, Any]
-"""One partition of a request."""
 
 
 @dataclass(slots=True)

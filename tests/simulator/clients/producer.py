@@ -365,6 +365,7 @@ class ModelProducer(ClusterClient):
     def _done(self, node: Node, lane: Lane, batch: Batch, outcome: frames.Outcome) -> None:
         """One batch of a request has its outcome."""
         traits, code = self.traits, outcome.error_code
+        batch.is_uncertain = batch.is_uncertain or code in _UNCERTAIN
         if traits.rewinds and (not lane.batches or lane.batches[0] is not batch):
             return
         if code in (0, errors.DUPLICATE):
@@ -375,7 +376,6 @@ class ModelProducer(ClusterClient):
                 self.acked(batch, outcome.base_offset if code == 0 else -1)
             return
         lane.succeeded = False
-        batch.is_uncertain = batch.is_uncertain or code in _UNCERTAIN
         if code in errors.INVALID_METADATA:
             self.request_metadata()
         if batch.is_done:
