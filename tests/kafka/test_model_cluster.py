@@ -29,10 +29,19 @@ from tests.simulator.brokers.batches import HEAD_BYTES, BatchHead, read_batch
 from tests.simulator.brokers.caller import Caller
 from tests.simulator.brokers.cluster import ModelCluster
 from tests.simulator.brokers.random_steps import RandomSteps
-from tests.simulator.brokers.same_steps import PARTITIONS, Client, InitProducerId, Outcome, Side, Step
+from tests.simulator.brokers.same_steps import (
+    PARTITIONS,
+    Client,
+    InitProducerId,
+    Outcome,
+    Side,
+    Step,
+    fetch_session_outcomes,
+)
 from tests.simulator.brokers.through_a_gateway import SimulatedGatewayClient
 from tests.simulator.machine import Machine
 from tests.support.broker_logs import fetched, whole_batches
+from tests.support.frames import batch_of_values
 from tests.support.raw import RawClient
 from tools.sandbox.gateway import GatewayProcess
 from tools.sandbox.kafka import Cluster
@@ -125,6 +134,23 @@ def test_a_real_broker_answers_and_holds_what_the_model_says(
             assert len(expected[0]) > len(schedules)
             assert found == expected
         assert _real_offsets(real) == _model_offsets(model)
+
+
+def test_fetch_sessions_are_those_of_the_model(cluster: Cluster, topic_name: Callable[[str], str]) -> None:
+    servers, name = cluster.bootstrap_servers(), topic_name("model-sessions")
+    create_topic(servers, name)
+    records = batch_of_values(-1, -1, -1, 1, b"v")
+    expected = fetch_session_outcomes(Caller(ModelCluster(1, {name: 1})), name, records)
+    with RawClient(servers) as client:
+        _await_leader(client, name)
+        assert fetch_session_outcomes(client, name, records) == expected
+
+
+def _await_leader(client: RawClient, topic: str) -> None:
+    """Return when the broker has heard that it leads the topic."""
+    asked = {"name": topic, "partitions": [{"partition_index": 0, "timestamp": -1}]}
+    while client.call(2, 5, {"topics": [asked]})["topics"][0]["partitions"][0]["error_code"]:
+        time.sleep(0.05)
 
 
 def _played(step: Step, side: Side) -> Outcome:

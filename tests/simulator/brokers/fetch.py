@@ -130,6 +130,9 @@ class FetchApi:
         for topic in request.forgotten_topics_data:
             for index in topic.partitions:
                 found.wanted.pop((_name(topic, version), index), None)
+        if not found.wanted:
+            del self._sessions[node_id, session_id]
+            return _NO_SESSION, found
         return session_id, found
 
     def _answer(

@@ -217,3 +217,41 @@ def _identity(side: Side, answer: dict[str, Any], transactional_id: str | None) 
         side.number(answer.get("producer_id", NOBODY)),
         answer.get("producer_epoch", -1),
     )
+
+
+def fetch_session_outcomes(client: Client, topic: str, records: bytes) -> list[Outcome]:
+    """Return what becomes of a fetch session: (error code, has a session, partitions answered) of each Fetch.
+
+    `records`: a batch without a producer id, for an empty topic of one partition.
+    """
+    asked = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 100_000}
+    whole: dict[str, Any] = {
+        "max_wait_ms": 0,
+        "min_bytes": 1,
+        "max_bytes": 100_000,
+        "session_epoch": 0,
+        "topics": [{"topic": topic, "partitions": [asked]}],
+    }
+    session_id = 0
+
+    def fetch(**fields: Any) -> Outcome:
+        nonlocal session_id
+        answer = client.call(1, 12, {**whole, **fields})
+        session_id = session_id or answer["session_id"]
+        partitions = sum(len(one["partitions"]) for one in answer["responses"])
+        return answer["error_code"], answer["session_id"] > 0, partitions
+
+    outcomes = [fetch()]
+    session = {"session_id": session_id, "topics": []}
+    outcomes.append(fetch(**session, session_epoch=1))
+    data = {"index": 0, "records": records}
+    body = {"acks": -1, "timeout_ms": 10_000, "topic_data": [{"name": topic, "partition_data": [data]}]}
+    client.call(PRODUCE, 9, body)
+    outcomes += [fetch(**session, session_epoch=epoch) for epoch in (2, 2, 3, 3)]
+    outcomes.append(fetch(session_id=session_id + 1, topics=[], session_epoch=1))
+    forgotten = [{"topic": topic, "partitions": [0]}]
+    outcomes.append(fetch(**session, session_epoch=4, forgotten_topics_data=forgotten))
+    outcomes.append(fetch())
+    outcomes.append(fetch(session_id=session_id, session_epoch=-1))
+    outcomes.append(fetch(**session, session_epoch=5))
+    return outcomes

@@ -15,6 +15,7 @@ from tests.simulator.brokers.caller import Caller
 from tests.simulator.brokers.cluster import ModelCluster
 from tests.simulator.brokers.produce import Fault
 from tests.simulator.brokers.replies import Later
+from tests.simulator.brokers.same_steps import fetch_session_outcomes
 from tests.simulator.brokers.sessions import Listener
 from tests.simulator.brokers.timers import Delays
 from tests.support import raw
@@ -264,28 +265,10 @@ def test_a_consumer_at_the_end_waits_for_what_comes() -> None:
 
 
 def test_a_fetch_session_answers_what_is_new_and_knows_its_epoch() -> None:
-    cluster = ModelCluster(1, {"orders": 1})
-    caller = Caller(cluster)
-    whole = fetch_body(cluster, 0)
-    begun = caller.call(FETCH, 12, {**whole, "session_epoch": 0})
-    session_id = begun["session_id"]
-    assert session_id > 0
-    named = {**whole, "session_id": session_id, "session_epoch": 1}
-    nothing = {**named, "topics": []}
-    assert caller.call(FETCH, 12, nothing)["responses"] == []
-    caller.call(PRODUCE, 9, body(cluster, (0, batch())))
-    again = caller.call(FETCH, 12, {**nothing, "session_epoch": 2})
-    assert [one["partitions"][0]["records"] is not None for one in again["responses"]] == [True]
-    errors = [
-        caller.call(FETCH, 12, {**nothing, "session_epoch": epoch})["error_code"] for epoch in (2, 3, 3)
-    ]
-    assert errors == [WRONG_EPOCH, 0, WRONG_EPOCH]
-    unknown = {**nothing, "session_id": session_id + 1}
-    assert caller.call(FETCH, 12, unknown)["error_code"] == UNKNOWN_SESSION
-    forgotten = {"forgotten_topics_data": [{"topic": "orders", "partitions": [0]}], "session_epoch": 4}
-    assert caller.call(FETCH, 12, {**nothing, **forgotten})["responses"] == []
-    assert caller.call(FETCH, 12, {**whole, "session_id": session_id, "session_epoch": -1})["session_id"] == 0
-    assert caller.call(FETCH, 12, {**nothing, "session_epoch": 5})["error_code"] == UNKNOWN_SESSION
+    found = fetch_session_outcomes(Caller(ModelCluster(1, {"orders": 1})), "orders", batch())
+    of_session = [(0, True, 1), (0, True, 0), (0, True, 1), (WRONG_EPOCH, False, 0), (0, True, 1)]
+    ended = [(0, False, 0), (0, True, 1), (0, False, 1), (UNKNOWN_SESSION, False, 0)]
+    assert found == [*of_session, (WRONG_EPOCH, False, 0), (UNKNOWN_SESSION, False, 0), *ended]
 
 
 def test_a_node_that_stops_has_no_fetch_sessions() -> None:
