@@ -904,7 +904,7 @@ CONTROLS: Final[dict[str, Scheduled]] = {
         5,
     ),
     "many in flight are closed": _account(
-        "Batches above a refused batch are refused too; above means serial arithmetic on 31 bits.",
+        "Everything above a refused batch is refused while its entry stands, with any number in flight.",
         around(StickyRefusals, "end_overdue_entry", _count_of_five),
         Breach.CLOSED,
         12,
