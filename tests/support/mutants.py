@@ -772,7 +772,7 @@ BY_SCHEDULE: Final[dict[str, Scheduled]] = {
         _OVER_NOTES, replaced(Admission, "_are_known", _cache_first), 3
     ),
     "the hot path answers in spite of a note": _noted(
-        _OVER_NOTES, replaced(HeldBeginnings, "is_any_beginning_held", never), 3
+        _OVER_NOTES, replaced(HeldBeginnings, "is_any_beginning_held", never), 36
     ),
     "a held beginning is not told": Scheduled(
         "A beginning that a mute holds is told to the other gateways.",
