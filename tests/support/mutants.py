@@ -883,7 +883,7 @@ CONTROLS: Final[dict[str, Scheduled]] = {
         2,
     ),
     "a byte debt holds heartbeats": _account(
-        _WAITS_FOR_BYTES, replaced(Api, "paid_by", Kind.FETCH), Breach.GROUP, 12
+        _WAITS_FOR_BYTES, replaced(Api, "paid_by", Kind.FETCH), Breach.GROUP, 3
     ),
     "lifted rates leave accounts alone": _account(
         _RELIEVED,

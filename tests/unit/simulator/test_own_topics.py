@@ -66,7 +66,7 @@ def test_who_is_cut_off_says_so_and_catches_up() -> None:
             assert gateways[1].quotas == before
             topics.heal()
             await until(lambda: gateways[1].quotas == gateways[0].quotas)
-            assert machine.logged(Event.EVENTS_TOPIC_AVAILABLE)
+            await until(lambda: bool(machine.logged(Event.EVENTS_TOPIC_AVAILABLE)))
 
         machine.loop.run(main())
 
