@@ -248,7 +248,7 @@ def test_a_topic_that_lost_data_stops_ingest_unless_told(
     for removed in admin.delete_records(ends).values():
         removed.result(30)
     gateways.write(80)
-    with pytest.raises(TopicLostData, match=r"partition 0: offsets \d+ to \d+ \(\d+ records\) were removed"):
+    with pytest.raises(TopicLostData, match=r"partition 0: offsets \d+ to \d+ \(\d+ records\) were deleted"):
         in_process(spark, cluster, gateways.topic, tables.root)
 
     go_on = Rules(stop_at_loss=False)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -17,6 +19,7 @@ from pidgate.pipeline.tables import Tables
 from tools.history.job import expected_events, in_shards, labels, sized, write_events
 from tools.history.world import DAY_MS, Fleet, World
 
+CHECKOUT = Path(__file__).parents[2]
 PLACES = ("events", "labels", "labels_ids")
 
 
@@ -61,6 +64,8 @@ def history(
     world = sized(world, events) if events is not None else world
     expected = expected_events(world)
     world = in_shards(world, expected)
+    # Spark's own Python processes make the events: they find this folder of the checkout by it alone.
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(CHECKOUT), os.environ.get("PYTHONPATH"))))
     root, console = common.start("history", tables, master, memory)
     _check_is_empty(root)
     console.print(

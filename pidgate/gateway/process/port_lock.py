@@ -39,7 +39,7 @@ class PortLocks:
     """The locks of one gateway, held from `hold` to `release` or to the end of the process."""
 
     def __init__(self, directory: Path | None = None) -> None:
-        self._directory = directory or user_directory()
+        self._directory = directory
         self._descriptors: dict[int, int] = {}
 
     def hold(self, ports: Sequence[int], fleet: Fleet) -> None:
@@ -47,10 +47,11 @@ class PortLocks:
 
         Raises PortOfAnotherFleet; CannotStart where the directory belongs to somebody else.
         """
-        make_private(self._directory)
+        directory = self._directory or user_directory()
+        make_private(directory)
         for port in ports:
             if port not in self._descriptors:
-                self._descriptors[port] = _hold(self._directory, port, _encoded(fleet))
+                self._descriptors[port] = _hold(directory, port, _encoded(fleet))
 
     def release(self) -> None:
         """Unlock all ports. The files stay: an unlinked one could be locked by one gateway and a new one by another."""
