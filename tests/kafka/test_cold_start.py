@@ -120,7 +120,7 @@ def test_producers_that_come_while_a_fresh_gateway_still_reads_its_topic(
         (restored,) = gateway.log_events("state_restored")
         assert restored["restored_from"] == "nothing"
         assert len(graces(gateway)) == 1
-        early, later = admitted(gateway, "observe"), admitted(gateway, "grace")
+        early, later = admitted(gateway, "restoring"), admitted(gateway, "grace")
         assert early > 0, "some came before the state was there"
         # One that comes in the very moment of the taking over is told of twice.
         assert PRODUCERS <= early + later < PRODUCERS + 20

@@ -30,12 +30,11 @@ REQUEST_TIMEOUT_MS: Final = 10_000
 POLL_MS: Final = 500
 """Poll timeout during catch-up. The missing offsets may be control records, which a consumer never receives.
 """
-LONG_POLL_MS: Final = 3_500
+LONG_POLL_MS: Final = 2_000
 """Time a broker holds an empty fetch. Each round costs the loop half a millisecond.
 
 CHECK_WITHIN_S must be longer, because a broker answers the requests of a connection in order.
 """
-IDLE_MS: Final = 60_000
 CHECK_EVERY_S: Final = 5.0
 """Interval of requests for the topic; aiokafka does not report connection trouble."""
 CHECK_WITHIN_S: Final = 4.0
@@ -144,7 +143,7 @@ class EventFollower:
             fetch_max_bytes=FETCH_BYTES,
             fetch_max_wait_ms=LONG_POLL_MS,
             # Idle wake-up interval of the fetcher; 200 ms by default.
-            consumer_timeout_ms=IDLE_MS,
+            consumer_timeout_ms=LONG_POLL_MS,
             max_partition_fetch_bytes=PARTITION_FETCH_BYTES,
             request_timeout_ms=REQUEST_TIMEOUT_MS,
             metadata_max_age_ms=60_000,
