@@ -18,8 +18,15 @@ BY_NIGHT = {
     "image/test_compiled.py::": COMPILED,
     "image/test_dockerfile.py::test_the_steps_give_a_working_command": COMPILED,
     "image/test_dockerfile.py::test_the_health_command_of_the_image_tells_a_live_gateway_from_a_dead_one": COMPILED,
-    "unit/simulator/test_every.py::test_nothing_is_lost_in_any_schedule[a gateway before each broker": (
-        "test_schedules.py draws fleets by day"
+    **dict.fromkeys(
+        (
+            "unit/simulator/test_every.py::test_nothing_is_lost_in_any_schedule[a gateway before each broker",
+            "unit/simulator/test_every.py::test_nothing_is_lost_in_any_schedule[one gateway, java",
+        ),
+        "test_schedules.py draws fleets by day, and the small world with changes of mode has Java's producer",
+    ),
+    "kafka/test_upstream_identity.py::test_a_revoked_token_is_replaced": (
+        "unit/gateway/proxy/test_upstream_identity.py"
     ),
     "kafka/test_beside_brokers_quota.py::": (
         "a minute of traffic; test_waiting_for_an_account.py and the simulator's theme `accounts` hold by day"
@@ -36,6 +43,9 @@ BY_NIGHT = {
     ),
     "kafka/test_refuse_init.py::test_a_crash_loop_stops_burning_ids[False": (
         "the control: what is burnt with the setting off"
+    ),
+    "hostile/test_fetch.py::test_a_pipeline_of_share_fetches_is_held_to_the_rate": (
+        "the same of fetches; kafka/test_byte_throttles.py asks a broker for share fetches"
     ),
     "hostile/test_fetch.py::test_a_pipeline_of_fetches_is_held_to_the_rate[behind the login": (
         "the same of a client that is logged in"
