@@ -25,9 +25,6 @@ BY_NIGHT = {
         ),
         "test_schedules.py draws fleets by day, and the small world with changes of mode has Java's producer",
     ),
-    "kafka/test_upstream_identity.py::test_a_revoked_token_is_replaced": (
-        "unit/gateway/proxy/test_upstream_identity.py"
-    ),
     "kafka/test_beside_brokers_quota.py::": (
         "a minute of traffic; test_waiting_for_an_account.py and the simulator's theme `accounts` hold by day"
     ),
