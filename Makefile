@@ -34,7 +34,7 @@ $(JARS): $(STAMP) tools/sandbox/jars.py tests/support/jars.py
 	$(BIN)/python -m tests.support.jars
 	touch $@
 
-test: $(JARS)    ## style, types, unit tests and tests on a real Kafka (eight minutes on two cores)
+test: $(JARS)    ## style, types, unit tests and tests on a real Kafka (six minutes on two cores)
 	$(MAKE) --no-print-directory --jobs=2 check tests-of-the-day
 
 tests-of-the-day: $(JARS)
