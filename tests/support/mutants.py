@@ -917,7 +917,7 @@ CONTROLS: Final[dict[str, Scheduled]] = {
         1,
     ),
     "enforced at once": Scheduled(
-        "Nothing is refused until the state is restored; ids that passed before are charged then.",
+        "While the state is being restored ten windows' worth of new ids of a user pass; the rest waits and is judged.",
         around(QuotaStateManager, "__init__", _enforced_at_once),
         Breach.EARLY,
         Theme.OUTAGES,
@@ -1008,7 +1008,7 @@ BY_TEST: Final[dict[str, Tested]] = {
         given={"rate": 0, "cluster_rate_milli": None, "bound": Bound.USER},
     ),
     "what passed meanwhile is forgotten": Tested(
-        "Nothing is refused until the state is restored; ids that passed before are charged then.",
+        "While the state is being restored ten windows' worth of new ids of a user pass; the rest waits and is judged.",
         replaced(ProducerIdQuota, "_hand_over_id", nothing),
         "tests/unit/quota/test_passed_while_restoring.py::test_what_the_restored_state_does_not_hold_is_charged_as_observed",
         'state.status("alice", 0).tokens == -1  # two tokens for six ids',

@@ -39,8 +39,7 @@ PROMISES: Final[dict[str, tuple[str, ...]]] = {
     "No client sheds its quota": (
         "A quota belongs to the user, whatever connection, address or gateway a request uses.",
         "A user holds at most as much memory for frames and filters as is left to others.",
-        "An account handles at most 150 requests in a turn, or 1,000 that repeat a Produce; "
-        "expensive requests count for several.",
+        "One turn of the event loop has 10 ms of work for each account, and one that waits at a time.",
     ),
     "An error inside the quota code": ("An error inside the quota code forwards traffic and is counted.",),
     "One quota over restarts": (

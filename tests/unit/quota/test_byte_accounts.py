@@ -80,7 +80,10 @@ def test_bytes_that_are_not_charged_leave_the_debt_alone() -> None:
     assert bucket.wait_ms(0) == 5_000
 
 
-@rule("A byte debt is never dropped while it is owed: not for room, not for idleness.", "mutes")
+@rule(
+    "A byte debt makes every connection of its account wait, old or new, and nothing but its Produce or Fetch.",
+    "mutes",
+)
 def test_an_account_in_debt_or_with_waiters_is_not_idle() -> None:
     bucket = account(1)
     bucket.record(10 + 2 * IDLE_MS // 1_000, 0)
@@ -170,7 +173,10 @@ class Greedy:
                 now_ms += max(1, self.bucket.wait_ms(now_ms))
 
 
-@rule("However many connections share a byte rate, they get the rate and one window of it.", "mutes")
+@rule(
+    "A byte debt makes every connection of its account wait, old or new, and nothing but its Produce or Fetch.",
+    "mutes",
+)
 @settings(max_examples=examples(60), deadline=None)
 @given(
     sizes=st.lists(st.integers(1, 300_000), min_size=1, max_size=8),

@@ -26,7 +26,10 @@ def end_restoring(state: ProducerIdQuota) -> None:
     state.end_restoring()
 
 
-@rule("Nothing is refused until the state is restored; ids that passed before are charged then.", "fleet")
+@rule(
+    "While the state is being restored ten windows' worth of new ids of a user pass; the rest waits and is judged.",
+    "failures",
+)
 def test_everything_passes_and_each_id_is_told_of_once() -> None:
     state = restoring()
     answer = state.decide(*question("alice", 1, 2), 5)
@@ -46,7 +49,10 @@ def test_everything_passes_and_each_id_is_told_of_once() -> None:
     assert (state.is_restored, state.sweep(0), state.table.users()) == (False, [], [])
 
 
-@rule("Nothing is refused until the state is restored; ids that passed before are charged then.", "fleet")
+@rule(
+    "While the state is being restored ten windows' worth of new ids of a user pass; the rest waits and is judged.",
+    "failures",
+)
 def test_what_the_restored_state_does_not_hold_is_charged_as_observed() -> None:
     state = restoring(2)
     state.decide(*question("alice", *range(10)), 0)

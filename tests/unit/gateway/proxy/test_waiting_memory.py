@@ -316,7 +316,7 @@ def test_own_answers_of_a_client_that_has_gone_are_forgotten(scene: Scene, busy:
 # ---- small amounts --------------------------------------------------------------------------------------
 
 
-@rule("Memory that is too small to be counted at once counts within a second.", "memory")
+@rule("A user holds at most as much memory for frames and filters as is left to others.", "memory")
 def test_small_amounts_count_once_a_second(scene: Scene) -> None:
     pair = scene.connect()
     connection = pair.channel.connection
@@ -348,7 +348,7 @@ def test_answers_to_a_client_that_reads_nothing_count_as_they_come(scene: Scene)
     assert scene.budget.used_bytes == 50_000
 
 
-@rule("Clients that read no answers hold no more than is left to others.", "memory")
+@rule("A user holds at most as much memory for frames and filters as is left to others.", "memory")
 def test_who_reads_no_answers_is_closed_when_its_user_has_no_room() -> None:
     scene = Scene(budget_bytes=16 * MiB)
     other = BudgetShare(scene.budget, lambda: "somebody else")

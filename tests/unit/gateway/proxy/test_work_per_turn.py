@@ -398,8 +398,7 @@ def test_bytes_are_work_too(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @rule(
-    "An account handles at most 150 requests in a turn, or 1,000 that repeat a Produce; "
-    "expensive requests count for several.",
+    "One turn of the event loop has 10 ms of work for each account, and one that waits at a time.",
     "memory",
 )
 def test_many_small_frames_in_one_read(scene: Scene) -> None:
@@ -444,8 +443,7 @@ def steps_of_new_ids(rate: int, frames: bytes) -> int:
 
 
 @rule(
-    "An account handles at most 150 requests in a turn, or 1,000 that repeat a Produce; "
-    "expensive requests count for several.",
+    "One turn of the event loop has 10 ms of work for each account, and one that waits at a time.",
     "memory",
 )
 @NEW_IDS
@@ -622,8 +620,7 @@ def steps_of_held(frame: bytes, count: int) -> int:
 
 
 @rule(
-    "An account handles at most 150 requests in a turn, or 1,000 that repeat a Produce; "
-    "expensive requests count for several.",
+    "One turn of the event loop has 10 ms of work for each account, and one that waits at a time.",
     "memory",
 )
 @pytest.mark.parametrize("kind", DEAR)
