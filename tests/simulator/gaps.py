@@ -116,6 +116,18 @@ class _Stay:
             for seen in self._ledger
         )
 
+    def left_together(self, name: Name, passed_s: float, through: str) -> bool:
+        """Return whether a batch left in the same moment as a later one, before a broker could answer it.
+
+        Both waited behind one mute. A broker that loses the lead in between answers the first and takes the other.
+        """
+        return any(
+            by == through and passed_s - AT_ONCE_S <= left_s <= passed_s
+            for (of, _), places in self.left.items()
+            if of == name
+            for left_s, by in places
+        )
+
     def was_lifted(self, name: Name, late: Seen, passed_s: float, through: str) -> bool:
         """Return whether the refusal of a batch was lifted by a batch below it, which its client had sent before.
 
@@ -208,7 +220,10 @@ def _kept_back(
 ) -> tuple[float, str] | None:
     """Return when and where a gateway kept the missing batch back, if so and if nothing excuses it."""
     kept = stay.kept_back(name, late.numbers[:2], passed_s)
-    if kept is None or late.error_code != OUT_OF_ORDER:
-        return kept
-    excused = stay.was_not_taken(name, late) or stay.was_lifted(name, late, passed_s, through)
+    if kept is None:
+        return None
+    if late.error_code == OUT_OF_ORDER:
+        excused = stay.was_not_taken(name, late) or stay.was_lifted(name, late, passed_s, through)
+    else:
+        excused = stay.was_not_taken(name, late) and stay.left_together(name, passed_s, through)
     return None if excused else kept
