@@ -85,11 +85,14 @@ def fetched(world: World) -> Iterator[Frame]:
 
 
 def batches_in(frame: Frame) -> list[tuple[Name, Numbers]]:
-    """Return the batches of a Produce; none of another request."""
+    """Return the batches of a Produce; none of another request, or of what a client that breaks the protocol sends."""
     raw = frame.raw
     if raw[:2] != b"\0\0" or int.from_bytes(raw[2:4], "big") < FIRST_PRODUCE_VERSION:
         return []
-    return parsed(raw)[1]
+    try:
+        return parsed(raw)[1]
+    except KafkaProtocolError:
+        return []
 
 
 @dataclass(slots=True)
