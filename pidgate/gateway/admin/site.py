@@ -180,8 +180,8 @@ class MetricsPage:
     async def _render(self) -> bytes:
         """Collect and format in turns with the traffic.
 
-        Not in a thread: one that computes gives the interpreter back every 5 ms only, so that each answer of a
-        broker would wait so long.
+        Not in a thread: a busy thread gives the interpreter back only every 5 ms, and each answer of a broker would
+        wait that long.
         """
         loop = asyncio.get_running_loop()
         async with self._rendering:

@@ -44,7 +44,7 @@ class _Sum:
         for name in _ADDED:
             setattr(self, name, getattr(self, name) + getattr(snapshot, name))
         for name in COUNTED_FIELDS:
-            if counted := getattr(snapshot, name):  # of most users nothing was
+            if counted := getattr(snapshot, name):  # most users have none
                 getattr(self, name).update(counted)
 
 

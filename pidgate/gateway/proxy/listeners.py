@@ -30,7 +30,8 @@ from pidgate.gateway.tls.principals import CertificateUsers
 log = logger()
 
 AT_BOOTSTRAP: Final = 8
-"""Connections that the bootstrap port accepts in a turn: a fleet comes back through it. Each takes a descriptor."""
+"""Connections that the bootstrap port accepts in a turn, because a fleet comes back through it. It has as many
+duplicates of its socket."""
 
 Bind = Callable[[str, int, bool], socket.socket]
 """Listening on host and port, perhaps with other gateways; raises OSError, CannotStart. See `listening_socket`."""

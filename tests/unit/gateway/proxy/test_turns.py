@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Final
 
 import pytest
@@ -242,7 +243,7 @@ def test_a_round_gives_each_account_its_time_once(scene: Scene) -> None:
     for account in (first, second):
         assert turns.has_time(account, 1)
         account.spent = JUDGED_PER_TURN
-        turns.wait(account, "", account, lambda account=account: setattr(account, "spent", JUDGED_PER_TURN))  # type: ignore[misc]
+        turns.wait(account, "", account, partial(setattr, account, "spent", JUDGED_PER_TURN))
     loop.turn()
     assert not first.waiting
     assert not turns.has_time(first, 2), "the second account was not served yet"
