@@ -1,0 +1,504 @@
+#define _GNU_SOURCE
+#include "threads.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { MOST_EVENTS = 64, CLIENT = 0, BROKER = 1 };
+
+static const uint64_t STOP = UINT64_MAX;
+
+int64_t lane_now_ms(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* ---- blocks and pipes ---------------------------------------------------------------------------------------- */
+
+static uint8_t *take_block(Lane *lane) {
+    return lane->free_block_count ? lane->free_blocks[--lane->free_block_count] : NULL;
+}
+
+static void give_block(Lane *lane, uint8_t **block) {
+    if (*block)
+        lane->free_blocks[lane->free_block_count++] = *block;
+    *block = NULL;
+}
+
+static bool take_pipe(Lane *lane, Flow *flow) {
+    if (flow->pipe < 0 && lane->free_pipe_count)
+        flow->pipe = lane->free_pipes[--lane->free_pipe_count];
+    return flow->pipe >= 0;
+}
+
+static void give_pipe(Lane *lane, Flow *flow) {
+    if (flow->pipe >= 0)
+        lane->free_pipes[lane->free_pipe_count++] = flow->pipe;
+    flow->pipe = -1;
+}
+
+/* ---- what a connection waits for ------------------------------------------------------------------------------ */
+
+static bool is_blocked(const Flow *flow) { return flow->unsent_bytes || flow->piped_bytes; }
+
+static uint64_t event_key(const Connection *connection, int side) {
+    return (uint64_t)connection->generation << 32 | (uint64_t)connection->index << 1 | (uint64_t)side;
+}
+
+static void listen_for(Lane *lane, Connection *connection, int side, uint32_t events) {
+    uint32_t *now = side == CLIENT ? &connection->client_events : &connection->broker_events;
+    if (*now == events)
+        return;
+    *now = events;
+    struct epoll_event event = {.events = events, .data.u64 = event_key(connection, side)};
+    int fd = side == CLIENT ? connection->requests.from : connection->answers.from;
+    epoll_ctl(lane->epoll, EPOLL_CTL_MOD, fd, &event);
+}
+
+/* Read a side while the other one takes what comes from it; wait for a side to take more while something is unsent. */
+static void update_events(Lane *lane, Connection *connection) {
+    bool requests_wait = is_blocked(&connection->requests), answers_wait = is_blocked(&connection->answers);
+    listen_for(lane, connection, CLIENT, (requests_wait ? 0u : EPOLLIN) | (answers_wait ? EPOLLOUT : 0u));
+    listen_for(lane, connection, BROKER, (answers_wait ? 0u : EPOLLIN) | (requests_wait ? EPOLLOUT : 0u));
+}
+
+/* ---- the end of a lending ------------------------------------------------------------------------------------- */
+
+static void copy_out(uint8_t **copy, size_t *copied, const uint8_t *bytes, size_t count) {
+    if (!count)
+        return;
+    uint8_t *grown = realloc(*copy, *copied + count);
+    if (!grown)
+        abort();  /* bytes that were taken from a socket would be lost without a word */
+    memcpy(grown + *copied, bytes, count);
+    *copy = grown;
+    *copied += count;
+}
+
+static void clear_flow(Lane *lane, Flow *flow, Residue *residue) {
+    if (flow->unsent_bytes)
+        copy_out(&residue->unsent, &residue->unsent_bytes, flow->unsent + flow->unsent_at, flow->unsent_bytes);
+    while (flow->piped_bytes) {
+        uint8_t part[4096];
+        ssize_t count = read(lane->pipes[flow->pipe][0], part, sizeof part);
+        if (count <= 0)
+            break;
+        copy_out(&residue->unsent, &residue->unsent_bytes, part, (size_t)count);
+        flow->piped_bytes -= (uint32_t)count;
+    }
+    copy_out(&residue->rest, &residue->rest_bytes, flow->kept, flow->kept_bytes);
+    flow->unsent_bytes = flow->kept_bytes = 0;
+    give_block(lane, &flow->unsent);
+    give_block(lane, &flow->kept);
+    give_pipe(lane, flow);
+}
+
+void lane_leave(Lane *lane, Connection *connection, Next why) {
+    if (!connection->is_lent)
+        return;
+    connection->is_lent = false;
+    connection->why = why;
+    lane->lent_count--;
+    epoll_ctl(lane->epoll, EPOLL_CTL_DEL, connection->requests.from, NULL);
+    epoll_ctl(lane->epoll, EPOLL_CTL_DEL, connection->answers.from, NULL);
+    clear_flow(lane, &connection->requests, &connection->of_requests);
+    clear_flow(lane, &connection->answers, &connection->of_answers);
+}
+
+/* Leave, and tell Python. */
+static void leave_and_tell(Lane *lane, Connection *connection, Next why) {
+    lane_leave(lane, connection, why);
+    connection->has_left = true;
+    connection->next_left = lane->left;
+    lane->left = connection;
+    if (!lane->is_told) {
+        lane->is_told = true;
+        uint64_t one = 1;
+        if (write(lane->left_event, &one, sizeof one) < 0)
+            abort();  /* an eventfd takes one always */
+    }
+}
+
+/* ---- carrying --------------------------------------------------------------------------------------------------- */
+
+static void note_counts(Lane *lane, Connection *connection) {
+    if (connection->has_counts)
+        return;
+    connection->has_counts = true;
+    connection->next_counted = lane->counted;
+    lane->counted = connection;
+}
+
+static bool is_revoked(const Connection *connection) {
+    for (int at = 0; at < CELLS; at++)
+        if (connection->cells[at] &&
+            atomic_load_explicit(&connection->cells[at]->number, memory_order_relaxed) != connection->seen[at])
+            return true;
+    return false;
+}
+
+/* Send bytes on. Returns whether the connection is still lent. */
+static bool forward(Lane *lane, Flow *flow, Residue *residue, const uint8_t *bytes, size_t count) {
+    if (!count)
+        return true;
+    ssize_t sent = send(flow->to, bytes, count, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent == (ssize_t)count)
+        return true;
+    if (sent < 0)
+        sent = 0;  /* full; or broken, which the transport finds as well */
+    bool is_broken = sent == 0 && errno != EAGAIN && errno != EINTR;
+    uint8_t *block = is_broken ? NULL : take_block(lane);
+    if (!block) {
+        copy_out(&residue->unsent, &residue->unsent_bytes, bytes + sent, count - (size_t)sent);
+        return false;
+    }
+    flow->unsent = block;
+    flow->unsent_at = 0;
+    flow->unsent_bytes = (uint32_t)(count - (size_t)sent);
+    memcpy(block, bytes + sent, flow->unsent_bytes);
+    return true;
+}
+
+/* Send what is unsent. Returns false if the other side is gone. */
+static bool flush(Lane *lane, Flow *flow, bool has_more) {
+    if (flow->unsent_bytes) {
+        ssize_t sent = send(flow->to, flow->unsent + flow->unsent_at, flow->unsent_bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (sent < 0)
+            return errno == EAGAIN || errno == EINTR;
+        flow->unsent_at += (uint32_t)sent;
+        flow->unsent_bytes -= (uint32_t)sent;
+        if (flow->unsent_bytes)
+            return true;
+        give_block(lane, &flow->unsent);
+    }
+    while (flow->piped_bytes) {
+        unsigned flags = SPLICE_F_NONBLOCK | SPLICE_F_MOVE | (has_more ? SPLICE_F_MORE : 0u);
+        ssize_t sent = splice(lane->pipes[flow->pipe][0], NULL, flow->to, NULL, flow->piped_bytes, flags);
+        if (sent <= 0)
+            return sent < 0 && (errno == EAGAIN || errno == EINTR);
+        flow->piped_bytes -= (uint32_t)sent;
+    }
+    give_pipe(lane, flow);
+    return true;
+}
+
+static void skip(Connection *connection, bool is_request, uint64_t bytes) {
+    if (is_request) {
+        core_skip_request(&connection->core, bytes, lane_now_ms());
+        connection->request_bytes += bytes;
+    } else {
+        core_skip_answer(&connection->core, bytes);
+        connection->answer_bytes += bytes;
+    }
+}
+
+static uint64_t unread_bytes(const Connection *connection, bool is_request) {
+    return is_request ? connection->core.request_left : connection->core.answer_unread;
+}
+
+/* Pass the inside of a frame on without copying it. Returns false if the other side, or this one, is gone. */
+static bool splice_inside(Lane *lane, Connection *connection, Flow *flow, bool is_request) {
+    uint64_t left = unread_bytes(connection, is_request);
+    size_t most = left < PIPE_BYTES ? (size_t)left : PIPE_BYTES;
+    ssize_t count = splice(flow->from, NULL, lane->pipes[flow->pipe][1], NULL, most, SPLICE_F_NONBLOCK | SPLICE_F_MOVE);
+    if (count <= 0) {
+        give_pipe(lane, flow);
+        return count < 0 && (errno == EAGAIN || errno == EINTR);
+    }
+    flow->piped_bytes = (uint32_t)count;
+    skip(connection, is_request, (uint64_t)count);
+    return flush(lane, flow, (uint64_t)count < left);
+}
+
+static bool may_splice(Lane *lane, Connection *connection, Flow *flow, bool is_request) {
+    return !is_blocked(flow) && unread_bytes(connection, is_request) >= SPLICED_FROM_BYTES && take_pipe(lane, flow);
+}
+
+/* One read of one side, and what it means. */
+static void carry(Lane *lane, Connection *connection, bool is_request) {
+    Flow *flow = is_request ? &connection->requests : &connection->answers;
+    Residue *residue = is_request ? &connection->of_requests : &connection->of_answers;
+    Core *core = &connection->core;
+    note_counts(lane, connection);
+    if (may_splice(lane, connection, flow, is_request)) {
+        if (!splice_inside(lane, connection, flow, is_request))
+            leave_and_tell(lane, connection, MORE);
+        return;
+    }
+    size_t kept = flow->kept_bytes;
+    if (kept)
+        memcpy(lane->buffer, flow->kept, kept);
+    uint64_t inside = unread_bytes(connection, is_request);
+    size_t room = READ_BYTES;
+    if (flow->is_bulk && inside + HEAD_READ_BYTES < READ_BYTES)
+        room = (size_t)inside + HEAD_READ_BYTES;
+    ssize_t count = recv(flow->from, lane->buffer + kept, room, MSG_DONTWAIT);
+    if (count <= 0) {
+        if (count == 0 || (errno != EAGAIN && errno != EINTR))
+            leave_and_tell(lane, connection, MORE);  /* the transport finds the same */
+        return;
+    }
+    size_t bytes = kept + (size_t)count;
+    flow->kept_bytes = 0;
+    Look look;
+    if (!is_request)
+        look = core_answers(core, lane->buffer, bytes);
+    else if (!is_revoked(connection))
+        look = core_requests(core, lane->buffer, bytes, lane_now_ms());
+    else {
+        size_t last = inside < bytes ? (size_t)inside : bytes;  /* the end of the frame under way */
+        look = (Look){0, TO_PYTHON};
+        if (last)
+            look = (Look){core_requests(core, lane->buffer, last, lane_now_ms()).passed, last < bytes ? TO_PYTHON : MORE};
+    }
+    if (is_request) {
+        connection->request_bytes += look.passed;
+        if (!core->request_left)
+            connection->in_frame_since_ms = 0;
+        else if (!connection->in_frame_since_ms)
+            connection->in_frame_since_ms = lane_now_ms();
+    } else
+        connection->answer_bytes += look.passed;
+    uint64_t unread = unread_bytes(connection, is_request);
+    if (look.passed && !inside)
+        flow->is_bulk = unread >= SPLICED_FROM_BYTES;
+    bool is_lent = forward(lane, flow, residue, lane->buffer, look.passed);
+    size_t rest = bytes - look.passed;
+    if (rest && look.next == MORE && is_lent) {
+        if (!flow->kept)
+            flow->kept = take_block(lane);
+        if (flow->kept && rest <= BLOCK_BYTES) {
+            memcpy(flow->kept, lane->buffer + look.passed, rest);
+            flow->kept_bytes = (uint32_t)rest;
+            return;
+        }
+        is_lent = false;
+    }
+    give_block(lane, &flow->kept);
+    if (!is_lent || look.next != MORE) {
+        copy_out(&residue->rest, &residue->rest_bytes, lane->buffer + look.passed, rest);
+        leave_and_tell(lane, connection, look.next);
+        return;
+    }
+    if (may_splice(lane, connection, flow, is_request) && !splice_inside(lane, connection, flow, is_request))
+        leave_and_tell(lane, connection, MORE);
+}
+
+static void on_event(Lane *lane, Connection *connection, int side, uint32_t events) {
+    bool is_request = side == CLIENT;
+    Flow *in = is_request ? &connection->requests : &connection->answers;
+    Flow *out = is_request ? &connection->answers : &connection->requests;
+    if (events & EPOLLOUT && !flush(lane, out, unread_bytes(connection, !is_request) > 0)) {
+        leave_and_tell(lane, connection, MORE);
+        return;
+    }
+    if (!is_blocked(in)) {
+        if (events & (EPOLLIN | EPOLLHUP | EPOLLERR | EPOLLRDHUP))
+            carry(lane, connection, is_request);
+    } else if (events & (EPOLLHUP | EPOLLERR))
+        leave_and_tell(lane, connection, MORE);  /* it would be told of that without end */
+    if (connection->is_lent)
+        update_events(lane, connection);
+}
+
+static void *run(void *argument) {
+    Lane *lane = argument;
+    struct epoll_event events[MOST_EVENTS];
+    for (;;) {
+        int count = epoll_wait(lane->epoll, events, MOST_EVENTS, -1);
+        for (int at = 0; at < count; at++) {
+            uint64_t key = events[at].data.u64;
+            if (key == STOP)
+                return NULL;
+            pthread_mutex_lock(&lane->lock);
+            /* It may have been taken back, or have left, since epoll_wait returned. */
+            Connection *connection = lane_find(lane, (uint32_t)key >> 1, (uint32_t)(key >> 32));
+            if (connection && connection->is_lent)
+                on_event(lane, connection, (int)(key & 1), events[at].events);
+            pthread_mutex_unlock(&lane->lock);
+        }
+    }
+}
+
+/* ---- connections ------------------------------------------------------------------------------------------------ */
+
+Connection *lane_find(Lane *lane, uint32_t index, uint32_t generation) {
+    Connection *connection = index < lane->connection_count ? lane->connections[index] : NULL;
+    return connection && connection->generation == generation ? connection : NULL;
+}
+
+Connection *lane_new_connection(Lane *lane) {
+    if (lane->free_connection_count)
+        return lane->connections[lane->free_connections[--lane->free_connection_count]];
+    if (lane->connection_count == lane->connection_room) {
+        uint32_t room = lane->connection_room ? 2 * lane->connection_room : 64;
+        Connection **connections = realloc(lane->connections, room * sizeof *connections);
+        if (connections)
+            lane->connections = connections;
+        uint32_t *indexes = realloc(lane->free_connections, room * sizeof *indexes);
+        if (indexes)
+            lane->free_connections = indexes;
+        if (!connections || !indexes)
+            return NULL;
+        lane->connection_room = room;
+    }
+    Connection *connection = calloc(1, sizeof *connection);
+    if (!connection)
+        return NULL;
+    connection->index = lane->connection_count;
+    lane->connections[lane->connection_count++] = connection;
+    return connection;
+}
+
+void lane_free_connection(Lane *lane, Connection *connection) {
+    lane_unlist(lane, connection);
+    free(connection->core.grant);
+    free(connection->walk);
+    free(connection->of_requests.rest);
+    free(connection->of_requests.unsent);
+    free(connection->of_answers.rest);
+    free(connection->of_answers.unsent);
+    uint32_t index = connection->index, generation = connection->generation;
+    memset(connection, 0, sizeof *connection);
+    connection->index = index;
+    connection->generation = generation + 1;
+    lane->free_connections[lane->free_connection_count++] = index;
+}
+
+bool lane_lend(Lane *lane, Connection *connection, int client, int broker) {
+    connection->requests = (Flow){.from = client, .to = broker, .pipe = -1};
+    connection->answers = (Flow){.from = broker, .to = client, .pipe = -1};
+    connection->client_events = connection->broker_events = EPOLLIN;
+    connection->core.requests_by_api = lane->requests_by_api;
+    struct epoll_event event = {.events = EPOLLIN, .data.u64 = event_key(connection, CLIENT)};
+    if (epoll_ctl(lane->epoll, EPOLL_CTL_ADD, client, &event) < 0)
+        return false;
+    event.data.u64 = event_key(connection, BROKER);
+    if (epoll_ctl(lane->epoll, EPOLL_CTL_ADD, broker, &event) < 0) {
+        int error = errno;
+        epoll_ctl(lane->epoll, EPOLL_CTL_DEL, client, NULL);
+        errno = error;
+        return false;
+    }
+    connection->is_lent = true;
+    lane->lent_count++;
+    return true;
+}
+
+Connection *lane_take_left(Lane *lane) {
+    Connection *connection = lane->left;
+    if (connection) {
+        lane->left = connection->next_left;
+        connection->has_left = false;
+    } else
+        lane->is_told = false;
+    return connection;
+}
+
+Connection *lane_take_counted(Lane *lane) {
+    Connection *connection = lane->counted;
+    if (connection) {
+        lane->counted = connection->next_counted;
+        connection->has_counts = false;
+    }
+    return connection;
+}
+
+void lane_unlist(Lane *lane, Connection *connection) {
+    if (connection->has_left) {
+        Connection **at = &lane->left;
+        while (*at != connection)
+            at = &(*at)->next_left;
+        *at = connection->next_left;
+        connection->has_left = false;
+    }
+    if (connection->has_counts) {
+        Connection **at = &lane->counted;
+        while (*at != connection)
+            at = &(*at)->next_counted;
+        *at = connection->next_counted;
+        connection->has_counts = false;
+    }
+}
+
+/* ---- the thread ------------------------------------------------------------------------------------------------- */
+
+static void free_lane(Lane *lane) {
+    if (lane->epoll >= 0)
+        close(lane->epoll);
+    if (lane->stop_event >= 0)
+        close(lane->stop_event);
+    if (lane->left_event >= 0)
+        close(lane->left_event);
+    for (int at = 0; at < MOST_PIPES; at++)
+        for (int end = 0; end < 2; end++)
+            if (lane->pipes[at][end] >= 0)
+                close(lane->pipes[at][end]);
+    for (uint32_t at = 0; at < lane->connection_count; at++)
+        free(lane->connections[at]);
+    free(lane->connections);
+    free(lane->free_connections);
+    free(lane->buffer);
+    free(lane->blocks);
+    pthread_mutex_destroy(&lane->lock);
+    free(lane);
+}
+
+Lane *lane_start(void) {
+    Lane *lane = calloc(1, sizeof *lane);
+    if (!lane)
+        return NULL;
+    pthread_mutex_init(&lane->lock, NULL);
+    for (int at = 0; at < MOST_PIPES; at++)
+        lane->pipes[at][0] = lane->pipes[at][1] = -1;
+    lane->epoll = epoll_create1(EPOLL_CLOEXEC);
+    lane->stop_event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    lane->left_event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    lane->buffer = malloc(BLOCK_BYTES + READ_BYTES);
+    lane->blocks = malloc((size_t)MOST_BLOCKS * BLOCK_BYTES);  /* resident only where it was used */
+    if (lane->epoll < 0 || lane->stop_event < 0 || lane->left_event < 0 || !lane->buffer || !lane->blocks)
+        goto failed;
+    for (int at = 0; at < MOST_BLOCKS; at++)
+        lane->free_blocks[lane->free_block_count++] = lane->blocks + (size_t)at * BLOCK_BYTES;
+    for (int at = 0; at < MOST_PIPES; at++) {
+        if (pipe2(lane->pipes[at], O_NONBLOCK | O_CLOEXEC) < 0) {
+            lane->pipes[at][0] = lane->pipes[at][1] = -1;
+            break;  /* without a pipe the bytes are copied */
+        }
+        (void)fcntl(lane->pipes[at][0], F_SETPIPE_SZ, PIPE_BYTES);  /* may be refused: then it is smaller */
+        lane->free_pipes[lane->free_pipe_count++] = at;
+    }
+    struct epoll_event event = {.events = EPOLLIN, .data.u64 = STOP};
+    if (epoll_ctl(lane->epoll, EPOLL_CTL_ADD, lane->stop_event, &event) < 0)
+        goto failed;
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);  /* signals are for Python's thread */
+    int error = pthread_create(&lane->thread, NULL, run, lane);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (!error)
+        return lane;
+    errno = error;
+failed:;
+    int kept = errno;
+    free_lane(lane);
+    errno = kept;
+    return NULL;
+}
+
+void lane_stop(Lane *lane) {
+    uint64_t one = 1;
+    if (write(lane->stop_event, &one, sizeof one) < 0)
+        abort();
+    pthread_join(lane->thread, NULL);
+    free_lane(lane);
+}

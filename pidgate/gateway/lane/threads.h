@@ -1,0 +1,109 @@
+/* Threads that carry lent connections: sockets, epoll, buffers. They never hold the GIL.
+
+   One lock for each thread, held for one event at a time (one read, what it means, one write: some 10 us). Whoever holds
+   it sees every connection of the thread between two events. So Python's thread lends, takes back, counts and changes
+   what grants depend on as if the thread stood still, and there is nothing to await. */
+
+#ifndef PIDGATE_LANE_THREADS_H
+#define PIDGATE_LANE_THREADS_H
+
+#include "core.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+enum {
+    READ_BYTES = 256 * 1024,
+    BLOCK_BYTES = 256 * 1024,   /* what waits in one direction of a connection: at most one read, or a frame's beginning */
+    MOST_BLOCKS = 32,           /* of a thread; when they are used up, a connection that needs one goes back to Python */
+    MOST_PIPES = 16,
+    PIPE_BYTES = 1024 * 1024,
+    SPLICED_FROM_BYTES = 16 * 1024,  /* less is copied: a splice takes two system calls and a pipe's pages */
+    HEAD_READ_BYTES = 1024,     /* of a frame that will be spliced */
+    CELLS = 2,
+    MOST_THREADS = 64
+};
+
+/* A number that changes when a decision that depends on it does not hold any more. */
+typedef struct {
+    _Atomic uint64_t number;
+} Cell;
+
+/* One direction of a connection. */
+typedef struct {
+    int from, to;              /* descriptors */
+    uint8_t *kept;             /* a block: the incomplete beginning of a frame, which was not forwarded */
+    uint32_t kept_bytes;
+    uint8_t *unsent;           /* a block: forwarded, and not yet taken by the other side */
+    uint32_t unsent_at, unsent_bytes;
+    int pipe;                  /* index, or -1 */
+    uint32_t piped_bytes;      /* in the pipe */
+    bool is_bulk;              /* the last frame was long: read the beginning of the next one alone */
+} Flow;
+
+/* What is left of one direction when the connection goes back. */
+typedef struct {
+    uint8_t *rest;             /* read, and not forwarded */
+    size_t rest_bytes;
+    uint8_t *unsent;           /* to be written before all else */
+    size_t unsent_bytes;
+} Residue;
+
+typedef struct Connection {
+    uint32_t index, generation;
+    bool is_lent, has_left, has_counts;
+    Next why;                  /* it left */
+    struct Connection *next_left, *next_counted;
+    void *owner;               /* a PyObject, which only threads with the GIL touch */
+    Core core;
+    Walk *walk;
+    const Cell *cells[CELLS];
+    uint64_t seen[CELLS];
+    Flow requests, answers;
+    uint32_t client_events, broker_events;
+    uint64_t request_bytes, answer_bytes;   /* forwarded since they were counted */
+    int64_t in_frame_since_ms;              /* a Produce is under way; 0: none */
+    Residue of_requests, of_answers;
+} Connection;
+
+typedef struct {
+    pthread_t thread;
+    pthread_mutex_t lock;
+    int epoll, stop_event, left_event;
+    bool is_told;              /* of those that left; until they are taken */
+    uint8_t *buffer;
+    uint8_t *blocks;
+    uint8_t *free_blocks[MOST_BLOCKS];
+    int free_block_count;
+    int pipes[MOST_PIPES][2];
+    int free_pipes[MOST_PIPES];
+    int free_pipe_count;
+    Connection **connections;
+    uint32_t connection_count, connection_room;
+    uint32_t *free_connections;
+    uint32_t free_connection_count;
+    uint32_t lent_count;
+    Connection *left, *counted;
+    uint32_t requests_by_api[MOST_API_KEYS];
+} Lane;
+
+int64_t lane_now_ms(void);
+/* Returns NULL with errno. */
+Lane *lane_start(void);
+/* All connections must have been taken back. */
+void lane_stop(Lane *lane);
+
+/* All below need the lock. */
+Connection *lane_new_connection(Lane *lane);          /* NULL: no memory */
+void lane_free_connection(Lane *lane, Connection *connection);
+Connection *lane_find(Lane *lane, uint32_t index, uint32_t generation);
+/* Begin to read both sockets. Returns false with errno. */
+bool lane_lend(Lane *lane, Connection *connection, int client, int broker);
+/* End it: the thread touches neither socket from here on. */
+void lane_leave(Lane *lane, Connection *connection, Next why);
+Connection *lane_take_left(Lane *lane);               /* NULL: none */
+Connection *lane_take_counted(Lane *lane);            /* NULL: none */
+void lane_unlist(Lane *lane, Connection *connection);
+
+#endif
