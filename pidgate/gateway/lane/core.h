@@ -25,7 +25,10 @@ enum {
     MOST_API_VERSIONS = 32,
     MOST_NEEDLES = 16,
     MOST_NEEDLE_BYTES = 256,
-    MOST_UNIT_BYTES = 4096,    /* an incomplete unit of a Fetch answer; a longer one goes to Python */
+    MOST_KEPT_BYTES = 262144,  /* an incomplete request that its owner keeps; a longer one goes to Python */
+    MOST_KEPT_ANSWER_BYTES = 65536,  /* an incomplete Produce answer */
+    MOST_SEARCHED_BYTES = 4194304,   /* of a guarded request: protocol/work.py */
+    MOST_UNIT_BYTES = 4096,    /* an incomplete unit of a Fetch answer; a longer one is BROKEN */
     SIZE_PREFIX_BYTES = 4
 };
 
@@ -84,9 +87,22 @@ typedef struct {
     uint16_t partition[MOST_BATCHES];
 } Recognised;
 
+/* The next unit of a Fetch answer (see protocol/fetch.py). Records lie between UNIT_RECORDS and UNIT_PARTITION_END. */
+typedef enum {
+    UNIT_NONE = 0,       /* no answer is walked */
+    UNIT_HEAD,
+    UNIT_TOPIC,
+    UNIT_PARTITION,      /* up to the number of aborted transactions */
+    UNIT_ABORTED,        /* one aborted transaction */
+    UNIT_RECORDS,        /* preferred replica and the length of the records */
+    UNIT_PARTITION_END,
+    UNIT_TOPIC_END,
+    UNIT_TAIL
+} Unit;
+
 /* Where in a Fetch answer the walk is. */
 typedef struct {
-    uint8_t unit;            /* the next one: enum in core.c; 0: none is walked */
+    uint8_t unit;
     uint32_t topics, partitions, elements;   /* still to come */
     uint32_t carried_bytes;
     uint8_t carried[MOST_UNIT_BYTES];   /* the incomplete unit at the end of the last chunk, which has been forwarded */
@@ -107,7 +123,7 @@ typedef struct {
     uint64_t request_left;        /* bytes of the inside of the request under way, which nobody reads */
     Recognised under_way;
     /* answers */
-    InFlight in_flight[MOST_IN_FLIGHT];
+    InFlight in_flight[MOST_IN_FLIGHT];   /* a ring: `count` of them from `at` on */
     int at, count;
     uint64_t answer_left;         /* bytes of the answer under way that are still to come */
     uint64_t answer_unread;       /* of them, so many at once that nobody reads */
@@ -117,7 +133,9 @@ typedef struct {
 typedef enum {
     MORE = 0,       /* what did not pass is the beginning of a frame: come again with more bytes behind it */
     TO_PYTHON = 1,  /* what did not pass begins with a frame that Python has to see */
-    AT_TAGS = 2     /* the rest of the answer under way are its last tags, and Python has to see them */
+    AT_TAGS = 2,    /* the rest of the answer under way are its last tags, and Python has to see them */
+    BROKEN = 3      /* the Fetch answer under way is malformed. Its beginning has been forwarded, so that the client
+                       cannot be helped: close both sides, as after a malformed answer that Python reads */
 } Next;
 
 typedef struct {
