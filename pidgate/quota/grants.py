@@ -16,7 +16,6 @@ from typing import Final, Protocol
 
 from pidgate.quota.entities import User
 
-
 MOST_GRANTED_PARTITIONS: Final = 1_024
 """Of a topic. A batch to a higher one is asked about each time."""
 

@@ -28,8 +28,8 @@ from pidgate.quota.decisions import (
     refusal_of,
 )
 from pidgate.quota.entities import User, bound_milli, is_bounded
-from pidgate.quota.layered_filter import LayeredFilter, Sighting
 from pidgate.quota.grants import Grants
+from pidgate.quota.layered_filter import LayeredFilter, Sighting
 from pidgate.quota.restoring import MOST_NOTED_IDS, NotedIds, Restorer
 from pidgate.quota.settings import Quotas, QuotasHolder
 from pidgate.quota.token_bucket import TokenBucket

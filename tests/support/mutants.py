@@ -237,7 +237,7 @@ def _as_it_is(_: object, node_id: int, host: str, port: int) -> tuple[str, int]:
 
 
 def _without_looking(self: Session, beginning: bytes, request_bytes: int, now_ms: int) -> bool:
-    return self._is_open(now_ms) and self.context.repeated.recognise_beginning(beginning, request_bytes)
+    return self.is_open(now_ms) and self.context.repeated.recognise_beginning(beginning, request_bytes)
 
 
 def _known_anywhere(self: Session, beginning: bytes, request_bytes: int, now_ms: int) -> bool:

@@ -184,6 +184,7 @@ class BrokerChannel(Reader):
 
     @property
     def is_between_frames(self) -> bool:
+        """Return whether its socket may be lent: nothing waits, and no answer has begun."""
         return (
             self.socket.may_be_lent
             and not self._passing_bytes
@@ -193,6 +194,7 @@ class BrokerChannel(Reader):
         )
 
     def defer(self, rest: bytes) -> None:
+        """Take bytes that a lane has read, at the next turn."""
         self._counters.bytes_from_brokers += len(rest)
         self._leave_rest(rest)
 
@@ -201,6 +203,7 @@ class BrokerChannel(Reader):
         request = self._in_flight.requests()[0]
         assert isinstance(request, InFlightRequest)
         if request.api.passing is ENDPOINTS_LAST:
+            assert walk is not None
             version, translate = request.api_version, self._session.context.at.translate
             self._walker = EndpointsWalker(request.api_key, version, left_bytes, translate)
             self._walker.resume(walk)

@@ -249,9 +249,11 @@ class ClientChannel(Reader):
 
     @property
     def is_between_frames(self) -> bool:
+        """Return whether its socket may be lent: nothing waits, and no frame has begun."""
         return self.socket.may_be_lent and not self._reservation.is_under_way
 
     def defer(self, rest: bytes) -> None:
+        """Take bytes that a lane has read, at the next turn."""
         self._count(len(rest))
         self._leave_rest(rest, 0, len(rest))
 

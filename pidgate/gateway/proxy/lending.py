@@ -32,6 +32,8 @@ WORTH_REQUESTS: Final = 64
 MOST_LENT_IN_FLIGHT: Final = 48
 MOST_TOPICS: Final = 64
 NEVER: Final = 1 << 62
+BROKEN: Final = 3
+"""Next in core.h."""
 
 
 class Lending:
@@ -131,7 +133,12 @@ class Lending:
             self._version = repeated.version
         self._topics.update(dict.fromkeys(repeated.topics[:MOST_TOPICS]))
         self._grant = grant = context.admission.grant(
-            context.client, repeated.producer_id, repeated.epoch, self._topics, bool(repeated.transactional), now_ms
+            context.client,
+            repeated.producer_id,
+            repeated.epoch,
+            self._topics,
+            bool(repeated.transactional),
+            now_ms,
         )
         if grant is None:
             return None
@@ -195,15 +202,16 @@ class Lending:
         broker.socket.take_back(left.to_broker)
         if left.under_way is not None:
             client.resume_request(left.under_way, left.request_left)
+        if left.why == BROKEN:
+            connection.close_now("upstream", "an answer of the broker could not be read: a fetch response")
+            return
         if left.answer_left:
             broker.resume_answer(left.answer_left, left.walk)
         if left.broker_rest:
             broker.defer(left.broker_rest)
         if left.client_rest:
             client.defer(left.client_rest)
-        self.after = (
-            LEND_AFTER if self.carried >= WORTH_REQUESTS else min(2 * self.after, MOST_LEND_AFTER)
-        )
+        self.after = LEND_AFTER if self.carried >= WORTH_REQUESTS else min(2 * self.after, MOST_LEND_AFTER)
 
     def _end(self) -> None:
         client = self._client

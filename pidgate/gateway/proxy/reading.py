@@ -353,15 +353,6 @@ class Reader(ABC):
     def buffer_filled(self, nbytes: int) -> None:
         """Process the bytes read into `next_buffer`."""
 
-    @property
-    @abstractmethod
-    def is_between_frames(self) -> bool:
-        """Return whether its socket may be lent: nothing waits, and no frame has begun."""
-
-    @abstractmethod
-    def defer(self, rest: bytes) -> None:
-        """Take bytes that a lane has read, at the next turn."""
-
     @abstractmethod
     def take_rest(self, rest: bytes | bytearray) -> None:
         """Continue with the bytes deferred from the last turn."""

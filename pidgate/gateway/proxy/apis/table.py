@@ -37,6 +37,7 @@ _CREDENTIAL: Final = CredentialApi()
 _TOPIC_LIST: Final = TopicListApi()
 _TRANSACTION_PART: Final = TransactionPartApi()
 
+
 class PassingApi(Api):
     """An API of which nothing is read."""
 
