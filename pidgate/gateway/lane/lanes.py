@@ -151,6 +151,7 @@ class Lanes:
             lane = module.Lane()
             self._threads.append(lane)
             self._loop.add_reader(lane.fileno(), self._left, lane)
+        self._counters.lanes = count
         return count
 
     @property
@@ -193,6 +194,7 @@ class Lanes:
 
     def count(self) -> None:
         """Take the counts of the connections that carried something, for a part of them in each turn."""
+        self._counters.lane_connections = self.lent
         for lane in self._threads:
             self._count_requests(lane)
             self._count(lane)
@@ -217,6 +219,7 @@ class Lanes:
     def _count_requests(self, lane: _lane.Lane) -> None:
         for api_key, requests in lane.take_requests():
             self._counters.requests[api_key] += requests
+            self._counters.lane_requests += requests
 
     def _left(self, lane: _lane.Lane) -> None:
         for owner, left in lane.take_left():
