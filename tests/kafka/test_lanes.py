@@ -1,4 +1,4 @@
-"""Connections that need no decision, carried by lanes before a real broker: nothing is lost, and all of it is counted."""
+"""Connections that need no decision, carried by lanes before a real broker: nothing is lost, all of it is counted."""
 
 from __future__ import annotations
 
