@@ -66,6 +66,10 @@ class Grants:
         self._cells: dict[tuple[User, int], Cell] = {}
         self._used: dict[tuple[User, int], int] = {}
 
+    def __len__(self) -> int:
+        """Return the number of ids with a grant in use."""
+        return len(self._cells)
+
     def use_cells(self, new_cell: Callable[[], Cell]) -> None:
         """Use other cells from now on. Nothing may be granted yet."""
         assert not self._cells

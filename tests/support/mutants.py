@@ -454,6 +454,18 @@ def _muted(rule: str, test: str, at: str) -> Tested:
     return Tested(rule, replaced(ApiContext, "mute", nothing), test, at)
 
 
+# ---- lanes ---------------------------------------------------------------------------------------------
+
+
+def _granted(breaks: Break) -> Tested:
+    return Tested(
+        "A grant ends before what it says stops being true.",
+        breaks,
+        "tests/unit/quota/test_grants.py::test_what_is_granted_is_known_until_a_cell_changes",
+        "admission.knows",
+    )
+
+
 # ---- identity ------------------------------------------------------------------------------------------
 
 
