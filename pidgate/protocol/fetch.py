@@ -42,6 +42,7 @@ class EndpointsWalker:
     """Walker over one response of `frame_bytes`. The caller forwards the size prefix unchanged."""
 
     __slots__ = (
+        "_beyond",
         "_carry",
         "_elements",
         "_left",
@@ -64,6 +65,7 @@ class EndpointsWalker:
         self._translate = translate
         self._left = frame_bytes  # bytes of the frame still to come
         self._carry = b""  # the incomplete unit of the previous chunk
+        self._beyond = 0  # bytes of the chunk that the reader of a continued unit does not see
         self._skip = 0  # record bytes to skip
         self._topics = 0  # topics still to come
         self._partitions = 0
@@ -137,6 +139,7 @@ class EndpointsWalker:
         carried = len(self._carry)
         if carried:
             data = self._carry + chunk[pos : pos + MAX_UNIT]
+            self._beyond = len(chunk) - pos + carried - len(data)
             reader = Reader(data, 0, len(data), flexible=True)
         else:
             reader = Reader(chunk, pos, len(chunk), flexible=True)
@@ -153,11 +156,12 @@ class EndpointsWalker:
         if not carried:
             return reader.pos
         self._carry = b""
+        self._beyond = 0
         return pos + reader.pos - carried
 
     def _count(self, reader: Reader, least_bytes: int) -> int:
         count = max(reader.length(wide=True), 0)
-        left = self._left + reader.end - reader.pos
+        left = self._left + self._beyond + reader.end - reader.pos
         if count * least_bytes > left:
             raise MalformedFrame(f"{count} elements in {left} bytes")
         return count

@@ -14,6 +14,8 @@ ON_ONE_HISTORY = "test_run.py runs jobs one after another, and each is tested wi
 
 COMPILED = "compiling takes two minutes; the same tests run on the plain source by day"
 
+CORE = "compiling for each of them takes half a minute; test_a_core_does_what_python_does has the plain build by day"
+
 BY_NIGHT = {
     "image/test_compiled.py::": COMPILED,
     "image/test_dockerfile.py::test_the_steps_give_a_working_command": COMPILED,
@@ -25,6 +27,8 @@ BY_NIGHT = {
         ),
         "test_schedules.py draws fleets by day, and the small world with changes of mode has Java's producer",
     ),
+    "unit/gateway/lane/test_core_against_python.py::test_a_broken_core_is_noticed": CORE,
+    "unit/gateway/lane/test_core_against_python.py::test_sanitizers_find_nothing": CORE,
     "kafka/test_beside_brokers_quota.py::": (
         "a minute of traffic; test_waiting_for_an_account.py and the simulator's theme `accounts` hold by day"
     ),

@@ -50,6 +50,7 @@ def fuzz(native: ctypes.CDLL, dice: Random, connections: int = 1) -> Counter[str
         connection = Connection(native, dice)
         try:
             connection.run(seen)
+            connection.compare_tables()
         finally:
             connection.core.close()
     return seen
@@ -69,10 +70,9 @@ class Connection:
         self.topics = {name: set(dice.sample(range(30), 20)) | {63, 64, 1023} for name in names[:3]}
         self.other_topic = names[3]
         repeated = RepeatedProduce()
-        first = b""
-        while not first or not repeated.recognise_request(first, 0, len(first)):
-            first = self._frame([(names[0], [self._partition(0)])])
-            repeated.walk(first, peek_request(first, 0, len(first)))
+        first = self._frame([(names[0], [self._partition(0, may_differ=False)])])[:-2] + bytes(2)
+        repeated.walk(first, peek_request(first, 0, len(first)))
+        assert repeated.recognise_request(first, 0, len(first))
         granted = Granted(
             repeated._head,
             repeated._same,
@@ -95,8 +95,11 @@ class Connection:
         """Send requests and answer them, until something goes to Python."""
         for _ in range(self.dice.choice((1, 3, 20))):
             self.now_ms = self.dice.choice((0, 1, 500, 500, 999)) if self.dice.random() < 0.98 else UNTIL_MS
-            count = self.dice.choice((1, 1, 3, 5, 30)) if self.dice.random() < 0.98 else 70
-            if not self._send([self._request() for _ in range(count)], seen, is_request=True):
+            if self.dice.random() < 0.98:
+                requests = [self._request() for _ in range(self.dice.choice((1, 1, 3, 5, 30)))]
+            else:  # more than may be in flight
+                requests = [b"\0\0\0\x08\0\x0c\0\x04" + self.dice.randbytes(4) for _ in range(70)]
+            if not self._send(requests, seen, is_request=True):
                 return
             if not self._send(self._answers(), seen, is_request=False):
                 return
@@ -178,6 +181,9 @@ class Connection:
         )
         assert state.answer_unread <= state.answer_left
         assert self.core.in_flight == reference.in_flight
+
+    def compare_tables(self) -> None:
+        reference = self.reference
         for api_key in (0, FETCH, HEARTBEAT, SHARE_FETCH):
             assert self.core.requests_of(api_key) == reference.requests_by_api[api_key]
         for topic, partitions in self.topics.items():
@@ -215,10 +221,9 @@ class Connection:
             epoch = (int.from_bytes(self.id[8:], "big") + 1).to_bytes(2, "big")
             other = dice.choice((self.id[:8] + epoch, b"\xff" * 10, dice.randbytes(10)))
             partitions_[-1] = self._partition(1, other)
-        elif odd < 0.07:
-            topics = [(name, [self._partition(n) for n in dice.choices(sorted(self.topics[name]), k=101)])]
-        elif odd < 0.08:
-            topics = [(name, [self._partition(n) for n in dice.choices(sorted(self.topics[name]), k=100)])]
+        elif odd < 0.09:
+            many = dice.choices(sorted(self.topics[name]), k=dice.choice((100, 101)))
+            topics = [(name, [self._partition(partition, None, 100) for partition in many])]
         return self._frame(topics)
 
     def _frame(self, topics: list[tuple[bytes, list[bytes]]]) -> bytes:
@@ -233,31 +238,41 @@ class Connection:
         ]
         for name, partitions in topics:
             parts += [name if self.version >= 13 else compact(name), uvarint(len(partitions) + 1)]
-            parts += [*partitions, b"\0"]
-        return b"".join((*parts, b"\0"))
+            parts += [*partitions, b"\x01" if dice.randrange(300) == 0 else b"\0"]
+        return b"".join((*parts, b"\x01" if dice.randrange(300) == 0 else b"\0"))
 
-    def _partition(self, index: int, written_id: bytes | None = None) -> bytes:
+    def _partition(
+        self,
+        index: int,
+        written_id: bytes | None = None,
+        most_records_bytes: int = 20_000,
+        *,
+        may_differ: bool = True,
+    ) -> bytes:
+        """Return a partition of a request, seldom with one field that is not as in the grant."""
         dice = self.dice
-        longest = dice.choice((1, 1, 70, 70, 20_000, 20_000)) if dice.random() < 0.995 else 300_000
-        records = bytes(dice.randrange(longest))
-        attributes = b"\0\x10" if self.transactional_id is not None or dice.random() < 0.1 else b"\0\0"
-        if dice.random() < 0.002:
-            attributes = b"\0\0"
+        odd = dice.randrange(500) if may_differ else 499
+        records = bytes(dice.randrange(min(most_records_bytes, dice.choice((1, 1, 70, 70, 20_000, 20_000)))))
+        if odd == 0:
+            records = bytes(300_000)
+        in_transaction = (self.transactional_id is not None) ^ (odd in (1, 2))
         batch = b"".join(
             (
                 dice.randbytes(8),
-                (49 + len(records)).to_bytes(4, "big"),
-                dice.randbytes(4) + b"\x02" + dice.randbytes(4) + attributes + dice.randbytes(20),
+                (49 + len(records) - (odd == 3)).to_bytes(4, "big"),
+                dice.randbytes(4) + bytes((1 if odd == 4 else 2,)) + dice.randbytes(4),
+                b"\0\x10" if in_transaction else b"\0\0",
+                dice.randbytes(20),
                 self.id if written_id is None else written_id,
                 dice.randbytes(4),
-                dice.choice((0, 1, 7, 1_000, (1 << 31) - 1)).to_bytes(4, "big"),
+                (1 << 31 if odd == 5 else dice.choice((0, 1, 7, 1_000, (1 << 31) - 1))).to_bytes(4, "big"),
                 records,
             )
         )
         length = uvarint(len(batch) + 1)
-        if dice.random() < 0.03 and len(length) < 5:  # longer than it has to be
+        if odd < 15 and len(length) < 5:  # longer than it has to be
             length = length[:-1] + bytes((length[-1] | 0x80,)) + b"\x80" * dice.randrange(2) + b"\0"
-        return index.to_bytes(4, "big") + length + batch + b"\0"
+        return index.to_bytes(4, "big") + length + batch + (b"\x01" if odd == 15 else b"\0")
 
     def _other(self) -> bytes:
         dice = self.dice
@@ -282,7 +297,7 @@ class Connection:
 
     def _answer(self, request: InFlight) -> bytes:
         dice = self.dice
-        correlation_id = request.correlation_id ^ (dice.random() < 0.003)
+        correlation_id = request.correlation_id ^ (dice.random() < 0.005)
         begin = correlation_id.to_bytes(4, "big")
         if request.passing is Passing.PLAIN_SUCCESS:
             frame = begin + plain_success(request.version, dice)
@@ -329,7 +344,7 @@ def fetched(dice: Random) -> bytes:
 
 def ending(dice: Random) -> bytes:
     """Return the last tags of an answer: seldom an address."""
-    if dice.random() < 0.99:
+    if dice.random() < 0.97:
         return b"\0"
     endpoint = b"\x02" + bytes((0, 0, 0, 1)) + compact(b"broker-1") + bytes((0, 0, 0x23, 0x84)) + b"\0\0"
     address = b"\x01\0" + uvarint(len(endpoint)) + endpoint

@@ -184,7 +184,10 @@ class NativeCore:
     def in_flight(self) -> list[InFlight]:
         requests = ((ctypes.c_uint32 * 4) * MOST_IN_FLIGHT)()
         count = self._native.tested_in_flight(self._core, requests)
-        return [InFlight(*request[:3], Passing(request[3])) for request in requests[:count]]
+        return [
+            InFlight(correlation_id, api_key, version, Passing(passing))
+            for correlation_id, api_key, version, passing in requests[:count]
+        ]
 
     def requests_of(self, api_key: int) -> int:
         """Return how many requests of this API have passed."""

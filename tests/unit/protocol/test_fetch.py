@@ -209,6 +209,15 @@ def test_memory_is_bounded_between_records() -> None:
         walker.feed_chunk(memoryview(bytes(10_000)))
 
 
+@pytest.mark.parametrize("cut", [0, 10, 25])
+def test_a_count_may_be_cut_off_before_a_long_chunk(cut: int) -> None:
+    """As a topic of 6,000 partitions without news, in a chunk that is longer than what is read again of it."""
+    partition = bytes(30) + b"\x01" + bytes(4) + b"\x01\x00"
+    topic = bytes(16) + uvarint(6_001) + partition * 6_000 + b"\x00"
+    frame = bytes(4) + b"\x00" + bytes(10) + b"\x02" + topic + b"\x00"
+    assert walk(1, 17, frame, [cut], same) == frame
+
+
 def test_memory_is_bounded_after_the_records() -> None:
     frame = fetch_frame(17, [])
     walker = EndpointsWalker(1, 17, len(frame) + MAX_TAIL, shorter)
