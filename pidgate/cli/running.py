@@ -20,8 +20,8 @@ from pidgate.gateway.config.listening import CannotListen
 from pidgate.gateway.config.loading import ConfigError, Settings
 from pidgate.gateway.config.source import dotted
 from pidgate.gateway.errors import CannotStart
-from pidgate.gateway.logs import Event, guarded
 from pidgate.gateway.lane.lanes import default_count
+from pidgate.gateway.logs import Event, guarded
 from pidgate.gateway.process.lifetime import RunsAndDrains, keep_freed_memory
 from pidgate.gateway.tls import checking as tls_checking
 from pidgate.version import has_lanes, is_compiled, version

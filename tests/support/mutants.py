@@ -60,6 +60,7 @@ from pidgate.quota.decisions import (
     Verdict,
 )
 from pidgate.quota.fail_open import FailOpen
+from pidgate.quota.grants import Grants
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.restoring import Restorer
 from pidgate.quota.settings import Mode, Quotas
@@ -1073,6 +1074,8 @@ BY_TEST: Final[dict[str, Tested]] = {
         f"{_CONVERSATION}test_until_it_is_known_requests_wait",
         "script.send(metadata(1)) is TAKEN",
     ),
+    "a change of an id ends no grant": _granted(replaced(Grants, "changed", nothing)),
+    "a change of quotas ends no grant": _granted(replaced(Grants, "all_changed", nothing)),
     "no mute after a refusal": _muted(
         "No request passes a mute; all of them go on in order when it ends.",
         f"{_CONVERSATION}test_nothing_passes_a_mute_and_all_of_it_goes_on_in_order",
