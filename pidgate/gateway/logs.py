@@ -43,7 +43,10 @@ class Event(StrEnum):
         event.keys = frozenset(keys.split())
         return event
 
-    GATEWAY_STARTING = "gateway_starting", "version compiled pid config mode bootstrap_servers open_files"
+    GATEWAY_STARTING = (
+        "gateway_starting",
+        "version compiled lanes pid config mode bootstrap_servers open_files",
+    )
     LISTENING = "listening", "listener bind tls node_id advertised"
     CONFIG_WARNING = "config_warning", "where key text"
     ACCEPTING_PAUSED = "accepting_paused", "connections pause_ms"

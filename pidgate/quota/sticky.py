@@ -145,6 +145,8 @@ class StickyRefusals:
                 return False
         return True
 
+    # Lookups
+
     def clear_partitions(self, record: WatchedId, epoch: int, topic: bytes, connection_id: int) -> int:
         """Return the bits of the partitions for which `are_partitions_clear`."""
         by_partition = record.forwarded.get((epoch, topic))
@@ -154,8 +156,6 @@ class StickyRefusals:
                 if over == connection_id and 0 <= partition < MOST_GRANTED_PARTITIONS:
                     bits |= 1 << partition
         return bits
-
-    # Lookups
 
     def find_watched_id(self, user: User, producer_id: int, now_ms: int) -> WatchedId | None:
         """Return the record of a watched id; None when it was not refused in WATCH_MS and has no entry."""

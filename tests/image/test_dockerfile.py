@@ -66,7 +66,7 @@ def test_what_builds_is_pinned_for_every_requirement_of_the_build() -> None:
 @pytest.mark.slow
 def test_the_steps_give_a_working_command(container: Container) -> None:
     done = container.run(["pidgate", "version"])
-    build = "compiled" if has_compiler() else "in plain Python"
+    build = "compiled, with lanes" if has_compiler() else "in plain Python, without lanes"
 
     assert (done.returncode, done.stdout) == (0, f"pidgate 0.1.0 (hot path {build})\n")
     imported = subprocess.run(

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from pidgate.gateway.lane.lanes import is_built
+from pidgate.version import has_lanes
 from tools.sandbox.gateway import GatewayProcess
 from tools.sandbox.kafka import Cluster
 from tools.sandbox.topics import create_topic
 
-pytestmark = [pytest.mark.kafka, pytest.mark.skipif(not is_built(), reason="there is no C compiler")]
+pytestmark = [pytest.mark.kafka, pytest.mark.skipif(not has_lanes(), reason="there is no C compiler")]
 
 RECORDS = 3_000
 QUOTAS = {"mode": "enforce", "default": {"producer_ids_rate": 1_000_000}, "producer_ids": {"grace": "0s"}}

@@ -57,6 +57,10 @@ def _always_has_a_core(_late_s: float) -> float:
     return 0.0
 
 
+def _no_lanes() -> None:
+    return None
+
+
 def _not_counted() -> int:
     return 0
 
@@ -129,6 +133,7 @@ class Machine:
             without_core_s=_always_has_a_core,
             tasks=_not_counted,  # asyncio looks through those of all loops there were
             look_up=self._look_up,
+            lane_extension=_no_lanes,
         )
 
     async def _look_up(self, host: str) -> Sequence[str]:

@@ -10,6 +10,7 @@ import importlib
 import os
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
+from pidgate.gateway.lane.answers import ANSWER_ENDS_IN_TAGS
 from pidgate.gateway.metrics.counters import Counters
 from pidgate.quota.grants import Cell, Grants
 
@@ -18,11 +19,6 @@ if TYPE_CHECKING:
 
 COUNTED_AT_ONCE: Final = 256
 """Connections whose counts are taken in one turn of the loop: less than 1 ms."""
-
-# How an answer passes: Passing in core.h.
-ANSWER_UNREAD: Final = 1
-ANSWER_ENDS_IN_TAGS: Final = 2
-ANSWER_PLAIN_SUCCESS: Final = 3
 
 
 class Counted(NamedTuple):
@@ -130,8 +126,9 @@ class Lanes:
         counters: Counters,
         passing: dict[int, int],
         topics: Guarded,
+        module: Any,
     ) -> None:
-        """`passing`: by API key << 16 | version."""
+        """`passing`: by API key << 16 | version. `module`: the extension; None: it is not built."""
         self._loop = loop
         self._counters = counters
         self.passing = passing
@@ -139,7 +136,7 @@ class Lanes:
         self._apis_for: tuple[bytes, ...] | None = None
         self._apis: _lane.Apis | None = None
         self._threads: list[_lane.Lane] = []
-        self._module = _module()
+        self._module = module
 
     def start(self, count: int, grants: Grants) -> int:
         """Start so many threads; return how many there are: 0 where the extension is not built."""
@@ -240,11 +237,7 @@ def default_count() -> int:
     return max(1, len(os.sched_getaffinity(0)) - 1)
 
 
-def is_built() -> bool:
-    return _module() is not None
-
-
-def _module() -> Any:
+def extension() -> Any:
     """Return the extension; None: it is not built."""
     try:
         return importlib.import_module("pidgate.gateway.lane._lane")

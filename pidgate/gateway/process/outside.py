@@ -15,6 +15,7 @@ from typing import Any
 from pidgate.gateway.admin.site import GatewayView
 from pidgate.gateway.cluster.resolving import LookUp, look_up
 from pidgate.gateway.config.settings import Settings
+from pidgate.gateway.lane.lanes import extension
 from pidgate.gateway.metrics.core_taken import CoreTaken
 from pidgate.gateway.process.port_lock import PortLocks
 from pidgate.gateway.proxy.bounds import Bounds
@@ -77,6 +78,8 @@ class Outside:
     """Number of tasks of the event loop that runs."""
     look_up: LookUp = look_up
     """The addresses of a broker's host name."""
+    lane_extension: Callable[[], Any] = extension
+    """The threads of lanes; None: there are none."""
     bounds: Bounds = field(default_factory=Bounds)
 
     def filter_secret(self) -> int:

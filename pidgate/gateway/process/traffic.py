@@ -105,6 +105,7 @@ class Traffic:
             upstream_tls=upstream_tls,
             upstream_identity=identity_of(settings, outside.nonce, brokers, monotonic_ms(loop)),
             sends_proxy_header=settings.cluster.proxy_protocol,
+            lane_extension=outside.lane_extension(),
         )
         if brokers is not None:
             self.shared.token_lookup = TokenLookup(self.shared.token_owners, brokers, monotonic_ms(loop))

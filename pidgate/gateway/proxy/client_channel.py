@@ -55,8 +55,8 @@ class ClientChannel(Reader):
         self._budget = context.budget
         self._frame_limit_bytes = context.frame_limit_bytes
         self._login_limit_bytes = context.frame_before_auth_bytes
-        self.kept_frame_bytes = context.kept_frame_bytes
-        self.lending = Lending(self, context.shared.lanes)
+        self._kept_frame_bytes = context.kept_frame_bytes
+        self.lending = Lending(self, self.connection, context.shared.lanes, context.kept_frame_bytes)
         self._leaves_rests = False
         """Its last read had to wait for a turn. A plain attribute, because every read checks it."""
 
@@ -213,7 +213,7 @@ class ClientChannel(Reader):
                 self._end_too_large(size)
                 return end
             if frame_end > end:
-                if size > self.kept_frame_bytes and self._may_pass_on(buf, pos, end, size, now_ms):
+                if size > self._kept_frame_bytes and self._may_pass_on(buf, pos, end, size, now_ms):
                     pos = end
                 break
             actions = session.receive(buf, pos + SIZE_PREFIX_BYTES, frame_end, now_ms)
@@ -249,17 +249,15 @@ class ClientChannel(Reader):
 
     @property
     def is_between_frames(self) -> bool:
-        """Return whether its socket may be lent: nothing waits, and no frame has begun."""
         return self.socket.may_be_lent and not self._reservation.is_under_way
 
     def defer(self, rest: bytes) -> None:
-        """Take bytes that a lane has read, at the next turn."""
         self._count(len(rest))
         self._leave_rest(rest, 0, len(rest))
 
-    def resume_request(self, under_way: tuple[int, int, int, bytes, int], left_bytes: int) -> None:
-        """Go on with a Produce of which a lane has forwarded all but `left_bytes` (lanes.UnderWay)."""
-        correlation_id, request_bytes, records, topic, partition = under_way
+    def resume(self, left_bytes: int, begun: object) -> None:
+        assert isinstance(begun, tuple)
+        correlation_id, request_bytes, records, topic, partition = begun
         self._session.context.repeated.resume(correlation_id, topic, partition, records)
         self._reservation.resume(SIZE_PREFIX_BYTES + request_bytes, left_bytes)
 

@@ -99,6 +99,7 @@ class Shared:
         upstream_tls: LiveContext | None = None,
         upstream_identity: UpstreamIdentity | None = None,
         sends_proxy_header: bool = False,
+        lane_extension: Any = None,
     ) -> None:
         self.loop = loop
         self.now_ms = monotonic_ms(loop)
@@ -140,7 +141,7 @@ class Shared:
         self.topic_names = TopicNames(loop, admission.sticky.topics.learn)
         self.gateway_topics = gateway_topics or GatewayTopics()
         self.gateway_topics.on_learnt = admission.grants.all_changed
-        self.lanes = Lanes(loop, counters, ANSWERS_IN_LANES, self.gateway_topics)
+        self.lanes = Lanes(loop, counters, ANSWERS_IN_LANES, self.gateway_topics, lane_extension)
         self.authentication = Authentication()
         """Authentication as observed at the brokers, for listeners without a configured one."""
         self.gateway_topic_log = GatewayTopicLog()

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pidgate.gateway.lane.lanes import ANSWER_PLAIN_SUCCESS, Counted, Lanes, Left, LentTo
+from pidgate.gateway.lane.answers import ANSWER_PLAIN_SUCCESS
+from pidgate.gateway.lane.lanes import Counted, Lanes, Left, LentTo
 from pidgate.gateway.proxy.apis.api import InFlightRequest
 from pidgate.gateway.proxy.apis.produce import PRODUCE_API
 from pidgate.gateway.proxy.apis.table import APIS
@@ -20,8 +21,8 @@ from pidgate.quota.grants import MOST_GRANTED_PARTITIONS, Grant
 
 if TYPE_CHECKING:
     from pidgate.gateway.lane import _lane
-    from pidgate.gateway.proxy.broker_channel import BrokerChannel
-    from pidgate.gateway.proxy.client_channel import ClientChannel
+    from pidgate.gateway.proxy.client_connection import ClientConnection
+    from pidgate.gateway.proxy.reading import Reader
 
 LEND_AFTER: Final = 8
 """Requests in a row that a lane would have passed."""
@@ -41,19 +42,26 @@ class Lending:
 
     __slots__ = (
         "_client",
+        "_connection",
         "_grant",
         "_lanes",
         "_lent",
+        "_streamed_bytes",
         "_topics",
         "_version",
         "after",
         "carried",
     )
 
-    def __init__(self, client: ClientChannel, lanes: Lanes | None) -> None:
+    def __init__(
+        self, client: Reader, connection: ClientConnection, lanes: Lanes, streamed_bytes: int
+    ) -> None:
+        """`streamed_bytes`: most bytes of a Produce that a lane passes on while it arrives."""
         self._client = client
+        self._connection = connection
+        self._streamed_bytes = streamed_bytes
         self._lanes = lanes
-        self.after = LEND_AFTER if lanes is not None and lanes.is_on else NEVER
+        self.after = LEND_AFTER if lanes.is_on else NEVER
         """Lend when so many requests in a row would have passed. A plain attribute, because every read checks it."""
         self._lent: LentTo | None = None
         self._grant: Grant | None = None
@@ -68,14 +76,11 @@ class Lending:
 
     def lend(self, now_ms: int) -> None:
         """Lend the connection if nothing waits in it."""
-        client, lanes = self._client, self._lanes
-        connection = client.connection
+        client, connection, broker = self._client, self._connection, self._connection.broker.channel
         context = connection.session.context
         context.streak = 0
-        broker: BrokerChannel | None = connection.broker.channel  # type: ignore[assignment]  # the only one
         if (
-            lanes is None
-            or broker is None
+            broker is None
             or not connection.is_plain(now_ms)
             or not client.is_between_frames
             or not broker.is_between_frames
@@ -88,7 +93,7 @@ class Lending:
         produce = self._produce(now_ms)
         grant = self._grant
         of_id = grants.everything if grant is None else grant.cell
-        self._lent = lanes.lend(
+        self._lent = self._lanes.lend(
             self,
             client.socket.lend(self.take_back),
             broker.socket.lend(self.take_back),
@@ -104,8 +109,7 @@ class Lending:
 
     def _in_flight(self) -> list[_lane.InFlight] | None:
         """Return the requests in flight as a lane needs them. None: it cannot match their answers."""
-        assert self._lanes is not None
-        context = self._client.connection.session.context
+        context = self._connection.session.context
         found: list[_lane.InFlight] = []
         for one in context.in_flight.requests():
             if not isinstance(one, InFlightRequest):
@@ -122,8 +126,7 @@ class Lending:
 
     def _produce(self, now_ms: int) -> _lane.Produce | None:
         """Return what the lane may repeat of Produce. None: nothing, as the connection only reads, for example."""
-        client = self._client
-        context = client.connection.session.context
+        context = self._connection.session.context
         repeated = context.repeated
         beginning = repeated.beginning()
         if beginning is None:
@@ -159,7 +162,7 @@ class Lending:
             repeated.acks,
             bool(repeated.transactional),
             grant.until_ms,
-            client.kept_frame_bytes,
+            self._streamed_bytes,
             topics,
         )
 
@@ -177,12 +180,11 @@ class Lending:
         try:
             self._go_on(left)
         except Exception:  # noqa: BLE001 - logged there
-            self._client.connection.failed("lane")
+            self._connection.failed("lane")
 
     def _go_on(self, left: Left) -> None:
-        client = self._client
-        connection = client.connection
-        broker: BrokerChannel = connection.broker.channel  # type: ignore[assignment]  # it was lent
+        client, connection, broker = self._client, self._connection, self._connection.broker.channel
+        assert broker is not None, "it was lent"
         context = connection.session.context
         self._end()
         self.counted(Counted._make(left.counted))
@@ -201,12 +203,12 @@ class Lending:
         client.socket.take_back(left.to_client)
         broker.socket.take_back(left.to_broker)
         if left.under_way is not None:
-            client.resume_request(left.under_way, left.request_left)
+            client.resume(left.request_left, left.under_way)
         if left.why == BROKEN:
             connection.close_now("upstream", "an answer of the broker could not be read: a fetch response")
             return
         if left.answer_left:
-            broker.resume_answer(left.answer_left, left.walk)
+            broker.resume(left.answer_left, left.walk)
         if left.broker_rest:
             broker.defer(left.broker_rest)
         if left.client_rest:
@@ -214,22 +216,21 @@ class Lending:
         self.after = LEND_AFTER if self.carried >= WORTH_REQUESTS else min(2 * self.after, MOST_LEND_AFTER)
 
     def _end(self) -> None:
-        client = self._client
         self._lent = None
-        client.socket.gate.take_back = None
-        broker = client.connection.broker.channel
+        self._client.socket.gate.take_back = None
+        broker = self._connection.broker.channel
         if broker is not None:
             broker.socket.gate.take_back = None
         if self._grant is not None:
-            client.connection.session.context.admission.grants.give_back(self._grant)
+            self._connection.session.context.admission.grants.give_back(self._grant)
             self._grant = None
-        client.connection.reservation.lent_since_ms = 0
+        self._connection.reservation.lent_since_ms = 0
 
     # ---- counts ----------------------------------------------------------------------------------------
 
     def counted(self, counted: Counted) -> None:
         """Count what passed since the last time."""
-        connection = self._client.connection
+        connection = self._connection
         counters, recorder = connection.context.counters, connection.recorder
         requests = counted.produce_requests + counted.other_requests
         self.carried += requests

@@ -353,6 +353,17 @@ class Reader(ABC):
     def buffer_filled(self, nbytes: int) -> None:
         """Process the bytes read into `next_buffer`."""
 
+    @property
+    def is_between_frames(self) -> bool:
+        """Return whether its socket may be lent: nothing waits, and no frame has begun. A login's never is."""
+        return False
+
+    def resume(self, left_bytes: int, begun: object) -> None:  # noqa: B027 - a login is not lent
+        """Go on with a frame of which a lane has forwarded all but `left_bytes` (Left in lane/lanes.py)."""
+
+    def defer(self, rest: bytes) -> None:  # noqa: B027 - a login is not lent
+        """Take bytes that a lane has read, at the next turn."""
+
     @abstractmethod
     def take_rest(self, rest: bytes | bytearray) -> None:
         """Continue with the bytes deferred from the last turn."""

@@ -17,6 +17,7 @@ import pytest
 import uvloop
 
 from pidgate.cli import running
+from pidgate.version import has_lanes
 from tests.support.command_line import typed
 from tests.support.tls_examples import TLS_FILES, write_tls_files
 from tools.sandbox.gateway import GatewayProcess
@@ -64,7 +65,8 @@ def gateway() -> Iterator[GatewayProcess]:
 
 
 def test_version_is_that_of_the_package() -> None:
-    assert pidgate("version").stdout == "pidgate 0.1.0 (hot path in plain Python)\n"
+    lanes = "with lanes" if has_lanes() else "without lanes"
+    assert pidgate("version").stdout == f"pidgate 0.1.0 (hot path in plain Python, {lanes})\n"
 
 
 def test_help_shows_the_defaults() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pidgate.gateway.lane.lanes import ANSWER_ENDS_IN_TAGS, ANSWER_UNREAD
+from pidgate.gateway.lane.answers import ANSWER_ENDS_IN_TAGS, ANSWER_UNREAD
 from pidgate.gateway.proxy.apis.api import Api
 from pidgate.gateway.proxy.apis.authentication import (
     ApiVersionsApi,

@@ -17,11 +17,13 @@ from typing import Any, Final
 
 import pytest
 
-from pidgate.gateway.lane.lanes import ANSWER_PLAIN_SUCCESS, ANSWER_UNREAD, Counted, Left, is_built
+from pidgate.gateway.lane.answers import ANSWER_PLAIN_SUCCESS, ANSWER_UNREAD
+from pidgate.gateway.lane.lanes import Counted, Left
 from pidgate.protocol.frames import uvarint
+from pidgate.version import has_lanes
 from tests.support.rules import rule
 
-pytestmark = pytest.mark.skipif(not is_built(), reason="there is no C compiler")
+pytestmark = pytest.mark.skipif(not has_lanes(), reason="there is no C compiler")
 
 VERSION: Final = 9
 HEARTBEAT: Final = 12
@@ -111,7 +113,14 @@ class Carried:
     def lend(self) -> int:
         grant = (HEAD, SAME, ID, VERSION, -1, False, FOR_EVER, 1 << 21, [(TOPIC, None)])
         handle: int = self.lane.lend(
-            self, self.client.fileno(), self.broker.fileno(), grant, self.apis, *self.cells, self.in_flight, False
+            self,
+            self.client.fileno(),
+            self.broker.fileno(),
+            grant,
+            self.apis,
+            *self.cells,
+            self.in_flight,
+            False,
         )
         return handle
 
@@ -168,7 +177,7 @@ def test_what_is_granted_passes_both_ways_and_is_counted(lane: Any, sockets: Exi
     assert (carried.requests, carried.request_bytes) == (3, sum(map(len, frames)))
     assert carried.answer_bytes == len(answers)
     assert left.in_flight == [(3, 0, VERSION, ANSWER_PLAIN_SUCCESS)]
-    assert not (left.client_rest or left.broker_rest or left.to_client or left.to_broker)
+    assert left.client_rest + left.broker_rest + left.to_client + left.to_broker == b""
     assert dict(lane.take_requests()) == {0: 2, HEARTBEAT: 1}
     assert lane.lent == 0
 
@@ -233,12 +242,15 @@ def test_an_end_of_stream_is_left_to_the_transport(lane: Any, sockets: ExitStack
     carried.lend()
     getattr(carried, closes).close()
     left = carried.leaves()
-    assert not (left.client_rest or left.broker_rest)
+    assert left.client_rest + left.broker_rest == b""
     gone = carried.client if closes == "application" else carried.broker
     assert gone.recv(1) == b""
 
 
-@rule("A lane loses, doubles and reorders no byte, however often it lends a connection and gives it back.", "order")
+@rule(
+    "A lane loses, doubles and reorders no byte, however often it lends a connection and gives it back.",
+    "order",
+)
 def test_lent_and_taken_back_at_random(lane: Any, sockets: ExitStack) -> None:
     carried, dice = Carried(lane, sockets), Random(7)
     script = Script(dice)

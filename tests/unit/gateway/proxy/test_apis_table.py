@@ -11,7 +11,7 @@ from pidgate.gateway.proxy.apis.api import Api
 from pidgate.gateway.proxy.apis.produce import ProduceApi
 from pidgate.gateway.proxy.apis.producer_ids import InitProducerIdApi
 from pidgate.gateway.proxy.apis.responses import UNREAD
-from pidgate.gateway.proxy.apis.table import APIS, NOT_OFFERED, ROWS, handler_of
+from pidgate.gateway.proxy.apis.table import APIS, NOT_OFFERED, PassingApi, ROWS, handler_of
 from pidgate.gateway.proxy.apis.topics import AddressesApi
 from pidgate.gateway.proxy.apis.transaction_parts import TransactionPartApi
 from pidgate.protocol.addresses import shows_addresses
@@ -49,7 +49,7 @@ def test_a_row_applies_from_its_version_up_to_the_next_row_of_its_key() -> None:
 
 
 def test_an_api_without_a_row_passes_unless_its_answer_shows_addresses() -> None:
-    assert type(handler_of(HEARTBEAT, 0)) is Api
+    assert type(handler_of(HEARTBEAT, 0)) is PassingApi
     assert isinstance(handler_of(FIND_COORDINATOR, 0), AddressesApi)
 
 
