@@ -189,7 +189,7 @@ MUTANTS: dict[str, Sequence[Change]] = {
             "    if (version != 4) put_in_flight(core, read_u32(frame + 4), ",
         )
     ],
-    "more are in flight than are kept": [("if (core->count == MOST_IN_FLIGHT)", "if (0)")],
+    "more are in flight than are kept": [("core->count == MOST_IN_FLIGHT", "0")],
     "a gateway topic is named": [("if (apis->is_guarded[api_key] && ", "if (0 && ")],
     "a request passes that Python asked for": [("apis->passing[api_key][version] == ASK", "0")],
     "an answer to another request passes": [
