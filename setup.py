@@ -1,4 +1,4 @@
-"""Compile the hot path with mypyc; everything else about the package is in pyproject.toml.
+"""Build the lane's extension, and compile the hot path with mypyc; all else about the package is in pyproject.toml.
 
 All of HOT_MODULES are compiled, or none: compiled apart, every attribute of the others would be looked up by name.
 They run the same uncompiled, so the plain source is installed instead
@@ -69,10 +69,25 @@ SHARED_LIBRARY = "pidgate._hot_path"
 """mypyc puts all modules into one library, `<this>__mypyc`; the dot keeps it inside the package."""
 
 
+LANE = "pidgate/gateway/lane"
+
+
 def main() -> None:
     # Not in build/: from there setuptools would take into a wheel what an older build has left.
     with tempfile.TemporaryDirectory() as folder:
-        setup(ext_modules=_extensions(folder), options={"build": {"build_base": folder}})
+        setup(ext_modules=[*_lane(folder), *_extensions(folder)], options={"build": {"build_base": folder}})
+
+
+def _lane(folder: str) -> list[Extension]:
+    """Return the threads in C that carry what needs no decision; none where they cannot be built."""
+    if os.environ.get("PIDGATE_PURE") == "1" or sys.platform != "linux" or not _can_compile(folder):
+        return []
+    sources = [f"{LANE}/{name}.c" for name in ("core", "threads", "module")]
+    headers = [f"{LANE}/{name}.h" for name in ("core", "threads")]
+    options = ["-std=c11", "-O2", "-fno-strict-aliasing", "-pthread"]
+    return [
+        Extension(f"{LANE.replace('/', '.')}._lane", sources, depends=headers, extra_compile_args=options)
+    ]
 
 
 def _extensions(folder: str) -> list[Any]:

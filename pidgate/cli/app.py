@@ -62,11 +62,12 @@ def pipeline(context: typer.Context) -> None:
 
 @app.command()
 def version() -> None:
-    """Show the version and whether the hot path is compiled."""
+    """Show the version, whether the hot path is compiled, and whether there are lanes."""
     from pidgate import version as installed
 
     build = "compiled" if installed.is_compiled() else "in plain Python"
-    typer.echo(f"pidgate {installed.version()} (hot path {build})")
+    lanes = "with lanes" if installed.has_lanes() else "without lanes"
+    typer.echo(f"pidgate {installed.version()} (hot path {build}, {lanes})")
 
 
 def main() -> None:

@@ -75,6 +75,24 @@ class EndpointsWalker:
         self.unfed_bytes = 0
         """Bytes at the end of the last chunk that must be fed again in the next turn."""
 
+    def resume(self, walk: tuple[int, int, int, int, int, bytes]) -> None:
+        """Go on where a lane's walk of this response ended: unit (Unit in gateway/lane/core.h), topics, partitions and
+        elements still to come, record bytes to skip, and the incomplete unit that was forwarded.
+        """
+        unit, topics, self._partitions, self._elements, self._skip, self._carry = walk
+        units = (
+            self._head,
+            self._topic,
+            self._empty_partitions,
+            self._aborted,
+            self._records,
+            self._partition_end,
+            self._topic_end,
+            None,
+        )
+        self._unit = units[unit - 1]
+        self._topics = topics - 1 if self._unit == self._topic else topics
+
     @property
     def done(self) -> bool:
         """True when the whole frame has been fed."""

@@ -62,10 +62,13 @@ class GatewayTopicSet:
         """Known topic ids, 16 bytes each."""
         return self._ids.keys()
 
-    def learn_id(self, topic_id: bytes) -> None:
-        """Add a topic id (16 bytes). Ids beyond a bound replace the oldest: a recreated topic has a new id."""
+    def learn_id(self, topic_id: bytes) -> bool:
+        """Add a topic id (16 bytes). Ids beyond a bound replace the oldest: a recreated topic has a new id.
+
+        Returns whether it is a new one.
+        """
         if topic_id in self._ids or not any(topic_id):
-            return
+            return False
         self._ids[bytes(topic_id)] = None
         if len(self._ids) > _MOST_IDS:
             gone = next(iter(self._ids))
@@ -73,6 +76,7 @@ class GatewayTopicSet:
             self.produced.discard(b"\x00" + gone)
         self.produced.add(b"\x00" + topic_id)
         self.needles = (*self.names, *self._ids)
+        return True
 
     def is_named_in(self, buf: bytes | bytearray, start: int, end: int, *, flexible: bool) -> bool:
         """Return whether buf[start:end] contains a string equal to a name, or an id.

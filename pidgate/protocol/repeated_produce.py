@@ -287,6 +287,20 @@ class RepeatedProduce:
         self.record_count += count
         return q
 
+    def beginning(self) -> tuple[bytes, bytes, bytes] | None:
+        """Return API key and version, what stays the same, and the written id. None: nothing was recognised yet."""
+        return (self._head, self._same, self._written_id) if self._same and self._written_id else None
+
+    def resume(self, correlation_id: int, topic: bytes, partition: int, records: int) -> None:
+        """Describe a request that repeats the stored beginning, with one batch, which a lane has recognised."""
+        self._forget_beyond(0)
+        self.correlation_id = correlation_id
+        self._written_topics = [topic]
+        self.topics = [b"\x00" + topic if self.version >= FIRST_TOPIC_ID else topic]
+        self.partitions = [[partition]]
+        self.batches = 1
+        self.record_count = records
+
     def walk(self, buf: bytes | bytearray, head: RequestHead) -> tuple[int, bool, list[ProducerBatch]]:
         """Return the result of `produce.walk` for the request in `buf`.
 

@@ -31,6 +31,7 @@ from pidgate.quota.decisions import (
 )
 from pidgate.quota.entities import User, enforces, id_terms_of, is_asked_at_init, resolve
 from pidgate.quota.fail_open import THROTTLE_MS, FailOpen
+from pidgate.quota.grants import Grant
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Quotas
 from pidgate.quota.sticky import HeldBeginnings, Position, StickyRefusals
@@ -68,8 +69,9 @@ class Admission:
     ) -> None:
         self.sticky = sticky or StickyRefusals(quotas.producer_ids.sticky_entries)
         self.owners = ProducerIdOwners()
-        self.held_beginnings = HeldBeginnings(self.sticky.topics)
         self.state = state or ProducerIdQuota(quotas, secret_source, now_ms)
+        self.grants = self.sticky.grants = self.state.grants
+        self.held_beginnings = HeldBeginnings(self.sticky.topics, self.grants)
         self.fail_open = FailOpen()
         self._on_failure = on_failure
         self._in_force = self.state.in_force
@@ -106,6 +108,31 @@ class Admission:
             ):
                 return False
         return True
+
+    def grant(
+        self,
+        client: Client,
+        producer_id: int,
+        epoch: int,
+        topics: Iterable[bytes],
+        transactional: bool,
+        now_ms: int,
+    ) -> Grant | None:
+        """Grant what `knows` would answer, until one of the grant's cells changes. None: it would have to ask."""
+        user = client.user
+        if client.admitted.get(producer_id) != self._slice_key(now_ms, transactional):
+            return None
+        partitions: dict[bytes, int | None] = {}
+        record = self.sticky.watched.get(user, _NOTHING_WATCHED).get(producer_id)
+        if record is None:
+            if self.held_beginnings.is_any_of_id_held(user, producer_id, now_ms):
+                return None
+            partitions = dict.fromkeys(topics)
+        else:
+            for topic in topics:
+                partitions[topic] = self.sticky.clear_partitions(record, epoch, topic, client.connection_id)
+        until_ms = (now_ms // self._slice_ms + 1) * self._slice_ms
+        return Grant(user, producer_id, until_ms, partitions, self.grants.cell_of(user, producer_id))
 
     def judge(
         self,

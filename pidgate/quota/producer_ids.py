@@ -28,6 +28,7 @@ from pidgate.quota.decisions import (
     refusal_of,
 )
 from pidgate.quota.entities import User, bound_milli, is_bounded
+from pidgate.quota.grants import Grants
 from pidgate.quota.layered_filter import LayeredFilter, Sighting
 from pidgate.quota.restoring import MOST_NOTED_IDS, NotedIds, Restorer
 from pidgate.quota.settings import Quotas, QuotasHolder
@@ -69,6 +70,7 @@ class ProducerIdQuota:
         self.noted = NotedIds()
         self.in_fleet = False
         self.generation = 0
+        self.grants = Grants()
         self._former_name = former_name
 
     def begin_grace(self, until_ms: int) -> None:
@@ -83,7 +85,7 @@ class ProducerIdQuota:
         """Put the quotas in force, and apply them to every user: a balance keeps its fraction as of this moment."""
         self.in_force.replace(quotas)
         self.table.set_quotas(quotas, now_ms)
-        self.generation += GENERATION_STEP
+        self._end_caches()
         for user in quotas.users if self._former_name is not None else ():
             self._move_former_state(user, now_ms)
 
@@ -190,7 +192,12 @@ class ProducerIdQuota:
     def end_restoring(self) -> None:
         """Decide from now on. Ids in the caches of connections are looked up again."""
         self.is_restored = True
+        self._end_caches()
+
+    def _end_caches(self) -> None:
+        """Have connections and lanes ask again about every id."""
         self.generation += GENERATION_STEP
+        self.grants.all_changed()
 
     # Deciding
 

@@ -23,6 +23,7 @@ from typing import Final
 
 from pidgate.quota.decisions import ProducerBatch
 from pidgate.quota.entities import Portions, User
+from pidgate.quota.grants import MOST_GRANTED_PARTITIONS, Grants
 from pidgate.quota.sticky_entries import (
     COMES_BACK_WITHIN_MS,
     MOST_CUT_AT_ONCE,
@@ -73,6 +74,8 @@ class StickyRefusals:
 
     def __init__(self, entries_per_user: int) -> None:
         self.entries_per_user = entries_per_user
+        self.grants = Grants()
+        """Those of a watched id end before its record changes."""
         self.watched: dict[User, dict[int, WatchedId]] = {}
         self._portions = Portions[User]()
         self.topics = TopicNames()
@@ -141,6 +144,16 @@ class StickyRefusals:
             if by_partition.get(partition) != connection_id:
                 return False
         return True
+
+    def clear_partitions(self, record: WatchedId, epoch: int, topic: bytes, connection_id: int) -> int:
+        """Return the bits of the partitions for which `are_partitions_clear`."""
+        by_partition = record.forwarded.get((epoch, topic))
+        bits = 0
+        if by_partition is not None and not record.entries:
+            for partition, over in by_partition.items():
+                if over == connection_id and 0 <= partition < MOST_GRANTED_PARTITIONS:
+                    bits |= 1 << partition
+        return bits
 
     # Lookups
 
@@ -308,6 +321,7 @@ class StickyRefusals:
                 record, batch[1], batch[3], [batch[4]], connection_id
             ):
                 noted[batch[0]] = record
+                self.grants.changed(user, batch[0])
                 self._note_forwarded(user, batch, record, connection_id)
         for producer_id, record in noted.items():
             self._count_notes(user, producer_id, record)
@@ -349,6 +363,7 @@ class StickyRefusals:
         record = self.watched.get(user, {}).get(producer_id)
         if record is None:
             return
+        self.grants.changed(user, producer_id)
         by_topic: dict[bytes, set[int]] = {}
         for topic, partition in keys:
             by_topic.setdefault(self.topics.canonical(topic), set()).add(partition)
@@ -388,6 +403,7 @@ class StickyRefusals:
             old = takewhile(lambda item: now_ms - item[1].refused_at_ms >= WATCH_MS, records.items())
             over = [producer_id for producer_id, record in old if self.watch_is_over(record, now_ms)]
             for producer_id in over:
+                self.grants.changed(user, producer_id)
                 self._forget_notes(user, producer_id, records.pop(producer_id))
             self._room.ids -= len(over)
             if not records:
@@ -402,6 +418,7 @@ class StickyRefusals:
     # Internals
 
     def _watch(self, user: User, producer_id: int, now_ms: int) -> WatchedId:
+        self.grants.changed(user, producer_id)
         records = self.watched.setdefault(user, {})
         record = records.pop(producer_id, None)
         self._room.ids += record is None
@@ -434,6 +451,7 @@ class StickyRefusals:
         for oldest in self._cut.count(user, producer_id, len(record.cut)):
             records[oldest].cut = NOTHING_CUT
         for oldest in self._forwarded.count(user, producer_id, record.partitions_forwarded):
+            self.grants.changed(user, oldest)
             records[oldest].forget_all_forwarded()
 
     def _forget_notes(self, user: User, producer_id: int, record: WatchedId) -> None:
@@ -493,10 +511,11 @@ class HeldBeginnings:
     is then refused once, for 100 ms.
     """
 
-    __slots__ = ("_count", "_topics", "users")
+    __slots__ = ("_count", "_grants", "_topics", "users")
 
-    def __init__(self, topics: TopicNames) -> None:
+    def __init__(self, topics: TopicNames, grants: Grants) -> None:
         self._topics = topics
+        self._grants = grants
         self.users: dict[User, HeldOfUser] = {}
         """Public for the hot path: of any other user nothing is held."""
         self._count = 0
@@ -509,6 +528,7 @@ class HeldBeginnings:
         until_ms = now_ms + WATCH_MS
         for producer_id, _, base_sequence, topic, partition in batches:
             if base_sequence == 0:
+                self._grants.changed(user, producer_id)
                 of_user = self.users.get(user)
                 if of_user is None:
                     of_user = self.users[user] = HeldOfUser()
@@ -520,6 +540,7 @@ class HeldBeginnings:
         held = of_user.ids.get(producer_id)
         if held is None or key not in held:
             if of_user.count >= MOST_HELD_OF_USER or self._count >= MOST_HELD:
+                self._grants.all_changed()  # all ids of the user count as held from now on
                 of_user.overfull_until_ms = until_ms
                 return
             of_user.count += 1
@@ -565,6 +586,11 @@ class HeldBeginnings:
         if _is_unresolved(canonical):
             return any(now_ms < until_ms for key, until_ms in held.items() if key[1] == partition)
         return now_ms < held.get((canonical, partition), 0) or now_ms < held.get((_ANY, partition), 0)
+
+    def is_any_of_id_held(self, user: User, producer_id: int, now_ms: int) -> bool:
+        """Return whether some beginning of the id may have been held a short while ago."""
+        of_user = self.users.get(user)
+        return of_user is not None and (producer_id in of_user.ids or now_ms < of_user.overfull_until_ms)
 
     def is_any_beginning_held(
         self, user: User, producer_id: int, topics: list[bytes], partitions: list[list[int]], now_ms: int

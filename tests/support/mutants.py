@@ -60,6 +60,7 @@ from pidgate.quota.decisions import (
     Verdict,
 )
 from pidgate.quota.fail_open import FailOpen
+from pidgate.quota.grants import Grants
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.restoring import Restorer
 from pidgate.quota.settings import Mode, Quotas
@@ -237,7 +238,7 @@ def _as_it_is(_: object, node_id: int, host: str, port: int) -> tuple[str, int]:
 
 
 def _without_looking(self: Session, beginning: bytes, request_bytes: int, now_ms: int) -> bool:
-    return self._is_open(now_ms) and self.context.repeated.recognise_beginning(beginning, request_bytes)
+    return self.is_open(now_ms) and self.context.repeated.recognise_beginning(beginning, request_bytes)
 
 
 def _known_anywhere(self: Session, beginning: bytes, request_bytes: int, now_ms: int) -> bool:
@@ -452,6 +453,18 @@ def _no_topic_is_forbidden(patch: pytest.MonkeyPatch) -> None:
 
 def _muted(rule: str, test: str, at: str) -> Tested:
     return Tested(rule, replaced(ApiContext, "mute", nothing), test, at)
+
+
+# ---- lanes ---------------------------------------------------------------------------------------------
+
+
+def _granted(breaks: Break) -> Tested:
+    return Tested(
+        "A grant ends before what it says stops being true.",
+        breaks,
+        "tests/unit/quota/test_grants.py::test_what_is_granted_is_known_until_a_cell_changes",
+        "admission.knows",
+    )
 
 
 # ---- identity ------------------------------------------------------------------------------------------
@@ -1061,6 +1074,8 @@ BY_TEST: Final[dict[str, Tested]] = {
         f"{_CONVERSATION}test_until_it_is_known_requests_wait",
         "script.send(metadata(1)) is TAKEN",
     ),
+    "a change of an id ends no grant": _granted(replaced(Grants, "changed", nothing)),
+    "a change of quotas ends no grant": _granted(replaced(Grants, "all_changed", nothing)),
     "no mute after a refusal": _muted(
         "No request passes a mute; all of them go on in order when it ends.",
         f"{_CONVERSATION}test_nothing_passes_a_mute_and_all_of_it_goes_on_in_order",

@@ -6,7 +6,7 @@ defence; this is the second, for clusters without ACLs: see "The events topic" i
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from pidgate.protocol.errors import FrameTooLarge
@@ -32,6 +32,10 @@ CLOSE_REASON: Final = (
 )
 
 
+def _nothing() -> None:
+    pass
+
+
 class Refused(NamedTuple):
     """Refusal of a request for a gateway topic. Without `answer` and `instead`, close the connection."""
 
@@ -46,7 +50,7 @@ class Refused(NamedTuple):
 class GatewayTopics:
     """The gateway topics, shared by all connections of a process. Without names it does nothing."""
 
-    __slots__ = ("_topics", "guarded", "produced")
+    __slots__ = ("_topics", "guarded", "on_learnt", "produced")
 
     def __init__(self, names: Iterable[str] = ()) -> None:
         self._topics = GatewayTopicSet(names)
@@ -54,10 +58,17 @@ class GatewayTopics:
         """API keys of requests to be checked by `check_request`."""
         self.produced: set[bytes] = self._topics.produced
         """Topics refused in Produce requests. The set grows; callers keep a reference to it."""
+        self.on_learnt: Callable[[], None] = _nothing
+        """Called when another id is refused."""
 
     @property
     def names(self) -> frozenset[str]:
         return frozenset(name.decode() for name in self._topics.names)
+
+    @property
+    def needles(self) -> tuple[bytes, ...]:
+        """Names and ids, none of which a request of a `guarded` API may contain. A new tuple after each change."""
+        return self._topics.needles
 
     @property
     def ids_known(self) -> bool:
@@ -66,8 +77,8 @@ class GatewayTopics:
 
     def learn_id(self, topic_id: bytes) -> None:
         """Also refuse requests with this topic id (16 bytes)."""
-        if self._topics:
-            self._topics.learn_id(topic_id)
+        if self._topics and self._topics.learn_id(topic_id):
+            self.on_learnt()
 
     def may_name(self, buf: bytes | bytearray, start: int, end: int) -> bool:
         """Return whether `check_request` must check a request of a `guarded` API.

@@ -35,12 +35,21 @@ from pidgate.units import Address
 Mode = Literal["observe", "enforce"]
 
 MIN_THROTTLE_MS = 100
+MOST_THREADS = 64
 _TEN_MINUTES_MS = 600_000
 _HOUR_MS = 3_600_000
 
 
 def _remember(value: object) -> int | None:
     return None if value == "window" else units.duration_ms(value)
+
+
+def _lanes(value: object) -> int | None:
+    if value == "auto":
+        return None
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_THREADS:
+        return value
+    raise ValueError(f"write auto, or a number of threads from 0 (off) to {MOST_THREADS}")
 
 
 class Section(BaseModel):
@@ -334,6 +343,8 @@ class Settings(Section):
     state_dir: str | None = None
     # Off: a second gateway that is started on the same ports by mistake is told so.
     reuse_port: bool = False
+    # None: as many as there are cores, less one; at least one.
+    lanes: Annotated[int | None, PlainValidator(_lanes)] = None
     admin: AdminSettings = AdminSettings()
     drain_timeout_ms: DurationMs = Field(default=25_000, alias="drain_timeout")
     log_level: Literal["debug", "info", "warning", "error"] = "info"

@@ -180,8 +180,11 @@ static Next begin_produce(Core *core, const uint8_t *frame, size_t arrived, size
     produce->records = 0;
     produce->batches = 0;
     switch (recognise(grant, frame, arrived, size, produce)) {
-    case WHOLE:
     case BEGINS:
+        if (!core->may_stream)
+            return TO_PYTHON;
+        /* fall through */
+    case WHOLE:
         core->request_left = SIZE_PREFIX_BYTES + size;
         return MORE;
     case INCOMPLETE:

@@ -120,6 +120,7 @@ typedef struct {
     Counts counts;
     uint32_t *requests_by_api;    /* MOST_API_KEYS numbers, shared by a thread's connections; every request counts in it */
     /* requests */
+    uint8_t may_stream;           /* a Produce of which a part has arrived may pass from its beginning on */
     uint64_t request_left;        /* bytes of the inside of the request under way, which nobody reads */
     Recognised under_way;
     /* answers */

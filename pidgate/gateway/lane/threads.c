@@ -73,6 +73,12 @@ static void update_events(Lane *lane, Connection *connection) {
 
 /* ---- the end of a lending ------------------------------------------------------------------------------------- */
 
+static void announce(Lane *lane, Connection *connection, uint32_t bytes) {
+    lane->announced_bytes += bytes;
+    lane->announced_bytes -= connection->announced_bytes;
+    connection->announced_bytes = bytes;
+}
+
 static void copy_out(uint8_t **copy, size_t *copied, const uint8_t *bytes, size_t count) {
     if (!count)
         return;
@@ -108,6 +114,7 @@ void lane_leave(Lane *lane, Connection *connection, Next why) {
     connection->is_lent = false;
     connection->why = why;
     lane->lent_count--;
+    announce(lane, connection, 0);
     epoll_ctl(lane->epoll, EPOLL_CTL_DEL, connection->requests.from, NULL);
     epoll_ctl(lane->epoll, EPOLL_CTL_DEL, connection->answers.from, NULL);
     clear_flow(lane, &connection->requests, &connection->of_requests);
@@ -191,10 +198,21 @@ static bool flush(Lane *lane, Flow *flow, bool has_more) {
     return true;
 }
 
-static void skip(Connection *connection, bool is_request, uint64_t bytes) {
+/* Note whether a Produce is under way. */
+static void note_frame(Lane *lane, Connection *connection) {
+    const Core *core = &connection->core;
+    announce(lane, connection, core->request_left ? core->under_way.request_bytes : 0);
+    if (!core->request_left)
+        connection->in_frame_since_ms = 0;
+    else if (!connection->in_frame_since_ms)
+        connection->in_frame_since_ms = lane_now_ms();
+}
+
+static void skip(Lane *lane, Connection *connection, bool is_request, uint64_t bytes) {
     if (is_request) {
         core_skip_request(&connection->core, bytes, lane_now_ms());
         connection->request_bytes += bytes;
+        note_frame(lane, connection);
     } else {
         core_skip_answer(&connection->core, bytes);
         connection->answer_bytes += bytes;
@@ -215,7 +233,7 @@ static bool splice_inside(Lane *lane, Connection *connection, Flow *flow, bool i
         return count < 0 && (errno == EAGAIN || errno == EINTR);
     }
     flow->piped_bytes = (uint32_t)count;
-    skip(connection, is_request, (uint64_t)count);
+    skip(lane, connection, is_request, (uint64_t)count);
     return flush(lane, flow, (uint64_t)count < left);
 }
 
@@ -249,6 +267,7 @@ static void carry(Lane *lane, Connection *connection, bool is_request) {
     }
     size_t bytes = kept + (size_t)count;
     flow->kept_bytes = 0;
+    core->may_stream = lane->announced_bytes < MOST_ANNOUNCED_BYTES;
     Look look;
     if (!is_request)
         look = core_answers(core, lane->buffer, bytes);
@@ -262,10 +281,7 @@ static void carry(Lane *lane, Connection *connection, bool is_request) {
     }
     if (is_request) {
         connection->request_bytes += look.passed;
-        if (!core->request_left)
-            connection->in_frame_since_ms = 0;
-        else if (!connection->in_frame_since_ms)
-            connection->in_frame_since_ms = lane_now_ms();
+        note_frame(lane, connection);
     } else
         connection->answer_bytes += look.passed;
     uint64_t unread = unread_bytes(connection, is_request);

@@ -18,6 +18,7 @@ enum {
     BLOCK_BYTES = 256 * 1024,   /* what waits in one direction of a connection: at most one read, or a frame's beginning */
     MOST_BLOCKS = 32,           /* of a thread; when they are used up, a connection that needs one goes back to Python */
     MOST_PIPES = 16,
+    MOST_ANNOUNCED_BYTES = 64 * 1024 * 1024,  /* a broker allocates a frame at its length: half frames are not free */
     PIPE_BYTES = 1024 * 1024,
     SPLICED_FROM_BYTES = 16 * 1024,  /* less is copied: a splice takes two system calls and a pipe's pages */
     HEAD_READ_BYTES = 1024,     /* of a frame that will be spliced */
@@ -63,6 +64,7 @@ typedef struct Connection {
     Flow requests, answers;
     uint32_t client_events, broker_events;
     uint64_t request_bytes, answer_bytes;   /* forwarded since they were counted */
+    uint32_t announced_bytes;               /* of the Produce under way */
     int64_t in_frame_since_ms;              /* a Produce is under way; 0: none */
     Residue of_requests, of_answers;
 } Connection;
@@ -84,6 +86,7 @@ typedef struct {
     uint32_t *free_connections;
     uint32_t free_connection_count;
     uint32_t lent_count;
+    uint64_t announced_bytes;
     Connection *left, *counted;
     uint32_t requests_by_api[MOST_API_KEYS];
 } Lane;

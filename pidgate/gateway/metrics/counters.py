@@ -19,7 +19,7 @@ NAMES: Final = (
     "connections_closed", "connections_delayed", "connections_limited",
     "connections_open", "connections_total", "events_unrecorded", "frames_malformed",
     "late_busy", "late_busy_seconds", "late_without_core", "late_without_core_seconds", "muted_connections",
-    "gateway_topic_refused", "open_files_exhausted", "quota_failed_open",
+    "gateway_topic_refused", "lane_connections", "lane_requests", "lanes", "open_files_exhausted", "quota_failed_open",
     "reads_paused", "requests", "requests_refused", "stalled_seconds", "stalls", "tasks", "upstream_failures"
 )  # fmt: skip
 """Names of all counters. Not Counters.__slots__, which a compiled class does not have."""
@@ -57,6 +57,12 @@ class Counters:
         self.frames_malformed = 0
         self.muted_connections = 0
         """A level: channels muted at this moment (KIP-219)."""
+        self.lanes = 0
+        """A level: threads of lanes."""
+        self.lane_connections = 0
+        """A level: connections that a lane carries at this moment."""
+        self.lane_requests = 0
+        """Of `requests`: those that passed in lanes."""
         self.buffered_bytes = 0
         """A level: frames held in memory over all connections."""
         self.reads_paused = 0

@@ -85,6 +85,11 @@ class GatewayCollector(Collector, SeesManyRows[UserRows]):
         yield counter("upstream_failures", "Broker connections that failed.", failures, "cause")
         muted = counters.muted_connections
         yield gauge("connections_muted", "Client connections muted after a refusal (KIP-219).", muted)
+        yield gauge("lanes", "Threads that carry what needs no decision.", counters.lanes)
+        yield gauge(
+            "lane_connections", "Client connections that a lane carries now.", counters.lane_connections
+        )
+        yield counter("lane_requests", "Requests that passed in lanes.", counters.lane_requests)
         yield counter("frames_malformed", "Frames that broke the protocol.", counters.frames_malformed)
 
     def _flow(self) -> Iterator[Metric]:

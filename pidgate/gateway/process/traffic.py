@@ -19,6 +19,7 @@ from pidgate.gateway.cluster.resolving import Resolver
 from pidgate.gateway.cluster.token_lookup import TokenLookup
 from pidgate.gateway.cluster.upstream_identity import identity_of
 from pidgate.gateway.config.settings import LimitsSettings, ListenerSettings, Settings
+from pidgate.gateway.lane.lanes import default_count
 from pidgate.gateway.logs import Event, begun_anew, logger
 from pidgate.gateway.metrics.counters import Counters
 from pidgate.gateway.metrics.lateness import LatenessWatch
@@ -145,6 +146,8 @@ class Traffic:
         """Listen, then reach for the cluster. Raises CannotListen."""
         if self.shared.gateway_topics.names or self.shared.upstream_identity is not None:
             codec.load()
+        lanes = self._settings.lanes
+        self.shared.lanes.start(default_count() if lanes is None else lanes, self._admission.grants)
         for listener in self._listeners:
             await listener.open()
         loop = self.shared.loop
@@ -233,6 +236,7 @@ class Traffic:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CUT_OFF_S):
                 await self.shared.all_closed.wait()
+        self.shared.lanes.stop()
         return cut
 
     # ---- inside ----------------------------------------------------------------------------------------
@@ -282,6 +286,7 @@ class Traffic:
             for work in (
                 self._sweep_quota,
                 self._sweep_bytes,
+                self._count_lanes,
                 self._check_connections,
                 self._open_files.check_limit,
                 self.open_missing_ports,
@@ -308,6 +313,9 @@ class Traffic:
             self._recorder.gave_up(gave_up)
             self._recorder.tick()
             counters.events_unrecorded = self._recorder.unrecorded
+
+    def _count_lanes(self, _now_ms: int) -> None:
+        self.shared.lanes.count()
 
     def _sweep_bytes(self, now_ms: int) -> None:
         if now_ms - self._bytes_swept_ms >= BYTES_SWEPT_EVERY_MS:

@@ -182,6 +182,35 @@ class BrokerChannel(Reader):
 
         self._share.wait(self, Purpose.ANSWER, large_bytes, go_on)
 
+    @property
+    def is_between_frames(self) -> bool:
+        """Return whether its socket may be lent: nothing waits, and no answer has begun."""
+        return (
+            self.socket.may_be_lent
+            and not self._passing_bytes
+            and not self._is_full
+            and self._walker is None
+            and self._walk_in_turns is None
+        )
+
+    def defer(self, rest: bytes) -> None:
+        """Take bytes that a lane has read, at the next turn."""
+        self._counters.bytes_from_brokers += len(rest)
+        self._leave_rest(rest)
+
+    def resume_answer(self, left_bytes: int, walk: tuple[int, int, int, int, int, bytes] | None) -> None:
+        """Go on with an answer of which a lane has passed all but `left_bytes` (lanes.Walked)."""
+        request = self._in_flight.requests()[0]
+        assert isinstance(request, InFlightRequest)
+        if request.api.passing is ENDPOINTS_LAST:
+            assert walk is not None
+            version, translate = request.api_version, self._session.context.at.translate
+            self._walker = EndpointsWalker(request.api_key, version, left_bytes, translate)
+            self._walker.resume(walk)
+            self._walking_bytes = left_bytes
+        else:
+            self._passing_bytes = left_bytes
+
     def eof_received(self) -> bool:
         return False
 

@@ -17,6 +17,7 @@ from pidgate.gateway.proxy.buffers import Purpose
 from pidgate.gateway.proxy.client_connection import ClientConnection, Dial
 from pidgate.gateway.proxy.connection import ConnectionContext
 from pidgate.gateway.proxy.frame_reservation import REQUEST_HEAD_BYTES, is_of_login
+from pidgate.gateway.proxy.lending import Lending
 from pidgate.gateway.proxy.reading import (
     SCARCE_READ_BYTES,
     SMALL_READ_BYTES,
@@ -54,7 +55,8 @@ class ClientChannel(Reader):
         self._budget = context.budget
         self._frame_limit_bytes = context.frame_limit_bytes
         self._login_limit_bytes = context.frame_before_auth_bytes
-        self._kept_frame_bytes = context.kept_frame_bytes
+        self.kept_frame_bytes = context.kept_frame_bytes
+        self.lending = Lending(self, context.shared.lanes)
         self._leaves_rests = False
         """Its last read had to wait for a turn. A plain attribute, because every read checks it."""
 
@@ -180,6 +182,8 @@ class ClientChannel(Reader):
                 self.socket.read_large()
                 if not reservation.keep(buf, kept_from, end):
                     connection.close_for_frame(NO_ROOM)
+            elif self._session.context.streak >= self.lending.after:
+                self.lending.lend(now_ms)
         except Exception:  # noqa: BLE001 - logged there
             connection.failed("requests")
 
@@ -209,7 +213,7 @@ class ClientChannel(Reader):
                 self._end_too_large(size)
                 return end
             if frame_end > end:
-                if size > self._kept_frame_bytes and self._may_pass_on(buf, pos, end, size, now_ms):
+                if size > self.kept_frame_bytes and self._may_pass_on(buf, pos, end, size, now_ms):
                     pos = end
                 break
             actions = session.receive(buf, pos + SIZE_PREFIX_BYTES, frame_end, now_ms)
@@ -242,6 +246,22 @@ class ClientChannel(Reader):
         self.connection.share.hold(Purpose.REST, end - pos)
         self.socket.defer(bytes_of(buf, pos, end))
         self.await_turn(self, self.socket.next_turn)
+
+    @property
+    def is_between_frames(self) -> bool:
+        """Return whether its socket may be lent: nothing waits, and no frame has begun."""
+        return self.socket.may_be_lent and not self._reservation.is_under_way
+
+    def defer(self, rest: bytes) -> None:
+        """Take bytes that a lane has read, at the next turn."""
+        self._count(len(rest))
+        self._leave_rest(rest, 0, len(rest))
+
+    def resume_request(self, under_way: tuple[int, int, int, bytes, int], left_bytes: int) -> None:
+        """Go on with a Produce of which a lane has forwarded all but `left_bytes` (lanes.UnderWay)."""
+        correlation_id, request_bytes, records, topic, partition = under_way
+        self._session.context.repeated.resume(correlation_id, topic, partition, records)
+        self._reservation.resume(SIZE_PREFIX_BYTES + request_bytes, left_bytes)
 
     def _may_pass_on(self, buf: bytes | bytearray, pos: int, end: int, size: int, now_ms: int) -> bool:
         """Start forwarding the request at `pos` while it arrives, or return False."""

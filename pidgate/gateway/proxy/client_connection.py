@@ -265,6 +265,19 @@ class ClientConnection:
         if self.broker.channel is not None:
             self.broker.channel.socket.read_large()
 
+    def is_plain(self, now_ms: int) -> bool:
+        """Return whether nothing waits, nothing has to, and the next requests may pass without a decision."""
+        context = self.session.context
+        return (
+            self._life is CONNECTED
+            and self.session.is_open(now_ms)
+            and not self.socket.gate.reasons
+            and not context.awaits_size
+            and context.alteration is None
+            and not (context.byte_quota.is_on and any(context.sensors(now_ms)))
+            and (self.recorder is None or self.recorder.is_introduced)
+        )
+
     # ---- the session's actions -------------------------------------------------------------------------
 
     def act(self, actions: list[Action]) -> None:
@@ -486,6 +499,7 @@ class ClientConnection:
         if cause in CLOSES_NOW:
             self.close_now(cause, reason)
             return
+        self.socket.recall()
         if self.reads_no_more:
             return
         self._drop_held()
@@ -502,6 +516,7 @@ class ClientConnection:
         """Close both sides; answers already written are still sent."""
         if self.is_gone:
             return
+        self.socket.recall()
         is_strangers = self.awaits_login
         self._enter(LifeEvent.CLOSE)
         self._drop_held()  # now: a client that reads nothing keeps its socket for LINGER_S

@@ -16,10 +16,12 @@ from pidgate.gateway.cluster.token_lookup import TokenLookup
 from pidgate.gateway.cluster.token_owners import TokenOwners
 from pidgate.gateway.cluster.topic_names import TopicNames
 from pidgate.gateway.cluster.upstream_identity import UpstreamIdentity
+from pidgate.gateway.lane.lanes import Lanes
 from pidgate.gateway.logs import Event, LogLimit, logger
 from pidgate.gateway.metrics.counters import Counters
 from pidgate.gateway.proxy.accepting import Accepting
 from pidgate.gateway.proxy.apis.api import Surroundings
+from pidgate.gateway.proxy.apis.table import ANSWERS_IN_LANES
 from pidgate.gateway.proxy.buffers import BufferBudget
 from pidgate.gateway.proxy.byte_waits import ByteWaits
 from pidgate.gateway.proxy.connection_age import AgeLimits
@@ -137,6 +139,8 @@ class Shared:
         """None: brokers are not asked for owners."""
         self.topic_names = TopicNames(loop, admission.sticky.topics.learn)
         self.gateway_topics = gateway_topics or GatewayTopics()
+        self.gateway_topics.on_learnt = admission.grants.all_changed
+        self.lanes = Lanes(loop, counters, ANSWERS_IN_LANES, self.gateway_topics)
         self.authentication = Authentication()
         """Authentication as observed at the brokers, for listeners without a configured one."""
         self.gateway_topic_log = GatewayTopicLog()

@@ -59,6 +59,8 @@ class FrameReservation:
         self._purpose = Purpose.SMALL_FRAME
         self._frame_bytes = 0
         self._reading_ms = 0
+        self.lent_since_ms = 0
+        """Since when a lane carries a frame that is incomplete; 0: none."""
         self._looked_ms = 0
         """Time of the latest deadline check of this frame; 0: none yet."""
 
@@ -100,6 +102,14 @@ class FrameReservation:
         self.is_under_way = self.is_held = True
         return True
 
+    def resume(self, frame_bytes: int, left_bytes: int) -> None:
+        """Go on with a frame of which a lane has forwarded all but `left_bytes`. Its beginning is at the broker."""
+        self._reading_ms = self._looked_ms = 0
+        self._share.hold(Purpose.PASSED_ON, frame_bytes)
+        self._purpose = Purpose.PASSED_ON
+        self._frame_bytes, self.left_bytes = frame_bytes, left_bytes
+        self.is_under_way = self.is_held = True
+
     def passed_on(self, arrived_bytes: int) -> int:
         """Count arrived bytes of the frame being forwarded. Returns its size once it is complete, else 0."""
         self.left_bytes -= arrived_bytes
@@ -131,6 +141,8 @@ class FrameReservation:
         Called about once a second. Counts only time in which the socket was read, or would have been if the
         client read its answers: that pause is the client's own doing, even if other reasons to pause apply.
         """
+        if self.lent_since_ms:
+            return now_ms - self.lent_since_ms > most_ms
         if not self.is_under_way:
             return False
         reasons = self._gate.reasons

@@ -73,9 +73,11 @@ class Pause(IntEnum):
 class ReadGate:
     """Reading of one socket: active while no reason to pause applies."""
 
-    __slots__ = ("_transport", "reasons")
+    __slots__ = ("_transport", "reasons", "take_back")
 
     def __init__(self) -> None:
+        self.take_back: Callable[[], None] | None = None
+        """Takes the socket back from a lane. None: it is not lent."""
         self.reasons = 0
         """Bits of Pause. Not an IntFlag, whose truth test is a call on every answer."""
         self._transport: asyncio.Transport | None = None
@@ -91,6 +93,8 @@ class ReadGate:
         self._transport = None
 
     def pause(self, why: Pause) -> None:
+        if self.take_back is not None:
+            self.take_back()
         if not self.reasons and self._transport is not None:
             self._transport.pause_reading()
         self.reasons |= why
@@ -219,6 +223,7 @@ class Socket:
         transport = self._transport
         if transport is None:
             return False
+        self.recall()
         if isinstance(data, memoryview):
             write_view(transport, self._descriptor, data)
         else:
@@ -230,14 +235,53 @@ class Socket:
         transport = self._transport
         if transport is None or transport.is_closing():
             return
+        self.recall()
         transport.close()
         if transport.get_write_buffer_size():
             self._loop.call_later(LINGER_S, transport.abort)
 
     def abort(self) -> None:
         """Close the socket now. Unsent data is lost."""
+        self.recall()
         if self._transport is not None:
             self._transport.abort()
+
+    # ---- a lane ----------------------------------------------------------------------------------------
+
+    @property
+    def may_be_lent(self) -> bool:
+        """Return whether nothing waits here, in either direction, on a socket without TLS."""
+        transport = self._transport
+        return (
+            self._descriptor >= 0
+            and transport is not None
+            and not self.gate.reasons
+            and not self.rest
+            and self.received.is_plain
+            and not transport.is_closing()
+            and not transport.get_write_buffer_size()
+        )
+
+    def recall(self) -> None:
+        """Take the socket back from a lane, if it is lent."""
+        if self.gate.take_back is not None:
+            self.gate.take_back()
+
+    def lend(self, take_back: Callable[[], None]) -> int:
+        """Read and write nothing until `take_back`; return the descriptor. Any operation takes it back first."""
+        assert self._transport is not None
+        self._transport.pause_reading()
+        self.gate.take_back = take_back
+        return self._descriptor
+
+    def take_back(self, unsent: bytes) -> None:
+        """Go on as before. `unsent`: counted already, and not yet sent."""
+        transport = self._transport
+        if transport is not None and not transport.is_closing():
+            if unsent:
+                transport.write(unsent)
+            if not self.gate.reasons:
+                transport.resume_reading()
 
     # ---- the two modes ---------------------------------------------------------------------------------
 

@@ -87,7 +87,8 @@ class Session:
         context = self.context
         if context.recorder is not None:
             context.recorder.requests += 1
-        if self._is_open(now_ms) and self._repeats(buf, start, end, now_ms):
+        if self.is_open(now_ms) and self._repeats(buf, start, end, now_ms):
+            context.streak += 1
             step = FORWARD
         else:
             step = self._receive(buf, start, end, now_ms)
@@ -103,7 +104,7 @@ class Session:
         """Return whether a request with this beginning may be forwarded while it arrives
         (passing_produce.py).
         """
-        return self._is_open(now_ms) and may_pass(self.context, beginning, request_bytes, now_ms)
+        return self.is_open(now_ms) and may_pass(self.context, beginning, request_bytes, now_ms)
 
     def count_streamed(self, nbytes: int, now_ms: int) -> None:
         """Count the next bytes of a request that is forwarded while it arrives."""
@@ -261,7 +262,7 @@ class Session:
 
     # ---- inside ----------------------------------------------------------------------------------------
 
-    def _is_open(self, now_ms: int) -> bool:
+    def is_open(self, now_ms: int) -> bool:
         """Return whether nothing waits, and nothing has to."""
         context = self.context
         return (
@@ -304,6 +305,7 @@ class Session:
         step = HOLD if self.held else self._decide_or_end(request, now_ms)
         if step is HOLD:
             self._hold(request, now_ms)
+        context.streak = context.streak + 1 if step is FORWARD and request.api.is_repeatable else 0
         return step
 
     def _decide_or_end(self, request: Request, now_ms: int) -> Step:

@@ -86,6 +86,29 @@ class IdUsage:
                 for partition in partitions[at]:
                     self._count_partition(topics[at], partition)
 
+    def count_carried(
+        self,
+        epoch: int,
+        requests: int,
+        nbytes: int,
+        batches: int,
+        records: int,
+        last_ms: int,
+        written: dict[bytes, int],
+    ) -> None:
+        """Count totals, with the bits of the partitions written by topic."""
+        self.epoch = epoch
+        self.requests += requests
+        self.bytes += nbytes
+        self.batches += batches
+        self.records += records
+        self.last_ms = last_ms
+        for topic, bits in written.items():
+            while bits:
+                partition = (bits & -bits).bit_length() - 1
+                self._count_partition(topic, partition)
+                bits &= bits - 1
+
     def count_all(self, batches: list[ProducerBatch], record_counts: list[int]) -> bool:
         """Count all batches of a request at once.
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from pidgate.quota import sticky, sticky_entries
 from pidgate.quota.admission import Admission
 from pidgate.quota.decisions import Client, Forward, ProducerBatch, Reason, Refuse, Verdict
+from pidgate.quota.grants import Grants
 from pidgate.quota.sticky import WATCH_MS, HeldBeginnings
 from pidgate.quota.sticky_entries import TopicNames
 from tests.support.rules import rule
@@ -25,7 +26,7 @@ def names() -> TopicNames:
 
 @pytest.fixture
 def held(names: TopicNames) -> HeldBeginnings:
-    return HeldBeginnings(names)
+    return HeldBeginnings(names, Grants())
 
 
 def test_a_beginning_is_entered_for_a_while(held: HeldBeginnings) -> None:
@@ -81,7 +82,7 @@ PARTITIONS = st.integers(0, 2**31 - 1)
 def test_no_entry_is_lost_for_want_of_room(noted: list[tuple[int, int]], room: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sticky, "MOST_HELD_OF_USER", room)
-        held = HeldBeginnings(TopicNames())
+        held = HeldBeginnings(TopicNames(), Grants())
         for producer_id, partition in noted:
             held.note("alice", [batch(producer_id, 0, partition=partition)], 0)
         assert len(held) == min(len(set(noted)), room)

@@ -86,6 +86,8 @@ class Api:
     order."""
     paid_by: Kind | None = None
     """The byte rate that pays for its bytes."""
+    is_repeatable: bool = False
+    """Requests and answers pass unchanged, with nothing done but what a lane does (gateway/lane)."""
     introduces: bool = True
     """From this request on the client is known well enough to be recorded."""
 
@@ -227,6 +229,18 @@ class InFlightRequests:
     def has_prompt_answers(self) -> bool:
         """Return whether an answer is outstanding, or of the gateway's own, that is not to a long poll."""
         return any(isinstance(one, bytes) or one.api_key not in LONG_POLLS for one in self._in_order)
+
+    def requests(self) -> list[InFlightRequest | bytes]:
+        """Return all in order. Do not change the list."""
+        return self._in_order
+
+    def lend(self) -> None:
+        """Forget all: a lane matches their answers."""
+        self._in_order = []
+
+    def take_back(self, requests: list[InFlightRequest]) -> None:
+        """Expect the answers to these, which a lane has left."""
+        self._in_order = [*requests]
 
     def add(self, request: InFlightRequest) -> bool:
         """Add a request sent to the broker. Returns whether their number has to be counted: see ReadAhead."""
@@ -412,6 +426,7 @@ class ApiContext:
         "muted_until_ms",
         "recorder",
         "repeated",
+        "streak",
         "waits_under",
     )
 
@@ -437,6 +452,8 @@ class ApiContext:
         self._sensors = NO_SENSORS
         self.waits_under: Quotas | None = None
         """The quotas in force when the channel was muted, or began to wait for a byte account."""
+        self.streak = 0
+        """Requests in a row that needed no decision: a lane would have passed them."""
         self.muted_until_ms = 0
         """Several requests are under way at once, so throttles may overlap: the latest deadline applies."""
         self.awaits_size = False

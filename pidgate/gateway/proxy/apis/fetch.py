@@ -39,6 +39,7 @@ class FetchApi(Api):
 
     waits_for_size = True
     paid_by: Kind | None = Kind.FETCH
+    is_repeatable = True
 
     def __init__(self, passing: Passing) -> None:
         self.passing = passing

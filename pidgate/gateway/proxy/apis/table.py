@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from pidgate.gateway.lane.lanes import ANSWER_ENDS_IN_TAGS, ANSWER_UNREAD
 from pidgate.gateway.proxy.apis.api import Api
 from pidgate.gateway.proxy.apis.authentication import (
     ApiVersionsApi,
@@ -21,10 +22,12 @@ from pidgate.gateway.proxy.apis.delegation_tokens import CreateTokenApi, Describ
 from pidgate.gateway.proxy.apis.fetch import FETCH_API, FETCH_WITH_ENDPOINTS
 from pidgate.gateway.proxy.apis.produce import PRODUCE_API
 from pidgate.gateway.proxy.apis.producer_ids import EndTxnApi, InitProducerIdApi
+from pidgate.gateway.proxy.apis.responses import ENDPOINTS_LAST
 from pidgate.gateway.proxy.apis.topics import AddressesApi, ErrorTextsApi, MetadataApi, TopicListApi
 from pidgate.gateway.proxy.apis.transaction_parts import TransactionPartApi
 from pidgate.protocol.addresses import shows_addresses
 from pidgate.protocol.error_texts import WITH_ERROR_TEXTS
+from pidgate.protocol.fetch import SHARE_FETCH
 from pidgate.protocol.gateway_topics import CONSUMER_GROUP_HEARTBEAT, DESCRIBE_TOPIC_PARTITIONS
 from pidgate.protocol.versions import SPOKEN
 
@@ -33,6 +36,13 @@ _ERROR_TEXTS: Final = ErrorTextsApi()
 _CREDENTIAL: Final = CredentialApi()
 _TOPIC_LIST: Final = TopicListApi()
 _TRANSACTION_PART: Final = TransactionPartApi()
+
+
+class PassingApi(Api):
+    """An API of which nothing is read."""
+
+    is_repeatable = True
+
 
 ROWS: Final[tuple[tuple[int, int, Api], ...]] = (
     (0, 0, PRODUCE_API),
@@ -62,7 +72,7 @@ ROWS: Final[tuple[tuple[int, int, Api], ...]] = (
 """(API key, first version, handler). A later row of the same key applies to later versions."""
 
 NOT_OFFERED: Final = NotOffered()
-_PASSES: Final = Api()
+_PASSES: Final = PassingApi()
 
 
 def handler_of(api_key: int, api_version: int) -> Api:
@@ -83,3 +93,10 @@ APIS: Final[dict[int, Api]] = {
     for version in range(api.min_version, api.max_version + 1)
 }
 """Keyed by both numbers in one int, because every request is looked up."""
+
+ANSWERS_IN_LANES: Final[dict[int, int]] = {
+    key: ANSWER_ENDS_IN_TAGS if api.passing is ENDPOINTS_LAST else ANSWER_UNREAD
+    for key, api in APIS.items()
+    if api.is_repeatable and key >> 16 != SHARE_FETCH
+}
+"""How a lane passes the answers of APIs whose requests it may pass. Keys as in APIS."""

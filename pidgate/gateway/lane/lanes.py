@@ -1,0 +1,252 @@
+"""The lanes of a process: who is lent to which thread, and what comes back.
+
+Without the extension, or with `lanes: 0`, there are none, and nothing else changes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import os
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+
+from pidgate.gateway.metrics.counters import Counters
+from pidgate.quota.grants import Cell, Grants
+
+if TYPE_CHECKING:
+    from pidgate.gateway.lane import _lane
+
+COUNTED_AT_ONCE: Final = 256
+"""Connections whose counts are taken in one turn of the loop: less than 1 ms."""
+
+# How an answer passes: Passing in core.h.
+ANSWER_UNREAD: Final = 1
+ANSWER_ENDS_IN_TAGS: Final = 2
+ANSWER_PLAIN_SUCCESS: Final = 3
+
+
+class Counted(NamedTuple):
+    """What a lane has carried of one connection.
+
+    last_ms            of the last Produce, monotonic
+    other_requests     those of other APIs than Produce
+    in_frame_since_ms  since when a Produce is under way; 0: none
+    written            bits of the partitions written, 128 bytes, by topic as in the request
+    """
+
+    produce_requests: int
+    produce_bytes: int
+    batches: int
+    records: int
+    last_ms: int
+    other_requests: int
+    request_bytes: int
+    answer_bytes: int
+    in_frame_since_ms: int
+    written: list[tuple[bytes, bytes]]
+
+
+class UnderWay(NamedTuple):
+    """A Produce of which a part has been forwarded."""
+
+    correlation_id: int
+    request_bytes: int
+    records: int
+    topic: bytes
+    partition: int
+
+
+class Walked(NamedTuple):
+    """Where in a Fetch answer the walk is (Walk in core.h)."""
+
+    unit: int
+    topics: int
+    partitions: int
+    elements: int
+    skip: int
+    carried: bytes
+
+
+class Left(NamedTuple):
+    """A connection that comes back.
+
+    client_rest, broker_rest  read from that side, and not forwarded
+    to_client, to_broker      forwarded, but not taken by the other side yet: they leave before all else
+    in_flight                 as in _lane.InFlight
+    request_left              bytes still to come of `under_way`
+    answer_left               bytes still to come of the answer that has begun to pass
+    """
+
+    counted: _lane.Counted
+    client_rest: bytes
+    broker_rest: bytes
+    to_client: bytes
+    to_broker: bytes
+    in_flight: list[tuple[int, int, int, int]]
+    request_left: int
+    under_way: tuple[int, int, int, bytes, int] | None
+    answer_left: int
+    walk: tuple[int, int, int, int, int, bytes] | None
+    why: int
+
+
+class Lender(Protocol):
+    """Whose connection is lent."""
+
+    def left(self, left: Left) -> None:
+        """Go on with a connection that the lane gives back."""
+
+    def counted(self, counted: Counted) -> None:
+        """Count what passed since the last time."""
+
+
+class Guarded(Protocol):
+    """Gateway topics, which no request of a guarded API may name (cluster/gateway_topics.py)."""
+
+    guarded: frozenset[int]
+
+    @property
+    def needles(self) -> tuple[bytes, ...]: ...
+
+
+class LentTo(NamedTuple):
+    """A lending."""
+
+    lane: _lane.Lane
+    handle: int
+
+    def take_back(self) -> Left | None:
+        """End it now. None: the lane has given it back by itself, and `Lender.left` was called."""
+        left = self.lane.take_back(self.handle)
+        return None if left is None else Left._make(left)
+
+
+class Lanes:
+    """The threads, and what they all need to know."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        counters: Counters,
+        passing: dict[int, int],
+        topics: Guarded,
+    ) -> None:
+        """`passing`: by API key << 16 | version."""
+        self._loop = loop
+        self._counters = counters
+        self.passing = passing
+        self._topics = topics
+        self._apis_for: tuple[bytes, ...] | None = None
+        self._apis: _lane.Apis | None = None
+        self._threads: list[_lane.Lane] = []
+        self._module = _module()
+
+    def start(self, count: int, grants: Grants) -> int:
+        """Start so many threads; return how many there are: 0 where the extension is not built."""
+        module = self._module
+        if module is None or not count:
+            return 0
+        grants.use_cells(module.Cell)
+        for _ in range(count):
+            lane = module.Lane()
+            self._threads.append(lane)
+            self._loop.add_reader(lane.fileno(), self._left, lane)
+        self._counters.lanes = count
+        return count
+
+    @property
+    def is_on(self) -> bool:
+        return bool(self._threads)
+
+    @property
+    def lent(self) -> int:
+        """Connections that are lent now."""
+        return sum(lane.lent for lane in self._threads)
+
+    def lend(
+        self,
+        owner: Lender,
+        client: int,
+        broker: int,
+        produce: _lane.Produce | None,
+        cells: tuple[Cell, Cell],
+        in_flight: list[tuple[int, int, int, int]],
+    ) -> LentTo | None:
+        """Lend two descriptors to the thread with the fewest. None: it could not take them."""
+        lane = min(self._threads, key=lambda thread: thread.lent)
+        walks = any(passing == ANSWER_ENDS_IN_TAGS for _, _, _, passing in in_flight)
+        everything, of_id = cells
+        try:
+            handle = lane.lend(
+                owner,
+                client,
+                broker,
+                produce,
+                self._current_apis(),
+                everything,  # type: ignore[arg-type]  # the extension's own, see `start`
+                of_id,  # type: ignore[arg-type]
+                in_flight,
+                walks,
+            )
+        except OSError:  # epoll's limit of the user: it stays as it is
+            return None
+        return LentTo(lane, handle)
+
+    def count(self) -> None:
+        """Take the counts of the connections that carried something, for a part of them in each turn."""
+        self._counters.lane_connections = self.lent
+        for lane in self._threads:
+            self._count_requests(lane)
+            self._count(lane)
+
+    def stop(self) -> None:
+        """End the threads. Lent connections must have been taken back, or are lost."""
+        for lane in self._threads:
+            self._count_requests(lane)
+            self._loop.remove_reader(lane.fileno())
+            lane.stop()
+        self._threads.clear()
+
+    def _count(self, lane: _lane.Lane) -> None:
+        if lane not in self._threads:
+            return
+        counts = lane.take_counts(COUNTED_AT_ONCE)
+        for owner, counted in counts:
+            owner.counted(Counted._make(counted))  # type: ignore[attr-defined]  # a Lender
+        if len(counts) == COUNTED_AT_ONCE:
+            self._loop.call_soon(self._count, lane)
+
+    def _count_requests(self, lane: _lane.Lane) -> None:
+        for api_key, requests in lane.take_requests():
+            self._counters.requests[api_key] += requests
+            self._counters.lane_requests += requests
+
+    def _left(self, lane: _lane.Lane) -> None:
+        for owner, left in lane.take_left():
+            owner.left(Left._make(left))  # type: ignore[attr-defined]  # a Lender
+
+    def _current_apis(self) -> _lane.Apis:
+        needles = self._topics.needles
+        if self._apis is None or needles is not self._apis_for:
+            assert self._module is not None
+            passing = [(key >> 16, key & 0xFFFF, how) for key, how in self.passing.items()]
+            self._apis = self._module.Apis(passing, list(self._topics.guarded), list(needles))
+            self._apis_for = needles
+        return self._apis
+
+
+def default_count() -> int:
+    """Return the number of threads for `lanes: auto`: one core is for Python's thread."""
+    return max(1, len(os.sched_getaffinity(0)) - 1)
+
+
+def is_built() -> bool:
+    return _module() is not None
+
+
+def _module() -> Any:
+    """Return the extension; None: it is not built."""
+    try:
+        return importlib.import_module("pidgate.gateway.lane._lane")
+    except ImportError:
+        return None

@@ -1,0 +1,261 @@
+"""Lending: while all that a connection does needs no decision, a lane carries it (gateway/lane).
+
+A connection is lent when several requests in a row would have passed by what a lane repeats: nothing is held or muted,
+nothing waits in either direction, the producer id is known. The lane gives it back with the first byte that it may not
+pass, or the gateway takes it back: the gates of both sockets do, before anything is written, paused or closed. Either
+way the connection goes on as if this process had carried it: what was read waits for its turn, requests in flight are
+in flight, and a frame of which a part has passed goes on where it is.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pidgate.gateway.lane.lanes import ANSWER_PLAIN_SUCCESS, Counted, Lanes, Left, LentTo
+from pidgate.gateway.proxy.apis.api import InFlightRequest
+from pidgate.gateway.proxy.apis.produce import PRODUCE_API
+from pidgate.gateway.proxy.apis.table import APIS
+from pidgate.protocol.produce import FIRST_TOPIC_ID, PRODUCE
+from pidgate.quota.grants import MOST_GRANTED_PARTITIONS, Grant
+
+if TYPE_CHECKING:
+    from pidgate.gateway.lane import _lane
+    from pidgate.gateway.proxy.broker_channel import BrokerChannel
+    from pidgate.gateway.proxy.client_channel import ClientChannel
+
+LEND_AFTER: Final = 8
+"""Requests in a row that a lane would have passed."""
+MOST_LEND_AFTER: Final = 1_024
+"""After stays that were too short to be worth it, twice as many each time."""
+WORTH_REQUESTS: Final = 64
+"""Lending and taking back cost as much as some ten requests in Python."""
+MOST_LENT_IN_FLIGHT: Final = 48
+MOST_TOPICS: Final = 64
+NEVER: Final = 1 << 62
+BROKEN: Final = 3
+"""Next in core.h."""
+
+
+class Lending:
+    """The lending of one connection."""
+
+    __slots__ = (
+        "_client",
+        "_grant",
+        "_lanes",
+        "_lent",
+        "_topics",
+        "_version",
+        "after",
+        "carried",
+    )
+
+    def __init__(self, client: ClientChannel, lanes: Lanes | None) -> None:
+        self._client = client
+        self._lanes = lanes
+        self.after = LEND_AFTER if lanes is not None and lanes.is_on else NEVER
+        """Lend when so many requests in a row would have passed. A plain attribute, because every read checks it."""
+        self._lent: LentTo | None = None
+        self._grant: Grant | None = None
+        self._topics: dict[bytes, None] = {}
+        """Topics written lately, as in ProducerBatch."""
+        self._version = -1
+        """Of the Produce requests that wrote them."""
+        self.carried = 0
+        """Requests during the present stay."""
+
+    # ---- to the lane -----------------------------------------------------------------------------------
+
+    def lend(self, now_ms: int) -> None:
+        """Lend the connection if nothing waits in it."""
+        client, lanes = self._client, self._lanes
+        connection = client.connection
+        context = connection.session.context
+        context.streak = 0
+        broker: BrokerChannel | None = connection.broker.channel  # type: ignore[assignment]  # the only one
+        if (
+            lanes is None
+            or broker is None
+            or not connection.is_plain(now_ms)
+            or not client.is_between_frames
+            or not broker.is_between_frames
+        ):
+            return
+        in_flight = self._in_flight()
+        if in_flight is None:
+            return
+        grants = context.admission.grants
+        produce = self._produce(now_ms)
+        grant = self._grant
+        of_id = grants.everything if grant is None else grant.cell
+        self._lent = lanes.lend(
+            self,
+            client.socket.lend(self.take_back),
+            broker.socket.lend(self.take_back),
+            produce,
+            (grants.everything, of_id),
+            in_flight,
+        )
+        self.carried = 0
+        if self._lent is None:
+            self._end()
+        else:
+            context.in_flight.lend()
+
+    def _in_flight(self) -> list[_lane.InFlight] | None:
+        """Return the requests in flight as a lane needs them. None: it cannot match their answers."""
+        assert self._lanes is not None
+        context = self._client.connection.session.context
+        found: list[_lane.InFlight] = []
+        for one in context.in_flight.requests():
+            if not isinstance(one, InFlightRequest):
+                return None
+            passing = self._lanes.passing.get(one.api_key << 16 | one.api_version, 0)
+            if one.api is PRODUCE_API and one.note == context.repeated.producer_id:
+                passing = ANSWER_PLAIN_SUCCESS
+            elif not one.api.is_repeatable:
+                return None
+            if not passing:
+                return None
+            found.append((one.correlation_id, one.api_key, one.api_version, passing))
+        return found if len(found) <= MOST_LENT_IN_FLIGHT else None
+
+    def _produce(self, now_ms: int) -> _lane.Produce | None:
+        """Return what the lane may repeat of Produce. None: nothing, as the connection only reads, for example."""
+        client = self._client
+        context = client.connection.session.context
+        repeated = context.repeated
+        beginning = repeated.beginning()
+        if beginning is None:
+            return None
+        if repeated.version != self._version or len(self._topics) + len(repeated.topics) > MOST_TOPICS:
+            self._topics.clear()
+            self._version = repeated.version
+        self._topics.update(dict.fromkeys(repeated.topics[:MOST_TOPICS]))
+        self._grant = grant = context.admission.grant(
+            context.client,
+            repeated.producer_id,
+            repeated.epoch,
+            self._topics,
+            bool(repeated.transactional),
+            now_ms,
+        )
+        if grant is None:
+            return None
+        head, same, written_id = beginning
+        bits = MOST_GRANTED_PARTITIONS // 8
+        topics = [
+            (
+                topic[1:] if repeated.version >= FIRST_TOPIC_ID else topic,
+                None if allowed is None else allowed.to_bytes(bits, "little"),
+            )
+            for topic, allowed in grant.partitions.items()
+        ]
+        return (
+            head,
+            same,
+            written_id,
+            repeated.version,
+            repeated.acks,
+            bool(repeated.transactional),
+            grant.until_ms,
+            client.kept_frame_bytes,
+            topics,
+        )
+
+    # ---- and back --------------------------------------------------------------------------------------
+
+    def take_back(self) -> None:
+        """Take the connection back now; called before any operation on its sockets."""
+        if self._lent is not None:
+            left = self._lent.take_back()
+            if left is not None:
+                self._go_on(left)
+
+    def left(self, left: Left) -> None:
+        """Go on with a connection that the lane gives back."""
+        try:
+            self._go_on(left)
+        except Exception:  # noqa: BLE001 - logged there
+            self._client.connection.failed("lane")
+
+    def _go_on(self, left: Left) -> None:
+        client = self._client
+        connection = client.connection
+        broker: BrokerChannel = connection.broker.channel  # type: ignore[assignment]  # it was lent
+        context = connection.session.context
+        self._end()
+        self.counted(Counted._make(left.counted))
+        context.in_flight.take_back(
+            [
+                InFlightRequest(
+                    PRODUCE_API if api_key == PRODUCE else APIS[api_key << 16 | version],
+                    api_key,
+                    version,
+                    correlation_id,
+                    context.repeated.producer_id if api_key == PRODUCE else None,
+                )
+                for correlation_id, api_key, version, _ in left.in_flight
+            ]
+        )
+        client.socket.take_back(left.to_client)
+        broker.socket.take_back(left.to_broker)
+        if left.under_way is not None:
+            client.resume_request(left.under_way, left.request_left)
+        if left.why == BROKEN:
+            connection.close_now("upstream", "an answer of the broker could not be read: a fetch response")
+            return
+        if left.answer_left:
+            broker.resume_answer(left.answer_left, left.walk)
+        if left.broker_rest:
+            broker.defer(left.broker_rest)
+        if left.client_rest:
+            client.defer(left.client_rest)
+        self.after = LEND_AFTER if self.carried >= WORTH_REQUESTS else min(2 * self.after, MOST_LEND_AFTER)
+
+    def _end(self) -> None:
+        client = self._client
+        self._lent = None
+        client.socket.gate.take_back = None
+        broker = client.connection.broker.channel
+        if broker is not None:
+            broker.socket.gate.take_back = None
+        if self._grant is not None:
+            client.connection.session.context.admission.grants.give_back(self._grant)
+            self._grant = None
+        client.connection.reservation.lent_since_ms = 0
+
+    # ---- counts ----------------------------------------------------------------------------------------
+
+    def counted(self, counted: Counted) -> None:
+        """Count what passed since the last time."""
+        connection = self._client.connection
+        counters, recorder = connection.context.counters, connection.recorder
+        requests = counted.produce_requests + counted.other_requests
+        self.carried += requests
+        connection.reservation.lent_since_ms = counted.in_frame_since_ms
+        if counted.request_bytes or counted.answer_bytes:
+            connection.age.was_heard = True
+            counters.bytes_from_clients += counted.request_bytes
+            counters.bytes_to_brokers += counted.request_bytes
+            counters.bytes_from_brokers += counted.answer_bytes
+            counters.bytes_to_clients += counted.answer_bytes
+        if recorder is None:
+            return
+        recorder.bytes_in += counted.request_bytes
+        recorder.bytes_out += counted.answer_bytes
+        recorder.requests += requests
+        if counted.produce_requests:
+            repeated = connection.session.context.repeated
+            prefix = b"\x00" if repeated.version >= FIRST_TOPIC_ID else b""
+            written = {prefix + topic: int.from_bytes(bits, "little") for topic, bits in counted.written}
+            recorder.carried(
+                repeated.producer_id,
+                repeated.epoch,
+                counted.produce_requests,
+                counted.produce_bytes,
+                counted.batches,
+                counted.records,
+                counted.last_ms,
+                written,
+            )

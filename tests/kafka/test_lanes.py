@@ -1,0 +1,61 @@
+"""Connections that need no decision, carried by lanes before a real broker: nothing is lost, all of it is counted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from confluent_kafka import Consumer, Producer
+
+from pidgate.gateway.lane.lanes import is_built
+from tools.sandbox.gateway import GatewayProcess
+from tools.sandbox.kafka import Cluster
+from tools.sandbox.topics import create_topic
+
+pytestmark = [pytest.mark.kafka, pytest.mark.skipif(not is_built(), reason="there is no C compiler")]
+
+RECORDS = 3_000
+QUOTAS = {"mode": "enforce", "default": {"producer_ids_rate": 1_000_000}, "producer_ids": {"grace": "0s"}}
+
+
+@pytest.fixture(scope="module")
+def gateway(cluster: Cluster) -> Iterator[GatewayProcess]:
+    with GatewayProcess(cluster.bootstrap_servers(), quotas=QUOTAS, settings={"lanes": 1}) as started:
+        yield started
+        assert started.stop() == 0
+
+
+def test_a_producer_and_a_consumer(
+    cluster: Cluster, gateway: GatewayProcess, topic_name: Callable[[str], str]
+) -> None:
+    topic = topic_name("lanes")
+    create_topic(cluster.bootstrap_servers(), topic, partitions=3)
+    producer = Producer(
+        {"bootstrap.servers": gateway.bootstrap_servers, "linger.ms": 1, "enable.idempotence": True}
+    )
+    consumer = Consumer(
+        {"bootstrap.servers": gateway.bootstrap_servers, "group.id": topic, "auto.offset.reset": "earliest"}
+    )
+    consumer.subscribe([topic])
+    received = set()
+    for number in range(RECORDS):
+        producer.produce(topic, value=str(number).encode() + bytes(1_000))
+        if number % 10 == 0:
+            producer.poll(0.002)
+            message = consumer.poll(0)
+            if message is not None and not message.error():
+                received.add(int((message.value() or b"").rstrip(b"\0")))
+    assert producer.flush(30) == 0
+    until_s = time.monotonic() + 30
+    while len(received) < RECORDS and time.monotonic() < until_s:
+        message = consumer.poll(1)
+        if message is not None and not message.error():
+            received.add(int((message.value() or b"").rstrip(b"\0")))
+    time.sleep(2.5)
+    metrics = gateway.metrics()
+    consumer.close()
+    assert received == set(range(RECORDS))
+    assert metrics.value("pidgate_lanes") == 1
+    assert metrics.value("pidgate_lane_connections") >= 1
+    assert metrics.value("pidgate_lane_requests_total") > 100
