@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pidgate.protocol.fetch import EndpointsWalker
 from tests.support.bounds import THOROUGH, examples
 from tests.support.core_fuzz import APIS, FETCH, UNTIL_MS, fetched, fuzz
 from tests.support.core_reference import tail_at
@@ -104,6 +105,33 @@ def test_a_fetch_answer_passes_up_to_tags_that_may_hold_addresses(
     assert passed == 4 + at
     assert following is (Next.MORE if at == len(frame) else Next.AT_TAGS)
     assert core.state.answer_left == len(frame) - at
+    core.close()
+
+
+@settings(max_examples=examples(300))
+@given(data=st.data())
+def test_python_goes_on_where_the_walk_of_a_fetch_answer_ended(
+    native: ctypes.CDLL, data: st.DataObject
+) -> None:
+    frame = response_frame(data.draw(entities(entity_class(FETCH, 16))))
+    request = FETCH_REQUEST[:-4] + frame[:4]
+    answer = len(frame).to_bytes(4, "big") + frame
+    at = data.draw(st.integers(8, len(answer)))
+
+    def translate(node_id: int, host: str, port: int) -> tuple[str, int]:
+        return "g" * len(host.encode()), port
+
+    core = NativeCore(native, GRANTED)
+    core.look(request, 0, is_request=True)
+    passed, _ = core.look(answer[:at], 0, is_request=False)
+    left = core.state.answer_left
+    if left:
+        rest = EndpointsWalker(FETCH, 16, left, translate)
+        rest.resume(core.walk)
+        whole = EndpointsWalker(FETCH, 16, len(frame), translate)
+        expected = b"".join(whole.feed_chunk(memoryview(frame)))
+        assert b"".join(rest.feed_chunk(memoryview(answer[passed:]))) == expected[-left:]
+        assert rest.done
     core.close()
 
 
