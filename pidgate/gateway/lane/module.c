@@ -181,15 +181,18 @@ static PyObject *walk_of(const Core *core) {
         (const char *)walk->carried, (Py_ssize_t)walk->carried_bytes);
 }
 
+static PyObject *bytes_of(const uint8_t *bytes, size_t count) {
+    return PyBytes_FromStringAndSize((const char *)bytes, (Py_ssize_t)count);
+}
+
 static PyObject *left_of(Connection *connection) {
     static Counted counted;  /* with the GIL */
     const Residue *requests = &connection->of_requests, *answers = &connection->of_answers;
     move_counts(connection, &counted);
     return Py_BuildValue(
-        "(Ny#y#y#y#NKNKNi)", counts_of(&counted), (const char *)requests->rest, (Py_ssize_t)requests->rest_bytes,
-        (const char *)answers->rest, (Py_ssize_t)answers->rest_bytes, (const char *)answers->unsent,
-        (Py_ssize_t)answers->unsent_bytes, (const char *)requests->unsent, (Py_ssize_t)requests->unsent_bytes,
-        in_flight_of(&connection->core), connection->core.request_left, under_way_of(&connection->core),
+        "(NNNNNNKNKNi)", counts_of(&counted), bytes_of(requests->rest, requests->rest_bytes),
+        bytes_of(answers->rest, answers->rest_bytes), bytes_of(answers->unsent, answers->unsent_bytes),
+        bytes_of(requests->unsent, requests->unsent_bytes), in_flight_of(&connection->core), connection->core.request_left, under_way_of(&connection->core),
         connection->core.answer_left, walk_of(&connection->core), (int)connection->why);
 }
 

@@ -1,0 +1,381 @@
+"""The threads of lanes (threads.c, module.c) on real sockets: bytes in order, in flight and counted, however often a
+connection is lent and taken back.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from itertools import accumulate, count
+from random import Random
+from typing import Any, Final
+
+import pytest
+
+from pidgate.gateway.lane.lanes import ANSWER_PLAIN_SUCCESS, ANSWER_UNREAD, Counted, Left, is_built
+from pidgate.protocol.frames import uvarint
+from tests.support.rules import rule
+
+pytestmark = pytest.mark.skipif(not is_built(), reason="there is no C compiler")
+
+VERSION: Final = 9
+HEARTBEAT: Final = 12
+HEAD: Final = b"\0\0\0\x09"
+SAME: Final = b"\0\1c\0\0\xff\xff\0\0\x75\x30"  # client id, tags, no transactional id, acks, timeout
+ID: Final = (7).to_bytes(8, "big") + b"\0\0"
+TOPIC: Final = b"t"
+FOR_EVER: Final = 1 << 60
+PATIENCE_S: Final = 20.0
+IN_FLIGHT: Final = 20
+
+
+def produce(correlation_id: int, value_bytes: int) -> bytes:
+    """Return a framed request of one batch."""
+    records = bytes(value_bytes)
+    batch = (
+        bytes(8) + (49 + value_bytes).to_bytes(4, "big") + bytes(4) + b"\x02" + bytes(4 + 2 + 4 + 8 + 8) + ID
+        + bytes(4) + (1).to_bytes(4, "big") + records
+    )  # fmt: skip
+    body = b"\x02" + uvarint(len(TOPIC) + 1) + TOPIC + b"\x02" + bytes(4) + uvarint(len(batch) + 1) + batch
+    return framed(HEAD + struct.pack(">i", correlation_id) + SAME + body + b"\0\0\0")
+
+
+def heartbeat(correlation_id: int, filler: int) -> bytes:
+    return framed(struct.pack(">hhi", HEARTBEAT, 4, correlation_id) + bytes(filler))
+
+
+def plain_success(correlation_id: int) -> bytes:
+    topic = uvarint(len(TOPIC) + 1) + TOPIC + b"\x02" + bytes(4 + 2 + 8 + 8 + 8) + b"\x01\0\0" + b"\0"
+    return framed(struct.pack(">i", correlation_id) + b"\0\x02" + topic + bytes(4) + b"\0")
+
+
+def framed(frame: bytes) -> bytes:
+    return len(frame).to_bytes(4, "big") + frame
+
+
+def pair() -> tuple[socket.socket, socket.socket]:
+    """Return both ends of a TCP connection: a pipe cannot be spliced into every kind of socket."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        one = socket.create_connection(server.getsockname())
+        other, _ = server.accept()
+    for end in (one, other):
+        end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return one, other
+
+
+@pytest.fixture
+def lane() -> Iterator[Any]:
+    from pidgate.gateway.lane import _lane
+
+    thread = _lane.Lane()
+    yield thread
+    thread.stop()
+
+
+@pytest.fixture
+def sockets() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+@dataclass
+class Carried:
+    """One connection: its application, its broker, and who lends it in between."""
+
+    lane: Any
+    stack: ExitStack
+    cells: tuple[Any, Any] = ()  # type: ignore[assignment]
+    in_flight: list[tuple[int, int, int, int]] = field(default_factory=list)
+    requests: int = 0
+    request_bytes: int = 0
+    answer_bytes: int = 0
+    left: list[Left] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        from pidgate.gateway.lane import _lane
+
+        self.cells = _lane.Cell(), _lane.Cell()
+        self.apis = _lane.Apis([(HEARTBEAT, 4, ANSWER_UNREAD)], [], [])
+        self.application, self.client = pair()
+        self.broker, self.at_broker = pair()
+        for end in (self.application, self.client, self.broker, self.at_broker):
+            self.stack.enter_context(end)
+        self.client.setblocking(False)
+        self.broker.setblocking(False)
+
+    def lend(self) -> int:
+        grant = (HEAD, SAME, ID, VERSION, -1, False, FOR_EVER, 1 << 21, [(TOPIC, None)])
+        handle: int = self.lane.lend(
+            self, self.client.fileno(), self.broker.fileno(), grant, self.apis, *self.cells, self.in_flight, False
+        )
+        return handle
+
+    def counted(self, counts: Any) -> None:
+        counted = Counted._make(counts)
+        self.requests += counted.produce_requests + counted.other_requests
+        self.request_bytes += counted.request_bytes
+        self.answer_bytes += counted.answer_bytes
+
+    def take_back(self, handle: int) -> Left | None:
+        written = self.lane.take_back(handle)
+        return None if written is None else Left._make(written)
+
+    def leaves(self) -> Left:
+        """Wait until the lane gives it back."""
+        readable, _, _ = select.select([self.lane.fileno()], [], [], PATIENCE_S)
+        assert readable, "the lane kept it"
+        ((owner, left),) = self.lane.take_left()
+        assert owner is self
+        return Left._make(left)
+
+
+def receive(end: socket.socket, size: int) -> bytes:
+    end.settimeout(PATIENCE_S)
+    data = bytearray()
+    while len(data) < size:
+        part = end.recv(min(size - len(data), 1 << 20))
+        assert part, "closed"
+        data += part
+    return bytes(data)
+
+
+def is_silent(end: socket.socket) -> bool:
+    readable, _, _ = select.select([end], [], [], 0.05)
+    return not readable
+
+
+def test_what_is_granted_passes_both_ways_and_is_counted(lane: Any, sockets: ExitStack) -> None:
+    carried = Carried(lane, sockets)
+    handle = carried.lend()
+    frames = [produce(1, 10), heartbeat(2, 30), produce(3, 900_000)]
+    carried.application.sendall(frames[0])
+    assert receive(carried.at_broker, len(frames[0])) == frames[0]
+    carried.application.sendall(frames[1])
+    assert receive(carried.at_broker, len(frames[1])) == frames[1]
+    threading.Thread(target=carried.application.sendall, args=(frames[2],)).start()
+    assert receive(carried.at_broker, len(frames[2])) == frames[2]
+    answers = plain_success(1) + framed(struct.pack(">i", 2) + bytes(6))
+    carried.at_broker.sendall(answers)
+    assert receive(carried.application, len(answers)) == answers
+    left = carried.take_back(handle)
+    assert left is not None
+    carried.counted(left.counted)
+    assert (carried.requests, carried.request_bytes) == (3, sum(map(len, frames)))
+    assert carried.answer_bytes == len(answers)
+    assert left.in_flight == [(3, 0, VERSION, ANSWER_PLAIN_SUCCESS)]
+    assert not (left.client_rest or left.broker_rest or left.to_client or left.to_broker)
+    assert dict(lane.take_requests()) == {0: 2, HEARTBEAT: 1}
+    assert lane.lent == 0
+
+
+@rule("No request passes in a lane once a cell of its grant was bumped.", "order")
+@pytest.mark.parametrize("which", [0, 1])
+def test_nothing_passes_after_a_bump(lane: Any, sockets: ExitStack, which: int) -> None:
+    carried = Carried(lane, sockets)
+    carried.lend()
+    frame = produce(1, 10)
+    carried.application.sendall(frame)
+    assert receive(carried.at_broker, len(frame)) == frame, "the control: it passes before"
+    carried.cells[which].bump()
+    later = produce(2, 10)
+    carried.application.sendall(later)
+    left = carried.leaves()
+    assert left.client_rest == later
+    assert is_silent(carried.at_broker)
+
+
+def test_a_frame_under_way_is_finished_after_a_bump(lane: Any, sockets: ExitStack) -> None:
+    carried = Carried(lane, sockets)
+    carried.lend()
+    frame, later = produce(1, 100_000), produce(2, 10)
+    carried.application.sendall(frame[:50_000])
+    assert receive(carried.at_broker, 50_000) == frame[:50_000]
+    carried.cells[0].bump()
+    carried.application.sendall(frame[50_000:] + later)
+    assert receive(carried.at_broker, len(frame) - 50_000) == frame[50_000:]
+    left = carried.leaves()
+    assert left.client_rest == later
+    assert left.request_left == 0
+
+
+def test_in_mid_frame_it_comes_back_with_what_is_left(lane: Any, sockets: ExitStack) -> None:
+    carried = Carried(lane, sockets)
+    handle = carried.lend()
+    frame = produce(5, 100_000)
+    carried.application.sendall(frame[:40_000])
+    receive(carried.at_broker, 40_000)
+    left = carried.take_back(handle)
+    assert left is not None
+    assert left.request_left == len(frame) - 40_000
+    assert left.under_way == (5, len(frame) - 4, 1, TOPIC, 0)
+    assert left.in_flight == [], "brokers act on whole frames only"
+
+
+def test_what_a_lane_may_not_pass_comes_back_unforwarded(lane: Any, sockets: ExitStack) -> None:
+    carried = Carried(lane, sockets)
+    carried.lend()
+    good, foreign = produce(1, 10), framed(struct.pack(">hhi", 3, 12, 9) + bytes(5))
+    carried.application.sendall(good + foreign)
+    left = carried.leaves()
+    assert receive(carried.at_broker, len(good)) == good
+    assert left.client_rest == foreign
+    assert is_silent(carried.at_broker)
+
+
+@pytest.mark.parametrize("closes", ["application", "at_broker"])
+def test_an_end_of_stream_is_left_to_the_transport(lane: Any, sockets: ExitStack, closes: str) -> None:
+    carried = Carried(lane, sockets)
+    carried.lend()
+    getattr(carried, closes).close()
+    left = carried.leaves()
+    assert not (left.client_rest or left.broker_rest)
+    gone = carried.client if closes == "application" else carried.broker
+    assert gone.recv(1) == b""
+
+
+@rule("A lane loses, doubles and reorders no byte, however often it lends a connection and gives it back.", "order")
+def test_lent_and_taken_back_at_random(lane: Any, sockets: ExitStack) -> None:
+    carried, dice = Carried(lane, sockets), Random(7)
+    script = Script(dice)
+    application = threading.Thread(target=script.send, args=(carried.application,))
+    broker = threading.Thread(target=script.answer, args=(carried.at_broker,))
+    reader = threading.Thread(target=script.read_answers, args=(carried.application,))
+    for thread in (application, broker, reader):
+        thread.start()
+    rounds = lend_until_done(carried, script, dice)
+    for thread in (application, broker, reader):
+        thread.join(PATIENCE_S)
+        assert not thread.is_alive()
+    assert script.received == script.sent, "requests"
+    assert script.answers_received == script.answers_sent, "answers"
+    assert carried.requests == script.count, "counted once each"
+    assert carried.request_bytes == len(script.sent)
+    assert rounds > 20, "it was lent once only"
+
+
+class Script:
+    """An application that sends requests of all sizes, and a broker that answers each."""
+
+    count: Final = 600
+
+    def __init__(self, dice: Random) -> None:
+        sizes = [dice.choice([1, 50, 800, 20_000, 70_000, 300_000]) for _ in range(self.count)]
+        self.frames = [
+            produce(number, size) if dice.random() < 0.8 else heartbeat(number, min(size, 5_000))
+            for number, size in enumerate(sizes)
+        ]
+        self.sent = b"".join(self.frames)
+        self._starts = list(accumulate(map(len, self.frames), initial=0))
+        self._may_begin = threading.Semaphore(IN_FLIGHT)
+        self.received = bytearray()
+        self.answers_sent = bytearray()
+        self.answers_received = bytearray()
+        self.is_over = threading.Event()
+        self._dice = Random(3)
+
+    def send(self, end: socket.socket) -> None:
+        at = begun = 0
+        while at < len(self.sent):
+            to = at + self._dice.choice([1, 7, 100, 5_000, 100_000, 1_000_000])
+            self._may_begin.acquire()
+            begun += 1
+            while begun < self.count and self._starts[begun] < to and self._may_begin.acquire(blocking=False):
+                begun += 1
+            to = min(to, self._starts[begun])
+            if to < self._starts[begun]:
+                self._may_begin.release()  # the frame goes on with the next piece
+                begun -= 1
+            end.sendall(self.sent[at:to])
+            at = to
+
+    def answer(self, end: socket.socket) -> None:
+        for number, frame in enumerate(self.frames):
+            got = receive(end, len(frame))
+            self.received += got
+            if got[5] == HEARTBEAT:
+                answer = framed(struct.pack(">i", number) + bytes(100 * (number % 50)))
+            else:
+                answer = plain_success(number)
+            self.answers_sent += answer
+            end.sendall(answer)
+
+    def read_answers(self, end: socket.socket) -> None:
+        corr = count()
+        while next(corr) < self.count:
+            head = receive(end, 4)
+            self.answers_received += head + receive(end, int.from_bytes(head, "big"))
+            self._may_begin.release()
+        self.is_over.set()
+
+
+def lend_until_done(carried: Carried, script: Script, dice: Random) -> int:
+    """Lend, take back at some moment, pass on by hand what was left, and lend again; return how often."""
+    rounds = 0
+    while not script.is_over.is_set():
+        handle = carried.lend()
+        rounds += 1
+        script.is_over.wait(dice.choice([0, 0.0005, 0.002, 0.01]))
+        left = carried.take_back(handle)
+        if left is None:
+            left = carried.leaves()
+        carried.counted(left.counted)
+        carried.in_flight = left.in_flight
+        go_on(carried, left)
+    return rounds
+
+
+def go_on(carried: Carried, left: Left) -> None:
+    """Do what a gateway does with a connection that comes back, up to the next frame in both directions."""
+    carried.client.settimeout(PATIENCE_S)
+    carried.broker.settimeout(PATIENCE_S)
+    carried.client.sendall(left.to_client)
+    carried.broker.sendall(left.to_broker)
+    answers = finish(left.broker_rest, left.answer_left, carried.broker)
+    if left.answer_left:
+        carried.in_flight.pop(0)
+    carried.client.sendall(answers)
+    carried.answer_bytes += len(answers)
+    for _ in frames_of(answers[left.answer_left :]):
+        carried.in_flight.pop(0)
+    requests = finish(left.client_rest, left.request_left, carried.client)
+    carried.broker.sendall(requests)
+    carried.request_bytes += len(requests)
+    if left.under_way is not None:
+        carried.requests += 1
+        carried.in_flight.append((left.under_way[0], 0, VERSION, ANSWER_PLAIN_SUCCESS))
+    for frame in frames_of(requests[left.request_left :]):
+        api_key, version, correlation_id = struct.unpack_from(">hhi", frame)
+        passing = ANSWER_PLAIN_SUCCESS if api_key == 0 else ANSWER_UNREAD
+        carried.requests += 1
+        carried.in_flight.append((correlation_id, api_key, version, passing))
+    carried.client.setblocking(False)
+    carried.broker.setblocking(False)
+
+
+def finish(rest: bytes, left_bytes: int, end: socket.socket) -> bytes:
+    """Return the rest with what is missing of its last frame; `left_bytes` of it belong to an earlier one."""
+    data = bytearray(rest)
+    if len(data) < left_bytes:
+        data += receive(end, left_bytes - len(data))
+    at = left_bytes
+    while at < len(data):
+        if len(data) - at < 4:
+            data += receive(end, 4 - (len(data) - at))
+        frame_end = at + 4 + int.from_bytes(data[at : at + 4], "big")
+        if len(data) < frame_end:
+            data += receive(end, frame_end - len(data))
+        at = frame_end
+    return bytes(data)
+
+
+def frames_of(data: bytes) -> Iterator[bytes]:
+    at = 0
+    while at < len(data):
+        size = int.from_bytes(data[at : at + 4], "big")
+        yield data[at + 4 : at + 4 + size]
+        at += 4 + size
