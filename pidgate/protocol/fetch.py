@@ -79,11 +79,11 @@ class EndpointsWalker:
         """Go on where a lane's walk of this response ended: unit (Unit in gateway/lane/core.h), topics, partitions and
         elements still to come, record bytes to skip, and the incomplete unit that was forwarded.
         """
-        unit, topics, self._partitions, self._elements, self._skip, self._carry = walk
+        unit, self._topics, self._partitions, self._elements, self._skip, self._carry = walk
         units = (
             self._head,
             self._topic,
-            self._empty_partitions,
+            self._partition,
             self._aborted,
             self._records,
             self._partition_end,
@@ -91,7 +91,11 @@ class EndpointsWalker:
             None,
         )
         self._unit = units[unit - 1]
-        self._topics = topics - 1 if self._unit == self._topic else topics
+        # A lane counts the topic and the partition that it reads; here they have been subtracted.
+        if self._unit == self._topic:
+            self._topics -= 1
+        elif self._unit == self._partition:
+            self._partitions -= 1
 
     @property
     def done(self) -> bool:

@@ -113,6 +113,17 @@ int tested_in_flight(const Tested *tested, uint32_t (*requests)[4]) {
     return core->count;
 }
 
+/* Write the walk of the Fetch answer under way, and return the bytes of the incomplete unit. */
+size_t tested_walk(const Tested *tested, uint32_t numbers[4], uint8_t *carried) {
+    const Walk *walk = &tested->walk;
+    numbers[0] = walk->unit;
+    numbers[1] = walk->topics;
+    numbers[2] = walk->partitions;
+    numbers[3] = walk->elements;
+    memcpy(carried, walk->carried, walk->carried_bytes);
+    return walk->carried_bytes;
+}
+
 void tested_state(const Tested *tested, State *state) {
     const Core *core = &tested->core;
     const Counts *counts = &core->counts;

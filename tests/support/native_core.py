@@ -17,6 +17,7 @@ LANE: Final = ROOT / "pidgate/gateway/lane"
 BINDING: Final = ROOT / "tests/support/native_core.c"
 MOST_IN_FLIGHT: Final = 64
 MOST_PARTITIONS: Final = 1024
+MOST_UNIT_BYTES: Final = 4096
 MOST_KEPT_BYTES: Final = 262_144
 MOST_KEPT_ANSWER_BYTES: Final = 65_536
 
@@ -124,6 +125,7 @@ def load(library: Path) -> ctypes.CDLL:
     native = ctypes.CDLL(str(library))
     native.tested_new.restype = ctypes.c_void_p
     native.tested_look.restype = ctypes.c_uint64
+    native.tested_walk.restype = ctypes.c_size_t
     native.tested_requests.restype = ctypes.c_uint32
     return native
 
@@ -179,6 +181,14 @@ class NativeCore:
         state = State()
         self._native.tested_state(self._core, ctypes.byref(state))
         return state
+
+    @property
+    def walk(self) -> tuple[int, int, int, int, int, bytes]:
+        """The walk of the Fetch answer under way, as EndpointsWalker.resume takes it."""
+        numbers, carried = (ctypes.c_uint32 * 4)(), ctypes.create_string_buffer(MOST_UNIT_BYTES)
+        nbytes = self._native.tested_walk(self._core, numbers, carried)
+        unit, topics, partitions, elements = numbers
+        return unit, topics, partitions, elements, self.state.answer_unread, carried.raw[:nbytes]
 
     @property
     def in_flight(self) -> list[InFlight]:

@@ -169,7 +169,8 @@ static Recognition recognise(
     return frame[at] ? DIFFERS : WHOLE;
 }
 
-static Next look_at_produce(Core *core, const uint8_t *frame, size_t arrived, size_t size, int64_t now_ms) {
+/* Put a Produce under way that passes from here on. Returns MORE with nothing under way if more of it is needed. */
+static Next begin_produce(Core *core, const uint8_t *frame, size_t arrived, size_t size, int64_t now_ms) {
     const Grant *grant = core->grant;
     Recognised *produce = &core->under_way;
     if (!grant || !grant->same_bytes || now_ms >= grant->until_ms || size > grant->most_streamed_bytes)
@@ -230,8 +231,8 @@ static bool may_name_gateway_topic(const Apis *apis, const uint8_t *frame, size_
     return false;
 }
 
-/* Look at a request of another API. Returns MORE with `passes` set if it passes. */
-static Next look_at_other(Core *core, const uint8_t *frame, size_t arrived, size_t size, bool *passes) {
+/* Pass a whole request of another API. Adds to `passed`. Returns MORE with nothing passed if more of it is needed. */
+static Next pass_other(Core *core, const uint8_t *frame, size_t arrived, size_t size, size_t *passed) {
     const Apis *apis = core->apis;
     uint16_t api_key = read_u16(frame), version = read_u16(frame + 2);
     if (api_key >= MOST_API_KEYS || version >= MOST_API_VERSIONS || apis->passing[api_key][version] == ASK)
@@ -243,44 +244,38 @@ static Next look_at_other(Core *core, const uint8_t *frame, size_t arrived, size
     core->counts.other_requests++;
     core->requests_by_api[api_key]++;
     put_in_flight(core, read_u32(frame + 4), (uint8_t)api_key, (uint8_t)version, apis->passing[api_key][version]);
-    *passes = true;
+    *passed += SIZE_PREFIX_BYTES + size;
     return MORE;
 }
 
 Look core_requests(Core *core, const uint8_t *buf, size_t bytes, int64_t now_ms) {
-    size_t at = 0;
+    Look look = {0, MORE};
     for (;;) {
-        size_t left = bytes - at;
+        size_t before = look.passed, left = bytes - before;
         if (core->request_left) {
             size_t inside = least(core->request_left, left);
             if (!inside)
-                return (Look){at, MORE};
+                return look;
             core_skip_request(core, inside, now_ms);
-            at += inside;
+            look.passed += inside;
             continue;
         }
         if (left < SIZE_PREFIX_BYTES)
-            return (Look){at, MORE};
-        size_t size = read_u32(buf + at);
+            return look;
+        const uint8_t *frame = buf + before + SIZE_PREFIX_BYTES;
+        size_t size = read_u32(buf + before), arrived = least(size, left - SIZE_PREFIX_BYTES);
         if (size < REQUEST_HEAD_BYTES || size > INT32_MAX)
-            return (Look){at, TO_PYTHON};
-        if (left < SIZE_PREFIX_BYTES + REQUEST_HEAD_BYTES)
-            return (Look){at, MORE};
-        if (core->count == MOST_IN_FLIGHT)
-            return (Look){at, TO_PYTHON};
-        const uint8_t *frame = buf + at + SIZE_PREFIX_BYTES;
-        size_t arrived = least(size, left - SIZE_PREFIX_BYTES);
-        bool passes = false;
-        Next next;
-        if (read_u16(frame) == PRODUCE) {
-            next = look_at_produce(core, frame, arrived, size, now_ms);
-            if (core->request_left)
-                continue;
-        } else
-            next = look_at_other(core, frame, arrived, size, &passes);
-        if (!passes)
-            return (Look){at, next};
-        at += SIZE_PREFIX_BYTES + size;
+            look.next = TO_PYTHON;
+        else if (arrived < REQUEST_HEAD_BYTES)
+            return look;
+        else if (core->count == MOST_IN_FLIGHT)
+            look.next = TO_PYTHON;
+        else if (read_u16(frame) == PRODUCE)
+            look.next = begin_produce(core, frame, arrived, size, now_ms);
+        else
+            look.next = pass_other(core, frame, arrived, size, &look.passed);
+        if (look.next != MORE || (look.passed == before && !core->request_left))
+            return look;
     }
 }
 
@@ -590,11 +585,10 @@ Look core_answers(Core *core, const uint8_t *buf, size_t bytes) {
         size_t size = read_u32(buf + before);
         uint32_t correlation_id = read_u32(buf + before + SIZE_PREFIX_BYTES);
         if (size < ANSWER_HEAD_BYTES || size > INT32_MAX || core->count == 0 ||
-            core->in_flight[core->at].correlation_id != correlation_id) {
+            core->in_flight[core->at].correlation_id != correlation_id)
             look.next = TO_PYTHON;
-            return look;
-        }
-        look.next = begin_answer(core, buf + before, left, size, &look.passed);
+        else
+            look.next = begin_answer(core, buf + before, left, size, &look.passed);
         if (look.next != MORE || (look.passed == before && !core->answer_left))
             return look;
     }

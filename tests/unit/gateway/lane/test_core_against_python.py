@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pidgate.protocol.fetch import EndpointsWalker
 from tests.support.bounds import THOROUGH, examples
 from tests.support.core_fuzz import APIS, FETCH, UNTIL_MS, fetched, fuzz
 from tests.support.core_reference import tail_at
@@ -107,6 +108,33 @@ def test_a_fetch_answer_passes_up_to_tags_that_may_hold_addresses(
     core.close()
 
 
+@settings(max_examples=examples(300))
+@given(data=st.data())
+def test_python_goes_on_where_the_walk_of_a_fetch_answer_ended(
+    native: ctypes.CDLL, data: st.DataObject
+) -> None:
+    frame = response_frame(data.draw(entities(entity_class(FETCH, 16))))
+    request = FETCH_REQUEST[:-4] + frame[:4]
+    answer = len(frame).to_bytes(4, "big") + frame
+    at = data.draw(st.integers(8, len(answer)))
+
+    def translate(node_id: int, host: str, port: int) -> tuple[str, int]:
+        return "g" * len(host.encode()), port
+
+    core = NativeCore(native, GRANTED)
+    core.look(request, 0, is_request=True)
+    passed, _ = core.look(answer[:at], 0, is_request=False)
+    left = core.state.answer_left
+    if left:
+        rest = EndpointsWalker(FETCH, 16, left, translate)
+        rest.resume(core.walk)
+        whole = EndpointsWalker(FETCH, 16, len(frame), translate)
+        expected = b"".join(whole.feed_chunk(memoryview(frame)))
+        assert b"".join(rest.feed_chunk(memoryview(answer[passed:]))) == expected[-left:]
+        assert rest.done
+    core.close()
+
+
 def test_a_fetch_answer_goes_to_python_where_nothing_can_carry_its_walk(core: NativeCore) -> None:
     core.take_walk()
     answer = CORRELATION_ID + fetched(Random(1))
@@ -189,7 +217,7 @@ MUTANTS: dict[str, Sequence[Change]] = {
             "    if (version != 4) put_in_flight(core, read_u32(frame + 4), ",
         )
     ],
-    "more are in flight than are kept": [("if (core->count == MOST_IN_FLIGHT)", "if (0)")],
+    "more are in flight than are kept": [("core->count == MOST_IN_FLIGHT", "0")],
     "a gateway topic is named": [("if (apis->is_guarded[api_key] && ", "if (0 && ")],
     "a request passes that Python asked for": [("apis->passing[api_key][version] == ASK", "0")],
     "an answer to another request passes": [
