@@ -42,27 +42,6 @@ class Counted(NamedTuple):
     written: list[tuple[bytes, bytes]]
 
 
-class UnderWay(NamedTuple):
-    """A Produce of which a part has been forwarded."""
-
-    correlation_id: int
-    request_bytes: int
-    records: int
-    topic: bytes
-    partition: int
-
-
-class Walked(NamedTuple):
-    """Where in a Fetch answer the walk is (Walk in core.h)."""
-
-    unit: int
-    topics: int
-    partitions: int
-    elements: int
-    skip: int
-    carried: bytes
-
-
 class Left(NamedTuple):
     """A connection that comes back.
 
@@ -70,7 +49,11 @@ class Left(NamedTuple):
     to_client, to_broker      forwarded, but not taken by the other side yet: they leave before all else
     in_flight                 as in _lane.InFlight
     request_left              bytes still to come of `under_way`
+    under_way                 a Produce of which a part has been forwarded: correlation id, bytes, records, topic as in
+                              the request, partition
     answer_left               bytes still to come of the answer that has begun to pass
+    walk                      where in a Fetch answer that is: see EndpointsWalker.resume
+    why                       Next in core.h
     """
 
     counted: _lane.Counted
