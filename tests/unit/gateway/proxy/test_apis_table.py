@@ -7,11 +7,10 @@ from typing import Any, Final
 
 import pytest
 
-from pidgate.gateway.proxy.apis.api import Api
 from pidgate.gateway.proxy.apis.produce import ProduceApi
 from pidgate.gateway.proxy.apis.producer_ids import InitProducerIdApi
 from pidgate.gateway.proxy.apis.responses import UNREAD
-from pidgate.gateway.proxy.apis.table import APIS, NOT_OFFERED, PassingApi, ROWS, handler_of
+from pidgate.gateway.proxy.apis.table import APIS, NOT_OFFERED, ROWS, PassingApi, handler_of
 from pidgate.gateway.proxy.apis.topics import AddressesApi
 from pidgate.gateway.proxy.apis.transaction_parts import TransactionPartApi
 from pidgate.protocol.addresses import shows_addresses
