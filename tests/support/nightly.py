@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,13 @@ PARTS = {
     "builds": ("-m", "not faults", *LEFT_OUT_BY_DAY, *SIDE_BY_SIDE),
     "schedules": (SCHEDULES, *SIDE_BY_SIDE),
     "hostile": ("tests/hostile", *SIDE_BY_SIDE),
+    "no-lanes": (
+        "-m",
+        "not clients and not faults and not nightly",
+        "tests/kafka",
+        "tests/hostile",
+        *SIDE_BY_SIDE,
+    ),
     "load": tuple(f"tests/faults/test_{name}.py" for name in UNDER_LOAD),
     "faults": ("-m", "faults", *(f"--ignore=tests/faults/test_{name}.py" for name in UNDER_LOAD)),
     "clients": ("-m", "clients"),
@@ -39,6 +46,8 @@ PARTS = {
 hours of the others.
 
 `builds` are the tests that compile, install or run Spark: by day they are left out while nothing of theirs changed.
+
+`no-lanes` runs tests on real Kafka as where the extension is not built; all others run with lanes.
 
 `schedules` depends on no clock but its own, so that it may run beside anything.
 """
@@ -51,6 +60,7 @@ BY_NIGHT = ("--timeout=1800", "-o", "faulthandler_timeout=0", "--force-reruns=0"
 ended one. And by day a test on real brokers has two tries (docs/decisions/0011)."""
 
 ENVIRONMENT = {**os.environ, "HYPOTHESIS_PROFILE": "thorough"}
+WITHOUT_LANES = {"PYTHONPATH": str(ROOT / "tests/support/without_lanes")}
 
 
 def ran(name: str) -> dict[str, Any]:
@@ -59,7 +69,8 @@ def ran(name: str) -> dict[str, Any]:
     changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", f":!{record}")
     commit = git("rev-parse", "--short=12", "HEAD") + (" with changes" if changed else "")
     begun = time.monotonic()
-    green, printed = tested(PARTS[name])
+    environment = WITHOUT_LANES if name == "no-lanes" else {}
+    green, printed = tested(PARTS[name], environment)
     lines = summary_of(printed)
     part: dict[str, Any] = {"closing": lines[-1]}
     if not green:
@@ -68,7 +79,9 @@ def ran(name: str) -> dict[str, Any]:
         part["failed_first"] = [
             line.split(" - ")[0] for line in lines if line.startswith(("FAILED ", "ERROR "))
         ]
-        green, printed = tested((*PARTS[name], "--last-failed", "--last-failed-no-failures=none"))
+        green, printed = tested(
+            (*PARTS[name], "--last-failed", "--last-failed-no-failures=none"), environment
+        )
         part["closing_of_second_try"] = summary_of(printed)[-1]
     elif name == "clients":
         # Of a second try there are only the cells that failed at first: docs/clients.md stays as it is.
@@ -83,11 +96,13 @@ def ran(name: str) -> dict[str, Any]:
     }
 
 
-def tested(arguments: Sequence[str]) -> tuple[bool, list[str]]:
+def tested(arguments: Sequence[str], environment: Mapping[str, str]) -> tuple[bool, list[str]]:
     """Run pytest with its output shown; return if it is green, and what it printed."""
     command = [sys.executable, "-m", "pytest", *BY_NIGHT, *arguments]
     printed = []
-    with subprocess.Popen(command, cwd=ROOT, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, cwd=ROOT, env={**ENVIRONMENT, **environment}, stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None
         for line in process.stdout:
             print(line, end="", flush=True)

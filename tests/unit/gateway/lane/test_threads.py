@@ -4,14 +4,20 @@ connection is lent and taken back.
 
 from __future__ import annotations
 
+import os
 import select
+import shutil
 import socket
 import struct
+import subprocess
+import sys
+import sysconfig
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import accumulate, count
+from pathlib import Path
 from random import Random
 from typing import Any, Final
 
@@ -21,6 +27,8 @@ from pidgate.gateway.lane.answers import ANSWER_PLAIN_SUCCESS, ANSWER_UNREAD
 from pidgate.gateway.lane.lanes import Counted, Left
 from pidgate.protocol.frames import uvarint
 from pidgate.version import has_lanes
+from tests.support.inputs import ROOT
+from tests.support.native_core import LANE
 from tests.support.rules import rule
 
 pytestmark = pytest.mark.skipif(not has_lanes(), reason="there is no C compiler")
@@ -391,3 +399,67 @@ def frames_of(data: bytes) -> Iterator[bytes]:
         size = int.from_bytes(data[at : at + 4], "big")
         yield data[at + 4 : at + 4 + size]
         at += 4 + size
+
+
+def built_with_thread_sanitizer(folder: Path, change: tuple[str, str] | None) -> Path:
+    """Compile the extension; `change` replaces a text of threads.c. Returns a folder for PYTHONPATH that loads it."""
+    sources = folder / "lane"
+    shutil.copytree(LANE, sources)
+    threads = sources / "threads.c"
+    text = threads.read_text()
+    if change is not None:
+        assert text.count(change[0]) == 1
+        threads.write_text(text.replace(*change))
+    library = folder / "_lane.so"
+    include = sysconfig.get_paths()["include"]
+    files = [str(sources / f"{name}.c") for name in ("core", "threads", "module")]
+    options = ["-std=c11", "-O1", "-g", "-fsanitize=thread", "-shared", "-fPIC", f"-I{include}"]
+    subprocess.run(["cc", *options, *files, "-o", str(library)], check=True)
+    (folder / "sitecustomize.py").write_text(
+        "import importlib.util, sys\n"
+        f"spec = importlib.util.spec_from_file_location('pidgate.gateway.lane._lane', {str(library)!r})\n"
+        "sys.modules[spec.name] = module = importlib.util.module_from_spec(spec)\n"
+        "spec.loader.exec_module(module)\n"
+    )
+    return folder
+
+
+@rule("Lanes and Python's thread share nothing without the lane's lock.", "order")
+@pytest.mark.parametrize(
+    ("change", "races"),
+    [
+        (None, False),
+        (
+            (
+                "pthread_mutex_lock(&lane->lock);\n            /* It may",
+                "lane->announced_bytes++;\n            pthread_mutex_lock(&lane->lock);\n            /* It may",
+            ),
+            True,
+        ),
+    ],
+    ids=["as it is", "a number counted without the lock"],
+)
+def test_under_the_thread_sanitizer(tmp_path: Path, change: tuple[str, str] | None, races: bool) -> None:
+    runtime = subprocess.run(
+        ["cc", "-print-file-name=libtsan.so"], capture_output=True, text=True, check=True
+    )
+    if not Path(runtime.stdout.strip()).exists():
+        pytest.skip("the compiler has no thread sanitizer")
+    folder = built_with_thread_sanitizer(tmp_path, change)
+    test = f"{__file__}::test_lent_and_taken_back_at_random"
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--reruns", "0", test],
+        env={
+            **os.environ,
+            "PYTHONPATH": str(folder),
+            "LD_PRELOAD": runtime.stdout.strip(),
+            "TSAN_OPTIONS": f"log_path={tmp_path}/race exitcode=0",
+        },
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-3_000:] + done.stderr[-3_000:]
+    reports = [report.read_text() for report in tmp_path.glob("race.*")]
+    assert any("data race" in report for report in reports) is races, reports
