@@ -198,6 +198,7 @@ class Gateway:
 
     async def refresh_metrics(self) -> None:
         """Take what `registry` shows next of users and buckets, in turns with the traffic."""
+        self.traffic.count_lanes(self.traffic.shared.now_ms())
         for collector in self._collectors:
             if isinstance(collector, SeesManyRows):
                 await collector.collect_rows()

@@ -287,7 +287,7 @@ class Traffic:
             for work in (
                 self._sweep_quota,
                 self._sweep_bytes,
-                self._count_lanes,
+                self.count_lanes,
                 self._check_connections,
                 self._open_files.check_limit,
                 self.open_missing_ports,
@@ -315,7 +315,8 @@ class Traffic:
             self._recorder.tick()
             counters.events_unrecorded = self._recorder.unrecorded
 
-    def _count_lanes(self, _now_ms: int) -> None:
+    def count_lanes(self, _now_ms: int) -> None:
+        """Count what lanes have carried since the last time."""
         self.shared.lanes.count()
 
     def _sweep_bytes(self, now_ms: int) -> None:
