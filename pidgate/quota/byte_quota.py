@@ -341,17 +341,13 @@ class ByteBucket:
         rate, debt_milli = self.rate_bytes_per_s, self._pay(now_ms)
         return -(-debt_milli // rate) if rate is not None else 0
 
-    def lets_pass(self, connection_id: int, now_ms: int) -> bool:
-        """Return whether a request of this connection may pass: no debt is left, and no other connection came before.
+    def may_pass(self, connection_id: int, now_ms: int) -> bool:
+        """Return whether a request of this connection may pass: no debt is left, and it has the turn or none waits."""
+        return not self.wait_ms(now_ms) and (self.turn == connection_id or not self.waiting)
 
-        A connection whose turn it is passes one.
-        """
-        if self.wait_ms(now_ms):
-            return False
-        if self.turn == connection_id:
-            self.turn = None
-            return True
-        return not self.waiting
+    def end_turn(self) -> None:
+        """Note that the connection whose turn it was has passed a request."""
+        self.turn = None
 
     def set_rate(self, rate_bytes_per_s: int | None, now_ms: int) -> None:
         """Change the bound. So far the debt was paid at the old one; it never exceeds what the window gives at the new.

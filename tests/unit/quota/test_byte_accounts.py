@@ -96,15 +96,16 @@ def test_an_account_in_debt_or_with_waiters_is_not_idle() -> None:
 def test_one_waiting_connection_passes_one_request_in_its_turn() -> None:
     bucket = account()
     bucket.record(WINDOW_BYTES + 1_000, 0)
-    assert not bucket.lets_pass(1, 999)
+    assert not bucket.may_pass(1, 999)
     bucket.waiting = {1: ignored, 2: ignored}
-    assert not bucket.lets_pass(3, 1_000), "it came later"
+    assert not bucket.may_pass(3, 1_000), "it came later"
     bucket.waiting.pop(1)
     bucket.turn = 1
-    assert bucket.lets_pass(1, 1_000)
-    assert not bucket.lets_pass(1, 1_000), "one request in its turn"
+    assert bucket.may_pass(1, 1_000)
+    bucket.end_turn()
+    assert not bucket.may_pass(1, 1_000), "one request in its turn"
     bucket.waiting.clear()
-    assert bucket.lets_pass(3, 1_000)
+    assert bucket.may_pass(3, 1_000)
 
 
 def lower(holder: QuotasHolder) -> None:
@@ -163,7 +164,8 @@ class Greedy:
         now_ms, number = 0, 0
         while now_ms <= until_ms:
             connection_id = next(self._ids)
-            if self.bucket.lets_pass(connection_id, now_ms):
+            if self.bucket.may_pass(connection_id, now_ms):
+                self.bucket.end_turn()
                 size = sizes[number % len(sizes)]
                 number += 1
                 self.passed += size
