@@ -206,9 +206,16 @@ DEEP: Final = ClientSetup("deep", "hundreds-in-flight")
 
 
 def test_brokers_alone_answer_45_to_written_batches_that_they_have_forgotten() -> None:
+    """What comes behind them is appended, and written again with the others under the next epoch."""
     setup = Setup(Shape.DIRECT, brokers=1, partitions=1, weather=Weather.SLOW, clients=(DEEP,))
     cut = tuple((5_170, "hold", DEEP.name, nth, 12_000) for nth in range(3))
-    steps = ((600, "send", DEEP.name, 0, 1), (5_000, "send", DEEP.name, 0, 40), *cut, (18_000, "wait"))
+    steps = (
+        (600, "send", DEEP.name, 0, 1),
+        (5_000, "send", DEEP.name, 0, 40),
+        *cut,
+        (15_300, "send", DEEP.name, 0, 1),
+        (18_000, "wait"),
+    )
     told = play(Schedule(1, setup, steps), is_told=True)
     assert told.violation == ""
     assert "with 45" in told.story
