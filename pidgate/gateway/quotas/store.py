@@ -279,7 +279,9 @@ class QuotaStore:
             if isinstance(entry.what, Change):
                 self._write(entry)
             elif self._log.is_own(entry):
-                # Every gateway that follows has executed it; the record is not needed any more.
+                # Every gateway that follows has executed it; the record is not needed any more. It may be read before
+                # its acknowledgement arrives.
+                self._write_ended(record.key, entry, None)
                 self._write_tombstone(record.key)
             else:
                 self._execute(entry.what)

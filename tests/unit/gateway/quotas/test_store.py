@@ -22,6 +22,7 @@ from pidgate.gateway.quotas.change_log import LogEntry, Restored
 from pidgate.gateway.quotas.dir_store import FILE, DirStore, FileUnreadable, decoded, encoded
 from pidgate.gateway.quotas.store import QuotaStore
 from pidgate.gateway.topics.own_client import OwnClient
+from pidgate.gateway.topics.records import EventRecord
 from pidgate.quota.changes import Action, Change, Command, CommandType, Setting, Target
 from pidgate.quota.entities import resolve
 from pidgate.quota.settings import Mode
@@ -306,6 +307,32 @@ def test_a_command_is_done_at_once_and_once() -> None:
         assert (done.producer_id, done.set_through, done.set_wall_ms) == (7, "gw-1", START_MS)
         gateway.clock.wall_ms += 1
         await gateway.administration.command(command)
+        assert len(gateway.commands) == 2
+
+    run(test())
+
+
+def test_a_command_that_is_read_back_is_taken_back_though_its_acknowledgement_is_late() -> None:
+    async def test() -> None:
+        settings = settings_of()
+        events = settings.events.model_copy(update={"enabled": True})
+        gateway = Gateway(settings.model_copy(update={"events": events}))
+        book, topic = gateway.book, gateway.book._topic
+        assert topic is not None
+        book._finish_reading()
+        async with asyncio.TaskGroup() as group:
+            first = group.create_task(book.command(Command(type=CommandType.REFILL, user="alice")))
+            await asyncio.sleep(0)
+            ((key, of_first),) = topic._waiting.items()
+            gateway.clock.wall_ms += 1
+            second = group.create_task(book.command(Command(type=CommandType.REFILL, user="alice")))
+            await asyncio.sleep(0)
+            of_second = topic._waiting[key]
+            book._apply_records([EventRecord(0, 0, START_MS, of_first.value or b"", key)])
+            assert topic._waiting[key] is of_second
+            book._apply_records([EventRecord(0, 1, START_MS, of_second.value or b"", key)])
+            assert topic._waiting[key].value is None
+        assert [first.result(), second.result()] == [Kept.TOPIC] * 2
         assert len(gateway.commands) == 2
 
     run(test())
