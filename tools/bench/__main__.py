@@ -181,7 +181,7 @@ def _measure_through_targets(
                 continue
             _say(f"{scenario.number} {scenario.title}")
             settings = _settings(options, spec.version, scenario.plan_for(options.quick))
-            how = measure if other is None else measure_side_by_side
+            how = measure_side_by_side if scenario.at_once or other is not None else measure
             results = how(scenario, bench, through, runs, options.quick)
             content = {**settings, "baseline": baseline_of(scenario, results), "results": results}
             name = scenario.name

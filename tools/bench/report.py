@@ -17,6 +17,7 @@ from tools.bench.quantities import (
     Measured,
     Quantity,
     mb_per_s,
+    measured_as,
     p50_ms,
     p90_ms,
     p99_ms,
@@ -145,7 +146,7 @@ def _column(column: Column) -> tuple[str, Cell]:
 
 
 def _columns(scenario: Scenario, results: Results, baseline: str) -> list[tuple[str, Cell]]:
-    others = ("others' cores", _cell(lambda m: m["foreign_cores"], 2))
+    others = ("others' cores", _cell(measured_as("foreign_cores"), 2))
     is_bulk = scenario.cost_per == "GB"
     columns = [
         (f"CPU {scenario.cost_unit}", _proxied(_cell(partial(cost, scenario), 3 if is_bulk else 1))),

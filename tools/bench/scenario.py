@@ -7,10 +7,10 @@ with the baseline of its own run: of the two shapes of a bare pass-through the o
 import resource
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
-from dataclasses import dataclass, field
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from typing import Any, Final, Literal
@@ -30,7 +30,8 @@ from tools.bench.quantities import (
     mb_per_s,
     rss_kb_per_connection,
 )
-from tools.bench.targets import BARE, BASELINE, GENEROUS, ORDINARY, Broker, Tree, running
+from tools.bench.targets import BARE, BASELINE, GENEROUS, ORDINARY, Broker, Tree, answering, running
+from tools.sandbox.ports import free_port
 
 Plan = Mapping[str, float]
 
@@ -70,6 +71,8 @@ class Scenario:
     topic_configs: Mapping[str, str] = field(default_factory=lambda: dict(RETENTION))
     prepare: Callable[[Address, bytes, Plan], None] | None = None
     """Writer that fills the topic once, directly at the broker."""
+    at_once: bool = False
+    """Measure all targets at the same moment, behind a broker that answers producers at once."""
 
     def plan_for(self, quick: bool) -> Plan:
         """The plan, shortened if `quick`."""
@@ -122,10 +125,10 @@ def measure(
 def measure_side_by_side(
     scenario: Scenario, bench: Bench, targets: Sequence[str], runs: int, quick: bool
 ) -> dict[str, list[Measured]]:
-    """`runs` times all targets at once, on one processor, each with its part of the load.
+    """`runs` times all targets at once, on one processor, each with a load of its own and its part of the rate.
 
     What the machine does to one of them it does to the others at the same time: on a virtual machine two runs of one
-    program, one after the other, differ by a tenth.
+    program, one after the other, differ by a tenth. They share a broker that answers producers at once.
     """
     plan = scenario.plan_for(quick)
     part = {
@@ -133,7 +136,11 @@ def measure_side_by_side(
     }
     topics = [_topics(scenario, plan, bench) for _ in targets]
     results: dict[str, list[Measured]] = {target: [] for target in targets}
-    with tempfile.TemporaryDirectory(prefix="pidgate-bench-") as folder, ThreadPoolExecutor() as waiting:
+    with (
+        tempfile.TemporaryDirectory(prefix="pidgate-bench-") as folder,
+        ThreadPoolExecutor() as waiting,
+        answering(bench.broker, Path(folder), bench.placement.rest) as (broker, broker_pid),
+    ):
         for run in range(1, runs + 1):
             with ExitStack() as stack:
                 ways = {}
@@ -142,21 +149,25 @@ def measure_side_by_side(
                     proxy_cpus = bench.placement.proxy
                     place = Path(folder, target)
                     place.mkdir(exist_ok=True)
-                    proxy = running(target, bench.broker, place, proxy_cpus, scenario.quotas, bench.other)
+                    own = replace(broker, proxy_port=free_port())
+                    proxy = running(target, own, place, proxy_cpus, scenario.quotas, bench.other)
                     ways[target] = topic.through(*stack.enter_context(proxy))
                 loads = {
                     target: stack.enter_context(started(scenario.kind, way, part, bench.placement))
                     for target, way in ways.items()
                 }
-                ends = {target: waiting.submit(measured_by, load) for target, load in loads.items()}
-                for target, end in ends.items():
-                    measured = end.result()
+                ours = [broker_pid, bench.broker_pid, *(way.watch for way in ways.values() if way.watch)]
+                with _noise(ours) as noise:
+                    ends = {target: waiting.submit(measured_by, load) for target, load in loads.items()}
+                    waited = {target: end.result() for target, end in ends.items()}
+                for target, end in waited.items():
+                    measured: Measured = end | noise
                     results[target].append(measured)
                     bench.say(f"{scenario.number} run {run}/{runs} {target:13} {_brief(scenario, measured)}")
     return results
 
 
-_SHARED: Final = {"clients", "connections", "rate_per_s"}
+_SHARED: Final = {"connections", "rate_per_s"}
 """Of a plan: what targets that run at once share."""
 
 
@@ -186,15 +197,22 @@ def _topics(scenario: Scenario, plan: Plan, bench: Bench) -> _Topics:
 
 
 def _load(scenario: Scenario, plan: Plan, bench: Bench, through: Through) -> Measured:
-    ours = [bench.broker_pid, *([through.watch] if through.watch else ())]
+    with (
+        _noise([bench.broker_pid, *([through.watch] if through.watch else ())]) as noise,
+        started(scenario.kind, through, plan, bench.placement) as load,
+    ):
+        measured = measured_by(load)
+    return measured | noise
+
+
+@contextmanager
+def _noise(ours: Sequence[int]) -> Iterator[Measured]:
+    """Put the cores that others than these processes and the loads use in the block into what it yields."""
+    noise: Measured = {}
     started_s, busy_s, own_s = time.monotonic(), machine_busy_s(), _cpu_s(ours)
-    with started(scenario.kind, through, plan, bench.placement) as load:
-        measured: Measured = measured_by(load)
-    own_s = _cpu_s(ours) - own_s
-    foreign_s = machine_busy_s() - busy_s - own_s
-    # Processors' time that neither broker, proxy nor load has used: how noisy the machine was.
-    measured["foreign_cores"] = max(0.0, foreign_s / (time.monotonic() - started_s))
-    return measured
+    yield noise
+    foreign_s = machine_busy_s() - busy_s - (_cpu_s(ours) - own_s)
+    noise["foreign_cores"] = max(0.0, foreign_s / (time.monotonic() - started_s))
 
 
 def _cpu_s(pids: Sequence[int]) -> float:

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
@@ -29,9 +29,11 @@ BARE: Final = (*SHAPES,)
 BASELINE: Final = "bare"
 """In goals and scenarios: whichever of BARE is the cheaper one there."""
 ORDINARY: Final = ("direct", *BARE, "haproxy", "pidgate")
+HAPROXY_THREADS: Final = "haproxy-threads"
+"""HAProxy with a thread for each core, on all of them."""
 PLAIN: Final = "plain"
 """pidgate without compiled modules."""
-TARGETS: Final = (*ORDINARY, PLAIN, *TLS_TARGETS)
+TARGETS: Final = (*ORDINARY, HAPROXY_THREADS, PLAIN, *TLS_TARGETS)
 OTHER_COMMIT: Final = "other-commit"
 """pidgate of another commit; only with `--against`."""
 
@@ -40,10 +42,12 @@ _HOST: Final = "127.0.0.1"
 
 _HAPROXY_CFG: Final = """\
 global
-  nbthread 1
+  nbthread {threads}
   maxconn 9000
+  maxpipes 256
 defaults
   mode tcp
+  option splice-auto
   timeout connect 10s
   timeout client 10m
   timeout server 10m
@@ -121,7 +125,7 @@ def is_available(target: str) -> bool:
     """Return whether this machine can run it: HAProxy is never required."""
     if target in TLS_TARGETS:
         return has_tls()
-    return target != "haproxy" or shutil.which("haproxy") is not None
+    return target not in ("haproxy", HAPROXY_THREADS) or shutil.which("haproxy") is not None
 
 
 @contextmanager
@@ -150,7 +154,7 @@ def running(
                 port = front_port
             stack.enter_context(proxy)
             assert proxy.pid is not None
-            pin(proxy.pid, cpus)
+            pin(proxy.pid, os.sched_getaffinity(0) if target == HAPROXY_THREADS else cpus)
             inherited = os.getpriority(os.PRIO_PROCESS, 0)
             if inherited:
                 come_first(proxy.pid, inherited)
@@ -178,11 +182,12 @@ def _proxy(
     if target in BARE:
         command = [sys.executable, "-m", "tools.bench.bare_proxy", target, f"{_HOST}:{port}", behind]
         return Proxy(command, log), port, None
-    if TLS_TARGETS.get(target, target) == "haproxy":
+    if TLS_TARGETS.get(target, target) in ("haproxy", HAPROXY_THREADS):
         before = None if front_port is None else front(folder, _HOST, front_port, port)
         config = folder / "haproxy.cfg"
         tls = "" if before is None else before.bind_of_haproxy
-        config.write_text(_HAPROXY_CFG.format(host=_HOST, port=port, tls=tls, broker=behind))
+        threads = len(os.sched_getaffinity(0)) if target == HAPROXY_THREADS else 1
+        config.write_text(_HAPROXY_CFG.format(host=_HOST, port=port, tls=tls, broker=behind, threads=threads))
         return Proxy(["haproxy", "-db", "-f", str(config)], log), port, before
     if target != OTHER_COMMIT or other is None:
         other = Tree(ROOT if target == PLAIN else compiled())
@@ -217,6 +222,21 @@ def _wait_until_it_forwards(proxy: Proxy | GatewayProcess, target: str, address:
             reason = error
         time.sleep(0.1)
     raise TargetFailed(f"{target} does not forward: {reason}\n{proxy.log_tail()}")
+
+
+@contextmanager
+def answering(broker: Broker, folder: Path, cpus: set[int] | None) -> Iterator[tuple[Broker, int]]:
+    """Run a broker that answers producers at once, where `broker` sends the clients of its proxies; yield its pid, too.
+
+    So a gateway that has learnt its cluster there stays there.
+    """
+    here, behind = (_HOST, broker.proxy_port), f"{broker.proxied[0]}:{broker.proxied[1]}"
+    command = [sys.executable, "-m", "tools.bench.answering_broker", f"{here[0]}:{here[1]}", behind]
+    with Proxy(command, folder / "answering.log") as process:
+        assert process.pid is not None
+        pin(process.pid, cpus)
+        _wait_until_it_forwards(process, "the answering broker", here)
+        yield replace(broker, address=here, proxied=here), process.pid
 
 
 def sockets_listening(port: int) -> int:

@@ -18,6 +18,7 @@ from tools.bench.loads import librdkafka, played
 from tools.bench.loads.client import FAILURES, Through
 from tools.bench.loads.idle import IdlePlan, run_idle
 from tools.bench.loads.java import JavaPlan, run_java_fetch, run_java_produce
+from tools.bench.loads.lives import LivesPlan, run_lives
 from tools.bench.loads.metadata import MetadataPlan, run_metadata
 from tools.bench.loads.mixed import MixedPlan, run_mixed
 from tools.bench.loads.played import LoadPlan, StormPlan
@@ -29,6 +30,7 @@ KINDS: Final[Mapping[str, tuple[type[Any], Callable[[Through, Any], Mapping[str,
     "produce": (LoadPlan, played.run_produce),
     "fetch": (LoadPlan, played.run_fetch),
     "connect": (LoadPlan, played.run_connect),
+    "lives": (LivesPlan, run_lives),
     "storm": (StormPlan, played.run_storm),
     "idle": (IdlePlan, run_idle),
     "unfinished": (UnfinishedPlan, run_unfinished),

@@ -38,6 +38,7 @@ def _by(client: str, scenario: Scenario, title: str, plan: Mapping[str, float], 
         **{"kind": f"{client}-{scenario.kind}", **changes},
         plan=plan,
         targets=ORDINARY,
+        at_once=False,
         goals=tuple(goal for goal in scenario.goals if goal.of.startswith("CPU")),
     )
 

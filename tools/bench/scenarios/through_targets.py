@@ -11,18 +11,21 @@ per partition. CPU per GB counts, then throughput.
 03 and 08 hold connections that have sent ApiVersions only. A proxy has two sockets for each, so 08 needs over 16,000
 open files: the limit is raised where that is allowed, else it is left out.
 
-15 is what each connection costs from its first packet to its last. 16 leaves frames of 100 MB unfinished after one
+15 is what each connection costs from its first packet to its last. In 24 and 25 it brings a new producer id, as each
+life of a crash loop does, and the quota has to decide. 16 leaves frames of 100 MB unfinished after one
 half: what a proxy holds of them is memory that a client has for the price of sending; one user may announce two of them
 at once. 17 has one request in flight at a time: a frame that is kept until it is whole leaves as much later as it took
 to arrive. In 18 no request repeats the one before it.
 """
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from pidgate.load.plan import Address
 from tools.bench.goals import Goal
 from tools.bench.loads.client import fill
 from tools.bench.quantities import (
+    Measured,
     cpu_s_per_gb,
     cpu_us_per_connection,
     cpu_us_per_request,
@@ -34,7 +37,7 @@ from tools.bench.quantities import (
     start_rss_mb,
 )
 from tools.bench.scenario import KEEP, Plan, Scenario
-from tools.bench.targets import BASELINE, ORDINARY, PLAIN
+from tools.bench.targets import BASELINE, HAPROXY_THREADS, ORDINARY, PLAIN
 
 
 def paced(clients: int, rate_per_s: float, partitions_each: int = 1) -> Plan:
@@ -83,7 +86,7 @@ SMALL_REQUESTS = Scenario(
     title="8 idempotent producers, 1 KB, 2,000 requests/s in sum",
     kind="produce",
     plan=paced(8, 2000),
-    targets=(*ORDINARY, PLAIN),
+    targets=(*ORDINARY, HAPROXY_THREADS, PLAIN),
     partitions=8,
     goals=(
         _cpu_per_request(1.1),
@@ -91,6 +94,7 @@ SMALL_REQUESTS = Scenario(
         Goal("p50", p50_ms, "at most", 0.2, "ms", than="direct", by="difference"),
         Goal("p99", p99_ms, "at most", 1, "ms", than="direct", by="difference"),
     ),
+    at_once=True,
 )
 BULK_PRODUCE = Scenario(
     number="02",
@@ -101,6 +105,7 @@ BULK_PRODUCE = Scenario(
     cost_per="GB",
     partitions=2,
     goals=(_cpu_per_gb(1.1), _cpu_per_gb(1.65, than="haproxy"), _THROUGHPUT),
+    at_once=True,
 )
 IDLE = Scenario(
     number="03",
@@ -134,6 +139,7 @@ BULK_FETCH = Scenario(
     goals=(_cpu_per_gb(1.05), _cpu_per_gb(1.05, than="haproxy"), _THROUGHPUT),
     topic_configs=KEEP,
     prepare=prepare,
+    at_once=True,
 )
 CONNECTIONS = Scenario(
     number="06",
@@ -141,9 +147,10 @@ CONNECTIONS = Scenario(
     title="200 idempotent producers, 1 KB, 10 requests/s each",
     kind="produce",
     plan=paced(200, 2000),
-    targets=(*ORDINARY, PLAIN),
+    targets=(*ORDINARY, HAPROXY_THREADS, PLAIN),
     partitions=200,
     goals=(_cpu_per_request(1.3, than="haproxy"),),
+    at_once=True,
 )
 MANY_PARTITIONS = Scenario(
     number="07",
@@ -153,6 +160,7 @@ MANY_PARTITIONS = Scenario(
     plan=paced(4, 400, partitions_each=30),
     partitions=4 * 30,
     goals=(_cpu_per_request(1.3),),
+    at_once=True,
 )
 MANY_IDLE = Scenario(
     number="08",
@@ -169,6 +177,40 @@ MANY_IDLE = Scenario(
     ),
 )
 
+
+def _lives(number: str, name: str, title: str, quotas: Mapping[str, Any], *goals: Goal) -> Scenario:
+    return Scenario(
+        number=number,
+        name=name,
+        title=title,
+        kind="lives",
+        plan={"clients": 8, "rate_per_s": 800, "record_bytes": 100, "warmup_s": 3, "measure_s": 10},
+        cost_per="connection",
+        partitions=8,
+        goals=(Goal("CPU per connection", cpu_us_per_connection, "at most", 2.5, than="haproxy"), *goals),
+        quotas=quotas,
+        at_once=True,
+    )
+
+
+def _refused(measured: Measured) -> float:
+    return measured["refused"] / measured["connections"]
+
+
+ADMITTED = _lives(
+    "24",
+    "lives-admitted",
+    "800 connections/s in sum, each with a new producer id and one Produce",
+    {"mode": "enforce", "default": {"producer_ids_rate": 10_000_000}},
+    Goal("refused", _refused, "exactly", 0),
+)
+REFUSED = _lives(
+    "25",
+    "lives-refused",
+    "800 connections/s in sum, each with a new producer id and one Produce that a quota refuses",
+    {"mode": "enforce", "default": {"producer_ids_rate": 1}},
+    Goal("refused", _refused, "exactly", 1),
+)
 CONNECT = Scenario(
     number="15",
     name="connect",
@@ -178,6 +220,7 @@ CONNECT = Scenario(
     cost_per="connection",
     partitions=1,
     goals=(Goal("CPU per connection", cpu_us_per_connection, "at most", 2, than=BASELINE),),
+    at_once=True,
 )
 UNFINISHED = Scenario(
     number="16",
@@ -221,6 +264,7 @@ MIXED = Scenario(
     },
     partitions=4 * 5,
     goals=(_cpu_per_request(1.3),),
+    at_once=True,
 )
 
 SCENARIOS: Final = (
@@ -232,6 +276,8 @@ SCENARIOS: Final = (
     MANY_PARTITIONS,
     MANY_IDLE,
     CONNECT,
+    ADMITTED,
+    REFUSED,
     UNFINISHED,
     LARGE_LATENCY,
     MIXED,
