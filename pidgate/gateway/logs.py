@@ -162,6 +162,8 @@ def configure(level: Level, stream: TextIO | None = None, log_format: Format | N
     """
     terminal = sys.stderr if stream is None else stream
     log_format = log_format or ("console" if terminal.isatty() else "json")
+    global _writes_debug
+    _writes_debug = level == "debug"
     output = _Output(terminal)
     shared = [*_shared_processors(), output.tell]
     renderer = _renderer(log_format, terminal)
@@ -271,6 +273,14 @@ def _log_unraisable(unraisable: "sys.UnraisableHookArgs") -> None:
     """
     kind = unraisable.exc_type.__name__
     log_mistake(f"unraisable {kind}", unraisable.exc_value, reason=f"{kind} where it cannot be raised")
+
+
+_writes_debug = True
+
+
+def writes_debug() -> bool:
+    """Return whether lines at debug are written: collecting the fields of one costs a connection 5 %."""
+    return _writes_debug
 
 
 def logger() -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
 
@@ -282,7 +282,7 @@ class ProducerIdOwners:
         for generation in (self._recent, self._earlier):
             owner = generation.get(producer_id)
             if owner is not None and not owner.produced:
-                generation[producer_id] = _shared(replace(owner, produced=True))
+                generation[producer_id] = _shared(Owner(owner.user, owner.epoch, True))
 
     def owner(self, producer_id: int) -> Owner | None:
         return self._recent.get(producer_id) or self._earlier.get(producer_id)

@@ -132,10 +132,9 @@ def bound_milli(quotas: Quotas, user: User, *, transactional: bool) -> int | Non
 
 def is_asked_at_init(quotas: Quotas, user: User, *, transactional: bool) -> bool:
     """Return whether an InitProducerId of `user`, with or without a transactional id, has to be judged."""
-    quota = resolve(quotas, user)
     if transactional:
-        return quota.transactional_ids_rate_milli is not None
-    return quotas.producer_ids.refuse_init and is_bounded(quotas, quota)
+        return resolve(quotas, user).transactional_ids_rate_milli is not None
+    return quotas.producer_ids.refuse_init and is_bounded(quotas, resolve(quotas, user))
 
 
 def limits_transactional_ids(quotas: Quotas) -> bool:

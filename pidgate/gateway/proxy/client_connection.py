@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Final
 
 from pidgate.gateway.cluster.nodes import Address
-from pidgate.gateway.logs import Event, log_mistake, logger
+from pidgate.gateway.logs import Event, log_mistake, logger, writes_debug
 from pidgate.gateway.proxy.actions import (
     IDENTIFIED,
     LOGIN_OVER,
@@ -531,10 +531,10 @@ class ClientConnection:
         if self._close_cause:
             return
         self._close_cause = cause
-        if cause in ORDINARY_CAUSES:
-            log.debug(Event.CONNECTION_CLOSED, cause=cause, reason=reason, **self.describe())
-        else:
+        if cause not in ORDINARY_CAUSES:
             self.context.close_log.note(cause, reason, self.describe, self.context.now_ms())
+        elif writes_debug():
+            log.debug(Event.CONNECTION_CLOSED, cause=cause, reason=reason, **self.describe())
 
     def failed(self, part: str) -> None:
         """End this connection, and only this one, after a defect of the gateway in this part, which is logged."""

@@ -17,7 +17,7 @@ from pidgate.gateway.cluster.token_owners import TokenOwners
 from pidgate.gateway.cluster.topic_names import TopicNames
 from pidgate.gateway.cluster.upstream_identity import UpstreamIdentity
 from pidgate.gateway.lane.lanes import Lanes
-from pidgate.gateway.logs import Event, LogLimit, logger
+from pidgate.gateway.logs import Event, LogLimit, logger, writes_debug
 from pidgate.gateway.metrics.counters import Counters
 from pidgate.gateway.proxy.accepting import Accepting
 from pidgate.gateway.proxy.apis.api import Surroundings
@@ -252,7 +252,8 @@ class ConnectionContext:
         self.shared.connections[connection] = None
         self.counters.connections_total += 1
         self.counters.connections_open += 1
-        log.debug(Event.CONNECTION_OPENED, **connection.describe())
+        if writes_debug():
+            log.debug(Event.CONNECTION_OPENED, **connection.describe())
         shared = self.shared
         if self.authentication.required is False:
             connection.authentication_learnt()  # it may have been learnt between construction and registration

@@ -178,34 +178,25 @@ class Upstream:
         Returns the session's lifetime in ms, 0 if unlimited. Raises TimeoutError, NotSecured, LoginRefused,
         KafkaProtocolError, OSError, ValueError, OverflowError.
         """
-        # The timeout does not cover the token request: another broker's delay must not count against this
-        # one.
-        async with asyncio.timeout(self._shared.connect_timeout_ms / 1000):
-            return await self._connect_in_time(connection, host, port, exchange)
-
-    async def _connect_in_time(
-        self,
-        connection: ClientConnection,
-        host: str,
-        port: int,
-        exchange: Generator[Build, bytes, int] | None,
-    ) -> int:
         tls = self._shared.upstream_tls
         header = _header(connection) if self._shared.sends_proxy_header else b""
         behind_tls = header if tls is None else b""
         login = None if exchange is None else BrokerLogin(connection, exchange, behind_tls)
         reader = BrokerChannel(connection, behind_tls) if login is None else login
-        if tls is None:
-            await self._to_first_address(reader.as_protocol, host, port)
-        else:
-            await self._secure(DialledTls(reader, connection, tls.context, host, header), host, port)
-        if login is None:
-            return 0
-        try:
-            return await login.done
-        finally:
-            if not login.done.done() or login.done.cancelled():
-                login.socket.abort()
+        # The timeout does not cover the token request: another broker's delay must not count against this
+        # one.
+        async with asyncio.timeout(self._shared.connect_timeout_ms / 1000):
+            if tls is None:
+                await self._to_first_address(reader.as_protocol, host, port)
+            else:
+                await self._secure(DialledTls(reader, connection, tls.context, host, header), host, port)
+            if login is None:
+                return 0
+            try:
+                return await login.done
+            finally:
+                if not login.done.done() or login.done.cancelled():
+                    login.socket.abort()
 
     async def _to_first_address(
         self, protocol: Callable[[], asyncio.BaseProtocol], host: str, port: int

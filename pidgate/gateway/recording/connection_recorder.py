@@ -26,6 +26,7 @@ from pidgate.events.redaction import TRANSACTIONAL_ID, pseudonym
 from pidgate.gateway.cluster.seen_answers import Answer
 from pidgate.gateway.recording.guarded import guarded
 from pidgate.gateway.recording.recorder import Recorder
+from pidgate.gateway.recording.sampling import Summed, count
 from pidgate.gateway.recording.usage import IdUsage
 from pidgate.protocol.errors import ErrorCode
 from pidgate.protocol.headers import RequestHead
@@ -334,6 +335,10 @@ class ConnectionRecorder:
     ) -> None:
         self.introduce()
         recorder = self._recorder
+        total = recorder.sampler.sum_of(InitProducerIdEvent.type, answer.error_code, self._client, now_ms)
+        if total is not None:
+            count(total, recorder.wall_ms(), now_ms)
+            return
         event = InitProducerIdEvent(
             **recorder.stamp(now_ms),
             **self.about(),
@@ -369,6 +374,10 @@ class ConnectionRecorder:
         if self.is_introduced:
             return
         self.is_introduced = True
+        total = self._sum_of("open")
+        if total is not None:
+            count(total, self._opened_wall_ms, self._opened_ms)
+            return
         event = self._event("open")
         event.wall_time_ms, event.decision_time_ms = self._opened_wall_ms, self._opened_ms
         self._recorder.publish_sampled(event, self._recorder.now_ms())
@@ -382,11 +391,21 @@ class ConnectionRecorder:
         self._leave_errors()
         recorder.usage.connection_closed(self)
         recorder.publish_leaving(LEAVING_AT_CLOSE)
+        now_ms = recorder.now_ms()
+        seconds = (now_ms - self._opened_ms) / 1000
+        total = self._sum_of("close")
+        if isinstance(total, ConnectionEvent):
+            count(total, recorder.wall_ms(), now_ms)
+            total.seconds += seconds
+            total.bytes_in += self.bytes_in
+            total.bytes_out += self.bytes_out
+            total.requests += self.requests
+            return
         event = self._event("close")
         event.close_reason = cause
-        event.seconds = (recorder.now_ms() - self._opened_ms) / 1000
+        event.seconds = seconds
         event.bytes_in, event.bytes_out, event.requests = self.bytes_in, self.bytes_out, self.requests
-        recorder.publish_sampled(event, recorder.now_ms())
+        recorder.publish_sampled(event, now_ms)
 
     def end_slice(self) -> None:
         """Drop the usages, which have left the table, and publish the error counts."""
@@ -410,6 +429,10 @@ class ConnectionRecorder:
                 **stamp, **about, producer_id=producer_id, code=code, count=count, node_id=node_id
             )
         )
+
+    def _sum_of(self, phase: str) -> Summed | None:
+        recorder = self._recorder
+        return recorder.sampler.sum_of(ConnectionEvent.type, phase, self._client, recorder.now_ms())
 
     def _event(self, phase: str) -> ConnectionEvent:
         identity = self._sasl.identity

@@ -11,6 +11,7 @@ from collections import OrderedDict
 from typing import Final, NamedTuple
 
 from pidgate.events.definitions import ConnectionEvent, InitProducerIdEvent
+from pidgate.quota.decisions import Client
 from pidgate.quota.entities import User
 
 Summed = ConnectionEvent | InitProducerIdEvent
@@ -42,6 +43,15 @@ class EventSampler:
         self._second = -1
         self._alike: dict[_Key, _Alike] = {}
         self._over: list[Summed] = []
+
+    def sum_of(self, event_type: str, kind: str | int, client: Client, now_ms: int) -> Summed | None:
+        """Return the sum to which an event of this kind would be added. None: make the event.
+
+        Of a fleet that reconnects most events are only counted, and making one costs as much as all else about it.
+        """
+        self._turn(now_ms)
+        alike = self._alike.get((event_type, kind, client.user, client.client_id, client.address))
+        return None if alike is None else alike.sum
 
     def may_publish(self, event: Summed, now_ms: int) -> bool:
         """Return whether the event is published individually; otherwise it has been added to a sum."""
@@ -92,11 +102,16 @@ class EventSampler:
         return key
 
 
+def count(total: Summed, wall_ms: int, decision_ms: int, events: int = 1) -> None:
+    """Count one more event at this time in a sum."""
+    total.count += events
+    total.wall_time_ms = wall_ms
+    total.decision_time_ms = decision_ms
+
+
 def _add(total: Summed, event: Summed) -> None:
     """Add `event` to `total`: times become the latest ones, numbers are summed."""
-    total.count += event.count
-    total.wall_time_ms = event.wall_time_ms
-    total.decision_time_ms = event.decision_time_ms
+    count(total, event.wall_time_ms, event.decision_time_ms, event.count)
     if isinstance(total, ConnectionEvent) and isinstance(event, ConnectionEvent):
         total.seconds += event.seconds
         total.bytes_in += event.bytes_in

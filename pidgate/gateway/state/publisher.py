@@ -23,9 +23,9 @@ log = logger()
 
 LINGER_S: Final = 0.005
 """Events arrive together, and a batch costs little more than one event."""
-BATCHES_APART_S: Final = 0.02
+BATCHES_APART_S: Final = 0.05
 """Interval while events keep coming: a batch, and reading it back as a follower, costs each event loop as
-much as several decisions."""
+much as several decisions. Other gateways learn of an admission up to this much later."""
 REQUEST_TIMEOUT_MS: Final = 10_000
 BATCH_BYTES: Final = 256 * 1024
 RETRY_S: Final = 0.5

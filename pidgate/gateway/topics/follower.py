@@ -30,6 +30,8 @@ REQUEST_TIMEOUT_MS: Final = 10_000
 POLL_MS: Final = 500
 """Poll timeout during catch-up. The missing offsets may be control records, which a consumer never receives.
 """
+READS_APART_S: Final = 0.05
+"""Interval of reads while records keep coming: each costs the loop a millisecond, however many it brings."""
 LONG_POLL_MS: Final = 2_000
 """Time a broker holds an empty fetch. Each round costs the loop half a millisecond.
 
@@ -85,6 +87,8 @@ class EventFollower:
         self._partition: Callable[[int], Any] = int
         self._start = StartAt()
         self._next: dict[int, int] = {}
+        self._applied: list[int] | None = []
+        """`applied_offsets`, which each decision writes down. None: `_next` has changed since."""
         self._lagging: dict[int, int] = {}
         """partition -> end offset at session start, until it is reached."""
         self.is_caught_up = False
@@ -96,7 +100,9 @@ class EventFollower:
     @property
     def applied_offsets(self) -> list[int]:
         """Per partition, the offset of the next record to deliver; 0 if unknown."""
-        return [self._next.get(partition, 0) for partition in range(max(self._next, default=-1) + 1)]
+        if self._applied is None:
+            self._applied = [self._next.get(number, 0) for number in range(max(self._next, default=-1) + 1)]
+        return self._applied
 
     @property
     def last_failure(self) -> str:
@@ -188,6 +194,7 @@ class EventFollower:
             if known[number] < end[partition]:
                 self._lagging[number] = end[partition]
         self._next.update(known)
+        self._applied = None
 
     def _there_or_earliest(self, number: int, wanted: int | None, first: int, end: int) -> int:
         if wanted is None or first <= wanted <= end:
@@ -212,7 +219,7 @@ class EventFollower:
                 if fetched:
                     self._hand_over(fetched)
                     self._works()
-                    await asyncio.sleep(0)
+                    await asyncio.sleep(0 if self._lagging else READS_APART_S)
                 else:
                     await self._catch_up_without_records()
                 if checking is not None and checking.done():
@@ -237,6 +244,7 @@ class EventFollower:
         except Exception as error:
             raise _CallbackFailed(error) from error
         self.followed += len(records)
+        self._applied = None
         for partition, found in fetched.items():
             number, last = partition.partition, found[-1]
             self._next[number] = last.offset + 1
@@ -251,6 +259,7 @@ class EventFollower:
             position = await self._consumer.position(self._partition(number))
             if position >= end:
                 self._next[number] = max(self._next[number], position)
+                self._applied = None
                 del self._lagging[number]
 
     def _notify_when_caught_up(self) -> None:
