@@ -38,7 +38,7 @@ def test_a_producer_and_a_consumer(
         {"bootstrap.servers": gateway.bootstrap_servers, "group.id": topic, "auto.offset.reset": "earliest"}
     )
     consumer.subscribe([topic])
-    received = set()
+    received: set[int] = set()
     for number in range(RECORDS):
         producer.produce(topic, value=str(number).encode() + bytes(1_000))
         assert producer.flush(30) == 0, "each in a request of its own"
