@@ -266,6 +266,10 @@ class Waiter(Protocol):
         """Call `go_on` in a turn of the event loop that the connection's user pays for."""
 
 
+LEASE_MS: Final = 50
+"""Of a rate: what lanes may pass before it is recorded. A second at most goes by until then."""
+
+
 class ByteBucket:
     """An account: its bound, its window, its debt, the connections that wait for it, and its counts.
 
@@ -279,6 +283,7 @@ class ByteBucket:
         "_paid_ms",
         "is_dropped",
         "kind",
+        "leased_bytes",
         "made_ms",
         "name",
         "rate_bytes_per_s",
@@ -310,6 +315,8 @@ class ByteBucket:
         self._paid_ms = now_ms
         self.waiting: dict[int, Waiter] = {}
         self.turn: int | None = None
+        self.leased_bytes = 0
+        """Bytes that lanes may pass before they are recorded here."""
         self.is_dropped = False
 
     @property
@@ -358,6 +365,22 @@ class ByteBucket:
     def end_turn(self) -> None:
         """Note that the connection whose turn it was has passed a request."""
         self.turn = None
+
+    def lease(self, now_ms: int) -> int:
+        """Lease some bytes to a lane, which may pass before they are recorded; 0: none. `end_lease` once.
+
+        All leases together are LEASE_MS of the rate, and each is half of what the others leave.
+        """
+        rate = self.rate_bytes_per_s
+        if rate is None or self.waiting or self.wait_ms(now_ms):
+            return 0
+        leased_bytes = max(0, rate * LEASE_MS // 1000 - self.leased_bytes) // 2
+        self.leased_bytes += leased_bytes
+        return leased_bytes
+
+    def end_lease(self, leased_bytes: int) -> None:
+        """End a lease: what passed is recorded."""
+        self.leased_bytes -= leased_bytes
 
     def set_rate(self, rate_bytes_per_s: int | None, now_ms: int) -> None:
         """Change the bound. So far the debt was paid at the old one; it never exceeds what the window gives at the new.

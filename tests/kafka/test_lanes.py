@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer
@@ -16,7 +17,12 @@ from tools.sandbox.topics import create_topic
 pytestmark = [pytest.mark.kafka, pytest.mark.skipif(not has_lanes(), reason="there is no C compiler")]
 
 RECORDS = 500
-QUOTAS = {"mode": "enforce", "default": {"producer_ids_rate": 1_000_000}, "producer_ids": {"grace": "0s"}}
+VALUE_BYTES = 2_000
+QUOTAS: dict[str, Any] = {
+    "mode": "enforce",
+    "default": {"producer_ids_rate": 1_000_000},
+    "producer_ids": {"grace": "0s"},
+}
 
 
 @pytest.fixture(scope="module")
@@ -53,3 +59,24 @@ def test_a_producer_and_a_consumer(
     assert metrics.value("pidgate_lanes") == 1
     assert metrics.value("pidgate_lane_connections") >= 1
     assert metrics.value("pidgate_lane_requests_total") > 100
+
+
+def test_bytes_that_lanes_carry_count_against_a_rate(
+    cluster: Cluster, topic_name: Callable[[str], str]
+) -> None:
+    topic = topic_name("leased")
+    create_topic(cluster.bootstrap_servers(), topic)
+    rate = {"default": {**QUOTAS["default"], "producer_byte_rate": "200MB"}}
+    with GatewayProcess(
+        cluster.bootstrap_servers(), quotas={**QUOTAS, **rate}, settings={"lanes": 1}
+    ) as gateway:
+        producer = Producer(
+            {"bootstrap.servers": gateway.bootstrap_servers, "linger.ms": 0, "enable.idempotence": True}
+        )
+        for _ in range(RECORDS):
+            producer.produce(topic, value=bytes(VALUE_BYTES))
+            assert producer.flush(30) == 0
+        metrics = gateway.metrics()
+    assert metrics.value("pidgate_lane_requests_total") > RECORDS / 2
+    counted = metrics.value("pidgate_byte_counted_total", kind="produce", user="ANONYMOUS")
+    assert RECORDS * VALUE_BYTES < counted < RECORDS * (VALUE_BYTES + 300)

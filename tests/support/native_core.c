@@ -35,6 +35,7 @@ Tested *tested_new(
     grant->is_transactional = (uint8_t)is_transactional;
     grant->until_ms = until_ms;
     grant->most_streamed_bytes = most_streamed_bytes;
+    grant->leased_bytes = UINT64_MAX;
     tested->core.may_stream = 1;
     grant->topics = topics;
     tested->core.grant = grant;

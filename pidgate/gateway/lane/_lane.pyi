@@ -14,9 +14,9 @@ class Apis:
     ) -> None:
         """`passing`: API key, version, Passing. `guarded`: API keys of requests that must contain no needle."""
 
-Produce = tuple[bytes, bytes, bytes, int, int, bool, int, int, list[tuple[bytes, bytes | None]]]
-"""head, same, id, version, acks, is_transactional, until_ms, most_streamed_bytes, topics with allowed partitions as 128
-bytes of bits, lowest first (None: all)."""
+Produce = tuple[bytes, bytes, bytes, int, int, bool, int, int, int, list[tuple[bytes, bytes | None]]]
+"""head, same, id, version, acks, is_transactional, until_ms, most_streamed_bytes, leased_bytes, topics with allowed
+partitions as 128 bytes of bits, lowest first (None: all)."""
 InFlight = tuple[int, int, int, int]
 """Correlation id, API key, version, Passing."""
 Counted = tuple[int, int, int, int, int, int, int, int, int, list[tuple[bytes, bytes]]]

@@ -171,9 +171,9 @@ static Recognition recognise(
 
 /* Put a Produce under way that passes from here on. Returns MORE with nothing under way if more of it is needed. */
 static Next begin_produce(Core *core, const uint8_t *frame, size_t arrived, size_t size, int64_t now_ms) {
-    const Grant *grant = core->grant;
+    Grant *grant = core->grant;
     Recognised *produce = &core->under_way;
-    if (!grant || !grant->same_bytes || now_ms >= grant->until_ms || size > grant->most_streamed_bytes)
+    if (!grant || !grant->same_bytes || now_ms >= grant->until_ms || size > grant->most_streamed_bytes || size > grant->leased_bytes)
         return TO_PYTHON;
     produce->correlation_id = read_u32(frame + 4);
     produce->request_bytes = (uint32_t)size;
@@ -186,6 +186,7 @@ static Next begin_produce(Core *core, const uint8_t *frame, size_t arrived, size
         /* fall through */
     case WHOLE:
         core->request_left = SIZE_PREFIX_BYTES + size;
+        grant->leased_bytes -= size;
         return MORE;
     case INCOMPLETE:
         /* Before the first batch header it may still be a request that passes from its beginning on. */

@@ -66,6 +66,7 @@ typedef struct {
     uint8_t is_transactional;
     int64_t until_ms;                /* monotonic */
     uint32_t most_streamed_bytes;    /* a larger Produce goes to Python */
+    uint64_t leased_bytes;           /* of a byte rate: what may still pass */
     int topics;
     Topic topic[];
 } Grant;

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from pidgate.gateway.lane.answers import ANSWER_ENDS_IN_TAGS
 from pidgate.gateway.metrics.counters import Counters
+from pidgate.protocol.fetch import FETCH
 from pidgate.quota.grants import Cell, Grants
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ class Lanes:
         self.passing = passing
         self._topics = topics
         self._apis_for: tuple[bytes, ...] | None = None
-        self._apis: _lane.Apis | None = None
+        self._apis: dict[bool, _lane.Apis] = {}
         self._threads: list[_lane.Lane] = []
         self._module = module
 
@@ -151,8 +152,13 @@ class Lanes:
         produce: _lane.Produce | None,
         cells: tuple[Cell, Cell],
         in_flight: list[tuple[int, int, int, int]],
+        *,
+        fetches: bool,
     ) -> LentTo | None:
-        """Lend two descriptors to the thread with the fewest. None: it could not take them."""
+        """Lend two descriptors to the thread with the fewest. None: it could not take them.
+
+        `fetches`: Fetch may pass.
+        """
         lane = min(self._threads, key=lambda thread: thread.lent)
         walks = any(passing == ANSWER_ENDS_IN_TAGS for _, _, _, passing in in_flight)
         everything, of_id = cells
@@ -162,7 +168,7 @@ class Lanes:
                 client,
                 broker,
                 produce,
-                self._current_apis(),
+                self._current_apis(fetches),
                 everything,  # type: ignore[arg-type]  # the extension's own, see `start`
                 of_id,  # type: ignore[arg-type]
                 in_flight,
@@ -205,14 +211,20 @@ class Lanes:
         for owner, left in lane.take_left():
             owner.left(Left._make(left))  # type: ignore[attr-defined]  # a Lender
 
-    def _current_apis(self) -> _lane.Apis:
+    def _current_apis(self, fetches: bool) -> _lane.Apis:
         needles = self._topics.needles
-        if self._apis is None or needles is not self._apis_for:
-            assert self._module is not None
-            passing = [(key >> 16, key & 0xFFFF, how) for key, how in self.passing.items()]
-            self._apis = self._module.Apis(passing, list(self._topics.guarded), list(needles))
+        if needles is not self._apis_for:
+            self._apis.clear()
             self._apis_for = needles
-        return self._apis
+        apis = self._apis.get(fetches)
+        if apis is None:
+            passing = [
+                (key >> 16, key & 0xFFFF, how)
+                for key, how in self.passing.items()
+                if fetches or key >> 16 != FETCH
+            ]
+            apis = self._apis[fetches] = self._module.Apis(passing, list(self._topics.guarded), list(needles))
+        return apis
 
 
 def default_count() -> int:

@@ -289,11 +289,12 @@ static Grant *grant_of(PyObject *written) {
     Py_ssize_t head_bytes, same_bytes, id_bytes;
     int version, acks, transactional;
     unsigned int most_streamed_bytes;
+    unsigned long long leased_bytes;
     long long until_ms;
     PyObject *topics;
     if (!PyArg_ParseTuple(
-            written, "y#y#y#iipLIO!", &head, &head_bytes, &same, &same_bytes, &id, &id_bytes, &version, &acks,
-            &transactional, &until_ms, &most_streamed_bytes, &PyList_Type, &topics))
+            written, "y#y#y#iipLIKO!", &head, &head_bytes, &same, &same_bytes, &id, &id_bytes, &version, &acks,
+            &transactional, &until_ms, &most_streamed_bytes, &leased_bytes, &PyList_Type, &topics))
         return NULL;
     Py_ssize_t count = PyList_GET_SIZE(topics);
     if (head_bytes != 4 || id_bytes != 10 || same_bytes < 1 || same_bytes > MOST_SAME_BYTES || count > MOST_TOPICS) {
@@ -312,6 +313,7 @@ static Grant *grant_of(PyObject *written) {
     grant->is_transactional = (uint8_t)transactional;
     grant->until_ms = until_ms;
     grant->most_streamed_bytes = most_streamed_bytes;
+    grant->leased_bytes = leased_bytes;
     for (Py_ssize_t at = 0; at < count; at++) {
         const char *name, *allowed;
         Py_ssize_t name_bytes, allowed_bytes;

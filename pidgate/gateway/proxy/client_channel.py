@@ -259,6 +259,7 @@ class ClientChannel(Reader):
         assert isinstance(begun, tuple)
         correlation_id, request_bytes, records, topic, partition = begun
         self._session.context.repeated.resume(correlation_id, topic, partition, records)
+        self._session.count_streamed(request_bytes - left_bytes, self._now_ms())
         self._reservation.resume(SIZE_PREFIX_BYTES + request_bytes, left_bytes)
 
     def _may_pass_on(self, buf: bytes | bytearray, pos: int, end: int, size: int, now_ms: int) -> bool:

@@ -274,7 +274,6 @@ class ClientConnection:
             and not self.socket.gate.reasons
             and not context.awaits_size
             and context.alteration is None
-            and not (context.byte_quota.is_on and any(context.sensors(now_ms)))
             and (self.recorder is None or self.recorder.is_introduced)
         )
 

@@ -17,6 +17,7 @@ from pidgate.gateway.proxy.apis.api import InFlightRequest
 from pidgate.gateway.proxy.apis.produce import PRODUCE_API
 from pidgate.gateway.proxy.apis.table import APIS
 from pidgate.protocol.produce import FIRST_TOPIC_ID, PRODUCE
+from pidgate.quota.byte_quota import ByteBucket
 from pidgate.quota.grants import MOST_GRANTED_PARTITIONS, Grant
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ WORTH_REQUESTS: Final = 64
 MOST_LENT_IN_FLIGHT: Final = 48
 MOST_TOPICS: Final = 64
 NEVER: Final = 1 << 62
+ANY_BYTES: Final = (1 << 64) - 1
 BROKEN: Final = 3
 """Next in core.h."""
 
@@ -45,6 +47,8 @@ class Lending:
         "_connection",
         "_grant",
         "_lanes",
+        "_leased_bytes",
+        "_leased_of",
         "_lent",
         "_streamed_bytes",
         "_topics",
@@ -65,6 +69,8 @@ class Lending:
         """Lend when so many requests in a row would have passed. A plain attribute, because every read checks it."""
         self._lent: LentTo | None = None
         self._grant: Grant | None = None
+        self._leased_of: ByteBucket | None = None
+        self._leased_bytes = 0
         self._topics: dict[bytes, None] = {}
         """Topics written lately, as in ProducerBatch."""
         self._version = -1
@@ -100,6 +106,7 @@ class Lending:
             produce,
             (grants.everything, of_id),
             in_flight,
+            fetches=context.sensors(now_ms)[1] is None if context.byte_quota.is_on else True,
         )
         self.carried = 0
         if self._lent is None:
@@ -135,6 +142,9 @@ class Lending:
             self._topics.clear()
             self._version = repeated.version
         self._topics.update(dict.fromkeys(repeated.topics[:MOST_TOPICS]))
+        leased_bytes = self._lease(now_ms)
+        if not leased_bytes:
+            return None
         self._grant = grant = context.admission.grant(
             context.client,
             repeated.producer_id,
@@ -163,8 +173,19 @@ class Lending:
             bool(repeated.transactional),
             grant.until_ms,
             self._streamed_bytes,
+            leased_bytes,
             topics,
         )
+
+    def _lease(self, now_ms: int) -> int:
+        """Return how many bytes of Produce requests may pass before their account has to be asked; 0: none."""
+        context = self._connection.session.context
+        sensors = context.sensors(now_ms)[0] if context.byte_quota.is_on else None
+        if sensors is None:
+            return ANY_BYTES
+        self._leased_of = sensors.bucket(now_ms)
+        self._leased_bytes = self._leased_of.lease(now_ms)
+        return self._leased_bytes
 
     # ---- and back --------------------------------------------------------------------------------------
 
@@ -187,7 +208,6 @@ class Lending:
         assert broker is not None, "it was lent"
         context = connection.session.context
         self._end()
-        self.counted(Counted._make(left.counted))
         context.in_flight.take_back(
             [
                 InFlightRequest(
@@ -202,6 +222,7 @@ class Lending:
         )
         client.socket.take_back(left.to_client)
         broker.socket.take_back(left.to_broker)
+        self.counted(Counted._make(left.counted))
         if left.under_way is not None:
             client.resume(left.request_left, left.under_way)
         if left.why == BROKEN:
@@ -224,6 +245,9 @@ class Lending:
         if self._grant is not None:
             self._connection.session.context.admission.grants.give_back(self._grant)
             self._grant = None
+        if self._leased_of is not None:
+            self._leased_of.end_lease(self._leased_bytes)
+            self._leased_of = None
         self._connection.reservation.lent_since_ms = 0
 
     # ---- counts ----------------------------------------------------------------------------------------
@@ -241,6 +265,7 @@ class Lending:
             counters.bytes_to_brokers += counted.request_bytes
             counters.bytes_from_brokers += counted.answer_bytes
             counters.bytes_to_clients += counted.answer_bytes
+        self._record(counted.produce_bytes)
         if recorder is None:
             return
         recorder.bytes_in += counted.request_bytes
@@ -260,3 +285,12 @@ class Lending:
                 counted.last_ms,
                 written,
             )
+
+    def _record(self, produce_bytes: int) -> None:
+        """Record what passed in its byte account, and wait if that is above the rate."""
+        connection, now_ms = self._connection, self._connection.context.now_ms()
+        context = connection.session.context
+        sensors = context.sensors(now_ms)[0] if produce_bytes and context.byte_quota.is_on else None
+        if sensors is not None and context.record_bytes(sensors, produce_bytes, now_ms):
+            self.take_back()
+            connection.act(context.take_actions())

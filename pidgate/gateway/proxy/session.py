@@ -46,7 +46,7 @@ from pidgate.gateway.proxy.apis.api import (
 from pidgate.gateway.proxy.apis.authentication import finish_login, identify
 from pidgate.gateway.proxy.apis.client_quotas import continue_alteration
 from pidgate.gateway.proxy.apis.passing_produce import count_passing, has_passed, may_pass
-from pidgate.gateway.proxy.apis.produce import PRODUCE_API, has_no_answer
+from pidgate.gateway.proxy.apis.produce import count_bytes, has_no_answer
 from pidgate.gateway.proxy.apis.responses import Buffer
 from pidgate.gateway.proxy.apis.table import APIS, NOT_OFFERED
 from pidgate.gateway.quotas.administration import Kept
@@ -56,7 +56,7 @@ from pidgate.protocol.errors import KafkaProtocolError
 from pidgate.protocol.produce import PRODUCE
 from pidgate.protocol.versions import SPOKEN
 from pidgate.protocol.work import READ_FOR, REPEATED_FOR
-from pidgate.quota.byte_quota import ByteBucket
+from pidgate.quota.byte_quota import ByteBucket, Kind
 from pidgate.quota.decisions import Client
 from pidgate.quota.entities import User
 
@@ -278,19 +278,20 @@ class Session:
         The hot path. Has the full effect of `_decide`, or none.
         """
         context = self.context
-        if context.byte_quota.is_on:
-            return False
         repeated, recorder = context.repeated, context.recorder
         if not repeated.recognise_request(frame, start, end) or not context.knows_repeated(now_ms):
+            return False
+        if context.account_in_debt(Kind.PRODUCE, now_ms) is not None:
             return False
         if recorder is not None:
             recorder.repeated(repeated, end - start, now_ms)
         context.counters.requests[PRODUCE] += 1
         context.account.spent += REPEATED_FOR + repeated.batches
+        api = count_bytes(context, end - start, now_ms)
         if repeated.acks:
             producer_id = repeated.producer_id
             context.forward(
-                InFlightRequest(PRODUCE_API, PRODUCE, repeated.version, repeated.correlation_id, producer_id)
+                InFlightRequest(api, PRODUCE, repeated.version, repeated.correlation_id, producer_id)
             )
         return True
 

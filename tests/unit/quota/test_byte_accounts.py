@@ -196,3 +196,26 @@ def test_the_rate_holds_over_all_connections(sizes: list[int], are_new: bool, co
     greedy = Greedy(account(), are_new=are_new, connections=connections)
     greedy.send_until(seconds * 1_000, sizes)
     assert greedy.passed <= 1.1 * RATE * seconds + WINDOW_BYTES + max(sizes)
+
+
+@rule("Lanes pass at most 50 ms of a byte rate before it is recorded.", "connections")
+@given(st.lists(st.booleans(), max_size=40))
+def test_all_leases_together_are_a_part_of_the_rate(takes: list[bool]) -> None:
+    bucket = account(1_000_000)
+    leases = [bucket.lease(0)]
+    assert leases == [25_000], "one gets half of it"
+    for take in takes:
+        if take:
+            leases.append(bucket.lease(0))
+        elif leases:
+            bucket.end_lease(leases.pop())
+        assert sum(leases) == bucket.leased_bytes <= 50_000
+
+
+def test_nothing_is_leased_while_there_is_a_debt_or_somebody_waits() -> None:
+    bucket = account()
+    bucket.record(2 * WINDOW_BYTES, 0)
+    assert bucket.lease(0) == 0
+    assert bucket.lease(60_000) > 0
+    bucket.waiting[1] = Waits()
+    assert bucket.lease(60_000) == 0

@@ -40,6 +40,7 @@ SAME: Final = b"\0\1c\0\0\xff\xff\0\0\x75\x30"  # client id, tags, no transactio
 ID: Final = (7).to_bytes(8, "big") + b"\0\0"
 TOPIC: Final = b"t"
 FOR_EVER: Final = 1 << 60
+ANY_BYTES: Final = (1 << 64) - 1
 PATIENCE_S: Final = 20.0
 IN_FLIGHT: Final = 20
 
@@ -119,7 +120,7 @@ class Carried:
         self.broker.setblocking(False)
 
     def lend(self) -> int:
-        grant = (HEAD, SAME, ID, VERSION, -1, False, FOR_EVER, 1 << 21, [(TOPIC, None)])
+        grant = (HEAD, SAME, ID, VERSION, -1, False, FOR_EVER, 1 << 21, ANY_BYTES, [(TOPIC, None)])
         handle: int = self.lane.lend(
             self,
             self.client.fileno(),
