@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
 from pidgate.quota.decisions import KEEPS_ORDER, Bound, Decision, Reason
 from pidgate.quota.entities import EffectiveQuota, Portions, User, kept_as
@@ -240,8 +240,7 @@ MOST_OWNED_IDS = 40_000
 """About 2.5 MB, in two dicts just below the size at which they double; forty blocks of 1,000 (KIP-730)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Owner:
+class Owner(NamedTuple):
     """The user an id was given to, its latest known epoch, and whether a Produce with it was seen."""
 
     user: User

@@ -228,8 +228,9 @@ class BudgetShare:
 
     def end(self) -> None:
         """Release everything and ignore later calls: both sockets are closed."""
-        for purpose in Purpose:
-            self.hold(purpose, 0)
+        if self.total_bytes:
+            for purpose in Purpose:
+                self.hold(purpose, 0)
         self._has_ended = True
 
     @property
