@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from json.encoder import encode_basestring_ascii
-from typing import Any, Literal, get_origin, get_type_hints
+from typing import Any, Final, Literal, get_origin, get_type_hints
 
 from pidgate.events.definitions import EVENT_TYPES, SCHEMA_VERSION, Event
 
@@ -56,7 +56,7 @@ def _writer(event_type: type[Event]) -> Callable[[Any], str]:
     return made
 
 
-_WRITERS = {event_type: _writer(event_type) for event_type in EVENT_TYPES.values()}
+_WRITERS: Final = {event_type: _writer(event_type) for event_type in EVENT_TYPES.values()}
 
 
 def to_json(event: Event) -> bytes:

@@ -5,6 +5,7 @@ Not for the hot path: produce.walk and headers.peek_request parse by themselves.
 
 from collections.abc import Callable
 from struct import Struct
+from typing import Final
 
 from pidgate.protocol.errors import FrameTooLarge, MalformedFrame, TruncatedFrame
 from pidgate.protocol.work import TAGS_BYTES_FOR_ONE
@@ -12,16 +13,16 @@ from pidgate.protocol.work import TAGS_BYTES_FOR_ONE
 Buffer = bytes | bytearray | memoryview
 """Memory that holds a frame. A memoryview must have unsigned byte elements."""
 
-SIZE_PREFIX = 4
+SIZE_PREFIX: Final = 4
 """Bytes of the frame length, a signed big-endian int32."""
 
-MAX_FRAME = 104_857_600
+MAX_FRAME: Final = 104_857_600
 """Default frame limit, Kafka's default of socket.request.max.bytes (100 MiB)."""
 
-LONGEST_STRING_BYTES = 0x7FFF
+LONGEST_STRING_BYTES: Final = 0x7FFF
 """Short.MAX_VALUE, the limit in Kafka's generated code, also for flexible versions."""
 
-MAX_TAGS = 32
+MAX_TAGS: Final = 32
 """Most tagged fields per struct; Kafka 4.3 has at most 9.
 
 Millions of empty fields would block the event loop.
@@ -32,12 +33,12 @@ Translate = Callable[[int, str, int], tuple[str, int]]
 
 size_prefix = Struct(">i").pack
 
-_I16 = Struct(">h").unpack_from
-_I32 = Struct(">i").unpack_from
-_I64 = Struct(">q").unpack_from
-_F64 = Struct(">d").unpack_from
-_MAX_UVARINT_BYTES = 5  # a 32 bit unsigned varint: 4 x 7 bits, and 4 bits more
-_U32 = 0xFFFFFFFF
+_I16: Final = Struct(">h").unpack_from
+_I32: Final = Struct(">i").unpack_from
+_I64: Final = Struct(">q").unpack_from
+_F64: Final = Struct(">d").unpack_from
+_MAX_UVARINT_BYTES: Final = 5  # a 32 bit unsigned varint: 4 x 7 bits, and 4 bits more
+_U32: Final = 0xFFFFFFFF
 
 
 def framed(*parts: Buffer) -> bytes:

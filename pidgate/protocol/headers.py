@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from struct import Struct
 from struct import error as struct_error
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from pidgate.protocol.errors import MalformedFrame, UnsupportedVersion
 from pidgate.protocol.frames import Buffer, skip_tags
 from pidgate.protocol.versions import SPOKEN
 
-API_VERSIONS = 18
+API_VERSIONS: Final = 18
 
-_NEVER = 0x7FFF  # above every version
+_NEVER: Final = 0x7FFF  # above every version
 _FIRST_FLEXIBLE: dict[int, int] = {
     api_key: _NEVER if api.flexible_from is None else api.flexible_from for api_key, api in SPOKEN.items()
 }
@@ -41,8 +41,8 @@ class RequestHead(NamedTuple):
         return self._replace(body=self.body + by, start=self.start + by, end=self.end + by)
 
 
-_HEAD = Struct(">hhih").unpack_from
-_HEAD_BYTES = 10
+_HEAD: Final = Struct(">hhih").unpack_from
+_HEAD_BYTES: Final = 10
 
 
 def peek_request(buf: Buffer, start: int, end: int) -> RequestHead:

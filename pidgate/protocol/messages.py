@@ -38,12 +38,14 @@ NO_PRODUCER_EPOCH: Final = -1
 
 _MOST_REMEMBERED_BYTES: Final = 16_384
 """Longest ApiVersions response that is cached; Kafka 4.3 sends about 600 bytes."""
-_RANGE = struct.Struct(">hhh")
-_REQUEST_HEAD = struct.Struct(">hhi")
-_CORRELATION_ID = struct.Struct(">i")
-_NO_MEANT_NODE = b"\x00" + (-1).to_bytes(4, "big", signed=True)  # null cluster id and the default node id
-_INIT_ANSWER = struct.Struct(">ihqh")
-_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+_RANGE: Final = struct.Struct(">hhh")
+_REQUEST_HEAD: Final = struct.Struct(">hhi")
+_CORRELATION_ID: Final = struct.Struct(">i")
+_NO_MEANT_NODE: Final = b"\x00" + (-1).to_bytes(
+    4, "big", signed=True
+)  # null cluster id and the default node id
+_INIT_ANSWER: Final = struct.Struct(">ihqh")
+_SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 """Names and versions of client software that brokers accept (ApiVersionsRequest)."""
 _LONGEST_TOLD: Final = 255
 """Characters of a software name, its version or a cluster id that are told to a broker."""

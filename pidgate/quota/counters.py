@@ -15,13 +15,13 @@ from typing import Final, NamedTuple
 from pidgate.quota.decisions import KEEPS_ORDER, Bound, Decision, Reason
 from pidgate.quota.entities import EffectiveQuota, Portions, User, kept_as
 
-SAMPLE_MS = 30_000
+SAMPLE_MS: Final = 30_000
 """Two samples of 30 s: Kafka's metrics.num.samples and metrics.sample.window.ms."""
 
-COUNTERS_KEPT_MS = 3_600_000
+COUNTERS_KEPT_MS: Final = 3_600_000
 """After a user's last count, when nothing else is known of it: Kafka's quota sensors expire after an hour."""
 
-WAITED_BUCKETS_MS = (500, 1_000, 5_000, 10_000, 30_000, 60_000, 120_000, 300_000, 86_400_000)
+WAITED_BUCKETS_MS: Final = (500, 1_000, 5_000, 10_000, 30_000, 60_000, 120_000, 300_000, 86_400_000)
 """Upper bounds: 120 s is Java's delivery timeout, 300 s librdkafka's; what waited for more than a day is
 counted with the day.
 """
@@ -236,7 +236,7 @@ class UserStatus:
     live_ids: int = 0
 
 
-MOST_OWNED_IDS = 40_000
+MOST_OWNED_IDS: Final = 40_000
 """About 2.5 MB, in two dicts just below the size at which they double; forty blocks of 1,000 (KIP-730)."""
 
 

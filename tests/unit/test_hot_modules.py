@@ -48,7 +48,7 @@ LOWERED_BY_TESTS = frozenset(
 def looked_up(source: str) -> Iterator[str]:
     """Constants that are not Final: each use of one is a look into a dict, and of one that is Final an instruction."""
     for node in ast.parse(source).body:
-        if isinstance(node, ast.Assign) and "TypeVar" not in ast.unparse(node.value):
+        if isinstance(node, ast.Assign) and not ast.unparse(node.value).startswith(("TypeVar", "ParamSpec")):
             names = [ast.unparse(target) for target in node.targets]
         elif isinstance(node, ast.AnnAssign) and not ast.unparse(node.annotation).startswith("Final"):
             names = [ast.unparse(node.target)]

@@ -30,7 +30,7 @@ _WANTED: Final = frozenset(
         _LAST,
     )
 )
-_TYPE = re.compile(rb'\{"schema_version":\d+,"type":"(\w+)",')
+_TYPE: Final = re.compile(rb'\{"schema_version":\d+,"type":"(\w+)",')
 _REASONS: Final = {reason.value.encode(): reason for reason in Reason}
 _IDS_END: Final = 1 << 63
 """Upper bound of Kafka's producer ids, exclusive."""
