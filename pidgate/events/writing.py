@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, get_origin, get_type_hints
 
 from pidgate.events.definitions import EVENT_TYPES, SCHEMA_VERSION, Event
 
-_IN_TEXT: dict[object, str] = {
+_IN_TEXT: Final[dict[object, str]] = {
     int: "{integer(event.NAME)}",
     str: "{text(event.NAME)}",
     bool: "{'true' if event.NAME else 'false'}",

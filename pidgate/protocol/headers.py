@@ -19,7 +19,7 @@ from pidgate.protocol.versions import SPOKEN
 API_VERSIONS: Final = 18
 
 _NEVER: Final = 0x7FFF  # above every version
-_FIRST_FLEXIBLE: dict[int, int] = {
+_FIRST_FLEXIBLE: Final[dict[int, int]] = {
     api_key: _NEVER if api.flexible_from is None else api.flexible_from for api_key, api in SPOKEN.items()
 }
 
