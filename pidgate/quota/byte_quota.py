@@ -36,7 +36,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, Protocol
 
 from pidgate.quota.counters import Samples
 from pidgate.quota.entities import MOST_USERS, OTHER_USERS, User, id_terms_of, resolve
@@ -256,10 +256,20 @@ class ByteSnapshot:
     total_bytes: int
 
 
+class Waiter(Protocol):
+    """A connection that waits for an account."""
+
+    def wake(self) -> None:
+        """Go on with the requests that wait."""
+
+    def await_turn(self, who: object, go_on: Callable[[], None]) -> None:
+        """Call `go_on` in a turn of the event loop that the connection's user pays for."""
+
+
 class ByteBucket:
     """An account: its bound, its window, its debt, the connections that wait for it, and its counts.
 
-    waiting   ids of the connections that wait, in order, each with the call that wakes it
+    waiting   the connections that wait, by id and in order
     turn      the connection that was woken, until it has passed a request
     """
 
@@ -298,7 +308,7 @@ class ByteBucket:
         self._debt_milli = 0
         self._level_milli = 0
         self._paid_ms = now_ms
-        self.waiting: dict[int, Callable[[], None]] = {}
+        self.waiting: dict[int, Waiter] = {}
         self.turn: int | None = None
         self.is_dropped = False
 
@@ -341,17 +351,13 @@ class ByteBucket:
         rate, debt_milli = self.rate_bytes_per_s, self._pay(now_ms)
         return -(-debt_milli // rate) if rate is not None else 0
 
-    def lets_pass(self, connection_id: int, now_ms: int) -> bool:
-        """Return whether a request of this connection may pass: no debt is left, and no other connection came before.
+    def may_pass(self, connection_id: int, now_ms: int) -> bool:
+        """Return whether a request of this connection may pass: no debt is left, and it has the turn or none waits."""
+        return not self.wait_ms(now_ms) and (self.turn == connection_id or not self.waiting)
 
-        A connection whose turn it is passes one.
-        """
-        if self.wait_ms(now_ms):
-            return False
-        if self.turn == connection_id:
-            self.turn = None
-            return True
-        return not self.waiting
+    def end_turn(self) -> None:
+        """Note that the connection whose turn it was has passed a request."""
+        self.turn = None
 
     def set_rate(self, rate_bytes_per_s: int | None, now_ms: int) -> None:
         """Change the bound. So far the debt was paid at the old one; it never exceeds what the window gives at the new.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Iterator
 
 import pytest
@@ -12,7 +11,8 @@ from tests.hostile.attacker import Attacker
 from tests.hostile.site import HONEST_USER, Site, running_site
 from tests.support.raw import address_of
 from tests.support.tls_forwarder import Certificates, TlsForwarder
-from tools.sandbox.certificates import Authority, Pair
+from tests.support.tls_listener import client_tls, mutual_tls
+from tools.sandbox.certificates import Authority
 from tools.sandbox.kafka import Cluster
 
 pytestmark = pytest.mark.kafka
@@ -33,25 +33,11 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     return Authority(tmp_path_factory.mktemp("certificates"))
 
 
-def context_of(authority: Authority, pair: Pair) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.load_verify_locations(authority.ca_file)
-    context.load_cert_chain(pair.cert_file, pair.key_file)
-    return context
-
-
 @pytest.fixture(scope="module")
 def certificate_site(sasl_cluster: Cluster, authority: Authority) -> Iterator[Site]:
-    pair = authority.issue("gateway")
     shown = Certificates(
-        {
-            "cert_file": str(pair.cert_file),
-            "key_file": str(pair.key_file),
-            "client_auth": "required",
-            "client_ca_file": str(authority.ca_file),
-            "ssl_principal_mapping_rules": RULES,
-        },
-        context_of(authority, authority.issue("honest", subject=f"/CN={HONEST_USER}")),
+        {**mutual_tls(authority), "ssl_principal_mapping_rules": RULES},
+        client_tls(authority, authority.issue("honest", subject=f"/CN={HONEST_USER}")),
     )
     with running_site(sasl_cluster, Place(sasl=False, tls=True), shown=shown) as site:
         yield site
@@ -68,7 +54,7 @@ def test_no_certificate_sheds_a_quota(certificate_site: Site, authority: Authori
     """The attacker's requests come with the end of its handshake."""
     topic = certificate_site.topic()
     frames = [Target(topic, 9, certificate_site.place).produce() for _ in range(20)]
-    context = context_of(authority, authority.issue("attacker", subject=SUBJECTS[subject]))
+    context = client_tls(authority, authority.issue("attacker", subject=SUBJECTS[subject]))
     with (
         TlsForwarder(address_of(certificate_site.gateway.bootstrap_servers), context) as way,
         certificate_site.under_attack(),

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from pidgate.gateway.logs import Event
-from pidgate.gateway.proxy.client_connection import ORDINARY_CAUSES, ClientConnection
+from pidgate.gateway.proxy.client_connection import ORDINARY_CAUSES
 from pidgate.quota.byte_quota import LONGEST_TOLD_MS
 from tests.simulator import wiretap
 from tests.simulator.clients.batches import ModelViolation
@@ -117,12 +117,11 @@ def look_for_relief(world: World) -> None:
 def _waiting(world: World) -> Iterator[str]:
     """Yield clients that wait for bytes: of a throttle of ids the longest is known."""
     for gateway in world.fleet.gateways:
-        serving, process = gateway.serving, gateway.process
-        if serving is None or process is None or not process.is_running or not gateway.is_listening:
+        process = gateway.process
+        if process is None or not process.is_running or not gateway.is_listening:
             continue
         by_ids_ms = round(world.loop.time() * 1_000) + world.setup.quotas.max_throttle_ms
-        for connection in serving.traffic.shared.connections:
-            if isinstance(connection, ClientConnection):
-                session = connection.session
-                if session.awaits_account or session.context.muted_until_ms > by_ids_ms:
-                    yield f"{gateway.host}: a connection of {connection.client.client_id}"
+        for connection in gateway.connections:
+            session = connection.session
+            if session.awaits_account or session.context.muted_until_ms > by_ids_ms:
+                yield f"{gateway.host}: a connection of {connection.client.client_id}"

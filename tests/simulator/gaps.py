@@ -7,14 +7,17 @@ state it answers OUT_OF_ORDER_SEQUENCE_NUMBER. Both happen without any gateway, 
 earlier batch is on the wire, or refuses that one (KAFKA-15591), a leader that is truncated behind its clients' back.
 
 The gateway is to blame where the earlier batch had reached it and it did not hand it on at once, and yet let the later
-one pass. Except where the earlier one was on its way to a broker that had answered before that it leads no more: it
-would not have been taken there either. And where it was answered NOT_LEADER, by the broker that it was handed to, and
-the later one OUT_OF_ORDER_SEQUENCE_NUMBER by the new leader: Java sends what is new before it has read that about all
-that is old, the leader has state, and nothing is lost. And where its refusal was lifted by a batch below it that came
-back from a broker (decision 0004, A batch below a refused one): the leader has that batch, and answers 45. Except, too,
-between two gateways of a fleet (decision 0004): what one holds or refuses, the other knows when the topic has brought
-it. Where a client's connections lead through both, and the topic works, that is no excuse after PROPAGATION_S. Before
-each broker of its own a gateway watches the ids that are new to it, and only a change of mode makes it forget.
+one pass. It is excused where brokers alone do the same:
+
+- The earlier batch was on its way to a broker that had answered before that it leads no more.
+- The leader answers the later batch with OUT_OF_ORDER_SEQUENCE_NUMBER, so that it has state and nothing is lost, and
+  - a broker had answered the earlier one NOT_LEADER: Java sends new batches before it has read all such answers; or
+  - the earlier one went to another node, and no gateway had refused it: Java sends new batches to a new leader without
+    an answer from the old one. A broker that throttles keeps the earlier one unread as a gateway does; or
+  - a batch below the earlier one lifted its refusal (decision 0004, A batch below a refused one).
+- Two gateways of a fleet (decision 0004): one knows what the other holds or refuses when the topic has brought it.
+  Where a client's connections lead through both, and the topic works, that is no excuse after PROPAGATION_S. A gateway
+  watches the ids that are new to it before each broker of its own, and only a change of mode makes it forget.
 """
 
 from __future__ import annotations
@@ -75,12 +78,30 @@ class _Stay:
         for frame in wiretap.arrived_at_gateways(world):
             for name, numbers in wiretap.batches_in(frame):
                 self.came.setdefault(name, []).append((frame.at_s, frame.process, frame.port, numbers))
-        for one in wiretap.produce_answers(world):
-            for name, numbers in wiretap.batches_in(one.asked) if one.is_refusal else ():
-                self.refused.setdefault(name, []).append((numbers, one.asked.at_s, one.asked.process))
         for frame in wiretap.written_to_brokers(world):
             for batch in wiretap.batches_in(frame):
                 self.left.setdefault(batch, []).append((frame.at_s, frame.process))
+        before: dict[tuple[str, str], tuple[float, float]] = {}
+        for one in wiretap.produce_answers(world):
+            connection = one.asked.link, one.asked.process
+            decided_s = self._decided(one, *before.get(connection, (0.0, 0.0)))
+            before[connection] = decided_s, one.answer.at_s
+            for name, numbers in wiretap.batches_in(one.asked) if one.is_refusal else ():
+                self.refused.setdefault(name, []).append((numbers, decided_s, one.asked.process))
+
+    def _decided(self, one: wiretap.Answered, before_s: float, answered_s: float) -> float:
+        """Return when a process decided about a request. It decides in order, and answers in order.
+
+        `before_s`, `answered_s`: when it decided about the request before on this connection, and answered that.
+        """
+        came_s, process = one.asked.at_s, one.asked.process
+        if not one.is_refusal:
+            (batch, *_) = wiretap.batches_in(one.asked)
+            left = [left_s for left_s, by in self.left.get(batch, ()) if by == process and left_s >= came_s]
+            return min(left, default=max(came_s, before_s))
+        # An answer that waits leaves with the one before.
+        is_late = one.answer.at_s > answered_s
+        return one.answer.at_s if is_late else max(came_s, before_s)
 
     def last_left(self, name: Name, numbers: Numbers, before_s: float) -> tuple[float, str]:
         """Return when and where it last left a gateway before that time."""
@@ -115,6 +136,15 @@ class _Stay:
             and seen.at_s < late.at_s
             for seen in self._ledger
         )
+
+    def was_awaited_elsewhere(self, name: Name, late: Seen, passed_s: float) -> bool:
+        """Return whether the batch was last sent to another node than the later one, and was never refused."""
+        identity = late.numbers[:2]
+        came = [one for one in self.came[name] if one[0] <= passed_s and one[3][:2] == identity]
+        was_refused = any(
+            numbers[:2] == identity and at_s <= passed_s for numbers, at_s, _ in self.refused.get(name, ())
+        )
+        return node_at(came[-1][2]) != late.node_id and not was_refused
 
     def left_together(self, name: Name, passed_s: float, through: str) -> bool:
         """Return whether a batch left in the same moment as a later one, before a broker could answer it.
@@ -223,7 +253,11 @@ def _kept_back(
     if kept is None:
         return None
     if late.error_code == OUT_OF_ORDER:
-        excused = stay.was_not_taken(name, late) or stay.was_lifted(name, late, passed_s, through)
+        excused = (
+            stay.was_not_taken(name, late)
+            or stay.was_awaited_elsewhere(name, late, passed_s)
+            or stay.was_lifted(name, late, passed_s, through)
+        )
     else:
         excused = stay.was_not_taken(name, late) and stay.left_together(name, passed_s, through)
     return None if excused else kept

@@ -14,6 +14,7 @@ from typing import Any, Final
 from pidgate.gateway.config.loading import parse
 from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.process.server import Gateway
+from pidgate.gateway.proxy.client_connection import ClientConnection
 from pidgate.gateway.quotas.administration import Kept
 from pidgate.gateway.topics.own_client import OwnClient
 from pidgate.quota.changes import Change
@@ -166,6 +167,13 @@ class SimulatedGateway:
         if self.serving is None:
             raise RuntimeError(f"{self.host} does not run")
         return self.serving._quotas.in_force.quotas
+
+    @property
+    def connections(self) -> list[ClientConnection]:
+        """Its clients' connections. Empty while it is down."""
+        if self.serving is None:
+            return []
+        return [one for one in self.serving.traffic.shared.connections if isinstance(one, ClientConnection)]
 
     def reload(self) -> None:
         """Have it read its file again, as SIGHUP does."""

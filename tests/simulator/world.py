@@ -193,7 +193,12 @@ class World:
         is_done = False
         while not is_done:
             await asyncio.sleep(0.1)
-            is_done = all(application.is_idle for application in self.everybody)
+            # The clock jumps: a connection that is just being opened would be too late with its login.
+            is_done = all(application.is_idle for application in self.everybody) and not any(
+                connection.awaits_login
+                for gateway in self.fleet.gateways
+                for connection in gateway.connections
+            )
         self.note(f"{LONG_S:.0f} s pass")
         self.loop.now_s += LONG_S
 

@@ -140,7 +140,17 @@ class ScriptedBroker:
                 {"api_key": key, "min_version": api.min_version, "max_version": api.max_version}
                 for key, api in SPOKEN.items()
             ]
-        return raw.response(head.api_key, head.api_version, body, correlation_id=head.correlation_id)
+        return answer_to(head, body)
+
+
+def answer_to(head: RequestHead, body: raw.Body) -> bytes:
+    """Return a framed answer to a request."""
+    return raw.response(head.api_key, head.api_version, body, correlation_id=head.correlation_id)
+
+
+async def offers_plain(head: RequestHead, _peer: Peer) -> bytes:
+    """Answer SaslHandshake as a broker that requires a login by PLAIN."""
+    return answer_to(head, {"mechanisms": ["PLAIN"]})
 
 
 class RunningGateway:

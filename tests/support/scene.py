@@ -65,7 +65,8 @@ class Scene:
         self.time_ms += milliseconds
         waits = self.shared.byte_waits
         for account in list(waits._timers):
-            waits._wake_next(account)
+            waits._await_turn(account)
+        self.turns(2)
 
     def connect(self, *, early: bytes = b"") -> Pair:
         return Pair(self, early)

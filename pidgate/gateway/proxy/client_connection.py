@@ -291,7 +291,7 @@ class ClientConnection:
             elif isinstance(action, WakeAt):
                 self._timer.set(action.when_ms)
             elif isinstance(action, WaitForAccount):
-                self.context.shared.byte_waits.add(action.account, self.client.connection_id, self.wake)
+                self.context.shared.byte_waits.add(action.account, self.client.connection_id, self)
             elif isinstance(action, LogRefusal | LogGatewayTopic):
                 self._log(action, now_ms)
             elif isinstance(action, End):

@@ -59,7 +59,7 @@ class Batch:
     is_reset: bool = False
     """Numbered anew, and not sent since."""
     is_uncertain: bool = False
-    """Cut off once: whether the broker has it is not known, whatever was refused since."""
+    """Cut off once, or its success was ignored: the broker may have it, whatever was refused since."""
     may_repeat: bool = False
     """Numbered anew while that was not known: the client itself, with no gateway at all, may write it twice."""
     leader_epoch: int = -1

@@ -365,8 +365,10 @@ class ModelProducer(ClusterClient):
     def _done(self, node: Node, lane: Lane, batch: Batch, outcome: frames.Outcome) -> None:
         """One batch of a request has its outcome."""
         traits, code = self.traits, outcome.error_code
-        batch.is_uncertain = batch.is_uncertain or code in _UNCERTAIN
-        if traits.rewinds and (not lane.batches or lane.batches[0] is not batch):
+        is_ignored = traits.rewinds and (not lane.batches or lane.batches[0] is not batch)
+        if code in _UNCERTAIN or (is_ignored and code == 0):
+            batch.is_uncertain = True
+        if is_ignored:
             return
         if code in (0, errors.DUPLICATE):
             lane.acknowledge(batch, outcome.base_offset)

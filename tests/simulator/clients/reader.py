@@ -194,6 +194,8 @@ class Reader:
             await self._asked(ways, frames.authenticate(2, self.name, token))
 
     async def _asked(self, ways: Ways, frame: bytes, ids_from: int = 0) -> bytes:
+        if ways[1].is_closing():
+            raise ConnectionResetError("it was lost while nothing was asked")
         self._correlation_id += 1
         correlation_id = ids_from + self._correlation_id
         ways[1].write(frames.numbered(frame, correlation_id))

@@ -36,8 +36,14 @@ def sensors_of(quota: ByteQuota, now_ms: int = 0) -> ClientSensors:
     return found
 
 
-def ignored() -> None:
-    pass
+class Waits:
+    """A connection that is never woken here."""
+
+    def wake(self) -> None:
+        raise NotImplementedError
+
+    def await_turn(self, who: object, go_on: Callable[[], None]) -> None:
+        raise NotImplementedError
 
 
 def test_a_debt_outlives_the_window_that_it_came_from() -> None:
@@ -89,22 +95,23 @@ def test_an_account_in_debt_or_with_waiters_is_not_idle() -> None:
     bucket.record(10 + 2 * IDLE_MS // 1_000, 0)
     assert not bucket.is_idle(IDLE_MS, IDLE_MS)
     assert bucket.is_idle(3 * IDLE_MS, IDLE_MS)
-    bucket.waiting[1] = ignored
+    bucket.waiting[1] = Waits()
     assert not bucket.is_idle(3 * IDLE_MS, IDLE_MS)
 
 
 def test_one_waiting_connection_passes_one_request_in_its_turn() -> None:
     bucket = account()
     bucket.record(WINDOW_BYTES + 1_000, 0)
-    assert not bucket.lets_pass(1, 999)
-    bucket.waiting = {1: ignored, 2: ignored}
-    assert not bucket.lets_pass(3, 1_000), "it came later"
+    assert not bucket.may_pass(1, 999)
+    bucket.waiting = {1: Waits(), 2: Waits()}
+    assert not bucket.may_pass(3, 1_000), "it came later"
     bucket.waiting.pop(1)
     bucket.turn = 1
-    assert bucket.lets_pass(1, 1_000)
-    assert not bucket.lets_pass(1, 1_000), "one request in its turn"
+    assert bucket.may_pass(1, 1_000)
+    bucket.end_turn()
+    assert not bucket.may_pass(1, 1_000), "one request in its turn"
     bucket.waiting.clear()
-    assert bucket.lets_pass(3, 1_000)
+    assert bucket.may_pass(3, 1_000)
 
 
 def lower(holder: QuotasHolder) -> None:
@@ -163,7 +170,8 @@ class Greedy:
         now_ms, number = 0, 0
         while now_ms <= until_ms:
             connection_id = next(self._ids)
-            if self.bucket.lets_pass(connection_id, now_ms):
+            if self.bucket.may_pass(connection_id, now_ms):
+                self.bucket.end_turn()
                 size = sizes[number % len(sizes)]
                 number += 1
                 self.passed += size

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, Final
 
 import pytest
@@ -18,9 +19,12 @@ from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.retry_queue import RetryQueue
 from pidgate.quota.sticky import StickyRefusals
 from pidgate.quota.users import UserTable
+from tests.simulator import checks
 from tests.simulator.clients import hostile
+from tests.simulator.clients.batches import ModelViolation
+from tests.simulator.ledger import Name, Numbers, Seen
 from tests.simulator.playing import play
-from tests.simulator.schedule import ClientSetup, QuotaSetup, Schedule, Setup, Step, Weather
+from tests.simulator.schedule import ClientSetup, QuotaSetup, Schedule, Setup, Shape, Step, Weather
 
 ALICE, BOB = ClientSetup("java-1", "java"), ClientSetup("librdkafka-2", "librdkafka", "bob")
 TRANSACTIONAL = tuple(ClientSetup(f"java-{n}", "java", is_transactional=True) for n in (1, 2, 3))
@@ -196,3 +200,36 @@ def test_what_is_acknowledged_before_it_is_written_is_noticed_at_the_next_step(
     monkeypatch.setattr("pidgate.gateway.proxy.apis.produce.refusal", acknowledged)
     steps: tuple[Step, ...] = ((0, "rogues", "alice", 1), (300, "send", ALICE.name, 0, 1), (600, "wait"))
     assert "before it was in the log" in play(schedule(steps)).violation
+
+
+DEEP: Final = ClientSetup("deep", "hundreds-in-flight")
+
+
+def test_brokers_alone_answer_45_to_written_batches_that_they_have_forgotten() -> None:
+    """What comes behind them is appended, and written again with the others under the next epoch."""
+    setup = Setup(Shape.DIRECT, brokers=1, partitions=1, weather=Weather.SLOW, clients=(DEEP,))
+    cut = tuple((5_170, "hold", DEEP.name, nth, 12_000) for nth in range(3))
+    steps = (
+        (600, "send", DEEP.name, 0, 1),
+        (5_000, "send", DEEP.name, 0, 40),
+        *cut,
+        (15_300, "send", DEEP.name, 0, 1),
+        (18_000, "wait"),
+    )
+    told = play(Schedule(1, setup, steps), is_told=True)
+    assert told.violation == ""
+    assert "with 45" in told.story
+
+
+def test_45_to_a_batch_that_is_not_written_or_not_forgotten_is_noticed() -> None:
+    """The broker remembers the last five of batches 0 to 5."""
+
+    def seen(number: int, error_code: int = 0) -> Seen:
+        return Seen(0.0, 1, Name("deep", 0, number), Numbers(1_000, 0, number), 0, error_code)
+
+    world: Any = SimpleNamespace(schedule=schedule(()), setup=Setup())
+    written = [seen(number) for number in range(6)]
+    checks.in_order(world, [*written, seen(0, 45)])
+    for number in (1, 5, 6):
+        with pytest.raises(ModelViolation, match="out of order"):
+            checks.in_order(world, [*written, seen(number, 45)])

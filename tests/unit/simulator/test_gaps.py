@@ -9,7 +9,7 @@ import pytest
 from tests.simulator.every import SmallWorld
 from tests.simulator.gaps import _Stay
 from tests.simulator.playing import play
-from tests.simulator.schedule import ClientSetup, QuotaSetup, Schedule, Setup
+from tests.simulator.schedule import ClientSetup, QuotaSetup, Schedule, Setup, Shape
 from tests.simulator.story import setting
 from tests.support.breaking import Breach
 from tests.support.mutants import BY_SCHEDULE
@@ -83,5 +83,85 @@ def test_a_batch_that_was_refused_itself_excuses_nothing(monkeypatch: pytest.Mon
     assert play(COMES_BACK_REFUSED).violation == ""
     BY_SCHEDULE["an entry does not move on"].breaks(monkeypatch)
     told = play(COMES_BACK_REFUSED, is_told=True)
+    assert "with 45" in told.story
+    assert Breach.OVERTAKEN in told.violation
+
+
+KNOWN: Final = Setup(
+    partitions=3,
+    is_long_known=True,
+    fresh_partitions=0,
+    quotas=QuotaSetup(rate=1, producer_byte_rate=40),
+    clients=(ClientSetup("java-1", "java"),),
+)
+AWAITED_ELSEWHERE: Final = {
+    "its connection is muted for its bytes": Schedule(
+        1,
+        KNOWN,
+        (
+            (100, "move", 2, 2),
+            (105, "refresh", "java-1"),
+            (200, "send", "java-1", 0, 1),
+            (329, "late answers", "java-1", 2, 0, 4_000),
+            (330, "send", "java-1", 1, 3),
+            (350, "send", "java-1", 2, 1),
+            (400, "move", 2, 1),
+            (404, "refresh", "java-1"),
+            (450, "send", "java-1", 2, 1),
+            (1_000, "wait"),
+        ),
+    ),
+    "it is behind another held request": _one_gateway(
+        702809,
+        "java-2",
+        (625, "send", "java-2", 0, 1),
+        (1_622, "move", 0, 2),
+        (1_821, "send", "java-2", 0, 1),
+        (1_827, "move", 0, 1),
+        (1_831, "send", "java-2", 1, 1),
+        (1_831, "send", "java-2", 0, 1),
+        (1_841, "send", "java-2", 0, 1),
+    ),
+    "without a gateway": Schedule(
+        1,
+        Setup(Shape.DIRECT, clients=(ClientSetup("java-1", "java"),)),
+        (
+            (600, "send", "java-1", 0, 1),
+            (1_600, "move", 0, 2),
+            (1_605, "refresh", "java-1"),
+            (1_650, "send", "java-1", 0, 1),
+            (1_699, "hold", "broker-2", 0, 100),
+            (1_699, "hold", "broker-2", 1, 100),
+            (1_700, "send", "java-1", 0, 1),
+            (1_710, "move", 0, 1),
+            (1_715, "refresh", "java-1"),
+            (1_740, "send", "java-1", 0, 1),
+            (2_500, "wait"),
+        ),
+    ),
+}
+"""A batch waits on its way to one node. Its partition's leader moves, and the new one answers the next batch 45."""
+
+
+@pytest.mark.parametrize("where", AWAITED_ELSEWHERE)
+def test_a_batch_that_waits_at_another_node_excuses_45(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    schedule = AWAITED_ELSEWHERE[where]
+    told = play(schedule, is_told=True)
+    assert told.violation == "", setting(schedule)
+    assert "with 45" in told.story
+    monkeypatch.setattr(_Stay, "was_awaited_elsewhere", lambda *_: False)
+    assert (Breach.OVERTAKEN in play(schedule).violation) is (schedule.setup.shape is Shape.ONE)
+
+
+REFUSED_ELSEWHERE: Final = SmallWorld("java").schedule(
+    (("wait", 2_000), SENT, ("read", "java-1", 1), ("lead", 0, 2), SENT, ("lead", 0, 1), SENT)
+)
+"""Batch 1 is refused at one node. Its partition's leader moves back to where batch 0 passed, and batch 2 goes there."""
+
+
+def test_a_batch_that_was_refused_at_another_node_excuses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert play(REFUSED_ELSEWHERE).violation == ""
+    BY_SCHEDULE["an entry is in nobody's way"].breaks(monkeypatch)
+    told = play(REFUSED_ELSEWHERE, is_told=True)
     assert "with 45" in told.story
     assert Breach.OVERTAKEN in told.violation

@@ -613,14 +613,17 @@ class ApiContext:
         return self._sensors
 
     def account_in_debt(self, kind: Kind, now_ms: int) -> ByteBucket | None:
-        """Return the account of this client's bytes if a request has to wait for it."""
+        """Return the account that the next request has to wait for. None: it passes, and ends the connection's turn."""
         if not self.byte_quota.is_on:
             return None
         sensors = self.sensors(now_ms)[0 if kind is Kind.PRODUCE else 1]
         if sensors is None or not sensors.throttles:
             return None
         account = sensors.bucket(now_ms)
-        return None if account.lets_pass(self.client.connection_id, now_ms) else account
+        if not account.may_pass(self.client.connection_id, now_ms):
+            return account
+        account.end_turn()
+        return None
 
     def record_bytes(self, sensors: ClientSensors, nbytes: int, now_ms: int) -> bool:
         """Count bytes; mute the channel and return True above the rate."""

@@ -9,7 +9,17 @@ from pidgate.gateway.proxy.bounds import Bounds
 from pidgate.gateway.proxy.connection_quotas import USER_BURST_MS
 from pidgate.protocol.headers import RequestHead
 from tests.support import raw
-from tests.support.loopback import HOST, NODE_ID, Client, Peer, ScriptedBroker, gateway_before, run, until
+from tests.support.loopback import (
+    HOST,
+    NODE_ID,
+    Client,
+    Peer,
+    ScriptedBroker,
+    gateway_before,
+    offers_plain,
+    run,
+    until,
+)
 from tests.support.rules import rule
 
 HEARTBEAT, METADATA, SASL_HANDSHAKE, SASL_AUTHENTICATE = 12, 3, 17, 36
@@ -124,11 +134,6 @@ def test_a_fleet_that_comes_faster_than_it_may_is_served_all_the_same() -> None:
     run(scenario())
 
 
-async def wants_plain(head: RequestHead, _peer: Peer) -> bytes:
-    body = {"mechanisms": ["PLAIN"]}
-    return raw.response(SASL_HANDSHAKE, head.api_version, body, correlation_id=head.correlation_id)
-
-
 async def logged_in(client: Client, user: str) -> None:
     token = b"\0" + user.encode() + b"\0secret"
     assert (await client.ask(SASL_HANDSHAKE, 1, {"mechanism": "PLAIN"}))["error_code"] == 0
@@ -138,7 +143,7 @@ async def logged_in(client: Client, user: str) -> None:
 def test_a_user_has_so_many_connections_whatever_their_address() -> None:
     async def scenario() -> None:
         async with (
-            ScriptedBroker({SASL_HANDSHAKE: wants_plain}) as broker,
+            ScriptedBroker({SASL_HANDSHAKE: offers_plain}) as broker,
             gateway_before(broker.address, limits={"connections_per_user": 2}) as gateway,
         ):
             mine = [await gateway.connect() for _ in range(3)]
@@ -163,7 +168,7 @@ def test_a_user_has_so_many_connections_whatever_their_address() -> None:
 def test_a_user_who_comes_too_fast_waits_after_the_login() -> None:
     async def scenario() -> None:
         async with (
-            ScriptedBroker({SASL_HANDSHAKE: wants_plain}) as broker,
+            ScriptedBroker({SASL_HANDSHAKE: offers_plain}) as broker,
             gateway_before(broker.address, limits={"connections_rate_per_user": 1}) as gateway,
         ):
             loop = asyncio.get_running_loop()

@@ -51,7 +51,6 @@ class SaslBroker(ScriptedBroker):
             {
                 API_VERSIONS: self._versions,
                 SASL_HANDSHAKE: self._offers_plain,
-                SASL_AUTHENTICATE: self._lets_in,
             }
         )
         self.newest = newest
@@ -79,9 +78,6 @@ class SaslBroker(ScriptedBroker):
         code = 0 if asked in self.mechanisms else UNSUPPORTED_MECHANISM
         body = {"error_code": code, "mechanisms": self.mechanisms}
         return raw.response(SASL_HANDSHAKE, 1, body, correlation_id=head.correlation_id)
-
-    async def _lets_in(self, head: RequestHead, _peer: Peer) -> bytes:
-        return raw.response(SASL_AUTHENTICATE, 2, {}, correlation_id=head.correlation_id)
 
 
 @asynccontextmanager

@@ -11,19 +11,19 @@ import pytest
 from structlog.testing import capture_logs
 
 from pidgate.protocol import messages
-from pidgate.protocol.headers import RequestHead
 from pidgate.quota.entities import unidentified
 from tests.support import raw
 from tests.support.loopback import (
     HOST,
     Client,
-    Peer,
     RunningGateway,
     ScriptedBroker,
     gateway_before,
+    offers_plain,
     run,
     until,
 )
+from tests.support.tls_listener import client_tls, mutual_tls
 from tools.sandbox.certificates import Authority, Pair
 
 VERSION = 9
@@ -43,21 +43,7 @@ def joe(authority: Authority) -> Pair:
 
 @pytest.fixture(scope="module")
 def listener(authority: Authority) -> dict[str, Any]:
-    pair = authority.issue("gateway")
-    return {
-        "cert_file": str(pair.cert_file),
-        "key_file": str(pair.key_file),
-        "client_auth": "required",
-        "client_ca_file": str(authority.ca_file),
-    }
-
-
-def client_of(authority: Authority, pair: Pair | None = None) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.load_verify_locations(authority.ca_file)
-    if pair is not None:
-        context.load_cert_chain(pair.cert_file, pair.key_file)
-    return context
+    return mutual_tls(authority)
 
 
 def users(gateway: RunningGateway) -> list[str]:
@@ -89,7 +75,7 @@ def test_the_user_is_that_of_the_certificate(
             gateway_before(broker.address, listener={"tls": {**listener, **named}}) as gateway,
         ):
             pair = authority.issue("anybody", subject=subject)
-            await asked(await gateway.connect(tls=client_of(authority, pair)))
+            await asked(await gateway.connect(tls=client_tls(authority, pair)))
             assert users(gateway) == [user]
 
     run(scenario())
@@ -104,8 +90,8 @@ def test_who_shows_none_where_none_is_needed_is_anonymous(
             ScriptedBroker() as broker,
             gateway_before(broker.address, listener={"tls": tls}) as gateway,
         ):
-            await asked(await gateway.connect(tls=client_of(authority)))
-            await asked(await gateway.connect(tls=client_of(authority, joe)))
+            await asked(await gateway.connect(tls=client_tls(authority)))
+            await asked(await gateway.connect(tls=client_tls(authority, joe)))
             assert users(gateway) == ["ANONYMOUS", "CN=joe,O=acme"]
 
     run(scenario())
@@ -120,8 +106,8 @@ def test_where_authentication_is_required_a_certificate_is_one_and_none_is_not(
             ScriptedBroker() as broker,
             gateway_before(broker.address, listener=of_listener) as gateway,
         ):
-            await asked(await gateway.connect(tls=client_of(authority, joe)))
-            nobody = await gateway.connect(tls=client_of(authority))
+            await asked(await gateway.connect(tls=client_tls(authority, joe)))
+            nobody = await gateway.connect(tls=client_tls(authority))
             with capture_logs() as logged:
                 nobody.send(METADATA)
                 assert await nobody.end() == b""
@@ -132,22 +118,17 @@ def test_where_authentication_is_required_a_certificate_is_one_and_none_is_not(
     run(scenario())
 
 
-async def _offers_plain(head: RequestHead, _peer: Peer) -> bytes:
-    body = {"mechanisms": ["PLAIN"]}
-    return raw.response(SASL_HANDSHAKE, head.api_version, body, correlation_id=head.correlation_id)
-
-
 def test_where_brokers_want_a_login_a_certificate_is_none_and_the_login_names_the_user(
     authority: Authority, joe: Pair, listener: dict[str, Any]
 ) -> None:
     async def scenario() -> None:
         of_listener = {"tls": listener, "authentication": None}
         async with (
-            ScriptedBroker({SASL_HANDSHAKE: _offers_plain}) as broker,
+            ScriptedBroker({SASL_HANDSHAKE: offers_plain}) as broker,
             gateway_before(broker.address, listener=of_listener) as gateway,
         ):
             await until(gateway.gateway.is_ready)
-            context = client_of(authority, joe)
+            context = client_tls(authority, joe)
             hasty = await gateway.connect(tls=context)
             hasty.send(METADATA)
             assert await hasty.end() == b""
@@ -172,7 +153,7 @@ def test_who_fits_no_rule_is_closed_as_by_kafka(
         ):
             await until(gateway.gateway.is_ready)
             with capture_logs() as logged:
-                client = await gateway.connect(tls=client_of(authority, joe))
+                client = await gateway.connect(tls=client_tls(authority, joe))
                 client.send(METADATA)
                 assert await client.end() == b""
             (line,) = [line for line in logged if line["event"] == "connection_closed"]
@@ -189,7 +170,7 @@ def test_a_resumed_session_is_the_same_user(
     authority: Authority, joe: Pair, listener: dict[str, Any], version: ssl.TLSVersion, client_auth: str
 ) -> None:
     """It shows no certificate again: the gateway has it with the session, or there is none."""
-    context = client_of(authority, joe)
+    context = client_tls(authority, joe)
     context.maximum_version = version
 
     def connect(port: int, session: ssl.SSLSession | None) -> tuple[bool, ssl.SSLSession | None]:
@@ -235,8 +216,8 @@ def test_what_comes_with_the_handshake_is_the_users(
                 broker.address, listener={"tls": listener}, limits={"connections_per_user": 1}
             ) as gateway,
         ):
-            await asked(await gateway.connect(tls=client_of(authority, joe)))
-            one_more = await gateway.connect(tls=client_of(authority, joe))
+            await asked(await gateway.connect(tls=client_tls(authority, joe)))
+            one_more = await gateway.connect(tls=client_tls(authority, joe))
             one_more.send(METADATA)
             assert await one_more.end() == b""
             assert len(broker.peers) == 1

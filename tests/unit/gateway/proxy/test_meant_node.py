@@ -1,6 +1,5 @@
 """Cluster and node that a connection is meant for (ApiVersions v5, KIP-1242) reach only the broker that is it."""
 
-import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,6 +18,7 @@ from tests.support import raw
 from tests.support.loopback import HOST, Peer, RunningGateway, ScriptedBroker, gateway_before, run, until
 from tests.support.meant_node import api_versions, meant
 from tests.support.talk import Talk
+from tests.support.tls_listener import client_tls
 from tools.sandbox.certificates import Authority
 
 TAGGED = b"\x01\x07\x02hi"
@@ -66,8 +66,7 @@ def test_with_sni_they_pass_to_the_node_that_the_client_asks_for_by_name(
         "sni": "b{node_id}.kafka.example",
         "tls": {"cert_file": str(pair.cert_file), "key_file": str(pair.key_file)},
     }
-    trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    trusting.load_verify_locations(authority.ca_file)
+    trusting = client_tls(authority)
 
     async def versions(head: RequestHead, _peer: Peer) -> bytes:
         if head.api_version == 5:  # newer than the library's

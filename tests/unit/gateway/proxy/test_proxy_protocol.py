@@ -19,6 +19,7 @@ from pidgate.protocol.proxy_header import LOCAL_HEADER, SIGNATURE, Origin, heade
 from tests.support import raw
 from tests.support.loopback import HOST, Client, RunningGateway, ScriptedBroker, gateway_before, run, until
 from tests.support.proxy_relay import ProxyRelay
+from tests.support.tls_listener import client_tls
 from tools.sandbox.certificates import Authority, Pair
 
 METADATA = raw.request(messages.METADATA, 9, {"topics": []}, correlation_id=1)
@@ -211,12 +212,6 @@ def test_a_header_that_does_not_come_is_not_waited_for(pair: Pair, sent: bytes, 
     run(scenario())
 
 
-def client_of(authority: Authority) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.load_verify_locations(authority.ca_file)
-    return context
-
-
 async def with_header_before_tls(gateway: RunningGateway, context: ssl.SSLContext, header: bytes) -> Client:
     opened = socket.create_connection((HOST, gateway.port))
     opened.sendall(header)
@@ -233,7 +228,7 @@ def test_with_tls_the_header_is_before_it(authority: Authority, pair: Pair) -> N
             ScriptedBroker() as broker,
             gateway_before(broker.address, listener={**LISTED, "tls": tls}) as gateway,
         ):
-            client = await with_header_before_tls(gateway, client_of(authority), header_from("10.0.0.7"))
+            client = await with_header_before_tls(gateway, client_tls(authority), header_from("10.0.0.7"))
             for _ in range(3):
                 client.send(METADATA)
                 await served(client)

@@ -18,6 +18,7 @@ from pidgate.gateway.tls import live
 from pidgate.protocol import messages
 from tests.support import raw
 from tests.support.loopback import HOST, Client, RunningGateway, ScriptedBroker, gateway_before, run, until
+from tests.support.tls_listener import client_tls
 from tools.sandbox.certificates import Authority, Pair
 
 VERSION = 9
@@ -26,14 +27,6 @@ METADATA = raw.request(messages.METADATA, VERSION, {"topics": []}, correlation_i
 
 def files(pair: Pair) -> dict[str, str]:
     return {"cert_file": str(pair.cert_file), "key_file": str(pair.key_file)}
-
-
-def client_of(authority: Authority, pair: Pair | None = None) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.load_verify_locations(authority.ca_file)
-    if pair is not None:
-        context.load_cert_chain(pair.cert_file, pair.key_file)
-    return context
 
 
 def broker_of(pair: Pair, client_ca: Authority | None = None) -> ssl.SSLContext:
@@ -71,7 +64,7 @@ def test_each_side_by_itself(authority: Authority, pair: Pair, clients: bool, br
             ScriptedBroker(tls=tls) as broker,
             gateway_before(broker.address, cluster=cluster, listener=listener) as gateway,
         ):
-            context = client_of(authority) if clients else None
+            context = client_tls(authority) if clients else None
             client = await gateway.connect(tls=context)
             assert await nodes_by(client) == [1]
             await until(lambda: gateway.gateway.is_ready())
@@ -91,13 +84,13 @@ def test_who_has_to_show_a_certificate_and_shows_none_is_closed_with_the_reason(
             gateway_before(broker.address, listener={"tls": tls}) as gateway,
         ):
             with capture_logs() as logged:
-                nobody = await gateway.connect(tls=client_of(authority))
+                nobody = await gateway.connect(tls=client_tls(authority))
                 assert await ends(nobody)
             (line,) = lines(logged, "connection_closed")
             assert line["cause"] == "tls"
             assert line["reason"].endswith("it sent no certificate, and tls.client_auth is required")
             assert line["address"] == HOST
-            joe = await gateway.connect(tls=client_of(authority, authority.issue("joe")))
+            joe = await gateway.connect(tls=client_tls(authority, authority.issue("joe")))
             assert await nodes_by(joe) == [1]
             assert gateway.metric("connections_closed_total", cause="tls") == 1
             assert broker.peers[0].requests[0].api_key == messages.METADATA
@@ -120,7 +113,7 @@ def test_a_client_without_tls_and_one_with_it_at_the_wrong_port_are_told_apart(
                 plain.send(b"\0\0\0\x20\0\x12\0\x03\0\0\0\1\0\1x" + bytes(20))
                 await plain.end()
                 with pytest.raises((ssl.SSLError, ConnectionError)):
-                    await without.connect(tls=client_of(authority))
+                    await without.connect(tls=client_tls(authority))
             first, second = lines(logged, "connection_closed")
             assert "it did not speak TLS" in first["reason"]
             assert "it speaks TLS, and this listener has none" in second["reason"]
@@ -190,7 +183,7 @@ def test_silent_handshakes_are_bounded_and_others_are_served(authority: Authorit
             flood = [socket.create_connection((HOST, gateway.port)) for _ in range(100)]
             try:
                 most = 0
-                asking = asyncio.ensure_future(_asked(gateway, client_of(authority)))
+                asking = asyncio.ensure_future(_asked(gateway, client_tls(authority)))
                 while not asking.done():
                     quotas = gateway.gateway.traffic.shared.connection_quotas
                     most = max(most, len(quotas._shaking))
@@ -235,7 +228,7 @@ def test_a_drain_waits_for_no_idle_client(authority: Authority, pair: Pair) -> N
             ScriptedBroker() as broker,
             gateway_before(broker.address, listener={"tls": files(pair)}) as gateway,
         ):
-            idle = await gateway.connect(tls=client_of(authority))
+            idle = await gateway.connect(tls=client_tls(authority))
             assert await nodes_by(idle) == [1]
             idle.writer.transport.pause_reading()  # type: ignore[attr-defined]
             await gateway.connect()
@@ -257,13 +250,13 @@ def test_a_rotated_certificate_is_shown_to_those_who_come_and_nobody_is_dropped(
             ScriptedBroker() as broker,
             gateway_before(broker.address, listener={"tls": files(pair)}) as gateway,
         ):
-            old = await gateway.connect(tls=client_of(authority))
+            old = await gateway.connect(tls=client_tls(authority))
             first = shown(old)
             assert await nodes_by(old) == [1]
             authority.issue("rotated")
             new = old
             while shown(new) == first:
-                new = await gateway.connect(tls=client_of(authority))
+                new = await gateway.connect(tls=client_tls(authority))
             assert await nodes_by(new) == [1]
             assert await nodes_by(old) == [1]
 
@@ -289,7 +282,7 @@ def test_a_client_that_sends_its_request_with_the_end_of_its_handshake_is_answer
         ):
             reader, writer = await asyncio.open_connection(HOST, gateway.port)
             up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
-            tls = client_of(authority).wrap_bio(down, up, server_hostname=HOST)
+            tls = client_tls(authority).wrap_bio(down, up, server_hostname=HOST)
             with pytest.raises(ssl.SSLWantReadError):
                 tls.do_handshake()
             writer.write(up.read())
@@ -320,7 +313,7 @@ def test_clients_reach_the_broker_whose_name_they_ask_for(authority: Authority) 
     wildcard = authority.issue("wildcard", names=["DNS:*.kafka.example"])
 
     async def scenario() -> None:
-        context = client_of(authority)
+        context = client_tls(authority)
         async with ScriptedBroker() as one, ScriptedBroker() as five:
             one.nodes = five.nodes = {1: (HOST, one.port), 5: (HOST, five.port)}
             listener = {"tls": files(wildcard), "sni": PATTERN}

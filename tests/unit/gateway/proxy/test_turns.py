@@ -13,6 +13,7 @@ from pidgate.gateway.proxy.buffers import Purpose
 from pidgate.gateway.proxy.client_channel import AFTER_REST_BYTES, ClientChannel
 from pidgate.gateway.proxy.turns import Account, Turns
 from pidgate.protocol.work import JUDGED_PER_TURN, REPEATED_FOR
+from pidgate.quota.settings import ByteQuotas, ByteRates
 from tests.support.frames import framed, produce_request, record_batch
 from tests.support.rules import rule
 from tests.support.scene import Pair, Scene, answer, heartbeat
@@ -156,6 +157,30 @@ def test_the_ends_of_mutes_take_turns(scene: Scene) -> None:
     for _ in range(10):
         assert steps_of(scene.turns) < TWO_REQUESTS
     assert forwarded(pairs) == len(pairs)
+
+
+def test_connections_that_waited_for_a_byte_account_take_turns() -> None:
+    name, rate = ("ANONYMOUS", None), 1_000
+    scene = Scene(bytes_per_s=ByteQuotas(rates={name: ByteRates(rate)}))
+    scene.time_ms = int(scene.loop.time() * 1_000) + 60_000  # no timer of the loop comes due
+    frame = dear_produce(0, DEAR // 2)
+    first, *pairs = of_one_turn(scene, 11)
+    first.client.receive(frame)
+    for pair in pairs:
+        pair.client.shares_turn = False
+        rest = frame
+        while rest:
+            rest = rest[pair.client.receive(rest) :]
+            scene.turns(2)
+    assert all(pair.channel.connection.session.awaits_account for pair in pairs)
+    (account,) = scene.shared.byte_waits._timers
+    account.set_rate(1 << 40, scene.time_ms)
+    assert steps_of(lambda: scene.shared.byte_waits._await_turn(account)) < TWO_REQUESTS
+    for _ in range(10):
+        assert steps_of(scene.turns) < TWO_REQUESTS
+    assert forwarded(pairs) == len(pairs)
+    assert not scene.shared.byte_waits._timers
+    scene.loop.close()
 
 
 def test_answers_of_one_read_are_passed_on_in_turns_and_in_order(scene: Scene) -> None:

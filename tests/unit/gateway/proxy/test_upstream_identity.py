@@ -29,33 +29,22 @@ from tests.support.loopback import (
     Peer,
     RunningGateway,
     ScriptedBroker,
+    answer_to,
     gateway_before,
+    offers_plain,
     run,
     until,
 )
+from tests.support.tls_listener import client_tls, mutual_tls
 from tools.sandbox.certificates import Authority
 
 SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
 LONG = "".join(f"/OU=department-{number}-{40 * 'x'}" for number in range(5))
 
 
-def _answer(head: RequestHead, body: raw.Body) -> bytes:
-    return raw.response(head.api_key, head.api_version, body, correlation_id=head.correlation_id)
-
-
-async def _offers_plain(head: RequestHead, _peer: Peer) -> bytes:
-    return _answer(head, {"mechanisms": ["PLAIN"]})
-
-
-async def _lets_in(head: RequestHead, _peer: Peer) -> bytes:
-    return _answer(head, {"auth_bytes": b""})
-
-
 def broker_that(creates: Answer) -> ScriptedBroker:
     """A broker that lets the gateway in, and gives tokens as `creates` says."""
-    return ScriptedBroker(
-        {SASL_HANDSHAKE: _offers_plain, SASL_AUTHENTICATE: _lets_in, CREATE_DELEGATION_TOKEN: creates}
-    )
+    return ScriptedBroker({messages.SASL_HANDSHAKE: offers_plain, CREATE_DELEGATION_TOKEN: creates})
 
 
 @asynccontextmanager
@@ -69,17 +58,8 @@ async def gateway_of_joe(
 ) -> AsyncIterator[tuple[RunningGateway, ScriptedBroker, ssl.SSLContext]]:
     """A gateway before a broker that gives tokens as `creates` says; with it the TLS of its client joe."""
     authority = Authority(folder)
-    pair, own = authority.issue("gateway"), authority.issue("joe", subject=subject)
-    tls = {
-        "cert_file": str(pair.cert_file),
-        "key_file": str(pair.key_file),
-        "client_auth": "required",
-        "client_ca_file": str(authority.ca_file),
-        "ssl_principal_mapping_rules": rules,
-    }
-    client_tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    client_tls.load_verify_locations(authority.ca_file)
-    client_tls.load_cert_chain(own.cert_file, own.key_file)
+    own = authority.issue("joe", subject=subject)
+    tls = {**mutual_tls(authority), "ssl_principal_mapping_rules": rules}
     async with (
         broker_that(creates) as broker,
         gateway_before(
@@ -91,7 +71,7 @@ async def gateway_of_joe(
         ) as gateway,
     ):
         await until(gateway.gateway.is_ready)
-        yield gateway, broker, client_tls
+        yield gateway, broker, client_tls(authority, own)
 
 
 def own_sasl(folder: Path) -> dict[str, Any]:
@@ -128,7 +108,7 @@ def test_a_token_is_asked_for_the_certificates_whole_name_or_for_none(
 
     async def refuses(head: RequestHead, peer: Peer) -> bytes:
         asked.append(peer.frames[-1])
-        return _answer(head, {"error_code": 65})
+        return answer_to(head, {"error_code": 65})
 
     async def scenario() -> None:
         async with gateway_of_joe(tmp_path, refuses, subject, rules) as (gateway, _broker, client_tls):
@@ -177,9 +157,9 @@ def test_a_token_is_used_until_it_expires_where_brokers_give_no_other(tmp_path: 
 
     async def creates(head: RequestHead, _peer: Peer) -> bytes:
         if not gives[0]:
-            return _answer(head, {"error_code": 65})
+            return answer_to(head, {"error_code": 65})
         times = {"issue_timestamp_ms": 5, "expiry_timestamp_ms": 5 + LIFE_MS, "max_timestamp_ms": 9}
-        return _answer(head, {**times, "token_id": "id-1", "hmac": b"secret"})
+        return answer_to(head, {**times, "token_id": "id-1", "hmac": b"secret"})
 
     async def scenario() -> None:
         async with broker_that(creates) as broker:
@@ -233,7 +213,7 @@ def test_a_client_for_whom_the_gateway_logged_in_gets_no_login_and_no_credential
 
     async def creates(head: RequestHead, _peer: Peer) -> bytes:
         times = {"issue_timestamp_ms": 5, "expiry_timestamp_ms": 5 + LIFE_MS, "max_timestamp_ms": 9}
-        return _answer(head, {**times, "token_id": "id-1", "hmac": b"secret"})
+        return answer_to(head, {**times, "token_id": "id-1", "hmac": b"secret"})
 
     async def scenario() -> None:
         async with gateway_of_joe(tmp_path, creates, identity=identity) as (gateway, broker, client_tls):
@@ -257,7 +237,10 @@ def test_a_client_that_logs_in_by_itself_may_use_all_of_them(tmp_path: Path) -> 
     """The control: without an identity of the gateway's each of these requests reaches the broker."""
 
     async def scenario() -> None:
-        async with broker_that(_lets_in) as broker, gateway_before(broker.address) as gateway:
+        async with (
+            ScriptedBroker({messages.SASL_HANDSHAKE: offers_plain}) as broker,
+            gateway_before(broker.address) as gateway,
+        ):
             await until(gateway.gateway.is_ready)
             client = await gateway.connect()
             for api_key, version, body, _code in CREDENTIALS[:1] + CREDENTIALS[3:]:
