@@ -15,7 +15,7 @@ from tests.simulator import accounts, scenes
 from tests.simulator.clients.traits import FAMILIES, READINGS, UNUSUAL
 from tests.simulator.drawing import drawn, restless
 from tests.simulator.fleet import gateway_names
-from tests.simulator.rarities import Chances, with_rarities
+from tests.simulator.rarities import Chances, with_lanes, with_rarities
 from tests.simulator.schedule import ClientSetup, QuotaSetup, Schedule, Setup, Shape, Step, Weather
 
 
@@ -73,7 +73,7 @@ def aimed(seed: int, theme: Theme | None = None) -> Schedule:
     """Return the schedule of a seed: of this theme, or of one that the seed draws."""
     if theme is None:
         theme = Random(f"{seed}/theme").choices(list(AIMED), list(AIMED.values()))[0]
-    schedule = _DRAWN[theme](seed)
+    schedule = with_lanes(_DRAWN[theme](seed))
     return with_rarities(schedule, RARITIES[theme]) if theme in RARITIES else schedule
 
 
