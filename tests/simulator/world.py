@@ -103,7 +103,7 @@ class World:
         """Who waits in spite of a change that was to end the wait."""
         if self.setup.passes_on:
             machine.patches.setattr(Shared, "kept_frame_bytes", KEPT_FRAME_BYTES)
-        if self.setup.lend_after:
+        if self.setup.lend_after is not None:
             machine.patches.setattr(Lanes, "lend_after", self.setup.lend_after)
             machine.patches.setattr(Lanes, "worth_requests", 0)
         self._addresses = self._rogues = 0
