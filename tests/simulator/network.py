@@ -192,8 +192,9 @@ class Network:
     def close(self) -> None:
         """Close every socket: the run is over."""
         for link in self._links:
-            link.client.close_socket()
-            link.server.close_socket()
+            for end in (link.client, link.server):
+                end.on_ready = None
+                end.close_socket()
 
     # ---- descriptors -----------------------------------------------------------------------------------
 

@@ -95,6 +95,8 @@ class Lending:
         self.carried = 0
         if self._lent is None:
             self._end()
+            client.socket.take_back(b"")
+            broker.socket.take_back(b"")
         else:
             context.in_flight.lend()
 
