@@ -81,6 +81,7 @@ def config_text(host: str, *brokers: str, **config: Any) -> str:
         "gateway_id": host,
         "events": {"enabled": False},
         "limits": {"connections": FEWEST_CONNECTIONS},
+        "lanes": 0,
         **config,
         "quotas": {**quotas, "producer_ids": {"grace": "0s", **quotas.get("producer_ids", {})}},
     }

@@ -107,6 +107,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._deadline_s = float("inf")
         self._is_ending = False
         self._ready: deque[asyncio.Handle] = deque()
+        self._read: dict[int, Callable[[], object]] = {}
+        """What is called when a lane tells its process something, by the lane's number."""
 
     # ---- the run ---------------------------------------------------------------------------------------
 
@@ -285,6 +287,19 @@ class SimulatedLoop(asyncio.BaseEventLoop):
                 self.failures.append(_where(error))
 
     # ---- the network -----------------------------------------------------------------------------------
+
+    def add_reader(self, fd: int, callback: Callable[..., object], *args: Any) -> None:  # type: ignore[override]
+        """Have this called when a lane of this number has something to tell."""
+        context = copy_context()
+        self._read[fd] = lambda: self.call_soon(callback, *args, context=context)
+
+    def remove_reader(self, fd: int) -> bool:  # type: ignore[override]
+        return self._read.pop(fd, None) is not None
+
+    def tell(self, fd: int) -> None:
+        """Call the reader of a number."""
+        if fd in self._read:
+            self._read[fd]()
 
     async def create_connection(
         self, protocol_factory: Any, host: Any = None, port: Any = None, *, ssl: Any = None, **_: Any

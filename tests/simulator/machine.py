@@ -14,6 +14,7 @@ import gc
 import shutil
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, MutableMapping, Sequence
 from pathlib import Path
 from random import Random
@@ -30,8 +31,10 @@ from pidgate.gateway.process.outside import Close, Outside
 from pidgate.gateway.process.port_lock import PortLocks
 from pidgate.gateway.topics.own_client import OwnClient
 from pidgate.version import is_compiled
+from tests.simulator.lanes import ModelLanes
 from tests.simulator.loop import SimulatedLoop
 from tests.simulator.process import CURRENT, Process
+from tests.support.native_core import built
 
 _MEMORY: Final = Path("/dev/shm")
 _OBJECTS_BETWEEN_COLLECTIONS: Final = 50_000
@@ -55,10 +58,6 @@ async def _close_nothing() -> None:
 
 def _always_has_a_core(_late_s: float) -> float:
     return 0.0
-
-
-def _no_lanes() -> None:
-    return None
 
 
 def _not_counted() -> int:
@@ -86,6 +85,8 @@ class Machine:
         self.lines: list[Line] = []
         self.directory = Path()
         self.at_exit: list[Callable[[], object]] = []
+        self.carried: Counter[str] = Counter()
+        """What lanes have done, and what was done to them."""
         self._starts: dict[str, int] = {}
         self._processors: list[Any] = []
         self._before: list[Any] = []
@@ -133,8 +134,17 @@ class Machine:
             without_core_s=_always_has_a_core,
             tasks=_not_counted,  # asyncio looks through those of all loops there were
             look_up=self._look_up,
-            lane_extension=_no_lanes,
+            lane_extension=lambda: self._lanes_of(process, number),
         )
+
+    def _lanes_of(self, process: Process, number: int) -> ModelLanes | None:
+        native = built()
+        if native is None:
+            return None
+        random = Random(f"{self.seed}/{process.name}/{number}/lanes")
+        lanes = ModelLanes(self.loop, process, native, random, self.carried)
+        self.at_exit.append(lanes.free)
+        return lanes
 
     async def _look_up(self, host: str) -> Sequence[str]:
         self.loop.network.resolve(host)

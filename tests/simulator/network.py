@@ -21,6 +21,8 @@ from tests.simulator.transport import End
 
 Address = tuple[str, int] | str
 
+FIRST_DESCRIPTOR: Final = 1 << 30
+"""No real file has such a number: who writes to one is told that there is none."""
 _FIRST_EPHEMERAL_PORT: Final = 40_000
 _MOST_WAITING: Final = 1_024
 _AGAIN_S: Final = 1.0
@@ -139,6 +141,9 @@ class Network:
         self._unknown: set[str] = set()
         self._on_demand: set[str] = set()
         self._ports_given = 0
+        self._ends: dict[int, End] = {}
+        """Of all links there were, by descriptor."""
+        self._next_descriptor = FIRST_DESCRIPTOR
 
     # ---- faults ----------------------------------------------------------------------------------------
 
@@ -187,8 +192,20 @@ class Network:
     def close(self) -> None:
         """Close every socket: the run is over."""
         for link in self._links:
-            link.client.close_socket()
-            link.server.close_socket()
+            for end in (link.client, link.server):
+                end.on_ready = None
+                end.close_socket()
+
+    # ---- descriptors -----------------------------------------------------------------------------------
+
+    def next_descriptor(self) -> int:
+        """Return the number of a new file, which no other one of any process has."""
+        self._next_descriptor += 1
+        return self._next_descriptor
+
+    def end(self, descriptor: int) -> End:
+        """Return what has this number."""
+        return self._ends[descriptor]
 
     # ---- listening -------------------------------------------------------------------------------------
 
@@ -283,6 +300,9 @@ class Network:
 
     def _keep(self, link: Link) -> None:
         self._links[link] = None
+        for end in (link.client, link.server):
+            end.descriptor = self.next_descriptor()
+            self._ends[end.descriptor] = end
         for end in (link.client, link.server):
             if end.process not in self._watched:
                 self._watched.add(end.process)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
 from typing import Final
 
 from pidgate.gateway.proxy.reading import LINGER_S
@@ -33,12 +34,13 @@ _LOOK_AT_MEMORY_S: Final = 0.01
 class Result:
     """`violation`: empty if nothing was wrong. `story`: empty unless it was asked for.
 
-    `idle`: which steps are known to have done nothing.
+    `idle`: which steps are known to have done nothing. `carried`: what lanes did, and what was done to them.
     """
 
     violation: str
     story: str = ""
     idle: tuple[int, ...] = ()
+    carried: Counter[str] = field(default_factory=Counter)
 
 
 def play(schedule: Schedule, *, is_told: bool = False) -> Result:
@@ -50,7 +52,7 @@ def play(schedule: Schedule, *, is_told: bool = False) -> Result:
             world.loop.run(_main(world), most_s=MOST_S)
         except (ModelViolation, SimulationFailed) as error:
             violation = str(error)
-        return Result(violation, story.told(world) if is_told else "", tuple(world.idle))
+        return Result(violation, story.told(world) if is_told else "", tuple(world.idle), machine.carried)
 
 
 async def _main(world: World) -> None:

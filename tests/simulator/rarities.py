@@ -25,6 +25,18 @@ class Chances:
     slow_disk: float = 0.0
 
 
+LENT_AFTER: Final = (None, 0, 0, 1)
+"""Lanes are in three schedules of four, and lend soon: a story is short."""
+
+
+def with_lanes(schedule: Schedule) -> Schedule:
+    """Return the schedule with lanes in its gateways, or without, where it does not say that itself."""
+    if schedule.setup.lend_after is not None:
+        return schedule
+    lend_after = Random(f"{schedule.seed}/lanes").choice(LENT_AFTER)
+    return replace(schedule, setup=replace(schedule.setup, lend_after=lend_after))
+
+
 def with_rarities(schedule: Schedule, chances: Chances) -> Schedule:
     """Return the schedule with what is rare in it, at these chances."""
     if schedule.setup.shape is Shape.DIRECT:

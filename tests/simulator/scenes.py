@@ -219,6 +219,24 @@ def behind_a_byte_wait(plan: Plan) -> None:
         plan.send(held_ms + random.choice((10, 45)), FRESH)
 
 
+def held_beside_a_lane(plan: Plan) -> None:
+    """The same, but the byte rate is gone, so that a lane has the other connection before the beginning is held."""
+    random = plan.random
+    plan.lead(LED_MS, FRESH, OTHER)
+    plan.send(-120, BESIDE)
+    plan.late(-1, OTHER, random.choice((300, 2_500)))
+    plan.send(0, LOADED, 3)
+    plan.at(25, "byte rate", None)
+    for after_ms in (50, 60, 70):
+        plan.send(after_ms, BESIDE)
+    plan.send(random.choice((40, 90)), FRESH)
+    if plan.chance(0.7):
+        plan.lead(110, FRESH, ONE)
+    else:
+        plan.at(110, "move", FRESH, ONE)
+    plan.send(random.choice((130, 160, 400)), FRESH)
+
+
 def anything_between(plan: Plan) -> None:
     """Whatever may happen, in any order."""
     random = plan.random

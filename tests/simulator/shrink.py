@@ -16,6 +16,7 @@ _SIMPLER: dict[str, Any] = {
     "has_state_dir": False,
     "has_events": False,
     "is_long_known": False,
+    "lend_after": None,
     "passes_on": False,
     "fresh_partitions": 0,
     "readers": (),

@@ -40,6 +40,8 @@ def setup_words(setup: Setup) -> str:
     parts = [str(setup.shape)]
     parts += [f"{setup.brokers} brokers", f"{setup.partitions} partitions"]
     parts += [one.name for one in fields(setup) if getattr(setup, one.name) is True]
+    if setup.lend_after is not None:
+        parts.append(f"lent after {setup.lend_after}")
     if setup.fresh_partitions:
         parts.append(f"{setup.fresh_partitions} of them never written to")
     parts.append(f"weather {setup.weather}")

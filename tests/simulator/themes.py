@@ -15,7 +15,7 @@ from tests.simulator import accounts, scenes
 from tests.simulator.clients.traits import FAMILIES, READINGS, UNUSUAL
 from tests.simulator.drawing import drawn, restless
 from tests.simulator.fleet import gateway_names
-from tests.simulator.rarities import Chances, with_rarities
+from tests.simulator.rarities import Chances, with_lanes, with_rarities
 from tests.simulator.schedule import ClientSetup, QuotaSetup, Schedule, Setup, Shape, Step, Weather
 
 
@@ -43,6 +43,8 @@ class Theme(StrEnum):
     """Large requests that a gateway passes on as they come, and what may happen in their middle."""
     ACCOUNTS = "accounts"
     """Byte rates, and clients of every kind that wait for them: sessions, groups, deep pipelines, new connections."""
+    LANES = "lanes"
+    """Much that lanes may carry, and what may happen to a connection while it is lent."""
 
 
 AIMED: Final = {
@@ -57,6 +59,7 @@ AIMED: Final = {
     Theme.HOSTILE: 1,
     Theme.PASSING: 6,
     Theme.ACCOUNTS: 2,
+    Theme.LANES: 8,
 }
 """How often each is drawn, by weight."""
 
@@ -73,7 +76,7 @@ def aimed(seed: int, theme: Theme | None = None) -> Schedule:
     """Return the schedule of a seed: of this theme, or of one that the seed draws."""
     if theme is None:
         theme = Random(f"{seed}/theme").choices(list(AIMED), list(AIMED.values()))[0]
-    schedule = _DRAWN[theme](seed)
+    schedule = with_lanes(_DRAWN[theme](seed))
     return with_rarities(schedule, RARITIES[theme]) if theme in RARITIES else schedule
 
 
@@ -342,6 +345,81 @@ def _accounts(seed: int) -> Schedule:
     return Schedule(seed, setup, tuple(sorted(steps, key=lambda step: step[0])))
 
 
+# ---- lanes ---------------------------------------------------------------------------------------------
+
+
+def _lanes(seed: int) -> Schedule:
+    """Known ids that write much, readers, and faults in the middle; or a beginning that is held beside a lent one."""
+    random = Random(f"{seed}/lent")
+    if random.random() < 0.25:
+        return _held_beside(seed, random)
+    shape = random.choice((Shape.ONE,) * 5 + (Shape.FLEET, Shape.ONE_PORT, Shape.SIDECARS))
+    families = random.choices([*FAMILIES, *UNUSUAL], k=random.choice((1, 2)))
+    setup = Setup(
+        shape,
+        brokers=random.choice((1, 2)),
+        partitions=random.choice((1, 2, 3)),
+        is_replicated_late=random.random() < 0.5,
+        has_login=random.random() < 0.2,
+        has_events=shape.is_fleet or random.random() < 0.4,
+        is_long_known=random.random() < 0.6,
+        lend_after=random.choice((0, 0, 1)),
+        passes_on=random.random() < 0.3,
+        weather=random.choice((Weather.CALM, Weather.CHOPPED, Weather.CHOPPED, Weather.NARROW, Weather.SLOW)),
+        readers=tuple(random.choices(list(READINGS), k=random.choice((0, 0, 1, 2)))),
+        quotas=QuotaSetup(rate=random.choice((1, 3, 20)), burst=1.0, max_throttle_ms=1_000),
+        clients=tuple(ClientSetup(f"{family}-{n + 1}", family) for n, family in enumerate(families)),
+    )
+    steps: list[Step] = []
+    at_ms = 0
+    for _ in range(random.randint(3, 8)):
+        client, partition = random.choice(setup.clients).name, random.randrange(setup.partitions)
+        for _ in range(random.choice((2, 5, 10))):
+            steps.append((at_ms, "send", client, partition, random.choice((1, 1, 2, 5))))
+            at_ms += random.choice((1, 3, 10, 40))
+        if random.random() < 0.5:
+            steps.append((max(0, at_ms - random.choice((1, 10, 40))), *_in_the_middle(random, setup, client)))
+        at_ms += random.choice((0, 20, 300, 1_200))
+    return Schedule(seed, setup, tuple(sorted(steps, key=lambda step: step[0])))
+
+
+def _in_the_middle(random: Random, setup: Setup, client: str) -> tuple[object, ...]:
+    end = random.choice((client, *gateway_names(setup), "broker-1"))
+    nth, for_ms = random.randrange(4), random.choice((20, 100, 400))
+    gateway = random.choice(gateway_names(setup))
+    return random.choice(
+        (
+            ("cut", end, nth),
+            ("hold", end, nth, for_ms),
+            ("half-close", client, nth),
+            ("break off", random.choice((client, gateway)), nth, random.random() < 0.5),
+            ("move", random.randrange(setup.partitions), random.randrange(setup.brokers) + 1),
+            ("move", random.randrange(setup.partitions), random.randrange(setup.brokers) + 1),
+            ("mode", None, random.random() < 0.5),
+            ("rate", random.choice((1, 20))),
+            ("exempt", "alice", random.random() < 0.5),
+            ("rogues", "alice", 2),
+            ("garbage", client),
+            ("crash", client),
+            ("freeze", gateway, for_ms),
+            ("kill", gateway, for_ms),
+            ("drain", int(gateway[-1]) - 1, for_ms),
+        )
+    )
+
+
+def _held_beside(seed: int, random: Random) -> Schedule:
+    schedule = _held(seed)
+    setup = replace(
+        schedule.setup,
+        lend_after=0,
+        is_long_known=True,
+        partitions=3,
+        quotas=replace(schedule.setup.quotas, producer_byte_rate=scenes.BYTE_RATE),
+    )
+    return Schedule(seed, setup, scenes.steps(scenes.held_beside_a_lane, random, setup))
+
+
 _DRAWN: Final[dict[Theme, Callable[[int], Schedule]]] = {
     Theme.ANYTHING: drawn,
     Theme.RESTLESS: restless,
@@ -354,4 +432,5 @@ _DRAWN: Final[dict[Theme, Callable[[int], Schedule]]] = {
     Theme.HOSTILE: _hostile,
     Theme.PASSING: _passing,
     Theme.ACCOUNTS: _accounts,
+    Theme.LANES: _lanes,
 }

@@ -64,6 +64,13 @@ class End(asyncio.Transport):
         self._taken_bytes = 0
         """Of its room: on its way to here, or here and not read."""
         self._has_fin = self._has_rst = False
+        # A lane's part.
+        self.descriptor = -1
+        """The process's number for the socket, once it is connected."""
+        self.on_ready: Callable[[], None] | None = None
+        """Called when it may be read, or takes more: a lane has the socket, and nobody else may use it."""
+        self.noted_bytes = 0
+        """Of what is written next: they are in `written` already."""
 
     def __repr__(self) -> str:
         return f"<End {self.process.name} of {self.link.name}>"
@@ -146,12 +153,60 @@ class End(asyncio.Transport):
         self._read_if_reading()
         return True
 
+    # ---- a lane, which has the socket, and not its transport -------------------------------------------
+
+    def fileno(self) -> int:
+        return self.descriptor
+
+    @property
+    def is_readable(self) -> bool:
+        return bool(self._arrived) or self._has_fin or self._has_rst
+
+    @property
+    def is_reset(self) -> bool:
+        return self._has_rst
+
+    @property
+    def arrived_bytes(self) -> int:
+        return sum(map(len, self._arrived))
+
+    def receive(self, most: int) -> bytes | None:
+        """Read as recv does: b"" at the end, None where nothing has arrived. Raises OSError."""
+        if self._arrived:
+            return self._next_bytes(most)
+        if self._has_rst:
+            raise self._reset_error()
+        return b"" if self._has_fin else None
+
+    def note_written(self, data: bytes) -> None:
+        """Keep what a lane has decided to forward, whether or not there is room for it."""
+        if self.link.written is not None:
+            self.link.written.append((self._loop.time(), self.link.name, self.process.name, data))
+
+    def send_now(self, data: bytes) -> int:
+        """Send as send does without waiting; return how many bytes were taken. Raises OSError."""
+        if self._has_rst:
+            raise self._reset_error()
+        taken = data[: max(0, self.peer.room_bytes())]
+        if taken:
+            self.peer.send(taken)
+        return len(taken)
+
+    def _ready(self) -> None:
+        if self.on_ready is not None:
+            self.on_ready()
+
+    def _ensure_not_lent(self) -> None:
+        if self.on_ready is not None:
+            raise RuntimeError(f"{self!r} is used while a lane has it")
+
     def _arrives_now(self, what: bytes | Mark) -> None:
         if self.link.trace is not None:
             self.link.trace.append((self._loop.time(), self.link.name, self.process.name, what))
         self._take(what)
 
     def _read_if_reading(self) -> None:
+        self._ready()
         if self._is_reading:
             if self.process.is_running:
                 self.process.context.run(self._read)
@@ -178,6 +233,9 @@ class End(asyncio.Transport):
         """Close it, as its process or, when that has died, its kernel does; a reset where bytes are unread."""
         if self.is_gone:
             return
+        if self.process.is_alive:
+            self._ensure_not_lent()
+        self.on_ready = None
         self.is_gone = self._is_closing = True
         self._is_reading = False
         self._unsent.clear()
@@ -218,6 +276,7 @@ class End(asyncio.Transport):
             self._start_reading()
 
     def _start_reading(self) -> None:
+        self._ensure_not_lent()
         self._is_reading = True
         if self._arrived or self._has_fin or self._has_rst:
             self._loop.call_soon(self._read, context=self.process.context)
@@ -268,25 +327,27 @@ class End(asyncio.Transport):
             arrived.appendleft(data[most:])
             data = data[:most]
         self._taken_bytes -= len(data)
-        if self.peer._unsent:
+        if self.peer._unsent or self.peer.on_ready is not None:
             self._loop.call_later(self.link.delay_s(), self.peer._has_room, context=_KERNEL)
         return data
 
     def _has_room(self) -> None:
-        if not self.is_gone:
+        self._ready()
+        if not self.is_gone and self._unsent:
             self._loop.call_soon(self._flush, context=self.process.context)
 
     # ---- writing ---------------------------------------------------------------------------------------
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         self._ensure_alive()
+        self._ensure_not_lent()
         if self._wrote_eof:
             raise RuntimeError("Cannot call write() after write_eof()")
         if not data or self._is_losing:
             return
         whole = bytes(data)
-        if self.link.written is not None:
-            self.link.written.append((self._loop.time(), self.link.name, self.process.name, whole))
+        self.note_written(whole[self.noted_bytes :])
+        self.noted_bytes = max(0, self.noted_bytes - len(whole))
         if self.link.is_read_on_demand and self is self.link.client and whole[4:6] == _PRODUCE:
             self.is_held = True
         if self._has_rst:
@@ -363,6 +424,7 @@ class End(asyncio.Transport):
     def close(self) -> None:
         if self._is_closing:
             return
+        self._ensure_not_lent()
         self._is_closing = True
         self._is_reading = False
         if not self._unsent:
@@ -384,6 +446,7 @@ class End(asyncio.Transport):
     def _force_close(self, error: Exception | None) -> None:
         if self._is_losing or self.is_gone:
             return
+        self._ensure_not_lent()
         self._is_closing = True
         self._is_reading = False
         self._lose(error)
@@ -426,4 +489,6 @@ class End(asyncio.Transport):
         return self._protocol
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
+        if name == "socket" and self.descriptor >= 0:
+            return self
         return self._names.get(name, default)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Final
 
+from pidgate.gateway.lane.lanes import Lanes
 from pidgate.gateway.proxy.connection import Shared
 from pidgate.load.plan import Address, Login
 from tests.simulator import logs
@@ -102,6 +103,9 @@ class World:
         """Who waits in spite of a change that was to end the wait."""
         if self.setup.passes_on:
             machine.patches.setattr(Shared, "kept_frame_bytes", KEPT_FRAME_BYTES)
+        if self.setup.lend_after is not None:
+            machine.patches.setattr(Lanes, "lend_after", self.setup.lend_after)
+            machine.patches.setattr(Lanes, "worth_requests", 0)
         self._addresses = self._rogues = 0
         self._starting: list[asyncio.Task[None]] = []
         self._hostile: list[Process] = []

@@ -73,6 +73,54 @@ void tested_add_needle(Tested *tested, const uint8_t *needle, size_t bytes) {
     memcpy(tested->apis.needle[tested->apis.needles++], needle, bytes);
 }
 
+/* Have a core pass what another one does, which has to live as long. */
+void tested_share_apis(Tested *tested, const Tested *other) {
+    tested->core.apis = &other->apis;
+}
+
+/* Count requests by API in 128 numbers of the caller, as a thread's connections do. */
+void tested_count_in(Tested *tested, uint32_t *requests_by_api) {
+    tested->core.requests_by_api = requests_by_api;
+}
+
+void tested_allow_bits(Tested *tested, int topic, const uint8_t *bits) {
+    memcpy(tested->core.grant->topic[topic].allowed, bits, MOST_PARTITIONS / 8);
+}
+
+void tested_put_in_flight(Tested *tested, int correlation_id, int api_key, int version, int passing) {
+    Core *core = &tested->core;
+    core->in_flight[core->count++] =
+        (InFlight){(uint32_t)correlation_id, (uint8_t)api_key, (uint8_t)version, (uint8_t)passing};
+}
+
+void tested_may_stream(Tested *tested, int may_stream) {
+    tested->core.may_stream = (uint8_t)may_stream;
+}
+
+void tested_forget_counts(Tested *tested) {
+    memset(&tested->core.counts, 0, sizeof tested->core.counts);
+}
+
+/* Move the bits of the partitions written out. Returns whether there are any. */
+int tested_take_written(Tested *tested, int topic, uint8_t *bits) {
+    uint64_t *written = tested->core.grant->topic[topic].written, any = 0;
+    for (int word = 0; word < MOST_PARTITIONS / 64; word++)
+        any |= written[word];
+    memcpy(bits, written, MOST_PARTITIONS / 8);
+    memset(written, 0, MOST_PARTITIONS / 8);
+    return any != 0;
+}
+
+/* Write correlation id, bytes, records, topic and partition of the Produce under way. */
+void tested_under_way(const Tested *tested, uint64_t numbers[5]) {
+    const Recognised *produce = &tested->core.under_way;
+    numbers[0] = produce->correlation_id;
+    numbers[1] = produce->request_bytes;
+    numbers[2] = produce->records;
+    numbers[3] = produce->topic[0];
+    numbers[4] = produce->partition[0];
+}
+
 void tested_take_walk(Tested *tested) {
     tested->core.walk = NULL;
 }

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import ctypes
+import hashlib
+import os
 import shutil
 import subprocess
 import sysconfig
+import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from enum import IntEnum
+from functools import cache
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from tests.support.inputs import ROOT
 
@@ -103,6 +107,11 @@ class State(ctypes.Structure):
     ]
 
 
+def signed(number: int) -> int:
+    """Return an unsigned number of 32 bits as a signed one, as correlation ids are in Python."""
+    return number - (1 << 32) if number >> 31 else number
+
+
 def compiler() -> str | None:
     """Return the C compiler, or None where there is none."""
     return shutil.which((sysconfig.get_config_var("CC") or "cc").split()[0])
@@ -128,6 +137,21 @@ def load(library: Path) -> ctypes.CDLL:
     native.tested_walk.restype = ctypes.c_size_t
     native.tested_requests.restype = ctypes.c_uint32
     return native
+
+
+@cache
+def built() -> ctypes.CDLL | None:
+    """Return the core as it is now, compiled once for all processes. None: there is no compiler."""
+    if compiler() is None:
+        return None
+    sources = (LANE / "core.h", LANE / "core.c", BINDING, Path(__file__))
+    digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:16]
+    library = ROOT / "build" / "lane-core" / f"{digest}.so"
+    if not library.exists():
+        library.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=library.parent) as folder:
+            os.replace(build(Path(folder)), library)
+    return load(library)
 
 
 class NativeCore:
@@ -158,6 +182,42 @@ class NativeCore:
             native.tested_pass_api(core, api_key, version, passing, api_key in granted.guarded)
         for needle in granted.needles:
             native.tested_add_needle(core, needle, ctypes.c_size_t(len(needle)))
+
+    def lent(self, passing: NativeCore, requests_by_api: Any, *, walks: bool) -> None:
+        """Share what other cores of a thread share: APIs that pass, and counts of requests (128 numbers)."""
+        self._native.tested_share_apis(self._core, passing._core)
+        self._native.tested_count_in(self._core, requests_by_api)
+        if not walks:
+            self.take_walk()
+
+    def allow(self, at: int, bits: bytes) -> None:
+        """Allow partitions of a topic, as 128 bytes of bits."""
+        self._native.tested_allow_bits(self._core, at, bits)
+
+    def put_in_flight(self, correlation_id: int, api_key: int, version: int, passing: int) -> None:
+        self._native.tested_put_in_flight(self._core, correlation_id, api_key, version, passing)
+
+    def may_stream(self, may_stream: bool) -> None:
+        self._native.tested_may_stream(self._core, may_stream)
+
+    def take_counts(self) -> tuple[State, list[tuple[bytes, bytes]]]:
+        """Return what was counted since the last time, and the partitions written, 128 bytes of bits each."""
+        state = self.state
+        self._native.tested_forget_counts(self._core)
+        written = []
+        bits = ctypes.create_string_buffer(MOST_PARTITIONS // 8)
+        for at, topic in enumerate(self._topics if state.produce_requests else ()):
+            if self._native.tested_take_written(self._core, at, bits):
+                written.append((topic, bits.raw))
+        return state, written
+
+    @property
+    def under_way(self) -> tuple[int, int, int, bytes, int]:
+        """The Produce of which a part has passed: correlation id, bytes, records, topic, partition."""
+        numbers = (ctypes.c_uint64 * 5)()
+        self._native.tested_under_way(self._core, numbers)
+        correlation_id, nbytes, records, topic, partition = numbers
+        return signed(correlation_id), nbytes, records, self._topics[topic], partition
 
     def close(self) -> None:
         self._native.tested_free(self._core)
@@ -195,7 +255,7 @@ class NativeCore:
         requests = ((ctypes.c_uint32 * 4) * MOST_IN_FLIGHT)()
         count = self._native.tested_in_flight(self._core, requests)
         return [
-            InFlight(correlation_id, api_key, version, Passing(passing))
+            InFlight(signed(correlation_id), api_key, version, Passing(passing))
             for correlation_id, api_key, version, passing in requests[:count]
         ]
 

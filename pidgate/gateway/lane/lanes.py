@@ -102,7 +102,14 @@ class LentTo(NamedTuple):
 
 
 class Lanes:
-    """The threads, and what they all need to know."""
+    """The threads, and what they all need to know.
+
+    lend_after      requests in a row that a lane would have passed; then a connection is lent
+    worth_requests  lending and taking back cost as much as some ten requests in Python
+    """
+
+    lend_after = 8
+    worth_requests = 64
 
     def __init__(
         self,

@@ -56,7 +56,7 @@ class ClientChannel(Reader):
         self._frame_limit_bytes = context.frame_limit_bytes
         self._login_limit_bytes = context.frame_before_auth_bytes
         self._kept_frame_bytes = context.kept_frame_bytes
-        self.lending = Lending(self, self.connection, context.shared.lanes, context.kept_frame_bytes)
+        self.lending = Lending(self, self.connection)
         self._leaves_rests = False
         """Its last read had to wait for a turn. A plain attribute, because every read checks it."""
 

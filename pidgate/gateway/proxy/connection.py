@@ -82,6 +82,8 @@ class Shared:
     """State of all connections: the quota, the counters, the memory."""
 
     kept_frame_bytes = KEPT_FRAME_BYTES
+    lane_frame_bytes = KEPT_FRAME_BYTES
+    """Most bytes of a Produce that a lane passes on."""
 
     def __init__(
         self,

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pidgate.gateway.lane.answers import ANSWER_PLAIN_SUCCESS
-from pidgate.gateway.lane.lanes import Counted, Lanes, Left, LentTo
+from pidgate.gateway.lane.lanes import Counted, Left, LentTo
 from pidgate.gateway.proxy.apis.api import InFlightRequest
 from pidgate.gateway.proxy.apis.produce import PRODUCE_API
 from pidgate.gateway.proxy.apis.table import APIS
@@ -25,12 +25,8 @@ if TYPE_CHECKING:
     from pidgate.gateway.proxy.client_connection import ClientConnection
     from pidgate.gateway.proxy.reading import Reader
 
-LEND_AFTER: Final = 8
-"""Requests in a row that a lane would have passed."""
 MOST_LEND_AFTER: Final = 1_024
 """After stays that were too short to be worth it, twice as many each time."""
-WORTH_REQUESTS: Final = 64
-"""Lending and taking back cost as much as some ten requests in Python."""
 MOST_LENT_IN_FLIGHT: Final = 48
 MOST_TOPICS: Final = 64
 NEVER: Final = 1 << 62
@@ -50,22 +46,17 @@ class Lending:
         "_leased_bytes",
         "_leased_of",
         "_lent",
-        "_streamed_bytes",
         "_topics",
         "_version",
         "after",
         "carried",
     )
 
-    def __init__(
-        self, client: Reader, connection: ClientConnection, lanes: Lanes, streamed_bytes: int
-    ) -> None:
-        """`streamed_bytes`: most bytes of a Produce that a lane passes on while it arrives."""
+    def __init__(self, client: Reader, connection: ClientConnection) -> None:
         self._client = client
         self._connection = connection
-        self._streamed_bytes = streamed_bytes
-        self._lanes = lanes
-        self.after = LEND_AFTER if lanes.is_on else NEVER
+        self._lanes = lanes = connection.context.shared.lanes
+        self.after = lanes.lend_after if lanes.is_on else NEVER
         """Lend when so many requests in a row would have passed. A plain attribute, because every read checks it."""
         self._lent: LentTo | None = None
         self._grant: Grant | None = None
@@ -111,6 +102,8 @@ class Lending:
         self.carried = 0
         if self._lent is None:
             self._end()
+            client.socket.take_back(b"")
+            broker.socket.take_back(b"")
         else:
             context.in_flight.lend()
 
@@ -172,7 +165,7 @@ class Lending:
             repeated.acks,
             bool(repeated.transactional),
             grant.until_ms,
-            self._streamed_bytes,
+            self._connection.context.shared.lane_frame_bytes,
             leased_bytes,
             topics,
         )
@@ -234,7 +227,9 @@ class Lending:
             broker.defer(left.broker_rest)
         if left.client_rest:
             client.defer(left.client_rest)
-        self.after = LEND_AFTER if self.carried >= WORTH_REQUESTS else min(2 * self.after, MOST_LEND_AFTER)
+        lanes = self._lanes
+        is_worth_it = self.carried >= lanes.worth_requests
+        self.after = lanes.lend_after if is_worth_it else min(2 * self.after, MOST_LEND_AFTER)
 
     def _end(self) -> None:
         self._lent = None
