@@ -105,7 +105,7 @@ class ModelLanes:
         """Those to be freed."""
         self.Lane = partial(ModelLane, self)
 
-    def Apis(  # noqa: N802 - as in C
+    def Apis(
         self, passing: list[tuple[int, int, int]], guarded: list[int], needles: list[bytes]
     ) -> NativeCore:
         """Return a core that has the APIs: the others share them."""
@@ -115,12 +115,13 @@ class ModelLanes:
 
     def core(self, produce: Any = None, **apis: Any) -> NativeCore:
         """Return a new core, freed at the end of the run if not before."""
-        head, same, written_id, version, acks, transactional, until_ms, most_bytes, topics = produce or (
-            bytes(4), b"", bytes(10), 9, 1, False, 0, 0, []
+        head, same, written_id, version, acks, transactional, until_ms, most_bytes, leased_bytes, topics = produce or (
+            bytes(4), b"", bytes(10), 9, 1, False, 0, 0, 0, []
         )  # fmt: skip
         granted = Granted(
             head, same, written_id, version, acks, transactional, until_ms, most_bytes,
             dict.fromkeys((name for name, _ in topics), ()),
+            leased_bytes=leased_bytes,
             **{"apis": {}, "guarded": (), "needles": (), **apis},
         )  # fmt: skip
         core = NativeCore(self.native, granted)
@@ -180,7 +181,7 @@ class ModelLane:
         for request in in_flight:
             core.put_in_flight(*request)
         of_client, of_broker = (lanes.loop.network.end(number) for number in (client, broker))
-        assert not of_client.is_reading() and not of_broker.is_reading(), "it is paused"
+        assert (of_client.is_reading(), of_broker.is_reading()) == (False, False), "they are paused"
         cells = everything, of_id
         self._handles += 1
         connection = self._connections[self._handles] = _Connection(

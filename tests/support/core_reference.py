@@ -61,6 +61,7 @@ class Reference:
         self.records = 0
         self.last_produce_ms = 0
         self.written: set[tuple[bytes, int]] = set()
+        self.leased_bytes = self.granted.leased_bytes
         self.request_left = 0
         self.answer_left = 0
         self.waits_too_long = False
@@ -103,7 +104,7 @@ class Reference:
 
     def _produce(self, rest: bytes, size: int, now_ms: int) -> Next | None:
         granted, frame = self.granted, rest[4 : 4 + size]
-        if now_ms >= granted.until_ms or size > granted.most_streamed_bytes:
+        if now_ms >= granted.until_ms or size > min(granted.most_streamed_bytes, self.leased_bytes):
             return Next.TO_PYTHON
         if len(frame) == size:
             passes = self.repeated.recognise_request(frame, 0, size)
@@ -111,6 +112,7 @@ class Reference:
             passes = self.repeated.recognise_beginning(frame[:BEGINNING_BYTES], size)
         if passes and self._is_granted():
             self.request_left, self._request_bytes = 4 + size, size
+            self.leased_bytes -= size
             return None
         if len(frame) == size or passes:
             return Next.TO_PYTHON

@@ -21,7 +21,8 @@ typedef struct {
 
 Tested *tested_new(
     const uint8_t *head, const uint8_t *same, size_t same_bytes, const uint8_t *id, int version, int acks,
-    int is_transactional, int64_t until_ms, uint32_t most_streamed_bytes, int topics) {
+    int is_transactional, int64_t until_ms, uint32_t most_streamed_bytes, uint64_t leased_bytes,
+    int topics) {
     Tested *tested = calloc(1, sizeof *tested);
     Grant *grant = calloc(1, sizeof *grant + (size_t)topics * sizeof(Topic));
     if (!tested || !grant)
@@ -35,7 +36,7 @@ Tested *tested_new(
     grant->is_transactional = (uint8_t)is_transactional;
     grant->until_ms = until_ms;
     grant->most_streamed_bytes = most_streamed_bytes;
-    grant->leased_bytes = UINT64_MAX;
+    grant->leased_bytes = leased_bytes;
     tested->core.may_stream = 1;
     grant->topics = topics;
     tested->core.grant = grant;

@@ -73,6 +73,7 @@ class Granted(NamedTuple):
     apis: Mapping[tuple[int, int], Passing]
     guarded: Collection[int]
     needles: Sequence[bytes]
+    leased_bytes: int = (1 << 64) - 1
 
 
 class State(ctypes.Structure):
@@ -171,6 +172,7 @@ class NativeCore:
                 granted.transactional,
                 ctypes.c_int64(granted.until_ms),
                 ctypes.c_uint32(granted.most_streamed_bytes),
+                ctypes.c_uint64(granted.leased_bytes),
                 len(granted.topics),
             )
         )
