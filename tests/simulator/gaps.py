@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 from tests.simulator import wiretap
 from tests.simulator.clients.batches import ModelViolation, State
 from tests.simulator.gateway import node_at
+from tests.simulator.lanes import LONGEST_DELAY_S
 from tests.simulator.ledger import Name, Numbers, Seen
 from tests.simulator.loop import BEGAN_S
 from tests.simulator.quota_bound import PROPAGATION_S
@@ -39,6 +40,8 @@ NOT_LEADER = 6
 OUT_OF_ORDER = 45
 AT_ONCE_S = 0.000_5
 """A gateway takes no time of its own to hand on a request."""
+READ_WITHIN_S = AT_ONCE_S + LONGEST_DELAY_S
+"""A lane's thread may get the core a little later: what waits in its kernel it has not been given."""
 
 Overtaken = dict[tuple[str, int], Seen]
 """By producer and partition: the first batch that overtook another one, where no gateway was to blame."""
@@ -123,7 +126,7 @@ class _Stay:
         ]
         given_s = max([came_s, *(until_s for until_s in thawed_s if until_s >= came_s)])
         for left_s, by in self.left.get((name, numbers), ()):
-            if by == process and came_s <= left_s <= given_s + AT_ONCE_S:
+            if by == process and came_s <= left_s <= given_s + READ_WITHIN_S:
                 return None
         return came_s, process
 
