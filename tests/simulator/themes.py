@@ -371,13 +371,13 @@ def _lanes(seed: int) -> Schedule:
         clients=tuple(ClientSetup(f"{family}-{n + 1}", family) for n, family in enumerate(families)),
     )
     steps: list[Step] = []
-    at_ms = 0
+    at_ms, faults = 0, random.choice((0.0, 0.5, 0.5))
     for _ in range(random.randint(3, 8)):
         client, partition = random.choice(setup.clients).name, random.randrange(setup.partitions)
         for _ in range(random.choice((2, 5, 10))):
             steps.append((at_ms, "send", client, partition, random.choice((1, 1, 2, 5))))
             at_ms += random.choice((1, 3, 10, 40))
-        if random.random() < 0.5:
+        if random.random() < faults:
             steps.append((max(0, at_ms - random.choice((1, 10, 40))), *_in_the_middle(random, setup, client)))
         at_ms += random.choice((0, 20, 300, 1_200))
     return Schedule(seed, setup, tuple(sorted(steps, key=lambda step: step[0])))
