@@ -355,6 +355,10 @@ def _lanes(seed: int) -> Schedule:
         return _held_beside(seed, random)
     shape = random.choice((Shape.ONE,) * 5 + (Shape.FLEET, Shape.ONE_PORT, Shape.SIDECARS))
     families = random.choices([*FAMILIES, *UNUSUAL], k=random.choice((1, 2)))
+    readers = tuple(random.choices(list(READINGS), k=random.choice((0, 0, 1, 2))))
+    weather = random.choice((Weather.CALM, Weather.CHOPPED, Weather.CHOPPED, Weather.NARROW, Weather.SLOW))
+    if weather is Weather.SLOW and "reconnecting" in (*families, *readers):
+        weather = Weather.CHOPPED  # a connection for each request would take minutes
     setup = Setup(
         shape,
         brokers=random.choice((1, 2)),
@@ -365,8 +369,8 @@ def _lanes(seed: int) -> Schedule:
         is_long_known=random.random() < 0.6,
         lend_after=random.choice((0, 0, 1)),
         passes_on=random.random() < 0.3,
-        weather=random.choice((Weather.CALM, Weather.CHOPPED, Weather.CHOPPED, Weather.NARROW, Weather.SLOW)),
-        readers=tuple(random.choices(list(READINGS), k=random.choice((0, 0, 1, 2)))),
+        weather=weather,
+        readers=readers,
         quotas=QuotaSetup(rate=random.choice((1, 3, 20)), burst=1.0, max_throttle_ms=1_000),
         clients=tuple(ClientSetup(f"{family}-{n + 1}", family) for n, family in enumerate(families)),
     )
