@@ -26,6 +26,7 @@ LOADED, FRESH = 1, 2
 """Of three partitions."""
 BYTE_RATE: Final = 40
 """Four requests within ten seconds are above it, for some seconds."""
+SET_BYTE_RATE: Final = 40
 HURRY_S: Final = 6.0
 """Delivery time-out of a client that is in a hurry."""
 
@@ -238,6 +239,18 @@ def held_beside_a_lane(plan: Plan) -> None:
     if held_ms < begins_ms + 110:
         plan.send(begins_ms + 190, BESIDE)
     plan.send(begins_ms + random.choice((195, 210, 240)), FRESH)
+
+
+def a_byte_rate_is_set(plan: Plan) -> None:
+    """A byte rate is set while a lane has the connection."""
+    random = plan.random
+    plan.at(-250, "byte rate", None)
+    for after_ms in (0, 15, 30):
+        plan.send(after_ms, BESIDE)
+    plan.at(40, "byte rate", SET_BYTE_RATE)
+    gap_ms = random.choice((8, 12))
+    for number in range(40):
+        plan.send(45 + number * gap_ms, BESIDE)
 
 
 def anything_between(plan: Plan) -> None:

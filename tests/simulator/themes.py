@@ -349,10 +349,10 @@ def _accounts(seed: int) -> Schedule:
 
 
 def _lanes(seed: int) -> Schedule:
-    """Known ids that write much, readers, and faults in the middle; or a beginning that is held beside a lent one."""
+    """Known ids that write much, readers, and faults in the middle; or a scene in which a grant has to end."""
     random = Random(f"{seed}/lent")
-    if random.random() < 0.25:
-        return _held_beside(seed, random)
+    if random.random() < 0.4:
+        return _scene_of_a_lane(seed, random)
     shape = random.choice((Shape.ONE,) * 5 + (Shape.FLEET, Shape.ONE_PORT, Shape.SIDECARS))
     families = random.choices([*FAMILIES, *UNUSUAL], k=random.choice((1, 2)))
     readers = tuple(random.choices(list(READINGS), k=random.choice((0, 0, 1, 2))))
@@ -412,16 +412,24 @@ def _in_the_middle(random: Random, setup: Setup, client: str) -> tuple[object, .
     )
 
 
-def _held_beside(seed: int, random: Random) -> Schedule:
-    schedule = _held(seed)
-    setup = replace(
-        schedule.setup,
-        lend_after=0,
+def _scene_of_a_lane(seed: int, random: Random) -> Schedule:
+    is_held = random.random() < 0.6
+    setup = Setup(
+        Shape.ONE,
+        partitions=3 if is_held else 2,
+        fresh_partitions=int(is_held),
         is_long_known=True,
-        partitions=3,
-        quotas=replace(schedule.setup.quotas, producer_byte_rate=scenes.BYTE_RATE),
+        lend_after=0,
+        quotas=QuotaSetup(
+            rate=1,
+            window_ms=random.choice((500, 2_000)),
+            max_throttle_ms=1_000,
+            producer_byte_rate=scenes.BYTE_RATE if is_held else scenes.SET_BYTE_RATE,
+        ),
+        clients=(ClientSetup("java-1", "java"), *_bystanders(random)),
     )
-    return Schedule(seed, setup, scenes.steps(scenes.held_beside_a_lane, random, setup))
+    scene = scenes.held_beside_a_lane if is_held else scenes.a_byte_rate_is_set
+    return Schedule(seed, setup, scenes.steps(scene, random, setup))
 
 
 _DRAWN: Final[dict[Theme, Callable[[int], Schedule]]] = {
