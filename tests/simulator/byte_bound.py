@@ -29,6 +29,8 @@ WINDOW_S: Final = 10.0
 """Samples of a second but the current one: their bytes may pass in one go."""
 EMPTY_BYTES: Final = 17
 """An answer to Fetch v12 without topics. The gateway gives it, and does not charge it, as a broker."""
+RELOADED_S: Final = 0.2
+"""From a change of the file until it is in force, where the disk is not slow."""
 ON_ITS_WAY_S: Final = 1.0
 """From a decision to the write to a broker, where nothing is wrong."""
 
@@ -49,18 +51,20 @@ def check(world: World) -> None:
     quotas = world.setup.quotas
     if not world.fleet.gateways:
         return
-    is_lifted = any(step[1] == "byte rate" for step in world.schedule.steps)
-    if quotas.producer_byte_rate is not None and not is_lifted:
-        _check_all(world, "brought", _produced(world), quotas.producer_byte_rate, at_once=1)
+    changes = [step for step in world.schedule.steps if step[1] == "byte rate"]
+    is_lifted = bool(changes)
+    if quotas.producer_byte_rate is not None and not (changes and changes[-1][2] != quotas.producer_byte_rate):
+        since_s = world.steps_began_s + changes[-1][0] / 1_000 + RELOADED_S if changes else 0.0
+        _check_all(world, "brought", _produced(world, since_s), quotas.producer_byte_rate, at_once=1)
     if quotas.consumer_byte_rate is not None and not is_lifted:
         at_once = len(world.readers) * world.setup.partitions
         _check_all(world, "was given", _fetched(world), quotas.consumer_byte_rate, at_once=at_once)
 
 
-def _produced(world: World) -> Pieces:
+def _produced(world: World, since_s: float) -> Pieces:
     by_gateway: Pieces = {}
     for frame, is_hostile in wiretap.all_written_to_brokers(world):
-        if frame.raw[:2] == PRODUCE:
+        if frame.raw[:2] == PRODUCE and frame.at_s >= since_s:
             gateway = frame.process
             piece = Piece(frame.at_s, len(frame.raw))
             by_gateway.setdefault((_user(world, frame, is_hostile), gateway), []).append(piece)

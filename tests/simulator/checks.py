@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from pidgate.gateway.logs import Event
 from pidgate.quota.decisions import Reason
-from tests.simulator import accounts, byte_bound, gaps, logs, memory, quota_bound, transactions, waiting
+from tests.simulator import accounts, byte_bound, counting, gaps, logs, memory, quota_bound, transactions, waiting
 from tests.simulator.brokers.producer_state import KEPT_BATCHES
 from tests.simulator.clients.batches import ModelViolation
 from tests.simulator.ledger import Name, Seen, seen_by_brokers
@@ -48,6 +48,7 @@ def at_end(world: World) -> None:
     byte_bound.check(world)
     waiting.check(world, overtaken)
     accounts.check(world)
+    counting.check(world)
     no_broker_address(world)
     restored_first(world)
     answers_match(world)

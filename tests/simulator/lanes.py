@@ -27,9 +27,9 @@ BLOCK_BYTES: Final = 256 * 1024
 ALL_PARTITIONS: Final = b"\xff" * 128
 LONGEST_DELAY_S: Final = 0.002
 """Of a step: the kernel gives the core to another thread. Most are far sooner."""
-OF_NO_BLOCK: Final = 0.03
+OF_NO_BLOCK: Final = 0.1
 """How often memory is used up, of the events that need some."""
-OF_NO_REASON: Final = 0.01
+OF_NO_REASON: Final = 0.02
 """How often a connection is given back after an event for no reason."""
 OF_SPLICES: Final = 0.3
 """How often the inside of a frame passes without coming to a buffer."""

@@ -26,6 +26,7 @@ LOADED, FRESH = 1, 2
 """Of three partitions."""
 BYTE_RATE: Final = 40
 """Four requests within ten seconds are above it, for some seconds."""
+SET_BYTE_RATE: Final = 40
 HURRY_S: Final = 6.0
 """Delivery time-out of a client that is in a hurry."""
 
@@ -220,21 +221,36 @@ def behind_a_byte_wait(plan: Plan) -> None:
 
 
 def held_beside_a_lane(plan: Plan) -> None:
-    """The same, but the byte rate is gone, so that a lane has the other connection before the beginning is held."""
+    """The same, but the byte rate is gone, so that a lane has the other connection, before or after the beginning."""
     random = plan.random
+    # Once a second a gateway looks for mutes that have become pointless.
+    begins_ms = random.choice((0, 250, 500, 750))
     plan.lead(LED_MS, FRESH, OTHER)
     plan.send(-120, BESIDE)
-    plan.late(-1, OTHER, random.choice((300, 2_500)))
-    plan.send(0, LOADED, 3)
-    plan.at(25, "byte rate", None)
-    for after_ms in (50, 60, 70):
+    plan.late(begins_ms - 1, OTHER, random.choice((600, 2_500)))
+    plan.send(begins_ms, LOADED, 3)
+    plan.at(begins_ms + 20, "byte rate", None)
+    for after_ms in (110, 125, 140):
+        plan.send(begins_ms + after_ms, BESIDE)
+    held_ms = begins_ms + random.choice((60, 160, 160))
+    plan.send(held_ms, FRESH)
+    # Who asks for metadata through it has it back from the lane.
+    plan.at(begins_ms + 180, "lead", FRESH, ONE)
+    if held_ms < begins_ms + 110:
+        plan.send(begins_ms + 190, BESIDE)
+    plan.send(begins_ms + random.choice((195, 210, 240)), FRESH)
+
+
+def a_byte_rate_is_set(plan: Plan) -> None:
+    """A byte rate is set while a lane has the connection."""
+    random = plan.random
+    plan.at(-250, "byte rate", None)
+    for after_ms in (0, 15, 30):
         plan.send(after_ms, BESIDE)
-    plan.send(random.choice((40, 90)), FRESH)
-    if plan.chance(0.7):
-        plan.lead(110, FRESH, ONE)
-    else:
-        plan.at(110, "move", FRESH, ONE)
-    plan.send(random.choice((130, 160, 400)), FRESH)
+    plan.at(40, "byte rate", SET_BYTE_RATE)
+    gap_ms = random.choice((8, 12))
+    for number in range(40):
+        plan.send(45 + number * gap_ms, BESIDE)
 
 
 def anything_between(plan: Plan) -> None:

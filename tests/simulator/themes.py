@@ -349,12 +349,16 @@ def _accounts(seed: int) -> Schedule:
 
 
 def _lanes(seed: int) -> Schedule:
-    """Known ids that write much, readers, and faults in the middle; or a beginning that is held beside a lent one."""
+    """Known ids that write much, readers, and faults in the middle; or a scene in which a grant has to end."""
     random = Random(f"{seed}/lent")
-    if random.random() < 0.25:
-        return _held_beside(seed, random)
+    if random.random() < 0.4:
+        return _scene_of_a_lane(seed, random)
     shape = random.choice((Shape.ONE,) * 5 + (Shape.FLEET, Shape.ONE_PORT, Shape.SIDECARS))
     families = random.choices([*FAMILIES, *UNUSUAL], k=random.choice((1, 2)))
+    readers = tuple(random.choices(list(READINGS), k=random.choice((0, 0, 1, 2))))
+    weather = random.choice((Weather.CALM, Weather.CHOPPED, Weather.CHOPPED, Weather.NARROW, Weather.SLOW))
+    if weather is Weather.SLOW and "reconnecting" in (*families, *readers):
+        weather = Weather.CHOPPED  # a connection for each request would take minutes
     setup = Setup(
         shape,
         brokers=random.choice((1, 2)),
@@ -365,19 +369,19 @@ def _lanes(seed: int) -> Schedule:
         is_long_known=random.random() < 0.6,
         lend_after=random.choice((0, 0, 1)),
         passes_on=random.random() < 0.3,
-        weather=random.choice((Weather.CALM, Weather.CHOPPED, Weather.CHOPPED, Weather.NARROW, Weather.SLOW)),
-        readers=tuple(random.choices(list(READINGS), k=random.choice((0, 0, 1, 2)))),
+        weather=weather,
+        readers=readers,
         quotas=QuotaSetup(rate=random.choice((1, 3, 20)), burst=1.0, max_throttle_ms=1_000),
         clients=tuple(ClientSetup(f"{family}-{n + 1}", family) for n, family in enumerate(families)),
     )
     steps: list[Step] = []
-    at_ms = 0
+    at_ms, faults = 0, random.choice((0.0, 0.5, 0.5))
     for _ in range(random.randint(3, 8)):
         client, partition = random.choice(setup.clients).name, random.randrange(setup.partitions)
         for _ in range(random.choice((2, 5, 10))):
             steps.append((at_ms, "send", client, partition, random.choice((1, 1, 2, 5))))
             at_ms += random.choice((1, 3, 10, 40))
-        if random.random() < 0.5:
+        if random.random() < faults:
             steps.append((max(0, at_ms - random.choice((1, 10, 40))), *_in_the_middle(random, setup, client)))
         at_ms += random.choice((0, 20, 300, 1_200))
     return Schedule(seed, setup, tuple(sorted(steps, key=lambda step: step[0])))
@@ -408,16 +412,24 @@ def _in_the_middle(random: Random, setup: Setup, client: str) -> tuple[object, .
     )
 
 
-def _held_beside(seed: int, random: Random) -> Schedule:
-    schedule = _held(seed)
-    setup = replace(
-        schedule.setup,
-        lend_after=0,
+def _scene_of_a_lane(seed: int, random: Random) -> Schedule:
+    is_held = random.random() < 0.6
+    setup = Setup(
+        Shape.ONE,
+        partitions=3 if is_held else 2,
+        fresh_partitions=int(is_held),
         is_long_known=True,
-        partitions=3,
-        quotas=replace(schedule.setup.quotas, producer_byte_rate=scenes.BYTE_RATE),
+        lend_after=0,
+        quotas=QuotaSetup(
+            rate=1,
+            window_ms=random.choice((500, 2_000)),
+            max_throttle_ms=1_000,
+            producer_byte_rate=scenes.BYTE_RATE if is_held else scenes.SET_BYTE_RATE,
+        ),
+        clients=(ClientSetup("java-1", "java"), *_bystanders(random)),
     )
-    return Schedule(seed, setup, scenes.steps(scenes.held_beside_a_lane, random, setup))
+    scene = scenes.held_beside_a_lane if is_held else scenes.a_byte_rate_is_set
+    return Schedule(seed, setup, scenes.steps(scene, random, setup))
 
 
 _DRAWN: Final[dict[Theme, Callable[[int], Schedule]]] = {
