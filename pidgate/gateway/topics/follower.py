@@ -30,7 +30,7 @@ REQUEST_TIMEOUT_MS: Final = 10_000
 POLL_MS: Final = 500
 """Poll timeout during catch-up. The missing offsets may be control records, which a consumer never receives.
 """
-READS_APART_S: Final = 0.05
+READS_APART_S: Final = 0.1
 """Interval of reads while records keep coming: each costs the loop a millisecond, however many it brings."""
 LONG_POLL_MS: Final = 2_000
 """Time a broker holds an empty fetch. Each round costs the loop half a millisecond.
