@@ -91,7 +91,10 @@ class Fleet:
 
     def _config(self, host: str) -> dict[str, Any]:
         world, setup = self._world, self._world.setup
-        config: dict[str, Any] = {"quotas": quotas_config(self._quotas), "lanes": int(setup.lend_after is not None)}
+        config: dict[str, Any] = {
+            "quotas": quotas_config(self._quotas),
+            "lanes": int(setup.lend_after is not None),
+        }
         if (total_bytes := setup.buffered_total_bytes) is not None:
             config["limits"] = {
                 "connections": FEWEST_CONNECTIONS,
