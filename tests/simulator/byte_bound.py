@@ -29,7 +29,7 @@ WINDOW_S: Final = 10.0
 """Samples of a second but the current one: their bytes may pass in one go."""
 EMPTY_BYTES: Final = 17
 """An answer to Fetch v12 without topics. The gateway gives it, and does not charge it, as a broker."""
-RELOADED_S: Final = 0.2
+RELOADED_S: Final = 0.12
 """From a change of the file until it is in force, where the disk is not slow."""
 ON_ITS_WAY_S: Final = 1.0
 """From a decision to the write to a broker, where nothing is wrong."""
@@ -53,7 +53,9 @@ def check(world: World) -> None:
         return
     changes = [step for step in world.schedule.steps if step[1] == "byte rate"]
     is_lifted = bool(changes)
-    if quotas.producer_byte_rate is not None and not (changes and changes[-1][2] != quotas.producer_byte_rate):
+    if quotas.producer_byte_rate is not None and not (
+        changes and changes[-1][2] != quotas.producer_byte_rate
+    ):
         since_s = world.steps_began_s + changes[-1][0] / 1_000 + RELOADED_S if changes else 0.0
         _check_all(world, "brought", _produced(world, since_s), quotas.producer_byte_rate, at_once=1)
     if quotas.consumer_byte_rate is not None and not is_lifted:

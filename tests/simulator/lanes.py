@@ -29,7 +29,7 @@ LONGEST_DELAY_S: Final = 0.002
 """Of a step: the kernel gives the core to another thread. Most are far sooner."""
 OF_NO_BLOCK: Final = 0.1
 """How often memory is used up, of the events that need some."""
-OF_NO_REASON: Final = 0.02
+OF_NO_REASON: Final = 0.005
 """How often a connection is given back after an event for no reason."""
 OF_SPLICES: Final = 0.3
 """How often the inside of a frame passes without coming to a buffer."""
@@ -181,7 +181,7 @@ class ModelLane:
         for request in in_flight:
             core.put_in_flight(*request)
         of_client, of_broker = (lanes.loop.network.end(number) for number in (client, broker))
-        assert (of_client.is_reading(), of_broker.is_reading()) == (False, False), "they are paused"
+        assert not any(end.is_reading() for end in (of_client, of_broker)), "they are paused"
         cells = everything, of_id
         self._handles += 1
         connection = self._connections[self._handles] = _Connection(

@@ -42,6 +42,13 @@ class Breach(StrEnum):
     CLOSED = "closed a client: quota"
     DUE = "was closed with answers due"
     RELIEF = "after byte rates were lifted"
+    UNASKED = "which is not the next request in flight"
+    GARBLED = "MalformedFrame"
+    """A client was sent what is no answer."""
+    UNREAD = "readers have"
+    PROTOCOL = "closed a client: protocol"
+    UPSTREAM = "closed a client: upstream"
+    COUNTED = "bytes to clients, and wrote"
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from typing import Any, Final
 import pytest
 
 from pidgate.gateway.admin import access
+from pidgate.gateway.lane.lanes import Left
 from pidgate.gateway.proxy import client_connection, reading, session
 from pidgate.gateway.proxy.actions import WAITING
 from pidgate.gateway.proxy.apis import authentication, produce
@@ -32,6 +33,7 @@ from pidgate.gateway.proxy.broker_link import BrokerLink
 from pidgate.gateway.proxy.buffers import BudgetShare, Purpose
 from pidgate.gateway.proxy.byte_waits import ByteWaits
 from pidgate.gateway.proxy.connection import ConnectionContext
+from pidgate.gateway.proxy.lending import Lending
 from pidgate.gateway.proxy.session import HELD_OVERHEAD_BYTES, Session
 from pidgate.gateway.proxy.tls_connections import AcceptedTls
 from pidgate.gateway.proxy.tls_inbox import TlsInbox
@@ -60,7 +62,7 @@ from pidgate.quota.decisions import (
     Verdict,
 )
 from pidgate.quota.fail_open import FailOpen
-from pidgate.quota.grants import Grants
+from pidgate.quota.grants import MOST_GRANTED_PARTITIONS, Grants
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.restoring import Restorer
 from pidgate.quota.settings import Mode, Quotas
@@ -68,6 +70,7 @@ from pidgate.quota.sticky import HeldBeginnings, StickyRefusals
 from pidgate.quota.sticky_entries import WatchedId
 from pidgate.quota.token_bucket import TokenBucket
 from pidgate.quota.users import Grace, LiveUser
+from tests.simulator import lanes
 from tests.simulator.every import SmallWorld
 from tests.simulator.themes import Theme
 from tests.support.breaking import (
@@ -458,9 +461,56 @@ def _muted(rule: str, test: str, at: str) -> Tested:
 # ---- lanes ---------------------------------------------------------------------------------------------
 
 
+_GRANT_ENDS: Final = "A grant ends before what it says stops being true."
+_LENT: Final = (
+    "A lane loses, doubles and reorders no byte, however often it lends a connection and gives it back."
+)
+
+
+def _lane(rule: str, breaks: Break, breach: Breach, seed: int) -> Scheduled:
+    return Scheduled(rule, breaks, breach, Theme.LANES, seed)
+
+
+def _comes_back(breach: Breach, seed: int, **but: Any) -> Scheduled:
+    """Have a connection come back with something else."""
+
+    def make(before: Any) -> Any:
+        def go_on(self: Lending, left: Left) -> None:
+            before(self, left._replace(**but))
+
+        return go_on
+
+    return _lane(_LENT, around(Lending, "_go_on", make), breach, seed)
+
+
+def _rest_first(before: Any) -> Any:
+    def go_on(self: Lending, left: Left) -> None:
+        before(self, left._replace(to_client=b"", to_broker=b""))
+        connection = self._connection
+        broker = connection.broker.channel
+        assert broker is not None
+        for channel, unsent in ((self._client, left.to_client), (broker, left.to_broker)):
+            if unsent:
+                connection.context.loop.call_later(0.002, channel.socket.write, unsent)
+
+    return go_on
+
+
+def _twice(before: Any) -> Any:
+    def counted(self: Lending, counts: Any) -> None:
+        before(self, counts)
+        before(self, counts)
+
+    return counted
+
+
+def _all_partitions(*_: object) -> int:
+    return (1 << MOST_GRANTED_PARTITIONS) - 1
+
+
 def _granted(breaks: Break) -> Tested:
     return Tested(
-        "A grant ends before what it says stops being true.",
+        _GRANT_ENDS,
         breaks,
         "tests/unit/quota/test_grants.py::test_what_is_granted_is_known_until_a_cell_changes",
         "admission.knows",
@@ -734,7 +784,7 @@ BY_SCHEDULE: Final[dict[str, Scheduled]] = {
     "lifted by observing": _refusal(
         "No error in the quota, cache, release or change of quotas lets a batch pass before a refused one.",
         _lifted(_is_observed),
-        49,
+        22,
     ),
     "lifted by a raised rate": Scheduled(
         "No error in the quota, cache, release or change of quotas lets a batch pass before a refused one.",
@@ -779,7 +829,7 @@ BY_SCHEDULE: Final[dict[str, Scheduled]] = {
         _any_connection,
         25,
     ),
-    "nobody notes a beginning": _noted(_NOTED_FIRST, replaced(HeldBeginnings, "note", nothing), 3),
+    "nobody notes a beginning": _noted(_NOTED_FIRST, replaced(HeldBeginnings, "note", nothing), 1),
     "what is behind a held request is not noted": _noted(_NOTED_FIRST, _first_held_only, 1),
     "a cache answers in spite of a note": _noted(
         _OVER_NOTES, replaced(Admission, "_are_known", _cache_first), 3
@@ -816,7 +866,7 @@ BY_SCHEDULE: Final[dict[str, Scheduled]] = {
         "A quota belongs to the user, whatever connection, address or gateway a request uses.",
         around(ApiContext, "__init__", _by_connection),
         Theme.REFUSALS,
-        4,
+        1,
     ),
     "real addresses pass": Scheduled(
         "No real broker address reaches a client.",
@@ -835,7 +885,7 @@ BY_SCHEDULE: Final[dict[str, Scheduled]] = {
         "A refused request spends no tokens, and a refused id is not remembered.",
         around(ProducerIdQuota, "_decide_ids", _inserted_first),
         Theme.REFUSALS,
-        7,
+        1,
     ),
     "admissions elsewhere are not charged": _quota(
         "An id admitted by another gateway is charged here once; a refresh there is free.",
@@ -874,11 +924,42 @@ BY_SCHEDULE: Final[dict[str, Scheduled]] = {
         "A bucket admits its capacity, its refill and one more.",
         around(TokenBucket, "wait_ms", _one_more),
         Theme.REFUSALS,
-        4,
+        1,
+    ),
+    "a lane compares no cell": _lane(
+        "No request passes in a lane once a cell of its grant was bumped.",
+        replaced(lanes.Cell, "bump", nothing),
+        Breach.OVERTAKEN,
+        5,
+    ),
+    "a change of an id ends no grant": _lane(
+        _GRANT_ENDS, replaced(Grants, "changed", nothing), Breach.OVERTAKEN, 5
+    ),
+    "a change of quotas ends no grant": _lane(
+        _GRANT_ENDS, replaced(Grants, "all_changed", nothing), Breach.BYTES, 16
+    ),
+    "a grant in spite of a held beginning": _lane(
+        _OVER_NOTES, replaced(HeldBeginnings, "is_any_of_id_held", never), Breach.OVERTAKEN, 6
+    ),
+    "a lane loses requests in flight": _comes_back(Breach.UNASKED, 1, in_flight=[]),
+    "a lane loses what is unsent": _comes_back(Breach.UNREAD, 9, to_client=b"", to_broker=b""),
+    "a lane loses the requests it has read": _comes_back(Breach.OUT_OF_TURN, 3, client_rest=b""),
+    "a lane loses the answers it has read": _comes_back(Breach.UNASKED, 5, broker_rest=b""),
+    "a lane loses the rest of a request": _comes_back(Breach.PROTOCOL, 9, request_left=0, under_way=None),
+    "a lane loses the rest of an answer": _comes_back(Breach.UPSTREAM, 9, answer_left=0),
+    "what is unsent leaves behind the rest": _lane(
+        _LENT, around(Lending, "_go_on", _rest_first), Breach.GARBLED, 9
     ),
 }
 
 CONTROLS: Final[dict[str, Scheduled]] = {
+    "what a lane has carried counts twice": _lane(
+        "A lane passes no request and no answer that Python would not pass, and counts what Python counts, however the "
+        "bytes are cut.",
+        around(Lending, "counted", _twice),
+        Breach.COUNTED,
+        1,
+    ),
     "a Fetch of a session is answered empty": _account(
         "No Fetch passes a byte debt.",
         rewritten(
@@ -920,7 +1001,7 @@ CONTROLS: Final[dict[str, Scheduled]] = {
         "A connection that ends reads no more, answers what is in flight, and is closed then.",
         replaced(client_connection, "CLOSES_NOW", client_connection.CLOSES_NOW | {"protocol"}),
         Breach.DUE,
-        36,
+        30,
     ),
     "memory is not given back": Scheduled(
         "Memory is released when its connection ends.",
@@ -1074,8 +1155,10 @@ BY_TEST: Final[dict[str, Tested]] = {
         f"{_CONVERSATION}test_until_it_is_known_requests_wait",
         "script.send(metadata(1)) is TAKEN",
     ),
-    "a change of an id ends no grant": _granted(replaced(Grants, "changed", nothing)),
-    "a change of quotas ends no grant": _granted(replaced(Grants, "all_changed", nothing)),
+    # No schedule: while a batch of an id is refused, each of its requests is judged, and no such one is lent in flight.
+    "a grant is for refused partitions, too": _granted(
+        replaced(StickyRefusals, "clear_partitions", _all_partitions)
+    ),
     "no mute after a refusal": _muted(
         "No request passes a mute; all of them go on in order when it ends.",
         f"{_CONVERSATION}test_nothing_passes_a_mute_and_all_of_it_goes_on_in_order",
