@@ -936,7 +936,7 @@ BY_SCHEDULE: Final[dict[str, Scheduled]] = {
         _GRANT_ENDS, replaced(Grants, "changed", nothing), Breach.OVERTAKEN, 5
     ),
     "a change of quotas ends no grant": _lane(
-        _GRANT_ENDS, replaced(Grants, "all_changed", nothing), Breach.BYTES, 16
+        _GRANT_ENDS, replaced(Grants, "all_changed", nothing), Breach.BYTES, 96
     ),
     "a grant in spite of a held beginning": _lane(
         _OVER_NOTES, replaced(HeldBeginnings, "is_any_of_id_held", never), Breach.OVERTAKEN, 6
@@ -1001,7 +1001,7 @@ CONTROLS: Final[dict[str, Scheduled]] = {
         "A connection that ends reads no more, answers what is in flight, and is closed then.",
         replaced(client_connection, "CLOSES_NOW", client_connection.CLOSES_NOW | {"protocol"}),
         Breach.DUE,
-        30,
+        36,
     ),
     "memory is not given back": Scheduled(
         "Memory is released when its connection ends.",
