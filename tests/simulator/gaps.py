@@ -41,7 +41,7 @@ OUT_OF_ORDER = 45
 AT_ONCE_S = 0.000_5
 """A gateway takes no time of its own to hand on a request."""
 READ_WITHIN_S = AT_ONCE_S + 5 * LONGEST_DELAY_S
-"""A lane's thread may get the core a little later, several times in a row. What it has not read it has not been given."""
+"""A lane's thread may get the core a little later, several times in a row. It was not given what it has not read."""
 
 Overtaken = dict[tuple[str, int], Seen]
 """By producer and partition: the first batch that overtook another one, where no gateway was to blame."""
