@@ -27,8 +27,9 @@ BLOCK_BYTES: Final = 256 * 1024
 ALL_PARTITIONS: Final = b"\xff" * 128
 LONGEST_DELAY_S: Final = 0.002
 """Of a step: the kernel gives the core to another thread. Most are far sooner."""
-OF_NO_BLOCK: Final = 0.1
-"""How often memory is used up, of the events that need some."""
+OF_NO_BLOCK_TO_KEEP: Final = 0.02
+OF_NO_BLOCK_UNSENT: Final = 0.1
+"""How often memory is used up, of the events that need some: many keep a part of a frame, few find no room."""
 OF_NO_REASON: Final = 0.005
 """How often a connection is given back after an event for no reason."""
 OF_SPLICES: Final = 0.3
@@ -366,14 +367,11 @@ class ModelLane:
         except OSError:
             flow.left += data
             return False
-        if unsent and self._has_no_block():
+        if unsent and self._random.random() < OF_NO_BLOCK_UNSENT:
             flow.left += unsent
             return False
         flow.unsent = unsent
         return True
-
-    def _has_no_block(self) -> bool:
-        return self._random.random() < OF_NO_BLOCK
 
     def _received(self, flow: _Flow, most: int) -> bytes | None:
         """Read all that has arrived, or a part of it. None: the connection ends."""
@@ -412,7 +410,7 @@ class ModelLane:
         is_lent = self._forward(flow, data[:passed])
         rest = data[passed:]
         if rest and then is Next.MORE and is_lent:
-            if not self._has_no_block() and len(rest) <= BLOCK_BYTES:
+            if self._random.random() >= OF_NO_BLOCK_TO_KEEP and len(rest) <= BLOCK_BYTES:
                 flow.kept = rest
                 return
             is_lent = False

@@ -244,13 +244,14 @@ def held_beside_a_lane(plan: Plan) -> None:
 def a_byte_rate_is_set(plan: Plan) -> None:
     """A byte rate is set while a lane has the connection."""
     random = plan.random
+    # Once a second a gateway counts what lanes have carried.
+    begins_ms = random.choice((0, 250, 500, 750))
     plan.at(-250, "byte rate", None)
     for after_ms in (0, 15, 30):
-        plan.send(after_ms, BESIDE)
-    plan.at(40, "byte rate", SET_BYTE_RATE)
-    gap_ms = random.choice((8, 12))
-    for number in range(40):
-        plan.send(45 + number * gap_ms, BESIDE)
+        plan.send(begins_ms + after_ms, BESIDE)
+    plan.at(begins_ms + 40, "byte rate", SET_BYTE_RATE)
+    for number in range(60):
+        plan.send(begins_ms + 45 + number * 8, BESIDE)
 
 
 def anything_between(plan: Plan) -> None:

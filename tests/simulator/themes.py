@@ -413,20 +413,21 @@ def _in_the_middle(random: Random, setup: Setup, client: str) -> tuple[object, .
 
 
 def _scene_of_a_lane(seed: int, random: Random) -> Schedule:
-    is_held = random.random() < 0.6
+    is_held = random.random() < 0.5
     setup = Setup(
         Shape.ONE,
         partitions=3 if is_held else 2,
         fresh_partitions=int(is_held),
         is_long_known=True,
         lend_after=0,
+        weather=Weather.EVEN,
         quotas=QuotaSetup(
             rate=1,
             window_ms=random.choice((500, 2_000)),
             max_throttle_ms=1_000,
             producer_byte_rate=scenes.BYTE_RATE if is_held else scenes.SET_BYTE_RATE,
         ),
-        clients=(ClientSetup("java-1", "java"), *_bystanders(random)),
+        clients=(ClientSetup("java-1", "java"),),
     )
     scene = scenes.held_beside_a_lane if is_held else scenes.a_byte_rate_is_set
     return Schedule(seed, setup, scenes.steps(scene, random, setup))

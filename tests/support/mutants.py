@@ -936,15 +936,15 @@ BY_SCHEDULE: Final[dict[str, Scheduled]] = {
         _GRANT_ENDS, replaced(Grants, "changed", nothing), Breach.OVERTAKEN, 5
     ),
     "a change of quotas ends no grant": _lane(
-        _GRANT_ENDS, replaced(Grants, "all_changed", nothing), Breach.BYTES, 96
+        _GRANT_ENDS, replaced(Grants, "all_changed", nothing), Breach.BYTES, 3
     ),
     "a grant in spite of a held beginning": _lane(
-        _OVER_NOTES, replaced(HeldBeginnings, "is_any_of_id_held", never), Breach.OVERTAKEN, 6
+        _OVER_NOTES, replaced(HeldBeginnings, "is_any_of_id_held", never), Breach.OVERTAKEN, 25
     ),
-    "a lane loses requests in flight": _comes_back(Breach.UNASKED, 1, in_flight=[]),
+    "a lane loses requests in flight": _comes_back(Breach.UNASKED, 4, in_flight=[]),
     "a lane loses what is unsent": _comes_back(Breach.UNREAD, 9, to_client=b"", to_broker=b""),
     "a lane loses the requests it has read": _comes_back(Breach.OUT_OF_TURN, 3, client_rest=b""),
-    "a lane loses the answers it has read": _comes_back(Breach.UNASKED, 5, broker_rest=b""),
+    "a lane loses the answers it has read": _comes_back(Breach.UNASKED, 1, broker_rest=b""),
     "a lane loses the rest of a request": _comes_back(Breach.PROTOCOL, 9, request_left=0, under_way=None),
     "a lane loses the rest of an answer": _comes_back(Breach.UPSTREAM, 9, answer_left=0),
     "what is unsent leaves behind the rest": _lane(
