@@ -53,7 +53,9 @@ def check(world: World) -> None:
         return
     changes = [step for step in world.schedule.steps if step[1] == "byte rate"]
     is_lifted = bool(changes)
-    if quotas.producer_byte_rate is not None and not (changes and changes[-1][2] != quotas.producer_byte_rate):
+    if quotas.producer_byte_rate is not None and not (
+        changes and changes[-1][2] != quotas.producer_byte_rate
+    ):
         since_s = world.steps_began_s + changes[-1][0] / 1_000 + RELOADED_S if changes else 0.0
         _check_all(world, "brought", _produced(world, since_s), quotas.producer_byte_rate, at_once=1)
     if quotas.consumer_byte_rate is not None and not is_lifted:

@@ -6,7 +6,17 @@ from typing import TYPE_CHECKING, Final
 
 from pidgate.gateway.logs import Event
 from pidgate.quota.decisions import Reason
-from tests.simulator import accounts, byte_bound, counting, gaps, logs, memory, quota_bound, transactions, waiting
+from tests.simulator import (
+    accounts,
+    byte_bound,
+    counting,
+    gaps,
+    logs,
+    memory,
+    quota_bound,
+    transactions,
+    waiting,
+)
 from tests.simulator.brokers.producer_state import KEPT_BATCHES
 from tests.simulator.clients.batches import ModelViolation
 from tests.simulator.ledger import Name, Seen, seen_by_brokers
