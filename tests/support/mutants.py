@@ -936,7 +936,7 @@ BY_SCHEDULE: Final[dict[str, Scheduled]] = {
         _GRANT_ENDS, replaced(Grants, "changed", nothing), Breach.OVERTAKEN, 5
     ),
     "a change of quotas ends no grant": _lane(
-        _GRANT_ENDS, replaced(Grants, "all_changed", nothing), Breach.BYTES, 96
+        _GRANT_ENDS, replaced(Grants, "all_changed", nothing), Breach.BYTES, 56
     ),
     "a grant in spite of a held beginning": _lane(
         _OVER_NOTES, replaced(HeldBeginnings, "is_any_of_id_held", never), Breach.OVERTAKEN, 6
