@@ -330,5 +330,5 @@ def _exported_names(names: TransactionalIds | None, now_ms: int) -> Transactiona
 def _exported(bucket: TokenBucket | None, rehearsed: TokenBucket | None, now_ms: int) -> BucketState | None:
     if bucket is None:
         return None
-    rehearsed_units = None if rehearsed is None else rehearsed.units(now_ms)
-    return BucketState(bucket.units(now_ms), bucket.token_units, bucket.rate_milli, rehearsed_units)
+    rehearsed_units = None if rehearsed is None else rehearsed.units_at(now_ms)
+    return BucketState(bucket.units_at(now_ms), bucket.token_units, bucket.rate_milli, rehearsed_units)

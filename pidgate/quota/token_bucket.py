@@ -47,6 +47,11 @@ class TokenBucket:
             self._last_ms = now_ms
         return self._units
 
+    def units_at(self, at_ms: int) -> int:
+        """Return the balance as of a moment that may lie in the past: without what was refilled since."""
+        units = self.units(at_ms)
+        return units - (self._last_ms - at_ms) * self.rate_milli
+
     def is_full(self, now_ms: int) -> bool:
         return self.units(now_ms) >= self.capacity_units
 

@@ -10,6 +10,8 @@ The gateway is to blame where the earlier batch had reached it and it did not ha
 one pass. It is excused where brokers alone do the same:
 
 - The earlier batch was on its way to a broker that had answered before that it leads no more.
+- Both left in order over one connection, the later one before the answer to the earlier one: a broker that gets the
+  lead in between refuses the first and takes the second.
 - The leader answers the later batch with OUT_OF_ORDER_SEQUENCE_NUMBER, so that it has state and nothing is lost, and
   - a broker had answered the earlier one NOT_LEADER: Java sends new batches before it has read all such answers; or
   - the earlier one went to another node, and no gateway had refused it: Java sends new batches to a new leader without
@@ -22,7 +24,7 @@ one pass. It is excused where brokers alone do the same:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tests.simulator import wiretap
 from tests.simulator.clients.batches import ModelViolation, State
@@ -41,7 +43,7 @@ OUT_OF_ORDER = 45
 AT_ONCE_S = 0.000_5
 """A gateway takes no time of its own to hand on a request."""
 READ_WITHIN_S = AT_ONCE_S + 5 * LONGEST_DELAY_S
-"""A lane's thread may get the core a little later, several times in a row. It was not given what it has not read."""
+"""A lane's thread may get the core a little later, some times in a row: what waits in its kernel has not come yet."""
 
 Overtaken = dict[tuple[str, int], Seen]
 """By producer and partition: the first batch that overtook another one, where no gateway was to blame."""
@@ -67,13 +69,26 @@ def overtaken(world: World, ledger: list[Seen]) -> Overtaken:
     return found
 
 
+class _Left(NamedTuple):
+    """A batch that a gateway wrote to a broker. `number` counts all that was written."""
+
+    at_s: float
+    number: int
+    process: str
+    link: str
+
+
+_NEVER: Final = _Left(0.0, -1, "", "")
+
+
 class _Stay:
-    """When batches came to a gateway, were refused there, and left it for a broker: (time, process), in order."""
+    """When batches came to a gateway, were refused there, left it for a broker, and were answered, in order."""
 
     def __init__(self, world: World, ledger: list[Seen]) -> None:
         self._ledger = ledger
         self.came: dict[Name, list[tuple[float, str, int, Numbers]]] = {}
-        self.left: dict[tuple[Name, Numbers], list[tuple[float, str]]] = {}
+        self.left: dict[tuple[Name, Numbers], list[_Left]] = {}
+        self.answered: dict[Name, list[float]] = {}
         self.refused: dict[Name, list[tuple[Numbers, float, str]]] = {}
         self._frozen = [
             (whom, at_s, at_s + for_s) for at_s, what, whom, for_s in world.fleet.history if what == "freeze"
@@ -81,16 +96,20 @@ class _Stay:
         for frame in wiretap.arrived_at_gateways(world):
             for name, numbers in wiretap.batches_in(frame):
                 self.came.setdefault(name, []).append((frame.at_s, frame.process, frame.port, numbers))
-        for frame in wiretap.written_to_brokers(world):
+        for number, frame in enumerate(wiretap.written_to_brokers(world)):
+            left = _Left(frame.at_s, number, frame.process, frame.link)
             for batch in wiretap.batches_in(frame):
-                self.left.setdefault(batch, []).append((frame.at_s, frame.process))
+                self.left.setdefault(batch, []).append(left)
         before: dict[tuple[str, str], tuple[float, float]] = {}
         for one in wiretap.produce_answers(world):
             connection = one.asked.link, one.asked.process
             decided_s = self._decided(one, *before.get(connection, (0.0, 0.0)))
             before[connection] = decided_s, one.answer.at_s
-            for name, numbers in wiretap.batches_in(one.asked) if one.is_refusal else ():
-                self.refused.setdefault(name, []).append((numbers, decided_s, one.asked.process))
+            for name, numbers in wiretap.batches_in(one.asked):
+                if one.is_refusal:
+                    self.refused.setdefault(name, []).append((numbers, decided_s, one.asked.process))
+                else:
+                    self.answered.setdefault(name, []).append(one.answer.at_s)
 
     def _decided(self, one: wiretap.Answered, before_s: float, answered_s: float) -> float:
         """Return when a process decided about a request. It decides in order, and answers in order.
@@ -100,17 +119,16 @@ class _Stay:
         came_s, process = one.asked.at_s, one.asked.process
         if not one.is_refusal:
             (batch, *_) = wiretap.batches_in(one.asked)
-            left = [left_s for left_s, by in self.left.get(batch, ()) if by == process and left_s >= came_s]
-            return min(left, default=max(came_s, before_s))
+            left = [left.at_s for left in self.left.get(batch, ()) if left.process == process]
+            return min((at_s for at_s in left if at_s >= came_s), default=max(came_s, before_s))
         # An answer that waits leaves with the one before.
         is_late = one.answer.at_s > answered_s
         return one.answer.at_s if is_late else max(came_s, before_s)
 
-    def last_left(self, name: Name, numbers: Numbers, before_s: float) -> tuple[float, str]:
-        """Return when and where it last left a gateway before that time."""
-        return max(
-            (left for left in self.left.get((name, numbers), ()) if left[0] <= before_s), default=(0.0, "")
-        )
+    def last_left(self, late: Seen) -> _Left:
+        """Return how it last left a gateway before it reached a broker."""
+        left = self.left.get((late.name, late.numbers), ())
+        return max((one for one in left if one.at_s <= late.at_s), default=_NEVER)
 
     def kept_back(self, name: Name, identity: tuple[int, int], before_s: float) -> tuple[float, str] | None:
         """Return when and where its last coming before that time was not handed on at once, if so."""
@@ -125,8 +143,8 @@ class _Stay:
             until_s for whom, since_s, until_s in self._frozen if whom == process and since_s <= came_s
         ]
         given_s = max([came_s, *(until_s for until_s in thawed_s if until_s >= came_s)])
-        for left_s, by in self.left.get((name, numbers), ()):
-            if by == process and came_s <= left_s <= given_s + READ_WITHIN_S:
+        for left in self.left.get((name, numbers), ()):
+            if left.process == process and came_s <= left.at_s <= given_s + READ_WITHIN_S:
                 return None
         return came_s, process
 
@@ -149,17 +167,17 @@ class _Stay:
         )
         return node_at(came[-1][2]) != late.node_id and not was_refused
 
-    def left_together(self, name: Name, passed_s: float, through: str) -> bool:
-        """Return whether a batch left in the same moment as a later one, before a broker could answer it.
-
-        Both waited behind one mute. A broker that loses the lead in between answers the first and takes the other.
-        """
-        return any(
-            by == through and passed_s - AT_ONCE_S <= left_s <= passed_s
-            for (of, _), places in self.left.items()
-            if of == name
-            for left_s, by in places
-        )
+    def left_in_order(self, name: Name, identity: tuple[int, int], passed: _Left) -> bool:
+        """Return whether the batch left before a later one over its link, and was not answered until then."""
+        before = [
+            left
+            for (of, numbers), places in self.left.items()
+            if of == name and numbers[:2] == identity
+            for left in places
+            if left.link == passed.link and left.number < passed.number
+        ]
+        answered = self.answered.get(name, ())
+        return bool(before) and not any(max(before).at_s <= at_s <= passed.at_s for at_s in answered)
 
     def was_lifted(self, name: Name, late: Seen, passed_s: float, through: str) -> bool:
         """Return whether the refusal of a batch was lifted by a batch below it, which its client had sent before.
@@ -184,7 +202,7 @@ class _Stay:
     ) -> bool:
         """Return whether it left for a broker in that time, not for the first time, and was not refused in between."""
         before_s: float | None = None
-        for left_s, process in self.left[name, numbers]:
+        for left_s, _, process, _ in self.left[name, numbers]:
             if before_s is not None and since_s <= left_s <= until_s and process == through:
                 refused = self._refused(name, through, left_s)
                 if not any(of == numbers and before_s <= at_s for of, at_s in refused):
@@ -215,7 +233,8 @@ def _judge(world: World, stay: _Stay, late: Seen, written: set[Name]) -> None:
 
     Where something else is missing too, brokers alone would have got this batch too early as well.
     """
-    passed_s, through = stay.last_left(late.name, late.numbers, late.at_s)
+    passed = stay.last_left(late)
+    passed_s, through = passed.at_s, passed.process
     sent = world.applications[late.name.producer].sent
     missing = [
         Name(batch.producer, batch.partition, batch.number)
@@ -223,7 +242,7 @@ def _judge(world: World, stay: _Stay, late: Seen, written: set[Name]) -> None:
         if batch.partition == late.partition and batch.number < late.name.number
         if batch.state is not State.FAILED or batch.done_s > late.at_s
     ]
-    kept = [_kept_back(stay, name, late, passed_s, through) for name in missing if name not in written]
+    kept = [_kept_back(stay, name, late, passed) for name in missing if name not in written]
     if not kept or any(one is None for one in kept):
         return
     if all(one is not None and _knew(world, through, passed_s, *one) for one in kept):
@@ -248,19 +267,14 @@ def _knew(world: World, through: str, passed_s: float, kept_s: float, keeper: st
     return not is_late or passed_s - kept_s > PROPAGATION_S
 
 
-def _kept_back(
-    stay: _Stay, name: Name, late: Seen, passed_s: float, through: str
-) -> tuple[float, str] | None:
+def _kept_back(stay: _Stay, name: Name, late: Seen, passed: _Left) -> tuple[float, str] | None:
     """Return when and where a gateway kept the missing batch back, if so and if nothing excuses it."""
-    kept = stay.kept_back(name, late.numbers[:2], passed_s)
-    if kept is None:
+    kept = stay.kept_back(name, late.numbers[:2], passed.at_s)
+    if kept is None or stay.left_in_order(name, late.numbers[:2], passed):
         return None
-    if late.error_code == OUT_OF_ORDER:
-        excused = (
-            stay.was_not_taken(name, late)
-            or stay.was_awaited_elsewhere(name, late, passed_s)
-            or stay.was_lifted(name, late, passed_s, through)
-        )
-    else:
-        excused = stay.was_not_taken(name, late) and stay.left_together(name, passed_s, through)
-    return None if excused else kept
+    is_excused = late.error_code == OUT_OF_ORDER and (
+        stay.was_not_taken(name, late)
+        or stay.was_awaited_elsewhere(name, late, passed.at_s)
+        or stay.was_lifted(name, late, passed.at_s, passed.process)
+    )
+    return None if is_excused else kept

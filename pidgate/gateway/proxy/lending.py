@@ -216,6 +216,7 @@ class Lending:
         client.socket.take_back(left.to_client)
         broker.socket.take_back(left.to_broker)
         self.counted(Counted._make(left.counted))
+        connection.reservation.lent_since_ms = 0
         if left.under_way is not None:
             client.resume(left.request_left, left.under_way)
         if left.why == BROKEN:
@@ -243,7 +244,6 @@ class Lending:
         if self._leased_of is not None:
             self._leased_of.end_lease(self._leased_bytes)
             self._leased_of = None
-        self._connection.reservation.lent_since_ms = 0
 
     # ---- counts ----------------------------------------------------------------------------------------
 

@@ -153,6 +153,16 @@ def test_users_may_come_and_go_while_they_are_exported() -> None:
     assert list(export) == []
 
 
+def test_a_balance_that_is_exported_late_is_that_of_the_exports_moment() -> None:
+    """An export of many users takes a while, in which decisions go on."""
+    original = state()
+    for producer_id in range(100):
+        original.decide(*question("alice", producer_id), 0)
+    assert original.status("alice", 360_000).tokens == 10
+    copy = copied(original, ProducerIdQuota, enforcing(100), 0, 0)
+    assert copy.status("alice", 360_000).tokens == 10
+
+
 def test_importing_a_user_replaces_what_was_known_and_frees_its_room() -> None:
     original, copy = state(), state(first_seed=5)
     original.decide(*question("alice", 1), 0)

@@ -165,3 +165,49 @@ def test_a_batch_that_was_refused_at_another_node_excuses_nothing(monkeypatch: p
     told = play(REFUSED_ELSEWHERE, is_told=True)
     assert "with 45" in told.story
     assert Breach.OVERTAKEN in told.violation
+
+
+IN_ORDER: Final = {
+    "both behind a mute": Schedule(
+        1004031,
+        Setup(
+            quotas=QuotaSetup(rate=1, window_ms=2_000, max_throttle_ms=1_000),
+            clients=(ClientSetup("librdkafka-1", "librdkafka"), ClientSetup("librdkafka-2", "librdkafka")),
+        ),
+        (
+            (0, "rogues", "alice", 3),
+            (125, "send", "librdkafka-2", 0, 1),
+            (131, "move", 0, 2),
+            (1_125, "mode", None, False),
+            (1_145, "send", "librdkafka-2", 0, 1),
+            (1_149, "send", "librdkafka-2", 0, 1),
+            (1_151, "move", 0, 1),
+        ),
+    ),
+    "without a gateway": Schedule(
+        1,
+        Setup(Shape.DIRECT, clients=(ClientSetup("librdkafka-1", "librdkafka"),)),
+        (
+            (200, "send", "librdkafka-1", 1, 1),
+            (500, "read on demand", "librdkafka-1"),
+            (600, "move", 0, 2),
+            (610, "send", "librdkafka-1", 0, 1),
+            (640, "move", 0, 1),
+            (650, "send", "librdkafka-1", 0, 1),
+            (700, "wait"),
+        ),
+    ),
+}
+"""A broker that is not the leader refuses a batch, gets the lead, and takes the next one of the same pipeline."""
+
+
+@pytest.mark.parametrize("where", IN_ORDER)
+def test_two_batches_that_left_in_order_excuse_a_lost_one(
+    where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schedule = IN_ORDER[where]
+    told = play(schedule, is_told=True)
+    assert told.violation == "", setting(schedule)
+    assert "acked 0/0 at -1" in told.story, "its client believes in it, and it is lost"
+    monkeypatch.setattr(_Stay, "left_in_order", lambda *_: False)
+    assert (Breach.OVERTAKEN in play(schedule).violation) is (schedule.setup.shape is Shape.ONE)
