@@ -977,7 +977,7 @@ CONTROLS: Final[dict[str, Scheduled]] = {
         2,
     ),
     "a byte debt holds heartbeats": _account(
-        _WAITS_FOR_BYTES, replaced(Api, "paid_by", Kind.FETCH), Breach.GROUP, 3
+        _WAITS_FOR_BYTES, replaced(Api, "paid_by", Kind.FETCH), Breach.GROUP, 15
     ),
     "lifted rates leave accounts alone": _account(
         _RELIEVED,

@@ -13,14 +13,14 @@ from tests.support.native_core import built
 
 SEEDS: Final = 60
 AT_LEAST: Final = {
-    "lent": 400,
-    "Produce requests": 800,
-    "requests": 1_500,
-    "taken back": 3,
-    "revoked": 30,
+    "lent": 300,
+    "Produce requests": 500,
+    "requests": 1_000,
+    "taken back": 2,
+    "revoked": 20,
     "in a request": 5,
     "in an answer": 5,
-    "with requests in flight": 150,
+    "with requests in flight": 80,
     "with unsent bytes": 5,
 }
 
