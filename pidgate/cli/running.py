@@ -20,7 +20,7 @@ from pidgate.gateway.config.listening import CannotListen
 from pidgate.gateway.config.loading import ConfigError, Settings
 from pidgate.gateway.config.source import dotted
 from pidgate.gateway.errors import CannotStart
-from pidgate.gateway.lane.lanes import default_count
+from pidgate.gateway.lane.lanes import count_of
 from pidgate.gateway.logs import Event, guarded
 from pidgate.gateway.process.lifetime import RunsAndDrains, keep_freed_memory
 from pidgate.gateway.tls import checking as tls_checking
@@ -96,19 +96,13 @@ def _where(file: Path | None, setting: str) -> str:
     return _OPTIONS.get(setting, setting) if file is None else f"{file}: {setting}"
 
 
-def _lanes(settings: Settings) -> int:
-    if not has_lanes():
-        return 0
-    return default_count() if settings.lanes is None else settings.lanes
-
-
 def _log_start(settings: Settings, file: Path | None, most_open_files: int) -> None:
     log = logs.logger()
     log.info(
         Event.GATEWAY_STARTING,
         version=version(),
         compiled=is_compiled(),
-        lanes=_lanes(settings),
+        lanes=count_of(settings.lanes) if has_lanes() else 0,
         pid=os.getpid(),
         config=None if file is None else str(file),
         mode=settings.quotas.mode,

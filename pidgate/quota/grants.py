@@ -95,7 +95,7 @@ class Grants:
                 del self._cells[key], self._used[key]
 
     def changed(self, user: User, producer_id: int) -> None:
-        """End the grants of the id: what is known of it changes."""
+        """End the grants of the id, because what is known of it changes."""
         cell = self._cells.pop((user, producer_id), None)
         if cell is not None:
             del self._used[user, producer_id]

@@ -14,7 +14,7 @@ from tools.sandbox.gateway import GatewayProcess
 from tools.sandbox.kafka import Cluster
 from tools.sandbox.topics import create_topic
 
-pytestmark = [pytest.mark.kafka, pytest.mark.skipif(not has_lanes(), reason="there is no C compiler")]
+pytestmark = [pytest.mark.kafka, pytest.mark.skipif(not has_lanes(), reason="the extension is not built")]
 
 RECORDS = 500
 VALUE_BYTES = 2_000

@@ -1,4 +1,4 @@
-"""What a gateway has counted is what it has passed: neither a lane nor it counts a byte twice, or not at all."""
+"""A gateway counts each byte that it passes once, whether a lane carries it or not."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._is_ending = False
         self._ready: deque[asyncio.Handle] = deque()
         self._read: dict[int, Callable[[], object]] = {}
-        """What is called when a lane tells its process something, by the lane's number."""
+        """Callbacks for what lanes tell their process, by the lane's number."""
 
     # ---- the run ---------------------------------------------------------------------------------------
 

@@ -204,7 +204,7 @@ class Network:
         return self._next_descriptor
 
     def end(self, descriptor: int) -> End:
-        """Return what has this number."""
+        """Return the end with this descriptor."""
         return self._ends[descriptor]
 
     # ---- listening -------------------------------------------------------------------------------------

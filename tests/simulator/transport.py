@@ -70,7 +70,7 @@ class End(asyncio.Transport):
         self.on_ready: Callable[[], None] | None = None
         """Called when it may be read, or takes more: a lane has the socket, and nobody else may use it."""
         self.noted_bytes = 0
-        """Of what is written next: they are in `written` already."""
+        """Bytes of the next write that are in `written` already."""
 
     def __repr__(self) -> str:
         return f"<End {self.process.name} of {self.link.name}>"

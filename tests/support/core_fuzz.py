@@ -163,7 +163,6 @@ class Connection:
         assert (
             state.request_left,
             state.answer_left,
-            state.is_between,
             state.produce_requests,
             state.produce_bytes,
             state.batches,
@@ -173,7 +172,6 @@ class Connection:
         ) == (
             reference.request_left,
             reference.answer_left,
-            not reference.request_left and not reference.answer_left,
             reference.requests_by_api[0],
             reference.produce_bytes,
             reference.batches,

@@ -15,7 +15,7 @@ typedef struct {
 
 /* Numbers of 64 bits alone, as native_core.py reads them. */
 typedef struct {
-    uint64_t request_left, answer_left, answer_unread, unit, is_between;
+    uint64_t request_left, answer_left, answer_unread, unit;
     uint64_t produce_requests, produce_bytes, batches, records, last_produce_ms, other_requests;
 } State;
 
@@ -178,7 +178,7 @@ void tested_state(const Tested *tested, State *state) {
     const Core *core = &tested->core;
     const Counts *counts = &core->counts;
     *state = (State){
-        core->request_left, core->answer_left, core->answer_unread, tested->walk.unit, (uint64_t)core_is_between(core),
+        core->request_left, core->answer_left, core->answer_unread, tested->walk.unit,
         counts->produce_requests, counts->produce_bytes, counts->batches, counts->records,
         (uint64_t)counts->last_produce_ms, counts->other_requests};
 }

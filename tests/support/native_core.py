@@ -83,7 +83,6 @@ class State(ctypes.Structure):
     answer_left: int
     answer_unread: int
     unit: int
-    is_between: int
     produce_requests: int
     produce_bytes: int
     batches: int
@@ -97,7 +96,6 @@ class State(ctypes.Structure):
             "answer_left",
             "answer_unread",
             "unit",
-            "is_between",
             "produce_requests",
             "produce_bytes",
             "batches",

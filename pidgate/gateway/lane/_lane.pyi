@@ -1,5 +1,9 @@
 """The C extension (module.c). Built where there is a compiler; everything works without it."""
 
+from typing import Any
+
+from pidgate.quota import grants
+
 class Cell:
     """A number that ends grants (quota/grants.py)."""
 
@@ -52,21 +56,24 @@ class Lane:
         broker: int,
         produce: Produce | None,
         apis: Apis,
-        everything: Cell,
-        of_id: Cell,
+        everything: grants.Cell,
+        of_id: grants.Cell,
         in_flight: list[InFlight],
         walks: bool,
         /,
     ) -> int:
-        """Carry between two descriptors that nobody else reads or writes; return a handle. Raises OSError."""
+        """Carry between two descriptors that nobody else reads or writes; return a handle. Raises OSError.
+
+        Both cells have to be of this module.
+        """
 
     def take_back(self, handle: int, /) -> Left | None:
         """End a lending now. None: it has left, and was taken."""
 
-    def take_left(self) -> list[tuple[object, Left]]:
+    def take_left(self) -> list[tuple[Any, Left]]:
         """Return those that have left by themselves, with their owners."""
 
-    def take_counts(self, most: int, /) -> list[tuple[object, Counted]]:
+    def take_counts(self, most: int, /) -> list[tuple[Any, Counted]]:
         """Return what was carried since the last call, of so many connections that carried something."""
 
     def take_requests(self) -> list[tuple[int, int]]:

@@ -594,7 +594,3 @@ Look core_answers(Core *core, const uint8_t *buf, size_t bytes) {
             return look;
     }
 }
-
-int core_is_between(const Core *core) {
-    return core->request_left == 0 && core->answer_left == 0;
-}

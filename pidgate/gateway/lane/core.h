@@ -152,7 +152,5 @@ Look core_answers(Core *core, const uint8_t *buf, size_t bytes);
 /* Pass bytes of the inside that never came to a buffer (splice). At most request_left, or answer_unread. */
 void core_skip_request(Core *core, uint64_t bytes, int64_t now_ms);
 void core_skip_answer(Core *core, uint64_t bytes);
-/* Both directions are between two frames (an incomplete beginning that was not passed does not count). */
-int core_is_between(const Core *core);
 
 #endif

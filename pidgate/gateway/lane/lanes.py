@@ -129,18 +129,17 @@ class Lanes:
         self._threads: list[_lane.Lane] = []
         self._module = module
 
-    def start(self, count: int, grants: Grants) -> int:
-        """Start so many threads; return how many there are: 0 where the extension is not built."""
-        module = self._module
-        if module is None or not count:
-            return 0
-        grants.use_cells(module.Cell)
+    def start(self, setting: int | None, grants: Grants) -> None:
+        """Start as many threads as the setting says, if the extension is built."""
+        count = 0 if self._module is None else count_of(setting)
+        if not count:
+            return
+        grants.use_cells(self._module.Cell)
         for _ in range(count):
-            lane = module.Lane()
+            lane = self._module.Lane()
             self._threads.append(lane)
             self._loop.add_reader(lane.fileno(), self._left, lane)
         self._counters.lanes = count
-        return count
 
     @property
     def is_on(self) -> bool:
@@ -176,8 +175,8 @@ class Lanes:
                 broker,
                 produce,
                 self._current_apis(fetches),
-                everything,  # type: ignore[arg-type]  # the extension's own, see `start`
-                of_id,  # type: ignore[arg-type]
+                everything,
+                of_id,
                 in_flight,
                 walks,
             )
@@ -205,7 +204,7 @@ class Lanes:
             return
         counts = lane.take_counts(COUNTED_AT_ONCE)
         for owner, counted in counts:
-            owner.counted(Counted._make(counted))  # type: ignore[attr-defined]  # a Lender
+            owner.counted(Counted._make(counted))
         if len(counts) == COUNTED_AT_ONCE:
             self._loop.call_soon(self._count, lane)
 
@@ -216,7 +215,7 @@ class Lanes:
 
     def _left(self, lane: _lane.Lane) -> None:
         for owner, left in lane.take_left():
-            owner.left(Left._make(left))  # type: ignore[attr-defined]  # a Lender
+            owner.left(Left._make(left))
 
     def _current_apis(self, fetches: bool) -> _lane.Apis:
         needles = self._topics.needles
@@ -234,9 +233,9 @@ class Lanes:
         return apis
 
 
-def default_count() -> int:
-    """Return the number of threads for `lanes: auto`: one core is for Python's thread."""
-    return max(1, len(os.sched_getaffinity(0)) - 1)
+def count_of(setting: int | None) -> int:
+    """Return the number of threads. None, for `auto`: one core is for Python's thread."""
+    return max(1, len(os.sched_getaffinity(0)) - 1) if setting is None else setting
 
 
 def extension() -> Any:

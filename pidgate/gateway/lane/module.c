@@ -20,12 +20,15 @@ typedef struct {
     Cell cell;
 } CellObject;
 
+static void lock(Lane *lane) { pthread_mutex_lock(&lane->lock); }
+static void unlock(Lane *lane) { pthread_mutex_unlock(&lane->lock); }
+
 static PyObject *cell_bump(CellObject *self, PyObject *Py_UNUSED(ignored)) {
     atomic_fetch_add_explicit(&self->cell.number, 1, memory_order_relaxed);
     for (int at = 0; at < MOST_THREADS; at++)
         if (LANES[at]) {  /* an event that began before ends before this returns; later ones see the number */
-            pthread_mutex_lock(&LANES[at]->lock);
-            pthread_mutex_unlock(&LANES[at]->lock);
+            lock(LANES[at]);
+            unlock(LANES[at]);
         }
     Py_RETURN_NONE;
 }
@@ -90,6 +93,13 @@ static PyTypeObject APIS_TYPE = {
     .tp_init = (initproc)apis_init,
 };
 
+/* Append a new reference, which may be NULL; the list becomes NULL if that fails. */
+static void append(PyObject **list, PyObject *item) {
+    if (!item || PyList_Append(*list, item) < 0)
+        Py_CLEAR(*list);
+    Py_XDECREF(item);
+}
+
 /* ---- what leaves a lane, as Python objects ------------------------------------------------------------------------ */
 
 typedef struct {
@@ -133,12 +143,9 @@ static void move_counts(Connection *connection, Counted *counted) {
 static PyObject *counts_of(const Counted *counted) {
     PyObject *written = PyList_New(0);
     for (int at = 0; written && at < counted->topics; at++) {
-        PyObject *pair = Py_BuildValue(
+        append(&written, Py_BuildValue(
             "(y#y#)", (const char *)counted->topic[at].name, (Py_ssize_t)counted->topic[at].name_bytes,
-            (const char *)counted->topic[at].written, (Py_ssize_t)sizeof counted->topic[at].written);
-        if (!pair || PyList_Append(written, pair) < 0)
-            Py_CLEAR(written);
-        Py_XDECREF(pair);
+            (const char *)counted->topic[at].written, (Py_ssize_t)sizeof counted->topic[at].written));
     }
     if (!written)
         return NULL;
@@ -202,9 +209,6 @@ typedef struct {
     PyObject_HEAD
     Lane *lane;
 } LaneObject;
-
-static void lock(Lane *lane) { pthread_mutex_lock(&lane->lock); }
-static void unlock(Lane *lane) { pthread_mutex_unlock(&lane->lock); }
 
 static int lane_init(LaneObject *self, PyObject *Py_UNUSED(args), PyObject *Py_UNUSED(keywords)) {
     int free = 0;
@@ -372,7 +376,7 @@ static PyObject *lane_lend_method(LaneObject *self, PyObject *args) {
     Lane *lane = self->lane;
     lock(lane);
     Connection *connection = lane_new_connection(lane);
-    if (!connection || (walks && !(connection->walk = calloc(1, sizeof *connection->walk)))) {
+    if (!connection || (walks && !(core.walk = calloc(1, sizeof *core.walk)))) {
         if (connection)
             lane_free_connection(lane, connection);
         unlock(lane);
@@ -380,7 +384,6 @@ static PyObject *lane_lend_method(LaneObject *self, PyObject *args) {
         return PyErr_NoMemory();
     }
     connection->core = core;
-    connection->core.walk = connection->walk;
     for (int at = 0; at < CELLS; at++) {
         connection->cells[at] = &cells[at]->cell;
         connection->seen[at] = atomic_load_explicit(&cells[at]->cell.number, memory_order_relaxed);
@@ -440,10 +443,7 @@ static PyObject *lane_take_left_method(LaneObject *self, PyObject *Py_UNUSED(ign
         if (!connection)
             break;
         Leaver leaver = release(lane, connection);
-        PyObject *pair = leaver.left ? Py_BuildValue("(NN)", leaver.owner, leaver.left) : NULL;
-        if (!pair || PyList_Append(found, pair) < 0)
-            Py_CLEAR(found);
-        Py_XDECREF(pair);
+        append(&found, leaver.left ? Py_BuildValue("(NN)", leaver.owner, leaver.left) : NULL);
     }
     return found;
 }
@@ -468,10 +468,7 @@ static PyObject *lane_take_counts(LaneObject *self, PyObject *written) {
         if (!owner)
             break;
         PyObject *counts = counts_of(&counted);
-        PyObject *pair = counts ? Py_BuildValue("(NN)", owner, counts) : NULL;
-        if (!pair || PyList_Append(found, pair) < 0)
-            Py_CLEAR(found);
-        Py_XDECREF(pair);
+        append(&found, counts ? Py_BuildValue("(NN)", owner, counts) : NULL);
     }
     return found;
 }
@@ -488,10 +485,7 @@ static PyObject *lane_take_requests(LaneObject *self, PyObject *Py_UNUSED(ignore
     for (int key = 0; found && key < MOST_API_KEYS; key++) {
         if (!requests[key])
             continue;
-        PyObject *pair = Py_BuildValue("(iI)", key, requests[key]);
-        if (!pair || PyList_Append(found, pair) < 0)
-            Py_CLEAR(found);
-        Py_XDECREF(pair);
+        append(&found, Py_BuildValue("(iI)", key, requests[key]));
     }
     return found;
 }

@@ -378,7 +378,7 @@ Connection *lane_new_connection(Lane *lane) {
 void lane_free_connection(Lane *lane, Connection *connection) {
     lane_unlist(lane, connection);
     free(connection->core.grant);
-    free(connection->walk);
+    free(connection->core.walk);
     free(connection->of_requests.rest);
     free(connection->of_requests.unsent);
     free(connection->of_answers.rest);

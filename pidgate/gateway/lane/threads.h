@@ -58,7 +58,6 @@ typedef struct Connection {
     struct Connection *next_left, *next_counted;
     void *owner;               /* a PyObject, which only threads with the GIL touch */
     Core core;
-    Walk *walk;
     const Cell *cells[CELLS];
     uint64_t seen[CELLS];
     Flow requests, answers;

@@ -19,7 +19,6 @@ from pidgate.gateway.cluster.resolving import Resolver
 from pidgate.gateway.cluster.token_lookup import TokenLookup
 from pidgate.gateway.cluster.upstream_identity import identity_of
 from pidgate.gateway.config.settings import LimitsSettings, ListenerSettings, Settings
-from pidgate.gateway.lane.lanes import default_count
 from pidgate.gateway.logs import Event, begun_anew, logger
 from pidgate.gateway.metrics.counters import Counters
 from pidgate.gateway.metrics.lateness import LatenessWatch
@@ -147,8 +146,7 @@ class Traffic:
         """Listen, then reach for the cluster. Raises CannotListen."""
         if self.shared.gateway_topics.names or self.shared.upstream_identity is not None:
             codec.load()
-        lanes = self._settings.lanes
-        self.shared.lanes.start(default_count() if lanes is None else lanes, self._admission.grants)
+        self.shared.lanes.start(self._settings.lanes, self._admission.grants)
         for listener in self._listeners:
             await listener.open()
         loop = self.shared.loop

@@ -498,7 +498,7 @@ class ClientConnection:
         if cause in CLOSES_NOW:
             self.close_now(cause, reason)
             return
-        self.socket.recall()
+        self.socket.gate.recall()
         if self.reads_no_more:
             return
         self._drop_held()
@@ -515,7 +515,7 @@ class ClientConnection:
         """Close both sides; answers already written are still sent."""
         if self.is_gone:
             return
-        self.socket.recall()
+        self.socket.gate.recall()
         is_strangers = self.awaits_login
         self._enter(LifeEvent.CLOSE)
         self._drop_held()  # now: a client that reads nothing keeps its socket for LINGER_S

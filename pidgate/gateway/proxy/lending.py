@@ -16,6 +16,7 @@ from pidgate.gateway.lane.lanes import Counted, Left, LentTo
 from pidgate.gateway.proxy.apis.api import InFlightRequest
 from pidgate.gateway.proxy.apis.produce import PRODUCE_API
 from pidgate.gateway.proxy.apis.table import APIS
+from pidgate.gateway.recording.usage import Carried
 from pidgate.protocol.produce import FIRST_TOPIC_ID, PRODUCE
 from pidgate.quota.byte_quota import ByteBucket
 from pidgate.quota.grants import MOST_GRANTED_PARTITIONS, Grant
@@ -270,16 +271,8 @@ class Lending:
             repeated = connection.session.context.repeated
             prefix = b"\x00" if repeated.version >= FIRST_TOPIC_ID else b""
             written = {prefix + topic: int.from_bytes(bits, "little") for topic, bits in counted.written}
-            recorder.carried(
-                repeated.producer_id,
-                repeated.epoch,
-                counted.produce_requests,
-                counted.produce_bytes,
-                counted.batches,
-                counted.records,
-                counted.last_ms,
-                written,
-            )
+            totals = counted.produce_requests, counted.produce_bytes, counted.batches, counted.records
+            recorder.carried(repeated.producer_id, repeated.epoch, Carried(*totals, counted.last_ms, written))
 
     def _record(self, produce_bytes: int) -> None:
         """Record what passed in its byte account, and wait if that is above the rate."""

@@ -92,9 +92,13 @@ class ReadGate:
         """Drop the transport, so that it and its reader can be freed."""
         self._transport = None
 
-    def pause(self, why: Pause) -> None:
+    def recall(self) -> None:
+        """Take the socket back from a lane, if it is lent."""
         if self.take_back is not None:
             self.take_back()
+
+    def pause(self, why: Pause) -> None:
+        self.recall()
         if not self.reasons and self._transport is not None:
             self._transport.pause_reading()
         self.reasons |= why
@@ -223,7 +227,7 @@ class Socket:
         transport = self._transport
         if transport is None:
             return False
-        self.recall()
+        self.gate.recall()
         if isinstance(data, memoryview):
             write_view(transport, self._descriptor, data)
         else:
@@ -235,14 +239,14 @@ class Socket:
         transport = self._transport
         if transport is None or transport.is_closing():
             return
-        self.recall()
+        self.gate.recall()
         transport.close()
         if transport.get_write_buffer_size():
             self._loop.call_later(LINGER_S, transport.abort)
 
     def abort(self) -> None:
         """Close the socket now. Unsent data is lost."""
-        self.recall()
+        self.gate.recall()
         if self._transport is not None:
             self._transport.abort()
 
@@ -261,11 +265,6 @@ class Socket:
             and not transport.is_closing()
             and not transport.get_write_buffer_size()
         )
-
-    def recall(self) -> None:
-        """Take the socket back from a lane, if it is lent."""
-        if self.gate.take_back is not None:
-            self.gate.take_back()
 
     def lend(self, take_back: Callable[[], None]) -> int:
         """Read and write nothing until `take_back`; return the descriptor. Any operation takes it back first."""

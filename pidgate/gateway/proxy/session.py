@@ -100,6 +100,16 @@ class Session:
         assert actions, "every other step has an action"
         return context.take_actions()
 
+    def is_open(self, now_ms: int) -> bool:
+        """Return whether nothing waits, and nothing has to."""
+        context = self.context
+        return (
+            not self.held
+            and now_ms >= context.muted_until_ms
+            and not context.login.is_missing
+            and not context.login.sasl_in_flight
+        )
+
     def may_stream(self, beginning: bytes, request_bytes: int, now_ms: int) -> bool:
         """Return whether a request with this beginning may be forwarded while it arrives
         (passing_produce.py).
@@ -261,16 +271,6 @@ class Session:
         return not len(context.in_flight) and context.alteration is None and not context.login.awaits_broker
 
     # ---- inside ----------------------------------------------------------------------------------------
-
-    def is_open(self, now_ms: int) -> bool:
-        """Return whether nothing waits, and nothing has to."""
-        context = self.context
-        return (
-            not self.held
-            and now_ms >= context.muted_until_ms
-            and not context.login.is_missing
-            and not context.login.sasl_in_flight
-        )
 
     def _repeats(self, frame: Buffer, start: int, end: int, now_ms: int) -> bool:
         """Handle a Produce like the previous one, of a known id, on a connection where nothing waits.

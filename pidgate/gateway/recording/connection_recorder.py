@@ -27,7 +27,7 @@ from pidgate.gateway.cluster.seen_answers import Answer
 from pidgate.gateway.recording.guarded import guarded
 from pidgate.gateway.recording.recorder import Recorder
 from pidgate.gateway.recording.sampling import Summed, count
-from pidgate.gateway.recording.usage import IdUsage
+from pidgate.gateway.recording.usage import Carried, IdUsage
 from pidgate.protocol.errors import ErrorCode
 from pidgate.protocol.headers import RequestHead
 from pidgate.protocol.messages import (
@@ -153,24 +153,12 @@ class ConnectionRecorder:
         except Exception as error:  # noqa: BLE001 - see guarded.py
             self.failed(error)
 
-    def carried(
-        self,
-        producer_id: int,
-        epoch: int,
-        requests: int,
-        nbytes: int,
-        batches: int,
-        records: int,
-        last_ms: int,
-        written: dict[bytes, int],
-    ) -> None:
-        """Count what a lane has carried of one id, with the bits of the partitions written by topic."""
-        try:
-            usage = self.usages.get(producer_id) or self._begin(producer_id, last_ms)
-            if usage is not None:
-                usage.count_carried(epoch, requests, nbytes, batches, records, last_ms, written)
-        except Exception as error:  # noqa: BLE001 - see guarded.py
-            self.failed(error)
+    @guarded
+    def carried(self, producer_id: int, epoch: int, carried: Carried) -> None:
+        """Count what a lane has carried of one id."""
+        usage = self.usages.get(producer_id) or self._begin(producer_id, carried.last_ms)
+        if usage is not None:
+            usage.count_carried(epoch, carried)
 
     def _count_each(self, batches: list[ProducerBatch], record_counts: list[int], now_ms: int) -> None:
         """Count a request of several ids for each of them, with its bytes for the first only.

@@ -8,7 +8,7 @@ last connection closes leaves at once. This module knows neither events nor cloc
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from pidgate.quota.decisions import ProducerBatch
 from pidgate.quota.entities import User
@@ -20,6 +20,17 @@ MOST_TOPICS: Final = 8
 MOST_PARTITIONS: Final = 512
 """Partitions of one topic. Within these bounds an id's partitions are counted exactly; beyond, the number is
 a lower bound."""
+
+
+class Carried(NamedTuple):
+    """What a lane has carried of one id over one connection: totals, and bits of the partitions written, by topic."""
+
+    requests: int
+    nbytes: int
+    batches: int
+    records: int
+    last_ms: int
+    written: dict[bytes, int]
 
 
 class IdUsage:
@@ -86,24 +97,15 @@ class IdUsage:
                 for partition in partitions[at]:
                     self._count_partition(topics[at], partition)
 
-    def count_carried(
-        self,
-        epoch: int,
-        requests: int,
-        nbytes: int,
-        batches: int,
-        records: int,
-        last_ms: int,
-        written: dict[bytes, int],
-    ) -> None:
-        """Count totals, with the bits of the partitions written by topic."""
+    def count_carried(self, epoch: int, carried: Carried) -> None:
+        """Count what a lane has carried."""
         self.epoch = epoch
-        self.requests += requests
-        self.bytes += nbytes
-        self.batches += batches
-        self.records += records
-        self.last_ms = last_ms
-        for topic, bits in written.items():
+        self.requests += carried.requests
+        self.bytes += carried.nbytes
+        self.batches += carried.batches
+        self.records += carried.records
+        self.last_ms = carried.last_ms
+        for topic, bits in carried.written.items():
             while bits:
                 partition = (bits & -bits).bit_length() - 1
                 self._count_partition(topic, partition)

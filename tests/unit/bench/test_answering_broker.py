@@ -1,4 +1,4 @@
-"""The broker that answers producers at once, and the load of short lives; with a real process and real sockets."""
+"""The broker that answers producers at once, and the load of short connections, as real processes on real sockets."""
 
 import os
 import socket

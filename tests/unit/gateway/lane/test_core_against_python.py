@@ -139,13 +139,13 @@ def test_a_fetch_answer_goes_to_python_where_nothing_can_carry_its_walk(core: Na
     core.take_walk()
     answer = CORRELATION_ID + fetched(Random(1))
     assert core.look(len(answer).to_bytes(4, "big") + answer, 0, is_request=False) == (0, Next.TO_PYTHON)
-    assert core.state.is_between
+    assert (core.state.request_left, core.state.answer_left) == (0, 0)
     assert len(core.in_flight) == 1
 
 
 @pytest.mark.parametrize(("tag_bytes", "following"), [(4_000, Next.MORE), (4_100, Next.BROKEN)])
 def test_an_incomplete_unit_has_a_longest_length(core: NativeCore, tag_bytes: int, following: Next) -> None:
-    """It has been forwarded when it turns out to be longer, so that nobody else can read it."""
+    """By the time it turns out to be too long, it has been forwarded, and Python cannot read it any more."""
     tags = b"\x01\x05" + bytes((tag_bytes & 0x7F | 0x80, tag_bytes >> 7)) + bytes(tag_bytes)
     frame = CORRELATION_ID + tags + bytes(10) + b"\x01" + b"\0"
     answer = len(frame).to_bytes(4, "big") + frame

@@ -31,7 +31,7 @@ from tests.support.inputs import ROOT
 from tests.support.native_core import LANE
 from tests.support.rules import rule
 
-pytestmark = pytest.mark.skipif(not has_lanes(), reason="there is no C compiler")
+pytestmark = pytest.mark.skipif(not has_lanes(), reason="the extension is not built")
 
 VERSION: Final = 9
 HEARTBEAT: Final = 12
