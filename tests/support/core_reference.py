@@ -48,7 +48,7 @@ def tail_at(frame: bytes, version: int) -> int | None:
 
 
 class Reference:
-    """The Python side of the comparison: given the bytes that the core gets, it says what passes and what is counted."""
+    """The Python side of the comparison: for the bytes that the core gets, what passes and what is counted."""
 
     def __init__(self, granted: Granted, repeated: RepeatedProduce) -> None:
         """`repeated` has walked a request with the granted beginning."""
