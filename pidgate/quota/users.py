@@ -52,9 +52,7 @@ class Grace:
     def __init__(self) -> None:
         self.until_ms = 0
 
-    def ids_left(
-        self, quota: EffectiveQuota, rate_milli: int | None, admitted: int, now_ms: int
-    ) -> int:
+    def ids_left(self, quota: EffectiveQuota, rate_milli: int | None, admitted: int, now_ms: int) -> int:
         """Return how many more unseen ids are admitted uncharged of a user with this rate (None: without limit).
 
         `admitted`: so far. A grace set for the user takes the place of the cold start's. A rate of 0 blocks under

@@ -53,9 +53,7 @@ SAVE_AGAIN_AFTER_S: Final = 10.0
 QUOTAS_EVERY_S: Final = 1800.0
 """The quotas in force are published this often, so that the events of any hour contain them."""
 _NOTHING_KNOWN: Final = "nothing is remembered: every running producer looks new"
-_GAP: Final = (
-    "no gateway ran for ten minutes or longer: producers that started in that time look new"
-)
+_GAP: Final = "no gateway ran for ten minutes or longer: producers that started in that time look new"
 LAST_EVENTS_S: Final = 2.0
 """Time for the topic to take the last events, at a stop."""
 
