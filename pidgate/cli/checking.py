@@ -15,7 +15,7 @@ from pidgate.gateway.config import conflicts
 from pidgate.gateway.config.loading import ConfigError, Problem, Settings, checked
 from pidgate.gateway.config.settings import ListenerSettings
 from pidgate.gateway.config.source import Source, read_yaml
-from pidgate.gateway.quotas.inherited import inherited_quotas
+from pidgate.gateway.quotas.inherited import inherited_quotas, login_warnings
 from pidgate.gateway.tls.contexts import TlsUnusable, client_context
 from pidgate.names import escaped
 from pidgate.quota.entities import EffectiveQuota, resolve, shown
@@ -75,20 +75,20 @@ def _warnings(settings: Settings, source: Source) -> Iterator[str]:
     for path, text in conflicts.warnings(settings):
         yield f"{source.where(path)}: {source.key(path)}: {text}"
     yield from tls_words.warned(settings, source)
-    yield from _shared_quota_warnings(settings)
+    yield from _login_warnings(settings)
 
 
-def _shared_quota_warnings(settings: Settings) -> Iterator[str]:
-    """Warn of quotas that may be shared by accident, after asking the brokers for their SASL mechanisms.
+def _login_warnings(settings: Settings) -> Iterator[str]:
+    """Warn of what the file misses for these brokers, after asking them for their SASL mechanisms.
 
-    The file alone does not show whether the brokers require a login, nor the mechanisms. Without an answer it
-    is the only source.
+    The file alone does not show whether the brokers want a login. Without an answer it is the only source.
     """
     quotas = settings.to_quotas()
-    has_login = any(listener.requires_login is not False for listener in settings.listeners)
-    if has_login and any(inherited_quotas(quotas, _SHARED_MECHANISMS)):
-        mechanisms = asyncio.run(_mechanisms(settings))
-        yield from (f"{key}: {text}" for key, text in inherited_quotas(quotas, mechanisms or ()))
+    if not (quotas.users or settings.own_client is None or any(inherited_quotas(quotas, _SHARED_MECHANISMS))):
+        return
+    mechanisms = asyncio.run(_mechanisms(settings))
+    if mechanisms is not None:
+        yield from (f"{key}: {text}" for key, text in login_warnings(settings, quotas, mechanisms))
 
 
 async def _mechanisms(settings: Settings) -> Sequence[str] | None:

@@ -31,7 +31,7 @@ from pidgate.gateway.proxy.connection_age import AgeLimits
 from pidgate.gateway.proxy.connection_quotas import ConnectionLimits
 from pidgate.gateway.proxy.listeners import Listener
 from pidgate.gateway.quotas.administration import Administer
-from pidgate.gateway.quotas.announcing import log_inherited_quotas
+from pidgate.gateway.quotas.announcing import log_login_warnings
 from pidgate.gateway.recording.recorder import Recorder
 from pidgate.gateway.tls.live import LiveContext, follow
 from pidgate.protocol import codec
@@ -159,7 +159,7 @@ class Traffic:
         ]
 
     def _authentication_learnt(self, mechanisms: Sequence[str]) -> None:
-        log_inherited_quotas(self.quotas, mechanisms)
+        log_login_warnings(self._settings, self.quotas, mechanisms)
         self.shared.authentication_learnt()
 
     # ---- for the gateway -------------------------------------------------------------------------------
