@@ -89,10 +89,9 @@ SMALL_REQUESTS = Scenario(
     targets=(*ORDINARY, HAPROXY_THREADS, PLAIN),
     partitions=8,
     goals=(
-        _cpu_per_request(1.1),
-        _cpu_per_request(1.25, than="haproxy"),
+        _cpu_per_request(1.05, than="haproxy"),
         Goal("p50", p50_ms, "at most", 0.2, "ms", than="direct", by="difference"),
-        Goal("p99", p99_ms, "at most", 1, "ms", than="direct", by="difference"),
+        Goal("p99", p99_ms, "at most", 0.1, "ms", than="haproxy", by="difference"),
     ),
     at_once=True,
 )
@@ -104,7 +103,7 @@ BULK_PRODUCE = Scenario(
     plan=bulk(1, records=950),
     cost_per="GB",
     partitions=2,
-    goals=(_cpu_per_gb(1.1), _cpu_per_gb(1.65, than="haproxy"), _THROUGHPUT),
+    goals=(_cpu_per_gb(1.1, than="haproxy"), _THROUGHPUT),
     at_once=True,
 )
 IDLE = Scenario(
@@ -136,7 +135,7 @@ BULK_FETCH = Scenario(
     plan=bulk(FETCH_PARTITIONS // 2, records=100),
     cost_per="GB",
     partitions=FETCH_PARTITIONS,
-    goals=(_cpu_per_gb(1.05), _cpu_per_gb(1.05, than="haproxy"), _THROUGHPUT),
+    goals=(_cpu_per_gb(1.1, than="haproxy"), _THROUGHPUT),
     topic_configs=KEEP,
     prepare=prepare,
     at_once=True,
@@ -149,7 +148,7 @@ CONNECTIONS = Scenario(
     plan=paced(200, 2000),
     targets=(*ORDINARY, HAPROXY_THREADS, PLAIN),
     partitions=200,
-    goals=(_cpu_per_request(1.3, than="haproxy"),),
+    goals=(_cpu_per_request(1.05, than="haproxy"),),
     at_once=True,
 )
 MANY_PARTITIONS = Scenario(
@@ -159,7 +158,7 @@ MANY_PARTITIONS = Scenario(
     kind="produce",
     plan=paced(4, 400, partitions_each=30),
     partitions=4 * 30,
-    goals=(_cpu_per_request(1.3),),
+    goals=(_cpu_per_request(1.05, than="haproxy"),),
     at_once=True,
 )
 MANY_IDLE = Scenario(
@@ -231,7 +230,7 @@ UNFINISHED = Scenario(
     quick={},
     cost_per="connection",
     partitions=2,
-    goals=(Goal("RSS per connection", rss_kb_per_connection, "at most", 600, "KB"),),
+    goals=(Goal("RSS per connection", rss_kb_per_connection, "at most", 300, "KB"),),
 )
 LARGE_LATENCY = Scenario(
     number="17",
