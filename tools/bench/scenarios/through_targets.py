@@ -15,7 +15,8 @@ open files: the limit is raised where that is allowed, else it is left out.
 life of a crash loop does, and the quota has to decide. 16 leaves frames of 100 MB unfinished after one
 half: what a proxy holds of them is memory that a client has for the price of sending; one user may announce two of them
 at once. 17 has one request in flight at a time: a frame that is kept until it is whole leaves as much later as it took
-to arrive. In 18 no request repeats the one before it.
+to arrive. In 18 no request repeats the one before it. In 26 the proxies have all cores, and so have loads and brokers:
+what counts is how many requests each gets out of its part.
 """
 
 from collections.abc import Mapping
@@ -33,11 +34,12 @@ from tools.bench.quantities import (
     p50_ms,
     p90_ms,
     p99_ms,
+    requests_per_cpu_s,
     rss_kb_per_connection,
     start_rss_mb,
 )
 from tools.bench.scenario import KEEP, Plan, Scenario
-from tools.bench.targets import BASELINE, HAPROXY_THREADS, ORDINARY, PLAIN
+from tools.bench.targets import BASELINE, HAPROXY_THREADS, ORDINARY, PIDGATE_THREADS, PLAIN
 
 
 def paced(clients: int, rate_per_s: float, partitions_each: int = 1) -> Plan:
@@ -245,6 +247,27 @@ LARGE_LATENCY = Scenario(
         for name, quantity in (("p50", p50_ms), ("p90", p90_ms))
     ),
 )
+SATURATED = Scenario(
+    number="26",
+    name="saturated",
+    title="8 idempotent producers, 1 KB, as fast as they go, through a thread for each core",
+    kind="produce",
+    plan=paced(8, 0),
+    partitions=8,
+    targets=(HAPROXY_THREADS, PIDGATE_THREADS),
+    baseline=HAPROXY_THREADS,
+    goals=(
+        Goal(
+            "requests per CPU second",
+            requests_per_cpu_s,
+            "at least",
+            0.95,
+            target=PIDGATE_THREADS,
+            than=HAPROXY_THREADS,
+        ),
+    ),
+    at_once=True,
+)
 MIXED = Scenario(
     number="18",
     name="mixed-requests",
@@ -280,4 +303,5 @@ SCENARIOS: Final = (
     UNFINISHED,
     LARGE_LATENCY,
     MIXED,
+    SATURATED,
 )
