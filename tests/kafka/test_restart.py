@@ -59,12 +59,14 @@ def test_the_brokers_ports_are_open_after_a_kill(sasl_cluster: Cluster, tmp_path
     password = tmp_path / "password"
     password.write_text("admin-secret")
     own = {"mechanism": "PLAIN", "username": "admin", "password_file": str(password)}
-    settings: dict[str, Any] = {
+    remembered: dict[str, dict[str, Any]] = {
         "own client": {"own_client": own},
         "state directory": {"state_dir": str(tmp_path / "state")},
         "neither": {},
-    }[memory]
-    with GatewayProcess(sasl_cluster.bootstrap_servers(SASL_PLAINTEXT), settings=settings) as gateway:
+    }
+    with GatewayProcess(
+        sasl_cluster.bootstrap_servers(SASL_PLAINTEXT), settings=remembered[memory]
+    ) as gateway:
         node_port = gateway.first_node_port + 1
         assert is_open(node_port) == (memory == "own client")
         assert brokers_of(gateway.bootstrap_servers) == [node_port]
