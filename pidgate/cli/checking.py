@@ -75,20 +75,25 @@ def _warnings(settings: Settings, source: Source) -> Iterator[str]:
     for path, text in conflicts.warnings(settings):
         yield f"{source.where(path)}: {source.key(path)}: {text}"
     yield from tls_words.warned(settings, source)
-    yield from _shared_quota_warnings(settings)
+    yield from _warnings_of_login(settings, source)
 
 
-def _shared_quota_warnings(settings: Settings) -> Iterator[str]:
-    """Warn of quotas that may be shared by accident, after asking the brokers for their SASL mechanisms.
+def _warnings_of_login(settings: Settings, source: Source) -> Iterator[str]:
+    """Warn of quotas shared by accident and of ports unknown after a restart.
 
-    The file alone does not show whether the brokers require a login, nor the mechanisms. Without an answer it
-    is the only source.
+    The file alone does not show whether the brokers require a login, nor the mechanisms, so they are asked. Without
+    an answer the file is the only source.
     """
     quotas = settings.to_quotas()
-    has_login = any(listener.requires_login is not False for listener in settings.listeners)
-    if has_login and any(inherited_quotas(quotas, _SHARED_MECHANISMS)):
+    if all(listener.requires_login is False for listener in settings.listeners):
+        return
+    closed_ports = list(conflicts.closed_port_warnings(settings))
+    mechanisms: Sequence[str] | None = None
+    if closed_ports or any(inherited_quotas(quotas, _SHARED_MECHANISMS)):
         mechanisms = asyncio.run(_mechanisms(settings))
-        yield from (f"{key}: {text}" for key, text in inherited_quotas(quotas, mechanisms or ()))
+    yield from (f"{key}: {text}" for key, text in inherited_quotas(quotas, mechanisms or ()))
+    if mechanisms or (mechanisms is None and any(listener.requires_login for listener in settings.listeners)):
+        yield from (f"{source.where(path)}: {source.key(path)}: {text}" for path, text in closed_ports)
 
 
 async def _mechanisms(settings: Settings) -> Sequence[str] | None:

@@ -50,7 +50,7 @@ class GatewayView(Protocol):
     """The part of the gateway that the admin site reads."""
 
     def is_ready(self) -> bool:
-        """Return whether the gateway can serve clients: listeners are up and the cluster was reached once."""
+        """Return whether the gateway can serve clients: listeners are up and a broker answers."""
         ...
 
     def not_ready_reason(self) -> str:

@@ -15,7 +15,7 @@ INIT_REFUSED: Final = "init_producer_id"
 
 
 NAMES: Final = (
-    "buffered_bytes", "bytes_from_brokers", "bytes_from_clients", "bytes_to_brokers", "bytes_to_clients",
+    "broker_up", "buffered_bytes", "bytes_from_brokers", "bytes_from_clients", "bytes_to_brokers", "bytes_to_clients",
     "connections_closed", "connections_delayed", "connections_limited",
     "connections_open", "connections_total", "events_unrecorded", "frames_malformed",
     "late_busy", "late_busy_seconds", "late_without_core", "late_without_core_seconds", "muted_connections",
@@ -48,6 +48,8 @@ class Counters:
         """Closed above a limit: address, user, silent (or not logged in), handshake."""
         self.upstream_failures: Counter[str] = Counter()
         """By cause: refused, timeout, reset, closed, resolve, open_files, tls."""
+        self.broker_up: dict[int, int] = {}
+        """By node id: 1 while the broker answers."""
         self.events_unrecorded = 0
         """Occurrences without an event: failures, and no room to count. Alarm."""
         self.bytes_from_clients = 0

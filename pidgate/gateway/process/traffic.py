@@ -18,11 +18,14 @@ from pidgate.gateway.cluster.probe import Probe
 from pidgate.gateway.cluster.resolving import Resolver
 from pidgate.gateway.cluster.token_lookup import TokenLookup
 from pidgate.gateway.cluster.upstream_identity import identity_of
+from pidgate.gateway.config.conflicts import closed_port_warnings
 from pidgate.gateway.config.settings import LimitsSettings, ListenerSettings, Settings
+from pidgate.gateway.config.source import dotted
 from pidgate.gateway.logs import Event, begun_anew, logger
 from pidgate.gateway.metrics.counters import Counters
 from pidgate.gateway.metrics.lateness import LatenessWatch
 from pidgate.gateway.metrics.open_files import OpenFilesWatch
+from pidgate.gateway.process.kept_nodes import KeptNodes
 from pidgate.gateway.process.outside import Outside
 from pidgate.gateway.proxy.bounds import Bounds
 from pidgate.gateway.proxy.buffers import BufferBudget
@@ -134,7 +137,13 @@ class Traffic:
             self.shared.broker_answers,
             self.shared.gateway_topics,
             authentication,
+            up=counters.broker_up,
+            own=brokers,
+            check_every_ms=bounds.broker_check_ms,
         )
+        self._kept_nodes = KeptNodes(settings.state_dir, self.nodes) if settings.state_dir else None
+        if self._kept_nodes is not None:
+            self.nodes.on_dropped = self._kept_nodes.changed
         authentication.on_learnt = self._authentication_learnt
         self._open_files = OpenFilesWatch(counters)
         self._tasks = outside.tasks
@@ -149,17 +158,21 @@ class Traffic:
         self.shared.lanes.start(self._settings.lanes, self._admission.grants)
         for listener in self._listeners:
             await listener.open()
+        if self._kept_nodes is not None:
+            self._kept_nodes.restore()
         loop = self.shared.loop
         self._lateness.start()
         self._background = [
             loop.create_task(begun_anew("probe", self.probe.run)),
-            loop.create_task(begun_anew("gateway topics", self.probe.learn_gateway_topics)),
             loop.create_task(begun_anew("once-a-second work", self._tick)),
             loop.create_task(begun_anew("tls", partial(follow, self._contexts))),
         ]
 
     def _authentication_learnt(self, mechanisms: Sequence[str]) -> None:
         log_inherited_quotas(self.quotas, mechanisms)
+        if mechanisms:
+            for path, text in closed_port_warnings(self._settings):
+                log.warning(Event.CONFIG_WARNING, key=dotted(path), text=text)
         self.shared.authentication_learnt()
 
     # ---- for the gateway -------------------------------------------------------------------------------
@@ -230,6 +243,8 @@ class Traffic:
         if self.shared.token_lookup is not None:
             self.shared.token_lookup.stop()
         self._lateness.stop()
+        if self._kept_nodes is not None:
+            await self._kept_nodes.close()
         while self._recorder is not None and self._recorder.flush():  # noqa: ASYNC110 - it counts nothing meanwhile
             await asyncio.sleep(0)
         with contextlib.suppress(TimeoutError):
@@ -256,6 +271,8 @@ class Traffic:
             listener.node_learnt(node_id)
 
     def _node_found(self, node_id: int) -> None:
+        if self._kept_nodes is not None:
+            self._kept_nodes.changed()
         if self._recorder is not None:
             self._recorder.broker_learnt(node_id, *self.nodes.known_addresses[node_id])
         if not self._moved:
