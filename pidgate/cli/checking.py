@@ -125,6 +125,8 @@ def explanation(settings: Settings) -> Iterator[str]:
     yield "Brokers see all clients at this gateway's address, and count them as one where they bound addresses"
     yield "  (max.connections.per.ip, connection_creation_rate): raise that for it, and bound users here (limits)."
     yield from _quotas(settings.to_quotas())
+    if settings.quotas.runtime_changes == "runtime_wins":
+        yield "Changes made while gateways run go above this file: pidgate quotas diff shows them."
     yield from _memory(settings)
 
 
@@ -144,9 +146,12 @@ def _memory(settings: Settings) -> Iterator[str]:
     ids = settings.quotas.producer_ids
     if ids.grace_ms:
         grace = units.show_duration(ids.grace_ms)
-        yield f"After a cold start unseen ids are admitted uncharged for {grace}, 10 times a user's rate at most."
+        yield f"After a cold start quotas are in force from {grace} on: until then new ids pass uncharged (grace),"
+        yield "  10 times a user's rate at most. A rate of 0 is in force from the first moment."
+        yield "  To enforce at once: pidgate quotas grace --all --end"
     else:
-        yield "After a cold start every running producer is charged as a new one (grace: 0s)."
+        yield "Quotas are in force from the start: after a cold start every running producer is charged as a new"
+        yield "  one (grace: 0s)."
 
 
 def _proxies(listener: ListenerSettings) -> Iterator[str]:
@@ -184,6 +189,9 @@ def _quotas(quotas: Quotas) -> Iterator[str]:
     remember, throttle = units.show_duration(ids.remember_ms), units.show_duration(ids.max_throttle_ms)
     if quotas.mode is Mode.ENFORCE:
         yield "Mode enforce: a user above the quota is refused until it has tokens again."
+        exempt = [shown(user) for user in quotas.users if resolve(quotas, user).exempt]
+        if exempt:
+            yield f"  But not {', '.join(exempt)} (exempt), in any mode."
     else:
         yield "Mode observe: everything is counted and shown, nothing refused (unless a user says enforce)."
     yield f"A used id is free of charge for {remember}; one refusal holds a client {throttle} at most."
@@ -198,7 +206,7 @@ def _quotas(quotas: Quotas) -> Iterator[str]:
 
 
 def quota_in_words(quota: EffectiveQuota, ids: ProducerIdSettings) -> str:
-    """Describe a quota, for example "100 new producer ids per 1h, at most 201 in the first hour"."""
+    """Describe a quota, for example "100 new producer ids per 1h, at most 201 in any hour"."""
     if quota.exempt:
         return "exempt: counted, never charged or refused"
     if quota.rate_milli is None:
@@ -216,7 +224,7 @@ def rate_in_words(rate_milli: int, ids: ProducerIdSettings) -> str:
     first = _ONE_OF.get(ids.window_ms, window)
     noun = "id" if rate_milli == 1_000 else "ids"
     rate = units.show_milli(rate_milli)
-    return f"{rate} new producer {noun} per {window}, at most {at_most:,} in the first {first}"
+    return f"{rate} new producer {noun} per {window}, at most {at_most:,} in any {first}"
 
 
 def _print_users(quotas: Quotas) -> None:

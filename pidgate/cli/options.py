@@ -295,6 +295,19 @@ class RefillOptions(GatewayOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
+class GraceOptions(GatewayOptions):
+    """Admit new producer ids uncharged for a time, 10 times the rate at most: for an application that moves behind a
+    running gateway. --end refuses from now on, also within the grace of a cold start.
+    """
+
+    user: UserOption = None
+    of_all: bool = option(False, "Every user without a grace of its own.", "--all")
+    lasts: ForOption = ""
+    end: bool = option(False, "No grace any more.", "--end")
+    note: NoteOption = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class ModeOptions(GatewayOptions):
     """Set a user or all users to observe or enforce, on every gateway; file: as in the file."""
 

@@ -15,7 +15,7 @@ from rich.text import Text
 from pidgate.cli import quota_words as words
 from pidgate.cli.admin_client import Gateway, JsonObject, for_each
 from pidgate.cli.options import DescribeOptions, DiffOptions
-from pidgate.cli.quota_words import MODE, RATE, RATES, TRANSACTIONAL_RATE
+from pidgate.cli.quota_words import GRACE, MODE, RATE, RATES, TRANSACTIONAL_RATE
 from pidgate.cli.terminal import plain_console
 from pidgate.names import escaped
 from pidgate.units import moment, printable
@@ -65,6 +65,8 @@ def _show_described(answer: JsonObject, user: str | None) -> None:
     rows = [row for entry in answer["entries"] for row in rows_of(entry, answer["window_ms"], user)]
     if rows:
         _print_table(console, ("user", "setting", "value", "from", "set by", "tokens", "owner", "note"), rows)
+    for line in (words.when_refused(answer["entries"][0]), words.unseen(answer)):
+        console.print(line, soft_wrap=True)
 
 
 def headline(answer: JsonObject) -> Iterator[str]:
@@ -96,10 +98,12 @@ def rows_of(entry: Mapping[str, Any], window_ms: int, user: str | None) -> Itera
     exempt = " (exempt)" if entry.get("is_exempt") else ""
     place = -1
     for place, (setting, one) in enumerate(settings.items()):
+        is_overridden = setting == MODE and one["value"] != entry["effective_mode"]["value"]
         yield (
             name if place == 0 else "",
             setting,
-            words.value(setting, one["value"], window_ms, nothing) + (exempt if setting in RATES else ""),
+            words.value(setting, one["value"], window_ms, nothing)
+            + (exempt if setting in RATES else " (overridden)" if is_overridden else ""),
             words.source({**one, "of": "user"} if entry["user"] is None else one),
             words.set_by(one),
             words.tokens(entry, setting),
@@ -137,11 +141,15 @@ def differences(answer: JsonObject) -> list[JsonObject]:
     """Return each change made at run time with the value in force and the file's."""
     entries = answer["entries"]
     origins = {(rate, entry["user"]): entry[rate] for entry in entries for rate in RATES}
-    origins |= {(MODE, entry["user"]): entry["mode"] for entry in entries if entry["user"] is not None}
+    for entry in entries:
+        if entry["user"] is not None:
+            in_force = entry["effective_mode"]["value"]
+            origins[MODE, entry["user"]] = {"value": in_force, "in_file": entry["mode"]["in_file"]}
     origins[MODE, None] = answer["mode"]
     found = []
     for change in answer["changes"]:
-        now = origins.get((change["setting"], change["user"]))
+        target = (change["setting"], change["user"])
+        now = {"value": change["value"], "in_file": None} if target[0] == GRACE else origins.get(target)
         if now is not None:
             found.append({**change, "in_force": now["value"], "in_file": now["in_file"]})
     return sorted(found, key=lambda row: (row["user"] is not None, row["user"] or "", row["setting"]))

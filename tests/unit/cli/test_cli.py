@@ -103,7 +103,7 @@ quotas:
         "Listener 127.0.0.1:9292: clients bootstrap at 127.0.0.1:9292.",
         "  Broker 7 has port 9301, shown to clients as gw-7.example:9301.",
         "Health and metrics: http://127.0.0.1:9290/livez, /readyz, /metrics.",
-        "Any user not named: 1,000 new producer ids per 1h, at most 2,001 in the first hour.",
+        "Any user not named: 1,000 new producer ids per 1h, at most 2,001 in any hour.",
         "Brokers see all clients at this gateway's address, and count them as one where they bound addresses",
         f"{file} is valid.",
         f"warning: {file}:6: quotas.producer_ids.max_throttle: "
@@ -114,11 +114,11 @@ quotas:
         [cell.strip() for cell in line.split("│")[1:-1]] for line in done.stdout.splitlines() if "│" in line
     ]
     assert rows == [
-        ["alice", "100 new producer ids per 1h, at most 201 in the first hour", "enforce"],
-        ["bob", "1,000 new producer ids per 1h, at most 2,001 in the first hour", "observe"],
+        ["alice", "100 new producer ids per 1h, at most 201 in any hour", "enforce"],
+        ["bob", "1,000 new producer ids per 1h, at most 2,001 in any hour", "observe"],
         ["mallory", "blocked: every new producer id is refused", "enforce"],
         ["mirror-maker", "exempt: counted, never charged or refused", "enforce"],
-        ["slow", "2.5 new producer ids per 1h, at most 6 in the first hour", "enforce"],
+        ["slow", "2.5 new producer ids per 1h, at most 6 in any hour", "enforce"],
     ]
 
 
@@ -139,7 +139,7 @@ events: {enabled: false}
     for line in (
         "Every decision is an event on the topic __pidgate_events, kept for 3d, written as gw (PLAIN).",
         "The state is also kept in the directory /var/lib/pidgate.",
-        "After a cold start unseen ids are admitted uncharged for 1h, 10 times a user's rate at most.",
+        "After a cold start quotas are in force from 1h on: until then new ids pass uncharged (grace),",
     ):
         assert line in said[0].stdout.splitlines()
     assert "Nothing is remembered over a restart: each start is a cold one." in said[1].stdout
