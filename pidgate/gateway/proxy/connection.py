@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, Final, Protocol
 
 from pidgate.gateway.clock import monotonic_ms
@@ -72,6 +71,17 @@ class Connection(Protocol):
     def follow_quotas(self, now_ms: int) -> None: ...
     def close(self, cause: str, reason: str) -> None: ...
     def close_now(self, cause: str, reason: str) -> None: ...
+
+
+# Functions and not methods of a connection: a bound method takes 64 bytes of each.
+
+
+def _give_way(connection: Connection) -> None:
+    connection.close_now("limit", GAVE_WAY)
+
+
+def _awaits_broker(connection: Connection) -> bool:
+    return connection.awaits_broker()
 
 
 def _nobody_to_tell(changes: Sequence[Change], _only_check: bool, done: OnChanged) -> None:
@@ -259,8 +269,7 @@ class ConnectionContext:
         shared = self.shared
         if self.authentication.required is False:
             connection.authentication_learnt()  # it may have been learnt between construction and registration
-        give_way = partial(connection.close_now, "limit", GAVE_WAY)
-        shared.connection_quotas.opened(connection, give_way, self.now_ms(), connection.awaits_broker)
+        shared.connection_quotas.opened(connection, _give_way, self.now_ms(), _awaits_broker)
         if connection.address_is_known:
             self.addressed(connection)
         shared.accepting.check_limits()

@@ -400,6 +400,8 @@ class Login:
         return introduce(self.versions_told, self.mechanism_told)
 
 
+NO_PRODUCE: Final = RepeatedProduce()
+"""Before the first Produce of a connection; most connections never send one. It recognises nothing."""
 NO_SENSORS: Final[tuple[ClientSensors | None, ClientSensors | None]] = (None, None)
 
 
@@ -445,7 +447,7 @@ class ApiContext:
         """None: no events are written."""
         self.in_flight = InFlightRequests()
         self.login = Login(at)
-        self.repeated = RepeatedProduce(at.gateway_topics.produced)
+        self.repeated = NO_PRODUCE
         self.guarded = at.gateway_topics.guarded
         """API keys of requests that may name a gateway topic."""
         self._sensors_of: tuple[int, User, str] | None = None
