@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from pidgate import units
+from pidgate import client_faults, units
 from pidgate.cli import tls_words
 from pidgate.cli.options import USAGE_ERROR, CheckOptions, complain
 from pidgate.gateway.cluster.nodes import NodePorts
@@ -120,7 +120,16 @@ def explanation(settings: Settings) -> Iterator[str]:
     yield "Brokers see all clients at this gateway's address, and count them as one where they bound addresses"
     yield "  (max.connections.per.ip, connection_creation_rate): raise that for it, and bound users here (limits)."
     yield from _quotas(settings.to_quotas())
+    yield from _harmed_clients(settings.to_quotas())
     yield from _memory(settings)
+
+
+def _harmed_clients(quotas: Quotas) -> Iterator[str]:
+    """Yield the client libraries to upgrade before anything is refused."""
+    anybody = (_ANYBODY, *quotas.users)
+    if any(resolve(quotas, user).enforces for user in anybody):
+        yield "Client libraries that a refusal harms (docs/clients.md):"
+        yield from (f"  {line}." for line in client_faults.in_words())
 
 
 def _memory(settings: Settings) -> Iterator[str]:
