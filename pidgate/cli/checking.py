@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from pidgate import units
+from pidgate import client_faults, units
 from pidgate.cli import tls_words
 from pidgate.cli.options import USAGE_ERROR, CheckOptions, complain
 from pidgate.gateway.cluster.nodes import NodePorts
@@ -127,7 +127,16 @@ def explanation(settings: Settings) -> Iterator[str]:
     yield from _quotas(settings.to_quotas())
     if settings.quotas.runtime_changes == "runtime_wins":
         yield "Changes made while gateways run go above this file: pidgate quotas diff shows them."
+    yield from _harmed_clients(settings.to_quotas())
     yield from _memory(settings)
+
+
+def _harmed_clients(quotas: Quotas) -> Iterator[str]:
+    """Yield the client libraries to upgrade before anything is refused."""
+    anybody = (_ANYBODY, *quotas.users)
+    if any(resolve(quotas, user).enforces for user in anybody):
+        yield "Client libraries that a refusal harms (docs/clients.md):"
+        yield from (f"  {line}." for line in client_faults.in_words())
 
 
 def _memory(settings: Settings) -> Iterator[str]:

@@ -3,6 +3,8 @@
 from collections import Counter
 from typing import Final
 
+from pidgate.client_faults import CLIENT_FAULTS
+
 API_KEYS: Final = 128
 """Every API key of Kafka (92 in 4.3) and a reserve; larger ones are never forwarded."""
 
@@ -16,6 +18,7 @@ INIT_REFUSED: Final = "init_producer_id"
 
 NAMES: Final = (
     "broker_up", "buffered_bytes", "bytes_from_brokers", "bytes_from_clients", "bytes_to_brokers", "bytes_to_clients",
+    "client_faults",
     "connections_closed", "connections_delayed", "connections_limited",
     "connections_open", "connections_total", "events_unrecorded", "frames_malformed",
     "late_busy", "late_busy_seconds", "late_without_core", "late_without_core_seconds", "muted_connections",
@@ -37,6 +40,8 @@ class Counters:
         """Produce requests answered with a refusal, by reason; INIT_REFUSED for an InitProducerId."""
         self.gateway_topic_refused: Counter[str] = Counter()
         """Requests that named a topic of the gateway's own, by the name of the API."""
+        self.client_faults = Counter({fault.key: 0 for fault in CLIENT_FAULTS})
+        """Connections of clients with a fault of client_faults.py, by its key."""
         self.connections_total = 0
         self.connections_open = 0
         """A level."""

@@ -20,6 +20,7 @@ from pidgate.gateway.proxy.actions import (
     AskBroker,
     End,
     FindOwner,
+    LogClient,
     LogGatewayTopic,
     LogRefusal,
     ToBroker,
@@ -259,7 +260,7 @@ class ClientConnection:
                 self._wake_at(action.when_ms)
             elif isinstance(action, WaitForAccount):
                 self.context.shared.byte_waits.add(action.account, self.client.connection_id, self)
-            elif isinstance(action, LogRefusal | LogGatewayTopic):
+            elif isinstance(action, LogRefusal | LogClient | LogGatewayTopic):
                 self._log(action, now_ms)
             elif isinstance(action, End):
                 self.close(action.cause, action.reason)
@@ -285,9 +286,11 @@ class ClientConnection:
         elif self.read_ahead.is_scarce:
             self.socket.read_large()
 
-    def _log(self, action: LogRefusal | LogGatewayTopic, now_ms: int) -> None:
+    def _log(self, action: LogRefusal | LogClient | LogGatewayTopic, now_ms: int) -> None:
         if isinstance(action, LogRefusal):
             self.context.refusal_log.note(action.refusal, self.describe, now_ms)
+        elif isinstance(action, LogClient):
+            self.context.client_log.note(action, self.describe, now_ms)
         else:
             self.context.gateway_topic_log.note(action.api_key, self.describe, now_ms)
 

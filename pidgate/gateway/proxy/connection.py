@@ -26,7 +26,7 @@ from pidgate.gateway.proxy.byte_waits import ByteWaits
 from pidgate.gateway.proxy.connection_age import AgeLimits
 from pidgate.gateway.proxy.connection_quotas import ConnectionLimits, ConnectionQuotas
 from pidgate.gateway.proxy.frame_reservation import KEPT_FRAME_BYTES
-from pidgate.gateway.proxy.refusal_log import CloseLog, GatewayTopicLog, RefusalLog
+from pidgate.gateway.proxy.refusal_log import ClientLog, CloseLog, GatewayTopicLog, RefusalLog
 from pidgate.gateway.proxy.session import Session
 from pidgate.gateway.proxy.turns import Turns
 from pidgate.gateway.quotas.administration import Administer, OnChanged
@@ -158,6 +158,7 @@ class Shared:
         """Authentication as observed at the brokers, for listeners without a configured one."""
         self.gateway_topic_log = GatewayTopicLog()
         self.refusal_log = RefusalLog()
+        self.client_log = ClientLog()
         self.close_log = CloseLog()
         budget.on_full = self._read_sparingly
         self.recorder: Recorder | None = None
@@ -229,6 +230,7 @@ class ConnectionContext:
         )
         self.gateway_topic_log = shared.gateway_topic_log
         self.refusal_log = shared.refusal_log
+        self.client_log = shared.client_log
         self.close_log = shared.close_log
         self.now_ms: Callable[[], int] = shared.now_ms
         self.next_connection_id: Callable[[], int] = shared.next_connection_id
