@@ -6,11 +6,16 @@ starts, and the first one goes.
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import signal
+import socket
+import struct
 import subprocess
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -18,6 +23,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
+from tests.support.memory_group import memory_group
 from tests.support.outage import Outage
 from tests.support.running_producers import until
 from tools.sandbox import guard
@@ -32,6 +38,7 @@ FIRST, SECOND, BALANCER = "127.71.0.1", "127.71.0.2", "127.71.0.3"
 NAME: Final = "gw.example"
 NODES: Final = (1, 2)
 WITHIN_S: Final = 60.0
+PRODUCE: Final = 0
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +124,7 @@ def balancer(brokers: Cluster, events: str, folder: Path, stack: ExitStack) -> W
         pytest.skip("haproxy is missing")
     listener = yaml.safe_load((EXAMPLES / "behind-haproxy.yaml").read_text())["listeners"][0]
     changed = {"advertise": BALANCER, "proxy_protocol_from": ["127.0.0.1"]}
-    gateways = []
+    gateways: list[GatewayProcess] = []
     for host in (FIRST, SECOND):
         port, node_port = (gateways[0].port, gateways[0].first_node_port) if gateways else (0, 0)
         made = gateway_at(brokers, events, host, port, node_port)
@@ -182,3 +189,67 @@ def test_every_family_goes_on_through_the_other_gateway(
         print(f"\n{name}: {shown}, failed {failed}, missing {outage.missing}")
         stuck = {family for family, pause in pauses.items() if pause > WITHIN_S}
         assert stuck == LEFT_ALONE.get(way_of.__name__, set())
+
+
+# ---- a supervisor that starts it again ---------------------------------------------------------------
+
+RESTART_S: Final = 1.0
+"""RestartSec of examples/pidgate.service."""
+HANG_S: Final = 10.0
+
+
+def started_again(gateway: GatewayProcess, signal_number: int) -> None:
+    """Wait for its end by this signal, and start it as systemd does."""
+    assert gateway.wait(20) == -signal_number
+    time.sleep(RESTART_S)
+    gateway.start()
+
+
+def segmentation_fault(gateway: GatewayProcess) -> None:
+    gateway.signal(signal.SIGSEGV)
+    started_again(gateway, signal.SIGSEGV)
+    assert "Fatal Python error: Segmentation fault" in gateway.log_text()
+
+
+def out_of_memory(gateway: GatewayProcess) -> None:
+    """Killed by the kernel, while it takes a frame that is allowed."""
+    assert gateway.pid is not None
+    with memory_group() as group:
+        group.take(gateway.pid)
+        group.leave(20 * 2**20)
+        host, _, port = gateway.config["listeners"][0]["bind"].partition(":")
+        with socket.create_connection((host, int(port))) as client, suppress(OSError):
+            client.sendall(struct.pack(">ihhih", 90 * 2**20, PRODUCE, 9, 1, -1))
+            for _ in range(80):
+                client.sendall(bytes(2**20))
+        started_again(gateway, signal.SIGKILL)
+
+
+def hang(gateway: GatewayProcess) -> None:
+    """Stand still for HANG_S, and go on: nobody restarts it."""
+    gateway.signal(signal.SIGUSR1)
+    until(lambda: gateway.status("/livez") == 503, HANG_S)
+    until(lambda: gateway.status("/livez") == 200, HANG_S)
+
+
+@pytest.mark.parametrize("number", [1, 2], ids=["one gateway", "two on one port"])
+@pytest.mark.parametrize("fault", [segmentation_fault, out_of_memory, hang])
+def test_nothing_is_lost_when_it_is_started_again(
+    brokers: Cluster, number: int, fault: Callable[[GatewayProcess], None]
+) -> None:
+    name = f"{fault.__name__}-{number}".replace("_", "-")
+    with ExitStack() as stack:
+        first = gateway_at(brokers, f"__{name}", FIRST, reuse_port=True)
+        first._module = "tests.support.hanging"
+        first._environment = {**os.environ, "PYTHONPATH": str(EXAMPLES.parent), "HANG_S": str(HANG_S)}
+        second = gateway_at(brokers, f"__{name}", FIRST, first.port, first.first_node_port, reuse_port=True)
+        for gateway in (first, second)[:number]:
+            stack.enter_context(gateway)
+        servers = f"{FIRST}:{first.port}"
+        outage = stack.enter_context(Outage(brokers.bootstrap_servers(), servers, name))
+        pauses = outage.pauses(lambda: fault(first), WITHIN_S)
+        failed = outage.check()
+        shown = {family: round(pause, 1) for family, pause in pauses.items()}
+        print(f"\n{name}: {shown}, failed {failed}, missing {outage.missing}")
+        assert max(pauses.values()) < WITHIN_S
+        assert failed == {}
