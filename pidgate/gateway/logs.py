@@ -89,6 +89,7 @@ class Event(StrEnum):
     GATEWAY_TOPIC_REFUSED = "gateway_topic_refused", _CONNECTION + "api suppressed_count"
     QUOTA_FAILED_OPEN = "quota_failed_open", _CONNECTION + "reason suppressed_count exc_info"
     OPEN_FILES_EXHAUSTED = "open_files_exhausted", "connections remedy suppressed_count"
+    EVENT_LOOP_HANGS = "event_loop_hangs", "seconds stack remedy"
     EVENT_LOOP_STALLED = "event_loop_stalled", "stalled_ms without_core_ms suppressed_count"
     STATE_LOADED = "state_loaded", "path snapshot users written_wall_ms torn_bytes seconds"
     STATE_FILE_SET_ASIDE = "state_file_set_aside", "path reason kept_as"

@@ -4,6 +4,7 @@ import asyncio
 import os
 import re
 import resource
+import shutil
 import signal
 import socket
 import subprocess
@@ -152,6 +153,29 @@ def test_every_example_is_valid_and_surprises_nobody(example: Path, tmp_path: Pa
 
     assert (done.returncode, done.stderr) == (0, "")
     assert "warning" not in done.stdout
+
+
+def test_the_unit_for_systemd_is_valid(tmp_path: Path) -> None:
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("systemd-analyze is missing")
+    unit = tmp_path / "pidgate.service"
+    command = f"ExecStart={PIDGATE}"
+    unit.write_text(
+        (ROOT / "examples" / unit.name).read_text().replace("ExecStart=/opt/pidgate/bin/pidgate", command)
+    )
+    done = subprocess.run(["systemd-analyze", "verify", unit], capture_output=True, text=True, check=False)
+    assert [line for line in done.stderr.splitlines() if unit.name in line] == []
+    assert command in unit.read_text()
+
+
+@pytest.mark.parametrize("memory", ["", "state_dir: state\n"])
+def test_ports_that_are_unknown_after_a_restart_are_warned_of(memory: str, tmp_path: Path) -> None:
+    text = (
+        f"cluster: {{bootstrap_servers: ['{NOBODY}']}}\nlisteners: [{{authentication: required}}]\n{memory}"
+    )
+    done = typed("check", "--config", written(tmp_path, text))
+    assert done.returncode == 0
+    assert ("ports stay closed" in done.stdout) == (memory == "")
 
 
 def with_its_files(example: Path, folder: Path) -> Path:
