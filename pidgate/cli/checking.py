@@ -15,7 +15,7 @@ from pidgate.gateway.config import conflicts
 from pidgate.gateway.config.loading import ConfigError, Problem, Settings, checked
 from pidgate.gateway.config.settings import ListenerSettings
 from pidgate.gateway.config.source import Source, read_yaml
-from pidgate.gateway.quotas.inherited import inherited_quotas
+from pidgate.gateway.quotas.inherited import closed_ports, inherited_quotas, login_warnings
 from pidgate.gateway.tls.contexts import TlsUnusable, client_context
 from pidgate.names import escaped
 from pidgate.quota.entities import EffectiveQuota, resolve, shown
@@ -75,25 +75,25 @@ def _warnings(settings: Settings, source: Source) -> Iterator[str]:
     for path, text in conflicts.warnings(settings):
         yield f"{source.where(path)}: {source.key(path)}: {text}"
     yield from tls_words.warned(settings, source)
-    yield from _warnings_of_login(settings, source)
+    yield from _login_warnings(settings)
 
 
-def _warnings_of_login(settings: Settings, source: Source) -> Iterator[str]:
-    """Warn of quotas shared by accident and of ports unknown after a restart.
+def _login_warnings(settings: Settings) -> Iterator[str]:
+    """Warn of what the file misses for these brokers, after asking them for their SASL mechanisms.
 
-    The file alone does not show whether the brokers require a login, nor the mechanisms, so they are asked. Without
-    an answer the file is the only source.
+    The file alone does not show whether the brokers want a login. Without an answer it is the only source.
     """
     quotas = settings.to_quotas()
-    if all(listener.requires_login is False for listener in settings.listeners):
+    if not (quotas.users or settings.own_client is None or any(inherited_quotas(quotas, _SHARED_MECHANISMS))):
         return
-    closed_ports = list(conflicts.closed_port_warnings(settings))
-    mechanisms: Sequence[str] | None = None
-    if closed_ports or any(inherited_quotas(quotas, _SHARED_MECHANISMS)):
-        mechanisms = asyncio.run(_mechanisms(settings))
-    yield from (f"{key}: {text}" for key, text in inherited_quotas(quotas, mechanisms or ()))
-    if mechanisms or (mechanisms is None and any(listener.requires_login for listener in settings.listeners)):
-        yield from (f"{source.where(path)}: {source.key(path)}: {text}" for path, text in closed_ports)
+    mechanisms = asyncio.run(_mechanisms(settings))
+    if mechanisms is not None:
+        found = login_warnings(settings, quotas, mechanisms)
+    elif any(listener.requires_login for listener in settings.listeners):
+        found = closed_ports(settings)
+    else:
+        return
+    yield from (f"{key}: {text}" for key, text in found)
 
 
 async def _mechanisms(settings: Settings) -> Sequence[str] | None:

@@ -95,7 +95,7 @@ def reset(options: ResetOptions) -> int:
         return [
             _reset(one)
             for one in current["changes"]
-            if one["user"] == user and (user is not None or one["setting"] != MODE)
+            if one["user"] == user and (user is not None or one["setting"] in RATES)
         ]
 
     return _change(options, "quotas reset", user, changes)

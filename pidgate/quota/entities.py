@@ -16,6 +16,9 @@ from pidgate.quota.settings import NOT_SET, Mode, Quotas
 User = str
 """A principal's name, or `unidentified(mechanism)`."""
 
+ANONYMOUS: Final = "ANONYMOUS"
+"""The user of all clients that do not log in, as brokers call it."""
+
 _UNIDENTIFIED: Final = "\0"
 """First character of no principal's name: PLAIN separates by it, and SCRAM does not allow it."""
 

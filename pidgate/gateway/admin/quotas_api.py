@@ -2,6 +2,7 @@
 
     GET  /v1/quotas[?user=alice]                        quotas per user and their origin
     GET  /v1/explain?user=alice[&producer_id=4711]      state of a user and of an id
+    GET  /v1/events[?since_ms=3600000]                  newest events of this gateway, from its memory
     POST /v1/quotas/changes                             {"changes": [...], "set_by": "..."}
     POST /v1/commands                                   {"deed": "refill", "user": "alice"}
 
@@ -30,6 +31,7 @@ from pidgate.gateway.quotas.explain import (
     rate_or_mode,
 )
 from pidgate.gateway.quotas.store import QuotaStore
+from pidgate.gateway.state.recent_events import RecentEvents
 from pidgate.quota.changes import RATES, Change, Setting
 from pidgate.quota.entities import User, is_unidentified
 from pidgate.quota.producer_ids import ProducerIdQuota
@@ -56,6 +58,7 @@ class QuotasApi:
     paths: Final = (
         "/v1/quotas",
         "/v1/explain?user=",
+        "/v1/events",
         "/v1/quotas/changes (POST)",
         "/v1/commands (POST)",
     )
@@ -67,12 +70,14 @@ class QuotasApi:
         state: ProducerIdQuota,
         now_ms: Callable[[], int],
         *,
+        recent: RecentEvents,
         sticky_entries: Callable[[User], int] | None = None,
     ) -> None:
         self._settings = settings
         self._administration = administration
         self._state = state
         self._now_ms = now_ms
+        self._recent = recent
         self._sticky_entries = sticky_entries
         self.access = Access(settings.admin)
         self._listing = asyncio.Lock()
@@ -82,6 +87,7 @@ class QuotasApi:
         reading, writing = self.access.check_read, self.access.check_write
         app.router.add_get("/v1/quotas", _guarded(reading, self.quotas))
         app.router.add_get("/v1/explain", _guarded(reading, self.explain))
+        app.router.add_get("/v1/events", _guarded(reading, self.events))
         app.router.add_post("/v1/quotas/changes", _guarded(writing, self.change))
         app.router.add_post("/v1/commands", _guarded(writing, self.command))
 
@@ -147,6 +153,25 @@ class QuotasApi:
         found = self._explanation(user, None if producer_id is None else int(producer_id))
         unseen = await self._unseen(user)
         return _json({"gateway": self._settings.gateway_id, "unseen": unseen, **found})
+
+    async def events(self, request: web.Request) -> web.StreamResponse:
+        """Respond with the newest events in memory, each with the time at which it was made."""
+        from pidgate.gateway.admin.visits import send
+
+        since_ms, now_wall_ms = request.query.get("since_ms", "3600000"), wall_ms()
+        if not _is_producer_id(since_ms):
+            return _refused(
+                Refusal(HTTPStatus.BAD_REQUEST, "since_ms is a number of milliseconds, 0 or above")
+            )
+        head = {
+            "gateway": self._settings.gateway_id,
+            "wall_ms": now_wall_ms,
+            "whole_from_wall_ms": self._recent.whole_from_wall_ms,
+        }
+        async with self._listing:
+            parts = [b"[%d, %b]" % event for event in self._recent.since(now_wall_ms - int(since_ms))]
+            body = json.dumps(head)[:-1].encode() + b', "events": [' + b", ".join(parts) + b"]}"
+            return await send(request, body, "application/json; charset=utf-8")
 
     async def change(self, request: web.Request) -> web.Response:
         """Apply all posted changes or none."""

@@ -43,7 +43,7 @@ from pidgate.gateway.quotas.kafka_api import QuotaExchange
 from pidgate.protocol.messages import Question
 from pidgate.protocol.proxy_header import Origin
 from pidgate.quota.decisions import Client
-from pidgate.quota.entities import User
+from pidgate.quota.entities import ANONYMOUS, User
 
 log = logger()
 
@@ -67,9 +67,6 @@ UNREAD_FOR_MS: Final = 10_000
 """Time for a client to read answers while its user has no room. Clients time out a request after 30 s."""
 
 TOO_MANY: Final = "its user has too many connections: limits.connections_per_user"
-
-ANONYMOUS: Final = "ANONYMOUS"
-"""Kafka's principal of a client that did not authenticate."""
 
 CONNECTED: Final = Life.CONNECTED
 
