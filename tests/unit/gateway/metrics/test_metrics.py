@@ -15,11 +15,11 @@ from pidgate.gateway.metrics.registry import GatewayCollector, build_registry
 from pidgate.gateway.metrics.turns import ROWS_PER_TURN
 from pidgate.gateway.metrics.users import LABELLED_USERS, OTHER_USERS, UserFamilies
 from pidgate.quota.admission import Admission
-from pidgate.quota.byte_quota import ByteQuota, ByteSnapshot, Kind
+from pidgate.quota.byte_quota import ByteQuota, Kind
 from pidgate.quota.counters import WAITED_BUCKETS_MS, UserSnapshot
 from pidgate.quota.decisions import Client
 from pidgate.quota.entities import unidentified
-from pidgate.quota.settings import Mode, Quotas, QuotasHolder, UserQuota
+from pidgate.quota.settings import ByteQuotas, ByteRates, Mode, Quotas, QuotasHolder, UserQuota
 
 GATEWAY = Path(registry.__file__).parents[1]
 Samples = dict[str, float]
@@ -252,9 +252,11 @@ def test_the_rows_of_many_users_are_taken_in_turns() -> None:
 
 def test_names_follow_prometheus_conventions() -> None:
     """As `promtool check metrics` does: a help for each, base units, `_total` for counters and nothing else."""
-    byte_rate = ByteSnapshot("alice", None, Kind.PRODUCE, 500, 620.5, 4, 1, 2_100.0, 6_300)
-    byte_quota = ByteQuota(QuotasHolder(Quotas()))
-    byte_quota.snapshots = lambda _now_ms: iter([byte_rate])  # type: ignore[method-assign]
+    rates = ByteQuotas(rates={("alice", None): ByteRates(500, 700)})
+    byte_quota = ByteQuota(QuotasHolder(Quotas(bytes=rates)))
+    sensors = byte_quota.sensors(Kind.PRODUCE, "alice", "app", 0)
+    assert sensors is not None
+    sensors.record(5_500, 0)
     users = GatewayCollector(Counters(), lambda: [snapshot("alice")], lambda: True, "1.2.3")
     text = generate_latest(build_registry([users, ByteCollector(byte_quota, lambda: 0)])).decode()
 
