@@ -35,7 +35,7 @@ $(STAMP): requirements/dev.lock pyproject.toml setup.py $(wildcard pidgate/gatew
 # The demo needs a tenth of what the tests need: no Spark, no browser, no mypy. An environment of the tests serves, too.
 $(DEMO): requirements/demo.lock pyproject.toml setup.py $(wildcard pidgate/gateway/lane/*.[ch])
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "pidgate needs Python 3.11 or newer; set PYTHON=...")'
-	@echo "Installing $$(grep -c == $<) packages into $(VENV), some 150 MB, which takes a minute:"
+	@echo "Installing $$(grep -c == $<) packages into $(VENV), 220 MB on the disk, which takes about a minute:"
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --disable-pip-version-check --require-hashes -r requirements/demo.lock
 	$(BIN)/python -m pip install --disable-pip-version-check --no-deps --no-build-isolation -e .

@@ -24,6 +24,7 @@ from pidgate.who.findings import Finding
 from pidgate.who.picture import Named, Picture, QuotaShown, UserPicture
 
 _SHOWN_NAMES: Final = 2
+_SHOWN_SHARED: Final = 5
 _LOUD: Final = HARMFUL | WASTEFUL
 """Findings with a remedy below them."""
 
@@ -72,6 +73,11 @@ def footer(picture: Picture, zone: tzinfo | None) -> Iterator[str]:
         yield f"{counted(picture.unreadable, 'event')} could not be read: written by a newer gateway, or by others."
     if picture.users_beyond:
         yield f"{counted(picture.users_beyond, 'event')} of further users are left out: too many users."
+    for shared in picture.shared_ids[:_SHOWN_SHARED]:
+        users = units.listed([words.user(user) for user in shared.users])
+        yield f"Producer id {shared.producer_id} is used by several users: {users}. One of them took it over."
+    if len(picture.shared_ids) > _SHOWN_SHARED:
+        yield f"{counted(len(picture.shared_ids) - _SHOWN_SHARED, 'id')} more are used by several users."
     yield from picture.notes
 
 
@@ -143,6 +149,8 @@ def _per_id(user: UserPicture) -> str:
     ]
     if user.open_ids:
         lines.append(f"{user.open_ids:,} in use")
+    if user.open_connections > user.open_ids:
+        lines.append(f"{counted(user.open_connections, 'connection')} open")
     return "\n".join(lines)
 
 

@@ -173,6 +173,7 @@ def test_the_json_is_stable() -> None:
         "coverage",
         "left_out",
         "notes",
+        "shared_ids",
     ]
     assert list(read["users"][0]) == [
         "user",
@@ -182,6 +183,8 @@ def test_the_json_is_stable() -> None:
         "refused_ids",
         "never_admitted_ids",
         "gave_up",
+        "after_refusal_ids",
+        "open_connections",
         "used_ids",
         "returned_ids",
         "open_ids",
