@@ -55,7 +55,11 @@ class GatewayCollector(Collector, SeesManyRows[UserRows]):
 
     def _requests(self) -> Iterator[Metric]:
         counts = enumerate(self._counters.requests)
-        by_api = {SPOKEN[key].name if key in SPOKEN else str(key): count for key, count in counts if count}
+        by_api = {
+            SPOKEN[key].name if key in SPOKEN else str(key): count
+            for key, count in counts
+            if count or key in SPOKEN
+        }
         yield counter("requests", "Requests received from clients.", by_api, "api")
         refused, in_order = dict(self._counters.requests_refused), dict[str, int]()
         for reason in KEEPS_ORDER & refused.keys():

@@ -193,6 +193,7 @@ class Traffic:
         return self.probe.last_failure
 
     def users(self) -> Iterator[UserSnapshot]:
+        self.shared.turns.count_bytes()
         return self._admission.user_snapshots(self.shared.now_ms())
 
     @property

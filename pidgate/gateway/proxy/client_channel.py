@@ -106,6 +106,7 @@ class ClientChannel(Reader):
     def _count(self, nbytes: int) -> None:
         self._age.was_heard = True
         self._counters.bytes_from_clients += nbytes
+        self._session.context.account.bytes_in += nbytes
         recorder = self.connection.recorder
         if recorder is not None:
             recorder.bytes_in += nbytes
@@ -159,6 +160,7 @@ class ClientChannel(Reader):
         """Send bytes to the client. Callers keep the order of its requests."""
         if self.socket.write(data):
             self._counters.bytes_to_clients += len(data)
+            self._session.context.account.bytes_out += len(data)
             if self.socket.gate.reasons & Pause.NOT_READING:
                 self.connection.share.hold(Purpose.TO_CLIENT, self.socket.unsent_bytes)
             recorder = self.connection.recorder

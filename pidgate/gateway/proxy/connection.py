@@ -21,7 +21,7 @@ from pidgate.gateway.metrics.counters import Counters
 from pidgate.gateway.proxy.accepting import Accepting
 from pidgate.gateway.proxy.apis.api import Surroundings
 from pidgate.gateway.proxy.apis.table import ANSWERS_IN_LANES
-from pidgate.gateway.proxy.buffers import BufferBudget
+from pidgate.gateway.proxy.buffers import BEFORE_LOGIN, BufferBudget
 from pidgate.gateway.proxy.byte_waits import ByteWaits
 from pidgate.gateway.proxy.connection_age import AgeLimits
 from pidgate.gateway.proxy.connection_quotas import ConnectionLimits, ConnectionQuotas
@@ -138,7 +138,7 @@ class Shared:
             upstream_tls,
             sends_proxy_header=sends_proxy_header,
         )
-        self.turns = Turns(loop.call_soon)
+        self.turns = Turns(loop.call_soon, self._count_bytes)
         self.connections: dict[Connection, None] = {}
         """In order of arrival, like every collection here that is iterated."""
         self.transports: dict[asyncio.Transport, None] = {}
@@ -167,6 +167,10 @@ class Shared:
         self._connection_id = 0
         self.upstream_log = LogLimit()
         """Limits log lines about failed connections to brokers."""
+
+    def _count_bytes(self, user: str, bytes_in: int, bytes_out: int) -> None:
+        if user not in ("", BEFORE_LOGIN):
+            self.admission.counters.count_bytes(user, bytes_in, bytes_out, self.now_ms())
 
     def _read_sparingly(self) -> None:
         """Make all sockets read into small buffers: memory is spent."""

@@ -263,6 +263,9 @@ class Lending:
             counters.bytes_to_brokers += counted.request_bytes
             counters.bytes_from_brokers += counted.answer_bytes
             counters.bytes_to_clients += counted.answer_bytes
+            account = connection.session.context.account
+            account.bytes_in += counted.request_bytes
+            account.bytes_out += counted.answer_bytes
         self._record(counted.produce_bytes)
         if recorder is None:
             return

@@ -270,7 +270,7 @@ def test_addresses_are_bounded_only_where_that_is_written() -> None:
 
 
 def limited(quotas: ConnectionQuotas) -> dict[str, int]:
-    return dict(quotas._counters.connections_limited)
+    return dict(+quotas._counters.connections_limited)
 
 
 def test_every_connection_closed_above_a_limit_is_counted_by_the_limit() -> None:
@@ -288,7 +288,7 @@ def test_every_connection_delayed_after_its_login_is_counted() -> None:
     opened(quotas, *range(13))
     delays = [quotas.logged_in(key, "alice", 0) for key in range(13)]
     assert (
-        quotas._counters.connections_delayed == {"user": sum(delay != 0 for delay in delays)} == {"user": 3}
+        +quotas._counters.connections_delayed == {"user": sum(delay != 0 for delay in delays)} == {"user": 3}
     )
 
 

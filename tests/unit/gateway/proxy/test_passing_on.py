@@ -212,7 +212,7 @@ def outcome(
             conversation.muted_until_ms,
             len(pair.channel.connection.session.held),
             list(scene.counters.requests),
-            dict(scene.counters.requests_refused),
+            dict(+scene.counters.requests_refused),
             scene.budget.used_bytes,
             scene.budget.announced.used_bytes,
         )
