@@ -21,7 +21,6 @@ is an action too (End). Only a defect of the gateway raises.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from sys import intern
 from typing import Final
 
 from pidgate.gateway.proxy.actions import (
@@ -340,7 +339,7 @@ class Session:
         if context.awaits_size and api.waits_for_size:
             return HOLD
         if api is not NOT_OFFERED and not context.client.client_id:
-            context.client.client_id = intern(bounded(request.head.client_id or ""))
+            context.client.client_id = bounded(request.head.client_id or "")
         if api.paid_by is not None:
             account = context.account_in_debt(api.paid_by, now_ms)
             if account is not None:
