@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from pidgate import units
+from pidgate import client_faults, units
 from pidgate.cli import tls_words
 from pidgate.cli.options import USAGE_ERROR, CheckOptions, complain
 from pidgate.gateway.cluster.nodes import NodePorts
@@ -15,7 +15,7 @@ from pidgate.gateway.config import conflicts
 from pidgate.gateway.config.loading import ConfigError, Problem, Settings, checked
 from pidgate.gateway.config.settings import ListenerSettings
 from pidgate.gateway.config.source import Source, read_yaml
-from pidgate.gateway.quotas.inherited import inherited_quotas, login_warnings
+from pidgate.gateway.quotas.inherited import closed_ports, inherited_quotas, login_warnings
 from pidgate.gateway.tls.contexts import TlsUnusable, client_context
 from pidgate.names import escaped
 from pidgate.quota.entities import EffectiveQuota, resolve, shown
@@ -88,7 +88,12 @@ def _login_warnings(settings: Settings) -> Iterator[str]:
         return
     mechanisms = asyncio.run(_mechanisms(settings))
     if mechanisms is not None:
-        yield from (f"{key}: {text}" for key, text in login_warnings(settings, quotas, mechanisms))
+        found = login_warnings(settings, quotas, mechanisms)
+    elif any(listener.requires_login for listener in settings.listeners):
+        found = closed_ports(settings)
+    else:
+        return
+    yield from (f"{key}: {text}" for key, text in found)
 
 
 async def _mechanisms(settings: Settings) -> Sequence[str] | None:
@@ -122,7 +127,16 @@ def explanation(settings: Settings) -> Iterator[str]:
     yield from _quotas(settings.to_quotas())
     if settings.quotas.runtime_changes == "runtime_wins":
         yield "Changes made while gateways run go above this file: pidgate quotas diff shows them."
+    yield from _harmed_clients(settings.to_quotas())
     yield from _memory(settings)
+
+
+def _harmed_clients(quotas: Quotas) -> Iterator[str]:
+    """Yield the client libraries to upgrade before anything is refused."""
+    anybody = (_ANYBODY, *quotas.users)
+    if any(resolve(quotas, user).enforces for user in anybody):
+        yield "Client libraries that a refusal harms (docs/clients.md):"
+        yield from (f"  {line}." for line in client_faults.in_words())
 
 
 def _memory(settings: Settings) -> Iterator[str]:
@@ -225,17 +239,15 @@ def rate_in_words(rate_milli: int, ids: ProducerIdSettings) -> str:
 def _print_users(quotas: Quotas) -> None:
     if not quotas.users:
         return
-    from rich.table import Table
+    # rich takes a tenth of a second to import.
+    from pidgate.console import plain_console, print_table
 
-    from pidgate.cli.terminal import plain_console
-
-    table = Table(title="Users", title_justify="left", title_style="bold")
-    for column in ("user", "quota", "mode"):
-        table.add_column(column, overflow="fold")
-    for user in quotas.users:
-        quota = resolve(quotas, user)
-        table.add_row(shown(user), quota_in_words(quota, quotas.producer_ids), str(quota.mode))
-    plain_console().print(table)
+    rows = [
+        (shown(user), quota_in_words(quota, quotas.producer_ids), str(quota.mode))
+        for user in quotas.users
+        for quota in (resolve(quotas, user),)
+    ]
+    print_table(plain_console(), ("user", "quota", "mode"), rows, title="Users")
 
 
 def byte_rates_in_words(quotas: ByteQuotas) -> Iterator[str]:

@@ -80,6 +80,7 @@ def _balance(answer: JsonObject) -> Iterator[str]:
     if answer["waiting"]:
         oldest = about_duration(answer["oldest_waiting_ms"])
         yield f"In line: {counted(answer['waiting'], 'id')}, the one that waits longest for {oldest}."
+        yield from _gives_up("The first client", answer["next_gives_up_in_ms"])
     if answer["grace_admitted"]:
         yield f"Admitted uncharged as grace: {counted(answer['grace_admitted'], 'id')}."
 
@@ -111,11 +112,18 @@ def _of_id(known_id: JsonObject, answer: JsonObject) -> Iterator[str]:
             f"{name} waits since {since}, {ahead}, was refused {counted(waiting['attempts'], 'time')} "
             f"(address {printable(waiting['address'])}, client id {printable(waiting['client_id'])!r})."
         )
+        yield from _gives_up("Its client", waiting["gives_up_in_ms"])
     refusal = known_id["last_refusal"]
     if refusal is not None and refusal != answer["last_refusal"]:
         yield f"Its last refusal: {_refusal(refusal, answer)}"
     elif refusal is None and not known_id["is_remembered"]:
         yield f"{name} was not refused lately by this gateway."
+
+
+def _gives_up(who: str, left_ms: int | None) -> Iterator[str]:
+    """Yield when a client gives up, if its library is known."""
+    if left_ms is not None:
+        yield f"{who} gives up in {about_duration(left_ms)} by its library's defaults (docs/clients.md)."
 
 
 def _refusal(refusal: JsonObject, answer: JsonObject) -> str:

@@ -79,7 +79,7 @@ async def _until_stopped(plan: Plan) -> Result:
 
 
 def _print_report(result: Result, *, as_json: bool) -> None:
-    from pidgate.cli.terminal import plain_console
+    from pidgate.console import plain_console
     from pidgate.load import report
 
     if as_json:

@@ -266,15 +266,15 @@ class AlterOptions(EntityOptions):
 
     add: list[str] | None = option(
         None,
-        "Or transactional_ids_rate=50, or mode=enforce.",
+        "producer_ids_rate=100, mode=enforce; or transactional_ids_rate.",
         "--add-config",
-        metavar="producer_ids_rate=100",
+        metavar="NAME=VALUE",
     )
     delete: list[str] | None = option(
         None,
-        "Apply the default user's value, overriding the file.",
+        "Apply the default user's value of it, overriding the file.",
         "--delete-config",
-        metavar="producer_ids_rate",
+        metavar="NAME",
     )
     lasts: ForOption = ""
     note: NoteOption = ""

@@ -15,7 +15,7 @@ from pidgate import units
 from pidgate.cli import kafka_login
 from pidgate.cli.admin_client import BadUsage, Failed, gateways
 from pidgate.cli.options import USAGE_ERROR, WhoOptions
-from pidgate.cli.terminal import plain_console
+from pidgate.console import plain_console
 from pidgate.events.redaction import UserNames
 from pidgate.gateway.clock import wall_ms
 from pidgate.gateway.config import loading

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from pidgate.quota.counters import RefusedIds, UserStatus
-from pidgate.quota.decisions import Bound, GaveUp, Reason
+from pidgate.quota.decisions import NO_PRODUCER_ID, Bound, GaveUp, Reason
 from pidgate.quota.entities import (
     OTHER_USERS,
     EffectiveQuota,
@@ -331,7 +331,8 @@ class UserTable:
         patience_ms = self.quotas.producer_ids.max_throttle_ms + FORGOTTEN_AFTER_MS
         for waiting in live.queue.drop_unseen_since(now_ms - patience_ms):
             waited_ms = waiting.last_seen_ms - waiting.first_refused_ms
-            self._gave_up.append(GaveUp(user, waiting.producer_id, waited_ms, waiting.attempts))
+            producer_id = max(NO_PRODUCER_ID, waiting.producer_id)
+            self._gave_up.append(GaveUp(user, producer_id, waited_ms, waiting.attempts))
 
     # Users
 

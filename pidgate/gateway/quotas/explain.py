@@ -223,6 +223,7 @@ def explanation(
         "live_ids": status.live_ids,
         "waiting": status.waiting,
         "oldest_waiting_ms": status.oldest_waiting_ms,
+        "next_gives_up_in_ms": None if live is None else _left_ms(live.queue.next_gives_up_ms(), now_ms),
         "grace_admitted": live.grace_admitted if live else 0,
         "sticky_entries": sticky_entries,
         "last_refusal": _refusal(table.refusals.of_user(user) if table is not None else None, moment),
@@ -287,6 +288,10 @@ def _wait_ms(own: TokenBucket | None, cluster: TokenBucket | None, place: int, n
     return max(waits_ms, default=None)
 
 
+def _left_ms(until_ms: int | None, now_ms: int) -> int | None:
+    return None if until_ms is None else max(0, until_ms - now_ms)
+
+
 def _of_id(
     table: UserTable | None, live: LiveUser | None, user: str, producer_id: int, moment: Moment
 ) -> dict[str, Any]:
@@ -308,6 +313,7 @@ def _of_id(
             "last_seen_wall_ms": moment.on_the_wall(waiting.last_seen_ms),
             "address": waiting.address,
             "client_id": waiting.client_id,
+            "gives_up_in_ms": _left_ms(waiting.gives_up_ms, moment.now_ms),
         },
         "last_refusal": _refusal(None if table is None else table.refusals.of_id(user, producer_id), moment),
     }

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from pidgate.gateway.cluster.authentication import READABLE_MECHANISMS
+from pidgate.gateway.config.conflicts import closed_port_warnings
 from pidgate.gateway.config.settings import Settings
+from pidgate.gateway.config.source import dotted
 from pidgate.quota.byte_quota import Kind, resolve_rate, throttles_bytes
 from pidgate.quota.entities import ANONYMOUS, User, is_bounded, resolve, shown, unidentified
 from pidgate.quota.settings import Quotas
@@ -37,6 +39,11 @@ def inherited_quotas(quotas: Quotas, mechanisms: Iterable[str]) -> Iterator[tupl
         )
 
 
+def closed_ports(settings: Settings) -> Iterator[tuple[str, str]]:
+    """Yield (key, sentence) for ports of brokers that stay closed after a restart, where the brokers want a login."""
+    yield from ((dotted(path), text) for path, text in closed_port_warnings(settings))
+
+
 def login_warnings(
     settings: Settings, quotas: Quotas, mechanisms: Sequence[str]
 ) -> Iterator[tuple[str, str]]:
@@ -50,6 +57,8 @@ def login_warnings(
             f"is missing, and the brokers want a login ({', '.join(mechanisms)}): the gateway can neither write "
             "nor read its topics; write mechanism, username and password_file",
         )
+    if mechanisms:
+        yield from closed_ports(settings)
     if mechanisms and any(one.requires_login is not False for one in settings.listeners):
         yield from inherited_quotas(quotas, mechanisms)
         return

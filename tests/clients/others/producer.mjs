@@ -17,9 +17,12 @@ const kafka = new Kafka({
 const producer = kafka.producer({ idempotent: true, maxInFlightRequests: 1 });
 await producer.connect();
 
+const began = Date.now();
 async function lane(partition) {
   for (let n = partition; n < load.records; n += load.partitions) {
     const value = `${client}-${load.number}|${partition}|${n}|`.padEnd(load.size_bytes, ".");
+    const due = load.records_per_s > 0 ? began + (1000 * n) / load.records_per_s - Date.now() : 0;
+    if (due > 0) await new Promise((resolve) => setTimeout(resolve, due));
     tell({ event: "sent", partition, n });
     try {
       const [told] = await producer.send({ topic: load.topic, acks: -1, messages: [{ partition, value }] });

@@ -57,7 +57,7 @@ def version(client: str) -> str:
 
 
 def produce(load: Load, journal: ProducerJournal, pace: Pace) -> None:
-    """At its own pace: all at once. Raises CalledProcessError when the program fails."""
+    """At the load's pace. Raises CalledProcessError when the program fails."""
     client = journal.producer.rpartition("-")[0]
     program = [str(BUILT / "producers")] if client in GO_CLIENTS else ["node", str(BUILT / "producer.mjs")]
     command = [*program, client, load.to_json()]

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
@@ -39,13 +40,14 @@ class ClientProcess:
         directory: Path,
         java_version: str,
         packages: Path | None = None,
+        run_by: Sequence[str] = (),
     ) -> None:
         self.client = client
         self.directory = directory
         self._read_bytes = self._acknowledged_count = 0
         with (directory / "stdout").open("wb") as stdout, (directory / "stderr").open("wb") as stderr:
             self._process = guard.spawn(
-                [sys.executable, "-m", "tests.support.clients.run", *arguments],
+                [*run_by, sys.executable, "-m", "tests.support.clients.run", *arguments],
                 stdout=stdout,
                 stderr=stderr,
                 env={**os.environ, VERSION_VARIABLE: java_version, **_before(packages)},
@@ -53,13 +55,19 @@ class ClientProcess:
 
     @classmethod
     def produce(
-        cls, client: str, load: Load, *, java_version: str = NEWEST, packages: Path | None = None
+        cls,
+        client: str,
+        load: Load,
+        *,
+        java_version: str = NEWEST,
+        packages: Path | None = None,
+        run_by: Sequence[str] = (),
     ) -> Self:
-        """Start producing."""
+        """Start producing. `run_by` prefixes the command line."""
         directory = guard.temporary_directory(f"{client}-")
         journal = str(directory / "journal.jsonl")
         arguments = ["produce", client, load.to_json(), journal]
-        return cls(client, arguments, directory, java_version, packages)
+        return cls(client, arguments, directory, java_version, packages, run_by)
 
     @classmethod
     def consume(cls, client: str, wish: Wish, *, java_version: str = NEWEST) -> Self:

@@ -17,6 +17,7 @@ OWN_ANONYMOUS = (
 BY_CERTIFICATE = (
     "listeners: [{tls: {cert_file: /c, key_file: /k, client_auth: required, client_ca_file: /a}}]\n"
 )
+PORTS = "listeners[0].node_ports.node_ids"
 LOGIN = "own_client: {mechanism: PLAIN, username: pidgate, password_file: /p}\n"
 
 
@@ -32,8 +33,9 @@ LOGIN = "own_client: {mechanism: PLAIN, username: pidgate, password_file: /p}\n"
         (OWN_ANONYMOUS, (), []),
         (ENFORCED + BY_CERTIFICATE, (), []),
         ("", (), []),
-        (ENFORCED, ("PLAIN",), ["own_client"]),
-        (ENFORCED + "events: {enabled: false}\n", ("PLAIN",), []),
+        (ENFORCED, ("PLAIN",), ["own_client", PORTS]),
+        (ENFORCED + "events: {enabled: false}\n", ("PLAIN",), [PORTS]),
+        (ENFORCED + "events: {enabled: false}\nstate_dir: /s\n", ("PLAIN",), []),
         (ENFORCED + LOGIN, ("PLAIN", "GSSAPI"), ["quotas.unidentified.GSSAPI"]),
     ],
 )
