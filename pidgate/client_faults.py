@@ -88,8 +88,8 @@ CLIENT_FAULTS: Final = (
         "sarama",
         "sarama",
         "before 1.43.1 it stops for ever at the second told throttle (sarama#2823); before 1.46 a refused batch of "
-        "many records makes an idempotent producer raise, stop, or lose acknowledged records; any version gives up after "
-        "four refusals (Producer.Retry.Max). Many versions name the application's version as theirs, so all are "
+        "many records makes an idempotent producer raise, stop, or lose acknowledged records; any version gives up "
+        "after four refusals (Producer.Retry.Max). Many versions name the application's version as theirs, so all are "
         "treated alike",
         "use sarama 1.46 or newer, with Producer.Retry.Max of 10 or more",
         is_refused_at_init=True,
