@@ -21,7 +21,7 @@ from tests.clients.door import Door
 from tests.clients.roster import LONG, Client, Trial
 from tests.support.clients.load import Load
 from tests.support.clients.process import ClientProcess
-from tests.support.log_checks import raise_if_bad
+from tests.support.log_checks import LogCheckFailed, raise_if_bad
 from tools.sandbox.gateway import GatewayProcess
 from tools.sandbox.kafka import Cluster
 from tools.sandbox.log_checker import Verdict, check, read_log
@@ -261,7 +261,11 @@ more: a connection is closed for batches above one that was given up.
 
 def assert_good(client: Client, trial: Trial, result: Result) -> None:
     """Refused as long as wanted, then everything acknowledged once and in order, or raised to the application."""
-    raise_if_bad(result.verdict)
+    try:
+        raise_if_bad(result.verdict)
+    except LogCheckFailed as bad:
+        bad.add_note(f"{result}; refused {result.refused}, {result.inits_refused} InitProducerId")
+        raise
     assert result.brokers_written_to == result.brokers
     assert result.failed_open == 0
     if trial.at_start or client.is_refused_at_init:
