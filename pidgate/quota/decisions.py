@@ -77,6 +77,16 @@ KEEPS_ORDER: Final = frozenset({Reason.STICKY, Reason.ESTABLISHED})
 """Refusals that keep batches in order. They say nothing of the quota: the user may be below it."""
 
 
+REFUSALS: Final = (
+    Reason.FIRST_SEEN, Reason.QUEUE, Reason.DEADLINE, Reason.BLOCKED, Reason.FAIL_OPEN, *sorted(KEEPS_ORDER)
+)  # fmt: skip
+"""Reasons of refusals."""
+ADMISSIONS: Final = tuple(
+    reason for reason in Reason if reason not in (*REFUSALS[1:4], *KEEPS_ORDER, Reason.HELD)
+)
+"""Reasons of admissions."""
+
+
 class Bound(StrEnum):
     """The bucket that stood in the way."""
 

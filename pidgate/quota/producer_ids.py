@@ -28,7 +28,15 @@ from pidgate.quota.decisions import (
     Refuse,
     refusal_of,
 )
-from pidgate.quota.entities import User, bound_milli, is_bounded
+from pidgate.quota.entities import (
+    EffectiveQuota,
+    NotRefused,
+    User,
+    bound_milli,
+    is_bounded,
+    resolve,
+    why_not_refused,
+)
 from pidgate.quota.grants import Grants
 from pidgate.quota.layered_filter import LayeredFilter, Sighting
 from pidgate.quota.restoring import MOST_NOTED_IDS, NotedIds, Restorer
@@ -194,7 +202,7 @@ class ProducerIdQuota:
             and known is not None
             and rate_milli
             and live.quota.enforces
-            and self.table.grace.admits(rate_milli, known.grace_admitted, now_ms)
+            and self.table.grace.ids_left(live.quota, rate_milli, known.grace_admitted, now_ms)
         ):
             reason = Reason.GRACE
         self.restorer.restore_transactional_id(user, hashed, now_ms, now_ms, reason)
@@ -384,10 +392,25 @@ class ProducerIdQuota:
         """Return whether an unseen id under enforcement is admitted as grace; `ahead`: ids graced before it in its
         request.
         """
-        grace = self.table.grace
-        if not grace.until_ms or self.table.quotas.cluster_rate_milli == 0:
-            return False
-        return grace.admits(live.quota.rate_milli, live.grace_admitted + ahead, now_ms)
+        return self._grace_ids_left(live.quota, live.grace_admitted + ahead, now_ms) > 0
+
+    def _grace_ids_left(self, quota: EffectiveQuota, admitted: int, now_ms: int) -> int:
+        if self.table.quotas.cluster_rate_milli == 0:
+            return 0
+        return self.table.grace.ids_left(quota, quota.rate_milli, admitted, now_ms)
+
+    def not_refused(self, user: User, now_ms: int) -> tuple[NotRefused | None, int]:
+        """Return why no new producer id of this user is refused now (None: it may be), and how many grace admits."""
+        quotas = self.in_force.value
+        live = self.table.find(user) if self.is_restored else None
+        quota = resolve(quotas, user)
+        why = why_not_refused(quotas, quota)
+        if why is not None:
+            return why, 0
+        if not self.is_restored:
+            return NotRefused.RESTORING, 0
+        left = self._grace_ids_left(quota, live.grace_admitted if live else 0, now_ms)
+        return (NotRefused.GRACE if left else None), left
 
     def _throttle_ms(self, wait_ms: int) -> int:
         return min(max(SHORTEST_THROTTLE_MS, wait_ms), self.table.quotas.producer_ids.max_throttle_ms)
@@ -524,7 +547,7 @@ class ProducerIdQuota:
         elif not quota.enforces:
             decision.would_refuse = wait_ms > 0
             known.spend(Reason.OBSERVE, now_ms)
-        elif rate_milli and self.table.grace.admits(rate_milli, known.grace_admitted, now_ms):
+        elif rate_milli and self.table.grace.ids_left(quota, rate_milli, known.grace_admitted, now_ms):
             decision.reason = Reason.GRACE
             known.grace_admitted += 1
         elif wait_ms:

@@ -42,11 +42,13 @@ def report(picture: Picture, users: Sequence[UserPicture], findings: Findings) -
         "coverage": None if picture.coverage is None else _coverage(picture.coverage),
         "left_out": {"events_of_further_users": picture.users_beyond, "id_marks": picture.ids_beyond},
         "notes": list(picture.notes),
+        "shared_ids": [asdict(shared) for shared in picture.shared_ids],
     }
 
 
 _COUNTS: Final = (
     "new_ids", "admitted_ids", "would_refuse_ids", "refused_ids", "never_admitted_ids", "gave_up",
+    "after_refusal_ids", "open_connections",
     "used_ids", "returned_ids", "open_ids", "long_lived_ids", "allocated_ids", "unused_ids",
     "transactional_ids", "bumped_ids",
 )  # fmt: skip

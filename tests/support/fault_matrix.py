@@ -66,6 +66,17 @@ MATRIX: Final[dict[str, tuple[Row, ...]]] = {
         ),
         Row("leaders moved", "NOT_LEADER_OR_FOLLOWER", NOTHING_LOST, (f"{_BROKERS}[leaders_move]",)),
         Row(
+            "all dead",
+            "a closed connection; no broker could be reached",
+            "/readyz says 503 within 3 s of the last one (10 s more if they hang) and 200 when one is back; "
+            "pidgate_broker_up; cluster_not_reached with cause and remedy, written less and less often",
+            (
+                "unit/gateway/cluster/test_probe.py::test_readiness_and_the_metric_follow_the_brokers",
+                "unit/gateway/cluster/test_probe.py"
+                "::test_a_cluster_that_does_not_answer_is_logged_less_and_less",
+            ),
+        ),
+        Row(
             "controller changed", "as when a broker dies", NOTHING_LOST, (f"{_BROKERS}[controller_changes]",)
         ),
     ),
@@ -94,6 +105,17 @@ MATRIX: Final[dict[str, tuple[Row, ...]]] = {
             ),
         ),
         Row(
+            "a peer vanishes without a word, on either side",
+            "(a client is gone) a closed connection, if its broker vanished",
+            "noticed by TCP keepalive: after 60 s without a byte a probe every 10 s, closed after six without an "
+            "answer; load balancers that forget idle connections (AWS NLB 350 s, Azure 4 min) see the probes",
+            (
+                "unit/gateway/proxy/test_keepalive.py::test_a_peer_that_vanished_is_noticed",
+                "unit/gateway/proxy/test_keepalive.py"
+                "::test_keepalive_is_on_towards_clients_and_brokers_lent_connections_included",
+            ),
+        ),
+        Row(
             "half-closed by the client",
             "all answers to what it had sent",
             "a client may end its sending side first",
@@ -110,6 +132,12 @@ MATRIX: Final[dict[str, tuple[Row, ...]]] = {
                 f"{_RESTART}::test_fifty_kills_with_the_topic",
                 f"{_RESTART}::test_kills_with_a_state_directory_alone",
             ),
+        ),
+        Row(
+            "killed (kill -9) before a SASL cluster, and no client bootstraps",
+            "a closed connection; clients connect again to the brokers' ports and go on",
+            "the ports are open at once with own_client, state_dir or node_ids; pidgate check warns without them",
+            ("kafka/test_restart.py::test_the_brokers_ports_are_open_after_a_kill",),
         ),
         Row(
             "killed, and its newest snapshot damaged",

@@ -94,6 +94,7 @@ class Gateway:
             self._manager.state,
             self._now_ms,
             self.traffic.sticky_entries,
+            self._manager.events.recent,
         )
         try:
             await self.traffic.start()
@@ -166,7 +167,7 @@ class Gateway:
     # ---- GatewayView, for the admin site ---------------------------------------------------------------
 
     def is_ready(self) -> bool:
-        """Return whether the cluster was reached once, the state is restored, and the gateway is not draining."""
+        """Return whether a broker answers, the state is restored, and the gateway is not draining."""
         return self.traffic.is_reached and self._manager.is_restored and not self._is_draining
 
     def not_ready_reason(self) -> str:

@@ -17,6 +17,7 @@ const kafka = new Kafka({
 const producer = kafka.producer({ idempotent: true, maxInFlightRequests: 1 });
 await producer.connect();
 
+const began = Date.now();
 async function lane(partition) {
   for (let n = partition; n < load.records; ) {
     const numbers = [];
@@ -25,6 +26,8 @@ async function lane(partition) {
       partition,
       value: `${client}-${load.number}|${partition}|${number}|`.padEnd(load.size_bytes, "."),
     }));
+    const due = load.records_per_s > 0 ? began + (1000 * numbers[0]) / load.records_per_s - Date.now() : 0;
+    if (due > 0) await new Promise((resolve) => setTimeout(resolve, due));
     numbers.forEach((number) => tell({ event: "sent", partition, n: number }));
     try {
       const [told] = await producer.send({ topic: load.topic, acks: -1, messages });

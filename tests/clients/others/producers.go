@@ -13,6 +13,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/IBM/sarama"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -20,15 +21,16 @@ import (
 
 // load is what tests/support/clients/load.py writes, as far as it is used here.
 type load struct {
-	BootstrapServers string `json:"bootstrap_servers"`
-	Topic            string `json:"topic"`
-	Records          int    `json:"records"`
-	Partitions       int    `json:"partitions"`
-	Number           int    `json:"number"`
-	SizeBytes        int    `json:"size_bytes"`
-	IsBatched        bool   `json:"is_batched"`
-	IsIdempotent     bool   `json:"is_idempotent"`
-	IsNamed          bool   `json:"is_named"`
+	BootstrapServers string  `json:"bootstrap_servers"`
+	Topic            string  `json:"topic"`
+	Records          int     `json:"records"`
+	Partitions       int     `json:"partitions"`
+	Number           int     `json:"number"`
+	SizeBytes        int     `json:"size_bytes"`
+	IsBatched        bool    `json:"is_batched"`
+	IsIdempotent     bool    `json:"is_idempotent"`
+	IsNamed          bool    `json:"is_named"`
+	RecordsPerS      float64 `json:"records_per_s"`
 }
 
 type event struct {
@@ -59,6 +61,13 @@ func told(partition, n int, offset int64, err error) {
 func (l load) value(client string, partition, n int) []byte {
 	label := fmt.Appendf(nil, "%s-%d|%d|%d|", client, l.Number, partition, n)
 	return append(label, bytes.Repeat([]byte("."), max(0, l.SizeBytes-len(label)))...)
+}
+
+// wait comes back when record n is due.
+func (l load) wait(began time.Time, n int) {
+	if l.RecordsPerS > 0 {
+		time.Sleep(time.Until(began.Add(time.Duration(float64(n) / l.RecordsPerS * float64(time.Second)))))
+	}
 }
 
 func runSarama(l load) error {
@@ -102,7 +111,9 @@ func runSarama(l load) error {
 			settled.Done()
 		}
 	}()
+	began := time.Now()
 	for n := range l.Records {
+		l.wait(began, n)
 		partition := n % l.Partitions
 		tell(event{Event: "sent", Partition: partition, N: n})
 		producer.Input() <- &sarama.ProducerMessage{
@@ -135,7 +146,9 @@ func runFranz(l load) error {
 	}
 	defer client.Close()
 	ctx := context.Background()
+	began := time.Now()
 	for n := range l.Records {
+		l.wait(began, n)
 		partition := n % l.Partitions
 		tell(event{Event: "sent", Partition: partition, N: n})
 		record := &kgo.Record{

@@ -73,7 +73,7 @@ def version(client: str) -> str:
 
 
 def produce(load: Load, journal: ProducerJournal, pace: Pace) -> None:
-    """At its own pace: all at once. Raises CalledProcessError when the program fails."""
+    """At the load's pace. Raises CalledProcessError when the program fails."""
     client = journal.producer.rpartition("-")[0]
     folder = _folder(client, os.environ.get(RELEASE_VARIABLE, ""))
     program = [str(folder / "producers")] if client in GO_CLIENTS else ["node", str(folder / "producer.mjs")]

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
@@ -41,6 +42,7 @@ class ClientProcess:
         directory: Path,
         java_version: str,
         release: str = "",
+        run_by: Sequence[str] = (),
     ) -> None:
         self.client = client
         packages = old_clients.packages(client, release) if release else None
@@ -48,7 +50,7 @@ class ClientProcess:
         self._read_bytes = self._acknowledged_count = 0
         with (directory / "stdout").open("wb") as stdout, (directory / "stderr").open("wb") as stderr:
             self._process = guard.spawn(
-                [sys.executable, "-m", "tests.support.clients.run", *arguments],
+                [*run_by, sys.executable, "-m", "tests.support.clients.run", *arguments],
                 stdout=stdout,
                 stderr=stderr,
                 env={
@@ -60,12 +62,20 @@ class ClientProcess:
             )
 
     @classmethod
-    def produce(cls, client: str, load: Load, *, java_version: str = NEWEST, release: str = "") -> Self:
-        """Start producing."""
+    def produce(
+        cls,
+        client: str,
+        load: Load,
+        *,
+        java_version: str = NEWEST,
+        release: str = "",
+        run_by: Sequence[str] = (),
+    ) -> Self:
+        """Start producing. `run_by` prefixes the command line."""
         directory = guard.temporary_directory(f"{client}-")
         journal = str(directory / "journal.jsonl")
         arguments = ["produce", client, load.to_json(), journal]
-        return cls(client, arguments, directory, java_version, release)
+        return cls(client, arguments, directory, java_version, release, run_by)
 
     @classmethod
     def consume(cls, client: str, wish: Wish, *, java_version: str = NEWEST) -> Self:

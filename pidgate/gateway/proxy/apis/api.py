@@ -404,7 +404,8 @@ class Login:
 
 LONGEST_UNTOLD_MS: Final = 10_000
 """A client that is not told its throttle takes a request as lost after 30 s."""
-
+NO_PRODUCE: Final = RepeatedProduce()
+"""Before the first Produce of a connection; most connections never send one. It recognises nothing."""
 NO_SENSORS: Final[tuple[ClientSensors | None, ClientSensors | None]] = (None, None)
 
 
@@ -451,7 +452,7 @@ class ApiContext:
         """None: no events are written."""
         self.in_flight = InFlightRequests()
         self.login = Login(at)
-        self.repeated = RepeatedProduce(at.gateway_topics.produced)
+        self.repeated = NO_PRODUCE
         self.guarded = at.gateway_topics.guarded
         """API keys of requests that may name a gateway topic."""
         self._sensors_of: tuple[int, User, str] | None = None

@@ -11,7 +11,16 @@ from collections.abc import Collection, Iterator
 from itertools import repeat
 from typing import Final
 
-from pidgate.gateway.proxy.apis.api import FORWARD, HOLD, Api, ApiContext, InFlightRequest, Request, Step
+from pidgate.gateway.proxy.apis.api import (
+    FORWARD,
+    HOLD,
+    NO_PRODUCE,
+    Api,
+    ApiContext,
+    InFlightRequest,
+    Request,
+    Step,
+)
 from pidgate.gateway.proxy.apis.responses import WHOLE, Response
 from pidgate.protocol.errors import ErrorCode, KafkaProtocolError, MalformedFrame
 from pidgate.protocol.produce import PRODUCE, ForbiddenTopic, walk_counting
@@ -25,6 +34,7 @@ from pidgate.protocol.produce_answers import (
     refusal,
     rewrite_end,
 )
+from pidgate.protocol.repeated_produce import RepeatedProduce
 from pidgate.protocol.throttle import last_throttle_at, may_be_before_tags, raise_to
 from pidgate.protocol.work import JUDGED_FOR_PLACE, STEPS_PER_TURN, Steps, Walk
 from pidgate.quota.byte_quota import Kind
@@ -76,6 +86,8 @@ class ProduceApi(Api):
 
     def handle_request(self, context: ApiContext, request: Request, now_ms: int) -> Step:
         buf, head, request_bytes = request.buf, request.head, request.end - request.start
+        if context.repeated is NO_PRODUCE:
+            context.repeated = RepeatedProduce(context.at.gateway_topics.produced)
         try:
             acks, transactional, batches = context.repeated.walk(buf, head)
         except ForbiddenTopic as forbidden:
