@@ -4,6 +4,7 @@ PYTHON ?= python3.11
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+DEMO   := $(VENV)/.installed-demo
 JARS   := $(VENV)/.jars
 
 QUOTA  ?= 100
@@ -25,9 +26,19 @@ help:            ## what there is
 
 $(STAMP): requirements/dev.lock pyproject.toml setup.py $(wildcard pidgate/gateway/lane/*.[ch])
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "pidgate needs Python 3.11 or newer; set PYTHON=...")'
+	@echo "Installing $$(grep -c == $<) packages into $(VENV), some 1.6 GB, which takes several minutes:"
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	$(BIN)/python -m pip install --disable-pip-version-check --require-hashes -r requirements/dev.lock
+	$(BIN)/python -m pip install --disable-pip-version-check --no-deps --no-build-isolation -e .
+	touch $@
+
+# The demo needs a tenth of what the tests need: no Spark, no browser, no mypy. An environment of the tests serves, too.
+$(DEMO): requirements/demo.lock pyproject.toml setup.py $(wildcard pidgate/gateway/lane/*.[ch])
+	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "pidgate needs Python 3.11 or newer; set PYTHON=...")'
+	@echo "Installing $$(grep -c == $<) packages into $(VENV), 220 MB on the disk, which takes about a minute:"
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --disable-pip-version-check --require-hashes -r requirements/demo.lock
+	$(BIN)/python -m pip install --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $@
 
 $(JARS): $(STAMP) tools/sandbox/jars.py tests/support/jars.py
@@ -58,13 +69,14 @@ format: $(STAMP) ## let ruff format and fix what it can
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-docs: $(STAMP)   ## what is generated: the fields in docs/events.md and their JSON schema, the drawings in docs/architecture.md, the table in docs/faults.md, docs/rules.md
+docs: $(STAMP)   ## what is generated: the fields in docs/events.md and their JSON schema, the drawings in docs/architecture.md, the tables in docs/clients.md and docs/faults.md, docs/rules.md
 	$(BIN)/python -m tests.support.events_page
 	$(BIN)/python -m tests.support.architecture_page
+	$(BIN)/python -m tests.support.clients_page
 	$(BIN)/python -m tests.support.faults_page
 	$(BIN)/python -m tests.support.rules_page
 
-demo: $(STAMP)   ## a broker dies of producer ids, then lives behind the gateway [QUOTA=n|off] [ROGUES=n] [SEED=n]
+demo: $(or $(wildcard $(STAMP)),$(DEMO)) ## a broker dies of producer ids, then lives behind the gateway [QUOTA=n|off] [ROGUES=n] [SEED=n]
 	$(BIN)/python -m tools.sandbox.demo --quota $(QUOTA) --rogues $(ROGUES) --seed $(SEED)
 
 pipeline-demo: $(STAMP) ## who burns ids, and the quota that holds them: real Kafka, the gateway, Spark (needs a Java 17 or 21)
@@ -93,6 +105,7 @@ lock: $(STAMP)   ## resolve the ranges of pyproject.toml anew
 	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --extra dev pyproject.toml -o requirements/dev.lock
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header pyproject.toml -o requirements/run.lock
+	echo 'setuptools>=77' | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --extra sandbox -c requirements/dev.lock pyproject.toml - -o requirements/demo.lock
 	$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["fuzz"], sep="\n")' \
 	| $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header - -o requirements/fuzz.lock
 	$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' \

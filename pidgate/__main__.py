@@ -1,5 +1,18 @@
-"""Run the command line: `python -m pidgate`."""
+"""Run the command line: `pidgate`, or `python -m pidgate`."""
 
-from pidgate.cli.app import main
+import signal
 
-main()
+
+def main() -> None:
+    """Run the console script. Ctrl-C ends it as it ends any program, also while modules are imported.
+
+    `run` and `load` set handlers of their own.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from pidgate.cli.app import app
+
+    app(prog_name="pidgate")
+
+
+if __name__ == "__main__":
+    main()

@@ -4,6 +4,8 @@ This module only parses (options.py). The code of a command is imported when it 
 within half a second.
 """
 
+from typing import Annotated
+
 import typer
 
 from pidgate.cli import quotas
@@ -18,13 +20,13 @@ from pidgate.cli.options import (
     WhoOptions,
     add_commands,
 )
+from pidgate.help_text import PLAIN, CommandGroup
 
 app = typer.Typer(
     name="pidgate",
-    help="A Kafka quota gateway: holds each user to a quota of new producer ids (KIP-936).",
     no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
+    cls=CommandGroup,
+    **PLAIN,
 )
 
 COMMANDS = {
@@ -39,6 +41,17 @@ COMMANDS = {
 }
 add_commands(app, COMMANDS)
 app.add_typer(quotas.app, name="quotas")
+
+
+def _show_version(is_asked: bool) -> None:
+    if not is_asked:
+        return
+    from pidgate import version as installed
+
+    build = "compiled" if installed.is_compiled() else "in plain Python"
+    lanes = "with lanes" if installed.has_lanes() else "without lanes"
+    typer.echo(f"pidgate {installed.version()} (hot path {build}, {lanes})")
+    raise typer.Exit
 
 
 @app.command(
@@ -60,20 +73,16 @@ def pipeline(context: typer.Context) -> None:
     os.execv(command[0], command)
 
 
+@app.callback()
+def options(
+    is_asked: Annotated[
+        bool, typer.Option("--version", "-V", help="Show the version.", is_eager=True, callback=_show_version)
+    ] = False,
+) -> None:
+    """A Kafka quota gateway: holds each user to a quota of new producer ids (KIP-936)."""
+
+
 @app.command()
 def version() -> None:
     """Show the version, whether the hot path is compiled, and whether there are lanes."""
-    from pidgate import version as installed
-
-    build = "compiled" if installed.is_compiled() else "in plain Python"
-    lanes = "with lanes" if installed.has_lanes() else "without lanes"
-    typer.echo(f"pidgate {installed.version()} (hot path {build}, {lanes})")
-
-
-def main() -> None:
-    """Run the console script."""
-    app(prog_name="pidgate")
-
-
-if __name__ == "__main__":
-    main()
+    _show_version(True)

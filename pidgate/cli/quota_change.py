@@ -18,6 +18,7 @@ from pidgate.cli.options import (
     AlterOptions,
     BlockOptions,
     GatewayOptions,
+    GraceOptions,
     ModeOptions,
     RaiseOptions,
     RefillOptions,
@@ -25,9 +26,10 @@ from pidgate.cli.options import (
     ResetOptions,
     complain,
 )
-from pidgate.cli.quota_words import MODE, RATE, RATES
+from pidgate.cli.quota_words import GRACE, MODE, RATE, RATES
 from pidgate.quota.entities import shown
 from pidgate.quota.settings import rate_milli
+from pidgate.quota.users import GRACE_TIMES_RATE
 from pidgate.units import moment
 
 _MODES: Final = ("observe", "enforce")
@@ -118,6 +120,29 @@ def mode(options: ModeOptions) -> int:
     return _change(options, "mode", user, changes)
 
 
+def grace(options: GraceOptions) -> int:
+    """Give a user or all users a grace, or end it; return the exit code."""
+    user = options.user
+    if options.of_all == (user is not None):
+        which = "no user; write --user alice, or --all for every user"
+        complain("quotas grace", "either --all or --user" if options.of_all else which)
+    if options.end == bool(options.lasts):
+        complain("quotas grace", "either --for, its duration, or --end")
+
+    def changes(current: JsonObject) -> Changes:
+        if not options.end:
+            return [_set(options, user, GRACE, GRACE_TIMES_RATE)]
+        # A grace of this user is reset; one that it shares with others is ended by a grace of nothing until its end.
+        graces = [one for one in current["changes"] if one["setting"] == GRACE]
+        shared = [one["until_wall_ms"] for one in graces if one["user"] is None and user is not None]
+        left_ms = max([*shared, current["grace_until_wall_ms"] or 0]) - current["wall_ms"]
+        if left_ms <= 0:
+            return [_reset(one) for one in graces if one["user"] == user]
+        return [_set(options, user, GRACE, 0) | {"for": f"{left_ms}ms"}]
+
+    return _change(options, "quotas grace", user, changes)
+
+
 def release(options: ReleaseOptions) -> int:
     return _execute(options, "release", options.user, options.producer_id)
 
@@ -156,10 +181,15 @@ def _change(
         head = {key: current[key] for key in ("address", "gateway", "topic", "window_ms")}
         changes = wanted(current)
         if not changes:
-            return {**head, "kept": None, "changes": [], "ended": []}
+            return {**head, "kept": None, "changes": [], "ended": [], **effect(gateway)}
         ended = _ended_with(changes, current["changes"])
         body = {"changes": changes + [_reset(change) for change in ended], "set_by": set_by()}
-        return {**head, **gateway.post("/v1/quotas/changes", body), "ended": ended}
+        return {**head, **gateway.post("/v1/quotas/changes", body), "ended": ended, **effect(gateway)}
+
+    def effect(gateway: Gateway) -> JsonObject:
+        now = gateway.get("/v1/quotas", user=user)
+        exempt = [entry["user"] for entry in now["entries"] if entry.get("is_exempt") and user is None]
+        return {"effect": now["entries"][0], "exempt": exempt, "unseen": now.get("unseen")}
 
     return for_each(options, name, call, _show)
 
@@ -177,6 +207,7 @@ def _ended_with(changes: Changes, current: Iterable[JsonObject]) -> Changes:
 def _show(answer: JsonObject) -> None:
     if answer["kept"] is None:
         print(f"{answer['gateway']}: nothing was set at run time: the file applies")
+        _show_effect(answer)
         return
     ended = {(one["setting"], one["user"]) for one in answer["ended"]}
     for change in answer["changes"]:
@@ -188,6 +219,16 @@ def _show(answer: JsonObject) -> None:
         until = moment(one["until_wall_ms"])
         print(f"  the temporary {value} (until {until}, {words.set_by(one)}) has ended with it")
     print(words.kept(answer, answer["topic"]))
+    _show_effect(answer)
+
+
+def _show_effect(answer: JsonObject) -> None:
+    """Print from when on the user's new producer ids are refused."""
+    print(f"  {words.when_refused(answer['effect'])}")
+    if answer["exempt"]:
+        print(f"  Exempt by the file, so never refused: {', '.join(map(shown, answer['exempt']))}.")
+    if told := words.unseen(answer):
+        print(f"  {told}")
 
 
 def _in_words(change: JsonObject, window_ms: int) -> str:
@@ -255,7 +296,10 @@ def _rate(text: str) -> float:
 
 
 def _set(
-    options: AlterOptions | BlockOptions | ModeOptions, user: str | None, setting: str, value: float | str
+    options: AlterOptions | BlockOptions | GraceOptions | ModeOptions,
+    user: str | None,
+    setting: str,
+    value: float | str,
 ) -> JsonObject:
     change = {"setting": setting, "user": user, "action": "set", "value": value, "note": options.note}
     if options.lasts:

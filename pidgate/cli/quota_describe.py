@@ -7,16 +7,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from rich import box
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
 from pidgate.cli import quota_words as words
 from pidgate.cli.admin_client import Gateway, JsonObject, for_each
 from pidgate.cli.options import DescribeOptions, DiffOptions
-from pidgate.cli.quota_words import MODE, RATE, RATES, TRANSACTIONAL_RATE
-from pidgate.cli.terminal import plain_console
+from pidgate.cli.quota_words import GRACE, MODE, RATE, RATES, TRANSACTIONAL_RATE
+from pidgate.console import plain_console, print_table
 from pidgate.names import escaped
 from pidgate.units import moment, printable
 
@@ -64,7 +59,9 @@ def _show_described(answer: JsonObject, user: str | None) -> None:
         console.print(line, soft_wrap=True)
     rows = [row for entry in answer["entries"] for row in rows_of(entry, answer["window_ms"], user)]
     if rows:
-        _print_table(console, ("user", "setting", "value", "from", "set by", "tokens", "owner", "note"), rows)
+        print_table(console, ("user", "setting", "value", "from", "set by", "tokens", "owner", "note"), rows)
+    for line in (words.when_refused(answer["entries"][0]), words.unseen(answer)):
+        console.print(line, soft_wrap=True)
 
 
 def headline(answer: JsonObject) -> Iterator[str]:
@@ -96,10 +93,12 @@ def rows_of(entry: Mapping[str, Any], window_ms: int, user: str | None) -> Itera
     exempt = " (exempt)" if entry.get("is_exempt") else ""
     place = -1
     for place, (setting, one) in enumerate(settings.items()):
+        is_overridden = setting == MODE and one["value"] != entry["effective_mode"]["value"]
         yield (
             name if place == 0 else "",
             setting,
-            words.value(setting, one["value"], window_ms, nothing) + (exempt if setting in RATES else ""),
+            words.value(setting, one["value"], window_ms, nothing)
+            + (exempt if setting in RATES else " (overridden)" if is_overridden else ""),
             words.source({**one, "of": "user"} if entry["user"] is None else one),
             words.set_by(one),
             words.tokens(entry, setting),
@@ -137,11 +136,15 @@ def differences(answer: JsonObject) -> list[JsonObject]:
     """Return each change made at run time with the value in force and the file's."""
     entries = answer["entries"]
     origins = {(rate, entry["user"]): entry[rate] for entry in entries for rate in RATES}
-    origins |= {(MODE, entry["user"]): entry["mode"] for entry in entries if entry["user"] is not None}
+    for entry in entries:
+        if entry["user"] is not None:
+            in_force = entry["effective_mode"]["value"]
+            origins[MODE, entry["user"]] = {"value": in_force, "in_file": entry["mode"]["in_file"]}
     origins[MODE, None] = answer["mode"]
     found = []
     for change in answer["changes"]:
-        now = origins.get((change["setting"], change["user"]))
+        target = (change["setting"], change["user"])
+        now = {"value": change["value"], "in_file": None} if target[0] == GRACE else origins.get(target)
         if now is not None:
             found.append({**change, "in_force": now["value"], "in_file": now["in_file"]})
     return sorted(found, key=lambda row: (row["user"] is not None, row["user"] or "", row["setting"]))
@@ -153,7 +156,7 @@ def _show_diff(answer: JsonObject) -> None:
     if not answer["differences"]:
         console.print("Nothing was changed at run time: the file applies.")
         return
-    _print_table(
+    print_table(
         console,
         ("user", "setting", "set at run time", "in force", "file (after reset)", "set by", "until", "note"),
         [_diff_row(row, answer["window_ms"]) for row in answer["differences"]],
@@ -174,14 +177,3 @@ def _diff_row(row: JsonObject, window_ms: int) -> tuple[str, ...]:
         "" if row["until_wall_ms"] is None else moment(row["until_wall_ms"]),
         printable(row["note"]),
     )
-
-
-def _print_table(console: Console, columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    used = [any(row[place] for row in rows) for place in range(len(columns))]
-    for column, is_used in zip(columns, used, strict=True):
-        if is_used:
-            table.add_column(column, overflow="fold", no_wrap=column in ("setting", "tokens"))
-    for row in rows:
-        table.add_row(*(Text(cell) for cell, is_used in zip(row, used, strict=True) if is_used))
-    console.print(table)

@@ -18,6 +18,8 @@ class Pattern(StrEnum):
     PRODUCER_PER_BATCH = "producer_per_batch"  # KIP-936: a new producer for each batch or record
     PRODUCER_PER_TASK = "producer_per_task"  # a new producer for each request or job
     UNUSED_IDS = "unused_ids"  # producers that are opened and never send
+    NEW_ID_AFTER_REFUSAL = "new_id_after_refusal"  # a client library that gives its refused id up for another
+    UNCLOSED = "unclosed"  # producers that are opened for a moment and never closed
     RANDOM_TRANSACTIONAL_IDS = "random_transactional_ids"  # a transactional id made up at each start
     TRANSACTIONAL = "transactional"  # transactional ids that are kept
     STEADY = "steady"  # producers that live long
@@ -38,7 +40,9 @@ HARMFUL: Final = frozenset(
     )
 )
 """Patterns called harmful by `offenders`."""
-WASTEFUL: Final = frozenset((Pattern.PRODUCER_PER_TASK, Pattern.UNUSED_IDS))
+WASTEFUL: Final = frozenset(
+    (Pattern.PRODUCER_PER_TASK, Pattern.UNUSED_IDS, Pattern.NEW_ID_AFTER_REFUSAL, Pattern.UNCLOSED)
+)
 """Patterns that waste ids; `who` shows them with their remedy, as it does harmful ones."""
 
 
@@ -94,6 +98,21 @@ PATTERN_WORDS: Final[dict[Pattern, PatternWords]] = {
         "produced with",
         "Open a producer only where something is sent; without need for idempotence set enable.idempotence=false. "
         "Probes and health checks should use an admin client.",
+    ),
+    Pattern.NEW_ID_AFTER_REFUSAL: PatternWords(
+        "New id after a refusal",
+        "takes another producer id after each refusal",
+        "{who} take{s} another id when one is refused: {after_refusal_ids} of {new_ids} new ids followed a refused "
+        "one on the same connection",
+        "Let it wait: raise its delivery time-out (delivery.timeout.ms, message.timeout.ms) above the throttle, or "
+        "raise the quota for a while. Each new id is refused like the one before.",
+    ),
+    Pattern.UNCLOSED: PatternWords(
+        "Unclosed producers",
+        "opens producers and never closes them",
+        "{who} open{s} producers and never close{s} them: {open_connections} connections are open, {new_ids} new ids",
+        "Share one producer in the process, or close() each after its last record. Open connections count against "
+        "limits.connections, here and at the brokers.",
     ),
     Pattern.RANDOM_TRANSACTIONAL_IDS: PatternWords(
         "Random transactional ids",

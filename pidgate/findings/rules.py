@@ -290,12 +290,22 @@ def _never_sends(u: UserFeatures) -> bool:
     return u.unused_ids >= FEWEST_UNUSED and u.unused_ids >= UNUSED * u.allocated_ids
 
 
+def _takes_another_id(u: UserFeatures) -> bool:
+    return u.after_refusal_ids >= FEWEST_IDS and u.after_refusal_ids >= MOST * u.new_ids
+
+
+def _never_closes(u: UserFeatures) -> bool:
+    return u.momentary_ids >= FEWEST_IDS and u.open_connections >= MOST * u.momentary_ids
+
+
 def _keeps_transactional_ids(u: UserFeatures) -> bool:
     return u.transactional_ids >= max(1.0, TRANSACTIONAL * max(u.used_ids, u.allocated_ids))
 
 
 USERS: Final[tuple[Rule[UserFeatures], ...]] = (
     Rule(Pattern.UNUSED_IDS, _never_sends, ("unused_ids", "allocated_ids")),
+    Rule(Pattern.NEW_ID_AFTER_REFUSAL, _takes_another_id, ("after_refusal_ids",)),
+    Rule(Pattern.UNCLOSED, _never_closes, ("open_connections", "momentary_ids")),
     Rule(Pattern.TRANSACTIONAL, _keeps_transactional_ids, ("transactional_ids", "bumped_ids")),
 )
 

@@ -77,6 +77,7 @@ class Event(StrEnum):
         "producer_id_refused",
         _CONNECTION + "producer_id reason throttle_time_ms correlation_id suppressed_count",
     )
+    CLIENT_WITH_FAULT = "client_with_fault", _CONNECTION + "software version fault breaks remedy"
     BATCH_KEPT_IN_ORDER = (
         "batch_kept_in_order",
         _CONNECTION + "producer_id reason throttle_time_ms suppressed_count",

@@ -9,9 +9,9 @@ from collections import Counter
 from typing import Any, Final
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
+from pidgate.console import print_table
 from pidgate.load.plan import Plan
 from pidgate.load.running import Result, Tallies
 from pidgate.load.tally import Latency, Tally
@@ -89,14 +89,12 @@ def show(console: Console, result: Result) -> None:
     columns: dict[str, Tally] = dict(tallies)
     if len(columns) > 1:
         columns["all"] = total
-    table = Table(box=None, pad_edge=False)
-    table.add_column("")
-    for name in columns:
-        table.add_column(name, justify="right")
-    for label, cells in _rows(list(columns.values()), result.seconds):
-        if any(cell not in ("0", "") for cell in cells) or label in _ALWAYS:
-            table.add_row(label, *cells)
-    console.print(table)
+    rows = [
+        (label, *cells)
+        for label, cells in _rows(list(columns.values()), result.seconds)
+        if any(cell not in ("0", "") for cell in cells) or label in _ALWAYS
+    ]
+    print_table(console, ("", *columns), rows, right=list(columns))
     for note in notes(result):
         console.print(Text(note, style="yellow"))
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import typer
 
+from pidgate.help_text import PLAIN, CommandGroup
 from pidgate.pipeline.commands.failover import failover
 from pidgate.pipeline.commands.ids import ids
 from pidgate.pipeline.commands.ingest import ingest
@@ -25,7 +26,8 @@ app = typer.Typer(
     help="Find users that burn producer ids, recommend quotas, simulate broker deaths. Runs on Spark.",
     no_args_is_help=True,
     add_completion=False,
-    pretty_exceptions_enable=False,
+    cls=CommandGroup,
+    **PLAIN,
 )
 
 JOBS: tuple[Callable[..., None], ...] = (

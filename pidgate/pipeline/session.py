@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -52,7 +53,12 @@ def spark_session(job: str, *, master: str | None = None, memory: str = "2g") ->
         builder = builder.master(master or LOCAL).config(map=_embedded(memory))
     elif master is not None:
         builder = builder.master(master)
-    return builder.getOrCreate()
+    on_interrupt = signal.getsignal(signal.SIGINT)
+    spark = builder.getOrCreate()
+    # pyspark's handler raises in the middle of a call to the JVM, which prints a stack trace.
+    if signal.getsignal(signal.SIGINT) is not on_interrupt:
+        signal.signal(signal.SIGINT, on_interrupt)
+    return spark
 
 
 def check_spark(version: str) -> None:

@@ -255,6 +255,10 @@ class ByteSnapshot:
     throttle_time_ms: float
     total_bytes: int
 
+    @property
+    def throttle_time_s(self) -> float:
+        return self.throttle_time_ms / 1_000
+
 
 class Waiter(Protocol):
     """A connection that waits for an account."""

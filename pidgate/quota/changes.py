@@ -22,6 +22,7 @@ class Setting(StrEnum):
     PRODUCER_IDS_RATE = "producer_ids_rate"
     TRANSACTIONAL_IDS_RATE = "transactional_ids_rate"
     MODE = "mode"
+    GRACE = "grace"
 
 
 RATES: Final = (Setting.PRODUCER_IDS_RATE, Setting.TRANSACTIONAL_IDS_RATE)
@@ -44,8 +45,8 @@ class Action(StrEnum):
 class Target:
     """The subject of a change; a later change of the same target replaces an earlier one.
 
-    `user` None: the default user (a rate), or every user, whatever is set for it elsewhere (a mode). `temporary`: in
-    force instead of the standing value while it lasts.
+    `user` None: the default user (a rate or a grace), or every user, whatever is set for it elsewhere (a mode).
+    `temporary`: in force instead of the standing value while it lasts.
     """
 
     setting: Setting
@@ -55,7 +56,8 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One change. `value`: a rate in thousandths of an id per window, or a mode; None unless it is SET.
+    """One change. `value`: a rate in thousandths of an id per window, a mode, or a grace in thousandths of windows of
+    the rate; None unless it is SET.
 
     `until_wall_ms`: end of a temporary one. `set_through`: the gateway that took it.
     """
@@ -112,6 +114,7 @@ _FIELDS: Final = {
     Setting.PRODUCER_IDS_RATE: "producer_ids_rate_milli",
     Setting.TRANSACTIONAL_IDS_RATE: "transactional_ids_rate_milli",
     Setting.MODE: "mode",
+    Setting.GRACE: "grace_milli",
 }
 """The field of a UserQuota that holds a setting."""
 
@@ -146,7 +149,7 @@ def applied(in_file: Quotas, found: Mapping[tuple[Setting, str | None], Change])
     for (setting, named), change in found.items():
         user = None if named is None else bounded(named)
         if user is None:
-            if setting in RATES:
+            if setting is not Setting.MODE:
                 default = _with(default, change)
             continue
         changed = _with(users.get(user, NOT_SET), change)
@@ -169,7 +172,7 @@ def is_said(in_file: Quotas, setting: Setting, user: str | None) -> bool:
     Never for the mode of all users: the emergency switch works whatever a file sets.
     """
     if user is None:
-        return setting in RATES and value_of(in_file.default, setting) is not None
+        return setting is not Setting.MODE and value_of(in_file.default, setting) is not None
     quota = in_file.users.get(user)
     return quota is not None and value_of(quota, setting) is not None
 
@@ -190,7 +193,7 @@ def value_in_force(quotas: Quotas, setting: Setting, user: str | None) -> int | 
     """Return the value set for just this entity; of all users' mode, `quotas.mode`."""
     if user is not None:
         return value_of(quotas.users.get(user, NOT_SET), setting)
-    return value_of(quotas.default, setting) if setting in RATES else quotas.mode
+    return quotas.mode if setting is Setting.MODE else value_of(quotas.default, setting)
 
 
 def has_ended(change: Change, wall_ms: int) -> bool:

@@ -59,6 +59,12 @@ class Samples:
             self._number = number
 
 
+OUTCOMES: Final = ("admitted_after_waiting", "gave_up")
+CLOSES: Final = ("sticky_batch_missing", "sticky_table_full")
+"""Reasons to close a connection instead of a refusal."""
+DIRECTIONS: Final = ("from_client", "to_client")
+
+
 @dataclass(slots=True)
 class UserCounters:
     """Totals of one user since it is known; `last_ms`: when something was last counted."""
@@ -74,6 +80,8 @@ class UserCounters:
     inits_refused: int = 0
     inits_would_refuse: int = 0
     inits_failed_open: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
     last_ms: int = 0
     new_ids: Samples = field(default_factory=Samples)
     throttle_times_ms: Samples = field(default_factory=Samples)
@@ -134,16 +142,14 @@ class UserCounters:
             refused={str(reason): count for reason, count in self.refused.items()},
             closed=dict(self.closed),
             would_refuse=self.would_refuse,
-            outcomes={
-                "admitted_after_waiting": sum(self.waited_ms_buckets.values()),
-                "gave_up": self.gave_up,
-            },
+            outcomes=dict(zip(OUTCOMES, (sum(self.waited_ms_buckets.values()), self.gave_up), strict=True)),
             waited_ms_buckets=dict(self.waited_ms_buckets),
             waited_ms_sum=self.waited_ms_sum,
             unused_ids=self.unused_ids,
             inits_refused=self.inits_refused,
             inits_would_refuse=self.inits_would_refuse,
             inits_failed_open=self.inits_failed_open,
+            bytes=dict(zip(DIRECTIONS, (self.bytes_in, self.bytes_out), strict=True)),
         )
 
 
@@ -163,6 +169,7 @@ class UserSnapshot:
     unused_ids          allocated, and not produced with by the time their connection closed
     inits_refused       InitProducerId requests refused; `inits_would_refuse`: that enforcing would have refused
     inits_failed_open   InitProducerId requests let pass because nobody could decide
+    bytes               of the user's connections after the login, by direction
     """
 
     user: User
@@ -187,6 +194,7 @@ class UserSnapshot:
     inits_refused: int = 0
     inits_would_refuse: int = 0
     inits_failed_open: int = 0
+    bytes: Mapping[str, int] = field(default_factory=dict)
 
 
 class UserCountersTable:
@@ -206,6 +214,11 @@ class UserCountersTable:
             counters = self._users[user] = UserCounters()
         counters.last_ms = now_ms
         return counters
+
+    def count_bytes(self, user: User, bytes_in: int, bytes_out: int, now_ms: int) -> None:
+        counters = self.of(user, now_ms)
+        counters.bytes_in += bytes_in
+        counters.bytes_out += bytes_out
 
     def find(self, user: User) -> UserCounters | None:
         """Return the user's counters, read-only; None when nothing was counted."""

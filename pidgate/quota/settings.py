@@ -98,6 +98,8 @@ class UserQuota:
     """Quota of one user or of the default user; None: not set.
 
     `transactional_ids_rate_milli`: new transactional ids per window, in thousandths, as the rate of producer ids.
+    `grace_milli`: unseen ids admitted uncharged, in thousandths of what the rate admits in a window. None: those of a
+    cold start's grace.
     """
 
     producer_ids_rate_milli: int | None = None
@@ -105,6 +107,7 @@ class UserQuota:
     exempt: bool = False
     exempt_from_bytes: bool = False
     transactional_ids_rate_milli: int | None = None
+    grace_milli: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("producer_ids_rate_milli", "transactional_ids_rate_milli"):

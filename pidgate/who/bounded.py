@@ -82,6 +82,9 @@ class Sample(Generic[Value]):
         while len(self._values) > self._limit:
             self._halve()
 
+    def items(self) -> Iterable[tuple[int, Value]]:
+        return self._values.items()
+
     def limit_to(self, limit: int) -> None:
         self._limit = limit
         while len(self._values) > limit:

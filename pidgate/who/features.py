@@ -108,14 +108,18 @@ def _ids_per_connection(source: Source) -> list[float]:
     return [place.ids_per_connection for place in source.places if place.ids_per_connection is not None]
 
 
-def user_features(user: UserPicture) -> UserFeatures:
-    """Return the features of a whole user."""
+def user_features(user: UserPicture, momentary_ids: int) -> UserFeatures:
+    """Return the features of a whole user. `momentary_ids`: new ids of producers opened for a batch or a task."""
     return UserFeatures(
         allocated_ids=user.allocated_ids,
         unused_ids=user.unused_ids,
         used_ids=user.used_ids,
         transactional_ids=user.transactional_ids,
         bumped_ids=user.bumped_ids,
+        new_ids=user.new_ids,
+        after_refusal_ids=user.after_refusal_ids,
+        open_connections=user.open_connections,
+        momentary_ids=momentary_ids,
     )
 
 

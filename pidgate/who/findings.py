@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from pidgate.findings.families import ANYTHING
 from pidgate.findings.features import AppFeatures, SourceFeatures, Span, UserFeatures, as_row
@@ -45,13 +45,20 @@ def findings(user: UserPicture, window: Window) -> list[Finding]:
     """Return all findings of one user, trouble first. Never empty."""
     judged, calm = _judge_sources(user)
     judged += _judge_apps(user, calm, Span(window.from_ms, window.to_ms))
+    of_user = _user_findings(user, judged)
+    if any(finding.kind is Pattern.NEW_ID_AFTER_REFUSAL for finding in of_user):
+        # The library opens no producer: its refused one goes on with another id.
+        judged = [one for one in judged if one.pattern not in _BY_USE]
     by_pattern: dict[Pattern, list[_Judged]] = {}
     for one in judged:
         by_pattern.setdefault(one.pattern, []).append(one)
     found = [_finding(pattern, alike) for pattern, alike in by_pattern.items()]
-    found += _user_findings(user, by_pattern)
+    found += of_user
     found.sort(key=lambda finding: (finding.kind not in HARMFUL, finding.kind not in WASTEFUL, -finding.ids))
-    rest = max(0, user.new_ids - sum(one.ids for one in judged))
+    explained = sum(one.ids for one in judged) + sum(
+        finding.ids for finding in of_user if finding.kind is Pattern.NEW_ID_AFTER_REFUSAL
+    )
+    rest = max(0, user.new_ids - explained)
     if not found or is_unknown(rest, user.new_ids):
         found.append(Finding(Pattern.UNKNOWN, unexplained("", rest, user.new_ids), rest))
     return found
@@ -84,13 +91,24 @@ def _judge_apps(user: UserPicture, calm: Sequence[Source], span: Span) -> list[_
     return judged
 
 
-def _user_findings(user: UserPicture, found: Mapping[Pattern, object]) -> list[Finding]:
-    features = user_features(user)
+_MOMENTARY: Final = (Pattern.PRODUCER_PER_BATCH, Pattern.PRODUCER_PER_TASK)
+_BY_USE: Final = (*_MOMENTARY, Pattern.PRODUCER_PER_ERROR)
+"""Patterns of an application, by how its ids are used."""
+
+
+def _user_findings(user: UserPicture, judged: Sequence[_Judged]) -> list[Finding]:
+    found = {one.pattern for one in judged}
+    features = user_features(user, sum(one.ids for one in judged if one.pattern in _MOMENTARY))
     row = _row(features, *names_of(user.places, ANYTHING), user.places)
     patterns = [rule.pattern for rule in USERS if rule.fits(features)]
     if Pattern.RANDOM_TRANSACTIONAL_IDS in found and Pattern.TRANSACTIONAL in patterns:
         patterns.remove(Pattern.TRANSACTIONAL)
-    ids = {Pattern.UNUSED_IDS: user.unused_ids, Pattern.TRANSACTIONAL: user.transactional_ids}
+    ids = {
+        Pattern.UNUSED_IDS: user.unused_ids,
+        Pattern.NEW_ID_AFTER_REFUSAL: user.after_refusal_ids,
+        Pattern.UNCLOSED: user.new_ids,
+        Pattern.TRANSACTIONAL: user.transactional_ids,
+    }
     return [
         Finding(pattern, sentence(pattern, row), ids[pattern], (), evidence(pattern, row))
         for pattern in patterns

@@ -18,6 +18,10 @@ _ONLY_TICKED: Final = re.compile(
     rb'"gateway_id":"([^"\\]*)","incarnation":"([^"\\]*)","seq":([0-9]{1,18}),'
 )
 
+_CONNECTION: Final = re.compile(
+    rb'"user":"([^"\\]*)","client_id":.*"phase":"(open|close)","node_id":.*"count":([0-9]{1,9})\}$'
+)
+
 
 class Intake:
     """Feeds a tally with the records of a span. `unreadable`: records that are no known event."""
@@ -34,7 +38,13 @@ class Intake:
             ticked = _ONLY_TICKED.match(record.value)
             if ticked is not None and self._span.holds(record.append_ms):
                 gateway_id, incarnation = (ticked[part].decode("utf-8", "replace") for part in (1, 2))
-                self.tally.passed(gateway_id, incarnation, int(ticked[3]), judged=judged)
+                is_new = self.tally.passed(gateway_id, incarnation, int(ticked[3]), judged=judged)
+                connection = _CONNECTION.search(record.value, ticked.end()) if is_new else None
+                if connection is not None:
+                    many = int(connection[3])
+                    self.tally.connections(
+                        connection[1].decode("utf-8", "replace"), many if connection[2] == b"open" else -many
+                    )
                 continue
             try:
                 event = from_json(record.value)

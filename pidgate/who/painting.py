@@ -12,19 +12,23 @@ from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
 from pidgate.who.bounded import Names, spread
 from pidgate.who.coverage import Coverage, coverage
 from pidgate.who.id_marks import Mark
-from pidgate.who.picture import Life, Named, Picture, Place, QuotaShown, UserPicture, Window
+from pidgate.who.picture import Life, Named, Picture, Place, QuotaShown, SharedId, UserPicture, Window
 from pidgate.who.span import Span
 from pidgate.who.tally import UNUSED_AFTER_MS, Tally
 from pidgate.who.user_tally import ConnectionTally, IdTally, PlaceTally, UserTally
 
 TOP_NAMES: Final = 5
+COMES_BACK_WITHIN_MS: Final = 30_000
+"""After its throttle: longer than any client's back-off between retries."""
+GONE_AFTER_MS: Final = 90_000
+"""A gateway tells every 30 s that it lives."""
 LONG_LIFE_MS: Final = 30 * 60_000
 """A producer that lives this long is long-lived; in a window under an hour, half the window."""
 
 
 def user_pictures(tally: Tally, window: Window, file_quotas: Quotas | None) -> tuple[UserPicture, ...]:
     """Return all users, those with the most new ids first."""
-    quotas = _quotas_in_force(tally.configs, file_quotas)
+    quotas = _quotas_in_force(_configs(tally, window), file_quotas)
     painted = [_paint(user, tally, window, quotas) for user in tally.users.values()]
     seen = [user for user in painted if user.used_ids or user.allocated_ids or user.new_ids]
     return tuple(sorted(seen, key=lambda user: (-user.new_ids, -user.used_ids, user.user)))
@@ -49,24 +53,55 @@ def picture_of(
         lost=tuple(tally.sequences.lost()),
         coverage=coverage_of(tally),
         ids_beyond=tally.marks.beyond,
-        notes=tuple(_notes(tally, users, span, asked_from_ms, file_quotas)),
+        notes=tuple(_notes(tally, users, window, file_quotas)),
+        shared_ids=tuple(shared_ids(tally)),
     )
 
 
 def _notes(
-    tally: Tally, users: Sequence[UserPicture], span: Span, asked_from_ms: int, file_quotas: Quotas | None
+    tally: Tally, users: Sequence[UserPicture], window: Window, file_quotas: Quotas | None
 ) -> Iterator[str]:
-    if span.from_ms > asked_from_ms and tally.events:
-        yield "The topic begins within the time asked for: nothing is known from before."
+    if window.from_ms > window.given_from_ms and tally.events:
+        yield "What was read begins within the time asked for: nothing is known from before."
     if not tally.configs and file_quotas is None and users:
         yield "Quotas are unknown: no gateway wrote them within this time. Name the gateway's file with --config."
-    written = [quotas_of(event) for event in tally.configs.values()]
-    if any(quotas != written[0] for quotas in written):
+    written = [quotas_of(event) for event in _configs(tally, window).values()]
+    if written and not _running(tally, window):
+        yield "No gateway runs: the quotas are those of the one that wrote last."
+    elif any(quotas != written[0] for quotas in written):
         yield "The gateways' quotas differ; those of the one that wrote them last are shown."
     sampled = [user for user in users if user.one_in > 1]
     if sampled:
         most = max(user.one_in for user in sampled)
         yield f"Lives and requests per id of users with very many ids come from a sample, down to 1 id in {most}."
+
+
+def _running(tally: Tally, window: Window) -> frozenset[str]:
+    """Return the gateways that have not stopped, and said something lately."""
+    since_ms = window.to_ms - GONE_AFTER_MS
+    return frozenset(
+        name
+        for name, last_ms in tally.heard_ms.items()
+        if last_ms >= since_ms and last_ms > tally.stopped_ms.get(name, 0)
+    )
+
+
+def _configs(tally: Tally, window: Window) -> Mapping[str, ConfigEvent]:
+    """Return the newest quotas of the running gateways; of all if none runs."""
+    running = _running(tally, window)
+    return {name: event for name, event in tally.configs.items() if name in running} or tally.configs
+
+
+def shared_ids(tally: Tally) -> Iterator[SharedId]:
+    """Yield ids that several users produced with."""
+    users_of: dict[int, list[str]] = {}
+    for user in tally.users.values():
+        for producer_id, detail in user.ids.items():
+            if detail.used:
+                users_of.setdefault(producer_id, []).append(user.name)
+    for producer_id, users in sorted(users_of.items()):
+        if len(users) > 1:
+            yield SharedId(producer_id, tuple(sorted(users)))
 
 
 def coverage_of(tally: Tally) -> Coverage | None:
@@ -116,7 +151,9 @@ def _paint(user: UserTally, tally: Tally, window: Window, quotas: tuple[Quotas, 
         transactional_ids=user.transactional,
         bumped_ids=user.bumped,
         long_lived_ids=_long_lived(details, window, long_ms) * one_in,
-        gave_up=user.gave_up,
+        gave_up=_gave_up(user, tally, window),
+        after_refusal_ids=user.after_refusal * user.connections.one_in,
+        open_connections=max(0, user.connections_open),
         client_ids=_named(user.client_ids),
         software=_named(user.software),
         addresses=_named(user.addresses),
@@ -140,7 +177,17 @@ def _unused(user: UserTally, tally: Tally, window: Window) -> int:
     recent = sum(
         at_ms > since_ms and not tally.marks.of(producer_id) & Mark.USED for at_ms, producer_id in user.recent
     )
-    return max(0, user.allocated - user.allocated_and_used - recent)
+    return max(0, user.allocated - user.allocated_for_transactions - user.allocated_and_used - recent)
+
+
+def _gave_up(user: UserTally, tally: Tally, window: Window) -> int:
+    """Count refused ids that were never admitted, without those that may still come back."""
+    since_ms = window.to_ms - COMES_BACK_WITHIN_MS
+    may_return = sum(
+        until_ms > since_ms and not tally.marks.of(producer_id) & Mark.ADMITTED
+        for producer_id, until_ms in user.waiting.items()
+    )
+    return max(0, user.never_admitted - may_return)
 
 
 def _quota(user: str, quotas: tuple[Quotas, str] | None) -> QuotaShown | None:

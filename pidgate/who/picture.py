@@ -103,13 +103,18 @@ class UserPicture:
     allocated_ids: int = 0
     """Allocated in answers that passed."""
     unused_ids: int = 0
-    """Allocated and never used to produce, without the last minute."""
+    """Allocated without a transactional id and never used to produce, without the last minute."""
     used_ids: int = 0
     """All ids that produced, known ones included."""
     transactional_ids: int = 0
     bumped_ids: int = 0
     long_lived_ids: int = 0
     gave_up: int = 0
+    """Refused, never admitted, and not seen again after their throttle."""
+    after_refusal_ids: int = 0
+    """New, on a connection whose id before was refused and never admitted."""
+    open_connections: int = 0
+    """Opened and not closed within the window."""
     client_ids: Named = Named()
     software: Named = Named()
     addresses: Named = Named()
@@ -126,6 +131,14 @@ class UserPicture:
     def returned_ids(self) -> int:
         """Return the number of ids in use that were known before."""
         return max(0, self.used_ids - self.new_ids)
+
+
+@dataclass(frozen=True, slots=True)
+class SharedId:
+    """A producer id that several users produced with."""
+
+    producer_id: int
+    users: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,6 +160,7 @@ class Picture:
     coverage: Coverage | None
     ids_beyond: int
     notes: tuple[str, ...] = field(default=())
+    shared_ids: tuple[SharedId, ...] = field(default=())
 
     @property
     def lost_events(self) -> int:

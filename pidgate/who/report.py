@@ -9,6 +9,7 @@ from typing import Any, Final
 from pidgate.who.bounded import Spread
 from pidgate.who.coverage import Coverage
 from pidgate.who.findings import Finding
+from pidgate.who.libraries import Library, libraries_of
 from pidgate.who.picture import Named, Picture, QuotaShown, UserPicture
 
 SCHEMA_VERSION: Final = 1
@@ -41,11 +42,13 @@ def report(picture: Picture, users: Sequence[UserPicture], findings: Findings) -
         "coverage": None if picture.coverage is None else _coverage(picture.coverage),
         "left_out": {"events_of_further_users": picture.users_beyond, "id_marks": picture.ids_beyond},
         "notes": list(picture.notes),
+        "shared_ids": [asdict(shared) for shared in picture.shared_ids],
     }
 
 
 _COUNTS: Final = (
     "new_ids", "admitted_ids", "would_refuse_ids", "refused_ids", "never_admitted_ids", "gave_up",
+    "after_refusal_ids", "open_connections",
     "used_ids", "returned_ids", "open_ids", "long_lived_ids", "allocated_ids", "unused_ids",
     "transactional_ids", "bumped_ids",
 )  # fmt: skip
@@ -58,6 +61,7 @@ def _user(user: UserPicture, findings: Sequence[Finding]) -> dict[str, Any]:
         "client_ids": _named(user.client_ids),
         "software": _named(user.software),
         "addresses": _named(user.addresses),
+        "libraries": [_library(library) for library in libraries_of(user)],
         "ids_per_connection": _spread(user.ids_per_connection),
         "life_ms": _spread(user.life_ms),
         "requests_per_id": _spread(user.requests),
@@ -65,6 +69,19 @@ def _user(user: UserPicture, findings: Sequence[Finding]) -> dict[str, Any]:
         "sampled_one_in": user.one_in,
         "quota": None if user.quota is None else _quota(user.quota),
         "findings": [_finding(finding) for finding in findings],
+    }
+
+
+def _library(library: Library) -> dict[str, Any]:
+    patience = library.patience
+    return {
+        "software": library.software,
+        "ids": library.ids,
+        "gives_up_after_s": None if patience is None else patience.seconds,
+        "setting": None if patience is None else patience.setting,
+        "faults": [
+            {"fault": fault.key, "breaks": fault.breaks, "remedy": fault.remedy} for fault in library.faults
+        ],
     }
 
 

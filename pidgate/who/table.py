@@ -9,22 +9,23 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import tzinfo
 from typing import Final
 
-from rich import box
 from rich.console import Console
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from pidgate import units
+from pidgate.console import print_table
 from pidgate.findings.patterns import HARMFUL, WASTEFUL
 from pidgate.units import counted
 from pidgate.who import words
 from pidgate.who.bounded import Spread
 from pidgate.who.coverage import Coverage
 from pidgate.who.findings import Finding
+from pidgate.who.libraries import libraries_of
 from pidgate.who.picture import Named, Picture, QuotaShown, UserPicture
 
 _SHOWN_NAMES: Final = 2
+_SHOWN_SHARED: Final = 5
 _LOUD: Final = HARMFUL | WASTEFUL
 """Findings with a remedy below them."""
 
@@ -39,7 +40,7 @@ def show(
     """Print all of it. The console must not interpret markup: names come from clients."""
     console.print(headline(picture, zone), soft_wrap=True)
     if users:
-        console.print(_table(users))
+        _print_table(console, users)
         hidden = len(picture.users) - len(users)
         if hidden:
             console.print(f"and {counted(hidden, 'user')} more; --top shows more, --user one of them")
@@ -73,6 +74,11 @@ def footer(picture: Picture, zone: tzinfo | None) -> Iterator[str]:
         yield f"{counted(picture.unreadable, 'event')} could not be read: written by a newer gateway, or by others."
     if picture.users_beyond:
         yield f"{counted(picture.users_beyond, 'event')} of further users are left out: too many users."
+    for shared in picture.shared_ids[:_SHOWN_SHARED]:
+        users = units.listed([words.user(user) for user in shared.users])
+        yield f"Producer id {shared.producer_id} is used by several users: {users}. One of them took it over."
+    if len(picture.shared_ids) > _SHOWN_SHARED:
+        yield f"{counted(len(picture.shared_ids) - _SHOWN_SHARED, 'id')} more are used by several users."
     yield from picture.notes
 
 
@@ -95,17 +101,14 @@ def coverage_in_words(coverage: Coverage, zone: tzinfo | None) -> str:
     )
 
 
-def _table(users: Sequence[UserPicture]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    table.add_column("user", overflow="fold", min_width=len(words.UNIDENTIFIED), max_width=24)
-    table.add_column("new ids", justify="right", no_wrap=True)
-    table.add_column("from", overflow="fold", min_width=24)
-    table.add_column("median (p90) per id", overflow="fold", min_width=22)
-    table.add_column("quota", overflow="fold", min_width=18)
-    for user in users:
-        cells = (words.user(user.user), _new_ids(user), _from(user), _per_id(user), _quota(user))
-        table.add_row(*(Text(cell) for cell in cells))
-    return table
+_COLUMNS: Final = ("user", "new ids", "from", "median (p90) per id", "quota")
+
+
+def _print_table(console: Console, users: Sequence[UserPicture]) -> None:
+    rows = [
+        (words.user(user.user), _new_ids(user), _from(user), _per_id(user), _quota(user)) for user in users
+    ]
+    print_table(console, _COLUMNS, rows, right=("new ids",))
 
 
 def _new_ids(user: UserPicture) -> str:
@@ -147,6 +150,8 @@ def _per_id(user: UserPicture) -> str:
     ]
     if user.open_ids:
         lines.append(f"{user.open_ids:,} in use")
+    if user.open_connections > user.open_ids:
+        lines.append(f"{counted(user.open_connections, 'connection')} open")
     return "\n".join(lines)
 
 
@@ -183,3 +188,6 @@ def _print_findings(console: Console, user: UserPicture, findings: Sequence[Find
         console.print(text)
         if finding.kind in _LOUD:
             console.print(Padding(Text(f"-> {finding.remedy}", style="dim"), (0, 0, 0, 4)))
+    for library in libraries_of(user):
+        for sentence in library.sentences(is_refused=user.refused_ids > 0):
+            console.print(Text.assemble((words.user(user.user), "cyan"), ": ", sentence))

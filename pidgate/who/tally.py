@@ -16,8 +16,8 @@ from pidgate.events.definitions import (
     Event,
     IdUsageEvent,
     InitProducerIdEvent,
+    LifecycleEvent,
     ProduceErrorEvent,
-    RefusalOutcomeEvent,
 )
 from pidgate.who.bounded import Sample
 from pidgate.who.id_marks import IdMarks, Mark
@@ -66,6 +66,9 @@ class Tally:
         self.first_allocation_ms: int | None = None
         self.cluster = ""
         self.gateways: dict[str, None] = {}
+        self.heard_ms: dict[str, int] = {}
+        """The newest event of each gateway."""
+        self.stopped_ms: dict[str, int] = {}
         self.configs: dict[str, ConfigEvent] = {}
         """The newest of each gateway."""
         self._only_user = only_user
@@ -77,7 +80,7 @@ class Tally:
             DecisionEvent: self._decision,
             IdUsageEvent: self._usage,
             InitProducerIdEvent: self._init,
-            RefusalOutcomeEvent: self._outcome,
+            LifecycleEvent: self._lifecycle,
             ProduceErrorEvent: self._add_error,
             ConfigEvent: self._config,
         }
@@ -94,17 +97,25 @@ class Tally:
         self.events += 1
         if event.gateway_id not in self.gateways and len(self.gateways) < MOST_GATEWAYS:
             self.gateways[event.gateway_id] = None
+        if event.gateway_id in self.gateways and event.wall_time_ms >= self.heard_ms.get(event.gateway_id, 0):
+            self.heard_ms[event.gateway_id] = event.wall_time_ms
         self.cluster = self.cluster or event.cluster
         take = self._take.get(type(event))
         if take is not None:
             take(event)
 
-    def passed(self, gateway_id: str, incarnation: str, seq: int, *, judged: bool = True) -> None:
-        """Process an event of which only the number is needed."""
-        if self.tick(gateway_id, incarnation, seq, judged=judged):
-            self.events += 1
-        else:
-            self.duplicates += 1
+    def passed(self, gateway_id: str, incarnation: str, seq: int, *, judged: bool = True) -> bool:
+        """Process an event of which little more than the number is needed; return False for a duplicate."""
+        is_new = self.tick(gateway_id, incarnation, seq, judged=judged)
+        self.events += is_new
+        self.duplicates += not is_new
+        return is_new
+
+    def connections(self, name: str, opened: int) -> None:
+        """Count connections of a user that were opened, or closed (below 0)."""
+        user = self._user(name)
+        if user is not None:
+            user.connections_open += opened
 
     def _decision(self, event: DecisionEvent) -> None:
         if event.decision == "hold":
@@ -130,6 +141,8 @@ class Tally:
         if detail is not None:
             detail.transactional |= event.transactional
             detail.name = event.transactional_id_hash or detail.name
+        if event.decision == "refuse":
+            user.note_refusal(event.producer_id, event.wall_time_ms + event.throttle_time_ms)
         if detail is not None and marks & Mark.NEW:
             if detail.started_ms < 0:
                 detail.started_ms = event.wall_time_ms
@@ -168,7 +181,8 @@ class Tally:
             return
         user.count(marks, before)
         if handed_out:
-            user.recent.append((event.wall_time_ms, producer_id))
+            if not event.transactional:
+                user.recent.append((event.wall_time_ms, producer_id))
             self._sight(user, self._place(user, event), event, producer_id, marks, before)
 
     def _add_error(self, event: ProduceErrorEvent) -> None:
@@ -177,10 +191,10 @@ class Tally:
         if detail is not None and event.wall_time_ms > detail.error_ms:
             detail.error_ms, detail.error_code = event.wall_time_ms, event.code
 
-    def _outcome(self, event: RefusalOutcomeEvent) -> None:
-        user = self._user(event.user)
-        if user is not None and event.outcome == "gave_up":
-            user.gave_up += 1
+    def _lifecycle(self, event: LifecycleEvent) -> None:
+        if event.phase == "stop" and event.gateway_id in self.gateways:
+            stopped_ms = self.stopped_ms.get(event.gateway_id, 0)
+            self.stopped_ms[event.gateway_id] = max(stopped_ms, event.wall_time_ms)
 
     def _config(self, event: ConfigEvent) -> None:
         known = self.configs.get(event.gateway_id)
@@ -242,6 +256,9 @@ class Tally:
             user.connections.put(key, connection)
             self._connections.added(lambda: (user.connections for user in self.users.values()))
         connection.ids += 1
+        refused_id = connection.refused_id
+        user.after_refusal += refused_id is not None and not self.marks.of(refused_id) & Mark.ADMITTED
+        connection.refused_id = event.producer_id if event.decision == "refuse" else None
 
 
 class _Share:

@@ -22,6 +22,8 @@ MOST_PLACE_NAMES: Final = 50
 MOST_STARTS: Final = 256
 """Times of new ids kept for one place."""
 MOST_CACHED_PLACES: Final = 200
+MOST_REFUSED_KEPT: Final = 10_000
+"""Refused ids of one user whose return is still waited for."""
 IDS_KEPT: Final = 2_000
 """Ids of one user with recorded life and requests; above it, a sample of them."""
 CONNECTIONS_KEPT: Final = 1_000
@@ -85,6 +87,8 @@ class ConnectionTally:
 
     place: PlaceTally
     ids: int = 0
+    refused_id: int | None = None
+    """Its latest new id, if that was refused."""
 
 
 class UserTally:
@@ -93,8 +97,11 @@ class UserTally:
     def __init__(self, name: str, ids_kept: int, connections_kept: int) -> None:
         self.name = name
         self.new = self.admitted = self.refused = self.never_admitted = self.would_refuse = 0
-        self.allocated = self.allocated_and_used = self.used = self.transactional = self.bumped = 0
-        self.gave_up = 0
+        self.allocated = self.allocated_and_used = self.allocated_for_transactions = self.used = (
+            self.transactional
+        ) = self.bumped = 0
+        self.after_refusal = 0
+        self.connections_open = 0
         self.client_ids = Names(MOST_NAMES)
         self.software = Names(MOST_NAMES)
         self.addresses = Names(MOST_NAMES)
@@ -105,6 +112,8 @@ class UserTally:
         self._places_by_client: dict[tuple[str, str], PlaceTally] = {}
         # Just allocated: not unused yet.
         self.recent: deque[tuple[int, int]] = deque(maxlen=10_000)
+        self.waiting: dict[int, int] = {}
+        """When the latest throttle of a refused id ends: the client may still come back. The latest refused last."""
 
     def place(self, event: Event, most_places: int) -> PlaceTally:
         """Return a client's place; above `most_places` others, the common place of the rest."""
@@ -128,6 +137,12 @@ class UserTally:
             place = self.places[event.address, name] = PlaceTally(event.address, name, software_of(event))
         return place
 
+    def note_refusal(self, producer_id: int, until_ms: int) -> None:
+        self.waiting.pop(producer_id, None)
+        if len(self.waiting) >= MOST_REFUSED_KEPT:
+            del self.waiting[next(iter(self.waiting))]
+        self.waiting[producer_id] = until_ms
+
     def count(self, marks: int, before: int) -> None:
         """Count marks set for one of this user's ids, given its earlier marks `before`."""
         added = marks & ~before
@@ -141,8 +156,12 @@ class UserTally:
         self.used += added & Mark.USED and 1
         self.transactional += added & Mark.TRANSACTIONAL and 1
         self.bumped += added & Mark.BUMPED and 1
+        # A transactional id is kept for the next start, whether it is used or not.
+        of_transactions = (marks | before) & Mark.TRANSACTIONAL
         both = Mark.ALLOCATED | Mark.USED
-        if (marks | before) & both == both and before & both != both:
+        if added & Mark.ALLOCATED and of_transactions:
+            self.allocated_for_transactions += 1
+        elif not of_transactions and (marks | before) & both == both and before & both != both:
             self.allocated_and_used += 1
         if added & Mark.ADMITTED and before & Mark.REFUSED:
             self.never_admitted -= 1

@@ -53,8 +53,17 @@ def test_a_producer_and_a_consumer(
         message = consumer.poll(1)
         if message is not None and not message.error():
             received.add(int((message.value() or b"").rstrip(b"\0")))
-    metrics = gateway.metrics()
+    sent_bytes = {"from_client": RECORDS * 1_000, "to_client": RECORDS * 1_000}
+    until_s = time.monotonic() + 30
+    while time.monotonic() < until_s:  # a lane's bytes are counted once a second
+        metrics = gateway.metrics()
+        counted = {way: metrics.value("pidgate_user_bytes_total", direction=way) for way in sent_bytes}
+        if all(counted[way] > least for way, least in sent_bytes.items()):
+            break
+        time.sleep(0.1)
     consumer.close()
+    for way, least in sent_bytes.items():
+        assert least < counted[way] < least + RECORDS * 500
     assert received == set(range(RECORDS))
     assert metrics.value("pidgate_lanes") == 1
     assert metrics.value("pidgate_lane_connections") >= 1

@@ -72,6 +72,7 @@ def half(*, dead: bool) -> Half:
         mallory={"mallory-etl-1": mallory()},
         carol=journal_of(CAROL, NIGHTLY, 1),
         bystanders={user: journal_of(user, ORDERS, 4) for user in (ALICE, BOB)},
+        delay_ms=4.0,
         notes={
             user: {"client": "confluent", "client_id": f"{user}-orders", "refused": 0}
             for user in (ALICE, BOB)
@@ -99,4 +100,10 @@ def good_evidence() -> Evidence:
         metrics=None,
     )
     baseline = [{user: journal_of(user, ORDERS, 3) for user in (ALICE, BOB)}]
-    return Evidence(baseline=baseline, direct=half(dead=True), through_gateway=through, total_s=60.0)
+    return Evidence(
+        baseline=baseline,
+        baseline_delay_ms=1.0,
+        direct=half(dead=True),
+        through_gateway=through,
+        total_s=60.0,
+    )

@@ -9,7 +9,7 @@ import os
 import signal
 import time
 
-from pidgate.cli.app import main
+from pidgate.__main__ import main
 from pidgate.gateway.admin import hang_watch
 
 HANG_S = float(os.environ.get("HANG_S", "10"))

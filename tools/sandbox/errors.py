@@ -4,6 +4,7 @@ SandboxError
 ├── JavaNotFound       no usable Java runtime on this machine
 ├── JarsNotResolved    the Kafka jars are not available
 ├── ClusterNotReady    a node died or did not respond in time
+├── NotInTime          a wait ended without progress: the machine is too busy
 └── ToolFailed         a Kafka command line tool failed
 """
 
@@ -22,6 +23,10 @@ class JarsNotResolved(SandboxError):
 
 class ClusterNotReady(SandboxError):
     """A node ended or did not respond in time. Includes the end of its log."""
+
+
+class NotInTime(SandboxError):
+    """A wait ended by its bound. Nothing was found out about the product."""
 
 
 class ToolFailed(SandboxError):

@@ -16,12 +16,12 @@ from rich.table import Table
 from rich.text import Text
 
 from tools.sandbox import guard
-from tools.sandbox.errors import SandboxError
+from tools.sandbox.errors import NotInTime, SandboxError
 from tools.sandbox.gateway import GatewayNotReady
 from tools.sandbox.jars import class_path
 from tools.sandbox.java import java_for
 
-PASSED, FAILED, NOT_PLAYED, INTERRUPTED = 0, 1, 2, 130
+PASSED, FAILED, CANNOT_RUN, NOT_PLAYED, INTERRUPTED = 0, 1, 2, 3, 130
 _WIDTH_WITHOUT_TERMINAL = 160
 _MEMORY_DISK = Path("/dev/shm")
 
@@ -83,19 +83,23 @@ def play(name: str, kafka_version: str, what: str, run: Callable[[Path], bool]) 
     """Run a demo in a temporary directory and return the exit code; on failure `what` is kept there."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     work = guard.temporary_directory(f"{name}-")
-    code = NOT_PLAYED
+    code = CANNOT_RUN
     try:
         # Checked first, before anything is started.
+        print(f"Kafka {kafka_version} and Java are looked for", flush=True)
         java_for(kafka_version)
         class_path(kafka_version)
         code = PASSED if run(work) else FAILED
+    except NotInTime as error:
+        print(f"the demo could not be played, the machine is too busy: {error}", file=sys.stderr)
+        code = NOT_PLAYED
     except (SandboxError, GatewayNotReady, KafkaException, OSError) as error:
         print(f"the demo could not run: {error}", file=sys.stderr)
     except KeyboardInterrupt:
         print("interrupted; nothing is left running", file=sys.stderr)
         code = INTERRUPTED
     finally:
-        guard.keep_or_remove(work, keep=code in (FAILED, NOT_PLAYED), what=what)
+        guard.keep_or_remove(work, keep=code in (FAILED, CANNOT_RUN, NOT_PLAYED), what=what)
     return code
 
 

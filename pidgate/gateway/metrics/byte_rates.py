@@ -84,7 +84,7 @@ class ByteCollector(Collector, SeesManyRows[_ByteRows]):
 _FAMILIES: Final = (
     (gauge_family, "rate", "bytes_per_s", sum, "Bytes per second over the quota's window."),
     (gauge_family, "quota", "rate_bytes_per_s", None, "Bytes per second allowed."),
-    (gauge_family, "throttle_time_ms", "throttle_time_ms", max, "Average of the throttles above 0, in ms."),
+    (gauge_family, "throttle_time_seconds", "throttle_time_s", max, "Average of the throttles above 0."),
     (counter_family, "counted", "total_bytes", sum, "Bytes counted."),
     (counter_family, "throttled", "throttled", sum, "Requests after which a client waited."),
     (

@@ -1,7 +1,12 @@
-"""Plain counters of the hot path: no labels, no locks, no library. PURE."""
+"""Plain counters of the hot path: no locks, no library. PURE."""
 
 from collections import Counter
 from typing import Final
+
+from pidgate.client_faults import CLIENT_FAULTS
+from pidgate.protocol.topic_refusals import GUARDED
+from pidgate.protocol.versions import SPOKEN
+from pidgate.quota.decisions import REFUSALS
 
 API_KEYS: Final = 128
 """Every API key of Kafka (92 in 4.3) and a reserve; larger ones are never forwarded."""
@@ -10,12 +15,25 @@ API_KEYS: Final = 128
 LATENESS_BOUNDS_S: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 """Upper bounds of the buckets of the event loop's lateness; one more bucket holds larger values."""
 
+GUARDED_APIS: Final = tuple(sorted(SPOKEN[key].name for key in GUARDED))
 INIT_REFUSED: Final = "init_producer_id"
 """The reason label of refused InitProducerId requests."""
 
 
+CLOSE_CAUSES: Final = (
+    "acks0_refused", "broker", "client", "drain", "error", "gateway_topic", "idle", "limit", "login", "moved",
+    "protocol", "quota", "reset", "session", "unauthenticated", "unreachable", "upstream"
+)  # fmt: skip
+UPSTREAM_CAUSES: Final = (
+    "closed", "login", "open_files", "protocol", "refused", "reset", "resolve", "timeout", "tls", "unreachable"
+)  # fmt: skip
+DELAYS: Final = ("all", "user")
+"""Pauses in accepting, and connections delayed after their login."""
+CLOSING_LIMITS: Final = ("address", "handshake", "silent", "user")
+
 NAMES: Final = (
     "broker_up", "buffered_bytes", "bytes_from_brokers", "bytes_from_clients", "bytes_to_brokers", "bytes_to_clients",
+    "client_faults",
     "connections_closed", "connections_delayed", "connections_limited",
     "connections_open", "connections_total", "events_unrecorded", "frames_malformed",
     "late_busy", "late_busy_seconds", "late_without_core", "late_without_core_seconds", "muted_connections",
@@ -33,21 +51,21 @@ class Counters:
     def __init__(self) -> None:
         self.requests = [0] * API_KEYS
         """By api key."""
-        self.requests_refused: Counter[str] = Counter()
+        # A counter by label exists from the start: Prometheus sees no increase in a first value.
+        self.requests_refused = Counter[str](dict.fromkeys((INIT_REFUSED, *REFUSALS), 0))
         """Produce requests answered with a refusal, by reason; INIT_REFUSED for an InitProducerId."""
-        self.gateway_topic_refused: Counter[str] = Counter()
+        self.gateway_topic_refused = Counter[str](dict.fromkeys(GUARDED_APIS, 0))
         """Requests that named a topic of the gateway's own, by the name of the API."""
+        self.client_faults = Counter({fault.key: 0 for fault in CLIENT_FAULTS})
+        """Connections of clients with a fault of client_faults.py, by its key."""
         self.connections_total = 0
         self.connections_open = 0
         """A level."""
-        self.connections_closed: Counter[str] = Counter()
-        """By cause: client, reset, idle, login, drain, protocol, tls, limit, upstream, sticky, gateway_topic."""
-        self.connections_delayed: Counter[str] = Counter()
-        """Pauses in accepting (all), and connections delayed after their login (user)."""
-        self.connections_limited: Counter[str] = Counter()
-        """Closed above a limit: address, user, silent (or not logged in), handshake."""
-        self.upstream_failures: Counter[str] = Counter()
-        """By cause: refused, timeout, reset, closed, resolve, open_files, tls."""
+        self.connections_closed = Counter(dict.fromkeys(CLOSE_CAUSES, 0))
+        self.connections_delayed = Counter(dict.fromkeys(DELAYS, 0))
+        self.connections_limited = Counter(dict.fromkeys(CLOSING_LIMITS, 0))
+        """Closed above a limit; `silent`: also those that did not log in."""
+        self.upstream_failures = Counter(dict.fromkeys(UPSTREAM_CAUSES, 0))
         self.broker_up: dict[int, int] = {}
         """By node id: 1 while the broker answers."""
         self.events_unrecorded = 0

@@ -55,7 +55,11 @@ class GatewayCollector(Collector, SeesManyRows[UserRows]):
 
     def _requests(self) -> Iterator[Metric]:
         counts = enumerate(self._counters.requests)
-        by_api = {SPOKEN[key].name if key in SPOKEN else str(key): count for key, count in counts if count}
+        by_api = {
+            SPOKEN[key].name if key in SPOKEN else str(key): count
+            for key, count in counts
+            if count or key in SPOKEN
+        }
         yield counter("requests", "Requests received from clients.", by_api, "api")
         refused, in_order = dict(self._counters.requests_refused), dict[str, int]()
         for reason in KEEPS_ORDER & refused.keys():
@@ -77,6 +81,10 @@ class GatewayCollector(Collector, SeesManyRows[UserRows]):
         counters = self._counters
         yield counter("connections", "Client connections accepted.", counters.connections_total)
         yield gauge("connections", "Client connections open now.", counters.connections_open)
+        faults = (
+            "Connections of clients with a fault that a refusal or a throttle brings out (docs/clients.md)."
+        )
+        yield counter("client_faults", faults, counters.client_faults, "fault")
         closed, failures = counters.connections_closed, counters.upstream_failures
         yield counter("connections_closed", "Client connections closed.", closed, "cause")
         delayed, limited = counters.connections_delayed, counters.connections_limited

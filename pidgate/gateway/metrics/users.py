@@ -5,7 +5,7 @@ the life of the process (a series that comes and goes would look like a counter 
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import accumulate
 from typing import Final
 
@@ -14,8 +14,8 @@ from prometheus_client.core import GaugeMetricFamily as gauge
 from prometheus_client.core import HistogramMetricFamily, Metric
 
 from pidgate.gateway.metrics.families import PREFIX
-from pidgate.quota.counters import WAITED_BUCKETS_MS, UserSnapshot
-from pidgate.quota.decisions import KEEPS_ORDER
+from pidgate.quota.counters import CLOSES, DIRECTIONS, OUTCOMES, WAITED_BUCKETS_MS, UserSnapshot
+from pidgate.quota.decisions import ADMISSIONS, KEEPS_ORDER, REFUSALS
 from pidgate.quota.entities import User, is_unidentified, shown
 
 LABELLED_USERS: Final = 1_000
@@ -52,7 +52,7 @@ _ADDED: Final = (
     "admitted_per_s", "sticky_entries", "would_refuse", "unused_ids", "inits_refused", "inits_would_refuse",
     "inits_failed_open", "waited_ms_sum", "waiting", "live_ids",
 )  # fmt: skip
-COUNTED_FIELDS: Final = ("admitted", "refused", "closed", "outcomes", "waited_ms_buckets")
+COUNTED_FIELDS: Final = ("admitted", "refused", "closed", "outcomes", "waited_ms_buckets", "bytes")
 _Row = UserSnapshot | _Sum
 
 
@@ -87,15 +87,20 @@ class UserFamilies:
     def collect(self, seen: UserRows) -> Iterator[Metric]:
         rows = seen.by_label
         yield from _numbers(rows)
-        yield _by_label(rows, "admitted", "Producer ids admitted.", "reason", "admitted")
-        text = "Requests refused by the quota."
-        yield _by_label(rows, "refused", text, "reason", "refused", lambda reason: reason not in KEEPS_ORDER)
+        yield _by_label(
+            rows, "producer_ids_admitted", "Producer ids admitted.", "reason", "admitted", ADMISSIONS
+        )
+        text, of_quota = "Requests refused by the quota.", [one for one in REFUSALS if one not in KEEPS_ORDER]
+        yield _by_label(rows, "producer_ids_refused", text, "reason", "refused", of_quota)
         text = "Requests refused to keep batches in order, whatever the quota."
-        yield _by_label(rows, "kept_in_order", text, "reason", "refused", KEEPS_ORDER.__contains__)
-        yield _by_label(rows, "outcomes", "Outcomes of refused ids.", "outcome", "outcomes")
-        closed = "Connections closed to protect acknowledged records."
-        yield _by_label(rows, "connections_closed", closed, "reason", "closed")
+        yield _by_label(rows, "producer_ids_kept_in_order", text, "reason", "refused", sorted(KEEPS_ORDER))
+        text = "Outcomes of refused ids."
+        yield _by_label(rows, "producer_ids_outcomes", text, "outcome", "outcomes", OUTCOMES)
+        text = "Connections closed to protect acknowledged records."
+        yield _by_label(rows, "producer_ids_connections_closed", text, "reason", "closed", CLOSES)
         yield _waited(rows)
+        text = "Bytes of the user's connections after the login."
+        yield _by_label(rows, "user_bytes", text, "direction", "bytes", DIRECTIONS)
 
     def _label(self, user: User) -> str:
         if is_unidentified(user):
@@ -110,7 +115,13 @@ class UserFamilies:
 _NUMBERS: Final = (
     (gauge, "rate", "admitted_per_s", 1, "New producer ids admitted per second (KIP-936)."),
     (gauge, "tokens", "tokens", 1, "New producer ids the user may create now (KIP-936); below 0: throttled."),
-    (gauge, "throttle_time_ms", "throttle_time_ms", 1, "Average of the throttles above 0, in ms (KIP-936)."),
+    (
+        gauge,
+        "throttle_time_seconds",
+        "throttle_time_ms",
+        1_000,
+        "Average of the throttles above 0 (KIP-936).",
+    ),
     (gauge, "quota", "rate_milli", 1_000, "producer_ids_rate of the user, ids a window."),
     (gauge, "waiting", "waiting", 1, "Refused producer ids that were retried and wait."),
     (
@@ -171,13 +182,14 @@ def _by_label(
     text: str,
     label: str,
     field_name: str,
-    includes: Callable[[str], bool] = lambda _value: True,
+    values: Iterable[str],
 ) -> Metric:
-    family = counter(f"{PREFIX}producer_ids_{name}", text, labels=["user", label])
+    """Return a counter that has all `values` of the label from the user's first scrape on."""
+    family = counter(PREFIX + name, text, labels=["user", label])
     for user, row in rows.items():
-        for value, count in getattr(row, field_name).items():
-            if includes(value):
-                family.add_metric([user, str(value)], count)
+        counts = getattr(row, field_name)
+        for value in values:
+            family.add_metric([user, str(value)], counts.get(value, 0))
     return family
 
 

@@ -94,6 +94,7 @@ class Gateway:
             self._manager.state,
             self._now_ms,
             self.traffic.sticky_entries,
+            self._manager.events.recent,
         )
         try:
             await self.traffic.start()

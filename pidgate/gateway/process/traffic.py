@@ -18,9 +18,7 @@ from pidgate.gateway.cluster.probe import Probe
 from pidgate.gateway.cluster.resolving import Resolver
 from pidgate.gateway.cluster.token_lookup import TokenLookup
 from pidgate.gateway.cluster.upstream_identity import identity_of
-from pidgate.gateway.config.conflicts import closed_port_warnings
 from pidgate.gateway.config.settings import LimitsSettings, ListenerSettings, Settings
-from pidgate.gateway.config.source import dotted
 from pidgate.gateway.logs import Event, begun_anew, logger
 from pidgate.gateway.metrics.counters import Counters
 from pidgate.gateway.metrics.lateness import LatenessWatch
@@ -34,7 +32,7 @@ from pidgate.gateway.proxy.connection_age import AgeLimits
 from pidgate.gateway.proxy.connection_quotas import ConnectionLimits
 from pidgate.gateway.proxy.listeners import Listener
 from pidgate.gateway.quotas.administration import Administer
-from pidgate.gateway.quotas.announcing import log_inherited_quotas
+from pidgate.gateway.quotas.announcing import log_login_warnings
 from pidgate.gateway.recording.recorder import Recorder
 from pidgate.gateway.tls.live import LiveContext, follow
 from pidgate.protocol import codec
@@ -169,10 +167,7 @@ class Traffic:
         ]
 
     def _authentication_learnt(self, mechanisms: Sequence[str]) -> None:
-        log_inherited_quotas(self.quotas, mechanisms)
-        if mechanisms:
-            for path, text in closed_port_warnings(self._settings):
-                log.warning(Event.CONFIG_WARNING, key=dotted(path), text=text)
+        log_login_warnings(self._settings, self.quotas, mechanisms)
         self.shared.authentication_learnt()
 
     # ---- for the gateway -------------------------------------------------------------------------------
@@ -198,6 +193,7 @@ class Traffic:
         return self.probe.last_failure
 
     def users(self) -> Iterator[UserSnapshot]:
+        self.shared.turns.count_bytes()
         return self._admission.user_snapshots(self.shared.now_ms())
 
     @property

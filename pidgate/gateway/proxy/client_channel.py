@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from sys import intern
 from typing import Final
 
 from pidgate.gateway.proxy.actions import PASS_FRAME
@@ -66,7 +67,7 @@ class ClientChannel(Reader):
         connection = self.connection
         connection.context.socket_opened(self.socket.opened(transport))
         peer = transport.get_extra_info("peername")
-        connection.client.address = peer[0] if peer else ""
+        connection.client.address = intern(peer[0]) if peer else ""
         connection.context.opened(connection)
 
     def data_received(self, data: bytes) -> None:
@@ -106,6 +107,7 @@ class ClientChannel(Reader):
     def _count(self, nbytes: int) -> None:
         self._age.was_heard = True
         self._counters.bytes_from_clients += nbytes
+        self._session.context.account.bytes_in += nbytes
         recorder = self.connection.recorder
         if recorder is not None:
             recorder.bytes_in += nbytes
@@ -159,6 +161,7 @@ class ClientChannel(Reader):
         """Send bytes to the client. Callers keep the order of its requests."""
         if self.socket.write(data):
             self._counters.bytes_to_clients += len(data)
+            self._session.context.account.bytes_out += len(data)
             if self.socket.gate.reasons & Pause.NOT_READING:
                 self.connection.share.hold(Purpose.TO_CLIENT, self.socket.unsent_bytes)
             recorder = self.connection.recorder

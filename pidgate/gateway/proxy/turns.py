@@ -17,13 +17,18 @@ SLICE: Final = JUDGED_PER_TURN // 8
 
 
 class Account:
-    """The time of one account. `spent`: its work since `round`, in the units of JUDGED_PER_TURN."""
+    """The time of one account, and its bytes that are not counted for its user yet.
 
-    __slots__ = ("connections", "most", "name", "round", "spent", "waiting")
+    `spent`: its work since `round`, in the units of JUDGED_PER_TURN.
+    """
+
+    __slots__ = ("bytes_in", "bytes_out", "connections", "most", "name", "round", "spent", "waiting")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.connections = 0
+        self.bytes_in = 0
+        self.bytes_out = 0
         self.spent = 0
         self.most = JUDGED_PER_TURN
         """Where the work of the present read or wake-up ends."""
@@ -52,8 +57,13 @@ class Account:
 class Turns:
     """The accounts of a process, and the round of those that wait."""
 
-    def __init__(self, call_soon: Callable[[Callable[[], None]], object]) -> None:
-        """`call_soon`: call in the next turn of the event loop."""
+    def __init__(
+        self,
+        call_soon: Callable[[Callable[[], None]], object],
+        count_bytes: Callable[[str, int, int], None] = lambda _name, _bytes_in, _bytes_out: None,
+    ) -> None:
+        """`call_soon`: call in the next turn of the event loop. `count_bytes`: count bytes of an account's user."""
+        self._count_bytes = count_bytes
         self._call_soon = call_soon
         self._accounts: dict[str, Account] = {}
         self._waiting: dict[Account, None] = {}
@@ -74,7 +84,19 @@ class Turns:
     def leave(self, account: Account) -> None:
         account.connections -= 1
         if not account.connections:
+            self._count(account)
             del self._accounts[account.name]
+
+    def count_bytes(self) -> None:
+        """Count the bytes of all accounts for their users."""
+        for account in list(self._accounts.values()):
+            self._count(account)
+
+    def _count(self, account: Account) -> None:
+        bytes_in, bytes_out = account.bytes_in, account.bytes_out
+        if bytes_in or bytes_out:
+            account.bytes_in = account.bytes_out = 0
+            self._count_bytes(account.name, bytes_in, bytes_out)
 
     # ---- turns -----------------------------------------------------------------------------------------
 

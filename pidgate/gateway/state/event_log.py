@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from pidgate.gateway.clock import wall_ms
 from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.state.events_topic import EventTopic
 from pidgate.gateway.state.publisher import EventPublisher
+from pidgate.gateway.state.recent_events import RecentEvents
 from pidgate.gateway.state.state_dir import StateDir
 from pidgate.gateway.topics.follower import EventFollower
 from pidgate.gateway.topics.own_client import OwnClient
@@ -24,6 +26,7 @@ class EventLog:
             topic.on_id = on_topic_id
             self.publisher = EventPublisher(kafka, topic)
             self.follower = EventFollower(kafka, topic)
+        self.recent = RecentEvents(wall_ms())
         self._taken = 0
         self._dropped = 0
 
@@ -33,7 +36,8 @@ class EventLog:
         return self.follower.applied_offsets if self.follower is not None else []
 
     def publish(self, key: str, value: bytes) -> None:
-        """Write an event. Neither waits nor raises."""
+        """Keep an event in memory, and write it. Neither waits nor raises."""
+        self.recent.add(value, wall_ms())
         if self.publisher is not None:
             self.publisher.publish(key, value)
 

@@ -7,16 +7,18 @@ from collections.abc import Callable
 
 import pytest
 
+from pidgate.events.definitions import LifecycleEvent
 from pidgate.findings.patterns import PATTERN_WORDS, Pattern
 from pidgate.who.findings import Finding, findings
-from pidgate.who.painting import user_pictures
-from pidgate.who.picture import UserPicture, Window
+from pidgate.who.painting import shared_ids, user_pictures
+from pidgate.who.picture import SharedId, UserPicture, Window
 from pidgate.who.tally import Tally
 from tests.support.who_events import HOUR_MS, START_MS, Client, Stream
 
 END_MS = START_MS + HOUR_MS
 WINDOW = Window(START_MS, END_MS, START_MS)
 MINUTE_MS = 60_000
+STATE = {"mode": "observe", "window_ms": HOUR_MS, "remember_ms": 24 * HOUR_MS}
 
 
 def pictures(*streams: Stream) -> list[UserPicture]:
@@ -422,6 +424,114 @@ def test_near_miss_ids_handed_out_a_moment_ago_are_not_without_use_yet() -> None
         stream.allocate(Client(), END_MS - 50_000 + number * 1_000)
 
     assert Pattern.UNUSED_IDS not in kinds(stream)
+
+
+def test_near_miss_transactional_ids_that_wait_for_their_next_use() -> None:
+    """Flink opens a pool of transactional producers, and uses one of them for each checkpoint."""
+    stream = Stream()
+    for number in range(40):
+        producer_id = stream.allocate(Client(), START_MS + 1_000 * number, transactional=True)
+        if number < 4:
+            at_ms = START_MS + 60_000 * number
+            stream.decide(Client(), at_ms, producer_id, transactional=True, transactional_id_hash=f"{number}")
+            stream.use(Client(), producer_id, at_ms, at_ms + 30_000, 50)
+    stream.alive(END_MS)
+
+    [picture] = pictures(stream)
+
+    assert (picture.allocated_ids, picture.unused_ids) == (40, 0)
+    assert [finding.kind for finding in findings(picture, WINDOW)] == [Pattern.TRANSACTIONAL]
+
+
+# Refused ids
+
+
+def refused_in_turn(ids: int, *, admitted: bool = False, connections: int = 1) -> Stream:
+    """A client on few connections: each of its ids is refused three times, then another one takes its place."""
+    stream = Stream()
+    for number in range(ids):
+        at_ms, connection = START_MS + 35_000 * number, 1 + number % connections
+        producer_id = stream.allocate(Client(), at_ms, connection_id=connection)
+        for retry in range(3):
+            told = {"connection_id": connection, "throttle_time_ms": 10_000}
+            stream.decide(Client(), at_ms + 10_000 * retry, producer_id, "refuse", "first_seen", **told)
+        if admitted:
+            stream.decide(Client(), at_ms + 30_000, producer_id, "admit", "queue", connection_id=connection)
+            stream.use(Client(), producer_id, at_ms + 30_000, at_ms + 30_100, 1)
+    stream.alive(END_MS)
+    return stream
+
+
+def test_a_client_that_takes_another_id_after_a_refusal_opens_no_producer_per_batch() -> None:
+    [finding] = found(refused_in_turn(40))
+
+    assert finding.kind is Pattern.NEW_ID_AFTER_REFUSAL
+    assert finding.text == (
+        "client etl at 10.0.3.7 (Java 3.7.0) takes another id when one is refused: 39 of 40 new ids followed a "
+        "refused one on the same connection"
+    )
+
+
+@pytest.mark.parametrize("stream", [refused_in_turn(40, admitted=True), refused_in_turn(40, connections=40)])
+def test_near_miss_ids_that_were_admitted_or_came_on_other_connections(stream: Stream) -> None:
+    assert Pattern.NEW_ID_AFTER_REFUSAL not in kinds(stream)
+
+
+def test_refused_ids_that_never_came_back_have_given_up() -> None:
+    stream = refused_in_turn(38, connections=38)
+    for number in range(5):  # refused a moment ago: they may come back
+        stream.decide(Client(), END_MS - 35_000, 900 + number, "refuse", "queue", throttle_time_ms=10_000)
+
+    [picture] = pictures(stream)
+
+    assert (picture.never_admitted_ids, picture.gave_up) == (43, 38)
+
+
+# Gateways and ids
+
+
+def test_a_gateway_that_has_stopped_or_is_silent_is_not_quoted() -> None:
+    stopped, silent, running = (Stream(gateway_id=name, incarnation=name) for name in ("old", "dead", "new"))
+    stopped.config(END_MS - 60_000, 7)
+    stopped.make(LifecycleEvent, END_MS - 50_000, None, phase="stop", **STATE)
+    silent.config(END_MS - 10 * MINUTE_MS, 8)
+    running.config(START_MS, 9)
+    running.producer(Client(), START_MS)
+    running.alive(END_MS)
+
+    [picture] = pictures(stopped, silent, running)
+
+    assert picture.quota is not None
+    assert (picture.quota.effective.rate_milli, picture.quota.source) == (9_000, "new")
+
+
+def test_an_id_of_two_users_is_named() -> None:
+    stream, tally = Stream(), Tally()
+    producer_id = stream.producer(Client(user="alice"), START_MS)
+    stream.producer(Client(user="carol"), START_MS)
+    stream.decide(Client(user="bob"), START_MS + 1_000, producer_id)
+    for event in stream.events():
+        tally.add(event)
+
+    assert list(shared_ids(tally)) == [SharedId(producer_id, ("alice", "bob"))]
+
+
+def test_producers_that_are_never_closed() -> None:
+    stream, tally = Stream(), Tally()
+    for number in range(60):
+        stream.producer(Client(), START_MS + 7_000 * number, life_ms=100)
+    for event in stream.events():
+        tally.add(event)
+    tally.connections("alice", 61)
+    tally.connections("alice", -1)
+
+    [picture] = user_pictures(tally, WINDOW, None)
+
+    batch, unclosed = findings(picture, WINDOW)
+    assert (batch.kind, unclosed.kind) == (Pattern.PRODUCER_PER_BATCH, Pattern.UNCLOSED)
+    assert unclosed.text == (
+        "client etl at 10.0.3.7 (Java 3.7.0) opens producers and never closes them: 60 connections are open, 60 new ids"
+    )
 
 
 # All of them

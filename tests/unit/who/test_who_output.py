@@ -32,29 +32,29 @@ MINUTE_MS = 60_000
 
 GOLDEN = """\
 New producer ids from 2026-11-21 13:40 to 14:40 (924 events of 1 gateway, cluster MkU3OEVBNTcwNTJENDM2Qg)
-user             new ids   from                          median (p90) per id      quota
+user             new ids   from                             median (p90) per id      quota
 ────────────────────────────────────────────────────────────────────────────────────────────────────
-ingest               150   client ingest                 life 20 ms (20 ms)       100 per 1h
-                           Java 3.7.0                    requests 1 (1)           observe
-                           10.0.3.7                      ids/connection 75 (75)   would refuse 49
-etl                  120   client etl                    life 1.3 s (1.3 s)       100 per 1h
-                           Java 3.7.0                    requests 4 (4)           observe
-                           10.0.3.8                      ids/connection 1 (1)
-                                                         1 in use
-payments              40   40 clients: pay-7d9f-0,       life 57 min (58 min)     1,000 per 1h
-                           pay-7d9f-1 ...                ids/connection 1 (1)     observe
-                           librdkafka 2.3.0              40 in use
+ingest               150   client ingest                    life 20 ms (20 ms)       100 per 1h
+                           Java 3.7.0                       requests 1 (1)           observe
+                           10.0.3.7                         ids/connection 75 (75)   would refuse 49
+etl                  120   client etl                       life 1.3 s (1.3 s)       100 per 1h
+                           Java 3.7.0                       requests 4 (4)           observe
+                           10.0.3.8                         ids/connection 1 (1)
+                                                            1 in use
+payments              40   40 clients: pay-7d9f-0,          life 57 min (58 min)     1,000 per 1h
+                           pay-7d9f-1 ...                   ids/connection 1 (1)     observe
+                           librdkafka 2.3.0                 40 in use
                            40 addresses: 10.4.1.0,
                            10.4.1.1 ...
-(unidentified)         3   client x\\x1b[31m[bold]        life 1 h (1 h)           no limit
-                           Java 3.7.0                    3 in use
+(unidentified)         3   client x\\x1b[31m[bold]           life 1 h (1 h)           no limit
+                           Java 3.7.0                       3 in use
                            10.6.0.1
-quiet                  3   Java 3.7.0                                             blocked
-                    0 in   10.0.3.7                                               observe
-                   3 out                                                          refused 3
-quiet-too              1   client etl                    life 1 ms (1 ms)         100 per 1h
-                           Java 3.7.0                    ids/connection 1 (1)     observe
-                           10.0.3.7                      1 in use
+quiet                  3   Java 3.7.0                                                blocked
+                    0 in   10.0.3.7                                                  observe
+                   3 out                                                             refused 3
+quiet-too              1   client etl                       life 1 ms (1 ms)         100 per 1h
+                           Java 3.7.0                       ids/connection 1 (1)     observe
+                           10.0.3.7                         1 in use
 
 ingest: client ingest at 10.0.3.7 (Java 3.7.0) opens a producer per batch: 150 new ids in 42 min,
 100 % of them sent one request, 100 % lived under a second, 75 ids per connection
@@ -68,9 +68,12 @@ every 4 s, 120 new ids in 1 h, each in use for about 1.3 s
     should keep one process with one producer.
 payments: clients pay-*-* at several addresses (librdkafka 2.3.0) are steady: 40 long-lived
 producers, 40 new ids
+payments: librdkafka 2.3.0 (40 new ids): a refused batch of many records ends an idempotent
+producer: FATAL, Unable to reconstruct MessageSet (librdkafka#4736); use librdkafka 2.5.0 or newer
 (unidentified): client x\\x1b[31m[bold] at 10.6.0.1 (Java 3.7.0) is steady: 3 long-lived producers, 3
 new ids
 quiet: too little is known, 3 new ids
+quiet: Java 3.7.0 gives up a refused record after 120 s by its default (delivery.timeout.ms)
 quiet-too: too little is known, 1 new id
 1 id of 312 allocated since 13:40 was not seen; lost events or summed-up storms account for that.
 2 events were lost (dropped by a gateway, of gw-a:9290).
@@ -127,9 +130,9 @@ def picture(stream: Stream, quotas: Quotas | None = None, missing: frozenset[int
     return picture_of(tally, "__pidgate_events", SPAN, START_MS, intake.unreadable, quotas)
 
 
-def printed(told: Picture, top: int = 20) -> str:
+def printed(told: Picture, top: int = 20, width: int = 100) -> str:
     out = io.StringIO()
-    console = Console(file=out, width=100, markup=False, highlight=False, emoji=False)
+    console = Console(file=out, width=width, markup=False, highlight=False, emoji=False)
     users = told.users[:top]
     show(console, told, users, {user.user: findings(user, told.window) for user in users}, UTC)
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
@@ -139,6 +142,18 @@ def test_the_table_at_width_100() -> None:
     told = picture(hour(), missing=frozenset({40, 41}))
 
     assert printed(told) == GOLDEN
+
+
+@pytest.mark.parametrize("width", [80, 60])
+def test_a_narrow_terminal_gets_lines_with_whole_names(width: int) -> None:
+    told = picture(hour())
+
+    shown = printed(told, width=width)
+
+    assert "from                 40 clients: pay-7d9f-0, pay-7d9f-1 ...\n" in shown
+    assert "median (p90) per id  life 57 min (58 min)\n" in shown
+    assert max(map(len, shown.splitlines()[1:])) <= width
+    assert "\u2026" not in shown
 
 
 def test_the_json_is_stable() -> None:
@@ -161,6 +176,7 @@ def test_the_json_is_stable() -> None:
         "coverage",
         "left_out",
         "notes",
+        "shared_ids",
     ]
     assert list(read["users"][0]) == [
         "user",
@@ -170,6 +186,8 @@ def test_the_json_is_stable() -> None:
         "refused_ids",
         "never_admitted_ids",
         "gave_up",
+        "after_refusal_ids",
+        "open_connections",
         "used_ids",
         "returned_ids",
         "open_ids",
@@ -181,6 +199,7 @@ def test_the_json_is_stable() -> None:
         "client_ids",
         "software",
         "addresses",
+        "libraries",
         "ids_per_connection",
         "life_ms",
         "requests_per_id",

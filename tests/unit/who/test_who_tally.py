@@ -9,13 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pidgate.events.definitions import Event, InitProducerIdEvent
+from pidgate.events.definitions import ConnectionEvent, Event, InitProducerIdEvent
+from pidgate.events.writing import to_json
+from pidgate.gateway.topics.follower import EventRecord
 from pidgate.who.bounded import Names, Sample
 from pidgate.who.coverage import Coverage, Gap
 from pidgate.who.id_marks import Mark
+from pidgate.who.intake import Intake
 from pidgate.who.painting import coverage_of, user_pictures
 from pidgate.who.picture import UserPicture, Window
 from pidgate.who.sequences import Lost, Sequences
+from pidgate.who.span import Span
 from pidgate.who.tally import Tally
 from pidgate.who.user_tally import IDS_KEPT
 from tests.support.who_events import HOUR_MS, START_MS, Client, Stream
@@ -291,3 +295,18 @@ def test_more_places_than_fit_are_counted_together(monkeypatch: pytest.MonkeyPat
 
     assert len(told.places) == 5
     assert (told.new_ids, told.addresses.names) == (20, 20)
+
+
+def test_open_connections_are_counted_from_events_that_are_not_parsed() -> None:
+    stream, tally = Stream(), Tally()
+    at = {"node_id": 1, "close_reason": ""}
+    for number in range(5):
+        stream.make(ConnectionEvent, START_MS + number, Client(user="al-ice"), phase="open", **at)
+    stream.make(ConnectionEvent, START_MS + 9, Client(user="al-ice"), phase="close", count=3, **at)
+    stream.make(ConnectionEvent, START_MS + 10, Client(user="bob"), phase="close", **at)
+    records = [EventRecord(0, n, one.wall_time_ms, to_json(one)) for n, one in enumerate(stream.events())]
+
+    Intake(tally, Span(START_MS, START_MS + HOUR_MS, START_MS, 0)).take([*records, records[0]])
+
+    assert {name: user.connections_open for name, user in tally.users.items()} == {"al-ice": 2, "bob": -1}
+    assert (tally.events, tally.duplicates) == (7, 1)

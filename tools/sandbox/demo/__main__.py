@@ -1,6 +1,6 @@
 """`python -m tools.sandbox.demo`: play both halves, verify, show; the exit code is the result.
 
-0: every check passed. 1: a check failed. 2: the demo could not run. 130: Ctrl-C.
+0: every check passed. 1: a check failed. 2: the demo could not run. 3: a wait ended without progress. 130: Ctrl-C.
 """
 
 import argparse
@@ -64,10 +64,11 @@ def _parser() -> argparse.ArgumentParser:
 def _play(plan: Plan, console: Console, work: Path) -> Evidence:
     began_s = time.monotonic()
     with Stage(console) as stage:
-        baseline, direct = play_direct(plan, stage, work / "direct")
+        baseline, delay_ms, direct = play_direct(plan, stage, work / "direct")
         through = play_through_gateway(plan, stage, work / "gateway", direct.attack_s)
     return Evidence(
         baseline=baseline,
+        baseline_delay_ms=delay_ms,
         direct=direct,
         through_gateway=through,
         total_s=time.monotonic() - began_s,

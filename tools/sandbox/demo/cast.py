@@ -14,9 +14,11 @@ from pidgate.load.journal import ProducerJournal
 from pidgate.load.plan import Kind
 from tools.sandbox import guard
 from tools.sandbox.demo.plan import ALICE, BOB, CAROL, MALLORY, ROGUES_HOST, password_of
-from tools.sandbox.errors import SandboxError
+from tools.sandbox.demo.watch import Progress
+from tools.sandbox.producers.bystander import LAST_ANSWERS_S
 
-_STOP_WITHIN_S = 6.0
+_STOP_WITHIN_S = LAST_ANSWERS_S + 10.0
+_STOP_UNSERVED_WITHIN_S = 3.0
 _CLIENTS = {ALICE: ("confluent", "PLAIN"), BOB: ("aiokafka", "SCRAM-SHA-256")}
 
 
@@ -105,18 +107,19 @@ class Bystanders:
         for user, tail in self._tails.items():
             self.counts[user].update(event["event"] for event in tail.new())
 
-    def wait_until_acknowledged(self, records: int, timeout_s: float) -> None:
-        """Wait until each has that many records acknowledged. Raises SandboxError when that takes too long."""
-        give_up_s = time.monotonic() + timeout_s
+    def wait_until_acknowledged(self, records: int, patience_s: float) -> None:
+        """Wait until each has that many records acknowledged. Raises NotInTime after so long without another one."""
+        progress = Progress(patience_s)
         while not all(count["acknowledged"] >= records for count in self.counts.values()):
-            if time.monotonic() > give_up_s:
-                text = f"alice and bob had no {records} records acknowledged within {timeout_s:g} s"
-                raise SandboxError(f"{text}; their logs say why")
+            counts = [count["acknowledged"] for count in self.counts.values()]
+            progress.check(
+                counts, f"alice and bob had {counts} of {records} records acknowledged; their logs say why"
+            )
             time.sleep(0.05)
             self.follow()
 
-    def stop(self) -> None:
-        stop_all(self.members.values())
+    def stop(self, *, is_served: bool = True) -> None:
+        stop_all(self.members.values(), is_served=is_served)
 
     def journals(self) -> dict[str, ProducerJournal]:
         return {user: ProducerJournal.load(member.journal_path) for user, member in self.members.items()}
@@ -165,12 +168,15 @@ class Carol:
         return ProducerJournal.load(self.member.journal_path)
 
 
-def stop_all(members: Iterable[Member]) -> None:
-    """End all at once, and wait for each; killed after some seconds. carol's loop ends after its current life."""
+def stop_all(members: Iterable[Member], *, is_served: bool = True) -> None:
+    """End all at once, and wait for each to get its last answers. carol's loop ends after its current life.
+
+    `is_served` False: the broker is dead, and nothing is to be waited for.
+    """
     members = list(members)
     for member in members:
         member.signal(signal.SIGTERM)
-    give_up_s = time.monotonic() + _STOP_WITHIN_S
+    give_up_s = time.monotonic() + (_STOP_WITHIN_S if is_served else _STOP_UNSERVED_WITHIN_S)
     for member in members:
         if member.wait(max(0.1, give_up_s - time.monotonic())) is None:
             member.kill()

@@ -53,6 +53,8 @@ class Half:
     """By client id; each number is a producer id."""
     carol: ProducerJournal
     bystanders: Mapping[str, ProducerJournal]
+    delay_ms: float
+    """p99 of the lateness of a timer on this machine."""
     notes: Mapping[str, Mapping[str, Any]]
     """Notes of alice's and bob's client libraries."""
     gateway: GatewayEvidence | None = None
@@ -68,6 +70,8 @@ class Evidence:
 
     baseline: Sequence[Mapping[str, ProducerJournal]]
     """alice's and bob's journals of each direct run without rogues."""
+    baseline_delay_ms: float
+    """p99 of a timer's lateness in these runs."""
     direct: Half
     through_gateway: Half
     total_s: float

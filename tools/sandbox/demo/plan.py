@@ -44,8 +44,10 @@ class Plan:
     version: str = NEWEST
     heap_mb: int = 80
     """A broker of this kind needs about 45 MB for itself."""
-    direct_at_most_s: float = 60.0
-    """Duration of the direct rogues; a dead broker ends it, after about 10 s on two idle cores."""
+    patience_s: float = 180.0
+    """Longest wait without progress."""
+    usual_death_s: float = 15.0
+    """Of the broker without a gateway, on two idle cores. Only for the display."""
     through_at_least_s: float = 18.0
     through_longer_by_s: float = 5.0
     baseline_runs: int = 3
@@ -69,6 +71,7 @@ class Plan:
             version=self.version,
             heap_mb=self.heap_mb,
             sasl=True,
+            ready_within_s=self.patience_s,
             users=USERS,
             jvm_options=("-XX:+UseG1GC", "-XX:TieredStopAtLevel=1"),
             # The demo keeps its logs itself.

@@ -109,7 +109,11 @@ def _bystanders(evidence: Evidence) -> RenderableType:
     direct = [bystander_saw(evidence.direct, user) for user in (ALICE, BOB)]
     unanswered = sum(saw.failed + saw.unknown for saw in direct)
     lost = f"Beside the rogues without the gateway, {unanswered:,} of their records failed or had no answer."
-    return Group(table, Text(lost, style="dim"))
+    delay = (
+        f"The machine's own share of these times: a timer was late by {through.delay_ms:.0f} ms (p99), "
+        f"{evidence.baseline_delay_ms:.0f} ms in the direct runs."
+    )
+    return Group(table, Text(f"{delay}\n{lost}", style="dim"))
 
 
 def _in_log(saw: BystanderSaw) -> str:

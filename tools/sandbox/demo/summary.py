@@ -48,6 +48,14 @@ def summarize(plan: Plan, evidence: Evidence, checks: Sequence[Check], outcome: 
         "through_gateway": _half(evidence.through_gateway),
         "who": _who(plan, evidence.through_gateway),
         "bystanders": [_bystander(evidence, user) for user in (ALICE, BOB)],
+        "machine_delay_ms": _fact(
+            {
+                "direct_runs": round(evidence.baseline_delay_ms, 1),
+                "direct": round(evidence.direct.delay_ms, 1),
+                "through_gateway": round(evidence.through_gateway.delay_ms, 1),
+            },
+            "a timer of 5 ms in the demo's process: p99 of its lateness",
+        ),
         "mallory_saw": _mallory(evidence.through_gateway),
         "gateway_says": _gateway_says(evidence.through_gateway),
         "checks": [asdict(check) for check in checks],

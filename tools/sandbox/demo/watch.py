@@ -1,15 +1,66 @@
 """Observation of the broker from outside: heap, kept producer ids, and liveness."""
 
+import math
+import threading
 import time
 from dataclasses import dataclass
+from typing import Self
 
 from tools.sandbox.demo.plan import CLICKS, NODE_ID
+from tools.sandbox.errors import NotInTime
 from tools.sandbox.kafka import Cluster
 from tools.sandbox.wire import BrokerSilent, ProducerStates
 
 # Each of mallory's ids is written to every partition, so one partition shows all. Querying one is cheap;
 # querying all 200 might kill a broker that is short of memory.
 _WATCHED_PARTITION = 0
+
+
+_TIMER_S = 0.005
+
+
+class Progress:
+    """A wait that ends only when nothing has changed for `patience_s`."""
+
+    def __init__(self, patience_s: float) -> None:
+        self._patience_s = patience_s
+        self._seen: object = None
+        self._since_s = time.monotonic()
+
+    def check(self, seen: object, missing: str) -> None:
+        """Note the state of what is waited for. Raises NotInTime, with `missing` as its text."""
+        now_s = time.monotonic()
+        if seen != self._seen:
+            self._seen, self._since_s = seen, now_s
+        elif now_s - self._since_s > self._patience_s:
+            raise NotInTime(f"nothing has changed for {self._patience_s:g} s: {missing}")
+
+
+class MachineDelay:
+    """Lateness of a timer of 5 ms, which does nothing: the delay that the machine's scheduler adds to all."""
+
+    def __init__(self) -> None:
+        self._late_ms: list[float] = []
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._is_over.is_set():
+            began_s = time.monotonic()
+            time.sleep(_TIMER_S)
+            self._late_ms.append((time.monotonic() - began_s - _TIMER_S) * 1_000)
+
+    def p99_ms(self) -> float:
+        late_ms = sorted(self._late_ms)
+        return late_ms[math.ceil(0.99 * len(late_ms)) - 1] if late_ms else 0.0
 
 
 @dataclass(frozen=True, slots=True)

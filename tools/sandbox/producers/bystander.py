@@ -21,8 +21,7 @@ from typing import Any
 from pidgate.load.journal import ProducerJournal, record_value
 from tools.sandbox.producers.program import parser_of, stop_signal
 
-# More than a leader election takes, less than the patience of whoever looks on.
-_LAST_ANSWERS_S = 3.0
+LAST_ANSWERS_S = 60.0
 _LAST_SEND_S = 0.5
 _LOOK_FOR_STOP_S = 0.1
 _VALUE_BYTES = 200
@@ -93,7 +92,7 @@ def _run_confluent(arguments: argparse.Namespace, journal: ProducerJournal, note
             producer.produce(arguments.topic, value, partition=partition, on_delivery=delivery(partition, n))
         except (BufferError, KafkaException) as error:
             journal.failed(partition, n, error)
-    producer.flush(_LAST_ANSWERS_S)
+    producer.flush(LAST_ANSWERS_S)
 
 
 async def _run_aiokafka(arguments: argparse.Namespace, journal: ProducerJournal, notes: Notes) -> None:
@@ -147,7 +146,7 @@ async def _run_aiokafka(arguments: argparse.Namespace, journal: ProducerJournal,
     for task in unfinished:
         task.cancel()
     try:
-        await asyncio.wait_for(producer.stop(), _LAST_ANSWERS_S)
+        await asyncio.wait_for(producer.stop(), LAST_ANSWERS_S)
     except TimeoutError:
         notes.warnings.append("the last records had no answer")
 

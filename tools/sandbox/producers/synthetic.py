@@ -21,7 +21,7 @@ from pidgate.load.running import run
 from tools.sandbox.producers.program import parser_of
 
 _RECORD_BYTES = 450
-_LAST_LIFE_S = 3.0
+_LAST_LIFE_S = 30.0
 
 
 async def _run(given: argparse.Namespace) -> None:

@@ -52,7 +52,7 @@ def test_a_row_has_kafkas_numbers_under_kafkas_tags() -> None:
 
     assert shown["pidgate_byte_rate|produce|alice|"] == 620.5
     assert shown["pidgate_byte_quota|produce|alice|"] == 500
-    assert shown["pidgate_byte_throttle_time_ms|produce|alice|"] == 2_100
+    assert shown["pidgate_byte_throttle_time_seconds|produce|alice|"] == 2.1
     assert shown["pidgate_byte_throttled_total|produce|alice|"] == 4
     assert shown["pidgate_byte_would_throttle_total|produce|alice|"] == 1
     assert shown["pidgate_byte_counted_total|produce|alice|"] == 6_300
@@ -76,7 +76,7 @@ def test_rows_beyond_the_bound_are_summed_and_those_shown_stay() -> None:
     ]
     assert shown["pidgate_byte_counted_total|produce|(other)|(other)"] == 3 * 6_300
     assert shown["pidgate_byte_rate|produce|(other)|(other)"] == 3 * 620.5
-    assert shown["pidgate_byte_throttle_time_ms|produce|(other)|(other)"] == 4
+    assert shown["pidgate_byte_throttle_time_seconds|produce|(other)|(other)"] == 0.004
     assert "pidgate_byte_quota|produce|(other)|(other)" not in shown
 
 
@@ -89,4 +89,4 @@ def test_a_gateway_shows_its_buckets() -> None:
     shown = scraped(ByteCollector(quota, lambda: 0))
 
     assert shown["pidgate_byte_rate|produce|alice|"] == 550
-    assert shown["pidgate_byte_throttle_time_ms|produce|alice|"] == 1_000
+    assert shown["pidgate_byte_throttle_time_seconds|produce|alice|"] == 1

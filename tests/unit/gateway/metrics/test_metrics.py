@@ -9,15 +9,17 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from pidgate.gateway.metrics import registry
-from pidgate.gateway.metrics.counters import NAMES, Counters
+from pidgate.gateway.metrics.byte_rates import ByteCollector
+from pidgate.gateway.metrics.counters import CLOSE_CAUSES, NAMES, Counters
 from pidgate.gateway.metrics.registry import GatewayCollector, build_registry
 from pidgate.gateway.metrics.turns import ROWS_PER_TURN
 from pidgate.gateway.metrics.users import LABELLED_USERS, OTHER_USERS, UserFamilies
 from pidgate.quota.admission import Admission
+from pidgate.quota.byte_quota import ByteQuota, Kind
 from pidgate.quota.counters import WAITED_BUCKETS_MS, UserSnapshot
 from pidgate.quota.decisions import Client
 from pidgate.quota.entities import unidentified
-from pidgate.quota.settings import Mode, Quotas, UserQuota
+from pidgate.quota.settings import ByteQuotas, ByteRates, Mode, Quotas, QuotasHolder, UserQuota
 
 GATEWAY = Path(registry.__file__).parents[1]
 Samples = dict[str, float]
@@ -59,6 +61,7 @@ def snapshot(user: str, **changes: object) -> UserSnapshot:
         "unused_ids": 5,
         "inits_refused": 12,
         "inits_would_refuse": 13,
+        "bytes": {"from_client": 4_000, "to_client": 600},
     }
     return UserSnapshot(**{**values, **changes})  # type: ignore[arg-type]
 
@@ -96,7 +99,7 @@ def test_a_user_has_the_metrics_of_the_kip_and_of_its_waiting_ids() -> None:
 
     assert samples["pidgate_producer_ids_rate|alice"] == 0.25
     assert samples["pidgate_producer_ids_tokens|alice"] == 40.5
-    assert samples["pidgate_producer_ids_throttle_time_ms|alice"] == 900
+    assert samples["pidgate_producer_ids_throttle_time_seconds|alice"] == 0.9
     assert samples["pidgate_producer_ids_quota|alice"] == 100
     assert samples["pidgate_producer_ids_waiting|alice"] == 2
     assert samples["pidgate_producer_ids_oldest_waiting_seconds|alice"] == 61
@@ -107,6 +110,50 @@ def test_a_user_has_the_metrics_of_the_kip_and_of_its_waiting_ids() -> None:
     assert "pidgate_producer_ids_refused_total|alice|sticky" not in samples
     assert samples["pidgate_producer_ids_outcomes_total|alice|gave_up"] == 1
     assert samples["pidgate_producer_ids_unused_total|alice"] == 5
+    assert samples["pidgate_user_bytes_total|alice|from_client"] == 4_000
+    assert samples["pidgate_user_bytes_total|alice|to_client"] == 600
+
+
+def test_counters_with_labels_exist_before_the_first_event() -> None:
+    """Prometheus sees no increase in a series that begins with its first event."""
+    samples = scraped(Counters(), [snapshot("alice", admitted={}, refused={}, outcomes={}, bytes={})])
+
+    for name in (
+        "pidgate_requests_total|Produce",
+        "pidgate_requests_refused_total|first_seen",
+        "pidgate_requests_refused_total|init_producer_id",
+        "pidgate_requests_kept_in_order_total|sticky",
+        "pidgate_gateway_topic_refused_total|DeleteTopics",
+        "pidgate_connections_closed_total|limit",
+        "pidgate_connections_delayed_total|user",
+        "pidgate_connections_limited_total|silent",
+        "pidgate_upstream_failures_total|timeout",
+        "pidgate_producer_ids_admitted_total|alice|first_seen",
+        "pidgate_producer_ids_refused_total|alice|queue",
+        "pidgate_producer_ids_kept_in_order_total|alice|established",
+        "pidgate_producer_ids_connections_closed_total|alice|sticky_table_full",
+        "pidgate_producer_ids_outcomes_total|alice|gave_up",
+        "pidgate_user_bytes_total|alice|from_client",
+    ):
+        assert samples[name] == 0
+
+
+def test_the_causes_in_the_code_are_those_that_exist_from_the_start() -> None:
+    calls = [
+        (node.func.attr, node.args[0])
+        for folder in ("proxy", "process")
+        for file in (GATEWAY / folder).rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and len(node.args) == 2
+    ]
+    causes = {
+        first.value
+        for called, first in calls
+        if called in ("close", "close_now") and isinstance(first, ast.Constant)
+    }
+
+    assert len(causes) > 10
+    assert causes <= set(CLOSE_CAUSES)
 
 
 def test_the_histogram_of_waits_is_cumulative_and_in_seconds() -> None:
@@ -158,7 +205,7 @@ def test_snapshots_of_a_real_admission_are_shown() -> None:
     assert samples["pidgate_producer_ids_admitted_total|mallory|first_seen"] == 2
     assert samples["pidgate_producer_ids_refused_total|mallory|first_seen"] == 3
     assert samples["pidgate_producer_ids_tokens|mallory"] == -1
-    assert samples["pidgate_producer_ids_throttle_time_ms|mallory"] == 10_000
+    assert samples["pidgate_producer_ids_throttle_time_seconds|mallory"] == 10
     assert samples["pidgate_producer_ids_live|mallory"] == 2
 
 
@@ -201,3 +248,22 @@ def turns_of_a_look(users: int) -> int:
 
 def test_the_rows_of_many_users_are_taken_in_turns() -> None:
     assert turns_of_a_look(3_000) >= 3_000 // ROWS_PER_TURN
+
+
+def test_names_follow_prometheus_conventions() -> None:
+    """As `promtool check metrics` does: a help for each, base units, `_total` for counters and nothing else."""
+    rates = ByteQuotas(rates={("alice", None): ByteRates(500, 700)})
+    byte_quota = ByteQuota(QuotasHolder(Quotas(bytes=rates)))
+    sensors = byte_quota.sensors(Kind.PRODUCE, "alice", "app", 0)
+    assert sensors is not None
+    sensors.record(5_500, 0)
+    users = GatewayCollector(Counters(), lambda: [snapshot("alice")], lambda: True, "1.2.3")
+    text = generate_latest(build_registry([users, ByteCollector(byte_quota, lambda: 0)])).decode()
+
+    for family in text_string_to_metric_families(text):
+        assert family.documentation
+        assert not family.name.endswith(
+            ("_ms", "_milliseconds", "_minutes", "_hours", "_kb", "_mb", "_count", "_sum")
+        )
+        for sample in family.samples:
+            assert sample.name.endswith("_total") == (family.type == "counter")

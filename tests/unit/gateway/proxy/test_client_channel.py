@@ -387,7 +387,7 @@ def test_who_keeps_memory_from_others_without_using_it_is_closed() -> None:
     assert not honest.client.is_closing()
     for pair in closed:
         pair.client.lost()
-    assert scene.counters.connections_closed == {"limit": len(closed)}
+    assert +scene.counters.connections_closed == {"limit": len(closed)}
     for pair in stalled:
         if pair not in closed:
             pair.client.lost()
@@ -555,7 +555,7 @@ def test_everything_held_is_given_back_when_a_connection_ends(scene: Scene) -> N
     assert pair.broker.is_closing()
     pair.broker.lost()
     assert scene.budget.used_bytes == 0
-    assert scene.counters.connections_closed == {"reset": 1}
+    assert +scene.counters.connections_closed == {"reset": 1}
 
 
 # ---- mute
@@ -587,7 +587,7 @@ def test_a_muted_client_that_goes_away_leaves_nothing() -> None:
     scene, pair = muted()
     pair.client.lost()
     assert scene.budget.used_bytes == 0
-    assert pair.channel.connection._timer._handle is None
+    assert pair.channel.connection._timer is None
     assert pair.broker.sent() == b""
     scene.loop.close()
 
@@ -634,7 +634,7 @@ def test_a_client_that_closes_with_nothing_in_flight_is_gone(scene: Scene) -> No
     assert pair.channel.eof_received() is False
     pair.client.lost()
     assert pair.broker.is_closing()
-    assert scene.counters.connections_closed == {"client": 1}
+    assert +scene.counters.connections_closed == {"client": 1}
 
 
 def test_a_broker_that_dies_in_mid_answer_ends_the_connection_with_its_cause(
@@ -647,8 +647,8 @@ def test_a_broker_that_dies_in_mid_answer_ends_the_connection_with_its_cause(
     assert pair.client.sent() == answer(1) + answer(2)[:9]
     assert pair.client.is_closing()
     pair.client.lost()
-    assert scene.counters.connections_closed == {"upstream": 1}
-    assert scene.counters.upstream_failures == {"reset": 1}
+    assert +scene.counters.connections_closed == {"upstream": 1}
+    assert +scene.counters.upstream_failures == {"reset": 1}
     logged = capsys.readouterr().out
     assert "reset by peer" in logged
     assert "1 requests in flight" in logged
@@ -660,8 +660,8 @@ def test_a_broker_that_closes_a_quiet_connection_is_no_failure(
     pair = scene.connect()
     pair.broker.lost()
     pair.client.lost()
-    assert scene.counters.connections_closed == {"broker": 1}
-    assert scene.counters.upstream_failures == {}
+    assert +scene.counters.connections_closed == {"broker": 1}
+    assert +scene.counters.upstream_failures == {}
     assert "warning" not in capsys.readouterr().out
 
 
@@ -687,5 +687,5 @@ def test_an_error_of_ours_ends_the_one_connection(
     assert pair.client.is_closing()
     assert not other.client.is_closing()
     pair.client.lost()
-    assert scene.counters.connections_closed == {"error": 1}
+    assert +scene.counters.connections_closed == {"error": 1}
     assert "unexpected_error" in capsys.readouterr().out

@@ -39,7 +39,7 @@ def asking(api_key: int, topic: str) -> bytes:
 
 
 def noticed(talk: Talk) -> tuple[list[int], dict[str, int]]:
-    return talk.gateway_topic_requests, dict(talk.context.counters.gateway_topic_refused)
+    return talk.gateway_topic_requests, dict(+talk.context.counters.gateway_topic_refused)
 
 
 @pytest.mark.parametrize("api_key", [PRODUCE, FETCH, DELETE_TOPICS, ADD_PARTITIONS_TO_TXN])

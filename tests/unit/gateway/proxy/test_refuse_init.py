@@ -100,7 +100,7 @@ def test_the_answer_says_try_again_later_in_every_version(version: int, producer
         "producer_epoch": -1,
     }
     assert script.talk.muted_until_ms == LONGEST_MS
-    assert script.counters.requests_refused == {INIT_REFUSED: 1}
+    assert +script.counters.requests_refused == {INIT_REFUSED: 1}
     assert script.counters.requests[INIT_PRODUCER_ID] == 1
     assert script.talk.session.is_quiet
 
