@@ -26,7 +26,7 @@ class ClientFault:
     """One row of the table.
 
     key                 label of the metric
-    library             name in ApiVersions (KIP-511), or RDKAFKA for all that are built on it
+    library             name in ApiVersions (KIP-511), or RDKAFKA for all that are built on it. Empty: no name
     since, until        the first version with the fault, and the first one without it. None: no bound
     client_id           only clients with this id. Empty: any
     breaks, remedy      what happens, and what to do
@@ -47,7 +47,7 @@ class ClientFault:
     @property
     def clients(self) -> str:
         """Return which clients it is about, in words."""
-        words = self.library
+        words = self.library or "no name in ApiVersions"
         if self.since is not None:
             words += f" {show(self.since)}"
         if self.until is not None:
@@ -87,9 +87,21 @@ CLIENT_FAULTS: Final = (
     ClientFault(
         "sarama",
         "sarama",
-        "before 1.43.1 it stops for ever at the second told throttle (sarama#2823). Many versions name the "
-        "application's version as theirs, so no sarama is told a throttle",
-        "use sarama 1.43.1 or newer, with Producer.Retry.Max of 10 or more",
+        "before 1.43.1 it stops for ever at the second told throttle (sarama#2823); before 1.46 a refused batch of "
+        "many records makes an idempotent producer raise, stop, or lose acknowledged records; any version gives up "
+        "after four refusals (Producer.Retry.Max). Many versions name the application's version as theirs, so all are "
+        "treated alike",
+        "use sarama 1.46 or newer, with Producer.Retry.Max of 10 or more",
+        is_refused_at_init=True,
+        is_told_throttle=False,
+    ),
+    ClientFault(
+        "sarama_without_name",
+        "",
+        "sarama with a Config.Version below 2.4, its default until 1.43, names nothing in ApiVersions: the same",
+        "as for sarama; set Config.Version to 2.4 or newer",
+        client_id="sarama",
+        is_refused_at_init=True,
         is_told_throttle=False,
     ),
     ClientFault(

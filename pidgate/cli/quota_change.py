@@ -26,14 +26,13 @@ from pidgate.cli.options import (
     ResetOptions,
     complain,
 )
-from pidgate.cli.quota_words import GRACE, MODE, RATE, RATES
+from pidgate.cli.quota_words import BYTE_RATES, GRACE, MODE, RATE, RATES
 from pidgate.quota.entities import shown
 from pidgate.quota.settings import rate_milli
 from pidgate.quota.users import GRACE_TIMES_RATE
 from pidgate.units import moment
 
 _MODES: Final = ("observe", "enforce")
-_BYTE_RATES: Final = ("producer_byte_rate", "consumer_byte_rate")
 
 Changes = list[JsonObject]
 
@@ -95,7 +94,7 @@ def reset(options: ResetOptions) -> int:
         return [
             _reset(one)
             for one in current["changes"]
-            if one["user"] == user and (user is not None or one["setting"] in RATES)
+            if one["user"] == user and (user is not None or one["setting"] in (*RATES, *BYTE_RATES))
         ]
 
     return _change(options, "quotas reset", user, changes)
@@ -224,7 +223,11 @@ def _show(answer: JsonObject) -> None:
 
 def _show_effect(answer: JsonObject) -> None:
     """Print from when on the user's new producer ids are refused."""
-    print(f"  {words.when_refused(answer['effect'])}")
+    settings = {change["setting"] for change in answer["changes"]}
+    if not settings or not settings <= set(BYTE_RATES):
+        print(f"  {words.when_refused(answer['effect'])}")
+    if settings & set(BYTE_RATES):
+        print(f"  {words.when_throttled(answer['effect'])}")
     if answer["exempt"]:
         print(f"  Exempt by the file, so never refused: {', '.join(map(shown, answer['exempt']))}.")
     if told := words.unseen(answer):
@@ -255,7 +258,10 @@ def added(texts: Iterable[str], user: str | None) -> list[tuple[str, float | str
             raise BadUsage(f"{text!r} sets nothing; write {setting}=VALUE, or --delete-config {setting}")
         if setting == MODE and value not in _MODES:
             raise BadUsage(f"{value!r} is no mode; write mode=observe or mode=enforce")
-        found.append((setting, _rate(value) if setting in RATES else value))
+        if setting in BYTE_RATES:
+            found.append((setting, _bytes(value)))
+        else:
+            found.append((setting, _rate(value) if setting in RATES else value))
     return found
 
 
@@ -272,14 +278,10 @@ def _split(texts: Iterable[str]) -> list[str]:
 
 
 def _check_setting(setting: str, user: str | None) -> None:
-    if setting in _BYTE_RATES:
+    if setting not in (*RATES, *BYTE_RATES, MODE):
         raise BadUsage(
-            f"{setting} is not set at run time: write it into the gateway's file (quotas.users), or set the "
-            "brokers' own with kafka-configs"
-        )
-    if setting not in (*RATES, MODE):
-        raise BadUsage(
-            f"{setting!r} cannot be set; write producer_ids_rate=100, transactional_ids_rate=50 or mode=enforce"
+            f"{setting!r} cannot be set; write producer_ids_rate=100, transactional_ids_rate=50, "
+            "producer_byte_rate=5MB, consumer_byte_rate=5MB or mode=enforce"
         )
     if setting == MODE and user is None:
         raise BadUsage(
@@ -293,6 +295,13 @@ def _rate(text: str) -> float:
     except ValueError as error:
         raise BadUsage(f"{text!r} is not a rate; write a number of ids per window: 100 or 0.5") from error
     return int(rate) if rate == int(rate) else rate
+
+
+def _bytes(text: str) -> int:
+    try:
+        return units.size_bytes(text)
+    except ValueError as error:
+        raise BadUsage(f"{text!r} is no byte rate; write bytes per second: 5MB or 500KiB") from error
 
 
 def _set(

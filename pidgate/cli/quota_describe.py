@@ -10,7 +10,7 @@ from typing import Any, Final
 from pidgate.cli import quota_words as words
 from pidgate.cli.admin_client import Gateway, JsonObject, for_each
 from pidgate.cli.options import DescribeOptions, DiffOptions
-from pidgate.cli.quota_words import GRACE, MODE, RATE, RATES, TRANSACTIONAL_RATE
+from pidgate.cli.quota_words import BYTE_RATES, GRACE, MODE, RATE, RATES, TRANSACTIONAL_RATE
 from pidgate.console import plain_console, print_table
 from pidgate.names import escaped
 from pidgate.units import moment, printable
@@ -44,7 +44,7 @@ def diff(options: DiffOptions) -> int:
 
     def is_wanted(row: JsonObject) -> bool:
         if options.entity_default:
-            return row["user"] is None and row["setting"] in RATES
+            return row["user"] is None and row["setting"] in (*RATES, *BYTE_RATES)
         return user is None or row["user"] == user
 
     return for_each(options, "quotas diff", call, _show_diff)
@@ -73,6 +73,8 @@ def headline(answer: JsonObject) -> Iterator[str]:
     source = f"{words.source({**mode, 'of': 'user'})}{f', by {by}' if by else ''}"
     file = f"; the file says {mode['in_file']}" if mode["value"] != mode["in_file"] else ""
     yield f"mode of all users: {mode['value']} ({source}{file})"
+    keeper = "this gateway" if answer["keeps_byte_rates"] else "the brokers"
+    yield f"byte rates set at run time: kept by {keeper} (quotas.byte_rates)"
     if answer["cluster_producer_ids_rate"] is not None:
         ceiling = words.value(RATE, answer["cluster_producer_ids_rate"], answer["window_ms"])
         yield f"all users together: {ceiling} (file)"
@@ -118,14 +120,28 @@ def _set(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _byte_rows(entry: Mapping[str, Any], name: str) -> Iterator[tuple[str, ...]]:
-    """Yield the file's byte rates of a user. docs/byte-quotas.md says which rate applies to a client."""
+    """Yield the byte rates of a user. docs/byte-quotas.md says which rate applies to a client."""
     for rates in entry["byte_rates"]:
         client_id = rates["client_id"]
         of_client = "" if client_id is None else f" of client {escaped(client_id) or '(default)'}"
         for setting in ("producer_byte_rate", "consumer_byte_rate"):
             if rates[setting] is not None:
                 value = words.bytes_per_s(rates[setting]) + of_client
-                yield (name, setting, value, "file", "", "", "", "")
+                origin = entry[setting] if client_id is None else None
+                come = (
+                    ("file", "")
+                    if origin is None
+                    else (words.source({**origin, "of": "user"}), words.set_by(origin))
+                )
+                yield (
+                    name,
+                    setting,
+                    value,
+                    *come,
+                    "",
+                    "",
+                    "" if origin is None else printable(origin["note"]),
+                )
                 name = ""
 
 
@@ -136,6 +152,9 @@ def differences(answer: JsonObject) -> list[JsonObject]:
     """Return each change made at run time with the value in force and the file's."""
     entries = answer["entries"]
     origins = {(rate, entry["user"]): entry[rate] for entry in entries for rate in RATES}
+    origins |= {
+        (rate, entry["user"]): entry[rate] for entry in entries for rate in BYTE_RATES if rate in entry
+    }
     for entry in entries:
         if entry["user"] is not None:
             in_force = entry["effective_mode"]["value"]

@@ -16,6 +16,7 @@ ALL_USERS: Final = "(all users)"
 RATE: Final = "producer_ids_rate"
 TRANSACTIONAL_RATE: Final = "transactional_ids_rate"
 RATES: Final = (RATE, TRANSACTIONAL_RATE)
+BYTE_RATES: Final = ("producer_byte_rate", "consumer_byte_rate")
 MODE: Final = "mode"
 
 GRACE: Final = "grace"
@@ -30,7 +31,7 @@ def unset(user: str | None) -> str:
 
 def entity(user: str | None, setting: str = RATE) -> str:
     if user is None:
-        return DEFAULT_USER if setting in RATES else ALL_USERS
+        return DEFAULT_USER if setting in (*RATES, *BYTE_RATES) else ALL_USERS
     return shown(user)
 
 
@@ -40,6 +41,8 @@ def value(setting: str, given: float | str | None, window_ms: int, nothing: str 
         return "not set" if given is None else str(given)
     if given is None:
         return nothing
+    if setting in BYTE_RATES:
+        return bytes_per_s(round(float(given)))
     if setting == GRACE:
         return f"{number(float(given))} x the rate" if given else "none"
     if given == 0:
@@ -105,6 +108,14 @@ def when_refused(entry: Mapping[str, Any]) -> str:
     if mode["of"] == "all" and mode["source"] == "run_time" and user is not None:
         ends = "pidgate mode file --all" + ("" if mode["in_file"] == "enforce" else f", then {ends}")
     return f"Not in force: {name} is observed ({source({**mode, 'of': 'all'})}). To enforce: {ends}"
+
+
+def when_throttled(entry: Mapping[str, Any]) -> str:
+    """Say whether clients above a byte rate wait, at which gateways."""
+    name = "any user not named" if entry["user"] is None else shown(entry["user"])
+    if not entry["throttles_bytes"]:
+        return f"Not in force: {name} is observed, or exempt from byte rates: bytes are counted, and no client waits."
+    return f"In force now: clients of {name} wait above it. Each gateway that they connect to allows the full rate."
 
 
 def unseen(answer: Mapping[str, Any]) -> str:

@@ -152,11 +152,14 @@ class ByteRates:
 class ByteQuotas:
     """Byte rates by entity, and what they are measured over: `samples` of `sample_ms`, Kafka's quota.window.num and
     quota.window.size.seconds.
+
+    at_gateway: byte rates of users that are set at run time are kept here, not by the brokers
     """
 
     samples: int = 11
     sample_ms: int = 1_000
     rates: Mapping[ByteEntity, ByteRates] = field(default_factory=dict)
+    at_gateway: bool = False
 
     def __post_init__(self) -> None:
         _require(self.samples >= 2, "samples must be at least 2")

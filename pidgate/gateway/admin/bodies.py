@@ -102,6 +102,17 @@ class RateChange(_PostedChange):
         return None if self.value is None else rate_milli(self.value)
 
 
+class ByteRateChange(_PostedChange):
+    """`user` null: the default user. `value`: bytes per second of all clients of the user."""
+
+    setting: Literal["producer_byte_rate", "consumer_byte_rate"]
+    value: Annotated[float, Field(gt=0, le=1000 * HIGHEST_RATE, strict=False)] | None = None
+
+    @property
+    def new_value(self) -> int | None:
+        return None if self.value is None else rate_milli(self.value)
+
+
 class ModeChange(_PostedChange):
     """`user` null: every user, overriding their own modes."""
 
@@ -140,7 +151,10 @@ class PostedChanges(_Posted):
     """Changes applied together or not at all; other users see `set_by`."""
 
     changes: Annotated[
-        tuple[Annotated[RateChange | ModeChange | GraceChange, Field(discriminator="setting")], ...],
+        tuple[
+            Annotated[RateChange | ByteRateChange | ModeChange | GraceChange, Field(discriminator="setting")],
+            ...,
+        ],
         Field(min_length=1, max_length=MOST_CHANGES, strict=False),
     ]
     set_by: Words = "http"

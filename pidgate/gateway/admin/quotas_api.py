@@ -25,6 +25,7 @@ from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.quotas.administration import InForce, NotAllowed
 from pidgate.gateway.quotas.explain import (
     Moment,
+    QuotaOrigin,
     QuotaOrigins,
     explanation,
     not_refused,
@@ -32,7 +33,8 @@ from pidgate.gateway.quotas.explain import (
 )
 from pidgate.gateway.quotas.store import QuotaStore
 from pidgate.gateway.state.recent_events import RecentEvents
-from pidgate.quota.changes import RATES, Change, Setting
+from pidgate.quota.byte_quota import throttles_bytes
+from pidgate.quota.changes import BYTE_RATES, RATES, Change, Setting
 from pidgate.quota.entities import User, is_unidentified
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import DEFAULT, ByteQuotas
@@ -198,6 +200,7 @@ class QuotasApi:
             "window_ms": in_force.quotas.producer_ids.window_ms,
             "mode": origins.own(Setting.MODE, None).as_json(),
             "grace_until_wall_ms": self._grace_until_wall_ms(now_wall_ms),
+            "keeps_byte_rates": in_force.quotas.bytes.at_gateway,
             "cluster_producer_ids_rate": rate_or_mode(in_force.quotas.cluster_rate_milli),
         }
 
@@ -219,12 +222,14 @@ class QuotasApi:
         entry: JsonObject = {
             "user": user,
             **{str(rate): origins.own(rate, user).as_json() for rate in RATES},
+            **_if_said((rate, origins.own(rate, user)) for rate in BYTE_RATES),
             "owner": provenance.owner if provenance else "",
             "note": provenance.note if provenance else "",
             "byte_rates": byte_rates,
         }
         if user is None:
             moment = Moment(self._now_ms(), now_wall_ms)
+            entry["throttles_bytes"] = throttles_bytes(in_force.quotas, DEFAULT)
             entry["effective_mode"] = origins.effective_mode(None).as_json()
             entry["not_refused"] = not_refused(None, state=self._state, origins=origins, moment=moment)
             return entry
@@ -237,6 +242,7 @@ class QuotasApi:
             "effective_rate": live["producer_ids_rate"],
             "effective_transactional_ids_rate": live["transactional_ids_rate"],
             "effective_mode": live["mode"],
+            "throttles_bytes": throttles_bytes(in_force.quotas, user),
         }
 
     def _done(self, kept: str, **more: Any) -> web.Response:
@@ -276,6 +282,15 @@ def change_as_json(change: Change) -> JsonObject:
         "set_wall_ms": change.set_wall_ms,
         "set_through": change.set_through,
         "note": change.note,
+    }
+
+
+def _if_said(origins: Iterable[tuple[Setting, QuotaOrigin]]) -> JsonObject:
+    """Return those that are set, or that the file sets."""
+    return {
+        str(setting): one.as_json()
+        for setting, one in origins
+        if one.value is not None or one.in_file is not None
     }
 
 

@@ -59,6 +59,7 @@ class Gateway:
         kafka = outside.own_client(settings)
         events = EventLog(settings, kafka, self.topic_id_learnt)
         recorder = recorder_of(settings, events.publish, lambda: events.applied_offsets, incarnation)
+        events.on_expiration = recorder.expiration_learnt
         self._quotas = QuotaStore(settings, self, kafka, outside.name(), wall_ms)
         self._manager = QuotaStateManager(
             settings,

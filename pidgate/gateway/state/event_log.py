@@ -14,16 +14,22 @@ from pidgate.gateway.topics.follower import EventFollower
 from pidgate.gateway.topics.own_client import OwnClient
 
 
+def _ignore(_expiration_ms: int) -> None: ...
+
+
 class EventLog:
     """`publisher` and `follower` are None without events, `state_dir` without a directory."""
 
     def __init__(self, settings: Settings, kafka: OwnClient, on_topic_id: Callable[[bytes], None]) -> None:
         self.state_dir = StateDir(settings.state_dir) if settings.state_dir else None
+        self.on_expiration: Callable[[int], None] = _ignore
+        """Called with the brokers' producer.id.expiration.ms."""
         self.publisher: EventPublisher | None = None
         self.follower: EventFollower | None = None
         if settings.events.enabled:
             topic = EventTopic.from_settings(settings)
             topic.on_id = on_topic_id
+            topic.on_expiration = lambda expiration_ms: self.on_expiration(expiration_ms)
             self.publisher = EventPublisher(kafka, topic)
             self.follower = EventFollower(kafka, topic)
         self.recent = RecentEvents(wall_ms())

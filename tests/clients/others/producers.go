@@ -27,6 +27,9 @@ type load struct {
 	Partitions       int     `json:"partitions"`
 	Number           int     `json:"number"`
 	SizeBytes        int     `json:"size_bytes"`
+	IsBatched        bool    `json:"is_batched"`
+	IsIdempotent     bool    `json:"is_idempotent"`
+	IsNamed          bool    `json:"is_named"`
 	RecordsPerS      float64 `json:"records_per_s"`
 }
 
@@ -71,13 +74,22 @@ func runSarama(l load) error {
 	config := sarama.NewConfig()
 	config.ClientID = "sarama"
 	config.Version = sarama.V3_6_0_0
-	config.Producer.Idempotent = true
-	config.Producer.RequiredAcks = sarama.WaitForAll
+	if !l.IsNamed {
+		// The default of sarama 1.42, with ApiVersions of a version that has no names.
+		config.Version = sarama.V2_1_0_0
+		config.ClientID = "unnamed"
+	}
 	config.Producer.Return.Successes = true
 	config.Producer.Partitioner = sarama.NewManualPartitioner
-	config.Producer.Flush.MaxMessages = 1
-	// Idempotence demands it.
-	config.Net.MaxOpenRequests = 1
+	if !l.IsBatched {
+		config.Producer.Flush.MaxMessages = 1
+	}
+	if l.IsIdempotent {
+		config.Producer.Idempotent = true
+		config.Producer.RequiredAcks = sarama.WaitForAll
+		// Idempotence demands it.
+		config.Net.MaxOpenRequests = 1
+	}
 	producer, err := sarama.NewAsyncProducer(strings.Split(l.BootstrapServers, ","), config)
 	if err != nil {
 		return err
@@ -119,13 +131,16 @@ func runSarama(l load) error {
 }
 
 func runFranz(l load) error {
-	client, err := kgo.NewClient(
+	options := []kgo.Opt{
 		kgo.SeedBrokers(strings.Split(l.BootstrapServers, ",")...),
 		kgo.ClientID("franz-go"),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
+	}
+	if !l.IsBatched {
 		// The least that it takes: 40 records of a partition are five batches, all of them in flight.
-		kgo.ProducerBatchMaxBytes(1<<10),
-	)
+		options = append(options, kgo.ProducerBatchMaxBytes(1<<10))
+	}
+	client, err := kgo.NewClient(options...)
 	if err != nil {
 		return err
 	}

@@ -340,7 +340,8 @@ def test_a_gateway_that_may_not_be_written_says_what_to_set() -> None:
         (("quotas", "alter", "--user", "a"), "no change; write --add-config"),
         (("quotas", "alter", "--user", "a", "--add-config", "producer_ids_rate"), "sets nothing"),
         (("quotas", "alter", "--user", "a", "--add-config", "producer_ids_rate=nan"), "'nan' is not a rate"),
-        (("quotas", "alter", "--user", "a", "--add-config", "producer_byte_rate=1"), "with kafka-configs"),
+        (("quotas", "alter", "--user", "a", "--add-config", "producer_byte_rate=much"), "is no byte rate"),
+        (("quotas", "alter", "--user", "a", "--add-config", "producer_byte_rate=0"), "greater than 0"),
         (("quotas", "alter", "--user", "a", "--add-config", "color=red"), "'color' cannot be set"),
         (
             ("quotas", "alter", "--entity-default", "--add-config", "mode=observe"),

@@ -19,6 +19,7 @@ def test_it_names_the_users_that_create_ids() -> None:
     def use(address: str, gateway: Gateway) -> None:
         for event in stream.events():
             gateway.recent.add(to_json(event), event.wall_time_ms)
+        gateway.recent.whole_from_wall_ms = now_ms - 700_000
         told = typed("who", "--admin", address, "--json")
         assert told.exit_code == 0, told.output
         found = json.loads(told.stdout)

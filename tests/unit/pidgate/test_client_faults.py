@@ -51,6 +51,8 @@ def test_one_program_of_a_library_is_recognised_by_its_client_id() -> None:
     assert faults("apache-kafka-java", "3.9.1", "console-producer") == ["java_console_producer"]
     assert faults("apache-kafka-java", "3.9.1", "producer-1") == []
     assert faults("other", "3.9.1", "console-producer") == []
+    assert faults("", "", "sarama") == ["sarama_without_name"]
+    assert faults("kgo", "v1.18.0", "sarama") == []
 
 
 def test_a_gateway_does_something_only_where_the_table_says_so() -> None:

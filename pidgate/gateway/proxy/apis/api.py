@@ -469,8 +469,8 @@ class ApiContext:
         """The account that the first held request waits for."""
         self.alteration: QuotaExchange | None = None
         """The exchange about the AlterClientQuotas at the head of the held requests."""
-        self.faults: tuple[ClientFault, ...] = ()
-        """Of the client's library, by its name in ApiVersions."""
+        self.faults: tuple[ClientFault, ...] | None = None
+        """Of the client's library, by its name in ApiVersions. None: no request has shown whether it has a name."""
         self.means_node = False
         """The client sent the NodeId of ApiVersions (KIP-1242): no other broker may be substituted for this
         port's node."""

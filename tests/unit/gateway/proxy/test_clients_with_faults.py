@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import structlog
 
+from pidgate.client_faults import find_faults
 from pidgate.gateway.logs import Event
 from pidgate.gateway.metrics.counters import Counters
 from pidgate.gateway.proxy.actions import LogClient
@@ -134,17 +135,18 @@ def test_a_client_that_hangs_on_a_told_throttle_is_only_muted(
     client = Named(software, max_throttle_ms=20_000)
     client.spend()
     assert client.produce(4_711) is TAKEN
+    while not client.talk.refused:
+        client.later(LOOK_AGAIN_MS)
     (answer,) = client.answers(PRODUCE, 9)
     assert answer["throttle_time_ms"] == told_ms
-    assert client.talk.muted_until_ms == muted_ms
-    assert client.talk.release(muted_ms - 1) == ([], False)
+    assert client.talk.muted_until_ms == client.now_ms + muted_ms
 
 
 def test_a_fault_is_counted_for_each_connection_and_logged_once_a_day() -> None:
     client = Named(HARMED)
     assert client.counters.client_faults["librdkafka_2_2"] == 1
     assert Named(OTHER).counters.client_faults.total() == 0
-    client_log, said = ClientLog(), LogClient(*HARMED, client.talk.context.faults)
+    client_log, said = ClientLog(), LogClient(*HARMED, find_faults(*HARMED, ""))
     with structlog.testing.capture_logs() as lines:
         for now_ms in (0, 1_000, DAY_MS - 1, DAY_MS):
             client_log.note(said, lambda: {"client_id": "app"}, now_ms)
@@ -154,3 +156,18 @@ def test_a_fault_is_counted_for_each_connection_and_logged_once_a_day() -> None:
     assert len(lines) == 1 + MOST_VERSIONS_A_DAY
     assert {line["event"] for line in lines} == {Event.CLIENT_WITH_FAULT}
     assert lines[0]["version"] == HARMED[1]
+
+
+def test_sarama_without_a_name_is_known_by_its_client_id() -> None:
+    """As its versions before 1.43 are by default, and before that without ApiVersions."""
+    for frames in ([], [raw.request(API_VERSIONS, 2, {}, client_id="sarama", correlation_id=9)]):
+        client = Named(OTHER)
+        client.talk = Talk(client.admission, Client("alice", "", "10.0.0.1", 3), counters=client.counters)
+        for frame in frames:
+            client.send(frame)
+            client.talk.answered()
+        client.send(raw.request(3, 1, {"topics": []}, client_id="sarama", correlation_id=10))
+        client.talk.answered()
+        client.spend()
+        assert client.init() is TAKEN
+        assert client.counters.client_faults["sarama_without_name"] == 1
