@@ -69,9 +69,10 @@ format: $(STAMP) ## let ruff format and fix what it can
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-docs: $(STAMP)   ## what is generated: the fields in docs/events.md and their JSON schema, the drawings in docs/architecture.md, the table in docs/faults.md, docs/rules.md
+docs: $(STAMP)   ## what is generated: the fields in docs/events.md and their JSON schema, the drawings in docs/architecture.md, the tables in docs/clients.md and docs/faults.md, docs/rules.md
 	$(BIN)/python -m tests.support.events_page
 	$(BIN)/python -m tests.support.architecture_page
+	$(BIN)/python -m tests.support.clients_page
 	$(BIN)/python -m tests.support.faults_page
 	$(BIN)/python -m tests.support.rules_page
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlencode
 
 from pidgate.cli.admin_address import DEFAULT_ADMIN, AdminAddress, cause_of, of_settings, of_text
-from pidgate.cli.options import GatewayOptions
+from pidgate.cli.options import GatewayOptions, WhoOptions
 from pidgate.gateway.config.local_token import token_of
 from pidgate.gateway.config.password_file import CredentialsUnreadable, secret_in
 from pidgate.gateway.errors import CannotStart
@@ -46,7 +46,7 @@ class Failed(Exception):
     """A gateway was not reached, or refused. The text gives the reason and the remedy."""
 
 
-def gateways(options: GatewayOptions) -> list[Gateway]:
+def gateways(options: GatewayOptions | WhoOptions) -> list[Gateway]:
     """Return the gateways named by the options, at least one. Raises BadUsage."""
     admin, token_file, own = options.admin, options.token_file, None
     try:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from pidgate import units
+from pidgate import client_faults, units
 from pidgate.cli import tls_words
 from pidgate.cli.options import USAGE_ERROR, CheckOptions, complain
 from pidgate.gateway.cluster.nodes import NodePorts
@@ -15,7 +15,7 @@ from pidgate.gateway.config import conflicts
 from pidgate.gateway.config.loading import ConfigError, Problem, Settings, checked
 from pidgate.gateway.config.settings import ListenerSettings
 from pidgate.gateway.config.source import Source, read_yaml
-from pidgate.gateway.quotas.inherited import inherited_quotas
+from pidgate.gateway.quotas.inherited import closed_ports, inherited_quotas, login_warnings
 from pidgate.gateway.tls.contexts import TlsUnusable, client_context
 from pidgate.names import escaped
 from pidgate.quota.entities import EffectiveQuota, resolve, shown
@@ -75,20 +75,25 @@ def _warnings(settings: Settings, source: Source) -> Iterator[str]:
     for path, text in conflicts.warnings(settings):
         yield f"{source.where(path)}: {source.key(path)}: {text}"
     yield from tls_words.warned(settings, source)
-    yield from _shared_quota_warnings(settings)
+    yield from _login_warnings(settings)
 
 
-def _shared_quota_warnings(settings: Settings) -> Iterator[str]:
-    """Warn of quotas that may be shared by accident, after asking the brokers for their SASL mechanisms.
+def _login_warnings(settings: Settings) -> Iterator[str]:
+    """Warn of what the file misses for these brokers, after asking them for their SASL mechanisms.
 
-    The file alone does not show whether the brokers require a login, nor the mechanisms. Without an answer it
-    is the only source.
+    The file alone does not show whether the brokers want a login. Without an answer it is the only source.
     """
     quotas = settings.to_quotas()
-    has_login = any(listener.requires_login is not False for listener in settings.listeners)
-    if has_login and any(inherited_quotas(quotas, _SHARED_MECHANISMS)):
-        mechanisms = asyncio.run(_mechanisms(settings))
-        yield from (f"{key}: {text}" for key, text in inherited_quotas(quotas, mechanisms or ()))
+    if not (quotas.users or settings.own_client is None or any(inherited_quotas(quotas, _SHARED_MECHANISMS))):
+        return
+    mechanisms = asyncio.run(_mechanisms(settings))
+    if mechanisms is not None:
+        found = login_warnings(settings, quotas, mechanisms)
+    elif any(listener.requires_login for listener in settings.listeners):
+        found = closed_ports(settings)
+    else:
+        return
+    yield from (f"{key}: {text}" for key, text in found)
 
 
 async def _mechanisms(settings: Settings) -> Sequence[str] | None:
@@ -120,7 +125,18 @@ def explanation(settings: Settings) -> Iterator[str]:
     yield "Brokers see all clients at this gateway's address, and count them as one where they bound addresses"
     yield "  (max.connections.per.ip, connection_creation_rate): raise that for it, and bound users here (limits)."
     yield from _quotas(settings.to_quotas())
+    if settings.quotas.runtime_changes == "runtime_wins":
+        yield "Changes made while gateways run go above this file: pidgate quotas diff shows them."
+    yield from _harmed_clients(settings.to_quotas())
     yield from _memory(settings)
+
+
+def _harmed_clients(quotas: Quotas) -> Iterator[str]:
+    """Yield the client libraries to upgrade before anything is refused."""
+    anybody = (_ANYBODY, *quotas.users)
+    if any(resolve(quotas, user).enforces for user in anybody):
+        yield "Client libraries that a refusal harms (docs/clients.md):"
+        yield from (f"  {line}." for line in client_faults.in_words())
 
 
 def _memory(settings: Settings) -> Iterator[str]:
@@ -139,9 +155,12 @@ def _memory(settings: Settings) -> Iterator[str]:
     ids = settings.quotas.producer_ids
     if ids.grace_ms:
         grace = units.show_duration(ids.grace_ms)
-        yield f"After a cold start unseen ids are admitted uncharged for {grace}, 10 times a user's rate at most."
+        yield f"After a cold start quotas are in force from {grace} on: until then new ids pass uncharged (grace),"
+        yield "  10 times a user's rate at most. A rate of 0 is in force from the first moment."
+        yield "  To enforce at once: pidgate quotas grace --all --end"
     else:
-        yield "After a cold start every running producer is charged as a new one (grace: 0s)."
+        yield "Quotas are in force from the start: after a cold start every running producer is charged as a new"
+        yield "  one (grace: 0s)."
 
 
 def _proxies(listener: ListenerSettings) -> Iterator[str]:
@@ -179,6 +198,9 @@ def _quotas(quotas: Quotas) -> Iterator[str]:
     remember, throttle = units.show_duration(ids.remember_ms), units.show_duration(ids.max_throttle_ms)
     if quotas.mode is Mode.ENFORCE:
         yield "Mode enforce: a user above the quota is refused until it has tokens again."
+        exempt = [shown(user) for user in quotas.users if resolve(quotas, user).exempt]
+        if exempt:
+            yield f"  But not {', '.join(exempt)} (exempt), in any mode."
     else:
         yield "Mode observe: everything is counted and shown, nothing refused (unless a user says enforce)."
     yield f"A used id is free of charge for {remember}; one refusal holds a client {throttle} at most."
@@ -193,7 +215,7 @@ def _quotas(quotas: Quotas) -> Iterator[str]:
 
 
 def quota_in_words(quota: EffectiveQuota, ids: ProducerIdSettings) -> str:
-    """Describe a quota, for example "100 new producer ids per 1h, at most 201 in the first hour"."""
+    """Describe a quota, for example "100 new producer ids per 1h, at most 201 in any hour"."""
     if quota.exempt:
         return "exempt: counted, never charged or refused"
     if quota.rate_milli is None:
@@ -211,7 +233,7 @@ def rate_in_words(rate_milli: int, ids: ProducerIdSettings) -> str:
     first = _ONE_OF.get(ids.window_ms, window)
     noun = "id" if rate_milli == 1_000 else "ids"
     rate = units.show_milli(rate_milli)
-    return f"{rate} new producer {noun} per {window}, at most {at_most:,} in the first {first}"
+    return f"{rate} new producer {noun} per {window}, at most {at_most:,} in any {first}"
 
 
 def _print_users(quotas: Quotas) -> None:

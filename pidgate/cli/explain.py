@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 from typing import Final
 
@@ -35,7 +34,6 @@ def sentences(answer: JsonObject) -> Iterator[str]:
     """Yield the explanation line by line: settings, state, last refusal, and remedies."""
     yield from _settings(answer)
     if not answer["is_restored"]:
-        yield "The state is still being read: nothing is refused until then."
         return
     yield from _balance(answer)
     yield from _known(answer)
@@ -61,8 +59,13 @@ def _settings(answer: JsonObject) -> Iterator[str]:
             yield f"  note: {printable(origin['note'])}"
     if answer["owner"]:
         yield f"owner: {printable(answer['owner'])}"
-    if answer["is_exempt"]:
-        yield "Exempt in the file: counted, never charged or refused."
+    yield words.when_refused(_as_entry(answer))
+    if told := words.unseen(answer):
+        yield told
+
+
+def _as_entry(answer: JsonObject) -> JsonObject:
+    return {**answer, "effective_rate": answer[RATE], "effective_mode": answer[MODE]}
 
 
 def _balance(answer: JsonObject) -> Iterator[str]:
@@ -77,11 +80,9 @@ def _balance(answer: JsonObject) -> Iterator[str]:
     if answer["waiting"]:
         oldest = about_duration(answer["oldest_waiting_ms"])
         yield f"In line: {counted(answer['waiting'], 'id')}, the one that waits longest for {oldest}."
-    if answer["grace_left_ms"]:
-        yield (
-            f"Cold start: for another {about_duration(answer['grace_left_ms'])} unseen ids are admitted uncharged "
-            f"({answer['grace_admitted']:,} so far)."
-        )
+        yield from _gives_up("The first client", answer["next_gives_up_in_ms"])
+    if answer["grace_admitted"]:
+        yield f"Admitted uncharged as grace: {counted(answer['grace_admitted'], 'id')}."
 
 
 def _known(answer: JsonObject) -> Iterator[str]:
@@ -111,11 +112,18 @@ def _of_id(known_id: JsonObject, answer: JsonObject) -> Iterator[str]:
             f"{name} waits since {since}, {ahead}, was refused {counted(waiting['attempts'], 'time')} "
             f"(address {printable(waiting['address'])}, client id {printable(waiting['client_id'])!r})."
         )
+        yield from _gives_up("Its client", waiting["gives_up_in_ms"])
     refusal = known_id["last_refusal"]
     if refusal is not None and refusal != answer["last_refusal"]:
         yield f"Its last refusal: {_refusal(refusal, answer)}"
     elif refusal is None and not known_id["is_remembered"]:
         yield f"{name} was not refused lately by this gateway."
+
+
+def _gives_up(who: str, left_ms: int | None) -> Iterator[str]:
+    """Yield when a client gives up, if its library is known."""
+    if left_ms is not None:
+        yield f"{who} gives up in {about_duration(left_ms)} by its library's defaults (docs/clients.md)."
 
 
 def _refusal(refusal: JsonObject, answer: JsonObject) -> str:
@@ -152,11 +160,10 @@ def _why(refusal: JsonObject, answer: JsonObject) -> str:
 
 
 def _what_to_do(answer: JsonObject) -> Iterator[str]:
-    if answer[MODE]["value"] != "enforce":
-        yield "Observed only: no new id is refused."
+    if answer["not_refused"]["why"] is not None:
         return
-    is_blocked, user = answer[RATE]["value"] == 0, shlex.quote(answer["user"])
-    if answer["is_exempt"] or not (is_blocked or (answer["next_token_in_ms"] or 0) >= _SOON_MS):
+    is_blocked, user = answer[RATE]["value"] == 0, words.quoted(answer["user"])
+    if not (is_blocked or (answer["next_token_in_ms"] or 0) >= _SOON_MS):
         return
     yield f"See which clients create them: pidgate who --user {user}"
     raised = "alter --add-config producer_ids_rate=N --user" if is_blocked else "raise"

@@ -9,26 +9,22 @@ import asyncio
 import json
 import re
 import signal
-import ssl
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from pidgate import units
+from pidgate.cli import kafka_login
 from pidgate.cli.options import USAGE_ERROR, LoadOptions
-from pidgate.client_settings import BadClientSettings, read_client_settings
 from pidgate.gateway.config import loading
 from pidgate.gateway.config.loading import ConfigError
-from pidgate.gateway.config.source import dotted, option_value
-from pidgate.gateway.config.tls_settings import ClusterTlsSettings
-from pidgate.gateway.tls.contexts import TlsUnusable, client_context, pinned_context
+from pidgate.gateway.config.source import option_value
 from pidgate.load.plan import (
     MOST_BATCH_BYTES,
     RECORD_OVERHEAD_BYTES,
     Address,
     Clients,
     Kind,
-    Login,
     Plan,
 )
 from pidgate.load.running import Result, run
@@ -42,11 +38,6 @@ _TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _CLIENTS: Final = re.compile(r"([a-z-]+)=(\d{1,6})(?:@(max|\d{1,9}(?:\.\d{1,9})?))?")
 _BATCH: Final = re.compile(r"(\d{1,6})x(.+)")
 _RATE_EACH_PER_S: Final = 10.0
-_FILES: Final = {
-    "ca_file": "ssl.ca.location",
-    "cert_file": "ssl.certificate.location",
-    "key_file": "ssl.key.location",
-}
 
 
 def load(options: LoadOptions) -> int:
@@ -101,18 +92,19 @@ def plan_of(options: LoadOptions) -> Plan:
     """Return the plan for these options. Raises ConfigError naming the option."""
     if _TOPIC.fullmatch(options.topic) is None:
         raise ConfigError.at("--topic", f"{options.topic!r} is not a topic's name")
-    settings = _kafka_config(options)
+    settings, bootstrap = kafka_login.settings_in(options.kafka_config), _bootstrap(options)
+    listener = None if options.config is None else loading.load(options.config).listeners[0].tls
     records, record_bytes = _batch(options.batch)
     return Plan(
-        bootstrap=_bootstrap(options),
+        bootstrap=bootstrap,
         topic=options.topic,
         clients=_clients(options.clients or ()),
         duration_s=_seconds("--duration", options.duration),
         record_bytes=record_bytes,
         records_per_batch=records,
         client_id=options.client_id,
-        login=_login(settings),
-        tls=_tls(options, settings),
+        login=kafka_login.login_of(settings),
+        tls=kafka_login.tls_of(settings, None if listener is None else listener.cert_file),
         create_partitions=options.create_topic,
         delivery_timeout_s=_seconds("--delivery-timeout", options.delivery_timeout),
         drain_s=_seconds("--drain", options.drain, least_s=0.0),
@@ -160,46 +152,6 @@ def _bootstrap(options: LoadOptions) -> tuple[Address, ...]:
         raise ConfigError.at("--bootstrap-servers", text)
     servers = options.bootstrap_servers.split(",")
     return tuple(option_value("--bootstrap-servers", units.address, server.strip()) for server in servers)
-
-
-def _kafka_config(options: LoadOptions) -> Mapping[str, str]:
-    if options.kafka_config is None:
-        return {}
-    try:
-        return read_client_settings(str(options.kafka_config), reads_files=False)
-    except BadClientSettings as error:
-        raise ConfigError.at("--kafka-config", str(error).removeprefix("--kafka-config ")) from None
-
-
-def _tls(options: LoadOptions, settings: Mapping[str, str]) -> ssl.SSLContext | None:
-    """Return the TLS context. None: no TLS. Raises ConfigError naming the option, or the key of the file."""
-    listener = None if options.config is None else loading.load(options.config).listeners[0].tls
-    is_wanted = settings.get("security.protocol", "").upper().endswith("SSL")
-    if not is_wanted and listener is None:
-        return None
-    given = {key: settings[name] for key, name in _FILES.items() if name in settings}
-    verifies = settings.get("ssl.endpoint.identification.algorithm") != "none"
-    tls = ClusterTlsSettings.model_validate({**given, "verify_hostname": verifies})
-    try:
-        if listener is None or "ca_file" in given:
-            return client_context(tls, ())
-        return pinned_context(listener.cert_file, ("listeners", 0, "tls"), tls)
-    except TlsUnusable as error:
-        is_own = len(error.path) == 1
-        where = f"--kafka-config: {_FILES.get(str(error.path[0]), '')}" if is_own else dotted(error.path)
-        raise ConfigError.at(where, error.text) from error
-
-
-def _login(settings: Mapping[str, str]) -> Login | None:
-    if "sasl.username" not in settings:
-        return None
-    match settings.get("sasl.mechanism", "PLAIN"):
-        case "PLAIN" | "SCRAM-SHA-256" | "SCRAM-SHA-512" as mechanism:
-            return Login(settings["sasl.username"], settings["sasl.password"], mechanism)
-    raise ConfigError.at(
-        "--kafka-config",
-        f"sasl.mechanism={settings['sasl.mechanism']}; use PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512",
-    )
 
 
 def _seconds(option: str, text: str, *, least_s: float = 0.001) -> float:

@@ -85,6 +85,10 @@ CaOption = Annotated[
 TokenOption = Annotated[
     Path | None, typer.Option(metavar="FILE", help="A copy of the gateway's admin.token_file.")
 ]
+KafkaConfigOption = Annotated[
+    Path | None,
+    typer.Option("--kafka-config", metavar="FILE", help="Properties: security.protocol, sasl.*, ssl.*."),
+]
 UserOption = Annotated[
     str | None,
     typer.Option(
@@ -118,6 +122,9 @@ class RunOptions:
         "Health and metrics (default: 127.0.0.1:9290); overrides the file, so that one serves several gateways.",
     )
     state_dir: str | None = option(None, "Directory of the state; overrides the file.")
+    topics: bool | None = option(
+        None, "Without a file: create the events and quotas topics, and keep the state there.", "--topics"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,9 +137,19 @@ class CheckOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class WhoOptions:
-    """Show which users create new producer ids, from the events topic, and what to do about it."""
+    """Show which users create new producer ids, from the events topic, and what to do about it. With --admin: from the
+    memory of running gateways.
+    """
 
     config: ConfigOption = None
+    admin: list[str] | None = option(
+        None,
+        "Ask this gateway instead of the topic; https://HOST:PORT with TLS; again for each further one.",
+        metavar="HOST:PORT",
+    )
+    ca_file: CaOption = None
+    token_file: TokenOption = None
+    kafka_config: KafkaConfigOption = None
     bootstrap_servers: str | None = option(
         None, "Read without a file, from these brokers: host:port,host:port"
     )
@@ -154,7 +171,7 @@ class LoadOptions:
     config: Path | None = option(
         None, "The gateway of this file, on this machine.", "--config", "-c", metavar="FILE"
     )
-    kafka_config: Path | None = option(None, "Properties: security.protocol, sasl.*, ssl.*.", metavar="FILE")
+    kafka_config: KafkaConfigOption = None
     clients: list[str] | None = option(
         None, "steady=8, crash-loop=2@5 (5/s), steady=1@max.", "--clients", "-n", metavar="KIND=N@RATE"
     )
@@ -292,6 +309,19 @@ class RefillOptions(GatewayOptions):
     """Fill a user's bucket to its full burst now."""
 
     user: UserArgument
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraceOptions(GatewayOptions):
+    """Admit new producer ids uncharged for a time, 10 times the rate at most: for an application that moves behind a
+    running gateway. --end refuses from now on, also within the grace of a cold start.
+    """
+
+    user: UserOption = None
+    of_all: bool = option(False, "Every user without a grace of its own.", "--all")
+    lasts: ForOption = ""
+    end: bool = option(False, "No grace any more.", "--end")
+    note: NoteOption = ""
 
 
 @dataclass(frozen=True, kw_only=True)

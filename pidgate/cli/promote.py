@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from pidgate import units
-from pidgate.cli import quota_change
+from pidgate.cli import kafka_login, quota_change
 from pidgate.cli.arrivals import Balance, History, NewId
 from pidgate.cli.options import USAGE_ERROR, ModeOptions, PromoteOptions
 from pidgate.events.definitions import ConfigEvent
@@ -57,7 +57,8 @@ def promote(options: PromoteOptions) -> int:
     try:
         history = asyncio.run(_history(settings, options.user, now_ms - since_ms, now_ms))
     except CannotRead as error:
-        print(f"pidgate promote: {error.cause}\n{error.remedy}", file=sys.stderr)
+        kafka = OwnClient.from_settings(settings)
+        print(f"pidgate promote: {kafka_login.explained(error, kafka, settings)}", file=sys.stderr)
         return USAGE_ERROR
     for line in in_words(options.user, settings, history, since_ms):
         print(line)

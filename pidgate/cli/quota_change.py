@@ -18,6 +18,7 @@ from pidgate.cli.options import (
     AlterOptions,
     BlockOptions,
     GatewayOptions,
+    GraceOptions,
     ModeOptions,
     RaiseOptions,
     RefillOptions,
@@ -25,13 +26,13 @@ from pidgate.cli.options import (
     ResetOptions,
     complain,
 )
-from pidgate.cli.quota_words import MODE, RATE, RATES
+from pidgate.cli.quota_words import BYTE_RATES, GRACE, MODE, RATE, RATES
 from pidgate.quota.entities import shown
 from pidgate.quota.settings import rate_milli
+from pidgate.quota.users import GRACE_TIMES_RATE
 from pidgate.units import moment
 
 _MODES: Final = ("observe", "enforce")
-_BYTE_RATES: Final = ("producer_byte_rate", "consumer_byte_rate")
 
 Changes = list[JsonObject]
 
@@ -93,7 +94,7 @@ def reset(options: ResetOptions) -> int:
         return [
             _reset(one)
             for one in current["changes"]
-            if one["user"] == user and (user is not None or one["setting"] in RATES)
+            if one["user"] == user and (user is not None or one["setting"] in (*RATES, *BYTE_RATES))
         ]
 
     return _change(options, "quotas reset", user, changes)
@@ -116,6 +117,29 @@ def mode(options: ModeOptions) -> int:
         return [_reset(one) for one in current["changes"] if one["setting"] == MODE and one["user"] == user]
 
     return _change(options, "mode", user, changes)
+
+
+def grace(options: GraceOptions) -> int:
+    """Give a user or all users a grace, or end it; return the exit code."""
+    user = options.user
+    if options.of_all == (user is not None):
+        which = "no user; write --user alice, or --all for every user"
+        complain("quotas grace", "either --all or --user" if options.of_all else which)
+    if options.end == bool(options.lasts):
+        complain("quotas grace", "either --for, its duration, or --end")
+
+    def changes(current: JsonObject) -> Changes:
+        if not options.end:
+            return [_set(options, user, GRACE, GRACE_TIMES_RATE)]
+        # A grace of this user is reset; one that it shares with others is ended by a grace of nothing until its end.
+        graces = [one for one in current["changes"] if one["setting"] == GRACE]
+        shared = [one["until_wall_ms"] for one in graces if one["user"] is None and user is not None]
+        left_ms = max([*shared, current["grace_until_wall_ms"] or 0]) - current["wall_ms"]
+        if left_ms <= 0:
+            return [_reset(one) for one in graces if one["user"] == user]
+        return [_set(options, user, GRACE, 0) | {"for": f"{left_ms}ms"}]
+
+    return _change(options, "quotas grace", user, changes)
 
 
 def release(options: ReleaseOptions) -> int:
@@ -156,10 +180,15 @@ def _change(
         head = {key: current[key] for key in ("address", "gateway", "topic", "window_ms")}
         changes = wanted(current)
         if not changes:
-            return {**head, "kept": None, "changes": [], "ended": []}
+            return {**head, "kept": None, "changes": [], "ended": [], **effect(gateway)}
         ended = _ended_with(changes, current["changes"])
         body = {"changes": changes + [_reset(change) for change in ended], "set_by": set_by()}
-        return {**head, **gateway.post("/v1/quotas/changes", body), "ended": ended}
+        return {**head, **gateway.post("/v1/quotas/changes", body), "ended": ended, **effect(gateway)}
+
+    def effect(gateway: Gateway) -> JsonObject:
+        now = gateway.get("/v1/quotas", user=user)
+        exempt = [entry["user"] for entry in now["entries"] if entry.get("is_exempt") and user is None]
+        return {"effect": now["entries"][0], "exempt": exempt, "unseen": now.get("unseen")}
 
     return for_each(options, name, call, _show)
 
@@ -177,6 +206,7 @@ def _ended_with(changes: Changes, current: Iterable[JsonObject]) -> Changes:
 def _show(answer: JsonObject) -> None:
     if answer["kept"] is None:
         print(f"{answer['gateway']}: nothing was set at run time: the file applies")
+        _show_effect(answer)
         return
     ended = {(one["setting"], one["user"]) for one in answer["ended"]}
     for change in answer["changes"]:
@@ -188,6 +218,20 @@ def _show(answer: JsonObject) -> None:
         until = moment(one["until_wall_ms"])
         print(f"  the temporary {value} (until {until}, {words.set_by(one)}) has ended with it")
     print(words.kept(answer, answer["topic"]))
+    _show_effect(answer)
+
+
+def _show_effect(answer: JsonObject) -> None:
+    """Print from when on the user's new producer ids are refused."""
+    settings = {change["setting"] for change in answer["changes"]}
+    if not settings or not settings <= set(BYTE_RATES):
+        print(f"  {words.when_refused(answer['effect'])}")
+    if settings & set(BYTE_RATES):
+        print(f"  {words.when_throttled(answer['effect'])}")
+    if answer["exempt"]:
+        print(f"  Exempt by the file, so never refused: {', '.join(map(shown, answer['exempt']))}.")
+    if told := words.unseen(answer):
+        print(f"  {told}")
 
 
 def _in_words(change: JsonObject, window_ms: int) -> str:
@@ -214,7 +258,10 @@ def added(texts: Iterable[str], user: str | None) -> list[tuple[str, float | str
             raise BadUsage(f"{text!r} sets nothing; write {setting}=VALUE, or --delete-config {setting}")
         if setting == MODE and value not in _MODES:
             raise BadUsage(f"{value!r} is no mode; write mode=observe or mode=enforce")
-        found.append((setting, _rate(value) if setting in RATES else value))
+        if setting in BYTE_RATES:
+            found.append((setting, _bytes(value)))
+        else:
+            found.append((setting, _rate(value) if setting in RATES else value))
     return found
 
 
@@ -231,14 +278,10 @@ def _split(texts: Iterable[str]) -> list[str]:
 
 
 def _check_setting(setting: str, user: str | None) -> None:
-    if setting in _BYTE_RATES:
+    if setting not in (*RATES, *BYTE_RATES, MODE):
         raise BadUsage(
-            f"{setting} is not set at run time: write it into the gateway's file (quotas.users), or set the "
-            "brokers' own with kafka-configs"
-        )
-    if setting not in (*RATES, MODE):
-        raise BadUsage(
-            f"{setting!r} cannot be set; write producer_ids_rate=100, transactional_ids_rate=50 or mode=enforce"
+            f"{setting!r} cannot be set; write producer_ids_rate=100, transactional_ids_rate=50, "
+            "producer_byte_rate=5MB, consumer_byte_rate=5MB or mode=enforce"
         )
     if setting == MODE and user is None:
         raise BadUsage(
@@ -254,8 +297,18 @@ def _rate(text: str) -> float:
     return int(rate) if rate == int(rate) else rate
 
 
+def _bytes(text: str) -> int:
+    try:
+        return units.size_bytes(text)
+    except ValueError as error:
+        raise BadUsage(f"{text!r} is no byte rate; write bytes per second: 5MB or 500KiB") from error
+
+
 def _set(
-    options: AlterOptions | BlockOptions | ModeOptions, user: str | None, setting: str, value: float | str
+    options: AlterOptions | BlockOptions | GraceOptions | ModeOptions,
+    user: str | None,
+    setting: str,
+    value: float | str,
 ) -> JsonObject:
     change = {"setting": setting, "user": user, "action": "set", "value": value, "note": options.note}
     if options.lasts:

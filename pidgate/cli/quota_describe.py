@@ -10,7 +10,7 @@ from typing import Any, Final
 from pidgate.cli import quota_words as words
 from pidgate.cli.admin_client import Gateway, JsonObject, for_each
 from pidgate.cli.options import DescribeOptions, DiffOptions
-from pidgate.cli.quota_words import MODE, RATE, RATES, TRANSACTIONAL_RATE
+from pidgate.cli.quota_words import BYTE_RATES, GRACE, MODE, RATE, RATES, TRANSACTIONAL_RATE
 from pidgate.console import plain_console, print_table
 from pidgate.names import escaped
 from pidgate.units import moment, printable
@@ -44,7 +44,7 @@ def diff(options: DiffOptions) -> int:
 
     def is_wanted(row: JsonObject) -> bool:
         if options.entity_default:
-            return row["user"] is None and row["setting"] in RATES
+            return row["user"] is None and row["setting"] in (*RATES, *BYTE_RATES)
         return user is None or row["user"] == user
 
     return for_each(options, "quotas diff", call, _show_diff)
@@ -60,6 +60,8 @@ def _show_described(answer: JsonObject, user: str | None) -> None:
     rows = [row for entry in answer["entries"] for row in rows_of(entry, answer["window_ms"], user)]
     if rows:
         print_table(console, ("user", "setting", "value", "from", "set by", "tokens", "owner", "note"), rows)
+    for line in (words.when_refused(answer["entries"][0]), words.unseen(answer)):
+        console.print(line, soft_wrap=True)
 
 
 def headline(answer: JsonObject) -> Iterator[str]:
@@ -71,6 +73,8 @@ def headline(answer: JsonObject) -> Iterator[str]:
     source = f"{words.source({**mode, 'of': 'user'})}{f', by {by}' if by else ''}"
     file = f"; the file says {mode['in_file']}" if mode["value"] != mode["in_file"] else ""
     yield f"mode of all users: {mode['value']} ({source}{file})"
+    keeper = "this gateway" if answer["keeps_byte_rates"] else "the brokers"
+    yield f"byte rates set at run time: kept by {keeper} (quotas.byte_rates)"
     if answer["cluster_producer_ids_rate"] is not None:
         ceiling = words.value(RATE, answer["cluster_producer_ids_rate"], answer["window_ms"])
         yield f"all users together: {ceiling} (file)"
@@ -91,10 +95,12 @@ def rows_of(entry: Mapping[str, Any], window_ms: int, user: str | None) -> Itera
     exempt = " (exempt)" if entry.get("is_exempt") else ""
     place = -1
     for place, (setting, one) in enumerate(settings.items()):
+        is_overridden = setting == MODE and one["value"] != entry["effective_mode"]["value"]
         yield (
             name if place == 0 else "",
             setting,
-            words.value(setting, one["value"], window_ms, nothing) + (exempt if setting in RATES else ""),
+            words.value(setting, one["value"], window_ms, nothing)
+            + (exempt if setting in RATES else " (overridden)" if is_overridden else ""),
             words.source({**one, "of": "user"} if entry["user"] is None else one),
             words.set_by(one),
             words.tokens(entry, setting),
@@ -114,14 +120,28 @@ def _set(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _byte_rows(entry: Mapping[str, Any], name: str) -> Iterator[tuple[str, ...]]:
-    """Yield the file's byte rates of a user. docs/byte-quotas.md says which rate applies to a client."""
+    """Yield the byte rates of a user. docs/byte-quotas.md says which rate applies to a client."""
     for rates in entry["byte_rates"]:
         client_id = rates["client_id"]
         of_client = "" if client_id is None else f" of client {escaped(client_id) or '(default)'}"
         for setting in ("producer_byte_rate", "consumer_byte_rate"):
             if rates[setting] is not None:
                 value = words.bytes_per_s(rates[setting]) + of_client
-                yield (name, setting, value, "file", "", "", "", "")
+                origin = entry[setting] if client_id is None else None
+                come = (
+                    ("file", "")
+                    if origin is None
+                    else (words.source({**origin, "of": "user"}), words.set_by(origin))
+                )
+                yield (
+                    name,
+                    setting,
+                    value,
+                    *come,
+                    "",
+                    "",
+                    "" if origin is None else printable(origin["note"]),
+                )
                 name = ""
 
 
@@ -132,11 +152,18 @@ def differences(answer: JsonObject) -> list[JsonObject]:
     """Return each change made at run time with the value in force and the file's."""
     entries = answer["entries"]
     origins = {(rate, entry["user"]): entry[rate] for entry in entries for rate in RATES}
-    origins |= {(MODE, entry["user"]): entry["mode"] for entry in entries if entry["user"] is not None}
+    origins |= {
+        (rate, entry["user"]): entry[rate] for entry in entries for rate in BYTE_RATES if rate in entry
+    }
+    for entry in entries:
+        if entry["user"] is not None:
+            in_force = entry["effective_mode"]["value"]
+            origins[MODE, entry["user"]] = {"value": in_force, "in_file": entry["mode"]["in_file"]}
     origins[MODE, None] = answer["mode"]
     found = []
     for change in answer["changes"]:
-        now = origins.get((change["setting"], change["user"]))
+        target = (change["setting"], change["user"])
+        now = {"value": change["value"], "in_file": None} if target[0] == GRACE else origins.get(target)
         if now is not None:
             found.append({**change, "in_force": now["value"], "in_file": now["in_file"]})
     return sorted(found, key=lambda row: (row["user"] is not None, row["user"] or "", row["setting"]))

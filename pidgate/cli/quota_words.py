@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -15,8 +16,11 @@ ALL_USERS: Final = "(all users)"
 RATE: Final = "producer_ids_rate"
 TRANSACTIONAL_RATE: Final = "transactional_ids_rate"
 RATES: Final = (RATE, TRANSACTIONAL_RATE)
+BYTE_RATES: Final = ("producer_byte_rate", "consumer_byte_rate")
 MODE: Final = "mode"
 
+GRACE: Final = "grace"
+_TRANSACTIONAL: Final = "but those of transactional producers (producer_ids.transactional: observe)"
 _SOURCES: Final = {"file": "file", "run_time": "run time", "nothing": "not set"}
 
 
@@ -27,7 +31,7 @@ def unset(user: str | None) -> str:
 
 def entity(user: str | None, setting: str = RATE) -> str:
     if user is None:
-        return ALL_USERS if setting == MODE else DEFAULT_USER
+        return DEFAULT_USER if setting in (*RATES, *BYTE_RATES) else ALL_USERS
     return shown(user)
 
 
@@ -37,6 +41,10 @@ def value(setting: str, given: float | str | None, window_ms: int, nothing: str 
         return "not set" if given is None else str(given)
     if given is None:
         return nothing
+    if setting in BYTE_RATES:
+        return bytes_per_s(round(float(given)))
+    if setting == GRACE:
+        return f"{number(float(given))} x the rate" if given else "none"
     if given == 0:
         return "0 (blocked)"
     return f"{units.show_milli(rate_milli(float(given)))} per {units.show_duration(window_ms)}"
@@ -64,6 +72,68 @@ def set_by(origin: Mapping[str, Any]) -> str:
         return ""
     by = printable(origin["set_by"]) or "somebody"
     return f"{by} at {moment(origin['set_wall_ms'])}"
+
+
+def when_refused(entry: Mapping[str, Any]) -> str:
+    """Say from when on a user's new producer ids are refused, or why not and what changes that."""
+    found, user = entry["not_refused"], entry["user"]
+    why, mode = found["why"], entry["effective_mode"]
+    name = "any user not named" if user is None else shown(user)
+    option = "--all" if user is None else f"--user {quoted(user)}"
+    if why is None:
+        rate = entry[RATE if user is None else "effective_rate"]["value"]
+        text = f"In force now: {'every' if rate == 0 else 'each'} new producer id of {name}"
+        text += " is refused" if rate == 0 else " above the quota is refused"
+        return text + ("." if found["refuses_transactional"] else f", {_TRANSACTIONAL}.")
+    if why == "grace":
+        left = found["ids_left"]
+        many = "all" if left is None else f"{left:,} more"
+        return (
+            f"In force from {moment(found['until_wall_ms'])}: until then {many} new producer ids of {name} pass "
+            f"uncharged (grace). To enforce now: pidgate quotas grace {option} --end"
+        )
+    if why == "restoring":
+        return (
+            "In force in a moment: the gateway still reads its state, and new producer ids pass until then."
+        )
+    if why == "exempt":
+        return f"Not in force: the file exempts {name}. Nothing is refused in any mode."
+    if why == "no_rate":
+        setter = "--entity-default" if user is None else option
+        return (
+            f"Not in force: {name} has no limit. "
+            f"To set one: pidgate quotas alter {setter} --add-config producer_ids_rate=N"
+        )
+    ends = f"pidgate mode enforce {option}"
+    if mode["of"] == "all" and mode["source"] == "run_time" and user is not None:
+        ends = "pidgate mode file --all" + ("" if mode["in_file"] == "enforce" else f", then {ends}")
+    return f"Not in force: {name} is observed ({source({**mode, 'of': 'all'})}). To enforce: {ends}"
+
+
+def when_throttled(entry: Mapping[str, Any]) -> str:
+    """Say whether clients above a byte rate wait, at which gateways."""
+    name = "any user not named" if entry["user"] is None else shown(entry["user"])
+    if not entry["throttles_bytes"]:
+        return f"Not in force: {name} is observed, or exempt from byte rates: bytes are counted, and no client waits."
+    return f"In force now: clients of {name} wait above it. Each gateway that they connect to allows the full rate."
+
+
+def unseen(answer: Mapping[str, Any]) -> str:
+    """Say that the gateway knows no producer id of the user, with the nearest name it knows; empty if it does."""
+    found = answer.get("unseen")
+    if found is None:
+        return ""
+    text = "This gateway has seen no producer id of this name"
+    if found["nearest"]:
+        return f"{text}; the nearest known name is {shown(found['nearest'])}."
+    if found["known"] == ["ANONYMOUS"]:
+        return f"{text}: its clients do not log in, so all of them are ANONYMOUS."
+    return f"{text}."
+
+
+def quoted(user: str) -> str:
+    """Return a user's name as it is typed in a shell."""
+    return shlex.quote(shown(user))
 
 
 def tokens(entry: Mapping[str, Any], setting: str = RATE) -> str:

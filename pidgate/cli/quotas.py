@@ -15,6 +15,7 @@ from pidgate.cli.options import (
     BlockOptions,
     DescribeOptions,
     DiffOptions,
+    GraceOptions,
     RaiseOptions,
     RefillOptions,
     ReleaseOptions,
@@ -56,6 +57,7 @@ COMMANDS = {
     "reset": (ResetOptions, "quota_change.reset"),
     "raise": (RaiseOptions, "quota_change.raise_"),
     "block": (BlockOptions, "quota_change.block"),
+    "grace": (GraceOptions, "quota_change.grace"),
     "release": (ReleaseOptions, "quota_change.release"),
     "refill": (RefillOptions, "quota_change.refill"),
 }

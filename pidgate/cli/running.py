@@ -1,6 +1,7 @@
 """`pidgate run`: settings from a file or from options, then the gateway until a signal stops it."""
 
 import asyncio
+import faulthandler
 import gc
 import os
 import signal
@@ -15,6 +16,7 @@ import uvloop
 from pidgate import open_files
 from pidgate.cli.options import USAGE_ERROR, RunOptions
 from pidgate.gateway import logs
+from pidgate.gateway.admin import service_manager
 from pidgate.gateway.config import conflicts, loading
 from pidgate.gateway.config.listening import CannotListen
 from pidgate.gateway.config.loading import ConfigError, Settings
@@ -54,6 +56,7 @@ def run(options: RunOptions) -> int:
         print("\n".join(problems), file=sys.stderr)
         return USAGE_ERROR
     logs.configure(settings.log_level)
+    faulthandler.enable()  # a stack on stderr for a SIGSEGV, and for the SIGABRT of systemd's watchdog
     _log_start(settings, file, open_files.allow_most())
     keep_freed_memory()
     try:
@@ -133,6 +136,7 @@ async def serve(make_gateway: Callable[[], RunsAndDrains]) -> int:
         elif is_started:
             drains.append(loop.create_task(guarded("drain", gateway.drain())))
         is_stopping = True
+        service_manager.notify("STOPPING=1")
 
     # Before the start: some ports already serve clients while others are being opened.
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -141,6 +145,7 @@ async def serve(make_gateway: Callable[[], RunsAndDrains]) -> int:
     try:
         await gateway.start()
         is_started = True
+        service_manager.notify("READY=1")
         # These 90,000 objects are permanent. Without them the cyclic collector pauses the traffic for less
         # time.
         gc.freeze()

@@ -12,6 +12,8 @@ from dataclasses import replace
 from typing import Final
 
 from pidgate import units
+from pidgate.cli import kafka_login
+from pidgate.cli.admin_client import BadUsage, Failed, gateways
 from pidgate.cli.options import USAGE_ERROR, WhoOptions
 from pidgate.console import plain_console
 from pidgate.events.redaction import UserNames
@@ -46,9 +48,11 @@ def who(options: WhoOptions) -> int:
         print(error, file=sys.stderr)
         return USAGE_ERROR
     try:
-        picture = asyncio.run(_picture(settings, options, since_ms))
-    except CannotRead as error:
-        print(f"pidgate who: {error.cause}\n{error.remedy}", file=sys.stderr)
+        picture = (
+            _in_memory(options, since_ms) if settings is None else _on_topic(settings, options, since_ms)
+        )
+    except (ConfigError, BadUsage, Failed) as error:
+        print(f"pidgate who: {error}", file=sys.stderr)
         return USAGE_ERROR
     users = picture.users[: options.top]
     found = {user.user: findings(user, picture.window) for user in users}
@@ -59,18 +63,50 @@ def who(options: WhoOptions) -> int:
     return SHOWN
 
 
-def _settings(options: WhoOptions) -> Settings:
+def _settings(options: WhoOptions) -> Settings | None:
+    """Return the settings of the topic; None: a gateway is asked."""
+    if options.admin:
+        return None
     if options.config is not None and options.bootstrap_servers is not None:
         raise ConfigError.at("--bootstrap-servers", "does not go with --config; leave one of them out")
     if options.config is not None:
         return loading.load(options.config)
     if options.bootstrap_servers is None:
-        text = "is missing; name the gateway's file, or the brokers with --bootstrap-servers host:port"
+        text = (
+            "is missing; name the gateway's file, the brokers with --bootstrap-servers host:port, or a running "
+            "gateway with --admin host:port"
+        )
         raise ConfigError.at("--config", text)
     return loading.from_options(options.bootstrap_servers)
 
 
-async def _picture(settings: Settings, options: WhoOptions, since_ms: int) -> Picture:
+def _in_memory(options: WhoOptions, since_ms: int) -> Picture:
+    """Return what the gateways of --admin remember. Raises BadUsage, Failed."""
+    answers = [gateway.get("/v1/events", since_ms=since_ms) for gateway in gateways(options)]
+    now_ms = max(answer["wall_ms"] for answer in answers)
+    from_ms = max(now_ms - since_ms, min(answer["whole_from_wall_ms"] for answer in answers))
+    whole_from_ms = max(from_ms, *(answer["whole_from_wall_ms"] for answer in answers))
+    span = Span(from_ms, now_ms, whole_from_ms, sum(len(answer["events"]) for answer in answers))
+    intake = Intake(Tally(options.user), span)
+    for number, answer in enumerate(answers):
+        intake.take(
+            EventRecord(number, offset, at_ms, json.dumps(event, separators=(",", ":")).encode())
+            for offset, (at_ms, event) in enumerate(answer["events"])
+        )
+    where = "memory of " + ", ".join(answer["gateway"] for answer in answers)
+    return picture_of(intake.tally, where, span, now_ms - since_ms, intake.unreadable, None)
+
+
+def _on_topic(settings: Settings, options: WhoOptions, since_ms: int) -> Picture:
+    """Return what the topic holds. Raises ConfigError, Failed."""
+    kafka = kafka_login.own_client(settings, options.kafka_config)
+    try:
+        return asyncio.run(_picture(kafka, settings, options, since_ms))
+    except CannotRead as error:
+        raise Failed(kafka_login.explained(error, kafka, settings)) from error
+
+
+async def _picture(kafka: OwnClient, settings: Settings, options: WhoOptions, since_ms: int) -> Picture:
     redact = settings.events.redact
     only_user = None if options.user is None else UserNames(redact).in_events(options.user)
     now_ms = wall_ms()
@@ -88,7 +124,6 @@ async def _picture(settings: Settings, options: WhoOptions, since_ms: int) -> Pi
         progress.show()
 
     progress = _Progress(tally, spans)
-    kafka = OwnClient.from_settings(settings)
     await read(kafka, topic, now_ms - since_ms, now_ms, on_span, on_records)
     progress.over()
     quotas = None if options.config is None else _as_in_events(settings.to_quotas(), UserNames(redact))
@@ -129,5 +164,6 @@ def _print(
     show(console, picture, users, found)
     if not users:
         whose = "" if options.user is None else f" of user {shown(options.user)}"
+        where = picture.topic if options.admin else f"topic {picture.topic}"
         span = units.show_duration(picture.window.to_ms - picture.window.given_from_ms)
-        console.print(f"No producer ids{whose} in the last {span} in topic {picture.topic}.")
+        console.print(f"No producer ids{whose} in the last {span} in {where}.")

@@ -62,7 +62,8 @@ class Event(StrEnum):
     NOTHING_TO_RELOAD = "nothing_to_reload", "reason remedy"
     ENFORCING_BEGINS = "enforcing_begins", "user users would_refuse remedy"
     CLUSTER_REACHED = "cluster_reached", "server node_ids waited_ms"
-    CLUSTER_NOT_REACHED = "cluster_not_reached", "server cause retry_ms"
+    CLUSTER_NOT_REACHED = "cluster_not_reached", "cause remedy attempts silent_s"
+    BROKERS_NOT_LEARNT = "brokers_not_learnt", "cause remedy"
     NODE_LEARNT = "node_learnt", "node_id server"
     NODE_WITHOUT_PORT = "node_without_port", "node_id listener remedy"
     CONNECTION_OPENED = "connection_opened", _CONNECTION + "server"
@@ -76,6 +77,7 @@ class Event(StrEnum):
         "producer_id_refused",
         _CONNECTION + "producer_id reason throttle_time_ms correlation_id suppressed_count",
     )
+    CLIENT_WITH_FAULT = "client_with_fault", _CONNECTION + "software version fault breaks remedy"
     BATCH_KEPT_IN_ORDER = (
         "batch_kept_in_order",
         _CONNECTION + "producer_id reason throttle_time_ms suppressed_count",
@@ -87,6 +89,7 @@ class Event(StrEnum):
     GATEWAY_TOPIC_REFUSED = "gateway_topic_refused", _CONNECTION + "api suppressed_count"
     QUOTA_FAILED_OPEN = "quota_failed_open", _CONNECTION + "reason suppressed_count exc_info"
     OPEN_FILES_EXHAUSTED = "open_files_exhausted", "connections remedy suppressed_count"
+    EVENT_LOOP_HANGS = "event_loop_hangs", "seconds stack remedy"
     EVENT_LOOP_STALLED = "event_loop_stalled", "stalled_ms without_core_ms suppressed_count"
     STATE_LOADED = "state_loaded", "path snapshot users written_wall_ms torn_bytes seconds"
     STATE_FILE_SET_ASIDE = "state_file_set_aside", "path reason kept_as"

@@ -125,6 +125,13 @@ def alter_request(
     return framed(request.head, array_count(count, flexible=flexible), *parts, bytes((validate_only,)), tags)
 
 
+def removal(operation: Operation) -> Operation:
+    """Return the operation that removes the same key."""
+    raw = operation.raw
+    at = (1 if raw[0] else 2) + len(operation.key) + _F64.size
+    return operation._replace(remove=True, raw=raw[:at] + b"\x01" + raw[at + 1 :])
+
+
 def read_alter_answer(buf: Buffer, start: int, end: int, api_version: int) -> AlterAnswer:
     """Parse the broker's response. Raises KafkaProtocolError."""
     reader = _answer(buf, start, end, api_version)
@@ -203,7 +210,7 @@ def read_user_filter(buf: Buffer, head: RequestHead) -> UserFilter | None:
 
 
 def adding_user_values(buf: Buffer, start: int, end: int, api_version: int, values: UserValues) -> Walk:
-    """Return a Walk that adds these values to a DescribeClientQuotas response.
+    """Return a Walk that adds these values to a DescribeClientQuotas response, or replaces those of the same key.
 
     Its result is the framed response, or None if the broker returned an error and the response stays
     unchanged. Raises KafkaProtocolError.
@@ -226,16 +233,24 @@ def _adding_user_values(reader: Reader, start: int, values: UserValues) -> Steps
         entity, _components = _entity(reader)
         at = reader.pos
         value_count = reader.count(1, nullable=True)
-        to = reader.pos
+        is_user = len(entity) == 1 and entity[0][0] == USER and entity[0][1] in missing
+        ours = missing.pop(entity[0][1]) if is_user else {}
+        others: list[bytes] = []
         for _ in range(value_count):
-            reader.skip_string()
+            begin = reader.pos
+            if not ours:
+                reader.skip_string()
+                key = None
+            else:
+                key = reader.nullable_string()
             reader.skip(_F64.size)
             reader.skip_tags()
-        if len(entity) == 1 and entity[0][0] == USER and entity[0][1] in missing:
-            ours = missing.pop(entity[0][1])
-            parts += (bytes(buf[kept:at]), array_count(value_count + len(ours), flexible=flexible))
-            parts.append(_values(ours, flexible))
-            kept = to
+            if ours and key not in ours:
+                others.append(bytes(buf[begin : reader.pos]))
+        if ours:
+            parts += (bytes(buf[kept:at]), array_count(len(others) + len(ours), flexible=flexible))
+            parts += (_values(ours, flexible), *others)
+            kept = reader.pos
         reader.skip_tags()
         yield
     parts.append(reader.copy_since(kept))

@@ -75,11 +75,11 @@ class EndpointsWalker:
         self.unfed_bytes = 0
         """Bytes at the end of the last chunk that must be fed again in the next turn."""
 
-    def resume(self, walk: tuple[int, int, int, int, int, bytes]) -> None:
+    def resume(self, walk: tuple[int, int, int, int, int]) -> None:
         """Go on where a lane's walk of this response ended: unit (Unit in gateway/lane/core.h), topics, partitions and
-        elements still to come, record bytes to skip, and the incomplete unit that was forwarded.
+        elements still to come, and record bytes to skip.
         """
-        unit, self._topics, self._partitions, self._elements, self._skip, self._carry = walk
+        unit, self._topics, self._partitions, self._elements, self._skip = walk
         units = (
             self._head,
             self._topic,

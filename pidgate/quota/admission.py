@@ -25,6 +25,7 @@ from pidgate.quota.decisions import (
     Refuse,
     Verdict,
     batch_decision,
+    given_decision,
     init_decision,
     lowest_of_each_partition,
     refusal_of,
@@ -381,13 +382,49 @@ class Admission:
         on any connection, while there are no tokens.
         """
         transactional = transactional_id is not None
-        if not is_asked_at_init(self._in_force.value, client.user, transactional=transactional):
+        if not is_asked_at_init(self._in_force.value, client.user, transactional=transactional) and (
+            transactional or not self.pays_at_init(client)
+        ):
             return FORWARD
         decisions = [init_decision(client.user, transactional)]
         verdict = self._decide_or_fail_open(client, decisions, now_ms, transactional_id)
         if verdict.decisions:
             self.counters.of(client.user, now_ms).count_new_ids(verdict.decisions, now_ms)
         return verdict
+
+    def pays_at_init(self, client: Client) -> bool:
+        """Return whether this client is refused at InitProducerId, and pays for an id when it is given one."""
+        return client.traits.is_refused_at_init and enforces(
+            self._in_force.value, client.user, transactional=False
+        )
+
+    def admit_given_id(
+        self, client: Client, producer_id: int, epoch: int, now_ms: int
+    ) -> tuple[Decision, ...]:
+        """Charge and insert an id that a broker has just given to a client that pays for it now.
+
+        From here on it is known as any admitted id is: on every connection, after a restart, and to other gateways.
+        """
+        decision = given_decision(client.user, producer_id, epoch)
+        try:
+            decisions = self.state.admit_given(client, decision, now_ms).decisions
+        except Exception as problem:  # noqa: BLE001  (undecided, it is decided about at Produce)
+            if self._on_failure is not None:
+                self._on_failure(problem)
+            return ()
+        for admitted in decisions:
+            self.counters.of(client.user, now_ms).count_admission(admitted, now_ms)
+        return decisions
+
+    def may_be_admitted_elsewhere(
+        self, client: Client, producer_ids: Iterable[int], transactional: bool, now_ms: int
+    ) -> bool:
+        """Return whether another gateway may have admitted one of these ids so lately that its event is on the way."""
+        return (
+            not transactional
+            and self.pays_at_init(client)
+            and self.state.lacks_token(client.user, producer_ids, now_ms)
+        )
 
     # Other events
 

@@ -13,7 +13,7 @@ from operator import attrgetter
 from typing import Any, Final
 
 from pidgate.names import bounded
-from pidgate.quota.settings import NOT_SET, Mode, Quotas, UserQuota
+from pidgate.quota.settings import DEFAULT, NOT_SET, ByteEntity, ByteRates, Mode, Quotas, UserQuota
 
 
 class Setting(StrEnum):
@@ -21,13 +21,20 @@ class Setting(StrEnum):
 
     PRODUCER_IDS_RATE = "producer_ids_rate"
     TRANSACTIONAL_IDS_RATE = "transactional_ids_rate"
+    PRODUCER_BYTE_RATE = "producer_byte_rate"
+    CONSUMER_BYTE_RATE = "consumer_byte_rate"
     MODE = "mode"
+    GRACE = "grace"
 
 
 RATES: Final = (Setting.PRODUCER_IDS_RATE, Setting.TRANSACTIONAL_IDS_RATE)
 """Settings whose value is a rate of ids per window, for a user or the default user. Named as in a file, and as in
 Kafka's own API.
 """
+
+
+BYTE_RATES: Final = (Setting.PRODUCER_BYTE_RATE, Setting.CONSUMER_BYTE_RATE)
+"""Settings whose value is a rate of bytes per second of all clients of a user, named as in Kafka."""
 
 
 class Action(StrEnum):
@@ -44,8 +51,8 @@ class Action(StrEnum):
 class Target:
     """The subject of a change; a later change of the same target replaces an earlier one.
 
-    `user` None: the default user (a rate), or every user, whatever is set for it elsewhere (a mode). `temporary`: in
-    force instead of the standing value while it lasts.
+    `user` None: the default user (a rate or a grace), or every user, whatever is set for it elsewhere (a mode).
+    `temporary`: in force instead of the standing value while it lasts.
     """
 
     setting: Setting
@@ -55,9 +62,12 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One change. `value`: a rate in thousandths of an id per window, or a mode; None unless it is SET.
+    """One change.
 
-    `until_wall_ms`: end of a temporary one. `set_through`: the gateway that took it.
+    value          a rate in thousandths of an id per window or of a byte per second, a mode, or a grace in thousandths
+                   of windows of the rate; None unless it is SET
+    until_wall_ms  end of a temporary one
+    set_through    the gateway that took it
     """
 
     target: Target
@@ -112,9 +122,11 @@ _FIELDS: Final = {
     Setting.PRODUCER_IDS_RATE: "producer_ids_rate_milli",
     Setting.TRANSACTIONAL_IDS_RATE: "transactional_ids_rate_milli",
     Setting.MODE: "mode",
+    Setting.GRACE: "grace_milli",
 }
 """The field of a UserQuota that holds a setting."""
 
+_MILLI: Final = 1_000
 _RATE_FIELDS: Final = attrgetter(*(_FIELDS[setting] for setting in RATES))
 
 
@@ -143,15 +155,20 @@ def applied(in_file: Quotas, found: Mapping[tuple[Setting, str | None], Change])
     """Return the file's quotas with these changes in them."""
     users = dict(in_file.users)
     default = in_file.default
+    bytes_of = dict(in_file.bytes.rates)
     for (setting, named), change in found.items():
         user = None if named is None else bounded(named)
+        if setting in BYTE_RATES:
+            _change_bytes(bytes_of, change)
+            continue
         if user is None:
-            if setting in RATES:
+            if setting is not Setting.MODE:
                 default = _with(default, change)
             continue
         changed = _with(users.get(user, NOT_SET), change)
         if user in users or changed != NOT_SET:
             users[user] = changed
+    in_file = replace(in_file, bytes=replace(in_file.bytes, rates=bytes_of))
     of_all = found.get(ALL_MODES)
     if of_all is None or not isinstance(of_all.value, Mode):
         return replace(in_file, default=default, users=users)
@@ -168,10 +185,7 @@ def is_said(in_file: Quotas, setting: Setting, user: str | None) -> bool:
 
     Never for the mode of all users: the emergency switch works whatever a file sets.
     """
-    if user is None:
-        return setting in RATES and value_of(in_file.default, setting) is not None
-    quota = in_file.users.get(user)
-    return quota is not None and value_of(quota, setting) is not None
+    return (setting, user) != ALL_MODES and value_in_force(in_file, setting, user) is not None
 
 
 def value_of(quota: UserQuota, setting: Setting) -> int | Mode | None:
@@ -188,9 +202,13 @@ def rates_of(quota: UserQuota) -> tuple[int | None, ...]:
 
 def value_in_force(quotas: Quotas, setting: Setting, user: str | None) -> int | Mode | None:
     """Return the value set for just this entity; of all users' mode, `quotas.mode`."""
+    if setting in BYTE_RATES:
+        rates = quotas.bytes.rates.get(_byte_entity(user))
+        rate: int | None = getattr(rates, setting.value) if rates is not None else None
+        return None if rate is None else rate * _MILLI
     if user is not None:
         return value_of(quotas.users.get(user, NOT_SET), setting)
-    return value_of(quotas.default, setting) if setting in RATES else quotas.mode
+    return quotas.mode if setting is Setting.MODE else value_of(quotas.default, setting)
 
 
 def has_ended(change: Change, wall_ms: int) -> bool:
@@ -201,6 +219,20 @@ def next_end(changes: Iterable[Change], wall_ms: int) -> int | None:
     """Return when (wall clock) the next temporary change ends; None: none is in force."""
     ends = (change.until_wall_ms for change in changes if change.until_wall_ms is not None)
     return min((end for end in ends if end > wall_ms), default=None)
+
+
+def _byte_entity(user: str | None) -> ByteEntity:
+    return (DEFAULT if user is None else bounded(user)), None
+
+
+def _change_bytes(rates: dict[ByteEntity, ByteRates], change: Change) -> None:
+    """Set a byte rate of a user, or of the default user."""
+    entity = _byte_entity(change.target.user)
+    # Rounded up: a rate has to be above 0.
+    rate = -(-change.value // _MILLI) if isinstance(change.value, int) else None
+    rates[entity] = replace(rates.get(entity, ByteRates()), **{change.target.setting.value: rate})
+    if rates[entity] == ByteRates():
+        del rates[entity]
 
 
 def _with(quota: UserQuota, change: Change) -> UserQuota:

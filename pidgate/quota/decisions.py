@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
+from pidgate.client_faults import ORDINARY, ClientTraits
 from pidgate.names import bounded
 from pidgate.quota.entities import User, resolve
 from pidgate.quota.settings import Quotas
@@ -106,6 +107,7 @@ class Client:
     address: str
     connection_id: int
     admitted: dict[int, int] = field(default_factory=dict)
+    traits: ClientTraits = ORDINARY
 
     def identify(self, user: User) -> None:
         """Set the connection's user (first authentication, or a new one)."""
@@ -203,6 +205,11 @@ def batch_decision(
 def init_decision(user: User, transactional: bool) -> Decision:
     """Begin the decision about an InitProducerId, with or without a transactional id."""
     return Decision(user, NO_PRODUCER_ID, -1, transactional, b"", -1, -1, 0)
+
+
+def given_decision(user: User, producer_id: int, epoch: int) -> Decision:
+    """Begin the decision about an id that a broker has given and no batch has used."""
+    return Decision(user, producer_id, epoch, False, b"", -1, -1, 0)
 
 
 @dataclass(slots=True)

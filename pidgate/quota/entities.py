@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final, Generic, TypeVar
 
 from pidgate.names import escaped
@@ -14,6 +15,9 @@ from pidgate.quota.settings import NOT_SET, Mode, Quotas
 
 User = str
 """A principal's name, or `unidentified(mechanism)`."""
+
+ANONYMOUS: Final = "ANONYMOUS"
+"""The user of all clients that do not log in, as brokers call it."""
 
 _UNIDENTIFIED: Final = "\0"
 """First character of no principal's name: PLAIN separates by it, and SCRAM does not allow it."""
@@ -71,13 +75,15 @@ def has_room_of_its_own(alike: int, users: int) -> bool:
 class EffectiveQuota:
     """Quota of one user: rate in thousandths of an id per window (None: no limit), mode, exemption.
 
-    `transactional_ids_rate_milli`: of new transactional ids; None: they are not even counted.
+    `transactional_ids_rate_milli`: of new transactional ids; None: they are not even counted. `grace_milli`: see
+    UserQuota.
     """
 
     rate_milli: int | None
     mode: Mode
     exempt: bool
     transactional_ids_rate_milli: int | None = None
+    grace_milli: int | None = None
 
     @property
     def enforces(self) -> bool:
@@ -95,8 +101,11 @@ def resolve(quotas: Quotas, user: User) -> EffectiveQuota:
     of_names = own.transactional_ids_rate_milli
     if of_names is None:
         of_names = default.transactional_ids_rate_milli
+    grace = own.grace_milli
+    if grace is None:
+        grace = default.grace_milli
     mode = own.mode or default.mode or quotas.mode
-    return EffectiveQuota(rate, mode, own.exempt or default.exempt, of_names)
+    return EffectiveQuota(rate, mode, own.exempt or default.exempt, of_names, grace)
 
 
 def id_terms_of(quotas: Quotas, user: User) -> tuple[object, ...]:
@@ -116,7 +125,26 @@ def may_refuse(quotas: Quotas, quota: EffectiveQuota, *, transactional: bool) ->
     """
     if transactional and quotas.producer_ids.transactional is Mode.OBSERVE:
         return False
-    return quota.enforces and is_bounded(quotas, quota)
+    return why_not_refused(quotas, quota) is None
+
+
+class NotRefused(StrEnum):
+    """Why no new producer id of a user is refused. GRACE and RESTORING end by themselves."""
+
+    EXEMPT = "exempt"
+    OBSERVE = "observe"
+    NO_RATE = "no_rate"
+    GRACE = "grace"
+    RESTORING = "restoring"
+
+
+def why_not_refused(quotas: Quotas, quota: EffectiveQuota) -> NotRefused | None:
+    """Return why these quotas refuse no new producer id of a user; None: they may."""
+    if quota.exempt:
+        return NotRefused.EXEMPT
+    if quota.mode is Mode.OBSERVE:
+        return NotRefused.OBSERVE
+    return None if is_bounded(quotas, quota) else NotRefused.NO_RATE
 
 
 def bound_milli(quotas: Quotas, user: User, *, transactional: bool) -> int | None:

@@ -9,7 +9,8 @@ Must not know connections or sticky refusals: Admission looks at those first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from hashlib import blake2b
 from typing import Final
 
 from pidgate.quota.changes import Command, CommandType
@@ -27,7 +28,15 @@ from pidgate.quota.decisions import (
     Refuse,
     refusal_of,
 )
-from pidgate.quota.entities import User, bound_milli, is_bounded
+from pidgate.quota.entities import (
+    EffectiveQuota,
+    NotRefused,
+    User,
+    bound_milli,
+    is_bounded,
+    resolve,
+    why_not_refused,
+)
 from pidgate.quota.grants import Grants
 from pidgate.quota.layered_filter import LayeredFilter, Sighting
 from pidgate.quota.restoring import MOST_NOTED_IDS, NotedIds, Restorer
@@ -37,6 +46,15 @@ from pidgate.quota.users import GRACE_TIMES_RATE, LiveUser, TransactionalIds, Us
 
 GENERATION_STEP: Final = 1 << 48
 """Beyond the number of any slice, so that a connection's cache entry of an earlier generation never matches."""
+
+
+def place_in_line(client: Client) -> int:
+    """Return the key of a client that waits in line for a new id. It is no producer id.
+
+    All connections of one address and client id have one place: a client may ask each broker in turn.
+    """
+    name = blake2b(f"{client.client_id}\0{client.address}".encode(), digest_size=7)
+    return NO_PRODUCER_ID - 1 - int.from_bytes(name.digest(), "big")
 
 
 class ProducerIdQuota:
@@ -184,7 +202,7 @@ class ProducerIdQuota:
             and known is not None
             and rate_milli
             and live.quota.enforces
-            and self.table.grace.admits(rate_milli, known.grace_admitted, now_ms)
+            and self.table.grace.ids_left(live.quota, rate_milli, known.grace_admitted, now_ms)
         ):
             reason = Reason.GRACE
         self.restorer.restore_transactional_id(user, hashed, now_ms, now_ms, reason)
@@ -218,7 +236,7 @@ class ProducerIdQuota:
         if live.queue.waiting:
             self.table.drop_given_up(client.user, live, now_ms)
         if decisions[0].producer_id == NO_PRODUCER_ID:
-            return self._decide_new_id(live, decisions[0], now_ms)
+            return self._decide_new_id(client, live, decisions[0], now_ms)
         return self._decide_ids(client, live, decisions, now_ms)
 
     # Producer ids in use
@@ -279,6 +297,7 @@ class ProducerIdQuota:
                 client.client_id,
                 first_refused_ms=now_ms - (decision.waited_ms or 0),
                 now_ms=now_ms,
+                patience_ms=client.traits.patience_ms,
             )
         queue.pass_over_late(now_ms)
         place = queue.place_of(producer_id) if in_line else None
@@ -373,10 +392,25 @@ class ProducerIdQuota:
         """Return whether an unseen id under enforcement is admitted as grace; `ahead`: ids graced before it in its
         request.
         """
-        grace = self.table.grace
-        if not grace.until_ms or self.table.quotas.cluster_rate_milli == 0:
-            return False
-        return grace.admits(live.quota.rate_milli, live.grace_admitted + ahead, now_ms)
+        return self._grace_ids_left(live.quota, live.grace_admitted + ahead, now_ms) > 0
+
+    def _grace_ids_left(self, quota: EffectiveQuota, admitted: int, now_ms: int) -> int:
+        if self.table.quotas.cluster_rate_milli == 0:
+            return 0
+        return self.table.grace.ids_left(quota, quota.rate_milli, admitted, now_ms)
+
+    def not_refused(self, user: User, now_ms: int) -> tuple[NotRefused | None, int]:
+        """Return why no new producer id of this user is refused now (None: it may be), and how many grace admits."""
+        quotas = self.in_force.value
+        live = self.table.find(user) if self.is_restored else None
+        quota = resolve(quotas, user)
+        why = why_not_refused(quotas, quota)
+        if why is not None:
+            return why, 0
+        if not self.is_restored:
+            return NotRefused.RESTORING, 0
+        left = self._grace_ids_left(quota, live.grace_admitted if live else 0, now_ms)
+        return (NotRefused.GRACE if left else None), left
 
     def _throttle_ms(self, wait_ms: int) -> int:
         return min(max(SHORTEST_THROTTLE_MS, wait_ms), self.table.quotas.producer_ids.max_throttle_ms)
@@ -391,11 +425,13 @@ class ProducerIdQuota:
 
     # InitProducerId
 
-    def _decide_new_id(self, live: LiveUser, decision: Decision, now_ms: int) -> Forward | Refuse:
-        """Decide whether a broker may give the user one more id. Nothing is charged before the id is used."""
+    def _decide_new_id(
+        self, client: Client, live: LiveUser, decision: Decision, now_ms: int
+    ) -> Forward | Refuse:
+        """Decide whether a broker may give the user one more id. Nothing is charged before the id is given or used."""
         enforced = live.refuses_plain
         if not live.quota.exempt:
-            self._refuse_new_id(live, decision, now_ms, enforced=enforced)
+            self._refuse_new_id(client, live, decision, now_ms, enforced=enforced)
         if decision.admitted:
             return FORWARD
         if enforced:
@@ -406,24 +442,76 @@ class ProducerIdQuota:
         decision.throttle_time_ms = 0
         return Forward((decision,))
 
-    def _refuse_new_id(self, live: LiveUser, decision: Decision, now_ms: int, *, enforced: bool) -> None:
+    def _refuse_new_id(
+        self, client: Client, live: LiveUser, decision: Decision, now_ms: int, *, enforced: bool
+    ) -> None:
         """Refuse to give the user an id, or note that one is given.
 
         An id is given while the balance is not negative after all ids given a moment ago. Otherwise all clients that
         wait for one token would get an id when it is back. An id in the queue has data to lose and is served first, so
-        the throttle is that of a place behind the queue. The new id itself does not wait for the queue.
+        the throttle is that of a place behind the queue. The new id itself does not wait for the queue, unless its
+        client pays for it now: then the client is in line like an id.
         """
         if live.blocked_by is not None:
             self._refuse_blocked(decision, live.blocked_by)
             return
         if self._grants_grace(live, 0, now_ms):
             return
-        given = live.given_lately(now_ms)
-        if self._wait_ms(live, given, now_ms, enforced=enforced)[0] == 0:
+        given, queue = live.given_lately(now_ms), live.queue
+        place, last = 0, len(queue.waiting)
+        key = place_in_line(client) if enforced and client.traits.is_refused_at_init else None
+        if key is not None:
+            if key in queue.waiting:
+                self._stand_in_line(client, live, key, now_ms)
+                last = queue.place_of(key)
+            place = last
+        if self._wait_ms(live, given + place, now_ms, enforced=enforced)[0] == 0:
             live.given.append(now_ms)
             return
-        wait_ms, bound = self._wait_ms(live, given + len(live.queue.waiting), now_ms, enforced=enforced)
+        wait_ms, bound = self._wait_ms(live, given + last, now_ms, enforced=enforced)
         decision.refuse(Reason.FIRST_SEEN, self._throttle_ms(wait_ms), bound=bound)
+        if key is not None and self._stand_in_line(client, live, key, now_ms):
+            queue.note_throttle(key, now_ms + decision.throttle_time_ms)
+
+    def _stand_in_line(self, client: Client, live: LiveUser, key: int, now_ms: int) -> bool:
+        """Put a client that waits for a new id in line, or keep it there. Return whether it is in line."""
+        queue = live.queue
+        in_line = queue.enqueue(
+            key,
+            client.address,
+            client.client_id,
+            first_refused_ms=now_ms,
+            now_ms=now_ms,
+            patience_ms=client.traits.patience_ms,
+        )
+        queue.pass_over_late(now_ms)
+        return in_line
+
+    def admit_given(self, client: Client, decision: Decision, now_ms: int) -> Forward:
+        """Charge and insert the id that a client in line was given: its token is spent before its first batch."""
+        user = client.user
+        if not self.is_restored:
+            return self._pass_and_note([decision], None)
+        live = self.table.live(user, now_ms, client.address)
+        key = place_in_line(client)
+        waiting = live.queue.waiting.get(key)
+        if waiting is not None:
+            decision.waited_ms = now_ms - waiting.first_refused_ms
+            self._end_wait(live, user, key)
+        ids = live.filter
+        sighting = ids.find(decision.producer_id, now_ms)
+        decision.enforced = live.refuses_plain
+        if sighting is Sighting.UNSEEN and self._grants_grace(live, 0, now_ms):
+            decision.reason = Reason.GRACE
+        return Forward((decision,)) if self._admit(live, ids, decision, sighting, now_ms) else FORWARD
+
+    def lacks_token(self, user: User, producer_ids: Iterable[int], now_ms: int) -> bool:
+        """Return whether one of these ids would be refused as an unseen one for want of a token."""
+        live = self.table.find(user)
+        if live is None or not self.is_restored:
+            return False
+        unseen = any(live.sight(producer_id, now_ms) is Sighting.UNSEEN for producer_id in producer_ids)
+        return unseen and self._wait_ms(live, len(live.queue.waiting), now_ms, enforced=True)[0] > 0
 
     def _decide_transactional_id(
         self, live: LiveUser, decision: Decision, hashed: int, now_ms: int
@@ -459,7 +547,7 @@ class ProducerIdQuota:
         elif not quota.enforces:
             decision.would_refuse = wait_ms > 0
             known.spend(Reason.OBSERVE, now_ms)
-        elif rate_milli and self.table.grace.admits(rate_milli, known.grace_admitted, now_ms):
+        elif rate_milli and self.table.grace.ids_left(quota, rate_milli, known.grace_admitted, now_ms):
             decision.reason = Reason.GRACE
             known.grace_admitted += 1
         elif wait_ms:

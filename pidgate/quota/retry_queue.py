@@ -27,6 +27,7 @@ class Waiting:
     """One id in line. `first_refused_ms`: when its wait began; `attempts`: how often it was refused so far.
 
     told_until_ms   end of its latest throttle
+    patience_ms     how long its client's library sends a refused record by default. None: unknown
     is_passed_over  it is late, and not in its lane
     """
 
@@ -39,6 +40,12 @@ class Waiting:
     attempts: int
     told_until_ms: int = 0
     is_passed_over: bool = False
+    patience_ms: int | None = None
+
+    @property
+    def gives_up_ms(self) -> int | None:
+        """Return when its client gives up. None: unknown."""
+        return None if self.patience_ms is None else self.first_refused_ms + self.patience_ms
 
 
 _Line = list[int]  # arrival numbers, ascending: places within are found by bisection
@@ -67,7 +74,14 @@ class RetryQueue:
         self._arrivals = 0
 
     def enqueue(
-        self, producer_id: int, address: str, client_id: str, *, first_refused_ms: int, now_ms: int
+        self,
+        producer_id: int,
+        address: str,
+        client_id: str,
+        *,
+        first_refused_ms: int,
+        now_ms: int,
+        patience_ms: int | None = None,
     ) -> bool:
         """Put the id in line if it is not, and there is room; return whether it is in line."""
         waiting = self.waiting.get(producer_id)
@@ -84,7 +98,14 @@ class RetryQueue:
         self._arrivals += 1
         self._id_of_arrival[self._arrivals] = producer_id
         waiting = self.waiting[producer_id] = Waiting(
-            producer_id, address, client_id, self._arrivals, first_refused_ms, now_ms, attempts=2
+            producer_id,
+            address,
+            client_id,
+            self._arrivals,
+            first_refused_ms,
+            now_ms,
+            attempts=2,
+            patience_ms=patience_ms,
         )
         self._enter(waiting)
         return True
@@ -134,6 +155,11 @@ class RetryQueue:
     def oldest_first_refused_ms(self) -> int | None:
         """Return when the longest wait began, None when no id waits."""
         return min((waiting.first_refused_ms for waiting in self.waiting.values()), default=None)
+
+    def next_gives_up_ms(self) -> int | None:
+        """Return when the first waiting client gives up, as far as its library is known. None: nobody is known to."""
+        ends = (waiting.gives_up_ms for waiting in self.waiting.values())
+        return min((end_ms for end_ms in ends if end_ms is not None), default=None)
 
     def _makes_room(self, address: str, client_id: str) -> bool:
         """Take out a late id, or the last one of the longest lane for one of a shorter lane. Return whether it is done.

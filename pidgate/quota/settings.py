@@ -98,6 +98,8 @@ class UserQuota:
     """Quota of one user or of the default user; None: not set.
 
     `transactional_ids_rate_milli`: new transactional ids per window, in thousandths, as the rate of producer ids.
+    `grace_milli`: unseen ids admitted uncharged, in thousandths of what the rate admits in a window. None: those of a
+    cold start's grace.
     """
 
     producer_ids_rate_milli: int | None = None
@@ -105,6 +107,7 @@ class UserQuota:
     exempt: bool = False
     exempt_from_bytes: bool = False
     transactional_ids_rate_milli: int | None = None
+    grace_milli: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("producer_ids_rate_milli", "transactional_ids_rate_milli"):
@@ -149,11 +152,14 @@ class ByteRates:
 class ByteQuotas:
     """Byte rates by entity, and what they are measured over: `samples` of `sample_ms`, Kafka's quota.window.num and
     quota.window.size.seconds.
+
+    at_gateway: byte rates of users that are set at run time are kept here, not by the brokers
     """
 
     samples: int = 11
     sample_ms: int = 1_000
     rates: Mapping[ByteEntity, ByteRates] = field(default_factory=dict)
+    at_gateway: bool = False
 
     def __post_init__(self) -> None:
         _require(self.samples >= 2, "samples must be at least 2")

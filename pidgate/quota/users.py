@@ -12,9 +12,10 @@ from dataclasses import replace
 from typing import Final
 
 from pidgate.quota.counters import RefusedIds, UserStatus
-from pidgate.quota.decisions import Bound, GaveUp, Reason
+from pidgate.quota.decisions import NO_PRODUCER_ID, Bound, GaveUp, Reason
 from pidgate.quota.entities import (
     OTHER_USERS,
+    EffectiveQuota,
     Portions,
     User,
     has_room_of_its_own,
@@ -39,22 +40,30 @@ GRACE_TIMES_RATE = 10
 """Bound of one user's ids, in windows of its rate."""
 
 
+_MANY: Final = 1 << 62
+"""Ids left of a grace of a user without a rate."""
+
+
 class Grace:
-    """`until_ms` is 0 when there is none."""
+    """The grace of a cold start. `until_ms` is 0 when there is none."""
 
     __slots__ = ("until_ms",)
 
     def __init__(self) -> None:
         self.until_ms = 0
 
-    def admits(self, rate_milli: int | None, admitted: int, now_ms: int) -> bool:
-        """Return whether one more unseen id is admitted of a user with this rate (None: without limit).
+    def ids_left(self, quota: EffectiveQuota, rate_milli: int | None, admitted: int, now_ms: int) -> int:
+        """Return how many more unseen ids are admitted uncharged of a user with this rate (None: without limit).
 
-        `admitted`: so far. A rate of 0 blocks under grace too.
+        `admitted`: so far. A grace set for the user takes the place of the cold start's. A rate of 0 blocks under
+        grace too.
         """
-        if not self.until_ms or now_ms >= self.until_ms:
-            return False
-        return rate_milli is None or admitted * 1000 < GRACE_TIMES_RATE * rate_milli
+        times_milli = quota.grace_milli
+        if times_milli is None:
+            times_milli = GRACE_TIMES_RATE * 1000 if now_ms < self.until_ms else 0
+        if rate_milli is None:
+            return _MANY if times_milli else 0
+        return max(0, -(-times_milli * rate_milli // 1_000_000) - admitted)
 
     def end_if_over(self, now_ms: int) -> None:
         if now_ms >= self.until_ms:
@@ -204,6 +213,12 @@ class LiveUser:
         if self.transactional_ids is not None:
             yield self.transactional_ids.filter
 
+    def begin_grace(self) -> None:
+        """Count the ids of a grace that an operator set for the user from 0."""
+        self.grace_admitted = 0
+        if self.transactional_ids is not None:
+            self.transactional_ids.grace_admitted = 0
+
     def needs_saving(self) -> bool:
         """Return whether anything that a snapshot holds has changed since `mark_saved`."""
         names = self.transactional_ids
@@ -270,7 +285,10 @@ class UserTable:
             self._reshape_filters(now_ms)
         self._shape_cluster(now_ms)
         for user, live in self._users.items():
+            had_grace = live.quota.grace_milli
             live.resolve_quota(user, quotas)
+            if live.quota.grace_milli and not had_grace:
+                live.begin_grace()
             self.shape_bucket(live, now_ms)
 
     def _apply_settings(self, settings: ProducerIdSettings) -> None:
@@ -298,7 +316,7 @@ class UserTable:
         for user, live in self._portions.of(self._users):
             self.drop_given_up(user, live, now_ms)
             bucket_is_full = live.bucket is None or live.bucket.is_full(now_ms)
-            counts_grace = bool(live.grace_admitted and self.grace.until_ms)
+            counts_grace = bool(live.grace_admitted and (self.grace.until_ms or live.quota.grace_milli))
             is_idle = not live.queue.waiting and not live.given_lately(now_ms)
             nothing_known = all([ids.is_empty(now_ms) for ids in live.filters]) and (
                 live.transactional_ids is None or live.transactional_ids.is_idle(now_ms)
@@ -313,7 +331,8 @@ class UserTable:
         patience_ms = self.quotas.producer_ids.max_throttle_ms + FORGOTTEN_AFTER_MS
         for waiting in live.queue.drop_unseen_since(now_ms - patience_ms):
             waited_ms = waiting.last_seen_ms - waiting.first_refused_ms
-            self._gave_up.append(GaveUp(user, waiting.producer_id, waited_ms, waiting.attempts))
+            producer_id = max(NO_PRODUCER_ID, waiting.producer_id)
+            self._gave_up.append(GaveUp(user, producer_id, waited_ms, waiting.attempts))
 
     # Users
 

@@ -62,7 +62,7 @@ def _notes(
     tally: Tally, users: Sequence[UserPicture], window: Window, file_quotas: Quotas | None
 ) -> Iterator[str]:
     if window.from_ms > window.given_from_ms and tally.events:
-        yield "The topic begins within the time asked for: nothing is known from before."
+        yield "What was read begins within the time asked for: nothing is known from before."
     if not tally.configs and file_quotas is None and users:
         yield "Quotas are unknown: no gateway wrote them within this time. Name the gateway's file with --config."
     written = [quotas_of(event) for event in _configs(tally, window).values()]

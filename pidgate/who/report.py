@@ -9,6 +9,7 @@ from typing import Any, Final
 from pidgate.who.bounded import Spread
 from pidgate.who.coverage import Coverage
 from pidgate.who.findings import Finding
+from pidgate.who.libraries import Library, libraries_of
 from pidgate.who.picture import Named, Picture, QuotaShown, UserPicture
 
 SCHEMA_VERSION: Final = 1
@@ -60,6 +61,7 @@ def _user(user: UserPicture, findings: Sequence[Finding]) -> dict[str, Any]:
         "client_ids": _named(user.client_ids),
         "software": _named(user.software),
         "addresses": _named(user.addresses),
+        "libraries": [_library(library) for library in libraries_of(user)],
         "ids_per_connection": _spread(user.ids_per_connection),
         "life_ms": _spread(user.life_ms),
         "requests_per_id": _spread(user.requests),
@@ -67,6 +69,19 @@ def _user(user: UserPicture, findings: Sequence[Finding]) -> dict[str, Any]:
         "sampled_one_in": user.one_in,
         "quota": None if user.quota is None else _quota(user.quota),
         "findings": [_finding(finding) for finding in findings],
+    }
+
+
+def _library(library: Library) -> dict[str, Any]:
+    patience = library.patience
+    return {
+        "software": library.software,
+        "ids": library.ids,
+        "gives_up_after_s": None if patience is None else patience.seconds,
+        "setting": None if patience is None else patience.setting,
+        "faults": [
+            {"fault": fault.key, "breaks": fault.breaks, "remedy": fault.remedy} for fault in library.faults
+        ],
     }
 
 

@@ -21,6 +21,7 @@ from pidgate.who import words
 from pidgate.who.bounded import Spread
 from pidgate.who.coverage import Coverage
 from pidgate.who.findings import Finding
+from pidgate.who.libraries import libraries_of
 from pidgate.who.picture import Named, Picture, QuotaShown, UserPicture
 
 _SHOWN_NAMES: Final = 2
@@ -187,3 +188,6 @@ def _print_findings(console: Console, user: UserPicture, findings: Sequence[Find
         console.print(text)
         if finding.kind in _LOUD:
             console.print(Padding(Text(f"-> {finding.remedy}", style="dim"), (0, 0, 0, 4)))
+    for library in libraries_of(user):
+        for sentence in library.sentences(is_refused=user.refused_ids > 0):
+            console.print(Text.assemble((words.user(user.user), "cyan"), ": ", sentence))

@@ -72,7 +72,7 @@ def not_offered(client: Client, way: str) -> str | None:
     """Why there can be no such cell: what the library lacks; None when it lacks nothing."""
     if client.release:
         try:
-            old_clients.packages()
+            old_clients.packages(client.driver, client.release)
         except NotAvailable as reason:
             return str(reason)
     if way not in ("mutual TLS", "GSSAPI") and str(client) == "kafka-python-2.0.2":
@@ -207,7 +207,7 @@ class LoggedInClient:
                 self.client.driver,
                 load,
                 java_version=self.client.java_version,
-                packages=old_clients.packages() if self.client.release else None,
+                release=self.client.release,
             )
         )
 

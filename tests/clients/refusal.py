@@ -19,19 +19,16 @@ from pidgate.load.journal import Outcome, ProducerJournal
 from pidgate.units import counted
 from tests.clients.door import Door
 from tests.clients.roster import LONG, Client, Trial
-from tests.support.clients import old_clients
 from tests.support.clients.load import Load
 from tests.support.clients.process import ClientProcess
-from tests.support.log_checks import raise_if_bad
+from tests.support.log_checks import LogCheckFailed, raise_if_bad
 from tools.sandbox.gateway import GatewayProcess
 from tools.sandbox.kafka import Cluster
 from tools.sandbox.log_checker import Verdict, check, read_log
 from tools.sandbox.topics import create_topic
 
 PARTITIONS = 6
-RECORDS = 240
 REFUSED = ("pidgate_producer_ids_refused_total", "pidgate_producer_ids_kept_in_order_total")
-"""Each a batch of its own: 40 a partition, of which clients send five at once where they can."""
 
 BEYOND_MS = 1_000
 """The token takes this much longer than the refusal that is wanted, for the client to send its first batch."""
@@ -49,6 +46,7 @@ class Result:
 
     verdict: Verdict
     journal: ProducerJournal
+    records: int
     refused: dict[str, int]
     admitted_after_waiting: int
     gave_up: int
@@ -74,21 +72,21 @@ class Result:
     @property
     def never_told(self) -> int:
         """Records of which the application heard nothing."""
-        return RECORDS - self.journal.count(Outcome.ACKNOWLEDGED) - self.raised
+        return self.records - self.journal.count(Outcome.ACKNOWLEDGED) - self.raised
 
     def __str__(self) -> str:
         if self.inits_refused:
             late_s = max(0.0, self.told_s - self.tokens_back_s)
             return (
                 f"{counted(self.inits_refused, 'refusal')}; begins {late_s:.1f} s after tokens were back; "
-                f"{self.verdict.acknowledged} of {RECORDS} acknowledged, last told after {self.done_s:.1f} s"
+                f"{self.verdict.acknowledged} of {self.records} acknowledged, last told after {self.done_s:.1f} s"
             )
         raised = f", {self.raised} raised ({_types(self.journal.errors())})" if self.raised else ""
         waited = f"in {self.waited_s:.1f} s" if self.admitted_after_waiting else "and no admission"
         raised += f", {self.never_told} never told: it hangs" if self.never_told else ""
         return (
             f"{counted(sum(self.refused.values()), 'refusal')} {waited}; {self.verdict.acknowledged} of "
-            f"{RECORDS} acknowledged{raised}, last told after {self.done_s:.1f} s"
+            f"{self.records} acknowledged{raised}, last told after {self.done_s:.1f} s"
         )
 
 
@@ -148,7 +146,8 @@ class RefusedClient:
         self.load = Load(
             bootstrap_servers="{}:{}".format(*self.door.address),
             topic=self.topic,
-            records=RECORDS,
+            records=self.trial.records,
+            is_batched=self.trial.is_batched,
             partitions=PARTITIONS,
             give_up_s=self.trial.give_up_s,
             records_per_s=self.trial.records_per_s,
@@ -158,7 +157,7 @@ class RefusedClient:
                 self.client.driver,
                 self.load,
                 java_version=self.client.java_version,
-                packages=old_clients.packages() if self.client.release else None,
+                release=self.client.release,
             )
         )
 
@@ -186,6 +185,7 @@ class RefusedClient:
         return Result(
             verdict=check([journal], read_log(self.cluster.bootstrap_servers(), self.topic), only_ours=True),
             journal=journal,
+            records=self.trial.records,
             refused={
                 dict(labels)["reason"]: int(value)
                 for (name, labels), value in metrics.samples.items()
@@ -244,10 +244,8 @@ the rest. It does the same without a gateway, before brokers with too few replic
 
 HUNG_AFTER_S: Final = 50.0
 
-MAY_RAISE: Final = {("aiokafka", LONG): "KafkaTimeoutError", ("sarama", LONG): "kafka server"}
-"""aiokafka's send() waits 40 s for room in its accumulator, then tells the application. sarama sends a batch four
-times, and within 40 s it may be refused as often.
-"""
+MAY_RAISE: Final = {("aiokafka", LONG): "KafkaTimeoutError"}
+"""aiokafka's send() waits 40 s for room in its accumulator, then tells the application."""
 
 TIMED_OUT: Final = {
     "KafkaTimeoutError",
@@ -263,10 +261,14 @@ more: a connection is closed for batches above one that was given up.
 
 def assert_good(client: Client, trial: Trial, result: Result) -> None:
     """Refused as long as wanted, then everything acknowledged once and in order, or raised to the application."""
-    raise_if_bad(result.verdict)
+    try:
+        raise_if_bad(result.verdict)
+    except LogCheckFailed as bad:
+        bad.add_note(f"{result}; refused {result.refused}, {result.inits_refused} InitProducerId")
+        raise
     assert result.brokers_written_to == result.brokers
     assert result.failed_open == 0
-    if trial.at_start:
+    if trial.at_start or client.is_refused_at_init:
         _assert_started_in_good_order(result)
         return
     assert sum(result.refused.values()) > 0
@@ -274,7 +276,7 @@ def assert_good(client: Client, trial: Trial, result: Result) -> None:
         _assert_gave_up_in_good_order(client, trial, result)
         return
     assert result.verdict.unknown == []
-    assert result.verdict.acknowledged + result.raised == RECORDS, str(result)
+    assert result.verdict.acknowledged + result.raised == result.records, str(result)
     assert _types(result.journal.errors()) in {"", MAY_RAISE.get((client.driver, trial))}, str(result)
     assert result.verdict.raised_but_written == []
     assert result.verdict.acknowledged >= PARTITIONS, str(result)
@@ -292,7 +294,7 @@ def _assert_started_in_good_order(result: Result) -> None:
     assert result.ids_taken == 1, str(result)
     assert result.refused == {}, str(result)
     assert result.verdict.unknown == []
-    assert result.verdict.acknowledged == RECORDS, str(result)
+    assert result.verdict.acknowledged == result.records, str(result)
     # The knock is told some milliseconds after the token was spent.
     assert -0.5 <= result.told_s - result.tokens_back_s <= LONGEST_THROTTLE_S + 5, str(result)
     assert result.done_s <= result.told_s + 20

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
+from pidgate.client_faults import traits_of
 from tests.support.clients.old_clients import RELEASES
 from tools.sandbox.jars import NEWEST, OLDEST
 
@@ -19,6 +20,15 @@ class Client:
     @property
     def is_java(self) -> bool:
         return self.driver == "java"
+
+    @property
+    def is_refused_at_init(self) -> bool:
+        """It is refused at InitProducerId, as a refused batch would harm it."""
+        if self.driver == "confluent-kafka":
+            name, version = "confluent-kafka-python", f"{self.release}-rdkafka-{self.release}"
+        else:
+            name, version = self.driver, "dev"
+        return traits_of(name, version, "").is_refused_at_init
 
     @property
     def is_newest(self) -> bool:
@@ -43,6 +53,14 @@ _OF_TWO_YEARS_AGO: Final = tuple(Client(name, release=release) for name, release
 
 OTHERS: Final = (*_OF_TWO_YEARS_AGO, Client("sarama"), Client("franz-go"), Client("kafkajs"))
 """Of two years ago, and in other languages: refused only, and only where they can be had or built."""
+
+VERSIONS: Final = (
+    *(Client("confluent-kafka", release=release) for release in ("2.0.2", "2.3.0", "2.4.0", "2.5.0", "")),
+    *(Client("sarama", release=release) for release in ("1.42.2", "1.43.1", "")),
+    *(Client("java", version) for version in ("2.8.2", "3.5.2", OLDEST, NEWEST)),
+    Client("kafkajs", release="2.2.3"),
+)
+"""As they are deployed: the versions around each fault that is known (pidgate/client_faults.py), and the newest."""
 
 LOGIN_CLIENTS: Final = (*CLIENTS, *_OF_TWO_YEARS_AGO)
 """Newest and two years old, of each family: who shows who it is."""
@@ -74,8 +92,14 @@ class Trial:
     """0: all at once."""
     at_start: bool = False
     """Refused is not what it sends, but the producer id that it asks for first (refuse_init_producer_id)."""
+    records: int = 240
+    """Each a batch of its own: 40 a partition, of which clients send five at once where they can."""
+    is_batched: bool = False
+    """The client fills its batches as it does by default."""
 
     def __str__(self) -> str:
+        if self.is_batched:
+            return f"refused {self.seconds} s with {self.records} records queued"
         if self.at_start:
             return f"no id for {self.seconds} s"
         return f"gives up after {self.give_up_s} s" if self.give_up_s else f"refused {self.seconds} s"
@@ -87,6 +111,7 @@ LONG: Final = Trial(40)
 TOO_LONG: Final = Trial(25, give_up_s=15, records_per_s=6)
 NO_ID_SHORT: Final = Trial(5, at_start=True)
 NO_ID_LONG: Final = Trial(25, at_start=True)
+QUEUED: Final = Trial(10, records=20_000, is_batched=True)
 TRIALS: Final = (SHORT, LONG, TOO_LONG, NO_ID_SHORT, NO_ID_LONG)
 
 COLUMNS: Final = (*FEATURES, *map(str, TRIALS))

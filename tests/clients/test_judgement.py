@@ -6,10 +6,11 @@ from dataclasses import replace
 import pytest
 
 from pidgate.load.journal import ProducerJournal, record_value
-from tests.clients.refusal import PARTITIONS, RECORDS, Result, assert_good
+from tests.clients.refusal import PARTITIONS, Result, assert_good
 from tests.clients.roster import LONG, NO_ID_SHORT, SHORT, TOO_LONG, Client
 from tools.sandbox.log_checker import LogRecord, check
 
+RECORDS = SHORT.records
 JAVA = Client("java")
 AIOKAFKA = Client("aiokafka")
 KAFKA_PYTHON = Client("kafka-python")
@@ -32,6 +33,7 @@ def _result(raised: int = 0, error: str = "KafkaTimeoutError()", lost: int = 0, 
     return Result(
         verdict=check([journal], sorted(log, key=lambda record: (record.partition, record.offset))),
         journal=journal,
+        records=RECORDS,
         refused={"first_seen": 1, "sticky": 12},
         admitted_after_waiting=1,
         gave_up=0,

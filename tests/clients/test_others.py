@@ -27,7 +27,7 @@ def missing() -> dict[Client, str]:
     for client in OTHERS:
         try:
             if client.release:
-                old_clients.packages()
+                old_clients.packages(client.driver, client.release)
             else:
                 other_client.build(client.driver)
         except other_client.NotAvailable as reason:

@@ -39,7 +39,6 @@ NO_DECODERS: Final = {
     "pidgate/protocol/splice.py:Splice.replace": _WRITES,
     "pidgate/protocol/throttle.py:raise_to": "writes at a place that another one has found",
     "pidgate/protocol/throttle.py:write": "writes at a place that another one has found",
-    "pidgate/protocol/fetch.py:EndpointsWalker.resume": "goes on where a lane has walked",
     "pidgate/protocol/repeated_produce.py:RepeatedProduce.resume": "takes what a lane has recognised",
 }
 

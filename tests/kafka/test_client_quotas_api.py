@@ -56,6 +56,7 @@ CAROL = Login(username="carol", password="carol-secret")
 
 QUOTAS: dict[str, Any] = {
     "mode": "enforce",
+    "byte_rates": "brokers",
     "producer_ids": {"window": "1h", "max_throttle": "1s"},
     "users": {"filed": {"producer_ids_rate": 7}},
 }

@@ -101,6 +101,23 @@ def named(lines: Lines, event: str) -> Lines:
     return [line for line in lines if line["event"] == event]
 
 
+def test_a_remember_that_differs_from_the_brokers_is_warned_of_once(
+    cluster: Cluster, topic_name: TopicName
+) -> None:
+    topic = topic_named(topic_name("expiration"))
+    heard: list[int] = []
+    topic.on_expiration = heard.append
+    topic.remember_ms = 2 * 3_600_000
+    with capture_logs() as lines:
+        run(topic.ensure_topic(client_of(cluster)))
+        run(topic.ensure_topic(client_of(cluster)))
+    assert heard == [86_400_000], "Kafka's default"
+    [warned] = named(lines, "config_warning")
+    assert warned["key"] == "quotas.producer_ids.remember"
+    assert warned["text"].startswith("is 2h, and the brokers' producer.id.expiration.ms is 24h:")
+    assert warned["text"].endswith("Write remember: 24h")
+
+
 def test_a_missing_topic_is_made_as_the_shared_state_needs_it(
     cluster: Cluster, topic_name: TopicName
 ) -> None:

@@ -129,7 +129,9 @@ def test_a_topic_with_the_brokers_clock(cluster: Cluster, topic_name: TopicName)
     assert found["users"][0]["new_ids"] >= 4
     # Just written: what is missing may be on its way.
     assert found["lost_events"] == 0
-    assert found["notes"][0] == "The topic begins within the time asked for: nothing is known from before."
+    assert (
+        found["notes"][0] == "What was read begins within the time asked for: nothing is known from before."
+    )
 
 
 def test_a_missing_topic_is_told_and_not_created(cluster: Cluster, topic_name: TopicName) -> None:

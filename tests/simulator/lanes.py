@@ -172,13 +172,12 @@ class ModelLane:
         everything: Cell,
         of_id: Cell,
         in_flight: list[tuple[int, int, int, int]],
-        walks: bool,
     ) -> int:
         if self._random.random() < OF_NO_REASON:
             raise OSError(28, "No space left on device")
         lanes = self._lanes
         core = lanes.core(produce)
-        core.lent(apis, self._requests_by_api, walks=walks)
+        core.lent(apis, self._requests_by_api)
         for request in in_flight:
             core.put_in_flight(*request)
         of_client, of_broker = (lanes.loop.network.end(number) for number in (client, broker))

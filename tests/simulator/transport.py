@@ -488,6 +488,9 @@ class End(asyncio.Transport):
     def get_protocol(self) -> Any:
         return self._protocol
 
+    def setsockopt(self, *_: object) -> None:
+        """Take keepalive, which changes nothing here: whoever vanishes is closed by the idle limit."""
+
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         if name == "socket" and self.descriptor >= 0:
             return self

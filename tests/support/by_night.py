@@ -33,6 +33,9 @@ BY_NIGHT = {
     "kafka/test_who_patterns.py::": (
         "two minutes of waiting clients; unit/who/test_who_findings.py plays the same events by day"
     ),
+    "kafka/test_first_hour.py::test_readme_word_by_word": (
+        "a minute of commands; tests/unit/cli has each of them by day, and the test beside it looks without topics"
+    ),
     "kafka/test_beside_brokers_quota.py::": (
         "a minute of traffic; test_waiting_for_an_account.py and the simulator's theme `accounts` hold by day"
     ),

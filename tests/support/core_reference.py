@@ -16,6 +16,7 @@ from tests.support.native_core import (
     MOST_IN_FLIGHT,
     MOST_KEPT_ANSWER_BYTES,
     MOST_KEPT_BYTES,
+    MOST_UNIT_BYTES,
     Granted,
     InFlight,
     Next,
@@ -70,6 +71,7 @@ class Reference:
         self._passes_until = 0
         """Of the answer under way, the bytes left when its tags begin, or when it is malformed."""
         self._then = Next.MORE
+        self._is_walked = False
 
     # ---- requests --------------------------------------------------------------------------------------
 
@@ -166,6 +168,13 @@ class Reference:
 
     # ---- answers ---------------------------------------------------------------------------------------
 
+    def hold_back(self, nbytes: int) -> bool:
+        """Take back the beginning of a cut unit of a Fetch answer. Returns whether one may be held back there."""
+        if not self._is_walked or not self.answer_left or not 0 < nbytes < MOST_UNIT_BYTES:
+            return False
+        self.answer_left += nbytes
+        return True
+
     def look_at_answers(self, data: bytes, future: bytes) -> tuple[int, Next]:
         """`future`: `data` with all that the broker sends after it."""
         pos = 0
@@ -198,7 +207,8 @@ class Reference:
                 pos += 4 + size
                 continue
             self.answer_left, self._passes_until, self._then = 4 + size, 0, Next.MORE
-            if request.passing is Passing.ENDS_IN_TAGS:
+            self._is_walked = request.passing is Passing.ENDS_IN_TAGS
+            if self._is_walked:
                 if request.api_key != FETCH or request.version not in _WALKED:
                     self.answer_left = 0
                     return pos, Next.TO_PYTHON

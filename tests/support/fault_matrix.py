@@ -34,6 +34,8 @@ _BAD = "faults/test_bad_clients_under_load.py::test_beside_bad_clients_everybody
 _EVENTS = "faults/test_event_topic_faults.py"
 _RESTART = "faults/test_restart_faults.py"
 _FLEET = "faults/test_fleet_faults.py"
+_GONE = "faults/test_gateway_gone.py"
+_STARTED_AGAIN = f"{_GONE}::test_nothing_is_lost_when_it_is_started_again"
 
 MATRIX: Final[dict[str, tuple[Row, ...]]] = {
     "Brokers": (
@@ -66,6 +68,17 @@ MATRIX: Final[dict[str, tuple[Row, ...]]] = {
         ),
         Row("leaders moved", "NOT_LEADER_OR_FOLLOWER", NOTHING_LOST, (f"{_BROKERS}[leaders_move]",)),
         Row(
+            "all dead",
+            "a closed connection; no broker could be reached",
+            "/readyz says 503 within 3 s of the last one (10 s more if they hang) and 200 when one is back; "
+            "pidgate_broker_up; cluster_not_reached with cause and remedy, written less and less often",
+            (
+                "unit/gateway/cluster/test_probe.py::test_readiness_and_the_metric_follow_the_brokers",
+                "unit/gateway/cluster/test_probe.py"
+                "::test_a_cluster_that_does_not_answer_is_logged_less_and_less",
+            ),
+        ),
+        Row(
             "controller changed", "as when a broker dies", NOTHING_LOST, (f"{_BROKERS}[controller_changes]",)
         ),
     ),
@@ -94,6 +107,17 @@ MATRIX: Final[dict[str, tuple[Row, ...]]] = {
             ),
         ),
         Row(
+            "a peer vanishes without a word, on either side",
+            "(a client is gone) a closed connection, if its broker vanished",
+            "noticed by TCP keepalive: after 60 s without a byte a probe every 10 s, closed after six without an "
+            "answer; load balancers that forget idle connections (AWS NLB 350 s, Azure 4 min) see the probes",
+            (
+                "unit/gateway/proxy/test_keepalive.py::test_a_peer_that_vanished_is_noticed",
+                "unit/gateway/proxy/test_keepalive.py"
+                "::test_keepalive_is_on_towards_clients_and_brokers_lent_connections_included",
+            ),
+        ),
+        Row(
             "half-closed by the client",
             "all answers to what it had sent",
             "a client may end its sending side first",
@@ -109,6 +133,41 @@ MATRIX: Final[dict[str, tuple[Row, ...]]] = {
                 f"{_GETS_THROUGH}[gateway killed]",
                 f"{_RESTART}::test_fifty_kills_with_the_topic",
                 f"{_RESTART}::test_kills_with_a_state_directory_alone",
+            ),
+        ),
+        Row(
+            "killed (kill -9) before a SASL cluster, and no client bootstraps",
+            "a closed connection; clients connect again to the brokers' ports and go on",
+            "the ports are open at once with own_client, state_dir or node_ids; pidgate check warns without them",
+            ("kafka/test_restart.py::test_the_brokers_ports_are_open_after_a_kill",),
+        ),
+        Row(
+            "killed or drained for good, another one ready",
+            "a closed connection; clients connect again to the same address and go on",
+            "nothing lost, doubled or out of order with one name, one port or a balancer; see below",
+            (f"{_GONE}::test_every_family_goes_on_through_the_other_gateway",),
+        ),
+        Row(
+            "segmentation fault, or killed for want of memory, and started again a second later",
+            "with one gateway nobody is served until it listens again; with two on one port a pause below 0.5 s",
+            "nothing lost, doubled or out of order; with one gateway sarama and kafkajs give records up meanwhile, "
+            "and tell the application",
+            (
+                f"{_STARTED_AGAIN}[segmentation_fault-one gateway]",
+                f"{_STARTED_AGAIN}[segmentation_fault-two on one port]",
+                f"{_STARTED_AGAIN}[out_of_memory-one gateway]",
+                f"{_STARTED_AGAIN}[out_of_memory-two on one port]",
+            ),
+        ),
+        Row(
+            "its event loop hangs for 10 s",
+            "its connections wait for 10 s; those that a lane carries go on",
+            "nothing lost, doubled or out of order; /livez says 503 after 5 s, event_loop_hangs names the place, and "
+            "systemd's watchdog gets no message",
+            (
+                f"{_STARTED_AGAIN}[hang-one gateway]",
+                f"{_STARTED_AGAIN}[hang-two on one port]",
+                "unit/gateway/process/test_hanging.py::test_a_loop_that_hangs_is_said_by_a_thread",
             ),
         ),
         Row(

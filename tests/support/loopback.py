@@ -66,8 +66,12 @@ class ScriptedBroker:
     """Listens, and answers by api key; Metadata tells of the nodes in `nodes`, by default of itself."""
 
     def __init__(
-        self, answers: Mapping[int, Answer] | None = None, tls: ssl.SSLContext | None = None
+        self,
+        answers: Mapping[int, Answer] | None = None,
+        tls: ssl.SSLContext | None = None,
+        host: str = HOST,
     ) -> None:
+        self._host = host
         self._answers = dict(answers or {})
         self._tls = tls
         self.peers: list[Peer] = []
@@ -79,9 +83,9 @@ class ScriptedBroker:
         self._open: set[Peer] = set()
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._serve, HOST, self.port, ssl=self._tls)
+        self._server = await asyncio.start_server(self._serve, self._host, self.port, ssl=self._tls)
         self.port = self._server.sockets[0].getsockname()[1]
-        self.nodes = self.nodes or {NODE_ID: (HOST, self.port)}
+        self.nodes = self.nodes or {NODE_ID: (self._host, self.port)}
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -96,7 +100,7 @@ class ScriptedBroker:
 
     @property
     def address(self) -> str:
-        return f"{HOST}:{self.port}"
+        return f"{self._host}:{self.port}"
 
     @property
     def connected(self) -> int:

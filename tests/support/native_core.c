@@ -9,7 +9,6 @@
 typedef struct {
     Core core;
     Apis apis;
-    Walk walk;
     uint32_t requests_by_api[MOST_API_KEYS];
 } Tested;
 
@@ -42,7 +41,6 @@ Tested *tested_new(
     tested->core.grant = grant;
     tested->core.apis = &tested->apis;
     tested->core.requests_by_api = tested->requests_by_api;
-    tested->core.walk = &tested->walk;
     return tested;
 }
 
@@ -122,10 +120,6 @@ void tested_under_way(const Tested *tested, uint64_t numbers[5]) {
     numbers[4] = produce->partition[0];
 }
 
-void tested_take_walk(Tested *tested) {
-    tested->core.walk = NULL;
-}
-
 uint32_t tested_requests(const Tested *tested, int api_key) {
     return tested->requests_by_api[api_key];
 }
@@ -163,22 +157,20 @@ int tested_in_flight(const Tested *tested, uint32_t (*requests)[4]) {
     return core->count;
 }
 
-/* Write the walk of the Fetch answer under way, and return the bytes of the incomplete unit. */
-size_t tested_walk(const Tested *tested, uint32_t numbers[4], uint8_t *carried) {
-    const Walk *walk = &tested->walk;
+/* Write the walk of the Fetch answer under way. */
+void tested_walk(const Tested *tested, uint32_t numbers[4]) {
+    const Walk *walk = &tested->core.walk;
     numbers[0] = walk->unit;
     numbers[1] = walk->topics;
     numbers[2] = walk->partitions;
     numbers[3] = walk->elements;
-    memcpy(carried, walk->carried, walk->carried_bytes);
-    return walk->carried_bytes;
 }
 
 void tested_state(const Tested *tested, State *state) {
     const Core *core = &tested->core;
     const Counts *counts = &core->counts;
     *state = (State){
-        core->request_left, core->answer_left, core->answer_unread, tested->walk.unit,
+        core->request_left, core->answer_left, core->answer_unread, core->walk.unit,
         counts->produce_requests, counts->produce_bytes, counts->batches, counts->records,
         (uint64_t)counts->last_produce_ms, counts->other_requests};
 }

@@ -133,7 +133,6 @@ def load(library: Path) -> ctypes.CDLL:
     native = ctypes.CDLL(str(library))
     native.tested_new.restype = ctypes.c_void_p
     native.tested_look.restype = ctypes.c_uint64
-    native.tested_walk.restype = ctypes.c_size_t
     native.tested_requests.restype = ctypes.c_uint32
     return native
 
@@ -183,12 +182,10 @@ class NativeCore:
         for needle in granted.needles:
             native.tested_add_needle(core, needle, ctypes.c_size_t(len(needle)))
 
-    def lent(self, passing: NativeCore, requests_by_api: Any, *, walks: bool) -> None:
+    def lent(self, passing: NativeCore, requests_by_api: Any) -> None:
         """Share what other cores of a thread share: APIs that pass, and counts of requests (128 numbers)."""
         self._native.tested_share_apis(self._core, passing._core)
         self._native.tested_count_in(self._core, requests_by_api)
-        if not walks:
-            self.take_walk()
 
     def allow(self, at: int, bits: bytes) -> None:
         """Allow partitions of a topic, as 128 bytes of bits."""
@@ -232,10 +229,6 @@ class NativeCore:
     def skip(self, nbytes: int, now_ms: int, *, is_request: bool) -> None:
         self._native.tested_skip(self._core, is_request, ctypes.c_uint64(nbytes), ctypes.c_int64(now_ms))
 
-    def take_walk(self) -> None:
-        """Leave the core without memory for the walk of a Fetch answer."""
-        self._native.tested_take_walk(self._core)
-
     @property
     def state(self) -> State:
         state = State()
@@ -243,12 +236,12 @@ class NativeCore:
         return state
 
     @property
-    def walk(self) -> tuple[int, int, int, int, int, bytes]:
+    def walk(self) -> tuple[int, int, int, int, int]:
         """The walk of the Fetch answer under way, as EndpointsWalker.resume takes it."""
-        numbers, carried = (ctypes.c_uint32 * 4)(), ctypes.create_string_buffer(MOST_UNIT_BYTES)
-        nbytes = self._native.tested_walk(self._core, numbers, carried)
+        numbers = (ctypes.c_uint32 * 4)()
+        self._native.tested_walk(self._core, numbers)
         unit, topics, partitions, elements = numbers
-        return unit, topics, partitions, elements, self.state.answer_unread, carried.raw[:nbytes]
+        return unit, topics, partitions, elements, self.state.answer_unread
 
     @property
     def in_flight(self) -> list[InFlight]:

@@ -16,6 +16,7 @@ from pidgate.gateway.config import loading
 from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.quotas.administration import InForce
 from pidgate.gateway.quotas.store import QuotaStore
+from pidgate.gateway.state.recent_events import RecentEvents
 from pidgate.gateway.topics.own_client import OwnClient
 from pidgate.quota.changes import Command
 from pidgate.quota.decisions import Forward, Refuse
@@ -49,7 +50,8 @@ class Gateway:
         self.registry = CollectorRegistry()
         self.book = QuotaStore(settings, self, OwnClient.from_settings(settings), token_hex(6), wall_ms)
         self.quota = ProducerIdQuota(settings.to_quotas(), lambda: 7, self.now_ms)
-        self.api = QuotasApi(settings, self.book, self.quota, lambda: self.now_ms)
+        self.recent = RecentEvents(wall_ms())
+        self.api = QuotasApi(settings, self.book, self.quota, lambda: self.now_ms, recent=self.recent)
 
     def quotas_changed(self, in_force: InForce) -> None:
         self.quota.set_quotas(in_force.quotas, self.now_ms)

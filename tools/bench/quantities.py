@@ -23,6 +23,10 @@ def cpu_us_per_request(measured: Measured) -> float:
     return measured["cpu_s"] * 1e6 / measured["requests"]
 
 
+def requests_per_cpu_s(measured: Measured) -> float:
+    return measured["requests"] / measured["cpu_s"]
+
+
 def cpu_s_per_gb(measured: Measured) -> float:
     """GB of record values."""
     return measured["cpu_s"] * 1e9 / measured["bytes"]

@@ -146,7 +146,10 @@ def _column(column: Column) -> tuple[str, Cell]:
 
 
 def _columns(scenario: Scenario, results: Results, baseline: str) -> list[tuple[str, Cell]]:
-    others = ("others' cores", _cell(measured_as("foreign_cores"), 2))
+    cores = [
+        Column(f"{whose} cores", measured_as(f"{name}_cores"), 2)
+        for whose, name in (("brokers'", "broker"), ("loads'", "load"), ("others'", "foreign"))
+    ]
     is_bulk = scenario.cost_per == "GB"
     columns = [
         (f"CPU {scenario.cost_unit}", _proxied(_cell(partial(cost, scenario), 3 if is_bulk else 1))),
@@ -160,11 +163,11 @@ def _columns(scenario: Scenario, results: Results, baseline: str) -> list[tuple[
         Column("RSS MB at start", start_rss_mb, 1),
         Column("MB taken of a frame", taken_mb_per_connection, 1),
     ]
-    for column in (*at_clients, *at_proxies):
+    for column in (*at_clients, *at_proxies, *cores):
         if _is_measured(column.quantity, results):
             title, cell = _column(column)
             columns.append((title, _proxied(cell) if column in at_proxies else cell))
-    return [*columns, others]
+    return columns
 
 
 def _is_measured(quantity: Quantity, results: Results) -> bool:

@@ -156,8 +156,8 @@ def measure_side_by_side(
                     target: stack.enter_context(started(scenario.kind, way, part, bench.placement))
                     for target, way in ways.items()
                 }
-                ours = [broker_pid, bench.broker_pid, *(way.watch for way in ways.values() if way.watch)]
-                with _noise(ours) as noise:
+                proxies = [way.watch for way in ways.values() if way.watch]
+                with _noise([broker_pid, bench.broker_pid], proxies) as noise:
                     ends = {target: waiting.submit(measured_by, load) for target, load in loads.items()}
                     waited = {target: end.result() for target, end in ends.items()}
                 for target, end in waited.items():
@@ -198,7 +198,7 @@ def _topics(scenario: Scenario, plan: Plan, bench: Bench) -> _Topics:
 
 def _load(scenario: Scenario, plan: Plan, bench: Bench, through: Through) -> Measured:
     with (
-        _noise([bench.broker_pid, *([through.watch] if through.watch else ())]) as noise,
+        _noise([bench.broker_pid], [through.watch] if through.watch else []) as noise,
         started(scenario.kind, through, plan, bench.placement) as load,
     ):
         measured = measured_by(load)
@@ -206,19 +206,24 @@ def _load(scenario: Scenario, plan: Plan, bench: Bench, through: Through) -> Mea
 
 
 @contextmanager
-def _noise(ours: Sequence[int]) -> Iterator[Measured]:
-    """Put the cores that others than these processes and the loads use in the block into what it yields."""
+def _noise(brokers: Sequence[int], proxies: Sequence[int]) -> Iterator[Measured]:
+    """Put the cores that brokers, loads, and others than these and the proxies use in the block into what it yields."""
     noise: Measured = {}
-    started_s, busy_s, own_s = time.monotonic(), machine_busy_s(), _cpu_s(ours)
+    started_s, before = time.monotonic(), _cpu_s(brokers, proxies)
     yield noise
-    foreign_s = machine_busy_s() - busy_s - (_cpu_s(ours) - own_s)
-    noise["foreign_cores"] = max(0.0, foreign_s / (time.monotonic() - started_s))
+    seconds = time.monotonic() - started_s
+    all_s, broker_s, load_s, proxy_s = (
+        now - then for now, then in zip(_cpu_s(brokers, proxies), before, strict=True)
+    )
+    noise["broker_cores"], noise["load_cores"] = broker_s / seconds, load_s / seconds
+    noise["foreign_cores"] = max(0.0, (all_s - broker_s - load_s - proxy_s) / seconds)
 
 
-def _cpu_s(pids: Sequence[int]) -> float:
+def _cpu_s(brokers: Sequence[int], proxies: Sequence[int]) -> tuple[float, float, float, float]:
+    """CPU time of the machine, of brokers, of loads that have ended, and of proxies."""
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
-    loads_s = children.ru_utime + children.ru_stime
-    return sum(cost_of(pid).cpu_ns for pid in pids) / 1e9 + loads_s
+    broker_s, proxy_s = (sum(cost_of(pid).cpu_ns for pid in pids) / 1e9 for pids in (brokers, proxies))
+    return machine_busy_s(), broker_s, children.ru_utime + children.ru_stime, proxy_s
 
 
 def cost(scenario: Scenario, measured: Measured) -> float:

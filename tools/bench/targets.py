@@ -31,9 +31,11 @@ BASELINE: Final = "bare"
 ORDINARY: Final = ("direct", *BARE, "haproxy", "pidgate")
 HAPROXY_THREADS: Final = "haproxy-threads"
 """HAProxy with a thread for each core, on all of them."""
+PIDGATE_THREADS: Final = "pidgate-threads"
+"""pidgate with a lane for each core, on all of them."""
 PLAIN: Final = "plain"
 """pidgate without compiled modules."""
-TARGETS: Final = (*ORDINARY, HAPROXY_THREADS, PLAIN, *TLS_TARGETS)
+TARGETS: Final = (*ORDINARY, HAPROXY_THREADS, PIDGATE_THREADS, PLAIN, *TLS_TARGETS)
 OTHER_COMMIT: Final = "other-commit"
 """pidgate of another commit; only with `--against`."""
 
@@ -154,7 +156,7 @@ def running(
                 port = front_port
             stack.enter_context(proxy)
             assert proxy.pid is not None
-            pin(proxy.pid, os.sched_getaffinity(0) if target == HAPROXY_THREADS else cpus)
+            pin(proxy.pid, os.sched_getaffinity(0) if target in (HAPROXY_THREADS, PIDGATE_THREADS) else cpus)
             inherited = os.getpriority(os.PRIO_PROCESS, 0)
             if inherited:
                 come_first(proxy.pid, inherited)
@@ -198,6 +200,7 @@ def _proxy(
             # A topic of its own: no gateway remembers what an earlier one of the bench admitted.
             "events": {"topic": f"__pidgate_bench_{time.monotonic_ns()}"},
             "log_level": "warning",
+            "lanes": len(os.sched_getaffinity(0)) if target == PIDGATE_THREADS else "auto",
         },
         node_ids=(broker.node_id,),
         ready_within_s=_START_PATIENCE_S,

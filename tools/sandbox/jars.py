@@ -21,9 +21,14 @@ _SLF4J = "1.7.36"
 _TOOLS = {"4.4.0": "4.3.1"}
 """Version without kafka-tools on Maven Central -> version whose tools are used."""
 
+_CLIENTS_ALONE = ("2.8.2", "3.5.2")
+"""Versions of which only kafka-clients is used, with the tools of OLDEST."""
+
 
 def endpoint(kafka_version: str) -> str:
     """Return jgo's endpoint: the server and its tools, and a log binding if the server has none."""
+    if kafka_version in _CLIENTS_ALONE:
+        return f"org.apache.kafka:kafka-clients:{kafka_version}"
     wanted = [
         f"org.apache.kafka:kafka_{_SCALA}:{kafka_version}",
         f"org.apache.kafka:kafka-tools:{tools_version(kafka_version)}",
@@ -62,6 +67,10 @@ def alone_with_jars() -> Iterator[Path]:
         yield folder
 
 
+def _server_jar(kafka_version: str) -> str:
+    return f"org/apache/kafka/kafka_{_SCALA}/{kafka_version}/kafka_{_SCALA}-{kafka_version}.jar"
+
+
 @cache
 def class_path(kafka_version: str = NEWEST) -> tuple[Path, ...]:
     """Return all jars of the server and its tools, in order. Raises JarsNotResolved."""
@@ -72,7 +81,10 @@ def class_path(kafka_version: str = NEWEST) -> tuple[Path, ...]:
             "jgo is not installed. Install the extra: pip install 'pidgate[sandbox]'."
         ) from error
     wanted = endpoint(kafka_version)
-    server_jar = f"org/apache/kafka/kafka_{_SCALA}/{kafka_version}/kafka_{_SCALA}-{kafka_version}.jar"
+    if kafka_version in _CLIENTS_ALONE:
+        server_jar = f"org/apache/kafka/kafka-clients/{kafka_version}/kafka-clients-{kafka_version}.jar"
+    else:
+        server_jar = _server_jar(kafka_version)
     try:
         with alone_with_jars() as cache_of_jars:
             if not (cache_of_jars / server_jar).exists():
@@ -87,6 +99,8 @@ def class_path(kafka_version: str = NEWEST) -> tuple[Path, ...]:
                 for jar in class_path(tools_version(kafka_version))
                 if jar.name.startswith("kafka-clients-")
             )
+        if kafka_version in _CLIENTS_ALONE:
+            jars += tuple(jar for jar in class_path(OLDEST) if not jar.name.startswith("kafka-clients-"))
     # jgo guarantees no exception type: network, XML and cache errors all occur.
     except Exception as error:
         raise JarsNotResolved(

@@ -17,6 +17,7 @@ from pydantic import (
 from pidgate import units
 from pidgate.quota.changes import Action, Change, Command, CommandType, Setting, Target
 from pidgate.quota.settings import Mode, rate_milli
+from pidgate.quota.users import GRACE_TIMES_RATE
 
 MOST_CHANGES: Final = 1_000
 HIGHEST_RATE: Final = 10**9
@@ -101,6 +102,17 @@ class RateChange(_PostedChange):
         return None if self.value is None else rate_milli(self.value)
 
 
+class ByteRateChange(_PostedChange):
+    """`user` null: the default user. `value`: bytes per second of all clients of the user."""
+
+    setting: Literal["producer_byte_rate", "consumer_byte_rate"]
+    value: Annotated[float, Field(gt=0, le=1000 * HIGHEST_RATE, strict=False)] | None = None
+
+    @property
+    def new_value(self) -> int | None:
+        return None if self.value is None else rate_milli(self.value)
+
+
 class ModeChange(_PostedChange):
     """`user` null: every user, overriding their own modes."""
 
@@ -118,11 +130,31 @@ class ModeChange(_PostedChange):
         return None if self.value is None else Mode(self.value)
 
 
+class GraceChange(_PostedChange):
+    """`user` null: the default user. `value`: windows of the rate that are admitted uncharged; 0 ends a grace."""
+
+    setting: Literal["grace"]
+    value: Annotated[float, Field(ge=0, le=GRACE_TIMES_RATE, strict=False)] | None = None
+
+    @model_validator(mode="after")
+    def _has_an_end(self) -> Self:
+        if self.action == "remove" or (self.action == "set" and self.for_ms is None):
+            raise ValueError("a grace has an end: set it with for, its duration, or reset it")
+        return self
+
+    @property
+    def new_value(self) -> int | None:
+        return None if self.value is None else rate_milli(self.value)
+
+
 class PostedChanges(_Posted):
     """Changes applied together or not at all; other users see `set_by`."""
 
     changes: Annotated[
-        tuple[Annotated[RateChange | ModeChange, Field(discriminator="setting")], ...],
+        tuple[
+            Annotated[RateChange | ByteRateChange | ModeChange | GraceChange, Field(discriminator="setting")],
+            ...,
+        ],
         Field(min_length=1, max_length=MOST_CHANGES, strict=False),
     ]
     set_by: Words = "http"

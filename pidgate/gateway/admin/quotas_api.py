@@ -2,6 +2,7 @@
 
     GET  /v1/quotas[?user=alice]                        quotas per user and their origin
     GET  /v1/explain?user=alice[&producer_id=4711]      state of a user and of an id
+    GET  /v1/events[?since_ms=3600000]                  newest events of this gateway, from its memory
     POST /v1/quotas/changes                             {"changes": [...], "set_by": "..."}
     POST /v1/commands                                   {"deed": "refill", "user": "alice"}
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from difflib import get_close_matches
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,10 +23,19 @@ from pidgate.gateway.admin.bodies import BodyInvalid, changes_in, command_in
 from pidgate.gateway.clock import wall_ms
 from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.quotas.administration import InForce, NotAllowed
-from pidgate.gateway.quotas.explain import Moment, QuotaOrigins, explanation, rate_or_mode
+from pidgate.gateway.quotas.explain import (
+    Moment,
+    QuotaOrigin,
+    QuotaOrigins,
+    explanation,
+    not_refused,
+    rate_or_mode,
+)
 from pidgate.gateway.quotas.store import QuotaStore
-from pidgate.quota.changes import RATES, Change, Setting
-from pidgate.quota.entities import User
+from pidgate.gateway.state.recent_events import RecentEvents
+from pidgate.quota.byte_quota import throttles_bytes
+from pidgate.quota.changes import BYTE_RATES, RATES, Change, Setting
+from pidgate.quota.entities import User, is_unidentified
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import DEFAULT, ByteQuotas
 
@@ -32,6 +43,7 @@ if TYPE_CHECKING:
     from aiohttp import web
 
 _AT_ONCE: Final = 20
+_NAMED_USERS: Final = 3
 TOKENS: Final = ("tokens", "full_tokens", "transactional_tokens", "full_transactional_tokens")
 """Balances of a user and their maxima."""
 
@@ -48,6 +60,7 @@ class QuotasApi:
     paths: Final = (
         "/v1/quotas",
         "/v1/explain?user=",
+        "/v1/events",
         "/v1/quotas/changes (POST)",
         "/v1/commands (POST)",
     )
@@ -59,12 +72,14 @@ class QuotasApi:
         state: ProducerIdQuota,
         now_ms: Callable[[], int],
         *,
+        recent: RecentEvents,
         sticky_entries: Callable[[User], int] | None = None,
     ) -> None:
         self._settings = settings
         self._administration = administration
         self._state = state
         self._now_ms = now_ms
+        self._recent = recent
         self._sticky_entries = sticky_entries
         self.access = Access(settings.admin)
         self._listing = asyncio.Lock()
@@ -74,6 +89,7 @@ class QuotasApi:
         reading, writing = self.access.check_read, self.access.check_write
         app.router.add_get("/v1/quotas", _guarded(reading, self.quotas))
         app.router.add_get("/v1/explain", _guarded(reading, self.explain))
+        app.router.add_get("/v1/events", _guarded(reading, self.events))
         app.router.add_post("/v1/quotas/changes", _guarded(writing, self.change))
         app.router.add_post("/v1/commands", _guarded(writing, self.command))
 
@@ -106,11 +122,28 @@ class QuotasApi:
         lists = {
             "changes": await _encoded(change_as_json(change) for change in in_force.changes),
             "entries": await _encoded(
-                self._entry(origins, in_force, user, byte_rates.get(user or DEFAULT, [])) for user in users
+                self._entry(origins, in_force, user, byte_rates.get(user or DEFAULT, []), now_wall_ms)
+                for user in users
             ),
         }
         texts = "".join(f', "{name}": [{", ".join(parts)}]' for name, parts in lists.items())
-        return json.dumps(self._head(in_force, origins, now_wall_ms))[:-1] + texts + "}"
+        head = self._head(in_force, origins, now_wall_ms)
+        if wanted:
+            head["unseen"] = await self._unseen(wanted)
+        return json.dumps(head)[:-1] + texts + "}"
+
+    async def _unseen(self, user: str) -> JsonObject | None:
+        """Return the known name nearest to that of a user without any state here; None for a known user."""
+        known = self._state.users()
+        if user in known:
+            return None
+        names = [name for name in known if not is_unidentified(name)]
+        nearest = await asyncio.to_thread(get_close_matches, user, names, 1)
+        return {
+            "nearest": nearest[0] if nearest else None,
+            "known": names[:_NAMED_USERS],
+            "count": len(known),
+        }
 
     async def explain(self, request: web.Request) -> web.Response:
         """Respond with the reason a user or one of its ids is refused or admitted."""
@@ -120,7 +153,27 @@ class QuotasApi:
         if producer_id is not None and not _is_producer_id(producer_id):
             return _refused(Refusal(HTTPStatus.BAD_REQUEST, "producer_id is a number, 0 or above"))
         found = self._explanation(user, None if producer_id is None else int(producer_id))
-        return _json({"gateway": self._settings.gateway_id, **found})
+        unseen = await self._unseen(user)
+        return _json({"gateway": self._settings.gateway_id, "unseen": unseen, **found})
+
+    async def events(self, request: web.Request) -> web.StreamResponse:
+        """Respond with the newest events in memory, each with the time at which it was made."""
+        from pidgate.gateway.admin.visits import send
+
+        since_ms, now_wall_ms = request.query.get("since_ms", "3600000"), wall_ms()
+        if not _is_producer_id(since_ms):
+            return _refused(
+                Refusal(HTTPStatus.BAD_REQUEST, "since_ms is a number of milliseconds, 0 or above")
+            )
+        head = {
+            "gateway": self._settings.gateway_id,
+            "wall_ms": now_wall_ms,
+            "whole_from_wall_ms": self._recent.whole_from_wall_ms,
+        }
+        async with self._listing:
+            parts = [b"[%d, %b]" % event for event in self._recent.since(now_wall_ms - int(since_ms))]
+            body = json.dumps(head)[:-1].encode() + b', "events": [' + b", ".join(parts) + b"]}"
+            return await send(request, body, "application/json; charset=utf-8")
 
     async def change(self, request: web.Request) -> web.Response:
         """Apply all posted changes or none."""
@@ -146,25 +199,42 @@ class QuotasApi:
             "state_dir": settings.state_dir,
             "window_ms": in_force.quotas.producer_ids.window_ms,
             "mode": origins.own(Setting.MODE, None).as_json(),
+            "grace_until_wall_ms": self._grace_until_wall_ms(now_wall_ms),
+            "keeps_byte_rates": in_force.quotas.bytes.at_gateway,
             "cluster_producer_ids_rate": rate_or_mode(in_force.quotas.cluster_rate_milli),
         }
 
+    def _grace_until_wall_ms(self, now_wall_ms: int) -> int | None:
+        """Return when a cold start's grace ends; None without one."""
+        until_ms, now_ms = self._state.table.grace.until_ms, self._now_ms()
+        return Moment(now_ms, now_wall_ms).on_the_wall(until_ms) if until_ms > now_ms else None
+
     def _entry(
-        self, origins: QuotaOrigins, in_force: InForce, user: str | None, byte_rates: list[JsonObject]
+        self,
+        origins: QuotaOrigins,
+        in_force: InForce,
+        user: str | None,
+        byte_rates: list[JsonObject],
+        now_wall_ms: int,
     ) -> JsonObject:
         """Return the quotas of a user, or of the default user (None), which has no live state."""
         provenance = in_force.provenance.get(user or "")
         entry: JsonObject = {
             "user": user,
             **{str(rate): origins.own(rate, user).as_json() for rate in RATES},
+            **_if_said((rate, origins.own(rate, user)) for rate in BYTE_RATES),
             "owner": provenance.owner if provenance else "",
             "note": provenance.note if provenance else "",
             "byte_rates": byte_rates,
         }
         if user is None:
+            moment = Moment(self._now_ms(), now_wall_ms)
+            entry["throttles_bytes"] = throttles_bytes(in_force.quotas, DEFAULT)
+            entry["effective_mode"] = origins.effective_mode(None).as_json()
+            entry["not_refused"] = not_refused(None, state=self._state, origins=origins, moment=moment)
             return entry
         live = self._explanation(user, None, origins)
-        for key in ("is_exempt", "next_token_in_ms", "waiting", "live_ids", *TOKENS):
+        for key in ("is_exempt", "not_refused", "next_token_in_ms", "waiting", "live_ids", *TOKENS):
             entry[key] = live[key]
         return {
             **entry,
@@ -172,6 +242,7 @@ class QuotasApi:
             "effective_rate": live["producer_ids_rate"],
             "effective_transactional_ids_rate": live["transactional_ids_rate"],
             "effective_mode": live["mode"],
+            "throttles_bytes": throttles_bytes(in_force.quotas, user),
         }
 
     def _done(self, kept: str, **more: Any) -> web.Response:
@@ -211,6 +282,15 @@ def change_as_json(change: Change) -> JsonObject:
         "set_wall_ms": change.set_wall_ms,
         "set_through": change.set_through,
         "note": change.note,
+    }
+
+
+def _if_said(origins: Iterable[tuple[Setting, QuotaOrigin]]) -> JsonObject:
+    """Return those that are set, or that the file sets."""
+    return {
+        str(setting): one.as_json()
+        for setting, one in origins
+        if one.value is not None or one.in_file is not None
     }
 
 

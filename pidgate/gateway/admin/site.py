@@ -1,7 +1,7 @@
 """The admin address: /livez, /readyz and /metrics over HTTP, and the quotas (quotas_api.py).
 
-Knows the gateway only as GatewayView. aiohttp is imported after the listeners are up, because the import
-takes as long as all others together.
+Knows the gateway only as GatewayView. A thread answers while the event loop hangs (hang_watch.py). aiohttp is imported
+after the listeners are up, because the import takes as long as all others together.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from pidgate.gateway.admin.access import Access
+from pidgate.gateway.admin.hang_watch import HangWatch
 from pidgate.gateway.admin.http_log import HttpLog
 from pidgate.gateway.config.listening import listening_on
 from pidgate.gateway.config.settings import AdminSettings
@@ -50,7 +51,7 @@ class GatewayView(Protocol):
     """The part of the gateway that the admin site reads."""
 
     def is_ready(self) -> bool:
-        """Return whether the gateway can serve clients: listeners are up and the cluster was reached once."""
+        """Return whether the gateway can serve clients: listeners are up and a broker answers."""
         ...
 
     def not_ready_reason(self) -> str:
@@ -76,6 +77,7 @@ class AdminSite:
         access: Access,
         http_log: HttpLog,
         tls: LiveContext | None,
+        hang_watch: HangWatch,
     ) -> None:
         self._runner = runner
         self._listening = listening
@@ -83,16 +85,20 @@ class AdminSite:
         self._http_log = http_log
         self.address = address
         self._access = access
+        self._hang_watch = hang_watch
+        hang_watch.start()
         loop = asyncio.get_running_loop()
         self._background = [
             loop.create_task(begun_anew("admin token", self._keep_token)),
             loop.create_task(begun_anew("admin", partial(visits.accept, listening))),
+            loop.create_task(begun_anew("hang watch", hang_watch.beat)),
         ]
         if tls is not None:
             self._background.append(loop.create_task(begun_anew("tls", partial(follow, [tls]))))
 
     async def close(self) -> None:
         """Stop listening; close open connections after a second."""
+        self._hang_watch.stop()
         for task in self._background:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
@@ -146,7 +152,8 @@ async def start(
     host, port = bind
     try:
         with listening_on("admin.bind", bind):
-            visits = Visits(runner.server, None if tls is None else tls.for_a_server_of_others())
+            context = None if tls is None else tls.for_a_server_of_others()
+            visits = Visits(runner.server, context)
             family = socket.AF_INET6 if ":" in host else socket.AF_INET
             listening = socket.create_server((host, port), family=family, backlog=BACKLOG)
             listening.setblocking(False)
@@ -159,7 +166,8 @@ async def start(
         access.local.publish(address.port)
         if access.local.failure:
             log.error(Event.ADMIN_TOKEN_NOT_KEPT, path=str(access.local.path), reason=access.local.failure)
-    return AdminSite(runner, listening, visits, address, access, http_log, tls)
+    hang_watch = HangWatch(listening, context)
+    return AdminSite(runner, listening, visits, address, access, http_log, tls, hang_watch)
 
 
 class MetricsPage:
@@ -211,7 +219,7 @@ class Handlers:
         return _text("pidgate admin\n" + "".join(f"{path}\n" for path in self._paths))
 
     async def livez(self, _request: web.Request) -> web.Response:
-        """Respond 200 while the event loop runs."""
+        """Respond 200: the event loop runs. While it hangs, HangWatch responds."""
         return _text("alive\n")
 
     async def readyz(self, _request: web.Request) -> web.Response:

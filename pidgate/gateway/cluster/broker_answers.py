@@ -91,9 +91,22 @@ class BrokerAnswers:
             if known is not None:
                 return known
             try:
-                return await self._asked(address, question)
+                return await self.ask_anew(address, question)
             except NO_BROKER as error:
                 raise QuestionFailed(str(error) or type(error).__name__) from error
+
+    async def ask_anew(self, address: Address, question: Question) -> bytes:
+        """Ask the broker, whatever is known. Raises as `ask` does, but for QuestionFailed."""
+        asked_ms = self._now_ms()
+        async with asyncio.timeout(self.timeout_s), self.connection_to(address) as (reader, writer):
+            writer.write(question.frame)
+            answer = await read_frame(reader)
+        if len(answer) > LONGEST_ANSWER_BYTES:
+            raise FrameTooLarge(f"an answer of {len(answer)} bytes before a login")
+        check_answer(question, answer)
+        if question_error(answer) in _KEPT_ERRORS:
+            self._keep((address, question.api_key, question.api_version, question.named), asked_ms, answer)
+        return answer
 
     def stop(self) -> None:
         """Ask no more: the gateway ends."""
@@ -107,7 +120,7 @@ class BrokerAnswers:
         key = address, question.api_key, question.api_version, b""
         running = self._running.get(key)
         if running is None:
-            running = self._running[key] = asyncio.ensure_future(self._asked(address, question))
+            running = self._running[key] = asyncio.ensure_future(self.ask_anew(address, question))
             running.add_done_callback(lambda done: self._ended(key, done))
         return await asyncio.shield(running)
 
@@ -115,18 +128,6 @@ class BrokerAnswers:
         del self._running[key]
         if not done.cancelled():
             done.exception()  # those that wait have it, or are gone
-
-    async def _asked(self, address: Address, question: Question) -> bytes:
-        asked_ms = self._now_ms()
-        async with asyncio.timeout(self.timeout_s), self.connection_to(address) as (reader, writer):
-            writer.write(question.frame)
-            answer = await read_frame(reader)
-        if len(answer) > LONGEST_ANSWER_BYTES:
-            raise FrameTooLarge(f"an answer of {len(answer)} bytes before a login")
-        check_answer(question, answer)
-        if question_error(answer) in _KEPT_ERRORS:
-            self._keep((address, question.api_key, question.api_version, question.named), asked_ms, answer)
-        return answer
 
     def connection_to(
         self, address: Address

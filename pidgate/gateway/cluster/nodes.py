@@ -49,10 +49,13 @@ class Nodes:
         """All nodes that were learnt. Their ports stay open, so they count."""
         self._is_full = False
         self._addresses: dict[int, Address] = {}
+        self.last_addresses: dict[int, Address] = {}
+        """The last address of each node, also of one whose address was forgotten."""
         self._turn = 0
         self.on_new_node: Callable[[int], None] = lambda _node_id: None
         self.on_address: Callable[[int], None] = lambda _node_id: None
         """Called when a node is new or has moved."""
+        self.on_dropped: Callable[[], None] = lambda: None
 
     def learn_node(self, node_id: int, host: str, port: int) -> None:
         """Record from a broker's response that `node_id` is at host:port, unless it cannot be a broker."""
@@ -70,7 +73,7 @@ class Nodes:
                 log.error(Event.NODE_WITHOUT_PORT, node_id=node_id, remedy=remedy)
             return
         self._ids.add(node_id)
-        self._addresses[node_id] = (host, port)
+        self._addresses[node_id] = self.last_addresses[node_id] = (host, port)
         if known is None:
             self.on_new_node(node_id)
         self.on_address(node_id)
@@ -83,6 +86,12 @@ class Nodes:
         """
         if self._addresses.get(node_id) == address:
             del self._addresses[node_id]
+
+    def drop_node(self, node_id: int) -> None:
+        """Forget a node that was silent for so long that it has been removed. Its port stays open."""
+        self._addresses.pop(node_id, None)
+        self.last_addresses.pop(node_id, None)
+        self.on_dropped()
 
     def knows_node(self, node_id: int | None) -> bool:
         """Return whether the node's address is known; False for None."""

@@ -1,8 +1,8 @@
-"""First contact with the cluster: tries bootstrap servers until one responds, then learns its brokers.
+"""Contact with the cluster: asks every broker whether it answers, and learns the brokers at the first answer.
 
-"Reached" means that a broker responded to SaslHandshake, which needs no authentication. The response shows
-whether authentication is on. Without it, a Metadata request learns the brokers, so that
-node ports are open before the first client arrives, and the ids of existing gateway topics. With it, both are
+The question is SaslHandshake, which needs no login. The answer shows whether a login is required. A Metadata
+request then learns the brokers, so that node ports are open before the first client arrives, and the ids of existing
+gateway topics. Where a login is required the gateway's own client logs in for it. Without an own client both are
 learnt from client traffic.
 """
 
@@ -10,31 +10,54 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, MutableMapping, Sequence
 from contextlib import suppress
+from socket import gaierror
+from typing import Final
 
 from pidgate.gateway.cluster.authentication import Authentication
 from pidgate.gateway.cluster.broker_answers import BrokerAnswers
 from pidgate.gateway.cluster.gateway_topics import GatewayTopics
 from pidgate.gateway.cluster.nodes import Address, Nodes
-from pidgate.gateway.cluster.own_connections import CLIENT_ID, NO_BROKER, connection_to, read_frame
+from pidgate.gateway.cluster.own_connections import NO_BROKER, connection_to, read_frame, run
+from pidgate.gateway.cluster.own_questions import NotAnswered, OwnQuestions
 from pidgate.gateway.cluster.resolving import Resolver
+from pidgate.gateway.config.password_file import CredentialsUnreadable
 from pidgate.gateway.logs import Event, logger
 from pidgate.gateway.tls.wording import of_broker
 from pidgate.protocol import addresses, messages, metadata
-from pidgate.protocol.logins import MECHANISMS
+from pidgate.protocol.errors import KafkaProtocolError
+from pidgate.protocol.logins import MECHANISMS, Build
 
 log = logger()
 
-RETRY_S = 0.5
-GATEWAY_TOPICS_RETRY_S = 5.0
-"""Interval of checks for the gateway topic until it exists; the first gateway creates it."""
-UNANSWERED_RETRY_S = 60.0
-"""The same interval without a response, most likely for lack of authentication."""
+RETRY_S: Final = 0.5
+"""Pause between two rounds while no broker answers."""
+NODES_PER_S: Final = 10
+"""Brokers asked a second in a large cluster: a question over TLS costs 2 ms."""
+ASKED_AT_ONCE: Final = 100
+LEARN_AGAIN_S: Final = 5.0
+"""Interval of Metadata requests until the brokers and the gateway topics are known; the first gateway creates those."""
+LOGIN_AGAIN_S: Final = 60.0
+"""The same interval after a failed login: brokers log each."""
+REMOVED_AFTER_S: Final = 86_400.0
+"""A broker that did not answer for so long has been removed from the cluster: it has no metric any more."""
+CAUSES_NAMED: Final = 3
+_LOGIN_REMEDY: Final = "correct own_client: until then the brokers' ports open when a client has bootstrapped"
+
+
+class NamesNoBrokers(KafkaProtocolError):
+    """The Metadata answer has no brokers: clients from before a restart could not connect to any."""
+
+    def __init__(self) -> None:
+        super().__init__("names no brokers")
 
 
 class Probe:
-    """Task that contacts the cluster until a broker responds."""
+    """Task that asks the brokers as long as the gateway runs.
+
+    `up`: gets 1 or 0 for each node id. `own`: Metadata with the gateway's own login; None: it has none.
+    """
 
     def __init__(
         self,
@@ -42,78 +65,171 @@ class Probe:
         answers: BrokerAnswers,
         gateway_topics: GatewayTopics | None = None,
         authentication: Authentication | None = None,
+        *,
+        up: MutableMapping[int, int] | None = None,
+        own: OwnQuestions | None = None,
+        check_every_ms: int = 3_000,
     ) -> None:
         self._nodes = nodes
         self._answers = answers
         self._authentication = authentication or Authentication()
         self._gateway_topics = gateway_topics or GatewayTopics()
+        self._up = {} if up is None else up
+        self._own = own
+        self._check_every_s = check_every_ms / 1000
+        self._answered_s: dict[int, float] = {}
+        """When each node answered last, or was learnt."""
+        self._failures: dict[Address, Exception] = {}
+        """Of one round."""
+        self._attempts = 0
+        """Rounds since the last answer."""
+        self._asking = asyncio.Semaphore(ASKED_AT_ONCE)
+        self._learning = asyncio.Lock()
+        self._learn_again_s = 0.0
+        self._silent_since_s = asyncio.get_running_loop().time()
         self.reached = asyncio.Event()
+        """Set while a broker answers."""
         self.last_failure = "no bootstrap server has been tried yet"
+        """Empty while a broker answers."""
+        self._login_failure = ""
 
     async def run(self) -> None:
-        """Return after the first response of a bootstrap server."""
-        while not self.reached.is_set():
-            for address in self._nodes.candidate_addresses(None):
-                if await self._ask(address):
-                    self.reached.set()
-                    return
-            await asyncio.sleep(RETRY_S)
+        """Ask all nodes, in rounds. While none of them answers, ask the bootstrap servers, too."""
+        while True:
+            self._failures.clear()
+            if await self._any_node_answers() or await self._any_candidate_answers():
+                await self._learn_missing()
+                pause_s = max(self._check_every_s, len(self._up) / NODES_PER_S)
+            else:
+                self._not_reached()
+                pause_s = RETRY_S
+            await asyncio.sleep(pause_s)
 
-    async def learn_gateway_topics(self) -> None:
-        """Return once the id of a gateway topic is known."""
-        await self.reached.wait()
-        wait_s = GATEWAY_TOPICS_RETRY_S
-        while self._gateway_topics.names and not self._gateway_topics.ids_known:
-            await asyncio.sleep(wait_s)
-            address = self._nodes.candidate_addresses(None)[0]
-            with suppress(*NO_BROKER):
-                async with (
-                    asyncio.timeout(self._answers.timeout_s),
-                    self._answers.connection_to(address) as (reader, writer),
-                ):
-                    wait_s = UNANSWERED_RETRY_S
-                    await self._learn_from(reader, writer)
-                    wait_s = GATEWAY_TOPICS_RETRY_S
+    async def _any_node_answers(self) -> bool:
+        places, now_s = dict(self._nodes.last_addresses), asyncio.get_running_loop().time()
+        answered = await asyncio.gather(*map(self._answers_at, places.values()))
+        for node_id, is_up in zip(places, answered, strict=True):
+            self._up[node_id] = int(is_up)
+            if is_up or node_id not in self._answered_s:
+                self._answered_s[node_id] = now_s
+            elif now_s - self._answered_s[node_id] > REMOVED_AFTER_S and any(answered):
+                self._nodes.drop_node(node_id)
+                del self._up[node_id], self._answered_s[node_id]
+        return any(answered)
 
-    async def _ask(self, address: Address) -> bool:
-        host, port = address
+    async def _any_candidate_answers(self) -> bool:
+        others = [
+            address for address in self._nodes.candidate_addresses(None) if address not in self._failures
+        ]
+        return any(await asyncio.gather(*map(self._answers_at, others)))
+
+    async def _answers_at(self, address: Address) -> bool:
+        """Return whether the broker answers; learn from the first one that does."""
         try:
-            answer = await self._answers.ask(address, MECHANISMS)
-            found = messages.sasl_handshake_answer(answer, 0, len(answer), MECHANISMS.api_version)
-            self._authentication.learn_requirement(found.error_code, found.mechanisms)
-            if not self._authentication.required:
-                async with (
-                    asyncio.timeout(self._answers.timeout_s),
-                    self._answers.connection_to(address) as (reader, writer),
-                ):
-                    await self._learn_from(reader, writer)
+            async with self._asking:
+                answer = await self._answers.ask_anew(address, MECHANISMS)
+            async with self._learning:
+                if not self.reached.is_set():
+                    await self._first_answer(address, answer)
         except NO_BROKER as error:
-            is_of_tls = (
-                isinstance(error, ssl.SSLError | ConnectionResetError) and self._answers.tls is not None
-            )
-            reason = of_broker(error, host) if is_of_tls else str(error)
-            return self._not_reached(address, reason or type(error).__name__)
-        if not self._authentication.required and not self._nodes.known_addresses:
-            # Clients from before a restart reconnect to node ports, some to nothing else.
-            return self._not_reached(address, "names no brokers")
-        log.info(Event.CLUSTER_REACHED, server=f"{host}:{port}", node_ids=sorted(self._nodes.known_addresses))
+            self._answers.forget(address)
+            self._failures[address] = error
+            return False
         return True
 
-    def _not_reached(self, address: Address, reason: str) -> bool:
-        host, port = address
-        self.last_failure = f"{host}:{port}: {reason}"
-        log.warning(
-            Event.CLUSTER_NOT_REACHED,
+    async def _first_answer(self, address: Address, answer: bytes) -> None:
+        """Learn from the first answer after a silence. Raises NO_BROKER."""
+        found = messages.sasl_handshake_answer(answer, 0, len(answer), MECHANISMS.api_version)
+        self._authentication.learn_requirement(found.error_code, found.mechanisms)
+        if self._authentication.required:
+            await self._learn_as_own_client()
+        else:
+            await self._learn_at(address)
+            if not self._nodes.known_addresses:
+                raise NamesNoBrokers
+        loop, host, port = asyncio.get_running_loop(), *address
+        log.info(
+            Event.CLUSTER_REACHED,
             server=f"{host}:{port}",
-            cause=self.last_failure,
-            retry_ms=int(RETRY_S * 1000),
+            node_ids=sorted(self._nodes.known_addresses),
+            waited_ms=int((loop.time() - self._silent_since_s) * 1000),
         )
-        return False
+        self._learn_again_s = max(self._learn_again_s, loop.time() + LEARN_AGAIN_S)
+        self._attempts = 0
+        self.last_failure = ""
+        self.reached.set()
 
-    async def _learn_from(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Learn brokers and gateway topic ids. Raises OSError, EOFError, KafkaProtocolError."""
-        writer.write(messages.metadata_request(1, CLIENT_ID, sorted(self._gateway_topics.names)))
-        answer = await read_frame(reader)
+    def _not_reached(self) -> None:
+        """Log the first round without an answer, then the second, fourth, eighth and so on."""
+        if self.reached.is_set():
+            self.reached.clear()
+            self._silent_since_s = asyncio.get_running_loop().time()
+        self._attempts += 1
+        causes = [self._cause(address, error) for address, error in self._failures.items()]
+        more = len(causes) - CAUSES_NAMED
+        shown = [*causes[:CAUSES_NAMED], *([f"and {more} more"] if more > 0 else [])]
+        self.last_failure = f"no broker answers: {'; '.join(shown)}"
+        if self._attempts & (self._attempts - 1) == 0:
+            remedies = dict.fromkeys(map(_remedy, self._failures.values()))
+            log.warning(
+                Event.CLUSTER_NOT_REACHED,
+                cause="; ".join(shown),
+                remedy="; ".join(remedies),
+                attempts=self._attempts,
+                silent_s=round(asyncio.get_running_loop().time() - self._silent_since_s),
+            )
+
+    def _cause(self, address: Address, error: Exception) -> str:
+        host, port = address
+        if isinstance(error, TimeoutError):
+            return f"{host}:{port}: did not answer within {self._answers.timeout_s:g} s"
+        is_of_tls = isinstance(error, ssl.SSLError | ConnectionResetError) and self._answers.tls is not None
+        reason = of_broker(error, host) if is_of_tls and isinstance(error, OSError) else str(error)
+        return f"{host}:{port}: {reason or type(error).__name__}"
+
+    # ---- learning --------------------------------------------------------------------------------------
+
+    async def _learn_missing(self) -> None:
+        """Ask for Metadata again until the brokers and the gateway topics are known."""
+        now_s = asyncio.get_running_loop().time()
+        are_topics_known = self._gateway_topics.ids_known or not self._gateway_topics.names
+        if (are_topics_known and self._nodes.known_addresses) or now_s < self._learn_again_s:
+            return
+        self._learn_again_s = now_s + LEARN_AGAIN_S
+        if self._authentication.required:
+            await self._learn_as_own_client()
+            return
+        with suppress(*NO_BROKER):
+            await self._learn_at(self._nodes.candidate_addresses(None)[0])
+
+    async def _learn_at(self, address: Address) -> None:
+        """Learn from a broker that requires no login. Raises NO_BROKER."""
+        async with (
+            asyncio.timeout(self._answers.timeout_s),
+            self._answers.connection_to(address) as (reader, writer),
+        ):
+            self._learn_from(await run(reader, writer, self._metadata()))
+
+    async def _learn_as_own_client(self) -> None:
+        """Learn with the gateway's own login, if it has one. A failure is logged once, and tried again."""
+        if self._own is None:
+            return
+        try:
+            self._learn_from(await self._own.ask_broker(self._metadata))
+        except (NotAnswered, CredentialsUnreadable, KafkaProtocolError) as error:
+            if self._login_failure != str(error):
+                log.warning(Event.BROKERS_NOT_LEARNT, cause=str(error), remedy=_LOGIN_REMEDY)
+            self._login_failure = str(error)
+            self._learn_again_s = asyncio.get_running_loop().time() + LOGIN_AGAIN_S
+        else:
+            self._login_failure = ""
+
+    def _metadata(self) -> Generator[Build, bytes, bytes]:
+        names = sorted(self._gateway_topics.names)
+        return (yield lambda n, client_id: messages.metadata_request(n, client_id, names))
+
+    def _learn_from(self, answer: bytes) -> None:
+        """Learn brokers and gateway topic ids. Raises KafkaProtocolError."""
         version = messages.METADATA_PROBE_VERSION
         addresses.rewrite(messages.METADATA, version, answer, 0, len(answer), self._learn)
         for name, topic_id in metadata.topic_ids(answer, 0, len(answer), version):
@@ -123,6 +239,25 @@ class Probe:
     def _learn(self, node_id: int, host: str, port: int) -> Address:
         self._nodes.learn_node(node_id, host, port)
         return host, port
+
+
+def _remedy(error: Exception) -> str:
+    """Return what to do about a broker that does not answer."""
+    if isinstance(error, ConnectionRefusedError):
+        return "start the broker, or correct cluster.bootstrap_servers: nothing listens there"
+    if isinstance(error, gaierror | UnicodeError):
+        return "correct the name in cluster.bootstrap_servers, or the name service"
+    if isinstance(error, ssl.SSLError):
+        return "correct cluster.tls"
+    if isinstance(error, TimeoutError):
+        return "look at the broker, the route and the firewalls: nothing answers there"
+    if isinstance(error, NamesNoBrokers):
+        return "wait until its brokers have registered"
+    if isinstance(error, EOFError | ConnectionError):
+        return "if that port speaks TLS, set cluster.tls; if it is not Kafka's, correct cluster.bootstrap_servers"
+    if isinstance(error, KafkaProtocolError):
+        return "correct the port in cluster.bootstrap_servers: no Kafka broker answers there"
+    return "look at the cause; correct cluster.bootstrap_servers"
 
 
 async def mechanisms_of(

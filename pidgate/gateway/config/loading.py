@@ -147,8 +147,9 @@ def from_options(
     bind: str = "127.0.0.1:9292",
     admin: str = "127.0.0.1:9290",
     state_dir: str | None = None,
+    topics: bool = False,
 ) -> Settings:
-    """Return settings without a file: observe mode, node n at the port of `bind` + 8 + n.
+    """Return settings without a file: observe mode, node n at the port of `bind` + 8 + n, no topics without `topics`.
 
     `bootstrap_servers` is comma-separated. Raises ConfigError naming options.
     """
@@ -165,6 +166,7 @@ def from_options(
         "listeners": [{"bind": bind, "node_ports": {"first": address.port + 8}}],
         "admin": {"bind": admin},
         "state_dir": state_dir,
+        "events": {"enabled": topics},
     }
     return checked(OptionSource(data, _OPTIONS))
 

@@ -236,7 +236,8 @@ class UserSettings(DefaultSettings):
 class QuotasSettings(Section):
     """Quotas of all users, and their common rules.
 
-    `runtime_changes`: handling of quotas set at run time, through Kafka's admin API or `pidgate quotas`.
+    `runtime_changes`: handling of quotas set at run time, through Kafka's admin API or `pidgate quotas`. `byte_rates`:
+    who keeps byte rates of users that are set so.
     """
 
     mode: Mode = "observe"
@@ -249,6 +250,7 @@ class QuotasSettings(Section):
     clients: dict[str, ByteRatesSettings] = {}
     default_client: ByteRatesSettings = ByteRatesSettings()
     runtime_changes: Literal["runtime_wins", "file_wins", "refused"] = "runtime_wins"
+    byte_rates: Literal["gateway", "brokers"] = "gateway"
 
     def named(self) -> dict[User, UserSettings]:
         """Return every user with its own quotas, including the entities of unidentified users."""
@@ -268,7 +270,10 @@ class QuotasSettings(Section):
             *(((None, bounded(name)), rates.to_byte_rates()) for name, rates in self.clients.items()),
         ]
         nothing = quota.ByteRates()
-        return quota.ByteQuotas(rates={entity: rates for entity, rates in entries if rates != nothing})
+        return quota.ByteQuotas(
+            rates={entity: rates for entity, rates in entries if rates != nothing},
+            at_gateway=self.byte_rates == "gateway",
+        )
 
     def to_quotas(self) -> quota.Quotas:
         """Convert these settings to the quota package's type."""

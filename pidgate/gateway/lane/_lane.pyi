@@ -59,7 +59,6 @@ class Lane:
         everything: grants.Cell,
         of_id: grants.Cell,
         in_flight: list[InFlight],
-        walks: bool,
         /,
     ) -> int:
         """Carry between two descriptors that nobody else reads or writes; return a handle. Raises OSError.

@@ -433,7 +433,7 @@ static uint8_t partition_or_end(const Walk *walk) {
 
 /* Go on to the unit behind the one that was read, with the length that it told. */
 static void next_unit(Core *core, uint32_t length) {
-    Walk *walk = core->walk;
+    Walk *walk = &core->walk;
     switch (walk->unit) {
     case UNIT_HEAD:
         walk->topics = length;
@@ -466,35 +466,17 @@ static void next_unit(Core *core, uint32_t length) {
     }
 }
 
-/* Read one unit, or what is missing of the carried one. All `bytes` belong to the answer under way.
-   Returns how many of them pass; 0: the answer is broken. */
-static size_t walk_unit(Core *core, const uint8_t *buf, size_t bytes) {
-    Walk *walk = core->walk;
-    size_t carried = walk->carried_bytes, added = bytes;
-    const uint8_t *from = buf;
-    if (carried) {
-        added = least(MOST_UNIT_BYTES - carried, bytes);
-        memcpy(walk->carried + carried, buf, added);
-        from = walk->carried;
-    }
-    Cursor cursor = {from, from + carried + added, core->answer_left - added, READ};
-    uint32_t length = read_unit(walk->unit, &cursor);
-    switch (cursor.reading) {
-    case READ:
-        walk->carried_bytes = 0;
+/* Read one unit. All `bytes` belong to the answer under way. CUT: more of the unit is needed. */
+static Reading walk_unit(Core *core, const uint8_t *buf, size_t bytes, size_t *walked) {
+    Cursor cursor = {buf, buf + bytes, core->answer_left - bytes, READ};
+    uint32_t length = read_unit(core->walk.unit, &cursor);
+    if (cursor.reading == CUT && (cursor.behind == 0 || bytes >= MOST_UNIT_BYTES))
+        return BAD;
+    if (cursor.reading == READ) {
         next_unit(core, length);
-        return (size_t)(cursor.at - from) - carried;
-    case CUT:
-        if (added < bytes || carried + added > MOST_UNIT_BYTES)
-            return 0;
-        if (!carried)
-            memcpy(walk->carried, buf, bytes);
-        walk->carried_bytes = (uint32_t)(carried + added);
-        return bytes;
-    case BAD:
-        break;
+        *walked = (size_t)(cursor.at - buf);
     }
-    return 0;
+    return cursor.reading;
 }
 
 /* ---- answers ----------------------------------------------------------------------------------------------------- */
@@ -502,8 +484,7 @@ static size_t walk_unit(Core *core, const uint8_t *buf, size_t bytes) {
 static void finish_answer(Core *core) {
     core->at = (core->at + 1) % MOST_IN_FLIGHT;
     core->count--;
-    if (core->walk)
-        core->walk->unit = UNIT_NONE;
+    core->walk.unit = UNIT_NONE;
 }
 
 void core_skip_answer(Core *core, uint64_t bytes) {
@@ -524,19 +505,22 @@ static Next pass_answer(Core *core, const uint8_t *buf, size_t bytes, size_t *pa
         }
         if (core->answer_unread || core->answer_left == 0)
             return MORE;
-        if (core->walk->unit == UNIT_TAIL && (core->answer_left > 1 || (at < bytes && buf[at])))
+        if (core->walk.unit == UNIT_TAIL && (core->answer_left > 1 || (at < bytes && buf[at])))
             return AT_TAGS;
         if (at == bytes)
             return MORE;
-        if (core->walk->unit == UNIT_TAIL) {
+        if (core->walk.unit == UNIT_TAIL) {
             core->answer_unread = 1;  /* no tags */
             continue;
         }
-        size_t walked = walk_unit(core, buf + at, least(core->answer_left, bytes - at));
+        size_t walked = 0;
+        Reading reading = walk_unit(core, buf + at, least(core->answer_left, bytes - at), &walked);
+        if (reading == CUT)
+            return MORE;
         at += walked;
         *passed += walked;
         core->answer_left -= walked;
-        if (!walked || core->answer_left == 0)
+        if (reading == BAD || core->answer_left == 0)
             return BROKEN;
     }
 }
@@ -545,16 +529,14 @@ static Next pass_answer(Core *core, const uint8_t *buf, size_t bytes, size_t *pa
    nothing under way if more of it is needed. */
 static Next begin_answer(Core *core, const uint8_t *buf, size_t bytes, size_t size, size_t *passed) {
     const InFlight *request = &core->in_flight[core->at];
-    Walk *walk = core->walk;
     switch (request->passing) {
     case UNREAD:
         core->answer_left = core->answer_unread = SIZE_PREFIX_BYTES + size;
         return MORE;
     case ENDS_IN_TAGS:
-        if (!walk || request->api_key != FETCH || request->version < FIRST_WALKED || request->version > LAST_WALKED)
+        if (request->api_key != FETCH || request->version < FIRST_WALKED || request->version > LAST_WALKED)
             return TO_PYTHON;
-        walk->unit = UNIT_HEAD;
-        walk->carried_bytes = 0;
+        core->walk.unit = UNIT_HEAD;
         core->answer_left = size;
         *passed += SIZE_PREFIX_BYTES;
         return MORE;

@@ -28,7 +28,7 @@ enum {
     MOST_KEPT_BYTES = 262144,  /* an incomplete request that its owner keeps; a longer one goes to Python */
     MOST_KEPT_ANSWER_BYTES = 65536,  /* an incomplete Produce answer */
     MOST_SEARCHED_BYTES = 4194304,   /* of a guarded request: protocol/work.py */
-    MOST_UNIT_BYTES = 4096,    /* an incomplete unit of a Fetch answer; a longer one is BROKEN */
+    MOST_UNIT_BYTES = 4096,    /* a unit of a Fetch answer that is cut; a longer one is BROKEN */
     SIZE_PREFIX_BYTES = 4
 };
 
@@ -105,8 +105,6 @@ typedef enum {
 typedef struct {
     uint8_t unit;
     uint32_t topics, partitions, elements;   /* still to come */
-    uint32_t carried_bytes;
-    uint8_t carried[MOST_UNIT_BYTES];   /* the incomplete unit at the end of the last chunk, which has been forwarded */
 } Walk;
 
 typedef struct {
@@ -129,11 +127,12 @@ typedef struct {
     int at, count;
     uint64_t answer_left;         /* bytes of the answer under way that are still to come */
     uint64_t answer_unread;       /* of them, so many at once that nobody reads */
-    Walk *walk;                   /* given by whoever owns the core while a Fetch answer is walked; NULL: ask instead */
+    Walk walk;                    /* of the Fetch answer under way */
 } Core;
 
 typedef enum {
-    MORE = 0,       /* what did not pass is the beginning of a frame: come again with more bytes behind it */
+    MORE = 0,       /* what did not pass is the beginning of a frame, or of a unit of a Fetch answer: come again with
+                       more bytes behind it */
     TO_PYTHON = 1,  /* what did not pass begins with a frame that Python has to see */
     AT_TAGS = 2,    /* the rest of the answer under way are its last tags, and Python has to see them */
     BROKEN = 3      /* the Fetch answer under way is malformed. Its beginning has been forwarded, so that the client

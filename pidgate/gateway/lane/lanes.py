@@ -10,7 +10,6 @@ import importlib
 import os
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-from pidgate.gateway.lane.answers import ANSWER_ENDS_IN_TAGS
 from pidgate.gateway.metrics.counters import Counters
 from pidgate.protocol.fetch import FETCH
 from pidgate.quota.grants import Cell, Grants
@@ -66,7 +65,7 @@ class Left(NamedTuple):
     request_left: int
     under_way: tuple[int, int, int, bytes, int] | None
     answer_left: int
-    walk: tuple[int, int, int, int, int, bytes] | None
+    walk: tuple[int, int, int, int, int] | None
     why: int
 
 
@@ -166,7 +165,6 @@ class Lanes:
         `fetches`: Fetch may pass.
         """
         lane = min(self._threads, key=lambda thread: thread.lent)
-        walks = any(passing == ANSWER_ENDS_IN_TAGS for _, _, _, passing in in_flight)
         everything, of_id = cells
         try:
             handle = lane.lend(
@@ -178,7 +176,6 @@ class Lanes:
                 everything,
                 of_id,
                 in_flight,
-                walks,
             )
         except OSError:  # epoll's limit of the user: it stays as it is
             return None

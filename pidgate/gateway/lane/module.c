@@ -180,12 +180,11 @@ static PyObject *under_way_of(const Core *core) {
 }
 
 static PyObject *walk_of(const Core *core) {
-    const Walk *walk = core->walk;
-    if (!core->answer_left || !walk || !walk->unit)
+    const Walk *walk = &core->walk;
+    if (!core->answer_left || !walk->unit)
         Py_RETURN_NONE;
     return Py_BuildValue(
-        "(iIIIKy#)", walk->unit, walk->topics, walk->partitions, walk->elements, core->answer_unread,
-        (const char *)walk->carried, (Py_ssize_t)walk->carried_bytes);
+        "(iIIIK)", walk->unit, walk->topics, walk->partitions, walk->elements, core->answer_unread);
 }
 
 static PyObject *bytes_of(const uint8_t *bytes, size_t count) {
@@ -362,11 +361,11 @@ static PyObject *lane_lend_method(LaneObject *self, PyObject *args) {
     PyObject *owner, *written, *in_flight;
     ApisObject *apis;
     CellObject *cells[CELLS];
-    int client, broker, walks;
+    int client, broker;
     if (is_stopped(self) ||
         !PyArg_ParseTuple(
-            args, "OiiOO!O!O!O!p", &owner, &client, &broker, &written, &APIS_TYPE, &apis, &CELL_TYPE, &cells[0], &CELL_TYPE,
-            &cells[1], &PyList_Type, &in_flight, &walks))
+            args, "OiiOO!O!O!O!", &owner, &client, &broker, &written, &APIS_TYPE, &apis, &CELL_TYPE, &cells[0], &CELL_TYPE,
+            &cells[1], &PyList_Type, &in_flight))
         return NULL;
     Core core = {.apis = &apis->apis};
     if (read_in_flight(in_flight, &core) < 0)
@@ -376,9 +375,7 @@ static PyObject *lane_lend_method(LaneObject *self, PyObject *args) {
     Lane *lane = self->lane;
     lock(lane);
     Connection *connection = lane_new_connection(lane);
-    if (!connection || (walks && !(core.walk = calloc(1, sizeof *core.walk)))) {
-        if (connection)
-            lane_free_connection(lane, connection);
+    if (!connection) {
         unlock(lane);
         free(core.grant);
         return PyErr_NoMemory();

@@ -378,7 +378,6 @@ Connection *lane_new_connection(Lane *lane) {
 void lane_free_connection(Lane *lane, Connection *connection) {
     lane_unlist(lane, connection);
     free(connection->core.grant);
-    free(connection->core.walk);
     free(connection->of_requests.rest);
     free(connection->of_requests.unsent);
     free(connection->of_answers.rest);

@@ -34,7 +34,7 @@ typedef struct {
 /* One direction of a connection. */
 typedef struct {
     int from, to;              /* descriptors */
-    uint8_t *kept;             /* a block: the incomplete beginning of a frame, which was not forwarded */
+    uint8_t *kept;             /* a block: the incomplete beginning of a frame or unit, which was not forwarded */
     uint32_t kept_bytes;
     uint8_t *unsent;           /* a block: forwarded, and not yet taken by the other side */
     uint32_t unsent_at, unsent_bytes;

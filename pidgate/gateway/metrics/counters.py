@@ -3,6 +3,7 @@
 from collections import Counter
 from typing import Final
 
+from pidgate.client_faults import CLIENT_FAULTS
 from pidgate.protocol.topic_refusals import GUARDED
 from pidgate.protocol.versions import SPOKEN
 from pidgate.quota.decisions import REFUSALS
@@ -31,7 +32,8 @@ DELAYS: Final = ("all", "user")
 CLOSING_LIMITS: Final = ("address", "handshake", "silent", "user")
 
 NAMES: Final = (
-    "buffered_bytes", "bytes_from_brokers", "bytes_from_clients", "bytes_to_brokers", "bytes_to_clients",
+    "broker_up", "buffered_bytes", "bytes_from_brokers", "bytes_from_clients", "bytes_to_brokers", "bytes_to_clients",
+    "client_faults",
     "connections_closed", "connections_delayed", "connections_limited",
     "connections_open", "connections_total", "events_unrecorded", "frames_malformed",
     "late_busy", "late_busy_seconds", "late_without_core", "late_without_core_seconds", "muted_connections",
@@ -54,6 +56,8 @@ class Counters:
         """Produce requests answered with a refusal, by reason; INIT_REFUSED for an InitProducerId."""
         self.gateway_topic_refused = Counter[str](dict.fromkeys(GUARDED_APIS, 0))
         """Requests that named a topic of the gateway's own, by the name of the API."""
+        self.client_faults = Counter({fault.key: 0 for fault in CLIENT_FAULTS})
+        """Connections of clients with a fault of client_faults.py, by its key."""
         self.connections_total = 0
         self.connections_open = 0
         """A level."""
@@ -62,6 +66,8 @@ class Counters:
         self.connections_limited = Counter(dict.fromkeys(CLOSING_LIMITS, 0))
         """Closed above a limit; `silent`: also those that did not log in."""
         self.upstream_failures = Counter(dict.fromkeys(UPSTREAM_CAUSES, 0))
+        self.broker_up: dict[int, int] = {}
+        """By node id: 1 while the broker answers."""
         self.events_unrecorded = 0
         """Occurrences without an event: failures, and no room to count. Alarm."""
         self.bytes_from_clients = 0

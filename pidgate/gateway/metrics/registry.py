@@ -44,7 +44,9 @@ class GatewayCollector(Collector, SeesManyRows[UserRows]):
     def collect(self) -> Iterator[Metric]:
         yield gauge("build_info", "The running version; always 1.", {self._version: 1}, "version")
         yield gauge(
-            "ready", "1 once the cluster was reached and the listeners are up.", int(self._is_ready())
+            "ready",
+            "1 while a broker answers, the state is restored and the gateway does not drain.",
+            int(self._is_ready()),
         )
         yield from self._requests()
         yield from self._connections()
@@ -79,6 +81,10 @@ class GatewayCollector(Collector, SeesManyRows[UserRows]):
         counters = self._counters
         yield counter("connections", "Client connections accepted.", counters.connections_total)
         yield gauge("connections", "Client connections open now.", counters.connections_open)
+        faults = (
+            "Connections of clients with a fault that a refusal or a throttle brings out (docs/clients.md)."
+        )
+        yield counter("client_faults", faults, counters.client_faults, "fault")
         closed, failures = counters.connections_closed, counters.upstream_failures
         yield counter("connections_closed", "Client connections closed.", closed, "cause")
         delayed, limited = counters.connections_delayed, counters.connections_limited
@@ -87,6 +93,8 @@ class GatewayCollector(Collector, SeesManyRows[UserRows]):
         )
         yield counter("connections_limited", "Connections closed above a limit.", limited, "limit")
         yield counter("upstream_failures", "Broker connections that failed.", failures, "cause")
+        up = {str(node_id): value for node_id, value in counters.broker_up.items()}
+        yield gauge("broker_up", "1 while the broker answers, asked every 3 s.", up, "node_id")
         muted = counters.muted_connections
         yield gauge("connections_muted", "Client connections muted after a refusal (KIP-219).", muted)
         yield gauge("lanes", "Threads that carry what needs no decision.", counters.lanes)

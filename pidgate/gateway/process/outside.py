@@ -21,6 +21,7 @@ from pidgate.gateway.process.port_lock import PortLocks
 from pidgate.gateway.proxy.bounds import Bounds
 from pidgate.gateway.proxy.listeners import Bind, listening_socket
 from pidgate.gateway.quotas.store import QuotaStore
+from pidgate.gateway.state.recent_events import RecentEvents
 from pidgate.gateway.tls.live import LiveContext
 from pidgate.gateway.topics.own_client import OwnClient
 from pidgate.quota.entities import User
@@ -37,6 +38,7 @@ OpenAdmin = Callable[
         ProducerIdQuota,
         Callable[[], int],
         StickyEntries | None,
+        RecentEvents,
     ],
     Awaitable[Close],
 ]
@@ -50,13 +52,14 @@ async def admin_site(
     state: ProducerIdQuota,
     now_ms: Callable[[], int],
     sticky_entries: StickyEntries | None,
+    recent: RecentEvents,
 ) -> Close:
     """Open the admin site over HTTP or HTTPS; return how to close it. Raises CannotListen, TlsUnusable."""
     # Imported only now: the HTTP library takes longer to load than everything that has to listen first.
     from pidgate.gateway.admin import site
     from pidgate.gateway.admin.quotas_api import QuotasApi
 
-    api = QuotasApi(settings, quotas, state, now_ms, sticky_entries=sticky_entries)
+    api = QuotasApi(settings, quotas, state, now_ms, recent=recent, sticky_entries=sticky_entries)
     admin = settings.admin
     tls = None if admin.tls is None else LiveContext.of_server(admin.tls, ("admin", "tls"))
     return (await site.start(admin.bind, view, api, tls)).close

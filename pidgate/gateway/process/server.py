@@ -59,6 +59,7 @@ class Gateway:
         kafka = outside.own_client(settings)
         events = EventLog(settings, kafka, self.topic_id_learnt)
         recorder = recorder_of(settings, events.publish, lambda: events.applied_offsets, incarnation)
+        events.on_expiration = recorder.expiration_learnt
         self._quotas = QuotaStore(settings, self, kafka, outside.name(), wall_ms)
         self._manager = QuotaStateManager(
             settings,
@@ -94,6 +95,7 @@ class Gateway:
             self._manager.state,
             self._now_ms,
             self.traffic.sticky_entries,
+            self._manager.events.recent,
         )
         try:
             await self.traffic.start()
@@ -166,7 +168,7 @@ class Gateway:
     # ---- GatewayView, for the admin site ---------------------------------------------------------------
 
     def is_ready(self) -> bool:
-        """Return whether the cluster was reached once, the state is restored, and the gateway is not draining."""
+        """Return whether a broker answers, the state is restored, and the gateway is not draining."""
         return self.traffic.is_reached and self._manager.is_restored and not self._is_draining
 
     def not_ready_reason(self) -> str:

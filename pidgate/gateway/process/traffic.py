@@ -23,6 +23,7 @@ from pidgate.gateway.logs import Event, begun_anew, logger
 from pidgate.gateway.metrics.counters import Counters
 from pidgate.gateway.metrics.lateness import LatenessWatch
 from pidgate.gateway.metrics.open_files import OpenFilesWatch
+from pidgate.gateway.process.kept_nodes import KeptNodes
 from pidgate.gateway.process.outside import Outside
 from pidgate.gateway.proxy.bounds import Bounds
 from pidgate.gateway.proxy.buffers import BufferBudget
@@ -31,7 +32,7 @@ from pidgate.gateway.proxy.connection_age import AgeLimits
 from pidgate.gateway.proxy.connection_quotas import ConnectionLimits
 from pidgate.gateway.proxy.listeners import Listener
 from pidgate.gateway.quotas.administration import Administer
-from pidgate.gateway.quotas.announcing import log_inherited_quotas
+from pidgate.gateway.quotas.announcing import log_login_warnings
 from pidgate.gateway.recording.recorder import Recorder
 from pidgate.gateway.tls.live import LiveContext, follow
 from pidgate.protocol import codec
@@ -134,7 +135,13 @@ class Traffic:
             self.shared.broker_answers,
             self.shared.gateway_topics,
             authentication,
+            up=counters.broker_up,
+            own=brokers,
+            check_every_ms=bounds.broker_check_ms,
         )
+        self._kept_nodes = KeptNodes(settings.state_dir, self.nodes) if settings.state_dir else None
+        if self._kept_nodes is not None:
+            self.nodes.on_dropped = self._kept_nodes.changed
         authentication.on_learnt = self._authentication_learnt
         self._open_files = OpenFilesWatch(counters)
         self._tasks = outside.tasks
@@ -149,17 +156,18 @@ class Traffic:
         self.shared.lanes.start(self._settings.lanes, self._admission.grants)
         for listener in self._listeners:
             await listener.open()
+        if self._kept_nodes is not None:
+            self._kept_nodes.restore()
         loop = self.shared.loop
         self._lateness.start()
         self._background = [
             loop.create_task(begun_anew("probe", self.probe.run)),
-            loop.create_task(begun_anew("gateway topics", self.probe.learn_gateway_topics)),
             loop.create_task(begun_anew("once-a-second work", self._tick)),
             loop.create_task(begun_anew("tls", partial(follow, self._contexts))),
         ]
 
     def _authentication_learnt(self, mechanisms: Sequence[str]) -> None:
-        log_inherited_quotas(self.quotas, mechanisms)
+        log_login_warnings(self._settings, self.quotas, mechanisms)
         self.shared.authentication_learnt()
 
     # ---- for the gateway -------------------------------------------------------------------------------
@@ -231,6 +239,8 @@ class Traffic:
         if self.shared.token_lookup is not None:
             self.shared.token_lookup.stop()
         self._lateness.stop()
+        if self._kept_nodes is not None:
+            await self._kept_nodes.close()
         while self._recorder is not None and self._recorder.flush():  # noqa: ASYNC110 - it counts nothing meanwhile
             await asyncio.sleep(0)
         with contextlib.suppress(TimeoutError):
@@ -257,6 +267,8 @@ class Traffic:
             listener.node_learnt(node_id)
 
     def _node_found(self, node_id: int) -> None:
+        if self._kept_nodes is not None:
+            self._kept_nodes.changed()
         if self._recorder is not None:
             self._recorder.broker_learnt(node_id, *self.nodes.known_addresses[node_id])
         if not self._moved:

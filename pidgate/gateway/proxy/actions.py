@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
+from pidgate.client_faults import ClientFault
 from pidgate.gateway.quotas.kafka_api import QuotaExchange
 from pidgate.protocol.messages import Question
 from pidgate.quota.byte_quota import ByteBucket
@@ -69,6 +70,15 @@ class LogRefusal:
 
 
 @dataclass(slots=True)
+class LogClient:
+    """Log that a client's library has these faults."""
+
+    name: str
+    version: str
+    faults: tuple[ClientFault, ...]
+
+
+@dataclass(slots=True)
 class LogGatewayTopic:
     """Log a request of this API that named a gateway topic."""
 
@@ -113,6 +123,7 @@ Action = (
     | WakeAt
     | WaitForAccount
     | LogRefusal
+    | LogClient
     | LogGatewayTopic
     | FindOwner
     | AskBroker

@@ -213,6 +213,10 @@ class Purpose(IntEnum):
     second, from 4 KiB on."""
 
 
+NOTHING_HELD: Final = [0] * len(Purpose)
+"""Until a connection holds something. Never written to."""
+
+
 class BudgetShare:
     """One connection's share of the budget. Its owner is determined when it begins to hold memory."""
 
@@ -222,7 +226,7 @@ class BudgetShare:
         self._budget = budget
         self._owner_now = owner_now
         self._owner = ""
-        self._held_bytes = [0] * len(Purpose)
+        self._held_bytes = NOTHING_HELD
         self.total_bytes = 0
         self._has_ended = False
 
@@ -250,6 +254,8 @@ class BudgetShare:
             return
         if not self.total_bytes:
             self._owner = self._owner_now()
+        if self._held_bytes is NOTHING_HELD:
+            self._held_bytes = [0] * len(Purpose)
         self._held_bytes[purpose] = amount_bytes
         self.total_bytes += change
         if change > 0:

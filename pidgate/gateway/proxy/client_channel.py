@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from sys import intern
 from typing import Final
 
 from pidgate.gateway.proxy.actions import PASS_FRAME
@@ -66,7 +67,7 @@ class ClientChannel(Reader):
         connection = self.connection
         connection.context.socket_opened(self.socket.opened(transport))
         peer = transport.get_extra_info("peername")
-        connection.client.address = peer[0] if peer else ""
+        connection.client.address = intern(peer[0]) if peer else ""
         connection.context.opened(connection)
 
     def data_received(self, data: bytes) -> None:

@@ -20,6 +20,7 @@ from pidgate.gateway.proxy.actions import (
     AskBroker,
     End,
     FindOwner,
+    LogClient,
     LogGatewayTopic,
     LogRefusal,
     ToBroker,
@@ -42,7 +43,7 @@ from pidgate.gateway.quotas.kafka_api import QuotaExchange
 from pidgate.protocol.messages import Question
 from pidgate.protocol.proxy_header import Origin
 from pidgate.quota.decisions import Client
-from pidgate.quota.entities import User
+from pidgate.quota.entities import ANONYMOUS, User
 
 log = logger()
 
@@ -67,9 +68,6 @@ UNREAD_FOR_MS: Final = 10_000
 
 TOO_MANY: Final = "its user has too many connections: limits.connections_per_user"
 
-ANONYMOUS: Final = "ANONYMOUS"
-"""Kafka's principal of a client that did not authenticate."""
-
 CONNECTED: Final = Life.CONNECTED
 
 Dial = Callable[["ClientConnection", "Question | None"], "asyncio.Task[None] | None"]
@@ -77,40 +75,6 @@ Dial = Callable[["ClientConnection", "Question | None"], "asyncio.Task[None] | N
 
 With a question it finds the broker's answer without a connection for this client, and calls `broker_answered`.
 """
-
-
-class WakeTimer:
-    """Calls `wake` at the earliest time that was set."""
-
-    __slots__ = ("_handle", "_loop", "_wake", "_when_ms")
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, wake: Callable[[], None]) -> None:
-        self._loop = loop
-        self._wake = wake
-        self._handle: asyncio.TimerHandle | None = None
-        self._when_ms = 0
-
-    @property
-    def is_set(self) -> bool:
-        return self._handle is not None
-
-    def set(self, when_ms: int) -> None:
-        """Set the timer, unless it is set to an earlier time: waking up early does no harm."""
-        if self._handle is not None:
-            if self._when_ms <= when_ms:
-                return
-            self._handle.cancel()
-        self._when_ms = when_ms
-        self._handle = self._loop.call_at(when_ms / 1000, self._fire)
-
-    def cancel(self) -> None:
-        if self._handle is not None:
-            self._handle.cancel()
-            self._handle = None
-
-    def _fire(self) -> None:
-        self._handle = None
-        self._wake()
 
 
 class ClientConnection:
@@ -127,9 +91,7 @@ class ClientConnection:
         self.session = Session(context.surroundings, self.client)
         self.recorder = context.recorder_of(self.client, self.session.context.login.sasl)
         self.session.context.recorder = self.recorder
-        self.share = BudgetShare(
-            context.budget, lambda: BEFORE_LOGIN if self.awaits_login else self.client.user
-        )
+        self.share = BudgetShare(context.budget, self._pays_memory)
         self.broker = BrokerLink(socket.gate, self.share, self._dial_broker)
         self.reservation = FrameReservation(context.budget, self.share, socket.received, socket.gate)
         self.read_ahead = ReadAhead(self.session, self.share, socket.gate)
@@ -145,7 +107,8 @@ class ClientConnection:
         self._dial = dial
         self._asking: asyncio.Task[None] | None = None
         """Asks the broker a question before the login. None: none was asked, or its answer was known."""
-        self._timer = WakeTimer(context.loop, self._mute_over)
+        self._timer: asyncio.TimerHandle | None = None
+        self._wakes_at_ms = 0
         self.session.context.account = context.shared.turns.join(BEFORE_LOGIN)
         self._life: Life = Life.ACCEPTED
         self._close_cause = ""
@@ -153,6 +116,9 @@ class ClientConnection:
         """When the client stopped reading its answers, if Pause.NOT_READING."""
         self._answered_by_ms = 0
         """When a connection that ends waits no longer for answers; 0: it does not end."""
+
+    def _pays_memory(self) -> str:
+        return BEFORE_LOGIN if self.awaits_login else self.client.user
 
     def describe(self) -> dict[str, Any]:
         """Return the fields that identify this connection in a log line."""
@@ -200,7 +166,7 @@ class ClientConnection:
         if self.session.holds_unanswerable:
             return True
         if self.session.awaits_answer:
-            self._timer.cancel()
+            self._wake_never()
         else:
             self._drop_held()
         if self.session.is_quiet:
@@ -288,10 +254,10 @@ class ClientConnection:
             elif isinstance(action, ToBroker):
                 self.broker.send(action.frame)
             elif isinstance(action, WakeAt):
-                self._timer.set(action.when_ms)
+                self._wake_at(action.when_ms)
             elif isinstance(action, WaitForAccount):
                 self.context.shared.byte_waits.add(action.account, self.client.connection_id, self)
-            elif isinstance(action, LogRefusal | LogGatewayTopic):
+            elif isinstance(action, LogRefusal | LogClient | LogGatewayTopic):
                 self._log(action, now_ms)
             elif isinstance(action, End):
                 self.close(action.cause, action.reason)
@@ -317,16 +283,18 @@ class ClientConnection:
         elif self.read_ahead.is_scarce:
             self.socket.read_large()
 
-    def _log(self, action: LogRefusal | LogGatewayTopic, now_ms: int) -> None:
+    def _log(self, action: LogRefusal | LogClient | LogGatewayTopic, now_ms: int) -> None:
         if isinstance(action, LogRefusal):
             self.context.refusal_log.note(action.refusal, self.describe, now_ms)
+        elif isinstance(action, LogClient):
+            self.context.client_log.note(action, self.describe, now_ms)
         else:
             self.context.gateway_topic_log.note(action.api_key, self.describe, now_ms)
 
     def answers_passed(self) -> None:
         """Continue requests that waited for answers, or close if only answers were waited for."""
         session = self.session
-        if session.held and not (self._timer.is_set or session.awaits_answer or session.awaits_account):
+        if session.held and not (self._timer is not None or session.awaits_answer or session.awaits_account):
             self.wake()
         if self.socket.gate.reasons or self.share.total_bytes:
             self.read_ahead.bound_answers()
@@ -348,7 +316,22 @@ class ClientConnection:
             turns.leave(context.account)
             context.account = turns.join(name)
 
+    def _wake_at(self, when_ms: int) -> None:
+        """Wake up then, or earlier, if an earlier time was set: that does no harm."""
+        if self._timer is not None:
+            if self._wakes_at_ms <= when_ms:
+                return
+            self._timer.cancel()
+        self._wakes_at_ms = when_ms
+        self._timer = self.context.loop.call_at(when_ms / 1000, self._mute_over)
+
+    def _wake_never(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
     def _mute_over(self) -> None:
+        self._timer = None
         if self.context.shared.turns.has_time(self.session.context.account, self.context.now_ms()):
             self.wake()
         else:
@@ -383,7 +366,7 @@ class ClientConnection:
 
     def _drop_held(self) -> None:
         """Drop the held requests and the mute."""
-        self._timer.cancel()
+        self._wake_never()
         self.read_ahead.drop_held()
 
     # ---- limits ----------------------------------------------------------------------------------------
@@ -475,7 +458,7 @@ class ClientConnection:
         """End a wait that changed quotas make pointless; called about once a second."""
         actions = self.session.follow_quotas(now_ms)
         if actions:
-            self._timer.cancel()
+            self._wake_never()
             self.act(actions)
 
     # ---- the end ---------------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, Final, Protocol
 
 from pidgate.gateway.clock import monotonic_ms
@@ -27,7 +26,7 @@ from pidgate.gateway.proxy.byte_waits import ByteWaits
 from pidgate.gateway.proxy.connection_age import AgeLimits
 from pidgate.gateway.proxy.connection_quotas import ConnectionLimits, ConnectionQuotas
 from pidgate.gateway.proxy.frame_reservation import KEPT_FRAME_BYTES
-from pidgate.gateway.proxy.refusal_log import CloseLog, GatewayTopicLog, RefusalLog
+from pidgate.gateway.proxy.refusal_log import ClientLog, CloseLog, GatewayTopicLog, RefusalLog
 from pidgate.gateway.proxy.session import Session
 from pidgate.gateway.proxy.turns import Turns
 from pidgate.gateway.quotas.administration import Administer, OnChanged
@@ -72,6 +71,17 @@ class Connection(Protocol):
     def follow_quotas(self, now_ms: int) -> None: ...
     def close(self, cause: str, reason: str) -> None: ...
     def close_now(self, cause: str, reason: str) -> None: ...
+
+
+# Functions and not methods of a connection: a bound method takes 64 bytes of each.
+
+
+def _give_way(connection: Connection) -> None:
+    connection.close_now("limit", GAVE_WAY)
+
+
+def _awaits_broker(connection: Connection) -> bool:
+    return connection.awaits_broker()
 
 
 def _nobody_to_tell(changes: Sequence[Change], _only_check: bool, done: OnChanged) -> None:
@@ -148,6 +158,7 @@ class Shared:
         """Authentication as observed at the brokers, for listeners without a configured one."""
         self.gateway_topic_log = GatewayTopicLog()
         self.refusal_log = RefusalLog()
+        self.client_log = ClientLog()
         self.close_log = CloseLog()
         budget.on_full = self._read_sparingly
         self.recorder: Recorder | None = None
@@ -223,6 +234,7 @@ class ConnectionContext:
         )
         self.gateway_topic_log = shared.gateway_topic_log
         self.refusal_log = shared.refusal_log
+        self.client_log = shared.client_log
         self.close_log = shared.close_log
         self.now_ms: Callable[[], int] = shared.now_ms
         self.next_connection_id: Callable[[], int] = shared.next_connection_id
@@ -263,8 +275,7 @@ class ConnectionContext:
         shared = self.shared
         if self.authentication.required is False:
             connection.authentication_learnt()  # it may have been learnt between construction and registration
-        give_way = partial(connection.close_now, "limit", GAVE_WAY)
-        shared.connection_quotas.opened(connection, give_way, self.now_ms(), connection.awaits_broker)
+        shared.connection_quotas.opened(connection, _give_way, self.now_ms(), _awaits_broker)
         if connection.address_is_known:
             self.addressed(connection)
         shared.accepting.check_limits()

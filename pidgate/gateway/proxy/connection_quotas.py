@@ -18,7 +18,7 @@ import ipaddress
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from pidgate.gateway.metrics.counters import Counters
 
@@ -95,7 +95,7 @@ class _Open:
     __slots__ = ("address", "awaits_broker", "give_way", "since_ms", "user")
 
     def __init__(
-        self, give_way: Callable[[], None], awaits_broker: Callable[[], bool], since_ms: int
+        self, give_way: Callable[[Any], None], awaits_broker: Callable[[Any], bool], since_ms: int
     ) -> None:
         self.give_way = give_way
         self.awaits_broker = awaits_broker
@@ -104,7 +104,7 @@ class _Open:
         self.address: str | None = None
 
 
-def _broker_is_not_asked() -> bool:
+def _broker_is_not_asked(_key: Any) -> bool:
     return False
 
 
@@ -140,11 +140,13 @@ class ConnectionQuotas:
     def opened(
         self,
         key: object,
-        give_way: Callable[[], None],
+        give_way: Callable[[Any], None],
         now_ms: int,
-        awaits_broker: Callable[[], bool] = _broker_is_not_asked,
+        awaits_broker: Callable[[Any], bool] = _broker_is_not_asked,
     ) -> None:
-        """Count an accepted connection. `give_way` closes it. `awaits_broker`: whether the broker has to act."""
+        """Count an accepted connection. Called with its key: `give_way` closes it; `awaits_broker` returns whether
+        the broker has to act.
+        """
         self._open[key] = opened = _Open(give_way, awaits_broker, now_ms)
         self._add_stranger(key, opened)
         self._pace.count(now_ms)
@@ -250,12 +252,12 @@ class ConnectionQuotas:
                 age_ms = now_ms - stranger.since_ms
                 if not most or age_ms < UNDISTURBED_MS:
                     break
-                if age_ms < BROKERS_TURN_MS and stranger.awaits_broker():
+                if age_ms < BROKERS_TURN_MS and stranger.awaits_broker(key):
                     continue
                 most -= 1
                 self._remove_stranger(key)
                 self._counters.connections_limited["silent"] += 1
-                stranger.give_way()
+                stranger.give_way(key)
 
     def _close_handshakes(self, now_ms: int) -> None:
         for key, (since_ms, give_way) in list(self._shaking.items()):

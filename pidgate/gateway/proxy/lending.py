@@ -30,6 +30,8 @@ MOST_LEND_AFTER: Final = 1_024
 """After stays that were too short to be worth it, twice as many each time."""
 MOST_LENT_IN_FLIGHT: Final = 48
 MOST_TOPICS: Final = 64
+NO_TOPICS: Final[dict[bytes, None]] = {}
+"""Before the first grant. Never written to."""
 NEVER: Final = 1 << 62
 ANY_BYTES: Final = (1 << 64) - 1
 BROKEN: Final = 3
@@ -63,7 +65,7 @@ class Lending:
         self._grant: Grant | None = None
         self._leased_of: ByteBucket | None = None
         self._leased_bytes = 0
-        self._topics: dict[bytes, None] = {}
+        self._topics = NO_TOPICS
         """Topics written lately, as in ProducerBatch."""
         self._version = -1
         """Of the Produce requests that wrote them."""
@@ -133,7 +135,7 @@ class Lending:
         if beginning is None:
             return None
         if repeated.version != self._version or len(self._topics) + len(repeated.topics) > MOST_TOPICS:
-            self._topics.clear()
+            self._topics = {}
             self._version = repeated.version
         self._topics.update(dict.fromkeys(repeated.topics[:MOST_TOPICS]))
         leased_bytes = self._lease(now_ms)

@@ -22,6 +22,7 @@ from pidgate.gateway.proxy.behind_proxies import AcceptedBehindProxy, ProxyAddre
 from pidgate.gateway.proxy.client_channel import ClientChannel
 from pidgate.gateway.proxy.client_connection import ClientConnection
 from pidgate.gateway.proxy.connection import ConnectionContext, Shared
+from pidgate.gateway.proxy.keepalive import keep_alive
 from pidgate.gateway.proxy.tls_connections import AcceptedTls
 from pidgate.gateway.proxy.upstream import Upstream
 from pidgate.gateway.tls.live import LiveContext
@@ -47,6 +48,7 @@ def listening_socket(host: str, port: int, shares_port: bool) -> socket.socket:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if shares_port:
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        keep_alive(bound)
         bound.bind(address)
         bound.listen(BACKLOG)
     except OSError:

@@ -6,10 +6,15 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from pidgate.gateway.logs import Event, LogLimit, logger
+from pidgate.gateway.proxy.actions import LogClient
 from pidgate.protocol.versions import SPOKEN
 from pidgate.quota.decisions import KEEPS_ORDER, NO_PRODUCER_ID, Reason, Refuse
 
 log = logger()
+
+DAY_MS: Final = 86_400_000
+MOST_VERSIONS_A_DAY: Final = 100
+"""A client may claim any version."""
 
 BEHIND_ANOTHER: Final = frozenset({Reason.STICKY, Reason.DEADLINE})
 """Consequences of a refusal already logged: counted, never logged themselves."""
@@ -46,6 +51,34 @@ class RefusalLog:
             log.info(Event.BATCH_KEPT_IN_ORDER, producer_id=refusal.producer_id, **about)
         else:
             log.warning(Event.PRODUCER_ID_REFUSED, producer_id=refusal.producer_id, **about)
+
+
+class ClientLog:
+    """Logs the faults of client libraries (client_faults.py), each version of a library once a day."""
+
+    def __init__(self) -> None:
+        self._logged: set[tuple[str, str]] = set()
+        self._since_ms = 0
+
+    def note(self, client: LogClient, describe: Callable[[], Mapping[str, object]], now_ms: int) -> None:
+        """Log a client, unless its version was logged today, or too many were."""
+        if now_ms - self._since_ms >= DAY_MS:
+            self._logged.clear()
+            self._since_ms = now_ms
+        key = client.name, client.version
+        if key in self._logged or len(self._logged) >= MOST_VERSIONS_A_DAY:
+            return
+        self._logged.add(key)
+        for fault in client.faults:
+            log.warning(
+                Event.CLIENT_WITH_FAULT,
+                software=client.name,
+                version=client.version,
+                fault=fault.key,
+                breaks=fault.breaks,
+                remedy=fault.remedy,
+                **describe(),
+            )
 
 
 class GatewayTopicLog:

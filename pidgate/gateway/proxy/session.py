@@ -53,6 +53,7 @@ from pidgate.gateway.quotas.administration import Kept
 from pidgate.gateway.quotas.kafka_api import QuotaExchange
 from pidgate.names import bounded
 from pidgate.protocol.errors import KafkaProtocolError
+from pidgate.protocol.messages import API_VERSIONS
 from pidgate.protocol.produce import PRODUCE
 from pidgate.protocol.versions import SPOKEN
 from pidgate.protocol.work import READ_FOR, REPEATED_FOR
@@ -340,6 +341,8 @@ class Session:
             return HOLD
         if api is not NOT_OFFERED and not context.client.client_id:
             context.client.client_id = bounded(request.head.client_id or "")
+            if context.faults is None and request.api_key != API_VERSIONS:
+                context.note_software("", "")
         if api.paid_by is not None:
             account = context.account_in_debt(api.paid_by, now_ms)
             if account is not None:

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Final
 
 from pidgate.gateway.recording.config_event import Provenance
-from pidgate.quota.changes import ALL_MODES, Action, Change, Setting, Target, has_ended, is_said
+from pidgate.quota.changes import ALL_MODES, BYTE_RATES, Action, Change, Setting, Target, has_ended, is_said
 from pidgate.quota.settings import Mode, Quotas
 from pidgate.units import show_duration
 
@@ -63,7 +63,7 @@ def check(change: Change, in_file: Quotas, wall_ms: int, *, allow: bool, file_wi
 
     `allow`, `file_wins`: quotas.runtime_changes.
     """
-    _check_sense(change, wall_ms)
+    _check_sense(change, in_file, wall_ms)
     if not allow and not _is_emergency_switch(change):
         raise NotAllowed(
             "quotas are not set at run time here (quotas.runtime_changes is refused): change the configuration "
@@ -77,7 +77,7 @@ def check(change: Change, in_file: Quotas, wall_ms: int, *, allow: bool, file_wi
         )
 
 
-def _check_sense(change: Change, wall_ms: int) -> None:
+def _check_sense(change: Change, in_file: Quotas, wall_ms: int) -> None:
     target = change.target
     if target.user == "":
         raise NotAllowed(
@@ -90,6 +90,14 @@ def _check_sense(change: Change, wall_ms: int) -> None:
         )
     if target.user is not None and len(target.user) > LONGEST_USER:
         raise NotAllowed(f"a user's name of {len(target.user)} characters; at most {LONGEST_USER} are kept")
+    if target.setting in BYTE_RATES and change.action is not Action.RESET:
+        if not in_file.bytes.at_gateway:
+            raise NotAllowed(
+                "the brokers keep the byte rates that are set at run time (quotas.byte_rates: brokers): set it with "
+                "kafka-configs, or write it into the configuration file"
+            )
+        if change.value == 0:
+            raise NotAllowed("a byte rate is above 0")
     if len(change.note) > LONGEST_NOTE:
         raise NotAllowed(f"a note of {len(change.note)} characters; at most {LONGEST_NOTE} are kept")
     if (target.setting, target.user) == ALL_MODES and change.action is Action.REMOVE:

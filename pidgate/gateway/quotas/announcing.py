@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.logs import Event, logger
 from pidgate.gateway.quotas.administration import InForce, Kept
-from pidgate.gateway.quotas.inherited import inherited_quotas
+from pidgate.gateway.quotas.inherited import login_warnings
 from pidgate.quota.changes import Change, Setting, Target, has_ended, value_in_force
 from pidgate.quota.settings import Mode, Quotas
 from pidgate.units import show_milli
@@ -59,9 +60,9 @@ def log_changes(
         )
 
 
-def log_inherited_quotas(quotas: Quotas, mechanisms: Iterable[str]) -> None:
-    """Warn of each mechanism whose users cannot be told apart and share one inherited quota."""
-    for key, text in inherited_quotas(quotas, mechanisms):
+def log_login_warnings(settings: Settings, quotas: Quotas, mechanisms: Sequence[str]) -> None:
+    """Warn of what the file misses for brokers that want a login by these mechanisms, or none."""
+    for key, text in login_warnings(settings, quotas, mechanisms):
         log.warning(Event.CONFIG_WARNING, key=key, text=text)
 
 

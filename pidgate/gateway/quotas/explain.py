@@ -16,9 +16,9 @@ from pidgate.gateway.quotas.administration import InForce
 from pidgate.gateway.recording.config_event import Provenance
 from pidgate.quota.changes import ALL_MODES, RATES, Change, Setting, deciding, value_in_force
 from pidgate.quota.counters import Refusal
-from pidgate.quota.entities import resolve
+from pidgate.quota.entities import NotRefused, resolve
 from pidgate.quota.producer_ids import ProducerIdQuota
-from pidgate.quota.settings import Mode
+from pidgate.quota.settings import DEFAULT, Mode
 from pidgate.quota.token_bucket import TokenBucket
 from pidgate.quota.users import LiveUser, UserTable
 
@@ -103,12 +103,17 @@ class QuotaOrigins:
         own = self.own(setting, user)
         return own if own.value is not None else self.own(setting, None)
 
-    def effective_mode(self, user: str) -> QuotaOrigin:
+    def effective_mode(self, user: str | None) -> QuotaOrigin:
         """Return the mode set for all at run time, else the user's own, else the file's for all."""
         everybody = self.own(*ALL_MODES)
-        own = self.own(Setting.MODE, user)
+        own = everybody if user is None else self.own(Setting.MODE, user)
         is_switch = everybody.source is Source.RUN_TIME and everybody.value is not None
         return everybody if is_switch or own.value is None else own
+
+    def effective_grace(self, user: str | None) -> QuotaOrigin:
+        """Return the grace that an operator gave the user, else that of all users."""
+        own = self.own(Setting.GRACE, user)
+        return self.own(Setting.GRACE, None) if own.value is None else own
 
     def entities(self) -> list[str | None]:
         """Return every user with a setting or a change: the default user (None) first, then by name."""
@@ -120,7 +125,7 @@ class QuotaOrigins:
 def _of(setting: Setting, user: str | None) -> Of:
     if user is not None:
         return Of.USER
-    return Of.DEFAULT if setting in RATES else Of.ALL
+    return Of.ALL if setting is Setting.MODE else Of.DEFAULT
 
 
 def _from_change(change: Change, in_file: int | Mode | None) -> QuotaOrigin:
@@ -205,6 +210,7 @@ def explanation(
         **{str(rate): origins.effective_rate(rate, user).as_json() for rate in RATES},
         "mode": origins.effective_mode(user).as_json(),
         "is_exempt": resolve(quotas, user).exempt,
+        "not_refused": not_refused(user, state=state, origins=origins, moment=moment),
         "owner": provenance.owner,
         "note": provenance.note,
         "tokens": _tokens(bucket, now_ms),
@@ -217,11 +223,34 @@ def explanation(
         "live_ids": status.live_ids,
         "waiting": status.waiting,
         "oldest_waiting_ms": status.oldest_waiting_ms,
-        "grace_left_ms": max(0, table.grace.until_ms - now_ms) if table is not None else 0,
+        "next_gives_up_in_ms": None if live is None else _left_ms(live.queue.next_gives_up_ms(), now_ms),
         "grace_admitted": live.grace_admitted if live else 0,
         "sticky_entries": sticky_entries,
         "last_refusal": _refusal(table.refusals.of_user(user) if table is not None else None, moment),
         "producer_id": None if producer_id is None else _of_id(table, live, user, producer_id, moment),
+    }
+
+
+def not_refused(
+    user: str | None, *, state: ProducerIdQuota, origins: QuotaOrigins, moment: Moment
+) -> dict[str, Any]:
+    """Return why no new producer id of this user is refused now, and until when. None: the default user.
+
+    `why` None: ids above the quota are refused. `until_wall_ms`: end of a grace. `ids_left`: ids that it still admits,
+    None without a limit.
+    """
+    quotas = state.in_force.value
+    why, left = state.not_refused(user or DEFAULT, moment.now_ms)
+    until_wall_ms = ids_left = None
+    if why is NotRefused.GRACE:
+        given = origins.effective_grace(user).until_wall_ms
+        until_wall_ms = moment.on_the_wall(state.table.grace.until_ms) if given is None else given
+        ids_left = None if resolve(quotas, user or DEFAULT).rate_milli is None else left
+    return {
+        "why": why,
+        "until_wall_ms": until_wall_ms,
+        "ids_left": ids_left,
+        "refuses_transactional": quotas.producer_ids.transactional is Mode.ENFORCE,
     }
 
 
@@ -259,6 +288,10 @@ def _wait_ms(own: TokenBucket | None, cluster: TokenBucket | None, place: int, n
     return max(waits_ms, default=None)
 
 
+def _left_ms(until_ms: int | None, now_ms: int) -> int | None:
+    return None if until_ms is None else max(0, until_ms - now_ms)
+
+
 def _of_id(
     table: UserTable | None, live: LiveUser | None, user: str, producer_id: int, moment: Moment
 ) -> dict[str, Any]:
@@ -280,6 +313,7 @@ def _of_id(
             "last_seen_wall_ms": moment.on_the_wall(waiting.last_seen_ms),
             "address": waiting.address,
             "client_id": waiting.client_id,
+            "gives_up_in_ms": _left_ms(waiting.gives_up_ms, moment.now_ms),
         },
         "last_refusal": _refusal(None if table is None else table.refusals.of_id(user, producer_id), moment),
     }

@@ -1,12 +1,15 @@
-"""Quotas shared by accident: inherited by all users without a readable name. PURE."""
+"""Quotas shared by accident: inherited by all users without a readable name, and by all without a login. PURE."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from pidgate.gateway.cluster.authentication import READABLE_MECHANISMS
+from pidgate.gateway.config.conflicts import closed_port_warnings
+from pidgate.gateway.config.settings import Settings
+from pidgate.gateway.config.source import dotted
 from pidgate.quota.byte_quota import Kind, resolve_rate, throttles_bytes
-from pidgate.quota.entities import User, is_bounded, resolve, unidentified
+from pidgate.quota.entities import ANONYMOUS, User, is_bounded, resolve, shown, unidentified
 from pidgate.quota.settings import Quotas
 
 
@@ -34,6 +37,46 @@ def inherited_quotas(quotas: Quotas, mechanisms: Iterable[str]) -> Iterator[tupl
             f"is missing, and the brokers offer {mechanism}: {who}{given} share the one quota that quotas.default "
             "gives to each user; write a rate for all of them, or mode: observe",
         )
+
+
+def closed_ports(settings: Settings) -> Iterator[tuple[str, str]]:
+    """Yield (key, sentence) for ports of brokers that stay closed after a restart, where the brokers want a login."""
+    yield from ((dotted(path), text) for path, text in closed_port_warnings(settings))
+
+
+def login_warnings(
+    settings: Settings, quotas: Quotas, mechanisms: Sequence[str]
+) -> Iterator[tuple[str, str]]:
+    """Yield (key, sentence) for what the file misses, now that it is known whether the brokers want a login.
+
+    `mechanisms`: those offered by the brokers; empty: they want no login.
+    """
+    if mechanisms and settings.events.enabled and settings.own_client is None:
+        yield (
+            "own_client",
+            f"is missing, and the brokers want a login ({', '.join(mechanisms)}): the gateway can neither write "
+            "nor read its topics; write mechanism, username and password_file",
+        )
+    if mechanisms:
+        yield from closed_ports(settings)
+    if mechanisms and any(one.requires_login is not False for one in settings.listeners):
+        yield from inherited_quotas(quotas, mechanisms)
+        return
+    if any(one.tls is not None and one.tls.identifies for one in settings.listeners):
+        return
+    if _is_held(quotas, ANONYMOUS):
+        yield (
+            "quotas",
+            f"no client logs in here, so every client is the user {ANONYMOUS}: all applications together have the "
+            "quota of one user, and one that spends it makes the others wait; write a rate for all of them under "
+            f"quotas.users.{ANONYMOUS}, or mode: observe",
+        )
+    for user in quotas.users:
+        if user != ANONYMOUS:
+            yield (
+                f"quotas.users.{shown(user)}",
+                f"never matches: no client logs in here, so every client is the user {ANONYMOUS}",
+            )
 
 
 def _is_held(quotas: Quotas, user: User) -> bool:

@@ -40,12 +40,24 @@ from pidgate.protocol.client_quotas import (
 from pidgate.protocol.errors import ErrorCode, FrameTooLarge
 from pidgate.protocol.headers import RequestHead
 from pidgate.protocol.work import MOST_SEARCHED_BYTES, Walk
-from pidgate.quota.changes import RATES, Action, Change, Target, rates_of
+from pidgate.quota.changes import (
+    BYTE_RATES,
+    RATES,
+    Action,
+    Change,
+    Setting,
+    Target,
+    rates_of,
+    value_in_force,
+)
 from pidgate.quota.entities import User, is_unidentified, shown
-from pidgate.quota.settings import Quotas, UserQuota, rate_milli
+from pidgate.quota.settings import NOT_SET, Quotas, UserQuota, rate_milli
 
 KEYS: Final = {setting.value: setting for setting in RATES}
 """The gateway's own quota keys, with the same name in requests, answers, files and changes."""
+
+BYTE_KEYS: Final = {setting.value: setting for setting in BYTE_RATES}
+"""Keys that Kafka has, too. Where the gateway keeps them, it keeps those of a user or of the default user."""
 
 MOST_RATE: Final = 1e12
 """More ids per window than a gateway can count; leaves room for exact arithmetic."""
@@ -56,6 +68,7 @@ CHANGES_AT_ONCE: Final = 100
 Buffer = bytes | bytearray | memoryview
 
 _OURS: Final = tuple(key.encode() for key in KEYS)
+_OURS_AND_BYTES: Final = (*_OURS, *(key.encode() for key in BYTE_KEYS))
 _MILLI: Final = 1000
 _PASSED: Final = Outcome(ErrorCode.NONE, None)
 _SILENT: Final = Outcome(ErrorCode.UNKNOWN_SERVER_ERROR, "The broker's answer lacks this entity.")
@@ -105,21 +118,28 @@ class QuotaExchange:
         self._enter()
 
     @classmethod
-    def begin(cls, buf: Buffer, head: RequestHead, user: User) -> QuotaExchange | None:
+    def begin(
+        cls, buf: Buffer, head: RequestHead, user: User, *, keeps_bytes: bool = False
+    ) -> QuotaExchange | None:
         """Return the exchange for the user's request in `buf`. None: forward it unchanged.
+
+        `keeps_bytes`: byte rates of users are the gateway's own.
 
         Raises KafkaProtocolError, or its subclass FrameTooLarge for a request above the size that is read.
         """
         if (size := head.end - head.start) > MOST_SEARCHED_BYTES:
             raise FrameTooLarge(f"an AlterClientQuotas of {size} bytes: set fewer quotas with one request")
-        if not _mentions(buf, head.start, head.end):
+        if not _mentions(buf, head.start, head.end, _OURS_AND_BYTES if keeps_bytes else _OURS):
             return None
         request = client_quotas.read_alter(buf, head)
-        if not any(operation.key in KEYS for entry in request.entries for operation in entry.operations):
+        if not any(_own_operations(entry, keeps_bytes=keeps_bytes) for entry in request.entries):
             return None
         set_by = shown(user) if is_unidentified(user) else f"User:{user}"
         times = Counter(entry.entity for entry in request.entries)
-        parts = [_part(entry, times[entry.entity], set_by) for entry in request.entries]
+        parts = [
+            _part(entry, _own_operations(entry, keeps_bytes=keeps_bytes), times[entry.entity], set_by)
+            for entry in request.entries
+        ]
         return cls(request, parts)
 
     @property
@@ -217,14 +237,19 @@ class QuotaExchange:
             self._frame = client_quotas.alter_request(self._request, entries, validate_only=validate_only)
 
 
-def _mentions(buf: Buffer, start: int, end: int) -> bool:
+def _mentions(buf: Buffer, start: int, end: int, keys: Sequence[bytes]) -> bool:
     if isinstance(buf, memoryview):
         buf, start, end = bytes(buf[start:end]), 0, end - start
-    return any(buf.find(key, start, end) >= 0 for key in _OURS)
+    return any(buf.find(key, start, end) >= 0 for key in keys)
 
 
-def _part(entry: Entry, times: int, set_by: str) -> _Part:
-    ours = [operation for operation in entry.operations if operation.key in KEYS]
+def _own_operations(entry: Entry, *, keeps_bytes: bool) -> list[Operation]:
+    """Return the operations on keys of the gateway. Byte rates of client ids and addresses are the brokers'."""
+    is_user = keeps_bytes and entry.components == 1 and entry.entity[0][0] == client_quotas.USER
+    return [one for one in entry.operations if one.key in KEYS or (is_user and one.key in BYTE_KEYS)]
+
+
+def _part(entry: Entry, ours: list[Operation], times: int, set_by: str) -> _Part:
     if times > 1:
         # Kafka answers with an error too, but still applies the first entry, which can hardly be intended.
         return _failed(entry, f"Ignoring duplicate entity {_shown(entry.entity)}")
@@ -249,13 +274,18 @@ def _part(entry: Entry, times: int, set_by: str) -> _Part:
                 entry,
                 f"{wanted.key} must be a number above 0 and at most {MOST_RATE:.0f}, not {wanted.value}",
             )
-    others = [operation for operation in entry.operations if operation.key not in KEYS]
+    # A byte rate that the gateway keeps or removes is removed at the brokers: there is one keeper.
+    others = [
+        client_quotas.removal(one) if one in ours else one
+        for one in entry.operations
+        if one not in ours or one.key in BYTE_KEYS
+    ]
     return _Part(entry, others, tuple(_change(wanted, user, set_by) for wanted in ours))
 
 
 def _change(wanted: Operation, user: User | None, set_by: str) -> Change:
     return Change(
-        target=Target(KEYS[wanted.key], user),
+        target=Target(Setting(wanted.key), user),
         action=Action.REMOVE if wanted.remove else Action.SET,
         value=None if wanted.remove else _rate_milli(wanted.value),
         set_by=set_by,
@@ -301,18 +331,24 @@ def described(
 
 def _rates(wanted: UserFilter, quotas: Quotas) -> dict[str | None, dict[str, float]]:
     found: dict[str | None, dict[str, float]] = {}
-    if wanted.matches(None) and (of_default := _set_rates(quotas.default)):
+    if wanted.matches(None) and (of_default := _set_rates(quotas, None, quotas.default)):
         found[None] = of_default
-    for name in quotas.users if wanted.names is None else wanted.names:
-        own = quotas.users.get(name) if name is not None else None
-        if own is None or name is None or is_unidentified(name):
+    named = wanted.names
+    if named is None:
+        named = frozenset((*quotas.users, *(user for user, client in quotas.bytes.rates if client is None)))
+    for name in named:
+        if not name or is_unidentified(name):
             continue  # not a name of a Kafka principal
-        if rates := _set_rates(own):
+        if rates := _set_rates(quotas, name, quotas.users.get(name, NOT_SET)):
             found[name] = rates
     return found
 
 
-def _set_rates(quota: UserQuota) -> dict[str, float]:
-    """Return the configured rates by key, in ids per window."""
-    rates_milli = zip(KEYS, rates_of(quota), strict=True)
-    return {key: rate_milli / _MILLI for key, rate_milli in rates_milli if rate_milli is not None}
+def _set_rates(quotas: Quotas, user: User | None, quota: UserQuota) -> dict[str, float]:
+    """Return the configured rates of the user by key, in ids per window and bytes per second."""
+    rates_milli = dict(zip(KEYS, rates_of(quota), strict=True))
+    if quotas.bytes.at_gateway:
+        for setting in BYTE_RATES:
+            given = value_in_force(quotas, setting, user)
+            rates_milli[setting.value] = given if isinstance(given, int) else None
+    return {key: rate_milli / _MILLI for key, rate_milli in rates_milli.items() if rate_milli is not None}

@@ -1,7 +1,7 @@
 """The quotas of one gateway: the file's quotas, overlaid with the changes made at run time.
 
-Callers know administration.py. topic_store.py carries changes through the fleet; dir_store.py keeps them without a
-topic.
+Callers know administration.py. topic_store.py carries changes through the fleet; the state directory keeps them
+without a topic.
 """
 
 from __future__ import annotations
@@ -11,17 +11,27 @@ import contextlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Final, Protocol, TypeVar
+from pathlib import Path
+from typing import Any, Final, Protocol, TypeVar
 
 from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.logs import Event, guarded, logger
 from pidgate.gateway.quotas import administration
 from pidgate.gateway.quotas.administration import InForce, Kept, NotAllowed, OnChanged
 from pidgate.gateway.quotas.announcing import log_changes, log_not_kept
-from pidgate.gateway.quotas.change_log import ChangeLog, LogEntry, encode, key_of
-from pidgate.gateway.quotas.dir_store import DirStore
+from pidgate.gateway.quotas.change_log import (
+    ChangeLog,
+    LogEntry,
+    RecordUnreadable,
+    Restored,
+    encode,
+    from_json,
+    key_of,
+    to_json,
+)
 from pidgate.gateway.quotas.explain import provenance_in_force
 from pidgate.gateway.quotas.topic_store import Outgoing, TopicStore
+from pidgate.gateway.state.state_dir.kept_file import KeptFile
 from pidgate.gateway.topics.own_client import OwnClient
 from pidgate.gateway.topics.records import EventRecord
 from pidgate.quota.changes import Change, Command, applied, deciding, has_ended, next_end
@@ -34,6 +44,8 @@ PATIENCE_WITHOUT_TOPIC_S: Final = 0.5
 """The same while the topic is known to be unavailable."""
 STOP_WITHIN_S: Final = 2.0
 """Longest wait of a stop for the topic to take all changes."""
+CHANGES_FILE: Final = "runtime-quotas.json"
+"""In the state directory."""
 CHECK_EVERY_S: Final = 10.0
 """Expiry times are checked at least this often, because the wall clock may jump."""
 COMMANDS_REMEMBERED: Final = 10_000
@@ -42,6 +54,22 @@ WallMs = Callable[[], int]
 _Stamped = TypeVar("_Stamped", Change, Command)
 Written = asyncio.Future[str | None]
 """Future that ends with None when the topic has a record, or with the reason why it never will."""
+
+
+def kept_changes(directory: str | Path, contents: Callable[[], list[Restored]]) -> KeptFile[Restored]:
+    """Return the file of the changes known to one gateway, for a start without the topic."""
+    return KeptFile(directory, CHANGES_FILE, contents, _restored_to_json, _restored_from_json)
+
+
+def _restored_to_json(one: Restored) -> dict[str, Any]:
+    return {**to_json(one.entry), "is_pending": one.is_pending}
+
+
+def _restored_from_json(fields: Any) -> Restored:
+    try:
+        return Restored(from_json(fields), fields["is_pending"] is True)
+    except RecordUnreadable as error:
+        raise ValueError(str(error)) from error
 
 
 class QuotaObserver(Protocol):
@@ -76,7 +104,7 @@ class QuotaStore:
         self._topic: TopicStore | None = None
         if settings.events.enabled:
             self._topic = TopicStore.from_settings(settings, kafka, observer.topic_id_learnt)
-        self._dir = DirStore(settings.state_dir, self._log.to_keep) if settings.state_dir else None
+        self._dir = kept_changes(settings.state_dir, self._log.to_keep) if settings.state_dir else None
         self._waiters: dict[bytes, list[tuple[int, Written]]] = {}
         """By key: seq of an entry being written, and the future that waits for it."""
         self._background: list[asyncio.Task[None]] = []
@@ -228,7 +256,7 @@ class QuotaStore:
                 log_not_kept(entry.what, kept, why_not)
         return kept
 
-    async def _is_on_disk(self, directory: DirStore) -> bool:
+    async def _is_on_disk(self, directory: KeptFile[Restored]) -> bool:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(PATIENCE_S):
                 return await directory.kept()

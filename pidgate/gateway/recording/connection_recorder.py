@@ -27,7 +27,7 @@ from pidgate.gateway.cluster.seen_answers import Answer
 from pidgate.gateway.recording.guarded import guarded
 from pidgate.gateway.recording.recorder import Recorder
 from pidgate.gateway.recording.sampling import Summed, count
-from pidgate.gateway.recording.usage import Carried, IdUsage
+from pidgate.gateway.recording.usage import NO_USAGES, Carried, IdUsage
 from pidgate.protocol.errors import ErrorCode
 from pidgate.protocol.headers import RequestHead
 from pidgate.protocol.messages import (
@@ -49,6 +49,10 @@ Buffer = bytes | bytearray | memoryview
 
 LEAVING_AT_CLOSE: Final = 10
 """Usages and error counts published when a connection closes; the rest waits for the next second."""
+
+
+NO_ERRORS: Final[dict[tuple[int, int], int]] = {}
+"""Of a connection that has seen no error. Never written to."""
 
 
 class ConnectionRecorder:
@@ -87,9 +91,9 @@ class ConnectionRecorder:
         self.bytes_in = 0
         self.bytes_out = 0
         self.requests = 0
-        self.usages: dict[int, IdUsage] = {}
+        self.usages = NO_USAGES
         """Usages of the ids used by this connection in this slice."""
-        self._errors: dict[tuple[int, int], int] = {}
+        self._errors = NO_ERRORS
         """Errors in Produce answers, by producer id and error code."""
         self.certified = False
         """The user comes from a certificate, until a login names another."""
@@ -263,6 +267,8 @@ class ConnectionRecorder:
         counts = self._errors
         if key not in counts and not self._recorder.may_count_error():
             return
+        if counts is NO_ERRORS:
+            counts = self._errors = {}
         counts[key] = counts.get(key, 0) + 1
 
     @guarded
@@ -397,11 +403,11 @@ class ConnectionRecorder:
 
     def end_slice(self) -> None:
         """Drop the usages, which have left the table, and publish the error counts."""
-        self.usages.clear()
+        self.usages = NO_USAGES
         self._leave_errors()
 
     def _leave_errors(self) -> None:
-        counts, self._errors = self._errors, {}
+        counts, self._errors = self._errors, NO_ERRORS
         if counts:
             publish = partial(self._publish_error, self.about(), self.node_id)
             self._recorder.later.extend(partial(publish, *key, count) for key, count in counts.items())

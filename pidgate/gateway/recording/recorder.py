@@ -112,6 +112,7 @@ class Recorder:
         self.sampler = EventSampler()
         self.usage = UsageTable()
         self.topology = Topology()
+        self.producer_id_expiration_ms: int | None = None
         self.refused_ids = RefusedIds()
         self.later: deque[Callable[[], None]] = deque()
         """Events to publish when there is time; the oldest on the left."""
@@ -283,12 +284,25 @@ class Recorder:
             self.publish(event)
         self.publish_leaving(most)
 
+    @guarded
+    def expiration_learnt(self, expiration_ms: int) -> None:
+        """Publish the brokers' producer.id.expiration.ms with the brokers."""
+        self.producer_id_expiration_ms = expiration_ms
+        self.topology.publish_again()
+
     def _publish_topology(self, now_ms: int) -> None:
         self.topology.read()
         change = self.topology.change(now_ms)
         if change is not None:
             brokers, topics = change
-            self.publish(TopologyEvent(**self.stamp(now_ms), brokers=brokers, topics=topics))
+            self.publish(
+                TopologyEvent(
+                    **self.stamp(now_ms),
+                    brokers=brokers,
+                    topics=topics,
+                    producer_id_expiration_ms=self.producer_id_expiration_ms,
+                )
+            )
 
     def _slice_of(self, now_ms: int) -> int:
         return now_ms // min(self.quotas.producer_ids.slice_ms, LONGEST_USAGE_MS)

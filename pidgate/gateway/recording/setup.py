@@ -18,14 +18,12 @@ def recorder_of(
     publish: Callable[[str, bytes], None],
     applied_offsets: Callable[[], list[int]],
     incarnation: str,
-) -> Recorder | None:
-    """Return the recorder. None with neither a topic nor a state directory: no one reads events.
+) -> Recorder:
+    """Return the recorder.
 
     `publish` takes an event's key and value, and neither waits nor raises. `applied_offsets` returns the next offset
     of the events topic to apply, by partition.
     """
-    if not settings.events.enabled and settings.state_dir is None:
-        return None
     return Recorder(
         publish,
         Identity(settings.gateway_id, incarnation),

@@ -57,6 +57,10 @@ class Topology:
         known = self._brokers.get(node_id)
         self._learn_broker(Broker(node_id, host, port, known.rack if known else ""))
 
+    def publish_again(self) -> None:
+        """Have the brokers published once more."""
+        self._brokers_changed = True
+
     def read(self) -> None:
         """Parse about PARTITIONS_PER_READ more partitions of the queued answers."""
         left = PARTITIONS_PER_READ

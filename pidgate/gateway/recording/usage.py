@@ -33,6 +33,10 @@ class Carried(NamedTuple):
     written: dict[bytes, int]
 
 
+NO_USAGES: Final[dict[int, IdUsage]] = {}
+"""Of a connection that has used no id yet. Never written to."""
+
+
 class IdUsage:
     """One producer id of one user since the slice began."""
 
@@ -194,6 +198,8 @@ class UsageTable:
             usage = self._by_id[key] = IdUsage(connection, user, producer_id, now_ms)
         usage.connections += 1
         usage.open_connections += 1
+        if connection.usages is NO_USAGES:
+            connection.usages = {}
         connection.usages[producer_id] = usage
         return usage
 
@@ -204,7 +210,7 @@ class UsageTable:
             if usage.open_connections == 0:
                 del self._by_id[usage.user, usage.producer_id]
                 self.leaving.append(usage)
-        connection.usages.clear()
+        connection.usages = NO_USAGES
 
     def end_slice(self) -> None:
         """Release all records. RecordedConnection.end_slice clears the connections' own dicts."""

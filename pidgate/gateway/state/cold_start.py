@@ -13,6 +13,8 @@ from pidgate.quota.producer_ids import ProducerIdQuota
 log = logger()
 
 
+GAP_MS: Final = 600_000
+"""Producers may have started while no gateway ran for this long: the next start is a cold one."""
 SAME_MS: Final = 1_000
 """Ends this close together count as one: they come from the wall clocks of several machines."""
 
@@ -54,10 +56,9 @@ class ColdStart:
         if is_later and left_ms <= self._settings.grace_ms:
             self._begin(left_ms, reason)
 
-    def begin(self) -> None:
+    def begin(self, reason: str) -> None:
         """Begin a grace of full length, unless one is active or it is configured to 0."""
         if self._settings.grace_ms and not self.grace_left_ms:
-            reason = "nothing is remembered: every running producer looks new"
             self._begin(self._settings.grace_ms, reason)
 
     def _begin(self, grace_ms: int, reason: str) -> None:

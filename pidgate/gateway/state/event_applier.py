@@ -119,7 +119,7 @@ class EventApplier:
                     # It was noted while the state is being restored, and is handed over.
                     continue
                 if reason in _OF_A_STATE and at_ms > oldest_ms:
-                    decided.add(incarnation)
+                    decided[incarnation] = at_ms
                 user = user_of(name)
                 self.decisions += 1
                 if admitted and reason in (Reason.GRACE, Reason.RESTORING):
@@ -197,7 +197,7 @@ class EventApplier:
         if event is None:
             return
         if isinstance(event, LifecycleEvent) and not self._is_own(event):
-            self.history.lifecycle(event, now_ms - at_ms)
+            self.history.lifecycle(event, at_ms, now_ms)
         self._take(event, state, at_ms, now_ms)
 
     def _take(self, event: Event, state: Restorer, at_ms: int, now_ms: int) -> None:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from pidgate.gateway.clock import wall_ms
 from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.state.events_topic import EventTopic
 from pidgate.gateway.state.publisher import EventPublisher
+from pidgate.gateway.state.recent_events import RecentEvents
 from pidgate.gateway.state.state_dir import StateDir
 from pidgate.gateway.topics.follower import EventFollower
 from pidgate.gateway.topics.own_client import OwnClient
+
+
+def _ignore(_expiration_ms: int) -> None: ...
 
 
 class EventLog:
@@ -17,13 +22,17 @@ class EventLog:
 
     def __init__(self, settings: Settings, kafka: OwnClient, on_topic_id: Callable[[bytes], None]) -> None:
         self.state_dir = StateDir(settings.state_dir) if settings.state_dir else None
+        self.on_expiration: Callable[[int], None] = _ignore
+        """Called with the brokers' producer.id.expiration.ms."""
         self.publisher: EventPublisher | None = None
         self.follower: EventFollower | None = None
         if settings.events.enabled:
             topic = EventTopic.from_settings(settings)
             topic.on_id = on_topic_id
+            topic.on_expiration = lambda expiration_ms: self.on_expiration(expiration_ms)
             self.publisher = EventPublisher(kafka, topic)
             self.follower = EventFollower(kafka, topic)
+        self.recent = RecentEvents(wall_ms())
         self._taken = 0
         self._dropped = 0
 
@@ -33,7 +42,8 @@ class EventLog:
         return self.follower.applied_offsets if self.follower is not None else []
 
     def publish(self, key: str, value: bytes) -> None:
-        """Write an event. Neither waits nor raises."""
+        """Keep an event in memory, and write it. Neither waits nor raises."""
+        self.recent.add(value, wall_ms())
         if self.publisher is not None:
             self.publisher.publish(key, value)
 

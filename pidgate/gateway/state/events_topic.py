@@ -4,24 +4,43 @@ state.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from pidgate.gateway.config.settings import Settings
-from pidgate.gateway.logs import Event
+from pidgate.gateway.logs import Event, logger
 from pidgate.gateway.topics.gateway_topic import GatewayTopic, TopicLines
 from pidgate.units import show_duration
+
+log = logger()
 
 PARTITIONS: Final = 12
 """Partitions of a topic created by the gateway: one per core that reads it, as in Spark. An existing topic
 keeps its number."""
 
 
+_EXPIRATION: Final = "producer.id.expiration.ms"
+
+
+def remember_warning(remember_ms: int, expiration_ms: int) -> str:
+    """Say what a quota does that remembers an id for another time than the brokers keep its state."""
+    ours, theirs = show_duration(remember_ms), show_duration(expiration_ms)
+    if remember_ms < expiration_ms:
+        effect = "an id that is idle for longer is charged again, although the brokers still know it"
+    else:
+        effect = "an id that the brokers have forgotten comes back free of charge"
+    return f"is {ours}, and the brokers' {_EXPIRATION} is {theirs}: {effect}. Write remember: {theirs}"
+
+
 @dataclass(slots=True)
 class EventTopic(GatewayTopic):
-    """`remember_ms`: how long its events are needed."""
+    """`remember_ms`: how long its events are needed.
+
+    `on_expiration` is called once with the brokers' producer.id.expiration.ms, if they show it.
+    """
 
     lines: ClassVar[TopicLines] = TopicLines(
         Event.EVENTS_TOPIC_CREATED,
@@ -32,6 +51,8 @@ class EventTopic(GatewayTopic):
 
     retention_ms: int
     remember_ms: int
+    on_expiration: Callable[[int], None] = field(default=lambda _ms: None, repr=False, kw_only=True)
+    _is_expiration_known: bool = field(default=False, repr=False, kw_only=True)
 
     @classmethod
     def from_settings(cls, settings: Settings) -> EventTopic:
@@ -43,6 +64,25 @@ class EventTopic(GatewayTopic):
             events.retention_ms,
             settings.quotas.producer_ids.remember_ms,
         )
+
+    async def _ask_brokers(self, admin: Any) -> None:
+        """Compare how long brokers keep a producer's state with how long the quota remembers an id."""
+        if self._is_expiration_known:
+            return
+        from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+
+        with contextlib.suppress(Exception):
+            node_id = min(broker.nodeId for broker in admin._client.cluster.brokers())
+            found = await self._describe(admin, ConfigResource(ConfigResourceType.BROKER, str(node_id)))
+            expiration_ms = int((found or {})[_EXPIRATION])
+            self._is_expiration_known = True
+            self.on_expiration(expiration_ms)
+            if expiration_ms != self.remember_ms:
+                log.warning(
+                    Event.CONFIG_WARNING,
+                    key="quotas.producer_ids.remember",
+                    text=remember_warning(self.remember_ms, expiration_ms),
+                )
 
     def timestamps_are_of_gateways(self) -> None:
         for finding in self._unsafe({"message.timestamp.type": "CreateTime"}):

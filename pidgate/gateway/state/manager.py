@@ -23,7 +23,7 @@ from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.logs import Event, begun_anew, guarded, log_mistake, logger
 from pidgate.gateway.recording.config_event import Provenance
 from pidgate.gateway.recording.recorder import Recorder
-from pidgate.gateway.state.cold_start import ColdStart
+from pidgate.gateway.state.cold_start import GAP_MS, ColdStart
 from pidgate.gateway.state.event_applier import EventApplier
 from pidgate.gateway.state.event_log import EventLog
 from pidgate.gateway.state.fleet import Fleet, FleetChange, OwnSettings
@@ -33,7 +33,7 @@ from pidgate.gateway.state.state_dir import About, Loaded, StateDir
 from pidgate.gateway.topics.follower import StartAt
 from pidgate.gateway.topics.records import EventRecord
 from pidgate.quota.changes import Command
-from pidgate.quota.entities import User
+from pidgate.quota.entities import User, resolve
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.restoring import UserState
 
@@ -52,6 +52,8 @@ SAVE_AGAIN_AFTER_S: Final = 10.0
 """After a failed save."""
 QUOTAS_EVERY_S: Final = 1800.0
 """The quotas in force are published this often, so that the events of any hour contain them."""
+_NOTHING_KNOWN: Final = "nothing is remembered: every running producer looks new"
+_GAP: Final = "no gateway ran for ten minutes or longer: producers that started in that time look new"
 LAST_EVENTS_S: Final = 2.0
 """Time for the topic to take the last events, at a stop."""
 
@@ -147,7 +149,7 @@ class QuotaStateManager:
         if self._recorder is not None:
             self._recorder.quotas_set(self.state.in_force.value, self._now_ms(), self._provenance)
         if self.events.state_dir is None and self.events.follower is None:
-            self._cold_start.begin()
+            self._cold_start.begin(_NOTHING_KNOWN)
             self._take_over("nothing", 0.0)
         else:
             self._background.append(self._loop.create_task(guarded("state", self._restore())))
@@ -203,8 +205,9 @@ class QuotaStateManager:
             for until_wall_ms in (snapshot_until_ms, self._applier.history.grace_until_wall_ms):
                 reason = "a grace that had begun before the restart goes on"
                 self._cold_start.share(until_wall_ms, reason, is_restored=False)
-            if not self._is_fresh(loaded) and not self._applier.history.ends_cold_starts(wall_ms()):
-                self._cold_start.begin()
+            if not self._is_fresh(loaded, GAP_MS) and not self._ends_cold_starts():
+                is_known = self._source(loaded) != "nothing"
+                self._cold_start.begin(_GAP if is_known else _NOTHING_KNOWN)
         with self._going_on():
             await hand_over(self.state, self._now_ms)
         with self._going_on():
@@ -222,12 +225,16 @@ class QuotaStateManager:
         """Return the source of the restored state."""
         if self._applier.history.is_known:
             return "topic"
-        return "state_dir" if self._is_fresh(loaded) else "nothing"
+        return "state_dir" if self._is_fresh(loaded, self._ids.remember_ms) else "nothing"
 
-    def _is_fresh(self, loaded: Loaded | None) -> bool:
-        """Return whether there is a snapshot recent enough to remember any id."""
+    def _is_fresh(self, loaded: Loaded | None, within_ms: int) -> bool:
+        """Return whether there is a snapshot that was written within this time."""
         written_wall_ms = loaded.written_wall_ms if loaded is not None else None
-        return written_wall_ms is not None and wall_ms() - written_wall_ms < self._ids.remember_ms
+        return written_wall_ms is not None and wall_ms() - written_wall_ms < within_ms
+
+    def _ends_cold_starts(self) -> bool:
+        """Return whether a gateway with a state ran until a moment ago, by the topic, and is in no grace."""
+        return self._applier.history.ends_cold_starts(self._now_ms() - GAP_MS, wall_ms())
 
     async def _restore_from_directory(self) -> Loaded | None:
         directory = self.events.state_dir
@@ -242,8 +249,9 @@ class QuotaStateManager:
         grace_goes_on = loaded.grace_until_wall_ms > wall_ms()
         for number, (user, written_wall_ms) in enumerate(under_their_names(self.names, loaded.users)):
             with loaded.passing_over():
+                counts_grace = grace_goes_on or resolve(self.state.in_force.value, user.user).grace_milli
                 restorer.import_user(
-                    user if grace_goes_on else user.without_grace(), self._written_ms(written_wall_ms)
+                    user if counts_grace else user.without_grace(), self._written_ms(written_wall_ms)
                 )
             if number % PORTION == 0:
                 await asyncio.sleep(0)
@@ -286,8 +294,7 @@ class QuotaStateManager:
 
     def _topic_caught_up(self) -> None:
         self._caught_up.set()
-        ends_grace = self._applier.history.ends_cold_starts(wall_ms())
-        if self.is_restored and ends_grace and self.grace_left_ms:
+        if self.is_restored and self._ends_cold_starts() and self.grace_left_ms:
             # It could not be read at the start, which therefore counted as cold.
             self._cold_start.end("the events topic can be read now and contains the state")
 

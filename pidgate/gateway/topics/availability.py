@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from importlib import import_module
 from typing import Any, Final, Literal, NamedTuple
 
@@ -81,7 +82,15 @@ def explain_error(error: BaseException, doing: Doing, topic: str) -> Cause:
     return Cause(text, _NOT_REACHED)
 
 
+_PYTHON_ADDRESS: Final = re.compile(r"\('?([^',()]+)'?, (\d+)(?:, <AddressFamily[^>]*>|, \d+)*\)")
+"""An address as asyncio and aiokafka write it into their messages."""
+
+
 def _text(error: BaseException) -> str:
+    return _PYTHON_ADDRESS.sub(r"\1:\2", _own_text(error))
+
+
+def _own_text(error: BaseException) -> str:
     own = str(error) or type(error).__name__
     if type(error).__name__ in _SAYING_LITTLE:
         complaint = last_complaint()

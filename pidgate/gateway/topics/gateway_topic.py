@@ -82,6 +82,9 @@ class GatewayTopic(ABC):
         Called by readers, because the check of the topic may be unauthorized.
         """
 
+    async def _ask_brokers(self, admin: Any) -> None:  # noqa: B027 - not every topic depends on any
+        """Ask the brokers for settings that the topic's use depends on, best effort."""
+
     def _unreadable_compression(self, settings: Mapping[str, str]) -> Iterator[dict[str, str]]:
         if settings.get("compression.type", "producer") not in _READABLE_COMPRESSION:
             reason = "the gateway reads only gzip and uncompressed"
@@ -99,6 +102,7 @@ class GatewayTopic(ABC):
             await admin.start()
             is_new = await self._create(admin)
             await self._ask_id(admin, ID_TRIES if is_new else 1)
+            await self._ask_brokers(admin)
             if is_new or self._is_checked:
                 return
             settings = await self._settings_of(admin)
@@ -161,7 +165,10 @@ class GatewayTopic(ABC):
         """Return name to value; None if DescribeConfigs is not permitted or returns nothing yet."""
         from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
-        asked = ConfigResource(ConfigResourceType.TOPIC, self.name)
+        return await self._describe(admin, ConfigResource(ConfigResourceType.TOPIC, self.name))
+
+    @staticmethod
+    async def _describe(admin: Any, asked: Any) -> dict[str, str] | None:
         answers = await admin.describe_configs([asked])
         for answer in answers:
             for code, _message, _kind, _name, entries in answer.resources:

@@ -8,8 +8,8 @@ simulation can replace them.
 from __future__ import annotations
 
 import ssl
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from pidgate.gateway.config.password_file import CredentialsUnreadable, password_in
@@ -31,6 +31,12 @@ class OwnClient:
     bootstrap_servers: Sequence[str]
     sasl: SaslSettings | None = None
     tls: ClusterTlsSettings | None = None
+    given: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """Arguments of the connection in place of the settings'."""
+
+    @property
+    def logs_in(self) -> bool:
+        return self.sasl is not None or "sasl_mechanism" in self.given
 
     @classmethod
     def from_settings(cls, settings: Settings) -> OwnClient:
@@ -77,7 +83,7 @@ class OwnClient:
                 "sasl_plain_username": self.sasl.username,
                 "sasl_plain_password": password_in(self.sasl.password_file),
             }
-        return arguments
+        return {**arguments, **self.given}
 
 
 def _context(tls: ClusterTlsSettings) -> ssl.SSLContext:

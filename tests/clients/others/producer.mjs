@@ -17,15 +17,27 @@ const kafka = new Kafka({
 const producer = kafka.producer({ idempotent: true, maxInFlightRequests: 1 });
 await producer.connect();
 
+const began = Date.now();
 async function lane(partition) {
-  for (let n = partition; n < load.records; n += load.partitions) {
-    const value = `${client}-${load.number}|${partition}|${n}|`.padEnd(load.size_bytes, ".");
-    tell({ event: "sent", partition, n });
+  for (let n = partition; n < load.records; ) {
+    const numbers = [];
+    for (; n < load.records && numbers.length < (load.is_batched ? 500 : 1); n += load.partitions) numbers.push(n);
+    const messages = numbers.map((number) => ({
+      partition,
+      value: `${client}-${load.number}|${partition}|${number}|`.padEnd(load.size_bytes, "."),
+    }));
+    const due = load.records_per_s > 0 ? began + (1000 * numbers[0]) / load.records_per_s - Date.now() : 0;
+    if (due > 0) await new Promise((resolve) => setTimeout(resolve, due));
+    numbers.forEach((number) => tell({ event: "sent", partition, n: number }));
     try {
-      const [told] = await producer.send({ topic: load.topic, acks: -1, messages: [{ partition, value }] });
-      tell({ event: "acknowledged", partition, n, offset: Number(told.baseOffset) });
+      const [told] = await producer.send({ topic: load.topic, acks: -1, messages });
+      numbers.forEach((number, at) =>
+        tell({ event: "acknowledged", partition, n: number, offset: Number(told.baseOffset) + at }),
+      );
     } catch (error) {
-      tell({ event: "failed", partition, n, error: `${error.name}: ${error.message}` });
+      numbers.forEach((number) =>
+        tell({ event: "failed", partition, n: number, error: `${error.name}: ${error.message}` }),
+      );
     }
   }
 }

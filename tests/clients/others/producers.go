@@ -13,6 +13,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/IBM/sarama"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -20,12 +21,16 @@ import (
 
 // load is what tests/support/clients/load.py writes, as far as it is used here.
 type load struct {
-	BootstrapServers string `json:"bootstrap_servers"`
-	Topic            string `json:"topic"`
-	Records          int    `json:"records"`
-	Partitions       int    `json:"partitions"`
-	Number           int    `json:"number"`
-	SizeBytes        int    `json:"size_bytes"`
+	BootstrapServers string  `json:"bootstrap_servers"`
+	Topic            string  `json:"topic"`
+	Records          int     `json:"records"`
+	Partitions       int     `json:"partitions"`
+	Number           int     `json:"number"`
+	SizeBytes        int     `json:"size_bytes"`
+	IsBatched        bool    `json:"is_batched"`
+	IsIdempotent     bool    `json:"is_idempotent"`
+	IsNamed          bool    `json:"is_named"`
+	RecordsPerS      float64 `json:"records_per_s"`
 }
 
 type event struct {
@@ -58,17 +63,33 @@ func (l load) value(client string, partition, n int) []byte {
 	return append(label, bytes.Repeat([]byte("."), max(0, l.SizeBytes-len(label)))...)
 }
 
+// wait comes back when record n is due.
+func (l load) wait(began time.Time, n int) {
+	if l.RecordsPerS > 0 {
+		time.Sleep(time.Until(began.Add(time.Duration(float64(n) / l.RecordsPerS * float64(time.Second)))))
+	}
+}
+
 func runSarama(l load) error {
 	config := sarama.NewConfig()
 	config.ClientID = "sarama"
 	config.Version = sarama.V3_6_0_0
-	config.Producer.Idempotent = true
-	config.Producer.RequiredAcks = sarama.WaitForAll
+	if !l.IsNamed {
+		// The default of sarama 1.42, with ApiVersions of a version that has no names.
+		config.Version = sarama.V2_1_0_0
+		config.ClientID = "unnamed"
+	}
 	config.Producer.Return.Successes = true
 	config.Producer.Partitioner = sarama.NewManualPartitioner
-	config.Producer.Flush.MaxMessages = 1
-	// Idempotence demands it.
-	config.Net.MaxOpenRequests = 1
+	if !l.IsBatched {
+		config.Producer.Flush.MaxMessages = 1
+	}
+	if l.IsIdempotent {
+		config.Producer.Idempotent = true
+		config.Producer.RequiredAcks = sarama.WaitForAll
+		// Idempotence demands it.
+		config.Net.MaxOpenRequests = 1
+	}
 	producer, err := sarama.NewAsyncProducer(strings.Split(l.BootstrapServers, ","), config)
 	if err != nil {
 		return err
@@ -90,7 +111,9 @@ func runSarama(l load) error {
 			settled.Done()
 		}
 	}()
+	began := time.Now()
 	for n := range l.Records {
+		l.wait(began, n)
 		partition := n % l.Partitions
 		tell(event{Event: "sent", Partition: partition, N: n})
 		producer.Input() <- &sarama.ProducerMessage{
@@ -108,19 +131,24 @@ func runSarama(l load) error {
 }
 
 func runFranz(l load) error {
-	client, err := kgo.NewClient(
+	options := []kgo.Opt{
 		kgo.SeedBrokers(strings.Split(l.BootstrapServers, ",")...),
 		kgo.ClientID("franz-go"),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
+	}
+	if !l.IsBatched {
 		// The least that it takes: 40 records of a partition are five batches, all of them in flight.
-		kgo.ProducerBatchMaxBytes(1<<10),
-	)
+		options = append(options, kgo.ProducerBatchMaxBytes(1<<10))
+	}
+	client, err := kgo.NewClient(options...)
 	if err != nil {
 		return err
 	}
 	defer client.Close()
 	ctx := context.Background()
+	began := time.Now()
 	for n := range l.Records {
+		l.wait(began, n)
 		partition := n % l.Partitions
 		tell(event{Event: "sent", Partition: partition, N: n})
 		record := &kgo.Record{

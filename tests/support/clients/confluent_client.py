@@ -11,9 +11,6 @@ from confluent_kafka import (
     Producer,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
-from confluent_kafka.admin._resource import ResourceType
 
 from pidgate.load.journal import ProducerJournal, record_value
 from tests.support.bearer import FAR_FUTURE_S, jwt
@@ -45,10 +42,10 @@ def produce(load: Load, journal: ProducerJournal, pace: Pace) -> None:
     settings = _common(load.bootstrap_servers, load.login) | {
         "enable.idempotence": True,
         "max.in.flight.requests.per.connection": load.in_flight,
-        "linger.ms": 0,
-        # librdkafka fills batches from its queue whatever linger says; the count keeps them small.
-        "batch.num.messages": 1,
     }
+    if not load.is_batched:
+        # librdkafka fills batches from its queue whatever linger says; the count keeps them small.
+        settings |= {"linger.ms": 0, "batch.num.messages": 1}
     if load.give_up_s:
         settings["message.timeout.ms"] = int(load.give_up_s * 1_000)
     if load.transaction_size:
@@ -153,6 +150,9 @@ def consume(wish: Wish) -> Iterator[LogRecord]:
 def _share(wish: Wish) -> Iterator[LogRecord]:
     # New in 2.16, while the drivers serve older ones.
     from confluent_kafka import ShareConsumer
+    from confluent_kafka.admin import AdminClient
+    from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
+    from confluent_kafka.admin._resource import ResourceType
 
     settings = _common(wish.bootstrap_servers, wish.login)
     # Where a share group begins is a property of the group, kept by the brokers.

@@ -81,10 +81,10 @@ def produce(load: Load, journal: ProducerJournal, pace: Pace) -> None:
         # The tool sets 0, which idempotence does not take.
         "retries": "2147483647",
         "max.in.flight.requests.per.connection": str(load.in_flight),
-        "linger.ms": "0",
-        # One or two records in a batch: Java's smallest buffer has room for a second one.
-        "batch.size": "1",
     }
+    if not load.is_batched:
+        # One or two records in a batch: Java's smallest buffer has room for a second one.
+        properties |= {"linger.ms": "0", "batch.size": "1"}
     if load.give_up_s:
         properties["delivery.timeout.ms"] = str(int(load.give_up_s * 1_000))
         properties["request.timeout.ms"] = str(min(30_000, int(load.give_up_s * 500)))

@@ -66,6 +66,12 @@ class Load(_Errand):
     size_bytes: int = 100
     records_per_s: float = 0.0
     """0: as fast as the client takes them."""
+    is_batched: bool = False
+    """The client fills its batches as it does by default; else each record is a batch."""
+    is_idempotent: bool = True
+    """False: acks=1, without a producer id. Only for sarama."""
+    is_named: bool = True
+    """The client says in ApiVersions which library it is. Only for sarama, which older protocols keep from it."""
     in_flight: int = 5
     """Requests per connection, where the client has this setting."""
     give_up_s: float = 0.0

@@ -1,6 +1,7 @@
-"""Python clients as they were two years ago, beside the installed ones: a folder that comes first on the path.
+"""Older releases of clients, beside the installed or built ones.
 
-The releases are the latest ones of autumn 2024. Old Java clients are jars: see java_client.py.
+A Python client's is a folder that comes first on the path; a Go or Node client's is a program of its own. Java's
+clients are jars: see java_client.py.
 """
 
 from __future__ import annotations
@@ -11,23 +12,27 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
+from tests.support.clients import other_client
 from tests.support.clients.other_client import BUILT, NotAvailable
 
 RELEASES: Final = {"aiokafka": "0.12.0", "confluent-kafka": "2.6.1", "kafka-python": "2.0.2"}
+"""The latest ones of autumn 2024."""
 
 
 @cache
-def packages() -> Path:
-    """Return the folder with all of them; got at the first time. Raises NotAvailable."""
-    wanted = [f"{name}=={release}" for name, release in RELEASES.items()]
-    folder = BUILT / f"python-{sys.version_info[0]}.{sys.version_info[1]}-{'-'.join(RELEASES.values())}"
+def packages(client: str, release: str) -> Path | None:
+    """Get a release of a client; return the folder of a Python client, None of any other. Raises NotAvailable."""
+    if client in (*other_client.GO_CLIENTS, "kafkajs"):
+        other_client.build(client, release)
+        return None
+    folder = BUILT / f"python-{sys.version_info[0]}.{sys.version_info[1]}-{client}-{release}"
     if folder.exists():
         return folder
     # What they depend on is there: those of today do, too.
     install = ["install", "--quiet", "--disable-pip-version-check", "--no-deps", "--only-binary=:all:"]
     made = folder.with_name(f"{folder.name}.new")
     done = subprocess.run(
-        [sys.executable, "-m", "pip", *install, "--upgrade", "--target", str(made), *wanted],
+        [sys.executable, "-m", "pip", *install, "--upgrade", "--target", str(made), f"{client}=={release}"],
         capture_output=True,
         text=True,
         timeout=300,

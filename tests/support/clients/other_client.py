@@ -4,6 +4,7 @@ They are built where a Go or a Node with npm is and their packages can be had; e
 """
 
 import json
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -23,15 +24,30 @@ class NotAvailable(Exception):
     """The client cannot be had on this machine, and why."""
 
 
-def build(client: str) -> None:
+RELEASE_VARIABLE: Final = "PIDGATE_TEST_CLIENT_RELEASE"
+"""Environment variable of a client's process: the release of a Go or Node client. Empty: the one in SOURCES."""
+
+
+def build(client: str, release: str = "") -> None:
     """Make the client's program, unless it is made. Raises NotAvailable."""
-    BUILT.mkdir(parents=True, exist_ok=True)
-    if client in GO_CLIENTS:
-        _run("go", "build", "-o", str(BUILT / "producers"), ".", directory=SOURCES)
-    else:
+    folder = _folder(client, release)
+    folder.mkdir(parents=True, exist_ok=True)
+    if client not in GO_CLIENTS:
         for name in ("producer.mjs", "package.json"):
-            shutil.copyfile(SOURCES / name, BUILT / name)
-        _run("npm", "install", "--no-audit", "--no-fund", "--no-package-lock", directory=BUILT)
+            shutil.copyfile(SOURCES / name, folder / name)
+        wanted = [f"{client}@{release}"] if release else []
+        _run("npm", "install", "--no-audit", "--no-fund", "--no-package-lock", *wanted, directory=folder)
+        return
+    sources = SOURCES
+    if release:
+        sources = folder / "sources"
+        shutil.copytree(SOURCES, sources, dirs_exist_ok=True)
+        _run("go", "get", f"{GO_CLIENTS[client]}@v{release}", directory=sources)
+    _run("go", "build", "-o", str(folder / "producers"), ".", directory=sources)
+
+
+def _folder(client: str, release: str) -> Path:
+    return BUILT / f"{client}-{release}" if release else BUILT
 
 
 def _run(*command: str, directory: Path) -> None:
@@ -57,9 +73,10 @@ def version(client: str) -> str:
 
 
 def produce(load: Load, journal: ProducerJournal, pace: Pace) -> None:
-    """At its own pace: all at once. Raises CalledProcessError when the program fails."""
+    """At the load's pace. Raises CalledProcessError when the program fails."""
     client = journal.producer.rpartition("-")[0]
-    program = [str(BUILT / "producers")] if client in GO_CLIENTS else ["node", str(BUILT / "producer.mjs")]
+    folder = _folder(client, os.environ.get(RELEASE_VARIABLE, ""))
+    program = [str(folder / "producers")] if client in GO_CLIENTS else ["node", str(folder / "producer.mjs")]
     command = [*program, client, load.to_json()]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

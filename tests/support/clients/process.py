@@ -12,12 +12,15 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
 from pidgate.load.journal import ProducerJournal
+from tests.support.clients import old_clients
 from tests.support.clients.java_client import VERSION_VARIABLE
 from tests.support.clients.load import Load, Wish
+from tests.support.clients.other_client import RELEASE_VARIABLE
 from tools.sandbox import guard
 from tools.sandbox.jars import NEWEST
 from tools.sandbox.log_checker import LogRecord
@@ -28,8 +31,8 @@ class ClientFailed(AssertionError):
 
 
 class ClientProcess:
-    """A running client. `java_version` is that of the jars for the client "java"; `packages`: a folder with other
-    releases of the Python clients (old_clients.py).
+    """A running client. `java_version` is that of the jars for the client "java"; `release`: of another client, got by
+    old_clients.py. Empty: the installed one.
     """
 
     def __init__(
@@ -38,28 +41,41 @@ class ClientProcess:
         arguments: list[str],
         directory: Path,
         java_version: str,
-        packages: Path | None = None,
+        release: str = "",
+        run_by: Sequence[str] = (),
     ) -> None:
         self.client = client
+        packages = old_clients.packages(client, release) if release else None
         self.directory = directory
         self._read_bytes = self._acknowledged_count = 0
         with (directory / "stdout").open("wb") as stdout, (directory / "stderr").open("wb") as stderr:
             self._process = guard.spawn(
-                [sys.executable, "-m", "tests.support.clients.run", *arguments],
+                [*run_by, sys.executable, "-m", "tests.support.clients.run", *arguments],
                 stdout=stdout,
                 stderr=stderr,
-                env={**os.environ, VERSION_VARIABLE: java_version, **_before(packages)},
+                env={
+                    **os.environ,
+                    VERSION_VARIABLE: java_version,
+                    RELEASE_VARIABLE: release,
+                    **_before(packages),
+                },
             )
 
     @classmethod
     def produce(
-        cls, client: str, load: Load, *, java_version: str = NEWEST, packages: Path | None = None
+        cls,
+        client: str,
+        load: Load,
+        *,
+        java_version: str = NEWEST,
+        release: str = "",
+        run_by: Sequence[str] = (),
     ) -> Self:
-        """Start producing."""
+        """Start producing. `run_by` prefixes the command line."""
         directory = guard.temporary_directory(f"{client}-")
         journal = str(directory / "journal.jsonl")
         arguments = ["produce", client, load.to_json(), journal]
-        return cls(client, arguments, directory, java_version, packages)
+        return cls(client, arguments, directory, java_version, release, run_by)
 
     @classmethod
     def consume(cls, client: str, wish: Wish, *, java_version: str = NEWEST) -> Self:

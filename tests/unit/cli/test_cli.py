@@ -4,6 +4,7 @@ import asyncio
 import os
 import re
 import resource
+import shutil
 import signal
 import socket
 import subprocess
@@ -124,7 +125,7 @@ quotas:
         "Listener 127.0.0.1:9292: clients bootstrap at 127.0.0.1:9292.",
         "  Broker 7 has port 9301, shown to clients as gw-7.example:9301.",
         "Health and metrics: http://127.0.0.1:9290/livez, /readyz, /metrics.",
-        "Any user not named: 1,000 new producer ids per 1h, at most 2,001 in the first hour.",
+        "Any user not named: 1,000 new producer ids per 1h, at most 2,001 in any hour.",
         "Brokers see all clients at this gateway's address, and count them as one where they bound addresses",
         f"{file} is valid.",
         f"warning: {file}:6: quotas.producer_ids.max_throttle: "
@@ -135,11 +136,11 @@ quotas:
         re.split(r" {2,}", line) for line in done.stdout.splitlines() if line.endswith(("enforce", "observe"))
     ]
     assert rows == [
-        ["alice", "100 new producer ids per 1h, at most 201 in the first hour", "enforce"],
-        ["bob", "1,000 new producer ids per 1h, at most 2,001 in the first hour", "observe"],
+        ["alice", "100 new producer ids per 1h, at most 201 in any hour", "enforce"],
+        ["bob", "1,000 new producer ids per 1h, at most 2,001 in any hour", "observe"],
         ["mallory", "blocked: every new producer id is refused", "enforce"],
         ["mirror-maker", "exempt: counted, never charged or refused", "enforce"],
-        ["slow", "2.5 new producer ids per 1h, at most 6 in the first hour", "enforce"],
+        ["slow", "2.5 new producer ids per 1h, at most 6 in any hour", "enforce"],
     ]
 
 
@@ -160,7 +161,7 @@ events: {enabled: false}
     for line in (
         "Every decision is an event on the topic __pidgate_events, kept for 3d, written as gw (PLAIN).",
         "The state is also kept in the directory /var/lib/pidgate.",
-        "After a cold start unseen ids are admitted uncharged for 1h, 10 times a user's rate at most.",
+        "After a cold start quotas are in force from 1h on: until then new ids pass uncharged (grace),",
     ):
         assert line in said[0].stdout.splitlines()
     assert "Nothing is remembered over a restart: each start is a cold one." in said[1].stdout
@@ -173,6 +174,29 @@ def test_every_example_is_valid_and_surprises_nobody(example: Path, tmp_path: Pa
 
     assert (done.returncode, done.stderr) == (0, "")
     assert "warning" not in done.stdout
+
+
+def test_the_unit_for_systemd_is_valid(tmp_path: Path) -> None:
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("systemd-analyze is missing")
+    unit = tmp_path / "pidgate.service"
+    command = f"ExecStart={PIDGATE}"
+    unit.write_text(
+        (ROOT / "examples" / unit.name).read_text().replace("ExecStart=/opt/pidgate/bin/pidgate", command)
+    )
+    done = subprocess.run(["systemd-analyze", "verify", unit], capture_output=True, text=True, check=False)
+    assert [line for line in done.stderr.splitlines() if unit.name in line] == []
+    assert command in unit.read_text()
+
+
+@pytest.mark.parametrize("memory", ["", "state_dir: state\n"])
+def test_ports_that_are_unknown_after_a_restart_are_warned_of(memory: str, tmp_path: Path) -> None:
+    text = (
+        f"cluster: {{bootstrap_servers: ['{NOBODY}']}}\nlisteners: [{{authentication: required}}]\n{memory}"
+    )
+    done = typed("check", "--config", written(tmp_path, text))
+    assert done.returncode == 0
+    assert ("ports stay closed" in done.stdout) == (memory == "")
 
 
 def with_its_files(example: Path, folder: Path) -> Path:

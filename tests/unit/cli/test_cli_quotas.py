@@ -137,7 +137,7 @@ def test_a_rate_of_transactional_ids_is_set_shown_explained_and_removed() -> Non
         assert rate(gateway) == 7
         typed("quotas", "reset", "--entity-default")
         assert gateway.book.in_force.quotas.default.transactional_ids_rate_milli is None
-        assert "transactional" not in typed("explain", "--user", "alice").stdout
+        assert "transactional ids" not in typed("explain", "--user", "alice").stdout
 
     run(use)
 
@@ -273,7 +273,10 @@ def test_explain_says_why_until_when_and_what_to_do() -> None:
             "because new ids of its user are blocked (rate 0)" in typed("explain", "--user", "alice").stdout
         )
         typed("mode", "observe", "--all")
-        assert "Observed only: no new id is refused." in typed("explain", "--user", "alice").stdout
+        assert (
+            "Not in force: alice is observed (run time, of all users)."
+            in typed("explain", "--user", "alice").stdout
+        )
 
     run(use)
 
@@ -337,7 +340,8 @@ def test_a_gateway_that_may_not_be_written_says_what_to_set() -> None:
         (("quotas", "alter", "--user", "a"), "no change; write --add-config"),
         (("quotas", "alter", "--user", "a", "--add-config", "producer_ids_rate"), "sets nothing"),
         (("quotas", "alter", "--user", "a", "--add-config", "producer_ids_rate=nan"), "'nan' is not a rate"),
-        (("quotas", "alter", "--user", "a", "--add-config", "producer_byte_rate=1"), "with kafka-configs"),
+        (("quotas", "alter", "--user", "a", "--add-config", "producer_byte_rate=much"), "is no byte rate"),
+        (("quotas", "alter", "--user", "a", "--add-config", "producer_byte_rate=0"), "greater than 0"),
         (("quotas", "alter", "--user", "a", "--add-config", "color=red"), "'color' cannot be set"),
         (
             ("quotas", "alter", "--entity-default", "--add-config", "mode=observe"),

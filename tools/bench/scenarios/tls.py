@@ -35,10 +35,10 @@ def _beside_haproxy(of: str, quantity: Quantity, limit: float) -> Goal:
 
 
 SCENARIOS: Final = (
-    _with_tls(SMALL_REQUESTS, _beside_haproxy("CPU per request", cpu_us_per_request, 1.6)),
-    _with_tls(BULK_PRODUCE, _beside_haproxy("CPU per GB", cpu_s_per_gb, 1.5)),
-    _with_tls(BULK_FETCH, _beside_haproxy("CPU per GB", cpu_s_per_gb, 1.5)),
-    _with_tls(CONNECT, _beside_haproxy("CPU per connection", cpu_us_per_connection, 2.0)),
+    _with_tls(SMALL_REQUESTS, _beside_haproxy("CPU per request", cpu_us_per_request, 1.25)),
+    _with_tls(BULK_PRODUCE, _beside_haproxy("CPU per GB", cpu_s_per_gb, 1.4)),
+    _with_tls(BULK_FETCH, _beside_haproxy("CPU per GB", cpu_s_per_gb, 1.4)),
+    _with_tls(CONNECT, _beside_haproxy("CPU per connection", cpu_us_per_connection, 1.7)),
     _with_tls(
         IDLE, Goal("RSS per connection", rss_kb_per_connection, "at most", 60, "KB", target="pidgate-tls")
     ),

@@ -14,6 +14,7 @@ from enum import IntEnum
 from struct import Struct
 from typing import Final
 
+from pidgate.client_faults import ClientFault, find_faults, traits_of
 from pidgate.gateway.cluster.authentication import Authentication
 from pidgate.gateway.cluster.gateway_topics import CLOSE_CAUSE, CLOSE_REASON, GatewayTopics
 from pidgate.gateway.cluster.seen_answers import Answer
@@ -24,6 +25,7 @@ from pidgate.gateway.proxy.actions import (
     Action,
     AskBroker,
     End,
+    LogClient,
     LogGatewayTopic,
     LogRefusal,
     ToBroker,
@@ -400,6 +402,10 @@ class Login:
         return introduce(self.versions_told, self.mechanism_told)
 
 
+LONGEST_UNTOLD_MS: Final = 10_000
+"""A client that is not told its throttle takes a request as lost after 30 s."""
+NO_PRODUCE: Final = RepeatedProduce()
+"""Before the first Produce of a connection; most connections never send one. It recognises nothing."""
 NO_SENSORS: Final[tuple[ClientSensors | None, ClientSensors | None]] = (None, None)
 
 
@@ -419,6 +425,7 @@ class ApiContext:
         "byte_quota",
         "client",
         "counters",
+        "faults",
         "guarded",
         "in_flight",
         "login",
@@ -445,7 +452,7 @@ class ApiContext:
         """None: no events are written."""
         self.in_flight = InFlightRequests()
         self.login = Login(at)
-        self.repeated = RepeatedProduce(at.gateway_topics.produced)
+        self.repeated = NO_PRODUCE
         self.guarded = at.gateway_topics.guarded
         """API keys of requests that may name a gateway topic."""
         self._sensors_of: tuple[int, User, str] | None = None
@@ -462,6 +469,8 @@ class ApiContext:
         """The account that the first held request waits for."""
         self.alteration: QuotaExchange | None = None
         """The exchange about the AlterClientQuotas at the head of the held requests."""
+        self.faults: tuple[ClientFault, ...] | None = None
+        """Of the client's library, by its name in ApiVersions. None: no request has shown whether it has a name."""
         self.means_node = False
         """The client sent the NodeId of ApiVersions (KIP-1242): no other broker may be substituted for this
         port's node."""
@@ -545,7 +554,7 @@ class ApiContext:
         self.counters.requests_refused[label] += 1
         self.actions.append(LogRefusal(refusal))
         if rearms_mute or now_ms >= self.muted_until_ms:
-            self.mute(now_ms + refusal.throttle_time_ms)
+            self.mute(now_ms + self.mute_for_ms(refusal.throttle_time_ms))
 
     def mute(self, until_ms: int) -> None:
         """Forward nothing until `until_ms`, or until a longer mute in force ends, while the quotas stay the same."""
@@ -629,8 +638,29 @@ class ApiContext:
         """Count bytes; mute the channel and return True above the rate."""
         throttle_ms = sensors.record(nbytes, now_ms)
         if throttle_ms:
-            self.mute(now_ms + throttle_ms)
+            self.mute(now_ms + self.mute_for_ms(throttle_ms))
         return bool(throttle_ms)
 
-    def mute_left_ms(self, now_ms: int) -> int:
-        return max(0, self.muted_until_ms - now_ms)
+    def told_ms(self, throttle_ms: int) -> int:
+        """Return the throttle_time_ms that this client is told for a throttle."""
+        return throttle_ms if self.client.traits.is_told_throttle else 0
+
+    def mute_for_ms(self, throttle_ms: int) -> int:
+        """Return how long this client's channel is muted for a throttle."""
+        return throttle_ms if self.client.traits.is_told_throttle else min(throttle_ms, LONGEST_UNTOLD_MS)
+
+    def mute_left_to_tell_ms(self, now_ms: int) -> int:
+        """Return what is left of the mute, as far as this client is told of it."""
+        return self.told_ms(max(0, self.muted_until_ms - now_ms))
+
+    def note_software(self, name: str, version: str) -> None:
+        """Note what a client calls itself in ApiVersions, and what that library does not survive."""
+        if self.recorder is not None:
+            self.recorder.software = name, version
+        client_id = self.client.client_id
+        faults, before = find_faults(name, version, client_id), self.faults
+        self.faults, self.client.traits = faults, traits_of(name, version, client_id)
+        if faults and faults != before:
+            for fault in faults:
+                self.counters.client_faults[fault.key] += 1
+            self.actions.append(LogClient(name, version, faults))

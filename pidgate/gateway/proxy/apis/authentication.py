@@ -25,9 +25,8 @@ class ApiVersionsApi(Api):
         if context.login.asked is not None:
             return self._answer_here(context, request)
         software = messages.client_software(request.buf, request.head)
-        if context.recorder is not None and software is not None:
-            name, version = software
-            context.recorder.software = bounded(name), bounded(version)
+        name, version = software or ("", "")
+        context.note_software(bounded(name), bounded(version))
         # Another broker may be substituted for the node in NodeId.
         is_substituted = False
         if request.api_version >= messages.FIRST_WITH_MEANT_NODE and messages.names_node(

@@ -51,7 +51,10 @@ class AlterQuotasApi(Api):
         context.account.spent += QUOTAS_FOR_BYTE * (request.end - request.start)
         exchange = context.alteration
         if exchange is None:
-            exchange = QuotaExchange.begin(request.buf, request.head, context.client.user)
+            keeps_bytes = context.admission.quotas.bytes.at_gateway
+            exchange = QuotaExchange.begin(
+                request.buf, request.head, context.client.user, keeps_bytes=keeps_bytes
+            )
             if exchange is None:
                 return context.forward(request)
             context.alteration = exchange

@@ -66,10 +66,10 @@ class FetchApi(Api):
         is_late = now_ms >= request.note
         error = ErrorCode.INVALID_FETCH_SESSION_EPOCH if is_late else ErrorCode.NONE
         told_ms = sensors.told_ms(now_ms)
-        answer = empty_fetch_answer(request.buf, request.head, told_ms, error)
+        answer = empty_fetch_answer(request.buf, request.head, context.told_ms(told_ms), error)
         if answer is not None:
             context.counters.requests[request.api_key] += 1
-            context.mute(now_ms + told_ms)
+            context.mute(now_ms + context.mute_for_ms(told_ms))
             return context.respond(answer)
         if is_late:
             return self._forward_counted(context, request, sensors, 1)
@@ -106,7 +106,7 @@ class CountedFetch(Api):
         if context.record_bytes(sensors, size, now_ms):
             at = fetch_throttle_in(buf, start, response.end, request.api_key, request.api_version)
             if at is not None:
-                raise_to(buf, at, context.mute_left_ms(now_ms))
+                raise_to(buf, at, context.mute_left_to_tell_ms(now_ms))
         return self._passing
 
 

@@ -11,7 +11,16 @@ from collections.abc import Collection, Iterator
 from itertools import repeat
 from typing import Final
 
-from pidgate.gateway.proxy.apis.api import FORWARD, HOLD, Api, ApiContext, InFlightRequest, Request, Step
+from pidgate.gateway.proxy.apis.api import (
+    FORWARD,
+    HOLD,
+    NO_PRODUCE,
+    Api,
+    ApiContext,
+    InFlightRequest,
+    Request,
+    Step,
+)
 from pidgate.gateway.proxy.apis.responses import WHOLE, Response
 from pidgate.protocol.errors import ErrorCode, KafkaProtocolError, MalformedFrame
 from pidgate.protocol.produce import PRODUCE, ForbiddenTopic, walk_counting
@@ -25,6 +34,7 @@ from pidgate.protocol.produce_answers import (
     refusal,
     rewrite_end,
 )
+from pidgate.protocol.repeated_produce import RepeatedProduce
 from pidgate.protocol.throttle import last_throttle_at, may_be_before_tags, raise_to
 from pidgate.protocol.work import JUDGED_FOR_PLACE, STEPS_PER_TURN, Steps, Walk
 from pidgate.quota.byte_quota import Kind
@@ -58,6 +68,8 @@ other error, known or not, the partition may have moved to another leader while 
 
 RESTORED_WITHIN_MS: Final = 10_000
 LOOK_AGAIN_MS: Final = 200
+HEARD_WITHIN_MS: Final = 2_000
+"""Within this time the other gateways know of an admission."""
 
 GATEWAY_TOPIC_MESSAGE: Final = "This topic belongs to the gateway."
 
@@ -74,6 +86,8 @@ class ProduceApi(Api):
 
     def handle_request(self, context: ApiContext, request: Request, now_ms: int) -> Step:
         buf, head, request_bytes = request.buf, request.head, request.end - request.start
+        if context.repeated is NO_PRODUCE:
+            context.repeated = RepeatedProduce(context.at.gateway_topics.produced)
         try:
             acks, transactional, batches = context.repeated.walk(buf, head)
         except ForbiddenTopic as forbidden:
@@ -87,6 +101,10 @@ class ProduceApi(Api):
                 user, _ids_in_order(batches), transactional=transactional
             ):
                 return _await_restore(context, request, batches, acks, now_ms, transactional=transactional)
+            if context.client.traits.is_refused_at_init and _hears_later(
+                context, request, batches, now_ms, transactional=transactional
+            ):
+                return HOLD
             verdict = context.judge(batches, transactional=transactional, now_ms=now_ms)
             recorder = context.recorder
             if not isinstance(verdict, Forward):
@@ -130,7 +148,7 @@ class ProduceApi(Api):
         self, context: ApiContext, request: InFlightRequest, response: Response
     ) -> bytes | Walk | None:
         buf, start, end, version = response.buf, response.start, response.end, request.api_version
-        throttle_ms = context.mute_left_ms(response.now_ms) if self._is_throttled else 0
+        throttle_ms = context.mute_left_to_tell_ms(response.now_ms) if self._is_throttled else 0
         if throttle_ms and may_be_before_tags(buf, start, end, version):
             return Walk(_looked_at(context, request, buf, start, end, throttle_ms))
         may_need_walk = may_hold_errors(buf, start, end, version) or (
@@ -231,7 +249,7 @@ def _stop(context: ApiContext, request: Request, verdict: Refuse | Close, acks: 
         # As Kafka does on an error with acks=0: there is no answer that could carry it.
         return context.close("acks0_refused", "a refused Produce with acks=0 can be answered by closing only")
     context.refuse(verdict, verdict.reason, now_ms, rearms_mute=verdict.rearms_mute)
-    throttle_ms = verdict.throttle_time_ms
+    throttle_ms = context.told_ms(verdict.throttle_time_ms)
     text = error_message(verdict, context.admission.quotas.help_url)
     return context.respond(refusal(buf, head, throttle_ms, text, ErrorCode.NOT_ENOUGH_REPLICAS))
 
@@ -246,14 +264,35 @@ def _await_restore(
     transactional: bool,
 ) -> Step:
     """Hold a request until the quota's state is restored, RESTORED_WITHIN_MS at most; then refuse it."""
-    until_ms = request.note = request.note if isinstance(request.note, int) else now_ms + RESTORED_WITHIN_MS
-    if now_ms < until_ms:
-        context.mute(now_ms + LOOK_AGAIN_MS)
+    if _holds_within(context, request, RESTORED_WITHIN_MS, now_ms):
         return HOLD
     verdict = context.admission.refuse_while_restoring(
         context.client, batches, transactional=transactional, now_ms=now_ms
     )
     return _stop(context, request, verdict, acks, now_ms)
+
+
+def _hears_later(
+    context: ApiContext,
+    request: Request,
+    batches: list[ProducerBatch],
+    now_ms: int,
+    *,
+    transactional: bool,
+) -> bool:
+    """Hold the first batch of an id that another gateway may just have admitted, HEARD_WITHIN_MS at most."""
+    return context.admission.may_be_admitted_elsewhere(
+        context.client, _ids_in_order(batches), transactional, now_ms
+    ) and _holds_within(context, request, HEARD_WITHIN_MS, now_ms)
+
+
+def _holds_within(context: ApiContext, request: Request, longest_ms: int, now_ms: int) -> bool:
+    """Hold a request and look again soon. Return False once it has waited for so long."""
+    until_ms = request.note = request.note if isinstance(request.note, int) else now_ms + longest_ms
+    if now_ms < until_ms:
+        context.mute(now_ms + LOOK_AGAIN_MS)
+        return True
+    return False
 
 
 def _close_for_ids(context: ApiContext) -> Step:

@@ -52,9 +52,24 @@ class InitProducerIdApi(Api):
             context.admission.owners.learnt(
                 client.user, answer.producer_id, answer.producer_epoch, client.connection_id
             )
+            if _is_plain(request.note) and context.admission.pays_at_init(client):
+                _admit(context, answer, response.now_ms)
         if context.recorder is not None:
             context.recorder.producer_id_given(request.note, answer, response.now_ms)
         return None
+
+
+def _is_plain(wanted: object) -> bool:
+    return isinstance(wanted, messages.InitProducerIdRequest) and wanted.transactional_id is None
+
+
+def _admit(context: ApiContext, answer: messages.InitProducerIdAnswer, now_ms: int) -> None:
+    """Admit the id before its client knows it. The client may not survive a refusal of its first batch."""
+    decisions = context.admission.admit_given_id(
+        context.client, answer.producer_id, answer.producer_epoch, now_ms
+    )
+    if decisions and context.recorder is not None:
+        context.recorder.decided_later(decisions, None, now_ms)
 
 
 def _refuse(
@@ -67,7 +82,7 @@ def _refuse(
     if context.recorder is not None:
         context.recorder.producer_id_withheld(wanted, now_ms)
     context.refuse(verdict, INIT_REFUSED, now_ms)
-    correlation_id, throttle_ms = request.correlation_id, verdict.throttle_time_ms
+    correlation_id, throttle_ms = request.correlation_id, context.told_ms(verdict.throttle_time_ms)
     return context.respond(
         messages.init_producer_id_refused(correlation_id, request.api_version, throttle_ms)
     )

@@ -169,7 +169,7 @@ def test_commands_are_done() -> None:
         ({**RATE, "action": "reset"}, "remove and reset have none"),
         ({**RATE, "action": "remove", "value": None, "temporary": True}, "reset, not removed"),
         ({**RATE, "owner": "me"}, "Extra inputs are not permitted"),
-        ({**RATE, "setting": "producer_byte_rate"}, "does not match any of the expected tags"),
+        ({**RATE, "setting": "request_percentage"}, "does not match any of the expected tags"),
         ({"setting": "mode", "user": None, "action": "remove"}, "it cannot be removed"),
         ({"setting": "mode", "user": "alice", "action": "set", "value": "off"}, "'observe' or 'enforce'"),
     ],

@@ -147,6 +147,7 @@ quotas:
             (None, "kcat"): ByteRates(None, 9),
             (None, ""): ByteRates(10, None),
         },
+        at_gateway=True,
     )
     assert quotas.users["bob"] == UserQuota(exempt_from_bytes=True)
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from pidgate.protocol.fetch import EndpointsWalker
 from tests.support.bounds import THOROUGH, examples
-from tests.support.core_fuzz import APIS, FETCH, UNTIL_MS, fetched, fuzz
+from tests.support.core_fuzz import APIS, FETCH, UNTIL_MS, fuzz
 from tests.support.core_reference import tail_at
 from tests.support.frames import entities, entity_class, response_frame
 from tests.support.native_core import (
@@ -135,22 +135,13 @@ def test_python_goes_on_where_the_walk_of_a_fetch_answer_ended(
     core.close()
 
 
-def test_a_fetch_answer_goes_to_python_where_nothing_can_carry_its_walk(core: NativeCore) -> None:
-    core.take_walk()
-    answer = CORRELATION_ID + fetched(Random(1))
-    assert core.look(len(answer).to_bytes(4, "big") + answer, 0, is_request=False) == (0, Next.TO_PYTHON)
-    assert (core.state.request_left, core.state.answer_left) == (0, 0)
-    assert len(core.in_flight) == 1
-
-
 @pytest.mark.parametrize(("tag_bytes", "following"), [(4_000, Next.MORE), (4_100, Next.BROKEN)])
-def test_an_incomplete_unit_has_a_longest_length(core: NativeCore, tag_bytes: int, following: Next) -> None:
-    """By the time it turns out to be too long, it has been forwarded, and Python cannot read it any more."""
+def test_a_unit_that_is_cut_has_a_longest_length(core: NativeCore, tag_bytes: int, following: Next) -> None:
     tags = b"\x01\x05" + bytes((tag_bytes & 0x7F | 0x80, tag_bytes >> 7)) + bytes(tag_bytes)
     frame = CORRELATION_ID + tags + bytes(10) + b"\x01" + b"\0"
     answer = len(frame).to_bytes(4, "big") + frame
-    assert core.look(answer[:1_000], 0, is_request=False) == (1_000, Next.MORE)
-    assert core.look(answer[1_000:], 0, is_request=False)[1] is following
+    assert core.look(answer[:1_000], 0, is_request=False) == (4, Next.MORE)
+    assert core.look(answer[4:4_106], 0, is_request=False)[1] is following
 
 
 @pytest.mark.parametrize("whole", [True, False], ids=["whole", "cut"])
@@ -158,10 +149,9 @@ def test_a_long_unit_that_is_whole_passes(core: NativeCore, whole: bool) -> None
     frame = CORRELATION_ID + b"\x01\x05\x80\x40" + bytes(8_192) + bytes(10) + b"\x01" + b"\0"
     answer = len(frame).to_bytes(4, "big") + frame
     if not whole:
-        assert core.look(answer[:8], 0, is_request=False) == (8, Next.MORE)
-        answer = answer[8:]
-    passed, following = core.look(answer, 0, is_request=False)
-    assert (passed == len(answer), following) == ((True, Next.MORE) if whole else (False, Next.BROKEN))
+        assert core.look(answer[:5_000], 0, is_request=False) == (4, Next.BROKEN)
+        return
+    assert core.look(answer, 0, is_request=False) == (len(answer), Next.MORE)
 
 
 MUTANTS: dict[str, Sequence[Change]] = {
@@ -232,7 +222,13 @@ MUTANTS: dict[str, Sequence[Change]] = {
         ("        finish_answer(core);\n        return MORE;", "        return MORE;")
     ],
     "addresses pass": [("(core->answer_left > 1 || (at < bytes && buf[at]))", "0")],
-    "what is carried is lost": [("    size_t carried = walk->carried_bytes,", "    size_t carried = 0,")],
+    "a unit that is cut passes": [
+        (
+            "        *walked = (size_t)(cursor.at - buf);\n    }",
+            "    }\n    *walked = (size_t)(cursor.at - buf);",
+        ),
+        ("        if (reading == CUT)\n            return MORE;\n", ""),
+    ],
     "aborted transactions have no tags": [
         (
             "        skip(cursor, 8 + 8);\n        break;",

@@ -129,7 +129,6 @@ class Carried:
             self.apis,
             *self.cells,
             self.in_flight,
-            False,
         )
         return handle
 

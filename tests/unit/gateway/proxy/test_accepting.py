@@ -73,7 +73,7 @@ def test_a_port_that_resumes_while_no_descriptor_is_free_accepts_once_one_is(
         assert await ports.accept_one()
         now_ms = asyncio.get_running_loop().time() * 1_000
         for number in range(22):
-            ports.quotas.opened(number, lambda: None, int(now_ms))
+            ports.quotas.opened(number, lambda _number: None, int(now_ms))
         ports.accepting.check_limits()
         ports.bound.failures_left = 3
         accepts_again = await ports.accept_one()

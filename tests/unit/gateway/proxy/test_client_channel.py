@@ -587,7 +587,7 @@ def test_a_muted_client_that_goes_away_leaves_nothing() -> None:
     scene, pair = muted()
     pair.client.lost()
     assert scene.budget.used_bytes == 0
-    assert pair.channel.connection._timer._handle is None
+    assert pair.channel.connection._timer is None
     assert pair.broker.sent() == b""
     scene.loop.close()
 

@@ -2,7 +2,6 @@
 
 from collections import deque
 from collections.abc import Callable
-from functools import partial
 
 import pytest
 
@@ -33,7 +32,7 @@ def quotas_of(
     return ConnectionQuotas(ConnectionLimits(total, per_s, per_user, per_user_per_s, per_address), Counters())
 
 
-def nothing() -> None:
+def nothing(_key: object = None) -> None:
     pass
 
 
@@ -127,11 +126,8 @@ def test_a_user_whose_connections_come_too_fast_waits_for_a_while() -> None:
 def test_where_all_are_taken_the_oldest_without_a_claim_gives_way() -> None:
     quotas, gone = quotas_of(total=3), list[str]()
 
-    def give_way(key: str) -> Callable[[], None]:
-        return lambda: gone.append(key)
-
     for key in ("first", "second", "third"):
-        quotas.opened(key, give_way(key), 0)
+        quotas.opened(key, gone.append, 0)
     quotas.keeps_its_place("first", "alice")
     assert quotas.pause_ms(UNDISTURBED_MS - 1) > 0
     assert gone == []
@@ -150,7 +146,7 @@ def crowd(quotas: ConnectionQuotas, count: int, address: str, gone: list[str], n
 
     for number in range(count):
         key = f"{address}/{number}"
-        quotas.opened(key, partial(give_way, key), now_ms)
+        quotas.opened(key, give_way, now_ms)
         quotas.addressed(key, address)
 
 
@@ -213,8 +209,7 @@ def test_a_fleet_comes_back_beside_strangers_that_come_again(login_ms: int, spar
     while users < FLEET and now_ms < 60_000:
         while queue and not quotas.pause_ms(now_ms):
             key = queue.popleft()
-            awaits = spares and key[0] == "fleet"
-            quotas.opened(key, partial(give_way, key), now_ms, partial(bool, awaits))
+            quotas.opened(key, give_way, now_ms, lambda key: spares and key[0] == "fleet")
             quotas.addressed(key, "10.0.0.1")
             if key[0] == "fleet":
                 logins.append((now_ms + login_ms, key))

@@ -200,7 +200,7 @@ def outcome(
                     scene.time_ms = max(scene.time_ms, pair.channel.connection.session.context.muted_until_ms)
                     pair.channel.connection.wake()
             scene.time_ms += 700 if waits else 0
-            pair.channel.connection._timer.cancel()
+            pair.channel.connection._wake_never()
             if scene.time_ms >= pair.channel.connection.session.context.muted_until_ms:
                 pair.channel.connection.wake()
         conversation = pair.channel.connection.session.context

@@ -9,7 +9,6 @@ from dataclasses import replace
 import pytest
 
 from pidgate.gateway.proxy.apis.fetch import HELD_AT_MOST_MS
-from pidgate.gateway.proxy.client_connection import WakeTimer
 from pidgate.protocol import codec
 from pidgate.protocol.headers import peek_request
 from pidgate.protocol.throttle import fetch_throttle_in, lowered_fetch, read
@@ -165,13 +164,13 @@ def test_after_20_s_a_share_fetch_passes_lowered_to_one_batch(scene: Scene) -> N
 
 def test_a_connection_wakes_at_the_earliest_time_that_was_set(scene: Scene) -> None:
     """A Fetch of a session is to wake after 20 s and passes before; a mute of a second must not last until then."""
-    woken: list[int] = []
-    timer = WakeTimer(scene.loop, lambda: woken.append(1))
+    connection = Pair(scene).channel.connection
     now_ms = round(scene.loop.time() * 1_000)
     for milliseconds in (60_000, 1, 30_000):
-        timer.set(now_ms + milliseconds)
+        connection._wake_at(now_ms + milliseconds)
+    assert connection._timer is not None
     scene.loop.run_until_complete(asyncio.sleep(0.02))
-    assert (woken, timer.is_set) == ([1], False)
+    assert connection._timer is None
 
 
 CHANGES = {

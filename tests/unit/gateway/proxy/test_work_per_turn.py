@@ -594,10 +594,10 @@ def longest_release(scene: Scene, pair: Pair) -> int:
     """Steps of the longest turn in which held requests go on, until none is left."""
     channel, longest = pair.channel, 0
     scene.time_ms = channel.connection.session.context.muted_until_ms
-    channel.connection._timer.cancel()
+    channel.connection._wake_never()
     for _ in range(1_000):
         longest = max(longest, steps_of(channel.connection.wake))
-        channel.connection._timer.cancel()
+        channel.connection._wake_never()
         if not channel.connection.session.held:
             return longest
     raise AssertionError("what is held does not go on")

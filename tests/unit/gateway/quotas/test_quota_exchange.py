@@ -57,9 +57,10 @@ Verdict = Callable[[frozenset[tuple[str, str | None]]], int]
 versions = pytest.mark.parametrize("version", [0, 1])
 
 
-def begun(entries: Entries, **more: Any) -> QuotaExchange:
+def begun(entries: Entries, *, keeps_bytes: bool = False, **more: Any) -> QuotaExchange:
     frame = alter(entries, **more)
-    exchange = QuotaExchange.begin(frame, peek_request(frame, 4, len(frame)), "root")
+    head = peek_request(frame, 4, len(frame))
+    exchange = QuotaExchange.begin(frame, head, "root", keeps_bytes=keeps_bytes)
     assert exchange is not None
     return exchange
 
@@ -131,6 +132,35 @@ def test_without_ours_the_frame_is_not_for_us(version: int) -> None:
     frame = alter([(ALICE, {"x": 1.0})], version=version, client_id=KEY)
     for buf in (frame, bytearray(frame), memoryview(frame)):
         assert QuotaExchange.begin(buf, peek_request(buf, 4, len(frame)), "root") is None
+
+
+@versions
+def test_byte_rates_that_the_gateway_keeps_are_removed_at_the_broker(version: int) -> None:
+    """One keeper: what a broker kept from before would hold beside it. Those of client ids are the broker's."""
+    both: EntityWords = {"user": "alice", "client-id": "app"}
+    entries: Entries = [
+        (ALICE, {"producer_byte_rate": 5.0, "consumer_byte_rate": None, "x": 1.0}),
+        (DEFAULT_USER, {"producer_byte_rate": 0.5}),
+        (CLIENT, {"producer_byte_rate": 7.0}),
+        (both, {"producer_byte_rate": 8.0}),
+    ]
+    exchange = begun(entries, version=version, keeps_bytes=True)
+    played = Played()
+    played.to_the_end(exchange, version)
+    assert played.asked[1] == (
+        False,
+        {
+            key_of(ALICE): {"producer_byte_rate": None, "consumer_byte_rate": None, "x": 1.0},
+            key_of(DEFAULT_USER): {"producer_byte_rate": None},
+            key_of(CLIENT): {"producer_byte_rate": 7.0},
+            key_of(both): {"producer_byte_rate": 8.0},
+        },
+    )
+    assert [(one.target.setting, one.target.user, one.value) for one in played.made] == [
+        (Setting.PRODUCER_BYTE_RATE, "alice", 5_000),
+        (Setting.CONSUMER_BYTE_RATE, "alice", None),
+        (Setting.PRODUCER_BYTE_RATE, None, 500),
+    ]
 
 
 def test_what_has_no_ours_in_it_is_not_even_read() -> None:

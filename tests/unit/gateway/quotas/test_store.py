@@ -19,8 +19,8 @@ from pidgate.gateway.config.loading import parse
 from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.quotas.administration import InForce, Kept, NotAllowed
 from pidgate.gateway.quotas.change_log import LogEntry, Restored
-from pidgate.gateway.quotas.dir_store import FILE, DirStore, FileUnreadable, decoded, encoded
-from pidgate.gateway.quotas.store import QuotaStore
+from pidgate.gateway.quotas.store import CHANGES_FILE, QuotaStore, kept_changes
+from pidgate.gateway.state.state_dir.kept_file import FileUnreadable
 from pidgate.gateway.topics.own_client import OwnClient
 from pidgate.gateway.topics.records import EventRecord
 from pidgate.quota.changes import Action, Change, Command, CommandType, Setting, Target
@@ -389,13 +389,13 @@ def test_a_restart_finds_what_was_changed_before_anything_is_served(tmp_path: Pa
     run(first())
     run(second())
     run(third())
-    assert os.stat(tmp_path / FILE).st_mode & 0o777 == 0o600
+    assert os.stat(tmp_path / CHANGES_FILE).st_mode & 0o777 == 0o600
 
 
 def test_a_damaged_file_is_set_aside_and_told_of(
     tmp_path: Path, lines: list[MutableMapping[str, Any]]
 ) -> None:
-    (tmp_path / FILE).write_text('{"version": 1')
+    (tmp_path / CHANGES_FILE).write_text('{"version": 1')
 
     async def test() -> None:
         gateway = Gateway(settings_of(state_dir=tmp_path))
@@ -434,7 +434,7 @@ def test_a_disk_that_takes_nothing_is_in_nobodys_way(
     assert named(lines, "state_not_saved")
     (not_kept,) = named(lines, "quota_change_not_kept")
     assert not_kept["kept"] == "memory"
-    assert decoded((directory / FILE).read_bytes())
+    assert FILE.decoded((directory / CHANGES_FILE).read_bytes())
 
 
 def test_changes_that_come_together_are_written_together(tmp_path: Path) -> None:
@@ -446,7 +446,7 @@ def test_changes_that_come_together_are_written_together(tmp_path: Path) -> None
             seen.append(len(held))
             return list(held)
 
-        store = DirStore(tmp_path, contents)
+        store = kept_changes(tmp_path, contents)
         for number in range(50):
             held.append(Restored(LogEntry("run", number, rate(f"user-{number}", number)), False))
             store.changed()
@@ -457,7 +457,8 @@ def test_changes_that_come_together_are_written_together(tmp_path: Path) -> None
     run(test())
 
 
-A_FILE = encoded(
+FILE = kept_changes(".", list)
+A_FILE = FILE.encoded(
     [
         Restored(LogEntry("run", 1, rate("alice", 5, until_ms=ENDS, note="ü")), True),
         Restored(LogEntry("run", 2, mode(None, Mode.OBSERVE)), False),
@@ -468,7 +469,7 @@ A_FILE = encoded(
 def test_a_file_that_was_cut_off_anywhere_is_used_in_no_part() -> None:
     for length in range(len(A_FILE) - 2):
         with pytest.raises(FileUnreadable):
-            decoded(A_FILE[:length])
+            FILE.decoded(A_FILE[:length])
 
 
 @given(st.integers(0, len(A_FILE) - 1), st.integers(1, 255))
@@ -476,13 +477,13 @@ def test_a_file_with_another_byte_is_refused_or_means_the_same(at: int, other: i
     damaged = bytearray(A_FILE)
     damaged[at] ^= other
     try:
-        found = decoded(bytes(damaged))
+        found = FILE.decoded(bytes(damaged))
     except FileUnreadable:
         return
-    assert found == decoded(A_FILE)
+    assert found == FILE.decoded(A_FILE)
 
 
 def test_a_file_of_a_newer_version_is_left_to_that() -> None:
     newer = json.dumps({**json.loads(A_FILE), "version": 2}).encode()
     with pytest.raises(FileUnreadable, match="version 2"):
-        decoded(newer)
+        FILE.decoded(newer)

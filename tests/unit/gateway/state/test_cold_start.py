@@ -54,6 +54,11 @@ COLD: dict[str, Past] = {
         phase(wall_ms - 3 * DAY_MS, "stop", gateway_id="gw"),
         admitted(wall_ms - 3 * DAY_MS, reason="first_seen"),
     ],
+    "a state, and no gateway for a quarter of an hour since then": lambda wall_ms: [
+        phase(wall_ms - HOUR_MS, "caught_up", grace_until_wall_ms=wall_ms - HOUR_MS // 2),
+        admitted(wall_ms - HOUR_MS // 2, reason="first_seen"),
+        phase(wall_ms - HOUR_MS // 4, "stop"),
+    ],
     "what passed at gateways without a state": lambda wall_ms: [
         admitted(wall_ms - MINUTE_MS, reason="restoring"),
         admitted(wall_ms - MINUTE_MS, reason="fail_open"),
@@ -67,6 +72,7 @@ KNOWN: dict[str, Past] = {
     "one that began before what is read": lambda wall_ms: [phase(wall_ms - MINUTE_MS, "alive")],
     "one whose grace is over": lambda wall_ms: [
         phase(wall_ms - HOUR_MS, "caught_up", grace_until_wall_ms=wall_ms - MINUTE_MS),
+        phase(wall_ms - MINUTE_MS // 2, "alive"),
     ],
     "a decision by a state": lambda wall_ms: [admitted(wall_ms - MINUTE_MS, reason="refresh")],
     "one that decided in a grace that is over": lambda wall_ms: [
@@ -192,7 +198,7 @@ def a_wall_clock_begins_no_grace_again(monkeypatch: pytest.MonkeyPatch) -> bool:
     settings = ProducerIdsSettings.model_validate({"grace": "10m"})
     quota = ProducerIdQuota(Quotas(Mode.ENFORCE, ProducerIdSettings()), lambda: 1, 0)
     start = ColdStart(settings, quota, lambda: clock["monotonic"])
-    start.begin()
+    start.begin("a test")
     until_wall_ms = start.grace_until_wall_ms
     assert until_wall_ms == clock["wall"] + 10 * MINUTE_MS
     start.share(until_wall_ms + 5, "another machine's clock", is_restored=True)

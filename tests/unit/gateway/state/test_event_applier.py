@@ -134,7 +134,7 @@ class TestHistory:
     ) -> None:
         applier, _ = restored(record(0, reason=reason, incarnation=incarnation))
         assert applier.history.is_known is is_history
-        assert applier.history.ends_cold_starts(WALL_MS) is is_history
+        assert applier.history.ends_cold_starts(0, WALL_MS) is is_history
 
     @pytest.mark.parametrize(("age_ms", "is_history"), [(23 * HOUR_MS, True), (25 * HOUR_MS, False)])
     def test_what_is_older_than_what_is_remembered_makes_none(self, age_ms: int, *, is_history: bool) -> None:

@@ -26,18 +26,17 @@ from pathlib import Path
 from pidgate.gateway.config import file_watch, loading
 from pidgate.gateway.config.file_watch import FileWatch
 from pidgate.gateway.process.server import Gateway
-from pidgate.gateway.quotas import dir_store
-from pidgate.gateway.state.state_dir import directory, files
+from pidgate.gateway.state.state_dir import directory, files, kept_file
 from pidgate.gateway.tls.live import LiveContext, follow
 
 work, config = sys.argv[1:]
 of, name = {
     "load": (files, "listing"),
-    "quotas": (dir_store.DirStore, "_replace"),
+    "quotas": (kept_file.KeptFile, "_replace"),
     "configuration": (file_watch, "signature"),
     "certificates": (LiveContext, "renew_if_changed"),
 }[work]
-directory.CLOSING_S = dir_store.CLOSING_S = 0.3
+directory.CLOSING_S = kept_file.CLOSING_S = 0.3
 is_hanging = False
 
 def hang(*_given):

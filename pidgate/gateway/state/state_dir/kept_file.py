@@ -1,9 +1,8 @@
-"""The changes known to one gateway, in a file of its state directory, for a start without the topic.
+"""A small JSON file of the state directory, written in the background after each change.
 
-    runtime-quotas.json    {"version": 1, "crc32": of `changes`, "changes": [{..., "is_pending": ...}, ...]}
+    <name>    {"version": 1, "crc32": of `kept`, "kept": [...]}
 
-The file is replaced as a whole; a damaged one is set aside. The directory's owner holds its lock
-(state_dir/lock.py).
+The file is replaced as a whole; a damaged one is set aside. The directory's owner holds its lock (lock.py).
 """
 
 from __future__ import annotations
@@ -14,18 +13,17 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, Generic, TypeVar
 from zlib import crc32
 
 from pidgate.gateway.disk_thread import aside
 from pidgate.gateway.logs import Event, logger
-from pidgate.gateway.quotas.change_log import RecordUnreadable, Restored, from_json, to_json
 from pidgate.gateway.state.state_dir import files
 
 log = logger()
 
-FILE: Final = "runtime-quotas.json"
-PARTIAL: Final = f"{FILE}.partial"
+T = TypeVar("T")
+
 VERSION: Final = 1
 CLOSING_S: Final = 3.0
 """Time to write the newest changes during a stop."""
@@ -36,12 +34,25 @@ class FileUnreadable(Exception):
     """The file is not used at all. The text is the reason."""
 
 
-class DirStore:
-    """Background saving of `contents()`: call `read` once, then `changed` after every change."""
+class KeptFile(Generic[T]):
+    """Background saving of `contents()`: call `read` once, then `changed` after every change.
 
-    def __init__(self, directory: str | Path, contents: Callable[[], list[Restored]]) -> None:
+    `to_json` and `from_json` convert one entry. `from_json` raises ValueError, KeyError, TypeError.
+    """
+
+    def __init__(
+        self,
+        directory: str | Path,
+        name: str,
+        contents: Callable[[], list[T]],
+        to_json: Callable[[T], object],
+        from_json: Callable[[Any], T],
+    ) -> None:
         self._directory = Path(directory)
+        self._name = name
         self._contents = contents
+        self._to_json = to_json
+        self._from_json = from_json
         self._wanted = 0
         self._written = 0
         self._writing: asyncio.Task[None] | None = None
@@ -49,14 +60,14 @@ class DirStore:
         self.last_failure = ""
         """Cause of the last failed write; empty after a success."""
 
-    def read(self) -> list[Restored]:
+    def read(self) -> list[T]:
         """Read the file; blocks briefly.
 
         Sets a damaged file aside and logs an unreadable one; raises nothing.
         """
-        path = self._directory / FILE
+        path = self._directory / self._name
         try:
-            return decoded(path.read_bytes())
+            return self.decoded(path.read_bytes())
         except FileNotFoundError:
             return []
         except OSError as error:
@@ -74,10 +85,9 @@ class DirStore:
         kept_as: str | None = None
         # In a read-only directory the file stays in place, and the next start logs it again.
         with contextlib.suppress(OSError):
-            kept_as = files.set_aside(self._directory, FILE)
-        log.error(
-            Event.STATE_FILE_SET_ASIDE, path=str(self._directory / FILE), reason=reason, kept_as=kept_as
-        )
+            kept_as = files.set_aside(self._directory, self._name)
+        path = str(self._directory / self._name)
+        log.error(Event.STATE_FILE_SET_ASIDE, path=path, reason=reason, kept_as=kept_as)
 
     @property
     def is_behind(self) -> bool:
@@ -113,7 +123,7 @@ class DirStore:
         while self._written < self._wanted:
             wanted = self._wanted
             try:
-                await aside(self._replace, encoded(self._contents()))
+                await aside(self._replace, self.encoded(self._contents()))
             except OSError as error:
                 self._log_failure(str(error))
                 return
@@ -124,7 +134,7 @@ class DirStore:
         self.last_failure = cause
         log.error(
             Event.STATE_NOT_SAVED,
-            path=str(self._directory / FILE),
+            path=str(self._directory / self._name),
             cause=cause,
             failures=self.failures,
             remedy=_REMEDY,
@@ -133,37 +143,35 @@ class DirStore:
     def _replace(self, data: bytes) -> None:
         """Write and sync a new file, then rename it over the old one. Raises OSError."""
         files.make_directory(self._directory)
-        partial = self._directory / PARTIAL
+        partial = self._directory / f"{self._name}.partial"
         fd = files.create(partial)
         try:
             files.write_all(fd, data)
             os.fsync(fd)
         finally:
             os.close(fd)
-        os.rename(partial, self._directory / FILE)
+        os.rename(partial, self._directory / self._name)
         files.sync_directory(self._directory)
 
+    def encoded(self, entries: list[T]) -> bytes:
+        """Return the contents of the file."""
+        kept = [self._to_json(entry) for entry in entries]
+        whole = {"version": VERSION, "crc32": crc32(_text(kept)), "kept": kept}
+        return json.dumps(whole, indent=1).encode() + b"\n"
 
-def encoded(changes: list[Restored]) -> bytes:
-    """Return the contents of the file."""
-    held = [{**to_json(entry), "is_pending": is_pending} for entry, is_pending in changes]
-    whole = {"version": VERSION, "crc32": crc32(_text(held)), "changes": held}
-    return json.dumps(whole, indent=1).encode() + b"\n"
-
-
-def decoded(data: bytes) -> list[Restored]:
-    """Decode the contents of the file. Raises FileUnreadable unless all of it is valid."""
-    try:
-        whole = json.loads(data)
-        if whole["version"] != VERSION:
-            raise FileUnreadable(f"version {whole['version']!r}; this gateway reads version {VERSION}")
-        held = whole["changes"]
-        if whole["crc32"] != crc32(_text(held)):
-            raise FileUnreadable("its checksum is wrong")
-        return [Restored(from_json(one), one["is_pending"] is True) for one in held]
-    except (ValueError, KeyError, TypeError, RecursionError, RecordUnreadable) as error:
-        raise FileUnreadable(f"has invalid contents ({error!r})") from error
+    def decoded(self, data: bytes) -> list[T]:
+        """Decode the contents of the file. Raises FileUnreadable unless all of it is valid."""
+        try:
+            whole = json.loads(data)
+            if whole["version"] != VERSION:
+                raise FileUnreadable(f"version {whole['version']!r}; this gateway reads version {VERSION}")
+            kept = whole["kept"]
+            if whole["crc32"] != crc32(_text(kept)):
+                raise FileUnreadable("its checksum is wrong")
+            return [self._from_json(one) for one in kept]
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise FileUnreadable(f"has invalid contents ({error!r})") from error
 
 
-def _text(held: object) -> bytes:
-    return json.dumps(held, separators=(",", ":"), sort_keys=True).encode()
+def _text(kept: object) -> bytes:
+    return json.dumps(kept, separators=(",", ":"), sort_keys=True).encode()

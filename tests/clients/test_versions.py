@@ -1,0 +1,108 @@
+"""Clients in the versions that are deployed, refused for 10 s with many records queued and batches of the default size.
+
+Control: test_a_broker_refuses_the_same_way, where a real broker refuses librdkafka 2.4.0 and no gateway helps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import pytest
+
+from pidgate.load.journal import Outcome
+from tests.clients.refusal import RefusedClient, assert_good, refused_clients
+from tests.clients.roster import QUEUED, VERSIONS, Client
+from tests.support.clients import old_clients, other_client
+from tests.support.clients.load import Load
+from tests.support.clients.process import ClientFailed, ClientProcess
+from tests.support.log_checks import raise_if_bad
+from tools.sandbox.gateway import GatewayProcess
+from tools.sandbox.kafka import Cluster
+from tools.sandbox.log_checker import check, read_log
+from tools.sandbox.topics import create_topic
+
+pytestmark = [pytest.mark.kafka, pytest.mark.clients]
+
+
+def why_missing(client: Client) -> str:
+    """Why a client cannot run here; empty: it can."""
+    try:
+        if client.release:
+            old_clients.packages(client.driver, client.release)
+        elif client.driver in other_client.GO_CLIENTS:
+            other_client.build(client.driver)
+    except other_client.NotAvailable as reason:
+        return str(reason)
+    return ""
+
+
+@pytest.fixture(scope="session")
+def missing() -> dict[Client, str]:
+    return {client: reason for client in VERSIONS if (reason := why_missing(client))}
+
+
+@pytest.fixture(scope="module", params=(QUEUED,), ids=str)
+def refused_clients_of(
+    three_of: Cluster, request: pytest.FixtureRequest, missing: dict[Client, str]
+) -> Iterator[dict[Client, RefusedClient]]:
+    here = [client for client in VERSIONS if client not in missing]
+    with refused_clients(three_of, here, request.param) as started:
+        yield started
+
+
+@pytest.mark.parametrize("client", VERSIONS, ids=str)
+def test_all_that_was_queued_is_acknowledged_once(
+    refused_clients_of: dict[Client, RefusedClient],
+    missing: dict[Client, str],
+    client: Client,
+    record_property: Callable[[str, object], None],
+) -> None:
+    if client in missing:
+        pytest.skip(missing[client])
+    run = refused_clients_of[client]
+    result = run.finish()
+    record_property("note", result)
+    assert_good(client, run.trial, result)
+
+
+# ---- a told throttle ---------------------------------------------------------------------------------------
+
+HANGS: Final = "1.42.2"
+THROTTLED_S: Final = 120
+RECORD_BYTES: Final = 1_000
+BYTES_PER_S: Final = 20_000
+THROTTLED: Final = THROTTLED_S * BYTES_PER_S // RECORD_BYTES
+
+
+@pytest.mark.parametrize("is_named", [True, False])
+def test_sarama_that_hangs_on_a_told_throttle_is_told_none(three_of: Cluster, is_named: bool) -> None:
+    """acks=1 and no producer id. The control: a client without a name in ApiVersions is told, and stops for ever."""
+    client = Client("sarama", release=HANGS)
+    if reason := why_missing(client):
+        pytest.skip(reason)
+    direct, topic = three_of.bootstrap_servers(), f"told-{is_named}"
+    create_topic(direct, topic)
+    quotas = {"mode": "enforce", "default": {"producer_byte_rate": BYTES_PER_S}}
+    with GatewayProcess(direct, node_ids=three_of.nodes, quotas=quotas) as gateway:
+        load = Load(
+            bootstrap_servers=gateway.bootstrap_servers,
+            topic=topic,
+            records=THROTTLED,
+            size_bytes=RECORD_BYTES,
+            is_idempotent=False,
+            is_named=is_named,
+        )
+        with ClientProcess.produce(client.driver, load, release=client.release) as run:
+            if is_named:
+                journal = run.wait(3 * THROTTLED_S)
+            else:
+                with pytest.raises(ClientFailed):
+                    run.wait(THROTTLED_S)
+                journal = run.journal()
+        acknowledged = journal.count(Outcome.ACKNOWLEDGED)
+        if is_named:
+            assert acknowledged == THROTTLED
+            raise_if_bad(check([journal], read_log(direct, topic), only_ours=True))
+        else:
+            assert acknowledged < THROTTLED
