@@ -30,6 +30,9 @@ BY_NIGHT = {
     "unit/gateway/lane/test_core_against_python.py::test_a_broken_core_is_noticed": CORE,
     "unit/gateway/lane/test_core_against_python.py::test_sanitizers_find_nothing": CORE,
     "unit/gateway/lane/test_threads.py::test_under_the_thread_sanitizer": CORE,
+    "kafka/test_who_patterns.py::": (
+        "two minutes of waiting clients; unit/who/test_who_findings.py plays the same events by day"
+    ),
     "kafka/test_first_hour.py::test_readme_word_by_word": (
         "a minute of commands; tests/unit/cli has each of them by day, and the test beside it looks without topics"
     ),
