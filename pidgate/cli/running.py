@@ -15,7 +15,8 @@ import uvloop
 
 from pidgate import open_files
 from pidgate.cli.options import USAGE_ERROR, RunOptions
-from pidgate.gateway import logs, service_manager
+from pidgate.gateway import logs
+from pidgate.gateway.admin import service_manager
 from pidgate.gateway.config import conflicts, loading
 from pidgate.gateway.config.listening import CannotListen
 from pidgate.gateway.config.loading import ConfigError, Settings

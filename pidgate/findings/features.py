@@ -96,7 +96,7 @@ class UserFeatures:
     transactional_ids: float = nan
     bumped_ids: float = nan  # seen with an epoch above 0
     new_ids: float = nan
-    after_refusal_ids: float = nan  # new, on a connection whose id before was refused and never admitted
+    after_refusal_ids: float = nan  # refused, and replaced by another one in the same breath
     open_connections: float = nan  # opened and not closed within the window
     momentary_ids: float = nan  # of sources that open a producer for a batch or a task
 

@@ -101,9 +101,9 @@ PATTERN_WORDS: Final[dict[Pattern, PatternWords]] = {
     ),
     Pattern.NEW_ID_AFTER_REFUSAL: PatternWords(
         "New id after a refusal",
-        "takes another producer id after each refusal",
-        "{who} take{s} another id when one is refused: {after_refusal_ids} of {new_ids} new ids followed a refused "
-        "one on the same connection",
+        "takes another producer id after a refusal",
+        "{who} take{s} another id when one is refused: {after_refusal_ids} of {new_ids} new ids were refused "
+        "and replaced within seconds",
         "Let it wait: raise its delivery time-out (delivery.timeout.ms, message.timeout.ms) above the throttle, or "
         "raise the quota for a while. Each new id is refused like the one before.",
     ),

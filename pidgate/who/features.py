@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, pairwise
 from math import nan
 from typing import Final
 
@@ -24,9 +24,14 @@ from pidgate.findings.features import (
     Span,
     UserFeatures,
 )
-from pidgate.who.picture import Life, Place, UserPicture
+from pidgate.who.picture import Life, Place, UserPicture, Window
 
 DAY_MS: Final = 86_400_000
+FEWEST_STARTS: Final = 8
+GROWS_ON_MS: Final = 60_000
+"""A deployment ends; a process that opens producers and never closes them goes on."""
+ONE_AFTER_THE_OTHER_MS: Final = 100
+"""Producers that start together are processes or threads of one start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +113,24 @@ def _ids_per_connection(source: Source) -> list[float]:
     return [place.ids_per_connection for place in source.places if place.ids_per_connection is not None]
 
 
+def growing_ids(user: UserPicture, window: Window) -> int:
+    """Return the new ids of places where one producer after the other starts, up to now, and none has ended."""
+    return sum(place.new_ids for place in user.places if _grows(place, window.to_ms))
+
+
+def _grows(place: Place, now_ms: int) -> bool:
+    starts_ms = sorted(start.at_ms for start in place.starts)
+    gaps_ms = sorted(later - sooner for sooner, later in pairwise(starts_ms))
+    if len(gaps_ms) < FEWEST_STARTS:
+        return False
+    usual_ms = gaps_ms[len(gaps_ms) // 2]
+    is_going_on = now_ms - starts_ms[-1] <= max(GROWS_ON_MS, 3 * usual_ms)
+    are_open = all(life.requests is None and life.end_ms >= now_ms for life in place.lives)
+    return are_open and is_going_on and usual_ms >= ONE_AFTER_THE_OTHER_MS
+
+
 def user_features(user: UserPicture, momentary_ids: int) -> UserFeatures:
-    """Return the features of a whole user. `momentary_ids`: new ids of producers opened for a batch or a task."""
+    """Return the features of a whole user. `momentary_ids`: new ids of producers that should have been closed."""
     return UserFeatures(
         allocated_ids=user.allocated_ids,
         unused_ids=user.unused_ids,

@@ -9,9 +9,17 @@ from typing import Any, Final
 from pidgate.findings.families import ANYTHING
 from pidgate.findings.features import AppFeatures, SourceFeatures, Span, UserFeatures, as_row
 from pidgate.findings.patterns import HARMFUL, PATTERN_WORDS, WASTEFUL, Pattern
-from pidgate.findings.rules import APPS, SOURCES, USERS, is_unknown, pattern_of
+from pidgate.findings.rules import APPS, FEWEST_IDS, SOURCES, USERS, is_unknown, pattern_of
 from pidgate.findings.sentences import evidence, sentence, unexplained
-from pidgate.who.features import Source, app_features, names_of, source_features, sources_of, user_features
+from pidgate.who.features import (
+    Source,
+    app_features,
+    growing_ids,
+    names_of,
+    source_features,
+    sources_of,
+    user_features,
+)
 from pidgate.who.picture import Place, UserPicture, Window
 from pidgate.who.words import software
 
@@ -45,10 +53,13 @@ def findings(user: UserPicture, window: Window) -> list[Finding]:
     """Return all findings of one user, trouble first. Never empty."""
     judged, calm = _judge_sources(user)
     judged += _judge_apps(user, calm, Span(window.from_ms, window.to_ms))
-    of_user = _user_findings(user, judged)
-    if any(finding.kind is Pattern.NEW_ID_AFTER_REFUSAL for finding in of_user):
+    of_user = _user_findings(user, judged, window)
+    takes_another = any(finding.kind is Pattern.NEW_ID_AFTER_REFUSAL for finding in of_user)
+    if takes_another and user.unprompted_ids < FEWEST_IDS:
         # The library opens no producer: its refused one goes on with another id.
         judged = [one for one in judged if one.pattern not in _BY_USE]
+    if any(finding.kind is Pattern.UNCLOSED for finding in of_user):
+        judged = [one for one in judged if one.pattern is not Pattern.STEADY]
     by_pattern: dict[Pattern, list[_Judged]] = {}
     for one in judged:
         by_pattern.setdefault(one.pattern, []).append(one)
@@ -56,7 +67,7 @@ def findings(user: UserPicture, window: Window) -> list[Finding]:
     found += of_user
     found.sort(key=lambda finding: (finding.kind not in HARMFUL, finding.kind not in WASTEFUL, -finding.ids))
     explained = sum(one.ids for one in judged) + sum(
-        finding.ids for finding in of_user if finding.kind is Pattern.NEW_ID_AFTER_REFUSAL
+        finding.ids for finding in of_user if finding.kind in (Pattern.NEW_ID_AFTER_REFUSAL, Pattern.UNCLOSED)
     )
     rest = max(0, user.new_ids - explained)
     if not found or is_unknown(rest, user.new_ids):
@@ -96,9 +107,10 @@ _BY_USE: Final = (*_MOMENTARY, Pattern.PRODUCER_PER_ERROR)
 """Patterns of an application, by how its ids are used."""
 
 
-def _user_findings(user: UserPicture, judged: Sequence[_Judged]) -> list[Finding]:
+def _user_findings(user: UserPicture, judged: Sequence[_Judged], window: Window) -> list[Finding]:
     found = {one.pattern for one in judged}
-    features = user_features(user, sum(one.ids for one in judged if one.pattern in _MOMENTARY))
+    momentary_ids = sum(one.ids for one in judged if one.pattern in _MOMENTARY)
+    features = user_features(user, momentary_ids or growing_ids(user, window))
     row = _row(features, *names_of(user.places, ANYTHING), user.places)
     patterns = [rule.pattern for rule in USERS if rule.fits(features)]
     if Pattern.RANDOM_TRANSACTIONAL_IDS in found and Pattern.TRANSACTIONAL in patterns:

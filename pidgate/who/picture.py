@@ -112,7 +112,9 @@ class UserPicture:
     gave_up: int = 0
     """Refused, never admitted, and not seen again after their throttle."""
     after_refusal_ids: int = 0
-    """New, on a connection whose id before was refused and never admitted."""
+    """Refused, never admitted, and replaced by another new one of the same place in the same breath."""
+    unprompted_ids: int = 0
+    """New, admitted, and no one had been refused a moment before."""
     open_connections: int = 0
     """Opened and not closed within the window."""
     client_ids: Named = Named()

@@ -19,6 +19,7 @@ from pidgate.events.definitions import (
     LifecycleEvent,
     ProduceErrorEvent,
 )
+from pidgate.findings.rules import SAME_BREATH_MS
 from pidgate.who.bounded import Sample
 from pidgate.who.id_marks import IdMarks, Mark
 from pidgate.who.sequences import Sequences
@@ -137,16 +138,30 @@ class Tally:
         detail = self._sight(user, place, event, event.producer_id, marks, before)
         if marks & ~before & Mark.NEW:
             place.add_start(event.wall_time_ms, event.producer_id)
+            if (refused_id := self._replaced_by(place, event)) is not None:
+                user.replaced.add(refused_id)
+                user.admitted_after += event.decision == "admit"
             self._brought_by(user, place, event)
         if detail is not None:
             detail.transactional |= event.transactional
             detail.name = event.transactional_id_hash or detail.name
+        user.replaced.discard(event.producer_id)
         if event.decision == "refuse":
-            user.note_refusal(event.producer_id, event.wall_time_ms + event.throttle_time_ms)
+            until_ms = event.wall_time_ms + event.throttle_time_ms
+            user.note_refusal(event.producer_id, until_ms)
+            place.refused = event.producer_id, until_ms
         if detail is not None and marks & Mark.NEW:
             if detail.started_ms < 0:
                 detail.started_ms = event.wall_time_ms
             detail.refused = not (marks | before) & Mark.ADMITTED
+
+    def _replaced_by(self, place: PlaceTally, event: DecisionEvent) -> int | None:
+        """Return the id that was refused there, never admitted, and ended in the same breath as this one began."""
+        if place.refused is None or place.refused[0] == event.producer_id:
+            return None
+        refused_id, until_ms = place.refused
+        in_one_breath = event.wall_time_ms <= until_ms + SAME_BREATH_MS
+        return refused_id if in_one_breath and not self.marks.of(refused_id) & Mark.ADMITTED else None
 
     def _usage(self, event: IdUsageEvent) -> None:
         marks = Mark.USED | (event.epoch > 0 and Mark.BUMPED)
@@ -256,9 +271,6 @@ class Tally:
             user.connections.put(key, connection)
             self._connections.added(lambda: (user.connections for user in self.users.values()))
         connection.ids += 1
-        refused_id = connection.refused_id
-        user.after_refusal += refused_id is not None and not self.marks.of(refused_id) & Mark.ADMITTED
-        connection.refused_id = event.producer_id if event.decision == "refuse" else None
 
 
 class _Share:

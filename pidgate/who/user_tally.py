@@ -44,6 +44,8 @@ class PlaceTally:
     """Of the first id."""
     names: Names = field(default_factory=lambda: Names(MOST_PLACE_NAMES))
     new_ids: int = 0
+    refused: tuple[int, int] | None = None
+    """The id refused last, and when its throttle ends."""
     _starts: list[tuple[int, int]] = field(default_factory=list)
 
     def add_start(self, at_ms: int, producer_id: int) -> None:
@@ -87,8 +89,6 @@ class ConnectionTally:
 
     place: PlaceTally
     ids: int = 0
-    refused_id: int | None = None
-    """Its latest new id, if that was refused."""
 
 
 class UserTally:
@@ -100,7 +100,10 @@ class UserTally:
         self.allocated = self.allocated_and_used = self.allocated_for_transactions = self.used = (
             self.transactional
         ) = self.bumped = 0
-        self.after_refusal = 0
+        self.admitted_after = 0
+        """New ids, admitted, that followed a refused one."""
+        self.replaced: set[int] = set()
+        """Refused ids, not seen since another one took their place. Each is one of `never_admitted`."""
         self.connections_open = 0
         self.client_ids = Names(MOST_NAMES)
         self.software = Names(MOST_NAMES)

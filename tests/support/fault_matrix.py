@@ -34,6 +34,8 @@ _BAD = "faults/test_bad_clients_under_load.py::test_beside_bad_clients_everybody
 _EVENTS = "faults/test_event_topic_faults.py"
 _RESTART = "faults/test_restart_faults.py"
 _FLEET = "faults/test_fleet_faults.py"
+_GONE = "faults/test_gateway_gone.py"
+_STARTED_AGAIN = f"{_GONE}::test_nothing_is_lost_when_it_is_started_again"
 
 MATRIX: Final[dict[str, tuple[Row, ...]]] = {
     "Brokers": (
@@ -138,6 +140,38 @@ MATRIX: Final[dict[str, tuple[Row, ...]]] = {
             "a closed connection; clients connect again to the brokers' ports and go on",
             "the ports are open at once with own_client, state_dir or node_ids; pidgate check warns without them",
             ("kafka/test_restart.py::test_the_brokers_ports_are_open_after_a_kill",),
+        ),
+        Row(
+            "killed or drained for good, another one ready",
+            "a closed connection; clients connect again to the same address and go on",
+            "nothing lost, doubled or out of order with one name, one port or a balancer; see below",
+            (
+                f"{_GONE}::test_every_family_goes_on_through_the_other_gateway",
+                f"{_GONE}::test_a_gateway_vanishes_with_its_machine",
+            ),
+        ),
+        Row(
+            "segmentation fault, or killed for want of memory, and started again a second later",
+            "with one gateway nobody is served until it listens again; with two on one port a pause below 0.5 s",
+            "nothing lost, doubled or out of order; with one gateway sarama and kafkajs give records up meanwhile, "
+            "and tell the application",
+            (
+                f"{_STARTED_AGAIN}[segmentation_fault-one gateway]",
+                f"{_STARTED_AGAIN}[segmentation_fault-two on one port]",
+                f"{_STARTED_AGAIN}[out_of_memory-one gateway]",
+                f"{_STARTED_AGAIN}[out_of_memory-two on one port]",
+            ),
+        ),
+        Row(
+            "its event loop hangs for 10 s",
+            "its connections wait for 10 s; those that a lane carries go on",
+            "nothing lost, doubled or out of order; /livez says 503 after 5 s, event_loop_hangs names the place, and "
+            "systemd's watchdog gets no message",
+            (
+                f"{_STARTED_AGAIN}[hang-one gateway]",
+                f"{_STARTED_AGAIN}[hang-two on one port]",
+                "unit/gateway/process/test_hanging.py::test_a_loop_that_hangs_is_said_by_a_thread",
+            ),
         ),
         Row(
             "killed, and its newest snapshot damaged",

@@ -947,7 +947,7 @@ BY_SCHEDULE: Final[dict[str, Scheduled]] = {
     "a lane loses requests in flight": _comes_back(Breach.UNASKED, 4, in_flight=[]),
     "a lane loses what is unsent": _comes_back(Breach.UNREAD, 9, to_client=b"", to_broker=b""),
     "a lane loses the requests it has read": _comes_back(Breach.OUT_OF_TURN, 3, client_rest=b""),
-    "a lane loses the answers it has read": _comes_back(Breach.UNASKED, 1, broker_rest=b""),
+    "a lane loses the answers it has read": _comes_back(Breach.UNASKED, 4, broker_rest=b""),
     "a lane loses the rest of a request": _comes_back(Breach.PROTOCOL, 9, request_left=0, under_way=None),
     "a lane loses the rest of an answer": _comes_back(Breach.UPSTREAM, 9, answer_left=0),
     "what is unsent leaves behind the rest": _lane(
@@ -971,7 +971,7 @@ CONTROLS: Final[dict[str, Scheduled]] = {
             "False",
         ),
         Breach.SESSION,
-        4,
+        5,
     ),
     "a throttle without a limit": _account(
         "A wait by bytes is told up to 30 s.",

@@ -34,6 +34,8 @@ class Outage:
         self._clients: dict[str, ClientProcess] = {}
         self.missing: dict[str, str] = {}
         """Families that cannot be had here, and why."""
+        self.fault_s = 0.0
+        """How long the fault took: with a restart until the gateway was ready."""
 
     def __enter__(self) -> Self:
         for number, family in enumerate(FAMILIES):
@@ -68,6 +70,7 @@ class Outage:
         began_ms = time.monotonic() * 1000
         fault()
         done_ms = time.monotonic() * 1000
+        self.fault_s = (done_ms - began_ms) / 1000
         waiting, pauses = set(self._clients), dict.fromkeys(self._clients, float("inf"))
         while waiting and time.monotonic() * 1000 < done_ms + within_s * 1000:
             time.sleep(0.5)

@@ -16,7 +16,7 @@ import traceback
 from contextlib import suppress
 from typing import Final
 
-from pidgate.gateway import service_manager
+from pidgate.gateway.admin import service_manager
 from pidgate.gateway.clock import monotonic_s, next_tick
 from pidgate.gateway.logs import Event, logger
 

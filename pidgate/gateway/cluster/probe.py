@@ -38,6 +38,8 @@ NODES_PER_S: Final = 10
 ASKED_AT_ONCE: Final = 100
 LEARN_AGAIN_S: Final = 5.0
 """Interval of Metadata requests until the brokers and the gateway topics are known; the first gateway creates those."""
+LOGIN_AGAIN_S: Final = 60.0
+"""The same interval after a failed login: brokers log each."""
 REMOVED_AFTER_S: Final = 86_400.0
 """A broker that did not answer for so long has been removed from the cluster: it has no metric any more."""
 CAUSES_NAMED: Final = 3
@@ -116,10 +118,10 @@ class Probe:
         return any(answered)
 
     async def _any_candidate_answers(self) -> bool:
-        for address in self._nodes.candidate_addresses(None):
-            if address not in self._failures and await self._answers_at(address):
-                return True
-        return False
+        others = [
+            address for address in self._nodes.candidate_addresses(None) if address not in self._failures
+        ]
+        return any(await asyncio.gather(*map(self._answers_at, others)))
 
     async def _answers_at(self, address: Address) -> bool:
         """Return whether the broker answers; learn from the first one that does."""
@@ -142,11 +144,7 @@ class Probe:
         if self._authentication.required:
             await self._learn_as_own_client()
         else:
-            async with (
-                asyncio.timeout(self._answers.timeout_s),
-                self._answers.connection_to(address) as (reader, writer),
-            ):
-                self._learn_from(await run(reader, writer, self._metadata()))
+            await self._learn_at(address)
             if not self._nodes.known_addresses:
                 raise NamesNoBrokers
         loop, host, port = asyncio.get_running_loop(), *address
@@ -156,7 +154,7 @@ class Probe:
             node_ids=sorted(self._nodes.known_addresses),
             waited_ms=int((loop.time() - self._silent_since_s) * 1000),
         )
-        self._learn_again_s = loop.time() + LEARN_AGAIN_S
+        self._learn_again_s = max(self._learn_again_s, loop.time() + LEARN_AGAIN_S)
         self._attempts = 0
         self.last_failure = ""
         self.reached.set()
@@ -201,13 +199,16 @@ class Probe:
         if self._authentication.required:
             await self._learn_as_own_client()
             return
-        address = self._nodes.candidate_addresses(None)[0]
         with suppress(*NO_BROKER):
-            async with (
-                asyncio.timeout(self._answers.timeout_s),
-                self._answers.connection_to(address) as (reader, writer),
-            ):
-                self._learn_from(await run(reader, writer, self._metadata()))
+            await self._learn_at(self._nodes.candidate_addresses(None)[0])
+
+    async def _learn_at(self, address: Address) -> None:
+        """Learn from a broker that requires no login. Raises NO_BROKER."""
+        async with (
+            asyncio.timeout(self._answers.timeout_s),
+            self._answers.connection_to(address) as (reader, writer),
+        ):
+            self._learn_from(await run(reader, writer, self._metadata()))
 
     async def _learn_as_own_client(self) -> None:
         """Learn with the gateway's own login, if it has one. A failure is logged once, and tried again."""
@@ -219,6 +220,9 @@ class Probe:
             if self._login_failure != str(error):
                 log.warning(Event.BROKERS_NOT_LEARNT, cause=str(error), remedy=_LOGIN_REMEDY)
             self._login_failure = str(error)
+            self._learn_again_s = asyncio.get_running_loop().time() + LOGIN_AGAIN_S
+        else:
+            self._login_failure = ""
 
     def _metadata(self) -> Generator[Build, bytes, bytes]:
         names = sorted(self._gateway_topics.names)

@@ -446,39 +446,68 @@ def test_near_miss_transactional_ids_that_wait_for_their_next_use() -> None:
 # Refused ids
 
 
-def refused_in_turn(ids: int, *, admitted: bool = False, connections: int = 1) -> Stream:
-    """A client on few connections: each of its ids is refused three times, then another one takes its place."""
+def refused_in_turn(ids: int, *, admitted: bool = False, every_ms: int = 35_000) -> Stream:
+    """A client whose ids are refused three times each; then another one takes its place, on another connection."""
     stream = Stream()
     for number in range(ids):
-        at_ms, connection = START_MS + 35_000 * number, 1 + number % connections
-        producer_id = stream.allocate(Client(), at_ms, connection_id=connection)
+        at_ms = START_MS + every_ms * number
+        producer_id = stream.allocate(Client(), at_ms)
         for retry in range(3):
-            told = {"connection_id": connection, "throttle_time_ms": 10_000}
-            stream.decide(Client(), at_ms + 10_000 * retry, producer_id, "refuse", "first_seen", **told)
+            stream.decide(
+                Client(), at_ms + 10_000 * retry, producer_id, "refuse", "first_seen", throttle_time_ms=10_000
+            )
         if admitted:
-            stream.decide(Client(), at_ms + 30_000, producer_id, "admit", "queue", connection_id=connection)
+            stream.decide(Client(), at_ms + 30_000, producer_id, "admit", "queue")
             stream.use(Client(), producer_id, at_ms + 30_000, at_ms + 30_100, 1)
     stream.alive(END_MS)
     return stream
 
 
 def test_a_client_that_takes_another_id_after_a_refusal_opens_no_producer_per_batch() -> None:
-    [finding] = found(refused_in_turn(40))
+    stream = refused_in_turn(40)
+    for number in range(0, 40, 4):  # some get in, and send what has waited
+        at_ms = START_MS + 35_000 * number + 32_000
+        stream.decide(Client(), at_ms, 600 + number, "admit", "queue")
+        stream.use(Client(), 600 + number, at_ms, at_ms + 100, 1)
+
+    finding = found(stream)[0]
 
     assert finding.kind is Pattern.NEW_ID_AFTER_REFUSAL
     assert finding.text == (
-        "client etl at 10.0.3.7 (Java 3.7.0) takes another id when one is refused: 39 of 40 new ids followed a "
-        "refused one on the same connection"
+        "client etl at 10.0.3.7 (Java 3.7.0) takes another id when one is refused: 39 of 50 new ids were "
+        "refused and replaced within seconds"
     )
+    assert Pattern.PRODUCER_PER_BATCH not in kinds(stream)
 
 
-@pytest.mark.parametrize("stream", [refused_in_turn(40, admitted=True), refused_in_turn(40, connections=40)])
-def test_near_miss_ids_that_were_admitted_or_came_on_other_connections(stream: Stream) -> None:
+def test_a_producer_per_batch_stays_one_when_it_is_refused() -> None:
+    stream = refused_in_turn(40)
+    for number in range(40):
+        stream.producer(Client(), START_MS - 100_000 + 2_000 * number, life_ms=10)
+
+    assert Pattern.PRODUCER_PER_BATCH in kinds(stream)
+
+
+@pytest.mark.parametrize("stream", [refused_in_turn(40, admitted=True), refused_in_turn(40, every_ms=50_000)])
+def test_near_miss_ids_that_were_admitted_or_came_later(stream: Stream) -> None:
     assert Pattern.NEW_ID_AFTER_REFUSAL not in kinds(stream)
 
 
+def test_near_miss_many_clients_of_one_address_that_start_and_wait_together() -> None:
+    stream = Stream()
+    for retry in range(6):
+        for number in range(20):
+            at_ms = START_MS + 10_000 * retry + number
+            stream.decide(Client(), at_ms, 100 + number, "refuse", "queue", throttle_time_ms=10_000)
+    stream.alive(END_MS)
+
+    [picture] = pictures(stream)
+
+    assert picture.after_refusal_ids == 0 == kinds(stream).count(Pattern.NEW_ID_AFTER_REFUSAL)
+
+
 def test_refused_ids_that_never_came_back_have_given_up() -> None:
-    stream = refused_in_turn(38, connections=38)
+    stream = refused_in_turn(38)
     for number in range(5):  # refused a moment ago: they may come back
         stream.decide(Client(), END_MS - 35_000, 900 + number, "refuse", "queue", throttle_time_ms=10_000)
 
