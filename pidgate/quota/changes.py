@@ -89,6 +89,8 @@ class Change:
             raise ValueError("a temporary change, and no other, has an end")
         if isinstance(self.value, int) and self.value < 0:
             raise ValueError(f"a rate must not be negative: {self.value}")
+        if self.value == 0 and self.target.setting in BYTE_RATES:
+            raise ValueError("a byte rate must be above 0")
 
 
 class CommandType(StrEnum):

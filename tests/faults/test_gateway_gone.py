@@ -6,6 +6,7 @@ starts, and the first one goes.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -13,6 +14,7 @@ import signal
 import socket
 import struct
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -97,15 +99,22 @@ def two_bootstrap_servers(brokers: Cluster, events: str, _folder: Path, _stack: 
     return Way((first, second), f"{FIRST}:{first.port},{SECOND}:{second.port}")
 
 
-def one_name(brokers: Cluster, events: str, folder: Path, _stack: ExitStack) -> Way:
-    """examples/one-name.yaml: a name with two addresses."""
-    example = yaml.safe_load((EXAMPLES / "one-name.yaml").read_text())["listeners"][0]
+def one_name(
+    brokers: Cluster,
+    events: str,
+    folder: Path,
+    _stack: ExitStack,
+    first_at: str = FIRST,
+    second_at: str = SECOND,
+) -> Way:
+    """examples/fleet.yaml: a name with two addresses."""
+    example = yaml.safe_load((EXAMPLES / "fleet.yaml").read_text())["listeners"][0]
     assert example["advertise"] == NAME
     hosts = folder / "hosts"
-    hosts.write_text(f"127.0.0.1 localhost\n{FIRST} {NAME}\n{SECOND} {NAME}\n")
+    hosts.write_text(f"127.0.0.1 localhost\n{first_at} {NAME}\n{second_at} {NAME}\n")
     named = {"advertise": NAME}
-    first = gateway_at(brokers, events, FIRST, listener=named)
-    second = gateway_at(brokers, events, SECOND, first.port, first.first_node_port, named)
+    first = gateway_at(brokers, events, first_at, listener=named)
+    second = gateway_at(brokers, events, second_at, first.port, first.first_node_port, named)
     script = f'mount --bind {hosts} /etc/hosts && exec "$@"'
     return Way((first, second), f"{NAME}:{first.port}", ("unshare", "-m", "sh", "-c", script, "sh"))
 
@@ -118,14 +127,21 @@ def one_port(brokers: Cluster, events: str, _folder: Path, _stack: ExitStack) ->
     return Way((first, second), f"{FIRST}:{first.port}")
 
 
-def balancer(brokers: Cluster, events: str, folder: Path, stack: ExitStack) -> Way:
+def balancer(
+    brokers: Cluster,
+    events: str,
+    folder: Path,
+    stack: ExitStack,
+    first_at: str = FIRST,
+    second_at: str = SECOND,
+) -> Way:
     """examples/haproxy.cfg, with addresses and ports of this machine."""
     if shutil.which("haproxy") is None:
         pytest.skip("haproxy is missing")
     listener = yaml.safe_load((EXAMPLES / "behind-haproxy.yaml").read_text())["listeners"][0]
-    changed = {"advertise": BALANCER, "proxy_protocol_from": ["127.0.0.1"]}
+    changed = {"advertise": BALANCER, "proxy_protocol_from": ["127.0.0.1", first_at, second_at]}
     gateways: list[GatewayProcess] = []
-    for host in (FIRST, SECOND):
+    for host in (first_at, second_at):
         port, node_port = (gateways[0].port, gateways[0].first_node_port) if gateways else (0, 0)
         made = gateway_at(brokers, events, host, port, node_port)
         node_ports = {**listener["node_ports"], "first": node_port or made.first_node_port}
@@ -144,8 +160,8 @@ def balancer(brokers: Cluster, events: str, folder: Path, stack: ExitStack) -> W
         ("9301", str(first.first_node_port)),
         ("9302", str(first.first_node_port + 1)),
         ("check port 9290", "check addr 127.0.0.1"),
-        ("server gw-1 10.0.0.11:", f"server gw-1 {FIRST}:"),
-        ("server gw-2 10.0.0.12:", f"server gw-2 {SECOND}:"),
+        ("server gw-1 10.0.0.11:", f"server gw-1 {first_at}:"),
+        ("server gw-2 10.0.0.12:", f"server gw-2 {second_at}:"),
     ):
         assert written in text
         text = text.replace(written, here)
@@ -189,6 +205,21 @@ def test_every_family_goes_on_through_the_other_gateway(
         print(f"\n{name} took {outage.fault_s:.1f} s: {shown}, failed {failed}, missing {outage.missing}")
         stuck = {family for family, pause in pauses.items() if pause > WITHIN_S}
         assert stuck == LEFT_ALONE.get(way_of.__name__, set())
+
+
+@pytest.mark.parametrize(("way", "stuck"), [("one_name", {"kafkajs"}), ("balancer", set[str]())])
+def test_a_gateway_vanishes_with_its_machine(way: str, stuck: set[str]) -> None:
+    """Its address answers nothing any more, not even a refusal."""
+    if shutil.which("ip") is None or subprocess.run(["unshare", "-n", "true"], check=False).returncode:
+        pytest.skip("no network namespace is to be had here")
+    command = ["unshare", "-n", sys.executable, "-m", "tests.support.machine_gone", way]
+    done = subprocess.run(
+        command, cwd=EXAMPLES.parent, capture_output=True, text=True, timeout=350, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    print(way, found)
+    assert {family for family, pause in found["pauses"].items() if pause == float("inf")} == stuck
 
 
 # ---- a supervisor that starts it again ---------------------------------------------------------------

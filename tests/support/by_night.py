@@ -36,6 +36,12 @@ BY_NIGHT = {
     "kafka/test_first_hour.py::test_readme_word_by_word": (
         "a minute of commands; tests/unit/cli has each of them by day, and the test beside it looks without topics"
     ),
+    "kafka/test_restart.py::test_the_brokers_ports_are_open_after_a_kill[neither": (
+        "the control; the other two run by day"
+    ),
+    "unit/gateway/proxy/test_keepalive.py::test_a_peer_that_vanished_is_noticed[broker": (
+        "a vanished client runs by day, and the options of both sides"
+    ),
     "kafka/test_beside_brokers_quota.py::": (
         "a minute of traffic; test_waiting_for_an_account.py and the simulator's theme `accounts` hold by day"
     ),

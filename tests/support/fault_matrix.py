@@ -145,7 +145,10 @@ MATRIX: Final[dict[str, tuple[Row, ...]]] = {
             "killed or drained for good, another one ready",
             "a closed connection; clients connect again to the same address and go on",
             "nothing lost, doubled or out of order with one name, one port or a balancer; see below",
-            (f"{_GONE}::test_every_family_goes_on_through_the_other_gateway",),
+            (
+                f"{_GONE}::test_every_family_goes_on_through_the_other_gateway",
+                f"{_GONE}::test_a_gateway_vanishes_with_its_machine",
+            ),
         ),
         Row(
             "segmentation fault, or killed for want of memory, and started again a second later",

@@ -61,6 +61,7 @@ from pidgate.quota.decisions import (
     Refuse,
     Verdict,
 )
+from pidgate.quota.entities import EffectiveQuota
 from pidgate.quota.fail_open import FailOpen
 from pidgate.quota.grants import MOST_GRANTED_PARTITIONS, Grants
 from pidgate.quota.producer_ids import ProducerIdQuota
@@ -356,10 +357,12 @@ def _inherits_from_anybody(self: ProducerIdQuota, user: str, old: int, new: int,
 
 
 def _blocked_ones_too(before: Any) -> Any:
-    def admits(self: Grace, rate_milli: int | None, admitted: int, now_ms: int) -> bool:
-        return bool(before(self, rate_milli or None, admitted, now_ms))
+    def ids_left(
+        self: Grace, quota: EffectiveQuota, rate_milli: int | None, admitted: int, now_ms: int
+    ) -> int:
+        return int(before(self, quota, rate_milli or None, admitted, now_ms))
 
-    return admits
+    return ids_left
 
 
 def _only_principals(before: Any) -> Any:
@@ -1096,7 +1099,7 @@ BY_TEST: Final[dict[str, Tested]] = {
     ),
     "a grace lets blocked users in": Tested(
         "A rate of 0 blocks new ids, also under grace.",
-        around(Grace, "admits", _blocked_ones_too),
+        around(Grace, "ids_left", _blocked_ones_too),
         "tests/unit/quota/test_grace.py::test_who_is_blocked_is_blocked_under_grace",
         "isinstance(answer, Refuse)",
         given={"rate": 0, "cluster_rate_milli": None, "bound": Bound.USER},

@@ -23,6 +23,7 @@ def conflicts(settings: Settings) -> Iterator[Finding]:
     for index, listener in enumerate(settings.listeners):
         yield from _listener_conflicts(listener, ("listeners", index))
     yield from _port_conflicts(settings)
+    yield from _own_address_conflicts(settings)
     yield from _quota_conflicts(settings)
     yield from _tls_conflicts(settings)
     yield from _identity_conflicts(settings)
@@ -37,6 +38,24 @@ def conflicts(settings: Settings) -> Iterator[Finding]:
             ("limits", "buffered_total"),
             f"is below one frame; write {show_size(limits.frame_bytes)} or more, or lower limits.frame",
         )
+
+
+def _own_address_conflicts(settings: Settings) -> Iterator[Finding]:
+    """Refuse bootstrap servers at which this gateway listens itself."""
+    for server in settings.cluster.bootstrap_servers:
+        if any(_is_own_address(server, listener) for listener in settings.listeners):
+            yield (
+                ("cluster", "bootstrap_servers"),
+                f"{server} is this gateway's own listener; write the brokers' addresses",
+            )
+
+
+def _is_own_address(server: Address, listener: ListenerSettings) -> bool:
+    host = listener.bind.host
+    reaches_loopback = host in WILDCARD_HOSTS or is_loopback(host)
+    advertised = None if listener.advertise is None else listener.advertise.host
+    is_here = server.host in (host, advertised) or (reaches_loopback and is_loopback(server.host))
+    return is_here and server.port == listener.bind.port
 
 
 def _tls_conflicts(settings: Settings) -> Iterator[Finding]:

@@ -29,6 +29,9 @@ FIRST_LARGE_BYTES: Final = 64 * 1024
 
 _TLS_RECORD: Final = 0x1603
 """First bytes of a TLS connection: a handshake record of version 3.x."""
+_HTTP_METHODS: Final = tuple(
+    int.from_bytes(first, "big") for first in (b"GET ", b"POST", b"HEAD", b"PUT ", b"OPTI", b"CONN")
+)
 _PROXY_HEADERS: Final = tuple(int.from_bytes(first, "big") for first in (SIGNATURE[:4], b"PROX"))
 """First bytes of a PROXY header, version 2 and 1."""
 
@@ -57,6 +60,10 @@ def too_large(frame_bytes: int, limit_bytes: int, *, of_login: bool) -> FrameToo
     if frame_bytes >> 16 == _TLS_RECORD:
         return FrameTooLarge(
             "it speaks TLS, and this listener has none: write listeners.tls, or PLAINTEXT there"
+        )
+    if frame_bytes in _HTTP_METHODS:
+        return FrameTooLarge(
+            "it speaks HTTP, and this port is for Kafka clients: health and metrics are at admin.bind"
         )
     if frame_bytes in _PROXY_HEADERS:
         return FrameTooLarge(

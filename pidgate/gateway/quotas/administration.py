@@ -90,14 +90,12 @@ def _check_sense(change: Change, in_file: Quotas, wall_ms: int) -> None:
         )
     if target.user is not None and len(target.user) > LONGEST_USER:
         raise NotAllowed(f"a user's name of {len(target.user)} characters; at most {LONGEST_USER} are kept")
-    if target.setting in BYTE_RATES and change.action is not Action.RESET:
-        if not in_file.bytes.at_gateway:
-            raise NotAllowed(
-                "the brokers keep the byte rates that are set at run time (quotas.byte_rates: brokers): set it with "
-                "kafka-configs, or write it into the configuration file"
-            )
-        if change.value == 0:
-            raise NotAllowed("a byte rate is above 0")
+    is_of_brokers = target.setting in BYTE_RATES and not in_file.bytes.at_gateway
+    if is_of_brokers and change.action is not Action.RESET:
+        raise NotAllowed(
+            "the brokers keep the byte rates that are set at run time (quotas.byte_rates: brokers): set it with "
+            "kafka-configs, or write it into the configuration file"
+        )
     if len(change.note) > LONGEST_NOTE:
         raise NotAllowed(f"a note of {len(change.note)} characters; at most {LONGEST_NOTE} are kept")
     if (target.setting, target.user) == ALL_MODES and change.action is Action.REMOVE:

@@ -282,6 +282,7 @@ class Recorder:
         self._end_slice()
         for event in self.sampler.all_sums():
             self.publish(event)
+        self._publish_topology(self.now_ms(), ends=True)
         self.publish_leaving(most)
 
     @guarded
@@ -290,9 +291,9 @@ class Recorder:
         self.producer_id_expiration_ms = expiration_ms
         self.topology.publish_again()
 
-    def _publish_topology(self, now_ms: int) -> None:
+    def _publish_topology(self, now_ms: int, *, ends: bool = False) -> None:
         self.topology.read()
-        change = self.topology.change(now_ms)
+        change = self.topology.change(now_ms, ends=ends)
         if change is not None:
             brokers, topics = change
             self.publish(

@@ -75,11 +75,16 @@ class Topology:
             self._waiting.popleft()
             self._waiting_bytes -= self._sizes.popleft()
 
-    def change(self, now_ms: int) -> tuple[list[BrokerPlace], list[TopicPlaces]] | None:
-        """Return (all brokers, new or changed topics), at most once in BETWEEN_CHANGES_MS. None: nothing new."""
+    def change(
+        self, now_ms: int, *, ends: bool = False
+    ) -> tuple[list[BrokerPlace], list[TopicPlaces]] | None:
+        """Return (all brokers, new or changed topics), at most once in BETWEEN_CHANGES_MS. None: nothing new.
+
+        `ends`: the process ends, so return what is left now.
+        """
         if not self._brokers_changed and not self._changed_topics:
             return None
-        if self._published_ms is not None and now_ms - self._published_ms < BETWEEN_CHANGES_MS:
+        if not ends and self._published_ms is not None and now_ms - self._published_ms < BETWEEN_CHANGES_MS:
             return None
         self._published_ms = now_ms
         self._brokers_changed = False

@@ -81,6 +81,10 @@ class Load(_Errand):
     abort_every: int = 0
     """Abort each so-many-th transaction; its records count as failed with the error "aborted"."""
 
+    def __post_init__(self) -> None:
+        if self.transaction_size and not self.is_idempotent:
+            raise ValueError("transactions need a producer id")
+
     def partition_of(self, n: int) -> int:
         return n % self.partitions
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pidgate.quota.changes import (
+    BYTE_RATES,
     Action,
     Change,
     Setting,
@@ -106,6 +107,28 @@ def test_each_setting_changes_itself_and_no_other() -> None:
     assert not is_said(FILE, of_names, "alice")
     assert is_said(quotas, of_names, None)
     assert in_force(setting(of_names, "alice", 4), file=quotas, file_wins=True) == quotas
+
+
+def test_a_byte_rate_and_a_grace_change_themselves_and_no_other() -> None:
+    produced, fetched = BYTE_RATES
+    quotas = in_force(setting(produced, "alice", 8_001), setting(fetched, None, 2_000))
+    assert quotas.bytes.rates == {
+        ("alice", None): ByteRates(9, 6),  # rounded up: 0 is no rate
+        ("", None): ByteRates(None, 2),
+    }
+    assert replace(quotas, bytes=FILE.bytes) == FILE
+    assert (value_in_force(quotas, produced, "alice"), value_in_force(quotas, fetched, None)) == (
+        9_000,
+        2_000,
+    )
+    removed = in_force(other(produced, "alice", Action.REMOVE), other(fetched, "alice", Action.REMOVE))
+    assert removed.bytes.rates == {}
+    assert in_force(setting(produced, "alice", 1_000), file_wins=True) == FILE
+
+    of_all = setting(Setting.GRACE, None, 10_000, until_ms=NOW_MS + 1)
+    ended = setting(Setting.GRACE, "alice", 0, until_ms=NOW_MS + 1)
+    quotas = in_force(of_all, ended)
+    assert [resolve(quotas, user).grace_milli for user in ("alice", "bob")] == [0, 10_000]
 
 
 @pytest.mark.parametrize("order", [1, -1])
@@ -207,7 +230,7 @@ def changes(draw: st.DrawFn) -> Change:
         action = Action.RESET
     value: int | Mode | None = None
     if action is Action.SET:
-        value = draw(modes) if of is MODE else draw(rates)
+        value = draw(modes) if of is MODE else draw(rates) + (of in BYTE_RATES)
     until = NOW_MS + draw(st.integers(-2, 2)) if temporary else None
     return Change(target=Target(of, user, temporary), action=action, value=value, until_wall_ms=until)
 

@@ -194,6 +194,12 @@ log_level: loud
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
+        (
+            "cluster: {bootstrap_servers: [k1:9092, gateway.example:9092]}\n"
+            "listeners: [{bind: 0.0.0.0:9092, advertise: gateway.example, node_ports: {first: 9300}}]",
+            "f.yaml:1: cluster.bootstrap_servers: gateway.example:9092 is this gateway's own listener; write the "
+            "brokers' addresses",
+        ),
         ("", "f.yaml:1: cluster: is missing; add cluster: {bootstrap_servers: [host:9092]}"),
         ("- a\n- b", "f.yaml:1: ['a', 'b'] is not a section; write keys and values below it"),
         (
@@ -387,6 +393,10 @@ def test_a_file_that_cannot_be_read_or_is_no_yaml_says_so(tmp_path: Path) -> Non
     ("options", "problem"),
     [
         ({"bootstrap_servers": "k1"}, "--bootstrap-servers: 'k1' has no port; write k1:PORT"),
+        (
+            {"bootstrap_servers": "localhost:9292"},
+            "--bootstrap-servers: localhost:9292 is this gateway's own listener; write the brokers' addresses",
+        ),
         ({"bind": "9292"}, "--bind: '9292' has no port; write 9292:PORT"),
         (
             {"bind": "0.0.0.0:9292"},

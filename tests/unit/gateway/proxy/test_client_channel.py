@@ -162,7 +162,10 @@ def test_a_client_that_is_lost_before_its_broker_is_there_leaves_nothing(scene: 
     [
         (b"\x7f\xff\xff\xff", "limits.frame allows"),
         (b"\xff\xff\xff\xff", "not Kafka's protocol"),
-        (b"GET / HTTP/1.1\r\n\r\n", "limits.frame allows"),
+        (b"GET / HTTP/1.1\r\n\r\n", "it speaks HTTP, and this port is for Kafka clients: health and metrics"),
+        (bytes.fromhex("16030102000100"), "it speaks TLS, and this listener has none: write listeners.tls"),
+        (b"PROXY TCP4 10.0.0.1 10.0.0.2 1 2\r\n", "listeners.proxy_protocol_from"),
+        (b"\r\n\r\n\x00\r\nQUIT\n\x21\x11\x00\x0c", "listeners.proxy_protocol_from"),
         (bytes.fromhex("00000003000300"), "less than 8 bytes"),
     ],
 )

@@ -265,7 +265,14 @@ def test_only_what_changed_is_told_and_at_most_every_ten_seconds() -> None:
     offer(shape, metadata(12, {"orders": [1, 1], "clicks": [2]}), 12)
     shape.read()
     assert shape.change(1_000 + BETWEEN_CHANGES_MS - 1) is None
-    change = shape.change(1_000 + BETWEEN_CHANGES_MS)
+    offer(shape, metadata(12, {"orders": [1, 1], "clicks": [3]}), 12)
+    shape.read()
+    at_the_end = shape.change(1_000 + BETWEEN_CHANGES_MS - 1, ends=True)
+    assert at_the_end is not None
+    assert {one.topic for one in at_the_end[1]} == {"orders", "clicks"}
+    offer(shape, metadata(12, {"orders": [1, 2], "clicks": [3]}), 12)
+    shape.read()
+    change = shape.change(1_000 + 2 * BETWEEN_CHANGES_MS)
     assert change is not None
     assert [one.topic for one in change[1]] == ["orders"]
 
