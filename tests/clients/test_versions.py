@@ -1,21 +1,22 @@
 """Clients in the versions that are deployed, refused for 10 s with many records queued and batches of the default size.
 
-Control: test_a_broker_refuses_the_same_way, where a real broker refuses librdkafka 2.4.0 and no gateway helps.
+By day tests/kafka/test_clients_with_faults.py has a raw client claim such a version.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from typing import Final
 
 import pytest
 
-from pidgate.load.journal import Outcome
+from pidgate.load.journal import Outcome, ProducerJournal
 from tests.clients.refusal import RefusedClient, assert_good, refused_clients
 from tests.clients.roster import QUEUED, VERSIONS, Client
 from tests.support.clients import old_clients, other_client
 from tests.support.clients.load import Load
-from tests.support.clients.process import ClientFailed, ClientProcess
+from tests.support.clients.process import ClientProcess
 from tests.support.log_checks import raise_if_bad
 from tools.sandbox.gateway import GatewayProcess
 from tools.sandbox.kafka import Cluster
@@ -69,22 +70,23 @@ def test_all_that_was_queued_is_acknowledged_once(
 # ---- a told throttle ---------------------------------------------------------------------------------------
 
 HANGS: Final = "1.42.2"
+STOPPED_S: Final = 35
+"""Without an acknowledgement for so long it has stopped: a throttle is told for 30 s at most."""
 THROTTLED_S: Final = 120
 RECORD_BYTES: Final = 1_000
 BYTES_PER_S: Final = 20_000
 THROTTLED: Final = THROTTLED_S * BYTES_PER_S // RECORD_BYTES
 
 
-@pytest.mark.parametrize("is_named", [True, False])
-def test_sarama_that_hangs_on_a_told_throttle_is_told_none(three_of: Cluster, is_named: bool) -> None:
-    """acks=1 and no producer id. The control: a client without a name in ApiVersions is told, and stops for ever."""
+def throttled(cluster: Cluster, topic: str, *, is_named: bool, for_s: float) -> ProducerJournal:
+    """sarama with acks=1 and no producer id under a byte rate, until it is done or the time is over."""
     client = Client("sarama", release=HANGS)
     if reason := why_missing(client):
         pytest.skip(reason)
-    direct, topic = three_of.bootstrap_servers(), f"told-{is_named}"
+    direct = cluster.bootstrap_servers()
     create_topic(direct, topic)
     quotas = {"mode": "enforce", "default": {"producer_byte_rate": BYTES_PER_S}}
-    with GatewayProcess(direct, node_ids=three_of.nodes, quotas=quotas) as gateway:
+    with GatewayProcess(direct, node_ids=cluster.nodes, quotas=quotas) as gateway:
         load = Load(
             bootstrap_servers=gateway.bootstrap_servers,
             topic=topic,
@@ -94,15 +96,23 @@ def test_sarama_that_hangs_on_a_told_throttle_is_told_none(three_of: Cluster, is
             is_named=is_named,
         )
         with ClientProcess.produce(client.driver, load, release=client.release) as run:
-            if is_named:
-                journal = run.wait(3 * THROTTLED_S)
-            else:
-                with pytest.raises(ClientFailed):
-                    run.wait(THROTTLED_S)
-                journal = run.journal()
-        acknowledged = journal.count(Outcome.ACKNOWLEDGED)
-        if is_named:
-            assert acknowledged == THROTTLED
-            raise_if_bad(check([journal], read_log(direct, topic), only_ours=True))
-        else:
-            assert acknowledged < THROTTLED
+            until_s = time.monotonic() + for_s
+            while run.is_alive and time.monotonic() < until_s:
+                time.sleep(0.5)
+            run.kill()
+            return run.journal()
+
+
+def test_sarama_that_hangs_on_a_told_throttle_is_told_none(three_of: Cluster) -> None:
+    journal = throttled(three_of, "told-none", is_named=True, for_s=3 * THROTTLED_S)
+    assert journal.count(Outcome.ACKNOWLEDGED) == THROTTLED
+    log = read_log(three_of.bootstrap_servers(), "told-none")
+    raise_if_bad(check([journal], log, only_ours=True, same_offsets=False))
+
+
+def test_the_control_sarama_that_is_told_stops_for_ever(three_of: Cluster) -> None:
+    """Nothing names it: neither ApiVersions nor the client id."""
+    journal = throttled(three_of, "told", is_named=False, for_s=STOPPED_S + 50)
+    settled_ms = [entry.settled_ms for entry in journal.entries.values() if entry.settled_ms >= 0]
+    assert journal.count(Outcome.ACKNOWLEDGED) < THROTTLED
+    assert max(settled_ms, default=0) < time.monotonic_ns() // 1_000_000 - STOPPED_S * 1_000
