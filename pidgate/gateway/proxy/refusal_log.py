@@ -13,8 +13,6 @@ from pidgate.quota.decisions import KEEPS_ORDER, NO_PRODUCER_ID, Reason, Refuse
 log = logger()
 
 DAY_MS: Final = 86_400_000
-MOST_VERSIONS_A_DAY: Final = 100
-"""A client may claim any version."""
 
 BEHIND_ANOTHER: Final = frozenset({Reason.STICKY, Reason.DEADLINE})
 """Consequences of a refusal already logged: counted, never logged themselves."""
@@ -57,18 +55,13 @@ class ClientLog:
     """Logs the faults of client libraries (client_faults.py), each version of a library once a day."""
 
     def __init__(self) -> None:
-        self._logged: set[tuple[str, str]] = set()
-        self._since_ms = 0
+        self._lines = LogLimit(DAY_MS)
 
     def note(self, client: LogClient, describe: Callable[[], Mapping[str, object]], now_ms: int) -> None:
-        """Log a client, unless its version was logged today, or too many were."""
-        if now_ms - self._since_ms >= DAY_MS:
-            self._logged.clear()
-            self._since_ms = now_ms
-        key = client.name, client.version
-        if key in self._logged or len(self._logged) >= MOST_VERSIONS_A_DAY:
+        """Log a client, unless its version was logged today. Any version may be claimed."""
+        left_out = self._lines.take(f"{client.name} {client.version}", now_ms)
+        if left_out is None:
             return
-        self._logged.add(key)
         for fault in client.faults:
             log.warning(
                 Event.CLIENT_WITH_FAULT,
@@ -77,6 +70,7 @@ class ClientLog:
                 fault=fault.key,
                 breaks=fault.breaks,
                 remedy=fault.remedy,
+                suppressed_count=left_out,
                 **describe(),
             )
 

@@ -8,12 +8,12 @@ import pytest
 import structlog
 
 from pidgate.client_faults import find_faults
-from pidgate.gateway.logs import Event
+from pidgate.gateway.logs import MOST_LINES_A_SECOND, Event
 from pidgate.gateway.metrics.counters import Counters
 from pidgate.gateway.proxy.actions import LogClient
 from pidgate.gateway.proxy.apis.api import FORWARD, LONGEST_UNTOLD_MS, TAKEN
 from pidgate.gateway.proxy.apis.produce import HEARD_WITHIN_MS, LOOK_AGAIN_MS
-from pidgate.gateway.proxy.refusal_log import DAY_MS, MOST_VERSIONS_A_DAY, ClientLog
+from pidgate.gateway.proxy.refusal_log import DAY_MS, ClientLog
 from pidgate.quota.admission import Admission
 from pidgate.quota.decisions import Client, Reason
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
@@ -150,10 +150,10 @@ def test_a_fault_is_counted_for_each_connection_and_logged_once_a_day() -> None:
     with structlog.testing.capture_logs() as lines:
         for now_ms in (0, 1_000, DAY_MS - 1, DAY_MS):
             client_log.note(said, lambda: {"client_id": "app"}, now_ms)
-        for number in range(2 * MOST_VERSIONS_A_DAY):
+        for number in range(2 * MOST_LINES_A_SECOND):
             claim = LogClient("librdkafka", f"2.4.{number}", said.faults)
             client_log.note(claim, lambda: {"client_id": "app"}, DAY_MS)
-    assert len(lines) == 1 + MOST_VERSIONS_A_DAY
+    assert len(lines) == 1 + MOST_LINES_A_SECOND
     assert {line["event"] for line in lines} == {Event.CLIENT_WITH_FAULT}
     assert lines[0]["version"] == HARMED[1]
 
