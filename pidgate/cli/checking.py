@@ -18,7 +18,7 @@ from pidgate.gateway.config.source import Source, read_yaml
 from pidgate.gateway.quotas.inherited import closed_ports, inherited_quotas, login_warnings
 from pidgate.gateway.tls.contexts import TlsUnusable, client_context
 from pidgate.names import escaped
-from pidgate.quota.entities import EffectiveQuota, resolve, shown
+from pidgate.quota.entities import EffectiveQuota, client_accounts, resolve, shown
 from pidgate.quota.settings import (
     DEFAULT,
     ByteEntity,
@@ -244,7 +244,8 @@ def _print_users(quotas: Quotas) -> None:
 
     rows = [
         (shown(user), quota_in_words(quota, quotas.producer_ids), str(quota.mode))
-        for user in quotas.users
+        for named in quotas.users
+        for user in (named, *client_accounts(quotas, named).values())
         for quota in (resolve(quotas, user),)
     ]
     print_table(plain_console(), ("user", "quota", "mode"), rows, title="Users")

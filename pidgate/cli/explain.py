@@ -9,6 +9,7 @@ from pidgate.cli import quota_words as words
 from pidgate.cli.admin_client import JsonObject, for_each
 from pidgate.cli.options import ExplainOptions
 from pidgate.cli.quota_words import MODE, RATE, TRANSACTIONAL_RATE
+from pidgate.names import escaped
 from pidgate.units import about_duration, clock, counted, moment, number, printable
 
 _SOON_MS: Final = 1_000
@@ -57,6 +58,12 @@ def _settings(answer: JsonObject) -> Iterator[str]:
         yield f"{words.entity(answer['user'])}: {title} {value} ({source})"
         if origin["note"]:
             yield f"  note: {printable(origin['note'])}"
+    for part in answer["client_ids"]:
+        rate = words.value(RATE, part["producer_ids_rate"], answer["window_ms"])
+        tokens = f", tokens {left}" if (left := words.tokens(part)) else ""
+        yield f"  of it for client id {escaped(part['client_id'])}: {rate} (file){tokens}"
+    if answer["client_ids"]:
+        yield "  the rest is for all other client ids together; tokens and the line below are theirs"
     if answer["owner"]:
         yield f"owner: {printable(answer['owner'])}"
     yield words.when_refused(_as_entry(answer))

@@ -107,6 +107,11 @@ def rows_of(entry: Mapping[str, Any], window_ms: int, user: str | None) -> Itera
             printable(entry["owner"]) if place == 0 else "",
             printable(one["note"] or (entry["note"] if place == 0 else "")),
         )
+    for part in entry.get("client_ids", ()):
+        rate = words.value(RATE, part["producer_ids_rate"], window_ms)
+        of_client = f"{rate} of client {escaped(part['client_id'])}"
+        yield "" if place >= 0 else name, RATE, of_client, "file", "", words.tokens(part), "", ""
+        place += 1
     yield from _byte_rows(entry, "" if place >= 0 else name)
 
 

@@ -187,7 +187,7 @@ class Admission:
             return None
         verdict = self._refuse_out_of_order(request)
         if verdict is not None or not enforces(
-            self._in_force.value, client.user, transactional=transactional
+            self._in_force.value, self.state.account(client), transactional=transactional
         ):
             return verdict
         for batch, position in zip(request.batches, request.positions, strict=True):
@@ -293,7 +293,8 @@ class Admission:
         decision = batch_decision(request.client.user, cause, len(request.batches), request.transactional)
         decision.refuse(reason, max(SHORTEST_THROTTLE_MS, throttle_ms))
         rearms_mute = reason in (Reason.ESTABLISHED, Reason.FAIL_OPEN)
-        refusal = refusal_of(self._in_force.value, (decision,), rearms_mute=rearms_mute)
+        account = self.state.account(request.client)
+        refusal = refusal_of(self._in_force.value, (decision,), account, rearms_mute=rearms_mute)
         return self._record_refusal(request, refusal)
 
     def _record_refusal(self, request: _Request, refusal: Refuse) -> Refuse | Close:
@@ -382,7 +383,8 @@ class Admission:
         on any connection, while there are no tokens.
         """
         transactional = transactional_id is not None
-        if not is_asked_at_init(self._in_force.value, client.user, transactional=transactional) and (
+        account = self.state.account(client)
+        if not is_asked_at_init(self._in_force.value, account, transactional=transactional) and (
             transactional or not self.pays_at_init(client)
         ):
             return FORWARD
@@ -395,7 +397,7 @@ class Admission:
     def pays_at_init(self, client: Client) -> bool:
         """Return whether this client is refused at InitProducerId, and pays for an id when it is given one."""
         return client.traits.is_refused_at_init and enforces(
-            self._in_force.value, client.user, transactional=False
+            self._in_force.value, self.state.account(client), transactional=False
         )
 
     def admit_given_id(
@@ -423,7 +425,7 @@ class Admission:
         return (
             not transactional
             and self.pays_at_init(client)
-            and self.state.lacks_token(client.user, producer_ids, now_ms)
+            and self.state.lacks_token(self.state.account(client), producer_ids, now_ms)
         )
 
     # Other events

@@ -13,7 +13,7 @@ from typing import Final
 
 from pidgate.client_faults import ORDINARY, ClientTraits
 from pidgate.names import bounded
-from pidgate.quota.entities import User, resolve
+from pidgate.quota.entities import User, owner_of, resolve
 from pidgate.quota.settings import Quotas
 from pidgate.units import show_duration, show_milli
 
@@ -265,13 +265,15 @@ class GaveUp:
     attempts: int
 
 
-def refusal_of(quotas: Quotas, decisions: Sequence[Decision], *, rearms_mute: bool = True) -> Refuse:
+def refusal_of(
+    quotas: Quotas, decisions: Sequence[Decision], account: User, *, rearms_mute: bool = True
+) -> Refuse:
     """Return the refusal of a request for these refused ids: that with the longest throttle counts."""
     longest = decisions[0]
     for decision in decisions:
         if decision.throttle_time_ms > longest.throttle_time_ms:
             longest = decision
-    quota = resolve(quotas, longest.user)
+    quota = resolve(quotas, account)
     rate_milli = quota.rate_milli
     if longest.bound is Bound.CLUSTER:
         rate_milli = quotas.cluster_rate_milli
@@ -282,7 +284,7 @@ def refusal_of(quotas: Quotas, decisions: Sequence[Decision], *, rearms_mute: bo
         longest.reason,
         longest.producer_id,
         rearms_mute,
-        longest.user,
+        account,
         rate_milli,
         quotas.producer_ids.window_ms,
         longest.bound,
@@ -297,17 +299,17 @@ def error_message(refusal: Refuse, help_url: str = "") -> str:
 
 
 def _what_happened(refusal: Refuse) -> str:
-    producer_id = refusal.producer_id
+    producer_id, (user, client_id) = refusal.producer_id, owner_of(refusal.user)
     if refusal.reason is Reason.STICKY:
         return f"an earlier batch of producer id {producer_id} was refused and has to be sent first"
     if refusal.reason is Reason.ESTABLISHED:
-        return (
-            f"producer id {producer_id} of user {refusal.user} is not known here and starts above sequence 0"
-        )
+        return f"producer id {producer_id} of user {user} is not known here and starts above sequence 0"
     if refusal.reason is Reason.FAIL_OPEN:
-        return f"the gateway could not decide about producer id {producer_id} of user {refusal.user}"
+        return f"the gateway could not decide about producer id {producer_id} of user {user}"
     if refusal.reason is Reason.BLOCKED:
-        return f"user {refusal.user} may not bring new producer ids: producer id {producer_id} is new"
-    owner = "of the cluster" if refusal.bound is Bound.CLUSTER else f"of user {refusal.user}"
+        return f"user {user} may not bring new producer ids: producer id {producer_id} is new"
+    owner = f"of user {user}" if client_id is None else f"of client id {client_id} of user {user}"
+    if refusal.bound is Bound.CLUSTER:
+        owner = "of the cluster"
     rate = f"{show_milli(refusal.rate_milli or 0)} per {show_duration(refusal.window_ms)}"
     return f"producer_ids_rate quota {owner} exceeded ({rate}): producer id {producer_id} is new"

@@ -1,6 +1,8 @@
 """Resolution of quotas: an explicit user over the default user, key by key, as Kafka does. PURE.
 
-A client id never plays a part (KIP-936: user principals only).
+A user has one account for new producer ids (KIP-936: user principals only). A client id that the file gives a rate has
+an account of its own. Its rate is a part of the user's, so all accounts together admit what the user's rate admits, and
+no client id can spend another one's part. All other client ids share the rest.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from pidgate.names import escaped
 from pidgate.quota.settings import NOT_SET, Mode, Quotas
 
 User = str
-"""A principal's name, or `unidentified(mechanism)`."""
+"""A principal's name, or `unidentified(mechanism)`. Tables of the quota also have accounts of client ids."""
 
 ANONYMOUS: Final = "ANONYMOUS"
 """The user of all clients that do not log in, as brokers call it."""
@@ -43,8 +45,31 @@ def mechanism_of(user: User) -> str:
     return user.removeprefix(_UNIDENTIFIED)
 
 
+def owner_of(account: User) -> tuple[User, str | None]:
+    """Return the user of an account, and the client id where the account is that of one client id."""
+    user, separator, client_id = account[1:].rpartition(_UNIDENTIFIED)
+    return (user, client_id) if separator and account.startswith(_UNIDENTIFIED) else (account, None)
+
+
+def account_of(quotas: Quotas, user: User, client_id: str) -> User:
+    """Return the account that pays for new producer ids of this client: the user's, or that of its client id."""
+    own = quotas.users.get(user)
+    if own is None or client_id not in own.client_rates_milli:
+        return user
+    return f"{_UNIDENTIFIED}{user}{_UNIDENTIFIED}{client_id}"
+
+
+def client_accounts(quotas: Quotas, user: User) -> dict[str, User]:
+    """Return the user's accounts of client ids, by client id."""
+    rates = quotas.users.get(user, NOT_SET).client_rates_milli
+    return {client_id: account_of(quotas, user, client_id) for client_id in rates}
+
+
 def shown(user: User) -> str:
     """Return a user's name as tables, metrics and commands show it: "(unidentified OAUTHBEARER)" for such an entity."""
+    user, client_id = owner_of(user)
+    if client_id is not None:
+        return f"{shown(user)} (client id {escaped(client_id)})"
     return f"(unidentified {escaped(mechanism_of(user))})" if is_unidentified(user) else escaped(user)
 
 
@@ -92,12 +117,15 @@ class EffectiveQuota:
 
 
 def resolve(quotas: Quotas, user: User) -> EffectiveQuota:
-    """Return the quota in force for `user`."""
+    """Return the quota in force for `user`, or for an account of a client id."""
+    user, client_id = owner_of(user)
     own = quotas.users.get(user, NOT_SET)
     default = quotas.default
     rate = own.producer_ids_rate_milli
     if rate is None:
         rate = default.producer_ids_rate_milli
+    if own.client_rates_milli or client_id is not None:
+        rate = _part(rate, own.client_rates_milli, client_id)
     of_names = own.transactional_ids_rate_milli
     if of_names is None:
         of_names = default.transactional_ids_rate_milli
@@ -108,9 +136,22 @@ def resolve(quotas: Quotas, user: User) -> EffectiveQuota:
     return EffectiveQuota(rate, mode, own.exempt or default.exempt, of_names, grace)
 
 
+def _part(rate_milli: int | None, rates: Mapping[str, int], client_id: str | None) -> int | None:
+    """Return the part of a user's rate that is for a client id. None: for all client ids without a rate.
+
+    Where the user's rate was lowered below the sum of the parts, each part shrinks with it.
+    """
+    given = sum(rates.values())
+    if client_id is None:
+        return None if rate_milli is None else max(0, rate_milli - given)
+    own = rates.get(client_id, 0)
+    return own if rate_milli is None or given <= rate_milli else own * rate_milli // given
+
+
 def id_terms_of(quotas: Quotas, user: User) -> tuple[object, ...]:
     """Return all that decides how long new ids of this user wait; the same if a change of quotas leaves it alone."""
-    return resolve(quotas, user), quotas.cluster_rate_milli, quotas.producer_ids
+    parts = quotas.users.get(user, NOT_SET).client_rates_milli
+    return resolve(quotas, user), parts, quotas.cluster_rate_milli, quotas.producer_ids
 
 
 def enforces(quotas: Quotas, user: User, *, transactional: bool) -> bool:

@@ -47,7 +47,7 @@ class FailOpen:
         if not self._admits(quotas, decisions, transactional_id, now_ms):
             for decision in decisions:
                 decision.refuse(Reason.FAIL_OPEN, THROTTLE_MS)
-            return refusal_of(quotas, decisions)
+            return refusal_of(quotas, decisions, decisions[0].user)
         self.passed += 1
         for decision in decisions:
             try:

@@ -32,8 +32,11 @@ from pidgate.quota.entities import (
     EffectiveQuota,
     NotRefused,
     User,
+    account_of,
     bound_milli,
+    client_accounts,
     is_bounded,
+    owner_of,
     resolve,
     why_not_refused,
 )
@@ -131,7 +134,13 @@ class ProducerIdQuota:
 
     # Restoring
 
-    def _pass_and_note(self, decisions: Sequence[Decision], transactional_id: int | None) -> Forward:
+    def account(self, client: Client) -> User:
+        """Return the account that pays for new producer ids of this client."""
+        return account_of(self.in_force.value, client.user, client.client_id)
+
+    def _pass_and_note(
+        self, account: User, decisions: Sequence[Decision], transactional_id: int | None
+    ) -> Forward:
         """Admit everything. What has no note yet is a decision."""
         first, noted = decisions[0], self.noted
         for decision in decisions:
@@ -146,7 +155,7 @@ class ProducerIdQuota:
                 decision
                 for decision in decisions
                 if noted.note_id(
-                    decision.user,
+                    account,
                     decision.producer_id,
                     Reason.RESTORING,
                     transactional=decision.transactional,
@@ -228,13 +237,14 @@ class ProducerIdQuota:
         """
         if self._former_name is not None:
             self._move_former_state(client.user, now_ms)
+        account = client.user if transactional_id is not None else self.account(client)
         if not self.is_restored:
-            return self._pass_and_note(decisions, transactional_id)
-        live = self.table.live(client.user, now_ms, client.address)
+            return self._pass_and_note(account, decisions, transactional_id)
+        live = self.table.live(account, now_ms, client.address)
         if transactional_id is not None:
             return self._decide_transactional_id(live, decisions[0], transactional_id, now_ms)
         if live.queue.waiting:
-            self.table.drop_given_up(client.user, live, now_ms)
+            self.table.drop_given_up(account, live, now_ms)
         if decisions[0].producer_id == NO_PRODUCER_ID:
             return self._decide_new_id(client, live, decisions[0], now_ms)
         return self._decide_ids(client, live, decisions, now_ms)
@@ -273,7 +283,7 @@ class ProducerIdQuota:
                 self._note_refusal(live, decision, now_ms)
                 refused.append(decision)
         if refused:
-            return refusal_of(self.table.quotas, refused)
+            return refusal_of(self.table.quotas, refused, self.account(client))
         admitted = [
             decision for decision, sighting in found if self._admit(live, ids, decision, sighting, now_ms)
         ]
@@ -363,7 +373,7 @@ class ProducerIdQuota:
         """Take an admitted id out of its user's queue, and end its release."""
         if producer_id in live.queue.waiting:
             live.queue.remove(producer_id)
-        self.table.refusals.released.pop((user, producer_id), None)
+        self.table.refusals.released.pop((owner_of(user)[0], producer_id), None)
 
     def _charge(self, live: LiveUser, decision: Decision, now_ms: int) -> None:
         """Charge an unseen id that is admitted, and say why it is."""
@@ -436,7 +446,7 @@ class ProducerIdQuota:
             return FORWARD
         if enforced:
             self._note_refusal(live, decision, now_ms)
-            return refusal_of(self.table.quotas, (decision,))
+            return refusal_of(self.table.quotas, (decision,), self.account(client))
         decision.tokens_before = decision.tokens_after = live.units(now_ms)
         decision.admitted = decision.would_refuse = True
         decision.throttle_time_ms = 0
@@ -489,9 +499,9 @@ class ProducerIdQuota:
 
     def admit_given(self, client: Client, decision: Decision, now_ms: int) -> Forward:
         """Charge and insert the id that a client in line was given: its token is spent before its first batch."""
-        user = client.user
+        user = self.account(client)
         if not self.is_restored:
-            return self._pass_and_note([decision], None)
+            return self._pass_and_note(user, [decision], None)
         live = self.table.live(user, now_ms, client.address)
         key = place_in_line(client)
         waiting = live.queue.waiting.get(key)
@@ -531,7 +541,7 @@ class ProducerIdQuota:
         decision.tokens_after = known.units(now_ms)
         if not decision.admitted:
             known.filter.note_refused(live.quota.transactional_ids_rate_milli, now_ms)
-            return refusal_of(self.table.quotas, (decision,))
+            return refusal_of(self.table.quotas, (decision,), decision.user)
         known.filter.insert(hashed, now_ms, floor=live.transactional_floor, others_hear=self.in_fleet)
         return Forward((decision,))
 
@@ -569,10 +579,11 @@ class ProducerIdQuota:
         if command.type is CommandType.RELEASE:
             self.table.refusals.release(command.user, command.producer_id)
             return
-        live = self.table.find(command.user)
-        if live is not None and live.bucket is not None:
-            live.bucket.fill(now_ms)
-            live.is_changed = True
+        for account in (command.user, *client_accounts(self.table.quotas, command.user).values()):
+            live = self.table.find(account)
+            if live is not None and live.bucket is not None:
+                live.bucket.fill(now_ms)
+                live.is_changed = True
 
     def insert_uncharged(
         self, user: User, producer_id: int, now_ms: int, *, transactional: bool = False

@@ -153,6 +153,10 @@ class Restorer:
 
     # From a history
 
+    def account(self, user: User, client_id: str) -> User:
+        """Return the account that paid for new producer ids of this client."""
+        return self._table.account(user, client_id)
+
     def restore_id(
         self, user: User, producer_id: int, used_ms: int, now_ms: int, *, transactional: bool = False
     ) -> bool:
@@ -253,13 +257,13 @@ class Restorer:
         `now_ms`: moment of the export on this clock; it may be below 0. Raises ValueError when the state is
         impossible, and changes nothing then.
         """
-        live = self._table.new(state.user, state.secrets)
+        live = self._table.new(state.user, state.secrets, now_ms)
         bucket, rehearsed = self._imported(state.bucket, now_ms)
         plain = [layer for layer in state.layers if not layer.transactional]
         in_transactions = [layer for layer in state.layers if layer.transactional]
-        live.filter.restore_layers(plain, now_ms)
         try:
-            live.transactional_filter.restore_layers(in_transactions, now_ms)
+            for ids, layers in zip(live.filters, (plain, in_transactions), strict=False):
+                ids.restore_layers(layers, now_ms)
             if state.transactional_ids is not None:
                 self._import_names(live, state.transactional_ids, now_ms)
         except ValueError:
@@ -312,7 +316,9 @@ def _exported_user(user: User, live: LiveUser, now_ms: int) -> UserState:
     return UserState(
         user,
         (live.filter.secret, live.transactional_filter.secret),
-        live.filter.export_layers(now_ms)
+        ()
+        if live.is_of_client_id
+        else live.filter.export_layers(now_ms)
         + live.transactional_filter.export_layers(now_ms, transactional=True),
         _exported(live.bucket, live.rehearsed, now_ms),
         live.grace_admitted,

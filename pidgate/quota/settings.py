@@ -99,7 +99,7 @@ class UserQuota:
 
     `transactional_ids_rate_milli`: new transactional ids per window, in thousandths, as the rate of producer ids.
     `grace_milli`: unseen ids admitted uncharged, in thousandths of what the rate admits in a window. None: those of a
-    cold start's grace.
+    cold start's grace. `client_rates_milli`: parts of the rate that are set apart for client ids.
     """
 
     producer_ids_rate_milli: int | None = None
@@ -108,6 +108,7 @@ class UserQuota:
     exempt_from_bytes: bool = False
     transactional_ids_rate_milli: int | None = None
     grace_milli: int | None = None
+    client_rates_milli: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in ("producer_ids_rate_milli", "transactional_ids_rate_milli"):

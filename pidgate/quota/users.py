@@ -7,7 +7,7 @@ Must not know questions.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from typing import Final
 
@@ -18,9 +18,12 @@ from pidgate.quota.entities import (
     EffectiveQuota,
     Portions,
     User,
+    account_of,
+    client_accounts,
     has_room_of_its_own,
     limits_transactional_ids,
     may_refuse,
+    owner_of,
     resolve,
 )
 from pidgate.quota.layered_filter import FilterBudget, LayeredFilter, Sighting, kept_ms
@@ -114,7 +117,8 @@ class LiveUser:
     """Filters, bucket and queue of one user. The bucket outlives a removed rate, and returns with its balance.
 
     No client uses one id with and without transactions. So there is a filter for each use, and no number of ids that
-    pass unrefused in transactions makes an id known for plain use.
+    pass unrefused in transactions makes an id known for plain use. An account of a client id uses its user's filters,
+    so an id stays known when the file gives its client id a rate.
 
     active_bucket      the bucket, if a rate above 0 is in force
     blocked_by         the rate of 0 that refuses everything new, the user's or the cluster's
@@ -138,6 +142,7 @@ class LiveUser:
         "given",
         "grace_admitted",
         "is_changed",
+        "is_of_client_id",
         "origin",
         "queue",
         "quota",
@@ -157,8 +162,8 @@ class LiveUser:
         ids: LayeredFilter,
         transactional_ids: LayeredFilter,
     ) -> None:
-        self.filter = ids
-        self.transactional_filter = transactional_ids
+        self.use_filters(ids, transactional_ids)
+        self.is_of_client_id = owner_of(user)[1] is not None
         self.transactional_ids: TransactionalIds | None = None
         self.queue = RetryQueue(quotas.producer_ids.queue)
         self.bucket: TokenBucket | None = None
@@ -171,6 +176,10 @@ class LiveUser:
         self.is_changed = True
         """The balance was changed otherwise than by an id that a filter took in."""
         self.resolve_quota(user, quotas)
+
+    def use_filters(self, ids: LayeredFilter, transactional_ids: LayeredFilter) -> None:
+        self.filter = ids
+        self.transactional_filter = transactional_ids
 
     def resolve_quota(self, user: User, quotas: Quotas) -> None:
         """Resolve the user's quota in force, once per change. `UserTable.shape_bucket` does the same for the bucket."""
@@ -203,9 +212,9 @@ class LiveUser:
         return self.transactional_filter if transactional else self.filter
 
     @property
-    def filters(self) -> tuple[LayeredFilter, LayeredFilter]:
-        """The filter of ids in plain use, and that of ids in transactions."""
-        return self.filter, self.transactional_filter
+    def filters(self) -> tuple[LayeredFilter, ...]:
+        """Its own filters: that of ids in plain use, and that of ids in transactions."""
+        return () if self.is_of_client_id else (self.filter, self.transactional_filter)
 
     def all_filters(self) -> Iterator[LayeredFilter]:
         """Yield those of producer ids, and that of transactional ids if there is one."""
@@ -221,13 +230,7 @@ class LiveUser:
 
     def needs_saving(self) -> bool:
         """Return whether anything that a snapshot holds has changed since `mark_saved`."""
-        names = self.transactional_ids
-        return (
-            self.is_changed
-            or self.filter.is_changed
-            or self.transactional_filter.is_changed
-            or (names is not None and names.filter.is_changed)
-        )
+        return self.is_changed or any(ids.is_changed for ids in self.all_filters())
 
     def mark_saved(self) -> None:
         """Note that a snapshot holds the user as it is now."""
@@ -321,7 +324,8 @@ class UserTable:
             nothing_known = all([ids.is_empty(now_ms) for ids in live.filters]) and (
                 live.transactional_ids is None or live.transactional_ids.is_idle(now_ms)
             )
-            if bucket_is_full and is_idle and not counts_grace and nothing_known:
+            is_shared = any(account in self._users for account in self._client_accounts(user))
+            if bucket_is_full and is_idle and not counts_grace and nothing_known and not is_shared:
                 self._remove(user)
         gave_up, self._gave_up = self._gave_up, []
         return gave_up
@@ -332,7 +336,8 @@ class UserTable:
         for waiting in live.queue.drop_unseen_since(now_ms - patience_ms):
             waited_ms = waiting.last_seen_ms - waiting.first_refused_ms
             producer_id = max(NO_PRODUCER_ID, waiting.producer_id)
-            self._gave_up.append(GaveUp(user, producer_id, waited_ms, waiting.attempts))
+            gave_up = GaveUp(owner_of(user)[0], producer_id, waited_ms, waiting.attempts)
+            self._gave_up.append(gave_up)
 
     # Users
 
@@ -346,7 +351,7 @@ class UserTable:
             user = OTHER_USERS
             live = self._users.get(user)
         if live is None:
-            live = self.new(user, (self._secret_source(), self._secret_source()))
+            live = self.new(user, (self._secret_source(), self._secret_source()), now_ms)
             live.origin = origin
             self._add(user, live)
             self.shape_bucket(live, now_ms)
@@ -354,10 +359,21 @@ class UserTable:
 
     def _has_room(self, user: User, origin: str | None) -> bool:
         """Return whether the table has an account for one more user. Users that the quotas name always have one."""
-        return user in self.quotas.users or has_room_of_its_own(self._of_origin[origin], len(self._users))
+        is_named = owner_of(user)[0] in self.quotas.users
+        return is_named or has_room_of_its_own(self._of_origin[origin], len(self._users))
+
+    def account(self, user: User, client_id: str) -> User:
+        """Return the account that pays for new producer ids of this client."""
+        return account_of(self.quotas, user, client_id)
+
+    def _client_accounts(self, user: User) -> Collection[User]:
+        return client_accounts(self.quotas, user).values()
 
     def _add(self, user: User, live: LiveUser) -> None:
         self._users[user] = live
+        for account in self._client_accounts(user):
+            if account in self._users:
+                self._users[account].use_filters(*live.filters)
         self._of_origin[live.origin] += 1
 
     def _remove(self, user: User) -> LiveUser | None:
@@ -368,8 +384,12 @@ class UserTable:
                 del self._of_origin[live.origin]
         return live
 
-    def new(self, user: User, secrets: tuple[int, int]) -> LiveUser:
+    def new(self, user: User, secrets: tuple[int, int], now_ms: int) -> LiveUser:
         """Make a user without bucket that is not in the table yet. `secrets`: of `LiveUser.filters`."""
+        owner, client_id = owner_of(user)
+        if client_id is not None:
+            of_user = self.live(owner, now_ms)
+            return LiveUser(user, self.quotas, of_user.filter, of_user.transactional_filter)
         settings = self.quotas.producer_ids
         ids, transactional_ids = (LayeredFilter(settings, self._budget, secret) for secret in secrets)
         return LiveUser(user, self.quotas, ids, transactional_ids)
@@ -481,7 +501,8 @@ class UserTable:
     def find(self, user: User) -> LiveUser | None:
         """Return the state that holds for the user, perhaps with others, as `live` does; None when there is none."""
         live = self._users.get(user)
-        return self._users.get(OTHER_USERS) if live is None and user not in self.quotas.users else live
+        is_named = owner_of(user)[0] in self.quotas.users
+        return self._users.get(OTHER_USERS) if live is None and not is_named else live
 
     def kept_under(self, name: User) -> LiveUser | None:
         """Return the state that is kept under this very name, one of `users`; None when it has been dropped."""

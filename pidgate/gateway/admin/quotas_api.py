@@ -234,7 +234,15 @@ class QuotasApi:
             entry["not_refused"] = not_refused(None, state=self._state, origins=origins, moment=moment)
             return entry
         live = self._explanation(user, None, origins)
-        for key in ("is_exempt", "not_refused", "next_token_in_ms", "waiting", "live_ids", *TOKENS):
+        for key in (
+            "is_exempt",
+            "not_refused",
+            "client_ids",
+            "next_token_in_ms",
+            "waiting",
+            "live_ids",
+            *TOKENS,
+        ):
             entry[key] = live[key]
         return {
             **entry,

@@ -8,7 +8,7 @@ from pidgate.gateway.config.settings import MIN_THROTTLE_MS, ListenerSettings, S
 from pidgate.gateway.config.source import KeyPath
 from pidgate.gateway.config.token_file import TokenUnreadable, token_in
 from pidgate.quota import settings as quota
-from pidgate.units import WILDCARD_HOSTS, Address, is_loopback, show_duration, show_size
+from pidgate.units import WILDCARD_HOSTS, Address, is_loopback, show_duration, show_milli, show_size
 
 Finding = tuple[KeyPath, str]
 # Without node_ids the ids of the cluster are unknown. Most have 1-3; reserved.broker.max.id is 1000.
@@ -373,6 +373,41 @@ def _quota_conflicts(settings: Settings) -> Iterator[Finding]:
             "a principal's name contains no NUL; unidentified users are in quotas.unidentified",
         )
     yield from _client_conflicts(settings)
+    yield from _client_rate_conflicts(settings)
+
+
+def _client_rate_conflicts(settings: Settings) -> Iterator[Finding]:
+    """Refuse rates of client ids that are no parts of their user's rate."""
+    quotas = settings.quotas
+    sections = [
+        *((("quotas", "users", name), user) for name, user in quotas.users.items()),
+        *((("quotas", "unidentified", name), user) for name, user in quotas.unidentified.items()),
+    ]
+    for path, user in sections:
+        parts_milli = sum(user.client_rates_milli().values())
+        if not user.client_rates_milli():
+            continue
+        rate_milli = user.producer_ids_rate_milli
+        if rate_milli is None:
+            rate_milli = quotas.default.producer_ids_rate_milli
+        if rate_milli is None:
+            yield (
+                (*path, "producer_ids_rate"),
+                "is missing: the rates of its client ids are parts of it; write the rate of all of them together",
+            )
+        elif parts_milli > rate_milli:
+            yield (
+                (*path, "clients"),
+                f"have {show_milli(parts_milli)} new producer ids together, above the user's {show_milli(rate_milli)}, "
+                "of which they are parts; raise producer_ids_rate or lower theirs",
+            )
+        redacted = {"user", "client_id"} & set(settings.events.redact)
+        if settings.events.enabled and redacted:
+            yield (
+                ("events", "redact"),
+                f"hides the {' and '.join(sorted(redacted))}, by which gateways find the account of a client id "
+                f"({'.'.join(path)}.clients): remove it, or the rates of client ids",
+            )
 
 
 def _client_conflicts(settings: Settings) -> Iterator[Finding]:

@@ -249,7 +249,7 @@ def known_keys(path: KeyPath, model: type[BaseModel]) -> list[str]:
         fields = {field.alias or name: field.annotation for name, field in section.model_fields.items()}
         annotation = fields[part]
         section = _section_in(annotation) or section
-        key_is_free = typing.get_origin(annotation) is dict
+        key_is_free = typing.get_origin(annotation) in (dict, Mapping)
     return [field.alias or name for name, field in section.model_fields.items()]
 
 

@@ -3,7 +3,7 @@
 A key exists only once its code works. Rules between keys are in conflicts.py.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from socket import gethostname
 from typing import Annotated, Literal
@@ -199,12 +199,17 @@ class ByteRatesSettings(Section):
         return quota.ByteRates(self.producer_byte_rate, self.consumer_byte_rate)
 
 
-class DefaultSettings(ByteRatesSettings):
-    """Quota of every user without its own. The rate of ids is in thousandths of an id per window."""
+class ClientSettings(ByteRatesSettings):
+    """Quota of one client id of a user. Its rate of ids is a part of the user's, in thousandths of an id per window."""
 
     producer_ids_rate_milli: RateMilli | None = Field(default=None, alias="producer_ids_rate")
+
+
+class DefaultSettings(ClientSettings):
+    """Quota of every user without its own."""
+
     transactional_ids_rate_milli: RateMilli | None = Field(default=None, alias="transactional_ids_rate")
-    clients: dict[str, ByteRatesSettings] = {}
+    clients: Mapping[str, ByteRatesSettings] = {}
     default_client: ByteRatesSettings = ByteRatesSettings()
 
     def byte_rates(self, user: str) -> Iterator[tuple[quota.ByteEntity, quota.ByteRates]]:
@@ -220,6 +225,7 @@ class UserSettings(DefaultSettings):
 
     mode: Mode | None = None
     owner: str = ""
+    clients: Mapping[str, ClientSettings] = {}
     exempt: tuple[Literal["producer_ids", "bytes"], ...] = Field(default=(), strict=False)
 
     def to_user_quota(self) -> quota.UserQuota:
@@ -230,7 +236,13 @@ class UserSettings(DefaultSettings):
             "producer_ids" in self.exempt,
             "bytes" in self.exempt,
             self.transactional_ids_rate_milli,
+            client_rates_milli=self.client_rates_milli(),
         )
+
+    def client_rates_milli(self) -> dict[str, int]:
+        """Return the rates of new producer ids of client ids."""
+        rates = {bounded(name): client.producer_ids_rate_milli for name, client in self.clients.items()}
+        return {name: rate for name, rate in rates.items() if rate is not None}
 
 
 class QuotasSettings(Section):

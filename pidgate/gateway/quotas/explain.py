@@ -16,7 +16,7 @@ from pidgate.gateway.quotas.administration import InForce
 from pidgate.gateway.recording.config_event import Provenance
 from pidgate.quota.changes import ALL_MODES, RATES, Change, Setting, deciding, value_in_force
 from pidgate.quota.counters import Refusal
-from pidgate.quota.entities import NotRefused, resolve
+from pidgate.quota.entities import NotRefused, User, client_accounts, resolve
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import DEFAULT, Mode
 from pidgate.quota.token_bucket import TokenBucket
@@ -216,6 +216,10 @@ def explanation(
         "tokens": _tokens(bucket, now_ms),
         "full_tokens": _full_tokens(bucket),
         "transactional_tokens": _tokens(of_names, now_ms),
+        "client_ids": [
+            _of_client_id(client_id, account, table=table, in_force=in_force, now_ms=now_ms)
+            for client_id, account in client_accounts(quotas, user).items()
+        ],
         "full_transactional_tokens": _full_tokens(of_names),
         "next_token_in_ms": _wait_ms(bucket, cluster, len(live.queue.waiting) if live else 0, now_ms),
         "cluster_producer_ids_rate": rate_or_mode(quotas.cluster_rate_milli),
@@ -228,6 +232,21 @@ def explanation(
         "sticky_entries": sticky_entries,
         "last_refusal": _refusal(table.refusals.of_user(user) if table is not None else None, moment),
         "producer_id": None if producer_id is None else _of_id(table, live, user, producer_id, moment),
+    }
+
+
+def _of_client_id(
+    client_id: str, account: User, *, table: UserTable | None, in_force: InForce, now_ms: int
+) -> dict[str, Any]:
+    """Return the rate of a client id, a part of its user's, and the tokens of its account."""
+    live = table.kept_under(account) if table is not None else None
+    bucket = _bucket(live, in_force, account, now_ms)
+    return {
+        "client_id": client_id,
+        "producer_ids_rate": rate_or_mode(resolve(in_force.quotas, account).rate_milli),
+        "tokens": _tokens(bucket, now_ms),
+        "full_tokens": _full_tokens(bucket),
+        "waiting": len(live.queue.waiting) if live is not None else 0,
     }
 
 

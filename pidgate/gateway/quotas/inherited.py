@@ -64,12 +64,13 @@ def login_warnings(
         return
     if any(one.tls is not None and one.tls.identifies for one in settings.listeners):
         return
-    if _is_held(quotas, ANONYMOUS):
+    if ANONYMOUS not in quotas.users and _is_held(quotas, ANONYMOUS):
         yield (
             "quotas",
             f"no client logs in here, so every client is the user {ANONYMOUS}: all applications together have the "
             "quota of one user, and one that spends it makes the others wait; write a rate for all of them under "
-            f"quotas.users.{ANONYMOUS}, or mode: observe",
+            f"quotas.users.{ANONYMOUS}, and under clients there the part of each that must not wait for others, or "
+            "mode: observe",
         )
     for user in quotas.users:
         if user != ANONYMOUS:

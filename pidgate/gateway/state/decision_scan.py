@@ -22,6 +22,7 @@ _WANTED: Final = frozenset(
         "incarnation",
         "seq",
         "user",
+        "client_id",
         "producer_id",
         "transactional",
         "decision",
@@ -36,8 +37,8 @@ _IDS_END: Final = 1 << 63
 """Upper bound of Kafka's producer ids, exclusive."""
 
 
-Scanned = tuple[bytes, int, str, int, bool, bool, Reason, int | None, int | None]
-"""Of a decision: incarnation, seq, user, producer_id, transactional, admitted, reason, tokens_after,
+Scanned = tuple[bytes, int, str, str, int, bool, bool, Reason, int | None, int | None]
+"""Of a decision: incarnation, seq, user, client_id, producer_id, transactional, admitted, reason, tokens_after,
 token_units.
 
 `user` is the name in the event, which may be a pseudonym. A plain tuple, because a named one takes a third of
@@ -84,12 +85,13 @@ def scan(value: bytes) -> Scanned | None:
     match = _match(value)
     if match is None:
         return _read(value) if type_of(value) == DecisionEvent.type else None
-    incarnation, seq, user, producer_id, use, decision, reason, tokens, units = match.groups()
+    incarnation, seq, user, client_id, producer_id, use, decision, reason, tokens, units = match.groups()
     try:
         found = (
             incarnation,
             int(seq),
             user.decode("ascii"),
+            client_id.decode("ascii"),
             int(producer_id),
             use == b"true",
             decision == b"admit",
@@ -111,6 +113,7 @@ def _read(value: bytes) -> Scanned:
             _text(found["incarnation"]).encode("ascii", "replace"),
             int(found["seq"]),
             _text(found["user"]),
+            _text(found.get("client_id", "")),
             int(found["producer_id"]),
             found["transactional"] is True,
             found["decision"] == "admit",
@@ -128,7 +131,7 @@ def _read(value: bytes) -> Scanned:
 
 def _possible(decision: Scanned) -> Scanned:
     """Return the decision if there can be such an id and such a token: who applies it does not look again."""
-    producer_id, token_units = decision[3], decision[-1]
+    producer_id, token_units = decision[4], decision[-1]
     if not 0 <= producer_id < _IDS_END:
         raise EventUnreadable(f"decision.producer_id is {producer_id}")
     if token_units is not None and token_units <= 0:

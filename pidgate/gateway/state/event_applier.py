@@ -112,20 +112,20 @@ class EventApplier:
                 if decision is None:
                     self._restore_other(record.value, state, at_ms, now_ms)
                     continue
-                incarnation, seq, name, producer_id, transactional, admitted, reason, units, token_units = (
-                    decision
-                )
+                incarnation, seq, name, client_id, producer_id, transactional, admitted = decision[:7]
+                reason, units, token_units = decision[7:]
                 if incarnation == run:
                     # It was noted while the state is being restored, and is handed over.
                     continue
                 if reason in _OF_A_STATE and at_ms > oldest_ms:
                     decided[incarnation] = at_ms
                 user = user_of(name)
+                account = state.account(user, client_id)
                 self.decisions += 1
                 if admitted and reason in (Reason.GRACE, Reason.RESTORING):
-                    state.restore_grace(user, producer_id, at_ms, now_ms, transactional=transactional)
+                    state.restore_grace(account, producer_id, at_ms, now_ms, transactional=transactional)
                 elif admitted:
-                    unseen = restore_id(user, producer_id, at_ms, now_ms, transactional=transactional)
+                    unseen = restore_id(account, producer_id, at_ms, now_ms, transactional=transactional)
                     # Two gateways may have admitted it at the same time.
                     if unseen and charged_ms is not None and reason in _CHARGED:
                         charged_ms.append(at_ms)
@@ -133,10 +133,10 @@ class EventApplier:
                     watch(user, producer_id, now_ms)
                 if units is None or token_units is None:
                     continue
-                user = kept_as(user, balances)
-                known = balances.get(user)
+                account = kept_as(account, balances)
+                known = balances.get(account)
                 if known is None:
-                    balances[user] = _Balance(incarnation, seq, units, token_units, at_ms)
+                    balances[account] = _Balance(incarnation, seq, units, token_units, at_ms)
                 # A duplicate of an event is older than its place suggests.
                 elif at_ms >= known.at_ms and (seq > known.seq or incarnation != known.incarnation):
                     known.incarnation, known.seq, known.at_ms = incarnation, seq, at_ms
@@ -175,10 +175,10 @@ class EventApplier:
 
     def _follow(self, decision: Scanned, state: ProducerIdQuota, watch: Watch, now_ms: int) -> None:
         self.decisions += 1
-        _, _, name, producer_id, transactional, admitted, reason, _, _ = decision
+        _, _, name, client_id, producer_id, transactional, admitted, reason, _, _ = decision
         if admitted:
-            user = self._user_of(name)
-            state.admitted_elsewhere(user, producer_id, now_ms, reason, transactional=transactional)
+            account = state.table.account(self._user_of(name), client_id)
+            state.admitted_elsewhere(account, producer_id, now_ms, reason, transactional=transactional)
         else:
             watch(self._user_of(name), producer_id, now_ms)
 

@@ -27,8 +27,8 @@ class OneFilterForBoth(ProducerIdQuota):
         super().__init__(quotas, secret_source, now_ms)
         make = self.table.new
 
-        def new(user: User, secrets: tuple[int, int]) -> LiveUser:
-            live = make(user, secrets)
+        def new(user: User, secrets: tuple[int, int], now_ms: int) -> LiveUser:
+            live = make(user, secrets, now_ms)
             live.transactional_filter = live.filter
             return live
 

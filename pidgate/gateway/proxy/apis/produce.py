@@ -96,9 +96,9 @@ class ProduceApi(Api):
         if batches:
             if names_too_many_ids(batches):
                 return _close_for_ids(context)
-            state, user = context.admission.state, context.client.user
+            state = context.admission.state
             if not state.is_restored and state.awaits_restore(
-                user, _ids_in_order(batches), transactional=transactional
+                state.account(context.client), _ids_in_order(batches), transactional=transactional
             ):
                 return _await_restore(context, request, batches, acks, now_ms, transactional=transactional)
             if context.client.traits.is_refused_at_init and _hears_later(
@@ -113,7 +113,7 @@ class ProduceApi(Api):
                 recorder.decided(verdict.decisions, buf, head, now_ms)
             if recorder is not None:
                 recorder.forwarded(batches, context.repeated.record_counts, request_bytes, now_ms)
-            request.note = _noted(batches, user in context.admission.sticky.watched)
+            request.note = _noted(batches, context.client.user in context.admission.sticky.watched)
         request.api = count_bytes(context, request_bytes, now_ms)
         return context.forward(request) if acks else FORWARD
 

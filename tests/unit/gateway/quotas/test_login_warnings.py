@@ -17,6 +17,7 @@ OWN_ANONYMOUS = (
 BY_CERTIFICATE = (
     "listeners: [{tls: {cert_file: /c, key_file: /k, client_auth: required, client_ca_file: /a}}]\n"
 )
+SHARED = "quotas: {mode: enforce, users: {ANONYMOUS: {producer_ids_rate: 9, clients: {a: {producer_ids_rate: 2}}}}}\n"
 PORTS = "listeners[0].node_ports.node_ids"
 LOGIN = "own_client: {mechanism: PLAIN, username: pidgate, password_file: /p}\n"
 
@@ -31,6 +32,7 @@ LOGIN = "own_client: {mechanism: PLAIN, username: pidgate, password_file: /p}\n"
             ["quotas", "quotas.users.alice"],
         ),
         (OWN_ANONYMOUS, (), []),
+        (SHARED, (), []),
         (ENFORCED + BY_CERTIFICATE, (), []),
         ("", (), []),
         (ENFORCED, ("PLAIN",), ["own_client", PORTS]),

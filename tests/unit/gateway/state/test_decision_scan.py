@@ -31,6 +31,7 @@ def as_read_with_care(value: bytes) -> tuple[Any, ...]:
         found["incarnation"].encode(),
         found["seq"],
         found["user"],
+        found["client_id"],
         found["producer_id"],
         found["transactional"],
         found["decision"] == "admit",
@@ -102,7 +103,7 @@ def test_a_newer_version_with_more_fields_and_reasons_is_read() -> None:
     found = scan(value)
     assert found is not None
     # Let in for a reason unknown here: known from now on, and nothing charged.
-    assert found[2:7] == ("alice", 4711, False, True, Reason.REFRESH)
+    assert (found[2], *found[4:8]) == ("alice", 4711, False, True, Reason.REFRESH)
 
 
 @pytest.mark.parametrize(

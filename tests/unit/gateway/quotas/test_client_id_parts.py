@@ -1,0 +1,81 @@
+"""Rates of client ids in a file: what is refused, and what commands say of the rest."""
+
+from __future__ import annotations
+
+import pytest
+
+from pidgate.cli.checking import _print_users
+from pidgate.cli.explain import sentences
+from pidgate.cli.quota_describe import rows_of
+from pidgate.gateway.config import loading
+from pidgate.gateway.quotas.administration import InForce
+from pidgate.gateway.quotas.explain import Moment, explanation
+from pidgate.quota.decisions import Reason
+from pidgate.quota.entities import ANONYMOUS, account_of
+from pidgate.quota.producer_ids import ProducerIdQuota
+from tests.unit.quota.world import HOUR_MS, seeds
+
+HEAD = "cluster: {bootstrap_servers: [127.0.0.1:1]}\n"
+PARTS = (
+    "clients: {billing: {producer_ids_rate: 50, producer_byte_rate: 1MB}, bulk: {producer_byte_rate: 2MB}}"
+)
+
+
+def file_of(own: str, more: str = "") -> str:
+    return HEAD + f"quotas: {{mode: enforce, users: {{ANONYMOUS: {{{own}}}}}}}\n{more}"
+
+
+def test_a_client_id_is_given_a_part_where_its_byte_rates_are() -> None:
+    quotas = loading.parse(file_of(f"producer_ids_rate: 200, {PARTS}")).to_quotas()
+    assert quotas.users[ANONYMOUS].client_rates_milli == {"billing": 50_000}
+    assert (ANONYMOUS, "billing") in quotas.bytes.rates
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (file_of(PARTS), "producer_ids_rate: is missing"),
+        (
+            file_of(f"producer_ids_rate: 49, {PARTS}"),
+            "have 50 new producer ids together, above the user's 49",
+        ),
+        (
+            file_of(f"producer_ids_rate: 50, {PARTS}", "events: {redact: [client_id]}\n"),
+            "hides the client_id",
+        ),
+        (HEAD + "quotas: {default: {clients: {a: {producer_ids_rate: 1}}}}\n", "producer_ids_rate"),
+        (HEAD + "quotas: {clients: {a: {producer_ids_rate: 1}}}\n", "producer_ids_rate"),
+    ],
+)
+def test_a_rate_that_is_no_part_is_refused(text: str, said: str) -> None:
+    with pytest.raises(loading.ConfigError, match=said):
+        loading.parse(text)
+
+
+def test_check_describe_and_explain_show_each_part_and_the_rest(capsys: pytest.CaptureFixture[str]) -> None:
+    quotas = loading.parse(file_of(f"producer_ids_rate: 200, {PARTS}")).to_quotas()
+    _print_users(quotas)
+    shown = capsys.readouterr().out
+    assert "ANONYMOUS (client id billing)" in shown
+    assert "150 new producer ids per 1h" in shown
+
+    state = ProducerIdQuota(quotas, seeds(), 0)
+    state.admitted_elsewhere(account_of(quotas, ANONYMOUS, "billing"), 7, 0, Reason.FIRST_SEEN)
+    in_force = InForce(quotas=quotas, provenance={}, in_file=quotas, changes=(), version=1)
+    answer = explanation(ANONYMOUS, None, state=state, in_force=in_force, moment=Moment(0, HOUR_MS))
+    answer |= {"gateway": "gw", "unseen": None}
+    lines = list(sentences(answer))
+    assert "ANONYMOUS: quota 200 per 1h (file)" in lines[0]
+    assert "  of it for client id billing: 50 per 1h (file), tokens 49 of 50" in lines
+    assert "Tokens: 150 of 150: a new id is admitted now." in lines
+
+    entry = {
+        **answer,
+        "note": "",
+        "byte_rates": [],
+        "effective_rate": answer["producer_ids_rate"],
+        "effective_transactional_ids_rate": answer["transactional_ids_rate"],
+        "effective_mode": answer["mode"],
+    }
+    rows = [row[1:6] for row in rows_of(entry, HOUR_MS, ANONYMOUS)]
+    assert ("producer_ids_rate", "50 per 1h of client billing", "file", "", "49 of 50") in rows
