@@ -11,6 +11,7 @@ from tools.sandbox.errors import SandboxError
 
 LOOPBACK = ("DNS:localhost", "IP:127.0.0.1")
 _EXPIRED_DAYS = -1
+_FUTURE = ("20900101000000Z", "20910101000000Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +45,13 @@ class Authority:
         names: Sequence[str] = LOOPBACK,
         days: int = 30,
         expired: bool = False,
+        not_yet: bool = False,
         rsa: bool = False,
     ) -> Pair:
         """Issue a certificate; repeating a stem replaces its files.
 
-        `subject` in openssl's syntax (/CN=joe/O=acme); `names`: its subjectAltName. Raises SandboxError.
+        `subject` in openssl's syntax (/CN=joe/O=acme); `names`: its subjectAltName; `not_yet`: it is valid from a day
+        in the future on. Raises SandboxError.
         """
         pair = Pair(*(self._directory / f"{stem}.{end}" for end in ("pem", "key", "both.pem")))
         request = self._directory / f"{stem}.csr"
@@ -58,15 +61,34 @@ class Authority:
             "req", "-new", "-key", new_key, "-subj", subject or f"/CN={stem}",
             "-addext", f"subjectAltName={','.join(names)}", "-out", request,
         )  # fmt: skip
-        _openssl(
-            "x509", "-req", "-in", request, "-CA", self.ca_file, "-CAkey", self._key_file,
-            "-copy_extensions", "copy", "-days", str(_EXPIRED_DAYS if expired else days), "-out", new_cert,
-        )  # fmt: skip
+        if not_yet:
+            self._sign_for_the_future(request, new_cert)
+        else:
+            _openssl(
+                "x509", "-req", "-in", request, "-CA", self.ca_file, "-CAkey", self._key_file,
+                "-copy_extensions", "copy", "-days", str(_EXPIRED_DAYS if expired else days), "-out", new_cert,
+            )  # fmt: skip
         request.unlink()
         _write_private(pair.both, new_key.read_text() + new_cert.read_text() + self.ca_file.read_text())
         os.replace(new_key, pair.key_file)
         os.replace(new_cert, pair.cert_file)
         return pair
+
+    def _sign_for_the_future(self, request: Path, cert: Path) -> None:
+        """Sign with `openssl ca`: `openssl x509` cannot set the first day before OpenSSL 3.4."""
+        database, config = self._directory / "ca.index", self._directory / "ca.conf"
+        database.write_text("")
+        config.write_text(
+            f"[ca]\ndefault_ca=this\n[this]\ndatabase={database}\nserial={self._directory}/ca.serial\n"
+            f"new_certs_dir={self._directory}\n"
+            "unique_subject=no\ndefault_md=sha256\npolicy=any\ncopy_extensions=copy\nrand_serial=yes\n"
+            "[any]\ncommonName=supplied\n"
+        )
+        _openssl(
+            "ca", "-batch", "-notext", "-rand_serial", "-config", config, "-cert", self.ca_file,
+            "-keyfile", self._key_file, "-startdate", _FUTURE[0], "-enddate", _FUTURE[1],
+            "-in", request, "-out", cert,
+        )  # fmt: skip
 
 
 def _make_key(file: Path, *, rsa: bool) -> None:

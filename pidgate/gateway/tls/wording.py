@@ -10,12 +10,13 @@ _OF_CLIENTS: Final = {
     "UNSUPPORTED_PROTOCOL": "its TLS is older than tls.min_version",
     "NO_SHARED_CIPHER": "it supports none of the ciphers of the gateway's OpenSSL",
     "PEER_DID_NOT_RETURN_A_CERTIFICATE": "it sent no certificate, and tls.client_auth is required",
-    "TLSV1_ALERT_UNKNOWN_CA": "it does not trust the CA of tls.cert_file",
+    "TLSV1_ALERT_UNKNOWN_CA": "it does not trust the CA of tls.cert_file: give it that CA (ssl.truststore.location)",
     "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "it refused the certificate of tls.cert_file: check its CA, names and validity",
     "SSLV3_ALERT_BAD_CERTIFICATE": "it refused the certificate of tls.cert_file",
-    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "the certificate of tls.cert_file has expired",
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "to it tls.cert_file has expired: renew it, or correct the client's clock",
 }
 """By OpenSSL's reason, for the reasons seen in practice."""
+_SET_CA: Final = "set tls.client_ca_file to its CA"
 _NO_TLS: Final = frozenset({"WRONG_VERSION_NUMBER", "UNEXPECTED_EOF_WHILE_READING", "RECORD_LAYER_FAILURE"})
 _WANTS_CERTIFICATE: Final = frozenset({
     "TLSV13_ALERT_CERTIFICATE_REQUIRED", "SSLV3_ALERT_BAD_CERTIFICATE", "SSLV3_ALERT_CERTIFICATE_UNKNOWN",
@@ -26,7 +27,8 @@ _WANTS_CERTIFICATE: Final = frozenset({
 def of_client(error: Exception) -> str:
     """Return the reason a client's handshake failed."""
     if verify := _verify_message(error):
-        return f"its certificate was refused: {verify}"
+        remedy = "renew it, or correct the clock of this machine" if _is_of_time(verify) else _SET_CA
+        return f"its certificate was refused: {verify}; {remedy}"
     reason = str(getattr(error, "reason", None) or "")
     return _OF_CLIENTS.get(reason) or _plain(reason or str(error))
 
@@ -48,13 +50,17 @@ def _verify_message(error: Exception) -> str:
     return str(getattr(error, "verify_message", None) or "")
 
 
+def _is_of_time(verify: str) -> bool:
+    return "expired" in verify or "not yet valid" in verify
+
+
 def _remedy(verify: str, host: str) -> str:
     if "mismatch" in verify:
         return (
             f"its subjectAltName must contain {host}, the advertised host; verify_hostname: false in "
             "cluster.tls checks the CA only"
         )
-    if "expired" in verify or "not yet valid" in verify:
+    if _is_of_time(verify):
         return "renew it on the broker, or correct the clock of this machine"
     return "set cluster.tls.ca_file to its CA"
 

@@ -126,7 +126,11 @@ class SaslHandshakeApi(CredentialApi):
         step = context.respond(answer)
         if error_code != ErrorCode.UNSUPPORTED_SASL_MECHANISM:
             return step
-        return context.close("unauthenticated", "the brokers do not offer its mechanism")
+        offered = ", ".join(messages.sasl_handshake_answer(told[1], 0, len(told[1]), 1).mechanisms)
+        return context.close(
+            "unauthenticated",
+            f"the brokers do not offer its mechanism, {bounded(mechanism)}: set its sasl.mechanism to one of {offered}",
+        )
 
     def handle_response(
         self, context: ApiContext, request: InFlightRequest, response: Response
