@@ -77,7 +77,10 @@ class Event(StrEnum):
         "producer_id_refused",
         _CONNECTION + "producer_id reason throttle_time_ms correlation_id suppressed_count",
     )
-    CLIENT_WITH_FAULT = "client_with_fault", _CONNECTION + "software version fault breaks remedy"
+    CLIENT_WITH_FAULT = (
+        "client_with_fault",
+        _CONNECTION + "software version fault breaks remedy suppressed_count",
+    )
     BATCH_KEPT_IN_ORDER = (
         "batch_kept_in_order",
         _CONNECTION + "producer_id reason throttle_time_ms suppressed_count",

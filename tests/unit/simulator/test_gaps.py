@@ -22,7 +22,7 @@ def _one_gateway(seed: int, client: str, *steps: tuple[object, ...]) -> Schedule
 
 BELOW_A_REFUSED_ONE: Final = (
     _one_gateway(
-        30967,
+        288,
         "java-1",
         (0, "rogues", "alice", 1),
         (140, "send", "java-1", 0, 1),
@@ -34,7 +34,7 @@ BELOW_A_REFUSED_ONE: Final = (
         (191, "send", "java-1", 1, 2),
     ),
     _one_gateway(
-        54,
+        84,
         "java-2",
         (620, "send", "java-2", 0, 2),
         (622, "send", "java-2", 1, 2),
@@ -169,7 +169,7 @@ def test_a_batch_that_was_refused_at_another_node_excuses_nothing(monkeypatch: p
 
 IN_ORDER: Final = {
     "both behind a mute": Schedule(
-        1004031,
+        51,
         Setup(
             quotas=QuotaSetup(rate=1, window_ms=2_000, max_throttle_ms=1_000),
             clients=(ClientSetup("librdkafka-1", "librdkafka"), ClientSetup("librdkafka-2", "librdkafka")),
