@@ -18,7 +18,7 @@ from pidgate.gateway.config.source import Source, read_yaml
 from pidgate.gateway.quotas.inherited import closed_ports, inherited_quotas, login_warnings
 from pidgate.gateway.tls.contexts import TlsUnusable, client_context
 from pidgate.names import escaped
-from pidgate.quota.entities import EffectiveQuota, client_accounts, resolve, shown
+from pidgate.quota.entities import EffectiveQuota, User, client_accounts, resolve, shown
 from pidgate.quota.settings import (
     DEFAULT,
     ByteEntity,
@@ -242,11 +242,15 @@ def _print_users(quotas: Quotas) -> None:
     # rich takes a tenth of a second to import.
     from pidgate.console import plain_console, print_table
 
+    accounts: dict[User, str] = {}
+    for user in quotas.users:
+        parts = client_accounts(quotas, user).values()
+        accounts |= {part: shown(part) for part in parts}
+        accounts[user] = f"{shown(user)} (other client ids)" if parts else shown(user)
     rows = [
-        (shown(user), quota_in_words(quota, quotas.producer_ids), str(quota.mode))
-        for named in quotas.users
-        for user in (named, *client_accounts(quotas, named).values())
-        for quota in (resolve(quotas, user),)
+        (name, quota_in_words(quota, quotas.producer_ids), str(quota.mode))
+        for account, name in accounts.items()
+        for quota in (resolve(quotas, account),)
     ]
     print_table(plain_console(), ("user", "quota", "mode"), rows, title="Users")
 

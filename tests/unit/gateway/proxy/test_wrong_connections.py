@@ -19,9 +19,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from pidgate.gateway.config.loading import ConfigError, parse
-from pidgate.gateway.quotas import store, topic_store
-from pidgate.gateway.state import publisher
-from pidgate.gateway.topics import follower
+from pidgate.gateway.state import manager
 from pidgate.protocol import messages
 from pidgate.protocol.headers import RequestHead
 from pidgate.protocol.proxy_header import SIGNATURE
@@ -350,9 +348,8 @@ def test_the_table_and_what_is_caused_here_are_the_same() -> None:
 
 @pytest.fixture(autouse=True)
 def _stops_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have gateways stop without the time that their topics may take."""
-    for module in (follower, publisher, store, topic_store):
-        monkeypatch.setattr(module, "STOP_WITHIN_S", 0.1)
+    """Have gateways stop without the time that their last events may take."""
+    monkeypatch.setattr(manager, "LAST_EVENTS_S", 0.1)
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from pidgate.cli.checking import _print_users
@@ -57,7 +59,7 @@ def test_check_describe_and_explain_show_each_part_and_the_rest(capsys: pytest.C
     _print_users(quotas)
     shown = capsys.readouterr().out
     assert "ANONYMOUS (client id billing)" in shown
-    assert "150 new producer ids per 1h" in shown
+    assert re.search(r"ANONYMOUS \(other client ids\) +150 new producer ids per 1h", shown)
 
     state = ProducerIdQuota(quotas, seeds(), 0)
     state.admitted_elsewhere(account_of(quotas, ANONYMOUS, "billing"), 7, 0, Reason.FIRST_SEEN)

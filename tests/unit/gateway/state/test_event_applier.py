@@ -9,7 +9,7 @@ from pidgate.events.redaction import TRANSACTIONAL_ID, UserNames, hash64, pseudo
 from pidgate.events.writing import to_json
 from pidgate.gateway.state.event_applier import EventApplier
 from pidgate.gateway.topics.records import EventRecord
-from pidgate.quota.entities import User
+from pidgate.quota.entities import User, account_of
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
 from pidgate.quota.sticky import WATCH_MS
@@ -46,6 +46,26 @@ def restored(*records: EventRecord, run: str = "me") -> tuple[EventApplier, Prod
     applier.restore(records, state.restorer, NOW_MS, WALL_MS)
     applier.finish_restore(state.restorer)
     return applier, state
+
+
+def test_ids_and_balances_go_to_the_account_of_their_client_id() -> None:
+    own = UserQuota(200_000, client_rates_milli={"billing": 50_000})
+    quotas = Quotas(mode=Mode.ENFORCE, users={"alice": own})
+    state, applier, watched = ProducerIdQuota(quotas, lambda: 1_234_567, 0), EventApplier("me"), Watched()
+    billing = account_of(quotas, "alice", "billing")
+    balances = (
+        record(2, seq=1, producer_id=1, client_id="billing", tokens_after=9 * TOKEN, token_units=TOKEN),
+        record(0, seq=2, producer_id=2, client_id="other", tokens_after=90 * TOKEN, token_units=TOKEN),
+    )
+    applier.restore(balances, state.restorer, NOW_MS, WALL_MS)
+    applier.finish_restore(state.restorer)
+    applier.follow([record(0, producer_id=3, client_id="billing")], state, watched, NOW_MS)
+    refused = record(0, producer_id=4, client_id="billing", decision="refuse")
+    applier.follow([refused], state, watched, NOW_MS)
+    tokens = [state.status(account, NOW_MS).tokens for account in (billing, "alice")]
+    assert tokens == [pytest.approx(8, abs=0.001), 90]
+    assert all(state.table.remembers("alice", number, NOW_MS) for number in (1, 2, 3))
+    assert watched.ids == [("alice", 4)]
 
 
 class TestHistory:
