@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
+import yaml
 
 from pidgate.cli.checking import _print_users
 from pidgate.cli.explain import sentences
@@ -12,9 +14,13 @@ from pidgate.cli.quota_describe import rows_of
 from pidgate.gateway.config import loading
 from pidgate.gateway.quotas.administration import InForce
 from pidgate.gateway.quotas.explain import Moment, explanation
+from pidgate.protocol import messages
 from pidgate.quota.decisions import Reason
 from pidgate.quota.entities import ANONYMOUS, account_of
 from pidgate.quota.producer_ids import ProducerIdQuota
+from tests.support import raw
+from tests.support.frames import framed, produce_request, record_batch
+from tests.support.loopback import RunningGateway, ScriptedBroker, gateway_before, run
 from tests.unit.quota.world import HOUR_MS, seeds
 
 HEAD = "cluster: {bootstrap_servers: [127.0.0.1:1]}\n"
@@ -81,3 +87,34 @@ def test_check_describe_and_explain_show_each_part_and_the_rest(capsys: pytest.C
     }
     rows = [row[1:6] for row in rows_of(entry, HOUR_MS, ANONYMOUS)]
     assert ("producer_ids_rate", "50 per 1h of client billing", "file", "", "49 of 50") in rows
+
+
+def test_a_gateway_counts_a_part_by_itself_also_after_a_restart(tmp_path: Path) -> None:
+    file = yaml.safe_load(file_of(f"producer_ids_rate: 200, {PARTS}"))
+
+    async def bring(gateway: RunningGateway, client_id: str, *producer_ids: int) -> None:
+        client = await gateway.connect()
+        client.send(raw.request(messages.METADATA, 1, {"topics": []}, client_id=client_id))
+        await client.frame()
+        for producer_id in producer_ids:
+            batch = record_batch(producer_id, 0, 0)
+            client.send(framed(produce_request(9, [("orders", [(0, batch)])])))
+            await client.frame()
+
+    def tokens(gateway: RunningGateway) -> list[float]:
+        names = "ANONYMOUS (client id billing)", "ANONYMOUS"
+        return [gateway.metric("producer_ids_tokens", user=name) for name in names]
+
+    async def scenario() -> None:
+        settings = {"quotas": file["quotas"], "state_dir": str(tmp_path)}
+        async with ScriptedBroker() as broker:
+            async with gateway_before(broker.address, **settings) as gateway:
+                await bring(gateway, "billing", 1, 2, 3)
+                await bring(gateway, "rogue", 11, 12)
+                assert tokens(gateway) == [pytest.approx(47, abs=0.1), pytest.approx(148, abs=0.1)]
+            async with gateway_before(broker.address, **settings) as again:
+                await bring(again, "billing", 1, 2, 3, 4)
+                await bring(again, "rogue", 11, 12)
+                assert tokens(again) == [pytest.approx(46, abs=0.1), pytest.approx(148, abs=0.1)]
+
+    run(scenario())
