@@ -248,6 +248,8 @@ class End(asyncio.Transport):
             self.peer.arrives(Mark.RST)
         else:
             self._send_fin()
+            if self.peer._unsent:  # it is sent in the end, and nobody is here to take it
+                self.peer.arrives(Mark.RST)
 
     def _reset_error(self) -> OSError:
         # Linux, tcp_reset: EPIPE where the peer had closed before.
