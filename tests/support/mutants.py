@@ -9,7 +9,7 @@ tests/unit/support/test_mutants.py). `CONTROLS` shows that the simulator's check
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from itertools import count
@@ -320,6 +320,13 @@ _KEPT_WHOLE: Final = "A request that may be refused or held is buffered whole."
 
 
 _ADMISSION: Final = "tests/unit/quota/test_admission.py::"
+
+
+def _whole_as_rest(before: Any) -> Any:
+    def part(rate_milli: int | None, rates: Mapping[str, int], client_id: str | None) -> Any:
+        return rate_milli if client_id is None else before(rate_milli, rates, client_id)
+
+    return part
 
 
 def _released_at_once(before: Any) -> Any:
@@ -1023,6 +1030,23 @@ CONTROLS: Final[dict[str, Scheduled]] = {
 }
 
 BY_TEST: Final[dict[str, Tested]] = {
+    "the rest is the whole": Tested(
+        "A client id of its own rate has a part of its user's rate; all other client ids share the rest.",
+        around(entities, "_part", _whole_as_rest),
+        "tests/unit/quota/test_client_ids.py::test_a_thousand_client_ids_get_not_one_id_more_than_one",
+        "assert one == 151",
+    ),
+    "an account has its own filters": Tested(
+        "An id stays known when the file gives its client id a rate, or takes it back.",
+        rewritten(
+            "pidgate/quota/users.py",
+            "if client_id is not None:\n            of_user",
+            "if client_id == 0:\n            of_user",
+        ),
+        "tests/unit/quota/test_client_ids.py::"
+        "test_a_running_producer_is_not_new_when_its_client_id_gets_a_rate",
+        "assert verdict == Forward()",
+    ),
     "a first batch above 0 is held": Tested(
         "Behind a mute the first batch of a partition above sequence 0 is refused, not held.",
         around(Admission, "judge_while_muted", _holds_first_batches),
