@@ -231,7 +231,9 @@ def explanation(
         "grace_admitted": live.grace_admitted if live else 0,
         "sticky_entries": sticky_entries,
         "last_refusal": _refusal(table.refusals.of_user(user) if table is not None else None, moment),
-        "producer_id": None if producer_id is None else _of_id(table, live, user, producer_id, moment),
+        "producer_id": None
+        if producer_id is None
+        else _of_id(table, _waiting_in(table, live, in_force, user, producer_id), user, producer_id, moment),
     }
 
 
@@ -309,6 +311,15 @@ def _wait_ms(own: TokenBucket | None, cluster: TokenBucket | None, place: int, n
 
 def _left_ms(until_ms: int | None, now_ms: int) -> int | None:
     return None if until_ms is None else max(0, until_ms - now_ms)
+
+
+def _waiting_in(
+    table: UserTable | None, live: LiveUser | None, in_force: InForce, user: User, producer_id: int
+) -> LiveUser | None:
+    """Return the account of a client id in whose line the id waits, else the user's."""
+    accounts = client_accounts(in_force.quotas, user).values() if table is not None else ()
+    found = [table.kept_under(account) for account in accounts] if table is not None else []
+    return next((one for one in found if one is not None and producer_id in one.queue.waiting), live)
 
 
 def _of_id(

@@ -21,7 +21,7 @@ from pidgate.quota.producer_ids import ProducerIdQuota
 from tests.support import raw
 from tests.support.frames import framed, produce_request, record_batch
 from tests.support.loopback import RunningGateway, ScriptedBroker, gateway_before, run
-from tests.unit.quota.world import HOUR_MS, seeds
+from tests.unit.quota.world import HOUR_MS, World, batch, seeds
 
 HEAD = "cluster: {bootstrap_servers: [127.0.0.1:1]}\n"
 PARTS = (
@@ -87,6 +87,23 @@ def test_check_describe_and_explain_show_each_part_and_the_rest(capsys: pytest.C
     }
     rows = [row[1:6] for row in rows_of(entry, HOUR_MS, ANONYMOUS)]
     assert ("producer_ids_rate", "50 per 1h of client billing", "file", "", "49 of 50") in rows
+
+
+def test_an_id_that_waits_for_its_part_is_explained() -> None:
+    quotas = loading.parse(
+        file_of("producer_ids_rate: 9, clients: {billing: {producer_ids_rate: 1}}")
+    ).to_quotas()
+    world = World(quotas)
+    client = world.connect(ANONYMOUS, client_id="billing")
+    for producer_id in (1, 2, 3):
+        world.judge(client, batch(producer_id))
+    world.now_ms = 10_000
+    world.refusal(client, batch(3))
+    state, moment = world.admission.state, Moment(world.now_ms, HOUR_MS)
+    in_force = InForce(quotas=quotas, provenance={}, in_file=quotas, changes=(), version=1)
+    answer = explanation(ANONYMOUS, 3, state=state, in_force=in_force, moment=moment)
+    assert answer["producer_id"]["waiting"]["client_id"] == "billing"
+    assert answer["client_ids"][0]["waiting"] == 1
 
 
 def test_a_gateway_counts_a_part_by_itself_also_after_a_restart(tmp_path: Path) -> None:
