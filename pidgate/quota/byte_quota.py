@@ -409,7 +409,7 @@ class ByteBucket:
         rate = self.rate_bytes_per_s
         if rate is None:
             self._debt_milli = self._level_milli = 0
-        elif self._level_milli:
+        elif self._debt_milli or self._level_milli:
             paid_milli = max(0, now_ms - self._paid_ms) * rate
             self._debt_milli = max(0, self._debt_milli - paid_milli)
             self._level_milli = max(0, self._level_milli - paid_milli)

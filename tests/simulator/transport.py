@@ -228,6 +228,8 @@ class End(asyncio.Transport):
             self._has_fin = True
         else:
             self._has_rst = True
+            if self._unsent:
+                self._loop.call_soon(self._flush, context=self.process.context)
 
     def close_socket(self, *, resets: bool = False) -> None:
         """Close it, as its process or, when that has died, its kernel does; a reset where bytes are unread."""

@@ -86,6 +86,47 @@ def test_bytes_that_are_not_charged_leave_the_debt_alone() -> None:
     assert bucket.wait_ms(0) == 5_000
 
 
+RECORDS = st.lists(
+    st.tuples(
+        st.integers(0, 20_000),
+        st.integers(1, 50_000),
+        st.booleans(),
+        st.sampled_from([None, 10, RATE, 5_000]),
+    ),
+    min_size=1,
+    max_size=20,
+)
+"""Milliseconds before it, bytes, whether they are charged, and a rate that is set before."""
+
+
+@rule(
+    "A byte debt is paid at its rate, whatever was recorded: who waits for it waits no longer than told.",
+    "mutes",
+)
+@settings(max_examples=examples(300))
+@given(records=RECORDS)
+def test_a_debt_is_paid_when_its_wait_is_over(records: list[tuple[int, int, bool, int | None]]) -> None:
+    bucket, now_ms = account(), 0
+    for wait_ms, nbytes, is_charged, rate in records:
+        now_ms += wait_ms
+        if rate is not None:
+            bucket.set_rate(rate, now_ms)
+        bucket.record(nbytes, now_ms, is_charged=is_charged)
+        left_ms = bucket.wait_ms(now_ms)
+        now_ms += left_ms // 2
+        assert bucket.wait_ms(now_ms) <= left_ms - left_ms // 2
+    now_ms += bucket.wait_ms(now_ms)
+    assert bucket.wait_ms(now_ms) == 0
+
+
+def test_a_debt_of_what_was_observed_is_paid() -> None:
+    """A user over its rate is enforced: its window counts with the first charged record, as at a broker."""
+    bucket = account()
+    bucket.record(50_000, 0, is_charged=False)
+    assert bucket.record(1, 0) == 40_001
+    assert [bucket.wait_ms(now_ms) for now_ms in (0, 20_000, 40_000, 40_001)] == [40_001, 20_001, 1, 0]
+
+
 @rule(
     "A byte debt makes every connection of its account wait, old or new, and nothing but its Produce or Fetch.",
     "mutes",
