@@ -6,6 +6,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 DEMO   := $(VENV)/.installed-demo
 JARS   := $(VENV)/.jars
+LANE   := $(wildcard pidgate/gateway/lane/*.[ch])
 
 QUOTA  ?= 100
 ROGUES ?= 4
@@ -24,28 +25,28 @@ unexport PYTHONDONTWRITEBYTECODE
 help:            ## what there is
 	@grep -hE '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
-$(STAMP): requirements/dev.lock pyproject.toml setup.py $(wildcard pidgate/gateway/lane/*.[ch])
+# Install what a lock file lists, and pidgate. $(1): how much, and how long it takes.
+define install
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "pidgate needs Python 3.11 or newer; set PYTHON=...")'
-	@echo "Installing $$(grep -c == $<) packages into $(VENV), some 1.6 GB, which takes several minutes:"
+	@echo "Installing $$(grep -c == $<) packages into $(VENV), $(1):"
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --disable-pip-version-check --require-hashes -r requirements/dev.lock
+	$(BIN)/python -m pip install --disable-pip-version-check --require-hashes -r $<
 	$(BIN)/python -m pip install --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $@
+endef
+
+$(STAMP): requirements/dev.lock pyproject.toml setup.py $(LANE)
+	$(call install,some 1.6 GB; it takes several minutes)
 
 # The demo needs a tenth of what the tests need: no Spark, no browser, no mypy. An environment of the tests serves, too.
-$(DEMO): requirements/demo.lock pyproject.toml setup.py $(wildcard pidgate/gateway/lane/*.[ch])
-	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "pidgate needs Python 3.11 or newer; set PYTHON=...")'
-	@echo "Installing $$(grep -c == $<) packages into $(VENV), 220 MB on the disk, which takes about a minute:"
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --disable-pip-version-check --require-hashes -r requirements/demo.lock
-	$(BIN)/python -m pip install --disable-pip-version-check --no-deps --no-build-isolation -e .
-	touch $@
+$(DEMO): requirements/demo.lock pyproject.toml setup.py $(LANE)
+	$(call install,220 MB on the disk; it takes about a minute)
 
 $(JARS): $(STAMP) tools/sandbox/jars.py tests/support/jars.py
 	$(BIN)/python -m tests.support.jars
 	touch $@
 
-test: $(JARS)    ## style, types, unit tests and tests on a real Kafka (six minutes on two cores)
+test: $(JARS)    ## style, types, unit tests and tests on a real Kafka (seven minutes on two cores)
 	$(MAKE) --no-print-directory --jobs=2 check tests-of-the-day
 
 tests-of-the-day: $(JARS)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 Version = tuple[int, int, int]
@@ -141,7 +142,11 @@ class ClientTraits:
 
 ORDINARY: Final = ClientTraits()
 
+# Asked for each connection; a crash loop asks the same each time. Bounded, since anybody can claim any name.
+_remembered = lru_cache(maxsize=1_000)
 
+
+@_remembered
 def find_faults(name: str, version: str, client_id: str) -> tuple[ClientFault, ...]:
     """Return the faults of a client that names itself so in ApiVersions."""
     library, number = library_of(name, version)
@@ -153,6 +158,7 @@ def patience_of(name: str, version: str) -> Patience | None:
     return PATIENCE.get(library_of(name, version)[0])
 
 
+@_remembered
 def traits_of(name: str, version: str, client_id: str) -> ClientTraits:
     """Return what a gateway does for a client that names itself so."""
     faults, patience = find_faults(name, version, client_id), patience_of(name, version)

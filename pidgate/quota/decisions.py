@@ -77,13 +77,10 @@ KEEPS_ORDER: Final = frozenset({Reason.STICKY, Reason.ESTABLISHED})
 """Refusals that keep batches in order. They say nothing of the quota: the user may be below it."""
 
 
-REFUSALS: Final = (
-    Reason.FIRST_SEEN, Reason.QUEUE, Reason.DEADLINE, Reason.BLOCKED, Reason.FAIL_OPEN, *sorted(KEEPS_ORDER)
-)  # fmt: skip
+_ONLY_REFUSALS: Final = (Reason.QUEUE, Reason.DEADLINE, Reason.BLOCKED, *sorted(KEEPS_ORDER))
+REFUSALS: Final = (Reason.FIRST_SEEN, Reason.FAIL_OPEN, *_ONLY_REFUSALS)
 """Reasons of refusals."""
-ADMISSIONS: Final = tuple(
-    reason for reason in Reason if reason not in (*REFUSALS[1:4], *KEEPS_ORDER, Reason.HELD)
-)
+ADMISSIONS: Final = tuple(reason for reason in Reason if reason not in (*_ONLY_REFUSALS, Reason.HELD))
 """Reasons of admissions."""
 
 

@@ -22,7 +22,7 @@ def table() -> str:
 def _done(fault: ClientFault) -> str:
     if fault.is_refused_at_init:
         return "refuses it at InitProducerId, not at Produce"
-    return "does nothing else" if fault.is_told_throttle else "mutes it, and tells no throttle"
+    return "treats it as any client" if fault.is_told_throttle else "mutes it, and tells no throttle"
 
 
 PARTS: Final = {"harmed": table}

@@ -82,7 +82,7 @@ class GatewayTopic(ABC):
         Called by readers, because the check of the topic may be unauthorized.
         """
 
-    async def _ask_brokers(self, admin: Any) -> None:  # noqa: B027 - not every topic depends on any
+    async def _ask_brokers(self, admin: Any) -> None:  # noqa: B027 - most topics have nothing to ask
         """Ask the brokers for settings that the topic's use depends on, best effort."""
 
     def _unreadable_compression(self, settings: Mapping[str, str]) -> Iterator[dict[str, str]]:
