@@ -7,9 +7,10 @@ import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Final
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, ViewportSize, expect
 
 from pidgate.gateway.config.local_token import token_of
 from tests.support.browsing import chromium
@@ -22,7 +23,8 @@ pytestmark = pytest.mark.kafka
 
 HOSTILE = "<img src=x onerror=alert(1)>'\"&\u202e"
 """A user of the file, and a client id."""
-WIDE, NARROW = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
+WIDE: Final[ViewportSize] = {"width": 1280, "height": 800}
+NARROW: Final[ViewportSize] = {"width": 390, "height": 844}
 PICTURES = os.environ.get("PIDGATE_PICTURES", "")
 """Folder for pictures; empty: none are made."""
 SOON_MS = 8_000
@@ -97,6 +99,26 @@ def sign_in(page: Page, scene: WaitingClients) -> None:
     page.get_by_label("Token").fill(token)
     page.get_by_role("dialog").get_by_role("button", name="Sign in").click()
     expect(page.get_by_role("button", name="Sign out")).to_be_visible()
+
+
+@pytest.mark.parametrize(
+    ("narrow", "dark"),
+    [(False, False), (True, True), (False, True), (True, False)],
+    ids=["1280 light", "390 dark", "1280 dark", "390 light"],
+)
+def test_each_view_fits(scene: WaitingClients, browser: Browser, *, narrow: bool, dark: bool) -> None:
+    with visited(browser, scene, narrow=narrow, dark=dark) as visit:
+        for view, hash_, place in (
+            ("first", "#", "#waits"),
+            ("user", "#user=alice", "#lines"),
+            ("around", "#around=1", "#limits"),
+        ):
+            visit.page.evaluate("hash => { location.hash = hash }", hash_)
+            expect(visit.page.locator(place)).to_be_visible()
+            width = visit.page.evaluate("document.documentElement.scrollWidth")
+            assert width <= (NARROW if narrow else WIDE)["width"]
+            visit.picture(f"page-{view}-{'narrow' if narrow else 'wide'}-{'dark' if dark else 'light'}")
+        assert visit.said == []
 
 
 def test_it_says_who_waits_and_why_and_loads_nothing_from_elsewhere(
@@ -188,18 +210,3 @@ def test_a_gateway_that_stops_is_said(scene: WaitingClients, browser: Browser) -
         visit.page.route("**/v1/**", lambda route: route.abort())
         visit.page.reload()
         expect(visit.page.locator("#link")).to_contain_text("Not live")
-
-
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("narrow", [False, True], ids=["1280", "390"])
-@pytest.mark.parametrize("hash_", ["", "#user=alice", "#around=1"], ids=["first", "user", "around"])
-def test_each_view_fits(
-    scene: WaitingClients, browser: Browser, hash_: str, *, narrow: bool, dark: bool
-) -> None:
-    with visited(browser, scene, hash_, narrow=narrow, dark=dark) as visit:
-        expect(visit.page.locator("#body section").first).to_be_visible()
-        width = visit.page.evaluate("document.documentElement.scrollWidth")
-        assert width <= (NARROW if narrow else WIDE)["width"]
-        view = re.sub(r"[^a-z]", "", hash_.partition("=")[0]) or "first"
-        visit.picture(f"page-{view}-{'narrow' if narrow else 'wide'}-{'dark' if dark else 'light'}")
-        assert visit.said == []

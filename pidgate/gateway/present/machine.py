@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 CONNECTIONS_PER_TURN: Final = 200
 """Less than 1 ms."""
-SORTS: Final = ("user", "bytes", "throttle", "open", "idle", "ids")
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,7 +87,7 @@ class Present:
         """Return the first screen: alerts, who waits, users."""
         now = self.moment()
         waits = await self.waits.rows(now)
-        users = await self.users.rows(self.quotas.in_force, now, most=MOST_ROWS, find=find, sort=sort)
+        users = await self.users.rows(self.quotas.in_force, now, waits, most=MOST_ROWS, find=find, sort=sort)
         limits = self._limits.rows(now)
         return {
             "head": self.head(now, waits, users),
@@ -123,7 +123,7 @@ class Present:
         changed = [change_as_json(change) for change in in_force.changes if change.target.user == user]
         return {
             "head": self.head(now),
-            "row": as_json(self.users.row(user, in_force, now)),
+            "row": as_json(self.users.row(user, in_force, now, waits)),
             "lines": list(sentences(state)),
             "changes": changed,
             "waits": rows_of(waits),

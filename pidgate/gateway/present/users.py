@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 from pidgate.gateway.present.explaining import Moment
+from pidgate.gateway.present.waits import WaitRow
 from pidgate.gateway.quotas.administration import InForce
 from pidgate.quota.counters import UserCounters
 from pidgate.quota.entities import User, owner_of, resolve, shown
 from pidgate.quota.settings import Mode
-from pidgate.quota.users import LiveUser
 
 if TYPE_CHECKING:
     from pidgate.gateway.proxy.connection import Shared
 
 USERS_PER_TURN: Final = 100
 """Less than 1 ms."""
-SORTS: Final = ("hurt", "user", "new", "waiting", "refused", "tokens", "bytes")
+NO_LINE: Final = (0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +62,6 @@ class UserRows:
     matching: int
     new_per_s: float
     refused_1h: int
-    waiting: int
-    oldest_waiting_ms: int
 
 
 class Users:
@@ -72,43 +71,55 @@ class Users:
         self._shared = shared
 
     async def rows(
-        self, in_force: InForce, moment: Moment, *, most: int, find: str = "", sort: str = "hurt"
+        self,
+        in_force: InForce,
+        moment: Moment,
+        waits: Iterable[WaitRow],
+        *,
+        most: int,
+        find: str = "",
+        sort: str = "hurt",
     ) -> UserRows:
-        """Return the users whose name holds `find`, sorted, and the sums of all users."""
+        """Return the users whose name holds `find`, sorted, and the sums of all users. `waits`: who waits now."""
         admission, now_ms = self._shared.admission, moment.now_ms
         self._shared.turns.count_bytes()
         known = [user for user in admission.state.users() if owner_of(user)[1] is None]
         names = list(dict.fromkeys([*known, *admission.counters.users(), *in_force.quotas.users]))
         keys: list[tuple[tuple[float, ...] | str, User]] = []
-        new_per_s, refused, waiting, oldest_ms = 0.0, 0, 0, 0
+        new_per_s, refused = 0.0, 0
+        line = _lines(waits, moment.wall_ms)
         changed = _changed(in_force)
         wanted = find.casefold()
         for number, user in enumerate(names, 1):
             if number % USERS_PER_TURN == 0:
                 await asyncio.sleep(0)
-            row = self._row(user, in_force, changed, now_ms)
+            row = self._row(user, in_force, changed, line.get(user, NO_LINE), now_ms)
             counters = admission.counters.find(user)
             new_per_s += 0.0 if counters is None else counters.new_ids.per_second(now_ms)
             refused += row.refused_1h
-            waiting += row.waiting
-            oldest_ms = max(oldest_ms, row.oldest_waiting_ms)
             if wanted in row.name.casefold():
                 keys.append((_key(sort, row), user))
         keys.sort(key=itemgetter(0))
-        rows = [self._row(user, in_force, changed, now_ms) for _, user in keys[:most]]
-        return UserRows(rows, len(names), len(keys), new_per_s, refused, waiting, oldest_ms)
+        rows = [
+            self._row(user, in_force, changed, line.get(user, NO_LINE), now_ms) for _, user in keys[:most]
+        ]
+        return UserRows(rows, len(names), len(keys), new_per_s, refused)
 
-    def row(self, user: User, in_force: InForce, moment: Moment) -> UserRow:
-        return self._row(user, in_force, _changed(in_force), moment.now_ms)
+    def row(self, user: User, in_force: InForce, moment: Moment, waits: Iterable[WaitRow]) -> UserRow:
+        line = _lines(waits, moment.wall_ms).get(user, NO_LINE)
+        return self._row(user, in_force, _changed(in_force), line, moment.now_ms)
 
-    def _row(self, user: User, in_force: InForce, changed: set[User | None], now_ms: int) -> UserRow:
+    def _row(
+        self, user: User, in_force: InForce, changed: set[User | None], line: tuple[int, int], now_ms: int
+    ) -> UserRow:
         admission = self._shared.admission
         state, counters = admission.state, admission.counters.find(user)
         table = state.table if state.is_restored else None
         live = table.find(user) if table is not None else None
         quota = resolve(in_force.quotas, user)
         bucket = None if live is None else live.active_bucket
-        waiting, oldest_ms = _line(live, now_ms)
+        in_line = 0 if live is None else len(live.queue.waiting)
+        waiting, oldest_ms = line
         minutes = [] if counters is None else counters.new_by_minute.of_hour(now_ms)
         refused = [] if counters is None else counters.refused_by_minute.of_hour(now_ms)
         return UserRow(
@@ -119,7 +130,7 @@ class Users:
             is_run_time=user in changed,
             rate=None if quota.rate_milli is None else quota.rate_milli / 1_000,
             tokens=None if bucket is None else round(bucket.units(now_ms) / bucket.token_units, 2),
-            next_token_ms=None if bucket is None else bucket.wait_ms(waiting, now_ms),
+            next_token_ms=None if bucket is None else bucket.wait_ms(in_line, now_ms),
             new_1h=sum(minutes),
             minutes=tuple(minutes),
             refused_1h=sum(refused),
@@ -136,9 +147,13 @@ def _changed(in_force: InForce) -> set[User | None]:
     return {change.target.user for change in in_force.changes}
 
 
-def _line(live: LiveUser | None, now_ms: int) -> tuple[int, int]:
-    first_ms = None if live is None or not live.queue.waiting else live.queue.oldest_first_refused_ms()
-    return (0, 0) if live is None or first_ms is None else (len(live.queue.waiting), now_ms - first_ms)
+def _lines(waits: Iterable[WaitRow], wall_ms: int) -> dict[User, tuple[int, int]]:
+    """Return how many clients of each user wait, and the longest wait."""
+    lines: dict[User, tuple[int, int]] = {}
+    for row in waits:
+        waiting, oldest_ms = lines.get(row.user, NO_LINE)
+        lines[row.user] = waiting + 1, max(oldest_ms, wall_ms - row.since_wall_ms)
+    return lines
 
 
 def _last_ms(counters: UserCounters | None, now_ms: int) -> int:

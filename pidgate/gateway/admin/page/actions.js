@@ -74,6 +74,12 @@ export const ACTIONS = {
     fields: () => [{ ...FOR, value: "" , label: "For how long (empty: until it is undone)" }, NOTE],
     body: (_it, values) => change(null, { setting: "mode", action: "set", value: "observe" }, values),
   },
+  fileAll: {
+    key: "o", label: "End observe ALL", path: "v1/quotas/changes",
+    title: () => "Let the modes of the file hold again for every user",
+    fields: () => [],
+    body: (mode) => ({ changes: [{ setting: "mode", user: null, action: "reset", temporary: mode.until_wall_ms !== null }] }),
+  },
 };
 
 async function post(path, body) {

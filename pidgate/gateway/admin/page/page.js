@@ -98,7 +98,7 @@ function draw() {
   const { head } = latest;
   $("name").textContent = head.cluster ? `pidgate ${head.cluster}` : "pidgate";
   $("name").title = `${head.gateway}, pidgate ${head.version}`;
-  $("facts").replaceChildren(...views.facts(head), ...(route.view === "first" ? [observeAll()] : []));
+  $("facts").replaceChildren(...views.facts(head), ...(route.view === "first" ? [switchAll()] : []));
   $("link").className = "";
   $("link").textContent = `${utc(head.wall_ms)} UTC`;
   const body = $("body");
@@ -114,8 +114,9 @@ function draw() {
   }
 }
 
-function observeAll() {
-  return h("button", { type: "button", class: "small", onclick: () => act(ACTIONS.observeAll, {}) }, ACTIONS.observeAll.label);
+function switchAll() {
+  const action = latest.head.mode.source === "run_time" ? ACTIONS.fileAll : ACTIONS.observeAll;
+  return h("button", { type: "button", class: "small", onclick: () => act(action, latest.head.mode) }, action.label);
 }
 
 // ---- the session ---------------------------------------------------------------------------------------
@@ -208,7 +209,7 @@ function pressed(event) {
       if (wait) act(ACTIONS.release, wait);
       else toast("No id of this user waits.");
     } else {
-      const action = Object.entries(ACTIONS).find(([name, { key: own }]) => own === key && !["observeAll", "release"].includes(name));
+      const action = Object.entries(ACTIONS).find(([name, { key: own }]) => own === key && !["observeAll", "fileAll", "release"].includes(name));
       if (!action) return;
       act(action[1], latest.row);
     }

@@ -55,7 +55,7 @@ export function waits({ rows, total }, { withUser = true } = {}) {
     { name: "Gives up", end: true },
   ];
   const drawn = rows.map((wait) => {
-    const action = wait.producer_id === null ? null : h("button", {
+    const action = wait.producer_id === null || wait.why === "order" ? null : h("button", {
       type: "button", class: "small", onclick: () => act(ACTIONS.release, wait),
     }, `Release ${wait.producer_id}`);
     const cells = [
@@ -84,10 +84,11 @@ function hash(parameters) {
   return `#${text}`;
 }
 
-export function quota(user) {
+export function quota(user, windowMs = null) {
   const letter = user.exempt ? "exempt" : user.mode === "enforce" ? "enforced" : "observed";
   const rate = user.rate === null ? "no limit" : user.rate === 0 ? "blocked" : number(user.rate, 3);
-  return [rate, " ", h("span", { class: `mode ${letter}` }, letter), user.is_run_time ? h("span", { title: "set at run time" }, " *") : ""];
+  const per = windowMs === null || !user.rate ? "" : ` new ids per ${lasting(windowMs)}`;
+  return [rate, per, " ", h("span", { class: `mode ${letter}` }, letter), user.is_run_time ? h("span", { title: "set at run time" }, " *") : ""];
 }
 
 export function users(found, route) {
@@ -96,7 +97,7 @@ export function users(found, route) {
     ...["new"].map((sort) => ({ name: USER_SORTS[sort], end: true, sort: hash({ find: route.find, sort }), current: route.sort === sort })),
     { name: "Quota", end: true },
     ...["tokens", "waiting", "refused"].map((sort) => ({
-      name: USER_SORTS[sort], end: true, wide: sort === "refused", sort: hash({ find: route.find, sort }), current: route.sort === sort,
+      name: USER_SORTS[sort], end: true, wide: sort !== "waiting", sort: hash({ find: route.find, sort }), current: route.sort === sort,
     })),
     { name: "60 min", wide: true },
     { name: "Bytes", end: true, wide: true, sort: hash({ find: route.find, sort: "bytes" }), current: route.sort === "bytes" },
@@ -144,10 +145,10 @@ export function facts(head) {
     [`${number(head.gateways)} ${head.gateways === 1 ? "gateway" : "gateways"}`, !head.is_ready],
     [`brokers ${head.brokers_up}/${head.brokers}`, head.brokers_up < head.brokers],
     [head.mode.value === "enforce" ? "ENFORCE" : "OBSERVE", false],
-    [`${number(head.connections)} connections`, false],
   ];
   if (head.waiting !== null) items.push([`${number(head.waiting)} waiting`, false]);
   if (head.oldest_wait_ms !== null) items.push([`oldest wait ${lasting(head.oldest_wait_ms)}`, head.oldest_wait_ms >= LONG_WAIT_MS]);
+  items.push([`${number(head.connections)} connections`, false]);
   if (head.new_per_s !== null) items.push([`${number(head.new_per_s, 1)} new ids/s`, false], [`${number(head.refused_1h)} refused/1h`, false]);
   return items.map(([text, bad]) => h("span", { class: classes({ fact: true, bad }) }, text));
 }
@@ -161,7 +162,7 @@ export function user(draw) {
       h("u", {}, ACTIONS[name].key), ` ${ACTIONS[name].label}`));
   return [
     h("section", {},
-      h("h2", {}, it.name, " ", quota(it)),
+      h("h2", {}, it.name, ": ", quota(it, draw.head.window_ms)),
       h("p", { class: "buttons" }, buttons),
       h("ul", { id: "lines" }, draw.lines.map((line) => h("li", {}, line)))),
     h("section", {}, h("h2", {}, `New ids by minute (${number(it.new_1h)} in 60 min)`),
@@ -219,7 +220,7 @@ function level(value, unit) {
 
 function limits(found) {
   const columns = [
-    { name: "Limit" }, { name: "Now", end: true }, { name: "Most", end: true }, { name: "Limit is", end: true },
+    { name: "Limit" }, { name: "Now", end: true }, { name: "Most", end: true, wide: true }, { name: "Limit is", end: true },
     { name: "Last hit", end: true }, { name: "Hits", end: true, wide: true }, { name: "Beyond it", wide: true },
   ];
   const rows = found.map((one) => row(columns, one.name, [
