@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pidgate.gateway.admin.quotas_api import QuotasApi
     from pidgate.gateway.admin.visits import Visits
 
-NAMED: Final = ("/readyz", "/metrics")
+NAMED: Final = ("/", "/readyz", "/metrics")
 """Paths that check the Host header here. /livez has nothing to protect; the others check by themselves."""
 PAUSE_FOR_WORK: Final = 9.0
 """Times what the last page took: scrapes take a tenth of the process at most."""
