@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any, Final
 from pidgate.gateway.admin.access import Access, Refusal
 from pidgate.gateway.admin.quotas_api import guarded, json_of, refused
 from pidgate.gateway.admin.sessions import SESSION_MS, cookie_name
-from pidgate.gateway.present.present import Present
+from pidgate.gateway.present.patterns import Patterns
+from pidgate.gateway.present.present import Present, as_json
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -51,6 +52,7 @@ class Draws:
 
     def __init__(self, present: Present) -> None:
         self._present = present
+        self._patterns = Patterns(present.recent, present.names)
         self._one_at_a_time = asyncio.Lock()
         self._in_turn = asyncio.Lock()
         """Held while a stream's draw waits and is made."""
@@ -63,6 +65,8 @@ class Draws:
         async with self._one_at_a_time:
             if view == "user":
                 found = await self._present.user(user)
+                patterns = await self._patterns.of(user, found["head"]["wall_ms"])
+                found["patterns"] = [as_json(one) for one in patterns]
             elif view == "around":
                 found = await self._present.around(find=find, sort=sort)
             else:

@@ -70,6 +70,7 @@ class Present:
         self.quotas = quotas
         self.state = shared.admission.state
         self.recent = manager.events.recent
+        self.names = manager.names
         self.now_ms = shared.now_ms
         self.users = Users(shared)
         self.waits = Waits(shared)

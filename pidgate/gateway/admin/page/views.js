@@ -168,9 +168,16 @@ export function user(draw) {
     h("section", {}, h("h2", {}, `New ids by minute (${number(it.new_1h)} in 60 min)`),
       it.minutes.length ? bars(it.minutes, { width: "100%", height: 48 }) : h("p", { class: "empty" }, "None in the last hour.")),
     h("section", {}, h("h2", {}, `Waits now (${number(draw.waits.total)})`), waits(draw.waits, { withUser: false })),
+    patterns(draw.patterns),
     changes(draw.changes),
     h("section", {}, h("h2", {}, `Connections (${number(draw.connections.matching)})`), connections(draw.connections, {})),
   ];
+}
+
+function patterns(found) {
+  if (!found.length) return null;
+  return h("section", {}, h("h2", {}, "What it does (last hour, as pidgate who says)"), h("ul", { id: "patterns" }, found.map((one) =>
+    h("li", {}, h("span", { class: "strong" }, `${one.kind.replaceAll("_", " ")}: `), one.text, h("span", { class: "detail" }, one.remedy)))));
 }
 
 function changes(found) {
