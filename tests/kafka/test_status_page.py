@@ -1,4 +1,7 @@
-"""The status page in real Chromium, before a gateway with clients that wait. Its pictures stand in the docs."""
+"""The status page in real Chromium, before a gateway with clients that wait.
+
+PIDGATE_PICTURES=FOLDER makes pictures of it. Those of docs/operating.md are in docs/images.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,9 @@ def scene(sasl_cluster: Cluster) -> Iterator[WaitingClients]:
         gateway.config["admin"]["writable"] = True
         gateway.config["cluster"]["name"] = "payments-eu1"
         found = WaitingClients(sasl_cluster, stack.enter_context(gateway), stack, "page")
+        found.software = "apache-kafka-java", "3.9.1"
         found.out_of_order()
+        found.software = "librdkafka", "2.6.0"
         found.refused("bob", "blocked")
         found.in_debt()
         found.behind_the_debt()
@@ -117,7 +122,7 @@ def test_each_view_fits(scene: WaitingClients, browser: Browser, *, narrow: bool
             expect(visit.page.locator(place)).to_be_visible()
             width = visit.page.evaluate("document.documentElement.scrollWidth")
             assert width <= (NARROW if narrow else WIDE)["width"]
-            visit.picture(f"page-{view}-{'narrow' if narrow else 'wide'}-{'dark' if dark else 'light'}")
+            visit.picture(f"page-{view}{'-narrow' if narrow else ''}{'-dark' if dark else ''}")
         assert visit.said == []
 
 

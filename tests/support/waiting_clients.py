@@ -51,13 +51,17 @@ class WaitingClients:
         self._stack = stack
         self.topic = create_topic(cluster.bootstrap_servers(), topic)
         fill(cluster.bootstrap_servers(), self.topic, 700_000)
+        self.software = "raw", "1"
+        """What clients call themselves from now on."""
         self._ids = iter(range(700_000, 800_000))
 
     def client(self, user: str, client_id: str) -> RawClient:
         """Log in; the answer to the login may come late."""
         client = self._stack.enter_context(RawClient(self.gateway.bootstrap_servers))
         token = f"\0{user}\0{user}-secret".encode()
-        client.ask(request(API_VERSIONS, 3, client_id=client_id))
+        name, version = self.software
+        named = {"client_software_name": name, "client_software_version": version}
+        client.ask(request(API_VERSIONS, 3, named, client_id=client_id))
         client.ask(request(SASL_HANDSHAKE, 1, {"mechanism": "PLAIN"}, client_id=client_id))
         client.ask(request(SASL_AUTHENTICATE, 2, {"auth_bytes": token}, client_id=client_id))
         return client

@@ -32,6 +32,7 @@ from pidgate.version import version
 MOST_ROWS: Final = 200
 """Of a table in an answer: more rows are found by the filter."""
 LONG_WAIT_MS: Final = 60_000
+GIVES_UP_SOON_MS: Final = 90_000
 HIT_LATELY_MS: Final = 300_000
 SILENT_MS: Final = 45_000
 """Gateways write every 30 s that they live."""
@@ -286,8 +287,9 @@ def _waits(now: Moment, waits: list[WaitRow]) -> Iterator[Alert]:
             continue
         of_user = counted(sum(other.user == row.user for other in waits), "client")
         library = f" ({row.library})" if row.library else ""
-        if row.gives_up_wall_ms is not None:
-            left = about_duration(max(0, row.gives_up_wall_ms - now.wall_ms))
+        left_ms = None if row.gives_up_wall_ms is None else max(0, row.gives_up_wall_ms - now.wall_ms)
+        if left_ms is not None and left_ms <= GIVES_UP_SOON_MS:
+            left = about_duration(left_ms)
             yield Alert(
                 True, f"{row.name}: {of_user} waiting, the first gives up in {left}{library}", row.user
             )

@@ -41,7 +41,7 @@ function row(columns, key, cells, { open = null, bad = false } = {}) {
 export function alerts(found) {
   if (!found.length) return null;
   return h("ul", { id: "alerts", "aria-label": "What needs attention" }, found.map(({ loses, text, user }) =>
-    h("li", { class: loses ? "bad" : "warn" }, loses ? h("strong", {}, "Loses data: ") : null,
+    h("li", { class: loses ? "bad" : "warn" }, loses ? h("strong", {}, "At risk: ") : null,
       user ? h("a", { href: `#user=${encodeURIComponent(user)}` }, text) : text)));
 }
 
