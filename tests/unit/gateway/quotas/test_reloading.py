@@ -86,6 +86,7 @@ RELOADABLE = {
     "quotas.clients.kcat.consumer_byte_rate",
     "quotas.default_client.consumer_byte_rate",
     "quotas.runtime_changes",
+    "log_level",
 }
 UNTIL_RESTART = {
     "cluster.name",
@@ -111,7 +112,6 @@ UNTIL_RESTART = {
     "admin.writable",
     "admin.token_file",
     "drain_timeout",
-    "log_level",
 }
 
 
