@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 
 from tests.clients.refusal import RefusedClient, refused_clients
-from tests.clients.roster import NEWEST, Client, Trial
+from tests.clients.roster import Client, Trial
 from tests.clients.test_versions import why_missing
 from tests.support.log_checks import raise_if_bad
 from tools.sandbox.kafka import Cluster
@@ -23,7 +23,7 @@ FAMILIES: Final = (
     Client("aiokafka"),
     Client("kafka-python"),
     Client("confluent-kafka"),
-    Client("java", NEWEST),
+    Client("java"),
     Client("franz-go"),
     Client("kafkajs"),
     Client("sarama"),
