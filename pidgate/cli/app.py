@@ -11,6 +11,7 @@ import typer
 from pidgate.cli import quotas
 from pidgate.cli.options import (
     CheckOptions,
+    DoctorOptions,
     ExplainOptions,
     HealthOptions,
     LoadOptions,
@@ -34,6 +35,7 @@ COMMANDS = {
     "check": (CheckOptions, "checking.check"),
     "who": (WhoOptions, "who.who"),
     "load": (LoadOptions, "load.load"),
+    "doctor": (DoctorOptions, "doctor.doctor"),
     "health": (HealthOptions, "health.health"),
     "promote": (PromoteOptions, "promote.promote"),
     "mode": (ModeOptions, "quota_change.mode"),

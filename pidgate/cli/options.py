@@ -210,6 +210,18 @@ class GatewayOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DoctorOptions(GatewayOptions):
+    """Check what a gateway needs before it starts (--config), and say whether the gateway, a broker or a quota is slow
+    while it runs (--admin). Exit code 1: a check failed; 2: one could not be made.
+    """
+
+    as_json: bool = option(False, "For programs.", "--json")
+    bundle: Path | None = option(
+        None, "Write file, metrics and state without secrets to this tar.gz.", metavar="FILE"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class PromoteOptions:
     """Show what a user's quota would have refused in the recorded time, then ask whether to enforce it."""
 

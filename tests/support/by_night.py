@@ -40,6 +40,9 @@ BY_NIGHT = {
     "unit/gateway/lane/test_core_against_python.py::test_a_broken_core_is_noticed": CORE,
     "unit/gateway/lane/test_core_against_python.py::test_sanitizers_find_nothing": CORE,
     "unit/gateway/lane/test_threads.py::test_under_the_thread_sanitizer": CORE,
+    "kafka/test_doctor.py::test_a_stopped_broker_and_a_slowed_gateway_are_told_apart": (
+        "half a minute with a cluster of its own; unit/cli/test_doctor.py tells them apart by day"
+    ),
     "kafka/test_who_patterns.py::": (
         "two minutes of waiting clients; unit/who/test_who_findings.py plays the same events by day"
     ),

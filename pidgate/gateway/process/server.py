@@ -88,6 +88,7 @@ class Gateway:
             self._manager,
             self._reloading,
             self.traffic.limits,
+            self.traffic.slowness,
             lambda: "" if self.is_ready() else self.not_ready_reason(),
         )
         self._stopped = asyncio.Event()
