@@ -16,6 +16,7 @@ from pidgate.cli.options import (
     HealthOptions,
     LoadOptions,
     ModeOptions,
+    MyOptions,
     PromoteOptions,
     RunOptions,
     WhoOptions,
@@ -38,6 +39,7 @@ COMMANDS = {
     "doctor": (DoctorOptions, "doctor.doctor"),
     "health": (HealthOptions, "health.health"),
     "promote": (PromoteOptions, "promote.promote"),
+    "my": (MyOptions, "my.my"),
     "mode": (ModeOptions, "quota_change.mode"),
     "explain": (ExplainOptions, "explain.explain"),
 }

@@ -350,6 +350,22 @@ class ModeOptions(GatewayOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
+class MyOptions:
+    """Ask the gateway, as a client: is my user throttled, why, until when, and what should I change. Over Kafka's
+    protocol, with the settings of the application.
+    """
+
+    bootstrap_servers: Annotated[
+        str,
+        typer.Option(
+            "--bootstrap-servers", "-b", metavar="HOST:PORT", show_default=False, help="The gateway."
+        ),
+    ]
+    kafka_config: KafkaConfigOption = None
+    as_json: bool = option(False, "For programs.", "--json")
+
+
+@dataclass(frozen=True, kw_only=True)
 class ExplainOptions(GatewayOptions):
     """Show which clients wait now, why and until when. With --user: why that user is refused or admitted, with tokens,
     queued ids, and the last refusal and its end.

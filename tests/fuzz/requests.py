@@ -224,7 +224,7 @@ _SMALL: Final[dict[int, Read]] = {
     36: messages.sasl_token,
     messages.API_VERSIONS: _api_versions,
     client_quotas.ALTER_CLIENT_QUOTAS: client_quotas.read_alter,
-    client_quotas.DESCRIBE_CLIENT_QUOTAS: client_quotas.read_user_filter,
+    client_quotas.DESCRIBE_CLIENT_QUOTAS: client_quotas.read_filter,
     51: refuse_credentials,
 }
 
