@@ -31,7 +31,7 @@ BUCKET = "tables"
 ROOT = f"s3a://{BUCKET}/of/one"
 HADOOP_AWS = "org.apache.hadoop:hadoop-aws:3.4.2"
 """Of the Hadoop that Spark 4.1 is built with."""
-HOUR = "events/decision/day=2026-11-21/hour=07"
+HOUR = "events/decision/day=2026-11-21/bucket=7"
 BEGIN_MS = 1_795_244_400_000
 """Of this hour."""
 SIZE = ("--users", "6", "--days", "2", "--events", "4000", "--seed", "5")
@@ -115,14 +115,11 @@ def test_a_commit_of_ingest(store: str) -> None:
         log = CommitLog(files)
         folder = log.staging()
         # As tasks do, wherever they run.
-        staging = Staging(files.full(folder), late_after_ms=2**62, ahead_ms=2**62)
+        staging = Staging(files.full(folder), late_after_ms=2**62, ahead_ms=2**62, now_ms=BEGIN_MS)
         event = a_decision(wall_time_ms=BEGIN_MS)
         staging.of([(to_json(event), Place(0, 0, BEGIN_MS))])
-        log.commit(
-            Position(batch=log.position.batch + 1),
-            moves=log.moves(files.data_files(folder), folder, name),
-            removes=before,
-        )
+        staged = dict.fromkeys(files.data_files(folder), before)
+        log.commit(Position(batch=log.position.batch + 1), folder, log.moves(staged, folder, name))
         found = arrow_tables.read(files, files.data_files("events"), pa.schema([("seq", pa.int64())]))
         assert found.to_pylist() == [{"seq": event.seq}]
     assert keys() == [
