@@ -126,6 +126,11 @@ class Files:
             self.replace(beside, text)
             try:
                 os.link(self._at(beside), self._at(path))
+            except PermissionError as error:
+                raise BadOption(
+                    f"{self.full(path)}: this file system has no hard links, so two ingests cannot be told apart. "
+                    "Make sure that one runs, and say so with --single-writer."
+                ) from error
             finally:
                 self.remove(beside)
             return

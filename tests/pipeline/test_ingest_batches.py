@@ -7,6 +7,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
 from pidgate.client_settings import BadClientSettings, read_client_settings
@@ -16,7 +17,7 @@ from pidgate.pipeline.commands.common import duration_ms
 from pidgate.pipeline.errors import BadOption, TopicLostData, TopicMissing, raised_in_task
 from pidgate.pipeline.ingest import seqs
 from pidgate.pipeline.ingest.accounts import settle
-from pidgate.pipeline.ingest.batches import Batches, Rules, Slice, Taken, losses_between
+from pidgate.pipeline.ingest.batches import Batches, Rules, Taken, losses_between
 from pidgate.pipeline.ingest.columns import DEAD_LETTERS, GAPS, Place, Reason, Record
 from pidgate.pipeline.ingest.commits import CommitLog, Position
 from pidgate.pipeline.ingest.compaction import SMALL_BYTES, compact, small_files
@@ -195,7 +196,9 @@ def test_events_at_the_offsets_of_a_shortened_topic_are_taken_and_none_twice(str
 
 
 def test_what_was_lost_between_batches() -> None:
-    came = {"0": Slice(first=10, first_ms=500), "1": Slice(3, 510)}
+    rows = [(0, 11, 600), (0, 10, 500), (1, 3, 510), (None, 5, 0)]
+    columns = ("kafka_partition", "kafka_offset", "seen_ms")
+    came = pa.table({name: pa.array(of) for name, of in zip(columns, zip(*rows, strict=True), strict=True)})
 
     def lost(expected: dict[str, int], first_held: dict[str, int]) -> list[tuple[int, int, int, int]]:
         found = losses_between(expected, came, first_held, "t1")

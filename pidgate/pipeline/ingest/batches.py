@@ -66,14 +66,6 @@ class Taken:
 
 
 @dataclass(frozen=True, slots=True)
-class Slice:
-    """Records of one partition in a batch."""
-
-    first: int
-    first_ms: int
-
-
-@dataclass(frozen=True, slots=True)
 class Batches:
     """Ingests the batches of one topic, one after the other."""
 
@@ -93,10 +85,9 @@ class Batches:
         number = position.batch + 1
         staging = self.log.staging()
         arrived, cut = self._staged(self.tasks(wanted), staging, now_ms)
-        slices = slices_of(arrived)
         offsets = self.offsets_now()
         expected = position.expected(self.topic_id)
-        losses = losses_between(expected, slices, offsets.first, self.topic_id)
+        losses = losses_between(expected, arrived, offsets.first, self.topic_id)
         # Records removed before the first run are not a loss.
         if (
             promised := [one for one in losses if str(one.kafka_partition) in expected]
@@ -112,9 +103,8 @@ class Batches:
         paths = mended(files, staging, arrived, twice, clocks.shifts(measured, arrived))
         fresh = arrived.filter(pa.array(~twice))
         # A hole without retention is skipped. After retention the next batch reports the loss.
-        ends = {
-            p: one.stop for p, one in wanted.items() if p in slices or offsets.first.get(p, 0) <= one.start
-        }
+        came = set(map(str, unique(arrived["kafka_partition"].drop_null())))
+        ends = {p: one.stop for p, one in wanted.items() if p in came or offsets.first.get(p, 0) <= one.start}
         next_offsets = {p: end for p, end in {**expected, **ends}.items() if p in offsets.first}
         after = replace(
             position,
@@ -166,38 +156,32 @@ def numbers_seen(files: Files) -> pa.Table:
     return arrow_tables.read(files, files.data_files(NUMBERS), seqs.OF_INTERVALS)
 
 
-def slices_of(arrived: pa.Table) -> dict[str, Slice]:
-    """Return the begin of a batch in each partition of a topic. Pure."""
-    found = {}
-    for partition in unique(arrived["kafka_partition"].drop_null()):
-        of_partition = arrived.filter(pc.equal(arrived["kafka_partition"], partition))
-        first = pc.min(of_partition["kafka_offset"])
-        first_ms = of_partition["seen_ms"][pc.index(of_partition["kafka_offset"], first).as_py()]
-        found[str(partition)] = Slice(first.as_py(), first_ms.as_py())
-    return found
-
-
 def losses_between(
-    expected: Mapping[str, int], slices: Mapping[str, Slice], first_held: Mapping[str, int], topic_id: str
+    expected: Mapping[str, int], arrived: pa.Table, first_held: Mapping[str, int], topic_id: str
 ) -> tuple[seqs.Loss, ...]:
     """Return the offsets between the expected and the received ones, without holes not made by retention.
 
     Pure.
     """
+    each = arrived.group_by("kafka_partition").aggregate([("kafka_offset", "min")]).to_pylist()
     found = []
-    for partition, one in sorted(slices.items()):
-        following = expected.get(partition, 0)
-        last = min(one.first, first_held.get(partition, 0)) - 1
+    firsts = {one["kafka_partition"]: one["kafka_offset_min"] for one in each}
+    for partition in sorted(firsts.keys() - {None}):
+        first = firsts[partition]
+        following = expected.get(str(partition), 0)
+        last = min(first, first_held.get(str(partition), 0)) - 1
         if last >= following:
-            found.append(
-                seqs.Loss(
-                    kafka_partition=int(partition),
-                    first_offset=following,
-                    last_offset=last,
-                    resumed_ms=one.first_ms,
-                    topic_id=topic_id,
-                )
+            here = pc.and_(
+                pc.equal(arrived["kafka_partition"], partition), pc.equal(arrived["kafka_offset"], first)
             )
+            loss = seqs.Loss(
+                kafka_partition=partition,
+                first_offset=following,
+                last_offset=last,
+                resumed_ms=arrived["seen_ms"].filter(here)[0].as_py(),
+                topic_id=topic_id,
+            )
+            found.append(loss)
     return tuple(found)
 
 

@@ -19,7 +19,9 @@ from pidgate.pipeline.ingest.seqs import Numbers
 
 HOUR_MS = 3_600_000
 APPLIED_FROM_MS = 60_000
-_SINCE_MS = 6 * HOUR_MS
+_HOURS = 6
+_MOST = 100_000
+"""Rows; the last ones are kept."""
 _KEY = ["gateway_id", "incarnation", "hour_ms"]
 OF_CLOCKS = to_arrow_schema(CLOCKS)
 
@@ -37,14 +39,14 @@ def measured(known: pa.Table, arrived: pa.Table) -> pa.Table:
     before = known.select([*_KEY, "offset_ms", "events"]).to_pandas()
     both = pd.concat([before, new.reset_index().astype({name: "str" for name in _KEY[:2]})])
     clocks = both.groupby(_KEY, as_index=False).agg({"offset_ms": "min", "events": "sum"})
-    clocks["applied_ms"] = 0
-    for _, one in clocks.groupby(_KEY[:2]):
-        hours, offsets = one["hour_ms"].to_numpy(), one["offset_ms"].to_numpy()
-        for row, hour in zip(one.index, hours, strict=True):
-            least = offsets[(hours > hour - _SINCE_MS) & (hours <= hour)].min()
-            clocks.loc[row, "applied_ms"] = least if abs(least) > APPLIED_FROM_MS else 0
+    least, offsets = clocks["offset_ms"], clocks.set_index(_KEY)["offset_ms"]
+    for hours in range(1, _HOURS):
+        earlier = clocks[_KEY].assign(hour_ms=clocks["hour_ms"] - hours * HOUR_MS)
+        least = np.fmin(least, offsets.reindex(pd.MultiIndex.from_frame(earlier)).to_numpy())
+    clocks["applied_ms"] = least.where(least.abs() > APPLIED_FROM_MS, 0).astype("int64")
     newest = clocks.groupby(_KEY[:2])["hour_ms"].transform("max")
-    kept = clocks[(clocks["applied_ms"] != 0) | (clocks["hour_ms"] > newest - _SINCE_MS)]
+    kept = clocks[(clocks["applied_ms"] != 0) | (clocks["hour_ms"] > newest - _HOURS * HOUR_MS)]
+    kept = kept.sort_values(["hour_ms", *_KEY[:2]]).tail(_MOST)
     return pa.Table.from_pandas(kept[OF_CLOCKS.names], OF_CLOCKS, preserve_index=False)
 
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import Final
 
 import pyarrow.parquet as pq
@@ -25,7 +27,8 @@ _LINES: Final = (".json", ".jsonl", ".ndjson", ".json.gz", ".jsonl.gz", ".ndjson
 _BYTES_PER_RECORD: Final = 200
 """Of compressed files; it only bounds a batch."""
 _AT_ONCE: Final = 5_000
-_TASKS: Final = 16
+_FILES_AT_ONCE: Final = 64
+_HIDDEN: Final = re.compile(r"(^|/)[._]")
 
 
 class Landed:
@@ -38,8 +41,8 @@ class Landed:
     def describe(self) -> tuple[str, Offsets]:
         """Return the identity of the folder, and its files. Raises BadOption."""
         files = Files(self.name)
-        self._sizes = {path: size for path, size in files.sizes("").items() if "/." not in f"/{path}"}
-        self._sizes = {path: size for path, size in self._sizes.items() if "/_" not in f"/{path}"}
+        sizes = files.sizes("")
+        self._sizes = {path: sizes[path] for path in sizes if not _HIDDEN.search(path)}
         unknown = [path for path in self._sizes if not path.endswith((*_LINES, ".parquet"))]
         if unknown or not self._sizes:
             what = f"has {unknown[0]}, which is in neither" if unknown else "has no file in these formats"
@@ -53,18 +56,15 @@ class Landed:
 
     def share(self, waiting: Mapping[str, range], most: int) -> dict[str, range]:
         """Return the first files with about `most` records, at least one."""
-        found: dict[str, range] = {}
+        paths = sorted(waiting)[:_FILES_AT_ONCE]
+        bytes_before = accumulate((self._sizes[path] for path in paths), initial=0)
         room = most * _BYTES_PER_RECORD
-        for path, whole in sorted(waiting.items()):
-            if found and room < self._sizes[path]:
-                break
-            found[path] = whole
-            room -= self._sizes[path]
-        return found
+        return {
+            path: waiting[path] for path, before in zip(paths, bytes_before, strict=False) if before < room
+        }
 
     def tasks(self, wanted: Mapping[str, range]) -> list[list[Span]]:
-        spans = [Span(*one) for one in sorted(wanted.items(), key=lambda one: -self._sizes[one[0]])]
-        return [spans[number::_TASKS] for number in range(min(len(spans), _TASKS))]
+        return [[Span(*one)] for one in wanted.items()]
 
     def reader(self, *, stop_at_loss: bool) -> Callable[[Sequence[Span]], Iterator[Record]]:
         """Return the reader of a task's files."""
