@@ -13,8 +13,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from pidgate.cli.options import KafkaConfigOption
-from pidgate.client_settings import BadClientSettings, read_client_settings
+from pidgate.client_settings import BadClientSettings, KafkaConfigOption, read_client_settings
 from pidgate.pipeline import session
 from pidgate.pipeline.commands import common
 from pidgate.pipeline.errors import BadOption

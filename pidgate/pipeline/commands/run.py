@@ -10,7 +10,7 @@ from typing import Annotated, Final
 import typer
 from rich.console import Console
 
-from pidgate.cli.options import KafkaConfigOption
+from pidgate.client_settings import KafkaConfigOption
 from pidgate.pipeline import session
 from pidgate.pipeline.arrivals import REMEMBER_MS, arrivals
 from pidgate.pipeline.commands import common
