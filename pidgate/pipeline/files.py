@@ -100,9 +100,13 @@ class Files:
             return str(stream.read().decode())
 
     def replace(self, path: str, text: str) -> None:
-        """Write a file, replacing an existing one; atomic in a store."""
-        with self.output(path) as stream:
-            stream.write(text.encode())
+        """Write a file atomically, replacing an existing one."""
+        if self.is_store:
+            self._put(path, text)
+            return
+        beside = f"{path}.{secrets.token_hex(4)}"
+        self._put(beside, text)
+        self.rename(beside, path)
 
     def input(self, path: str, *, unpacked: bool = False) -> NativeFile:
         """Open a file for reading; `unpacked`: as a stream, decompressed by its name."""
@@ -123,7 +127,7 @@ class Files:
         """
         if self._conditional is None:
             beside = f"{path}.{secrets.token_hex(4)}"
-            self.replace(beside, text)
+            self._put(beside, text)
             try:
                 os.link(self._at(beside), self._at(path))
             except PermissionError as error:
@@ -148,12 +152,11 @@ class Files:
         """Write a new file atomically. Raises FileExistsError if it exists."""
         if self.exists(path):
             raise FileExistsError(f"{self.full(path)} already exists")
-        if self.is_store:
-            self.replace(path, text)
-            return
-        beside = f"{path}.unfinished"
-        self.replace(beside, text)
-        self.rename(beside, path)
+        self.replace(path, text)
+
+    def _put(self, path: str, text: str) -> None:
+        with self.output(path) as stream:
+            stream.write(text.encode())
 
     def sizes(self, folder: str) -> dict[str, int]:
         """Return the bytes of all files below a folder, by path in order."""

@@ -94,13 +94,18 @@ def test_a_clock_that_was_not_set_yet_makes_two_hours_of_use_at_most(tables: Tab
     folder = tmp_path / "landed"
     folder.mkdir()
     told = USE | {"first_ms": 5_000, "last_ms": NOW_MS - 5, "wall_time_ms": NOW_MS}
-    (folder / "usage.jsonl").write_text(json.dumps(told))
+    brought = json.loads(to_json(decision(2, NOW_MS - 5))) | {"user": told["user"]}
+    (folder / "usage.jsonl").write_text(f"{json.dumps(told)}\n{json.dumps(brought)}\n")
     sums, said = ingest(tables, folder)
-    assert (sums["events"], sums["cut"], sums["clocks_unknown"]) == (1, 1, 1)
+    assert (sums["events"], sums["cut"], sums["clocks_unknown"]) == (2, 1, 2)
     assert "1 intervals of id_usage" in said
-    assert "clocks are not known for 1 events" in said
+    assert "clocks are not known for 2 events" in said
     (row,) = tables.events("id_usage").collect()
     assert (row["first_ms"], row["last_ms"]) == (NOW_MS - 5 - HOUR_MS, NOW_MS - 5)
+    done = CliRunner().invoke(app, ["rates", "--tables", tables.root])
+    assert done.exit_code == 0, (done.output, done.exception)
+    hours = tables.written("rates_by_time").where("unit = 'hour'").count()
+    assert hours in (1, 2)
 
 
 def test_a_clock_that_is_behind_is_told_and_its_events_get_their_hours(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -142,13 +143,20 @@ def test_a_staged_file_that_is_gone_is_no_batch(tmp_path: Path) -> None:
 
 
 def test_a_committed_file_that_is_gone_is_told(tmp_path: Path) -> None:
+    move = Move("ingest/staging/0000000001-a/x.parquet", f"{HOUR}/x.parquet")
+    made = Commit(version=1, position=Position(batch=0), moves=(move,))
+    put(tmp_path, "ingest/commits/0000000001.json", made.to_json())
+    killed = CommitLog(Files(str(tmp_path)))
+    with pytest.raises(TableUnreadable, match="a committed file was removed"):
+        killed.finish()
+    put(tmp_path, "ingest/commits/0000000002.json", replace(made, version=2, moves=()).to_json())
+    with pytest.raises(OtherWriter):
+        killed.finish()
+
+
+def test_files_may_be_deleted_once_their_commit_is_finished(tmp_path: Path) -> None:
     log = CommitLog(Files(str(tmp_path)))
     log.commit(Position(batch=0), *staged_by(log, tmp_path, "e1"))
-    stale = CommitLog(Files(str(tmp_path)))
     (file,) = (tmp_path / HOUR).iterdir()
     file.unlink()
-    with pytest.raises(TableUnreadable, match="a committed file was removed"):
-        CommitLog(Files(str(tmp_path))).finish()
-    log.commit(Position(batch=1), *staged_by(log, tmp_path, "e2"))
-    with pytest.raises(OtherWriter):
-        stale.finish()
+    CommitLog(Files(str(tmp_path))).finish()

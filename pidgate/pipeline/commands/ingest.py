@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from enum import StrEnum
@@ -122,21 +123,15 @@ class Total:
     def __init__(self, say: common.Say) -> None:
         self._say = say
         self._account: Account | None = None
-        self.batches = self.events = self.dead = self.duplicates = self.cut = self.clocks_unknown = 0
-        self.warm_records = self.warm_ms = 0
-        """Without the first batch, in which Spark's workers start."""
+        self.sums: Counter[str] = Counter()
 
     def add(self, taken: Taken) -> None:
         events, dead = sum(taken.events.values()), sum(taken.dead.values())
-        if self.batches:
-            self.warm_records += events + dead + taken.duplicates
-            self.warm_ms += taken.took_ms
-        self.batches += 1
-        self.events += events
-        self.dead += dead
-        self.duplicates += taken.duplicates
-        self.cut += taken.cut
-        self.clocks_unknown += taken.clocks_unknown
+        # Spark's workers start in the first batch.
+        if self.sums["batches"]:
+            self.sums.update(warm_records=events + dead + taken.duplicates, warm_ms=taken.took_ms)
+        self.sums.update(batches=1, events=events, dead=dead, duplicates=taken.duplicates)
+        self.sums.update(cut=taken.cut, clocks_unknown=taken.clocks_unknown)
         types = ", ".join(f"{count:,} {word}" for word, count in sorted(taken.events.items()))
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(taken.dead.items()))
         self._say(
@@ -154,15 +149,14 @@ class Total:
 
     def as_dict(self) -> dict[str, object]:
         told = ("batches", "events", "dead", "duplicates", "cut", "clocks_unknown", "warm_records", "warm_ms")
-        return {name: getattr(self, name) for name in told} | {
-            "account": None if self._account is None else asdict(self._account)
-        }
+        account = None if self._account is None else asdict(self._account)
+        return {name: self.sums[name] for name in told} | {"account": account}
 
     def end(self, account: Account, tables: str) -> None:
         self._account = account
         self._say(
-            f"{self.events:,} events in {self.batches} batches were ingested into {tables}/events; {self.dead:,} "
-            f"records are in dead_letters/; {self.duplicates:,} were duplicates."
+            f"{self.sums['events']:,} events in {self.sums['batches']} batches were ingested into {tables}/events; "
+            f"{self.sums['dead']:,} records are in dead_letters/; {self.sums['duplicates']:,} were duplicates."
         )
         if account.missing:
             self._say(
@@ -171,9 +165,9 @@ class Total:
             )
         if account.lost_offsets:
             self._say(f"{account.lost_offsets:,} records were deleted before they were read (losses/).")
-        if self.cut:
+        if cut := self.sums["cut"]:
             self._say(
-                f"{self.cut:,} intervals of id_usage were longer than an hour or not within the hour before their "
+                f"{cut:,} intervals of id_usage were longer than an hour or not within the hour before their "
                 "event, and were cut: a clock was set meanwhile."
             )
         for gateway, offset_ms in account.clock_offsets_ms.items():
@@ -181,9 +175,9 @@ class Total:
                 f"The clock of {gateway} is {abs(offset_ms) / 1000:,.0f} s {'behind' if offset_ms > 0 else 'ahead'}. "
                 "The times of its events were corrected (clocks/)."
             )
-        if self.clocks_unknown:
+        if unknown := self.sums["clocks_unknown"]:
             self._say(
-                f"Gateways' clocks are not known for {self.clocks_unknown:,} events: they have no append time by a "
+                f"Gateways' clocks are not known for {unknown:,} events: they have no append time by a "
                 "broker's clock (message.timestamp.type=LogAppendTime)."
             )
 

@@ -6,7 +6,7 @@ Version n is in one of these states. Only a file's presence decides, never its a
     ---------   -------   ----------------------   ---------------------------------------------------------
     staged      absent    in staging/n-random      a commit needs all of them, and creates n.json
     committed   present   in staging, or moved     each is moved to its place; the next start does the rest
-    finished    present   all at their places      its folder in staging is removed
+    finished    no moves  all at their places      its folder in staging is removed; places may be deleted
     lost        another   in staging/n-random      its owner's commit fails; later it is removed as garbage
 
 `create` lets one process write n.json (a hard link, or If-None-Match in a store), so of two ingests one
@@ -27,7 +27,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import pyarrow as pa
@@ -71,7 +71,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """A position and the moves that make it visible."""
+    """A position and the moves that make it visible, until they are done."""
 
     version: int
     position: Position
@@ -155,8 +155,11 @@ class CommitLog:
 
     def finish(self) -> None:
         """Execute the rest of the latest commit, and remove garbage. Raises TableUnreadable, OtherWriter."""
-        for move in self.latest.moves if self.latest is not None else ():
-            self._execute(move)
+        if self.latest is not None and self.latest.moves:
+            for move in self.latest.moves:
+                self._execute(move)
+            self.latest = replace(self.latest, moves=())
+            self._files.replace(self._path(self.latest.version), self.latest.to_json())
         for name in self._files.names(_STAGING):
             if name < f"{self.next_version:010d}":
                 # Its owner may still write there; a later commit removes the rest.
