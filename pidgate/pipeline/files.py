@@ -139,7 +139,7 @@ class Files:
                 self.remove(beside)
             return
         from obstore import put
-        from obstore.exceptions import AlreadyExistsError
+        from obstore.exceptions import AlreadyExistsError, BaseError
 
         try:
             put(self._conditional, path, text.encode(), mode="create")
@@ -147,6 +147,11 @@ class Files:
             # A request whose answer was lost is sent again, and finds its own file.
             if self.read(path) != text:
                 raise FileExistsError(self.full(path)) from None
+        except BaseError as error:
+            raise BadOption(
+                f"{self.full(path)} cannot be written: {str(error).partition(chr(10))[0]}. obstore takes credentials "
+                "from the environment (AWS_ACCESS_KEY_ID) or the machine's role. Or use --single-writer."
+            ) from error
 
     def write(self, path: str, text: str) -> None:
         """Write a new file atomically. Raises FileExistsError if it exists."""
