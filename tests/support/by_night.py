@@ -47,7 +47,7 @@ BY_NIGHT = {
     "kafka/test_who_patterns.py::": (
         "two minutes of waiting clients; unit/who/test_who_findings.py plays the same events by day"
     ),
-    "kafka/test_first_hour.py::test_readme_word_by_word": (
+    "kafka/test_first_hour.py::test_tutorial_word_by_word": (
         "a minute of commands; tests/unit/cli has each of them by day, and the test beside it looks without topics"
     ),
     "kafka/test_restart.py::test_the_brokers_ports_are_open_after_a_kill[neither": (
