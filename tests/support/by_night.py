@@ -43,10 +43,14 @@ BY_NIGHT = {
     "kafka/test_doctor.py::test_a_stopped_broker_and_a_slowed_gateway_are_told_apart": (
         "half a minute with a cluster of its own; unit/cli/test_doctor.py tells them apart by day"
     ),
+    **dict.fromkeys(
+        ("kafka/test_dashboards.py::test_a_panel", "kafka/test_dashboards.py::test_the_control"),
+        "Prometheus is not on every machine; by day the dashboards are compared with what draws them",
+    ),
     "kafka/test_who_patterns.py::": (
         "two minutes of waiting clients; unit/who/test_who_findings.py plays the same events by day"
     ),
-    "kafka/test_first_hour.py::test_readme_word_by_word": (
+    "kafka/test_first_hour.py::test_tutorial_word_by_word": (
         "a minute of commands; tests/unit/cli has each of them by day, and the test beside it looks without topics"
     ),
     "kafka/test_restart.py::test_the_brokers_ports_are_open_after_a_kill[neither": (
@@ -106,6 +110,9 @@ BY_NIGHT = {
     "kafka/test_transactions_refused.py::test_who_waits_for_a_token_commits_everything[aiokafka": REAL_CLIENT,
     "kafka/test_transactions_refused.py::test_who_waits_for_a_token_commits_everything[confluent": REAL_CLIENT,
     "kafka/test_clients_refused_3s.py::test_a_refusal_of_3_s_loses_doubles_and_reorders_nothing[aiokafka": REAL_CLIENT,
+    "pipeline/test_ingest_cases.py::test_two_real_ingests_at_once": (
+        "twenty times two processes; test_two_at_once_take_each_event_once has two threads by day"
+    ),
     "pipeline/test_report.py::": WHOLE_REPORT,
     "pipeline/test_run.py::test_every_job_of_the_report_has_run": WHOLE_REPORT,
     **dict.fromkeys(

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
     from prometheus_client.core import Metric
 
-    from pidgate.gateway.admin.present_api import PresentApi
     from pidgate.gateway.admin.quotas_api import QuotasApi
     from pidgate.gateway.admin.visits import Visits
 
@@ -61,6 +60,12 @@ class GatewayView(Protocol):
 
     async def refresh_metrics(self) -> None:
         """Refresh the user and bucket metrics in `registry`, yielding to traffic."""
+
+
+class Routes(Protocol):
+    """A part of the site with paths of its own."""
+
+    def add_to(self, app: web.Application) -> None: ...
 
 
 class AdminSite:
@@ -119,7 +124,7 @@ async def start(
     gateway: GatewayView,
     quotas: QuotasApi | None = None,
     tls: LiveContext | None = None,
-    page: PresentApi | None = None,
+    page: Routes | None = None,
 ) -> AdminSite:
     """Serve on `bind`; without `quotas` no quota API, without `page` no page, without `tls` plain HTTP.
 
