@@ -38,9 +38,9 @@ def _events(spark: SparkSession, event_type: str, told: list[dict[str, Any]]) ->
 
 
 def _write(tables: Tables, event_type: str, told: list[dict[str, Any]]) -> None:
-    day = {"day": f.lit("2026-09-21"), "hour": f.lit("00")}
+    day = {"day": f.lit("2026-09-21"), "bucket": f.lit("0")}
     frame = _events(tables.spark, event_type, told).withColumns(day)
-    frame.write.partitionBy("day", "hour").parquet(tables.path("events", event_type))
+    frame.write.partitionBy("day", "bucket").parquet(tables.path("events", event_type))
 
 
 @pytest.fixture(scope="module")
