@@ -8,9 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as f
 
+from pidgate.pipeline.days import Days
 from pidgate.pipeline.report.rows import Blocks, Epochs, Heaps, Held, Series, Study, Times, Totals
 from pidgate.pipeline.report.series import HOUR_MS, Span, running, span_between
 from pidgate.pipeline.report.source import Source, collected
+from pidgate.pipeline.report.sums import within
 
 GREATEST = 6
 """Users with their own line in charts of all users; more colours are hard to tell apart."""
@@ -18,11 +20,14 @@ _BUMPS = 10
 _STUDIES = 40
 
 
-def times(source: Source, totals: Totals | None, pages: Sequence[str], window_ms: int) -> Times | None:
+def times(
+    source: Source, totals: Totals | None, pages: Sequence[str], window_ms: int, days: Days
+) -> Times | None:
     """Return new ids and refusals of all users, and the windowed new ids of each user with a page."""
     frame = source.frame("rates_by_time", "user", "unit", "start_ms", "new_ids", "refusals")
     if frame is None or totals is None:
         return None
+    frame = within(frame, "start_ms", days)
     span = span_between(totals.first_ms, totals.last_ms)
     mine = frame.where(f.col("unit") == span.unit)
     by_user = _greatest_first(mine, span, "start_ms", f.sum("new_ids"))
@@ -52,11 +57,12 @@ def _within_window(
     return {user: Series(user, running(line.values, steps)) for user, line in found.items()}
 
 
-def held(source: Source) -> Held | None:
+def held(source: Source, days: Days) -> Held | None:
     """Return ids and states held over all users; for steps above an hour their fullest hour."""
     frame = source.frame("held_by_hour", "user", "hour_ms", "ids_held", "states_held")
     if frame is None:
         return None
+    frame = within(frame, "hour_ms", days)
     by_hour = frame.groupBy("hour_ms").agg(
         f.sum("ids_held").alias("ids_held"), f.sum("states_held").alias("states_held")
     )

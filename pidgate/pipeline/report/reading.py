@@ -10,6 +10,7 @@ from typing import TypeVar
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
+from pidgate.pipeline.days import EVER, Days
 from pidgate.pipeline.errors import HistoryEmpty
 from pidgate.pipeline.newest import newest_event
 from pidgate.pipeline.report import over_time, rows, sums
@@ -17,9 +18,7 @@ from pidgate.pipeline.report.series import HOUR_MS
 from pidgate.pipeline.report.source import Source, collected, columns_of
 from pidgate.pipeline.tables import Tables
 
-Owned = TypeVar(
-    "Owned", rows.UserRates, rows.PatternFound, rows.Recommendation, rows.ClientRates, rows.Candidate
-)
+Owned = TypeVar("Owned", rows.UserRates, rows.PatternFound, rows.ClientRates)
 
 USERS_IN_TABLE = 5_000
 """Further users in the searchable table, limited so that a phone can open the file."""
@@ -29,8 +28,8 @@ _PATTERNS_PER_USER = 20
 _STEPS_OF_TEXT = 1_000
 
 
-def found(tables: Tables, *, pages: int, made_ms: int) -> rows.Found:
-    """Read the report's data. `pages`: number of users with a page.
+def found(tables: Tables, *, pages: int, made_ms: int, days: Days = EVER) -> rows.Found:
+    """Read the report's data. `pages`: number of users with a page; `days`: of the charts and sums.
 
     Raises HistoryEmpty without any results, TableUnreadable.
     """
@@ -46,24 +45,24 @@ def found(tables: Tables, *, pages: int, made_ms: int) -> rows.Found:
         # Rates are per window of the newest quotas in force.
         window_ms = (newest_event(tables.events("config")) or {}).get("window_ms") or HOUR_MS
         names, left_out = _worst_users(source, max(pages, USERS_IN_TABLE))
-        totals, lost = sums.totals(source), sums.lost(tables)
+        totals, lost = sums.totals(source, days), sums.lost(tables)
         return rows.Found(
             tables=tables.root,
             made_ms=made_ms,
             window_ms=window_ms,
+            days=str(days).strip(),
             users=_users(source, names, pages, everybody=not left_out),
             pages=min(pages, len(names)),
             users_left_out=left_out,
             has=has,
             totals=totals,
-            times=over_time.times(source, totals, names[:pages], window_ms),
-            held=over_time.held(source),
+            times=over_time.times(source, totals, names[:pages], window_ms, days),
+            held=over_time.held(source, days),
             lost=lost,
             dead_letters=None if lost is None else sums.dead_letters(tables),
             advice=sums.advice(source),
             accuracy=source.rows("detector_accuracy", rows.PatternAccuracy, at_most=100, where=some_users),
             confusion=source.rows("detector_confusion", rows.Confused, at_most=1_000),
-            filters=sums.filters(source),
             blocks=over_time.blocks(source),
             kip=source.rows("failover_kip", rows.KipStep, at_most=_STEPS_OF_TEXT),
             kafka=over_time.heaps(source),
@@ -107,20 +106,24 @@ def _users(source: Source, names: Sequence[str], pages: int, *, everybody: bool)
     rates = _by_user(source.rows("rates_users", rows.UserRates, at_most=len(names), users=everyone))
     at_most = _PATTERNS_PER_USER * len(names)
     patterns = _by_user(source.rows("offenders", rows.PatternFound, at_most=at_most, users=everyone))
-    advice = _by_user(source.rows("recommendations", rows.Recommendation, at_most=len(names), users=everyone))
+    # Both tables or none: a page shows them together.
+    has_totals = source.frame("recommend_totals") is not None
+    listed = f.col("user").isin(list(names))
+    advice = {row["user"]: row for row in source.dicts("recommendations", at_most=len(names), where=listed)}
     clients = _by_user(_clients(source, with_page))
-    at_most = _CANDIDATES_PER_USER * max(pages, 1)
-    candidates = _by_user(
-        source.rows("recommend_candidates", rows.Candidate, at_most=at_most, where=with_page)
-    )
+    candidates: dict[str, list[rows.Row]] = defaultdict(list)
+    for row in source.dicts(
+        "recommend_candidates", at_most=_CANDIDATES_PER_USER * max(pages, 1), where=with_page
+    ):
+        candidates[row["user"]].append(row)
     return [
         rows.UserRow(
             user=name,
             rates=next(iter(rates.get(name, ())), None),
             patterns=patterns.get(name, ()),
-            recommendation=next(iter(advice.get(name, ())), None),
+            recommendation=advice.get(name) if has_totals else None,
             clients=clients.get(name, ()),
-            candidates=sorted(candidates.get(name, ()), key=lambda one: (one.period, one.candidate_rate)),
+            candidates=sorted(candidates.get(name, ()), key=lambda one: float(one["candidate_rate"])),
         )
         for name in names
     ]

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+from pidgate.findings.patterns import Pattern
 from pidgate.pipeline.report.series import Span
+
+Row = Mapping[str, Any]
+"""A row of a table with too many columns to name them here: by column name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,46 +70,6 @@ class PatternFound:
 
 
 @dataclass(frozen=True, slots=True)
-class Recommendation:
-    """A row of recommendations."""
-
-    user: str
-    owner: str | None
-    current_rate: float | None
-    recommended_rate: float | None
-    action: str
-    headroom: float | None
-    reasons: Sequence[str] | None
-    remedies: Sequence[str] | None
-    """Other remedies if no rate holds the rogue."""
-    judged_rate: float | None
-    """The rate chosen from the days learnt from; the ..._test columns are its."""
-    healthy_refused_test: int | None
-    rogue_ids_admitted_test: int | None
-    rogue_ids_test: int | None
-    rogue_ids_admitted: int | None
-    rogue_ids: int | None
-    naive_rate: float | None
-    naive_rogue_ids_admitted_test: int | None
-    censored: bool | None
-    mode: str | None
-    """`enforce`: its current rate refuses; otherwise it only counts."""
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A row of recommend_candidates."""
-
-    user: str
-    candidate_rate: float
-    period: str
-    healthy_refused: int
-    rogue_admitted: int
-    rogue_refused: int
-    longest_wait_ms: int
-
-
-@dataclass(frozen=True, slots=True)
 class PatternAccuracy:
     """A row of detector_accuracy."""
 
@@ -130,17 +95,6 @@ class Confused:
 
 
 @dataclass(frozen=True, slots=True)
-class FilterAccuracy:
-    """A row of filter_accuracy."""
-
-    user: str
-    ids: int
-    false_positives: int
-    false_positive_rate: float | None
-    expected_rate: float | None
-
-
-@dataclass(frozen=True, slots=True)
 class Series:
     """Counts over time of one name, dense: a value for each step of the span."""
 
@@ -156,11 +110,11 @@ class Totals:
     users: int
     first_ms: int
     last_ms: int
-    ids: int
     new_ids: int
     refusals: int
-    refused_ids: int
-    gave_up: int
+    ids: int | None = None
+    refused_ids: int | None = None
+    gave_up: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,31 +143,14 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """recommendations counted by action, and the diff."""
+    """recommendations counted by action, the row of recommend_totals, and the diff."""
 
     by_action: Mapping[str, int]
-    healthy_refused_test: int
-    rogue_ids_admitted_test: int
-    rogue_ids_test: int
-    naive_rogue_ids_admitted_test: int
-    naive_healthy_refused_test: int
-    late_rogues: int
-    """Users whose harmful ids all came in the held-out days, so that no days judge their rate."""
-    censored: int
+    totals: Row
+    lower_bounds: int
+    """Users whose rate is a lower bound, because refusals kept arrivals away."""
     diff: Sequence[str]
     diff_left_out: int
-
-
-@dataclass(frozen=True, slots=True)
-class Filters:
-    """filter_accuracy: the sum, and the users with the most false positives."""
-
-    users: int
-    ids: int
-    false_positives: int
-    expected: float
-    """Expected ids that pass without a token, by the filters' settings."""
-    worst: Sequence[FilterAccuracy]
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,9 +224,11 @@ class UserRow:
     user: str
     rates: UserRates | None = None
     patterns: Sequence[PatternFound] = ()
-    recommendation: Recommendation | None = None
+    recommendation: Row | None = None
+    """Of recommendations."""
     clients: Sequence[ClientRates] = ()
-    candidates: Sequence[Candidate] = ()
+    candidates: Sequence[Row] = ()
+    """Of recommend_candidates."""
 
     @property
     def worst_first(self) -> Sequence[PatternFound]:
@@ -302,14 +241,9 @@ class UserRow:
         return [one for one in self.worst_first if one.harmful]
 
     @property
-    def is_to_change(self) -> bool:
-        """Return whether a different quota is recommended."""
-        return self.recommendation is not None and self.recommendation.action == "set"
-
-    @property
-    def is_not_separated(self) -> bool:
-        """Return whether there is a rogue that no rate separates from the healthy ids."""
-        return self.recommendation is not None and self.recommendation.action == "no_rate"
+    def is_unknown(self) -> bool:
+        """Return whether no pattern says anything about it."""
+        return all(one.pattern == Pattern.UNKNOWN for one in self.patterns)
 
     @property
     def burnt_ids(self) -> int:
@@ -324,6 +258,8 @@ class Found:
     tables: str
     made_ms: int
     window_ms: int
+    days: str = ""
+    """The days of charts and sums in words; empty: all of them."""
     users: Sequence[UserRow] = ()
     """Worst first: those with a page, then those in the table only."""
     pages: int = 0
@@ -340,7 +276,6 @@ class Found:
     advice: Advice | None = None
     accuracy: Sequence[PatternAccuracy] | None = None
     confusion: Sequence[Confused] | None = None
-    filters: Filters | None = None
     blocks: Blocks | None = None
     kip: Sequence[KipStep] | None = None
     kafka: Sequence[Heaps] | None = None

@@ -19,7 +19,7 @@ Row = TypeVar("Row")
 _RESULTS = {
     "rates": ("rates_users", "rates_clients", "rates_by_time", "held_by_hour"),
     "offenders": ("offenders", "detector_accuracy", "detector_confusion"),
-    "recommend": ("recommendations", "recommend_candidates", "filter_accuracy"),
+    "recommend": ("recommendations", "recommend_candidates", "recommend_totals"),
     "ids": ("ids_blocks", "ids_by_hour", "ids_epochs"),
     "failover": ("failover_kip", "failover_kafka", "failover_summary"),
 }
@@ -73,6 +73,14 @@ class Source:
                 f"Run `pidgate pipeline {JOB_OF[name]}` with this --tables again."
             )
         return found.select(*columns) if columns else found
+
+    def dicts(self, name: str, *, at_most: int, where: Column | None = None) -> list[dict[str, Any]]:
+        """Return rows of a table by column name; none if its job was not run."""
+        frame = self.frame(name)
+        if frame is None:
+            return []
+        found = frame if where is None else frame.where(where)
+        return [row.asDict(recursive=True) for row in found.limit(at_most).collect()]
 
     def rows(
         self,
