@@ -78,7 +78,9 @@ def test_beside_a_loop_the_cap_refuses_nobody_and_says_what_it_bounds(rows: Rows
     row = rows["mixed"]
     assert row["least_rate"] in (120 / THINNER, 120 / THINNER + 1), "and a healthy pod now and then"
     assert row["rogue_ids"] / row["ids"] > 0.95
-    allows = f"the cap for now ({row['cap_rate']:g}) allows {row['cap_states']:,} producer states on a broker, 0.0"
+    allows = (
+        f"the cap for now ({row['cap_rate']:g}) allows {row['cap_states']:,} producer states on a broker, 0.0"
+    )
     assert allows in " ".join(row["reasons"])
 
 

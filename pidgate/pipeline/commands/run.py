@@ -144,7 +144,7 @@ def jobs(
         Job("offenders", lambda run, say: write_offenders(run, say, days)),
         Job("recommend", recommend),
         Job("ids", ids),
-        Job("failover", lambda run, say: write_failover(run, say, days)),
+        Job("failover", lambda run, say: write_failover(run, say, days, heap_bytes)),
     )
 
 

@@ -159,8 +159,10 @@ class Seen:
         """Return the most addresses of a rogue in one window: its instances, as far as they can be told."""
         if not rogue.any():
             return 0
-        pairs = np.unique(np.stack([self.at_ms[rogue] // window_ms, self.address[rogue]]), axis=1)
-        return int(np.unique(pairs[0], return_counts=True)[1].max())
+        _, address = np.unique(self.address[rogue], return_inverse=True)
+        window = self.at_ms[rogue] // window_ms - self.at_ms[0] // window_ms
+        pairs = np.unique(window * (address.max() + 1) + address)
+        return int(np.unique(pairs // (address.max() + 1), return_counts=True)[1].max())
 
     def _growth(self, begin_ms: int, until_ms: int) -> float:
         """Return the ratio of a usual day's healthy ids to the week before, from 1 to MOST_GROWTH.
