@@ -115,7 +115,8 @@ class Cases:
                 life = int(self.chance.uniform(1.5, 2.5) * DAY)
                 self.one(user, f"shop-{number}f{pod}c", f"10.1.{number}.{pod}", at, life, 50_000)
                 at, number = at + life + 10 * SECOND, number + 1
-        for at in range(MONDAY, END - MINUTE, 30 * SECOND * self.thinner):
+        # Its pace is the claim, so fewer days make it thinner.
+        for at in range(END - max(2, DAYS // self.thinner) * DAY, END - MINUTE, 30 * SECOND):
             self.one(user, "crawler", "10.9.9.9", at, 18 * SECOND, 5)
 
     def censored(self, user: str = "censored") -> None:

@@ -22,8 +22,7 @@ THINNER = 10
 
 @cache
 def row(case: str) -> dict[str, Any]:
-    # Its pace is the claim.
-    cases = Cases(thinner=1 if case == "mixed" else THINNER)
+    cases = Cases(thinner=THINNER)
     getattr(cases, case)("u")
     return dict(row_of(Seen.of(measured_rows(cases, "u")), COURSE, None))
 
