@@ -165,9 +165,9 @@ def _doubts(found: Found) -> Iterator[Finding]:
             action="Its user gets very many errors: see its page and its broker's errors.",
         )
     weak = [
-        pattern_words(one.pattern).name.lower()
+        pattern_words(one["pattern"]).name.lower()
         for one in found.accuracy or ()
-        if any(of is not None and of < _ACCURATE for of in (one.precision, one.recall))
+        if any(of is not None and of < _ACCURATE for of in (one["precision"], one["recall"]))
     ]
     if weak:
         yield Finding(

@@ -1,55 +1,24 @@
-"""Rows of result tables used by the report. Field names are the tables' columns."""
+"""What the report knows: rows of result tables by column name, and sums of them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, fields
+from typing import Any, TypeVar
 
 from pidgate.findings.patterns import Pattern
 from pidgate.pipeline.report.series import Span
 
 Row = Mapping[str, Any]
-"""A row of a table with too many columns to name them here: by column name."""
+"""A row of a result table."""
 
 
-@dataclass(frozen=True, slots=True)
-class UserRates:
-    """A row of rates_users."""
-
-    user: str
-    first_ms: int
-    last_ms: int
-    ids: int
-    new_ids: int
-    peak_new_ids_per_minute: int
-    peak_new_ids_per_hour: int
-    new_ids_per_hour_p50: float | None
-    new_ids_per_hour_p95: float | None
-    life_ms_p50: float | None
-    life_ms_p95: float | None
-    requests_per_id: float | None
-    partitions_per_id: float | None
-    refusals: int
-    refused_ids: int
-    waited_ms_p50: float | None
-    waited_ms_p95: float | None
-    gave_up: int
-    ids_held: int | None
-    states_held: int | None
+Typed = TypeVar("Typed")
 
 
-@dataclass(frozen=True, slots=True)
-class ClientRates:
-    """A row of rates_clients."""
-
-    user: str
-    client_id: str
-    ids: int
-    new_ids: int
-    peak_new_ids_per_hour: int
-    requests: int | None
-    refusals: int
+def typed(kind: type[Typed], row: Row) -> Typed:
+    """Return a row as a dataclass whose fields are some of its columns."""
+    return kind(**{one.name: row[one.name] for one in fields(kind)})  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,31 +36,6 @@ class PatternFound:
     address: str | None
     evidence: Mapping[str, str] | None
     sentence: str
-
-
-@dataclass(frozen=True, slots=True)
-class PatternAccuracy:
-    """A row of detector_accuracy."""
-
-    pattern: str
-    users: int
-    found: int
-    true_positives: int
-    precision: float | None
-    precision_low: float | None
-    precision_high: float | None
-    recall: float | None
-    recall_low: float | None
-    recall_high: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Confused:
-    """A row of detector_confusion."""
-
-    actual: str
-    predicted: str
-    users: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,18 +98,6 @@ class Advice:
 
 
 @dataclass(frozen=True, slots=True)
-class Epochs:
-    """A row of ids_epochs."""
-
-    user: str
-    producer_id: int
-    first_epoch: int
-    last_epoch: int
-    bumps: int
-    exhausted: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Blocks:
     """ids_blocks, ids_by_hour and ids_epochs."""
 
@@ -178,18 +110,8 @@ class Blocks:
     busiest_blocks: int
     bumped: int
     exhausted: int
-    most_bumps: Sequence[Epochs]
-
-
-@dataclass(frozen=True, slots=True)
-class KipStep:
-    """A row of failover_kip."""
-
-    rule: str
-    step: int
-    broker: int
-    load: float
-    dead: bool
+    most_bumps: Sequence[Row]
+    """Of ids_epochs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,11 +144,13 @@ class UserRow:
     """All data of one user. Users without a page have only the table's columns."""
 
     user: str
-    rates: UserRates | None = None
+    rates: Row | None = None
+    """Of rates_users."""
     patterns: Sequence[PatternFound] = ()
     recommendation: Row | None = None
     """Of recommendations."""
-    clients: Sequence[ClientRates] = ()
+    clients: Sequence[Row] = ()
+    """Of rates_clients."""
     candidates: Sequence[Row] = ()
     """Of recommend_candidates."""
 
@@ -274,8 +198,8 @@ class Found:
     lost: Mapping[str, int] | None = None
     """Missing events, by gateway."""
     advice: Advice | None = None
-    accuracy: Sequence[PatternAccuracy] | None = None
-    confusion: Sequence[Confused] | None = None
+    accuracy: Sequence[Row] | None = None
+    confusion: Sequence[Row] | None = None
     blocks: Blocks | None = None
-    kip: Sequence[KipStep] | None = None
+    kip: Sequence[Row] | None = None
     kafka: Sequence[Heaps] | None = None

@@ -51,7 +51,7 @@ def dead_letters(tables: Tables) -> dict[str, int]:
 
 
 def advice(source: Source) -> Advice | None:
-    frame, totals = source.frame("recommendations"), source.dicts("recommend_totals", at_most=1)
+    frame, totals = source.frame("recommendations"), source.rows("recommend_totals", at_most=1)
     if frame is None or not totals:
         return None
     diff, left_out = _diff(source.tables)
