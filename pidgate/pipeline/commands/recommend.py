@@ -32,7 +32,6 @@ from pidgate.pipeline.recommend.recommended import RESULT, TOTALS, candidates, f
 from pidgate.pipeline.recommend.sentences import overall
 from pidgate.pipeline.runs import Run, replacing
 from pidgate.pipeline.tables import Tables
-from pidgate.quota.settings import ProducerIdSettings
 from pidgate.units import about_duration
 
 DAY_MS = 86_400_000
@@ -157,10 +156,14 @@ def write_recommendations(
     config = newest_event(tables.events("config"))
     shape, quota_of, bucket = settings(config), quotas_of(config), bucket_in_force(tables.events("config"))
     expiry_ms = histories.expiry_ms(tables)
-    course = course_of(decisions, shape, asked.headroom, tried)
     usages = days.of(tables.events("id_usage"))
+    seen = run.keep("seen", histories.seen(decisions, usages))
+    first_ms, last_ms, data_days = histories.ends_and_days(seen)
+    judged_ms = min(JUDGED_MOST_MS, int((last_ms + 1 - first_ms) * JUDGED_SHARE))
+    course = Course(
+        shape, first_ms, last_ms + 1 - judged_ms, last_ms + 1, headroom=asked.headroom, given=tuple(tried)
+    )
     rows, healthy_by = histories.of_users(tables, decisions, usages, shape.remember_ms)
-    data_days = histories.days_with_data(decisions)
     begun: dict[str, Any] = {
         "begin_ms": course.begin_ms,
         "split_ms": course.split_ms,
@@ -187,7 +190,7 @@ def write_recommendations(
     )
     measures = run.keep("measures", by_user)
     run.write("recommend_candidates", candidates(measures))
-    told = measures.drop("tried").join(histories.stories(tables, decisions, usages), "user")
+    told = measures.drop("tried").join(histories.stories(tables, seen), "user")
     advise = recommended(asked, quota_of, bucket, expiry_ms, begun)
     advised = run.write("recommendations", told.mapInArrow(advise, from_arrow_schema(RESULT)))
     totals = totals_of(advised, begun, bucket, expiry_ms)
@@ -195,16 +198,6 @@ def write_recommendations(
     for sentence in overall(totals):
         say(sentence)
     return Advised(advised, totals)
-
-
-def course_of(
-    decisions: DataFrame, shape: ProducerIdSettings, headroom: float, given: Sequence[float]
-) -> Course:
-    """Return the days of a history and the start of the judged ones."""
-    begin_ms, last_ms = decisions.agg(f.min("wall_time_ms"), f.max("wall_time_ms")).collect()[0]
-    end_ms = last_ms + 1
-    judged_ms = min(JUDGED_MOST_MS, int((end_ms - begin_ms) * JUDGED_SHARE))
-    return Course(shape, begin_ms, end_ms - judged_ms, end_ms, headroom, tuple(given))
 
 
 def write_files(

@@ -6,6 +6,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
 from pidgate.pipeline.arrivals import arrivals
+from pidgate.pipeline.errors import HistoryEmpty
 from pidgate.pipeline.expiry import expiration_ms
 from pidgate.pipeline.failover.placement import shares
 from pidgate.pipeline.recommend.measured import INPUT
@@ -73,27 +74,52 @@ def _healthy(came: DataFrame) -> DataFrame:
     return came.withColumn("healthy", f.coalesce("healthy", f.lit(True)))
 
 
-def stories(tables: Tables, decisions: DataFrame, usages: DataFrame) -> DataFrame:
+def seen(decisions: DataFrame, usages: DataFrame) -> DataFrame:
+    """Return counts per user, day, client software and topic: one pass over the events, for stories()."""
+    software = f.concat_ws(" ", f.nullif("software_name", f.lit("")), f.nullif("software_version", f.lit("")))
+    decided = (
+        decisions.where("user != ''")
+        .groupBy(
+            "user",
+            "day",
+            f.nullif(software, f.lit("")).alias("client"),
+            f.when(f.col("decision") == "admit", f.nullif("topic", f.lit(""))).alias("topic"),
+        )
+        .agg(
+            f.min("wall_time_ms").alias("first_ms"),
+            f.max("wall_time_ms").alias("last_ms"),
+            f.count("*").alias("decisions"),
+            # A client refused before it had an id may have been healthy.
+            f.count_if(f.expr("decision = 'refuse' and producer_id < 0")).alias("unnamed_refusals"),
+        )
+    )
+    used = usages.where("user != ''").select("user", "day").distinct()
+    return decided.unionByName(used, allowMissingColumns=True)
+
+
+def stories(tables: Tables, seen: DataFrame) -> DataFrame:
     """Return one row per user: when it was seen, with which client, what `offenders` found, where its states are.
 
-    `days`: with data. `seen_weekly`: they are whole weeks apart.
+    `days`: with data. `seen_weekly`: they are whole weeks apart. Only the topic that most decisions name is told.
     """
     day = f.unix_date(f.to_date("day"))
-    both = decisions.select("user", "day").unionByName(usages.select("user", "day"))
-    seen = both.groupBy("user").agg(
+    story = seen.groupBy("user").agg(
+        f.min("first_ms").alias("first_ms"),
+        f.max("last_ms").alias("last_ms"),
+        f.coalesce(f.sum("unnamed_refusals"), f.lit(0)).alias("unnamed_refusals"),
         f.count_distinct("day").cast("bigint").alias("days"),
         ((f.count_distinct(f.pmod(day, f.lit(7))) == 1) & (f.max(day) > f.min(day))).alias("seen_weekly"),
     )
-    of_user = decisions.where("user != ''").groupBy("user")
-    software = f.concat_ws(" ", f.nullif("software_name", f.lit("")), f.nullif("software_version", f.lit("")))
-    met = of_user.agg(
-        f.min("wall_time_ms").alias("first_ms"),
-        f.max("wall_time_ms").alias("last_ms"),
-        f.mode(f.nullif(software, f.lit("")), deterministic=True).alias("client"),
-        # A client refused before it had an id may have been healthy.
-        f.count_if(f.expr("decision = 'refuse' and producer_id < 0")).alias("unnamed_refusals"),
+    brokers = (
+        shares(tables.events("topology"))
+        .groupBy(f.col("topic").alias("top_topic"))
+        .agg(f.max_by("broker", f.struct("share", -f.col("broker"))).alias("top_broker"))
     )
-    story = met.join(seen, "user").join(_fullest(tables, decisions), "user", "left")
+    story = (
+        story.join(_most(seen, "client", "client"), "user", "left")
+        .join(_most(seen, "topic", "top_topic"), "user", "left")
+        .join(f.broadcast(brokers), "top_topic", "left")
+    )
     nothing = f.array().cast("array<string>")
     offenders = tables.result("offenders")
     if offenders is None:
@@ -109,25 +135,14 @@ def stories(tables: Tables, decisions: DataFrame, usages: DataFrame) -> DataFram
     )
 
 
+def _most(seen: DataFrame, column: str, name: str) -> DataFrame:
+    """Return each user's value with the most decisions; of equal ones the last by name."""
+    counted = seen.where(f.col(column).isNotNull()).groupBy("user", column).agg(f.sum("decisions").alias("n"))
+    return counted.groupBy("user").agg(f.max_by(column, f.struct("n", column)).alias(name))
+
+
 def _sorted(column: Column | str, name: str) -> Column:
     return f.array_sort(f.collect_set(column)).alias(name)
-
-
-def _fullest(tables: Tables, decisions: DataFrame) -> DataFrame:
-    """Return user, top_topic and top_broker: where most of its ids wrote first, and where those states are.
-
-    A tie goes to the first by name.
-    """
-    by_topic = decisions.where("decision = 'admit' and topic != ''").groupBy("user", "topic").count()
-    brokers = (
-        shares(tables.events("topology"))
-        .groupBy("topic")
-        .agg(f.max_by("broker", f.struct("share", -f.col("broker"))).alias("top_broker"))
-    )
-    most = Window.partitionBy("user").orderBy(f.desc("count"), "topic")
-    first = by_topic.withColumn("place", f.row_number().over(most)).where("place = 1")
-    found = first.join(f.broadcast(brokers), "topic", "left")
-    return found.select("user", f.col("topic").alias("top_topic"), "top_broker")
 
 
 def share_of_a_broker(tables: Tables) -> float:
@@ -136,9 +151,17 @@ def share_of_a_broker(tables: Tables) -> float:
     return 1.0 if share is None else float(share)
 
 
-def days_with_data(decisions: DataFrame) -> int:
-    """Return the number of days with any event: days that were lost are no evidence of rest."""
-    return int(decisions.select("day").distinct().count())
+def ends_and_days(seen: DataFrame) -> tuple[int, int, int]:
+    """Return the first and the last time of seen(), and its days with data. Raises HistoryEmpty.
+
+    Days that were lost are no evidence of rest.
+    """
+    first_ms, last_ms, days = seen.agg(
+        f.min("first_ms"), f.max("last_ms"), f.count_distinct("day")
+    ).collect()[0]
+    if first_ms is None:
+        raise HistoryEmpty("no decision event names a user, so there is nobody to recommend a quota for.")
+    return first_ms, last_ms, days
 
 
 def expiry_ms(tables: Tables) -> int:
