@@ -33,7 +33,7 @@ def why_missing(client: Client) -> str:
     try:
         if client.release:
             old_clients.packages(client.driver, client.release)
-        elif client.driver in other_client.GO_CLIENTS:
+        elif client.driver in (*other_client.GO_CLIENTS, "kafkajs"):
             other_client.build(client.driver)
     except other_client.NotAvailable as reason:
         return str(reason)

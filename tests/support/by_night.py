@@ -17,6 +17,16 @@ COMPILED = "compiling takes two minutes; the same tests run on the plain source 
 CORE = "compiling for each of them takes half a minute; test_a_core_does_what_python_does has the plain build by day"
 
 BY_NIGHT = {
+    "unit/gateway/present/test_draws.py::test_a_draw_of_many_users_and_connections_is_short[large": (
+        "half a minute to make 20,000 connections; the tenth of it is drawn by day"
+    ),
+    **dict.fromkeys(
+        (
+            "kafka/test_status_page.py::test_each_view_fits[1280 dark",
+            "kafka/test_status_page.py::test_each_view_fits[390 light",
+        ),
+        "the other two of width and theme are drawn by day",
+    ),
     "image/test_compiled.py::": COMPILED,
     "image/test_dockerfile.py::test_the_steps_give_a_working_command": COMPILED,
     "image/test_dockerfile.py::test_the_health_command_of_the_image_tells_a_live_gateway_from_a_dead_one": COMPILED,
@@ -30,10 +40,14 @@ BY_NIGHT = {
     "unit/gateway/lane/test_core_against_python.py::test_a_broken_core_is_noticed": CORE,
     "unit/gateway/lane/test_core_against_python.py::test_sanitizers_find_nothing": CORE,
     "unit/gateway/lane/test_threads.py::test_under_the_thread_sanitizer": CORE,
+    **dict.fromkeys(
+        ("kafka/test_dashboards.py::test_a_panel", "kafka/test_dashboards.py::test_the_control"),
+        "Prometheus is not on every machine; by day the dashboards are compared with what draws them",
+    ),
     "kafka/test_who_patterns.py::": (
         "two minutes of waiting clients; unit/who/test_who_findings.py plays the same events by day"
     ),
-    "kafka/test_first_hour.py::test_readme_word_by_word": (
+    "kafka/test_first_hour.py::test_tutorial_word_by_word": (
         "a minute of commands; tests/unit/cli has each of them by day, and the test beside it looks without topics"
     ),
     "kafka/test_restart.py::test_the_brokers_ports_are_open_after_a_kill[neither": (
