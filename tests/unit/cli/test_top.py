@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 from typing import Any
 
 from textual.pilot import Pilot
@@ -15,13 +17,15 @@ from pidgate.cli.top_screen import Top, bars
 from pidgate.gateway.config.local_token import token_of
 from pidgate.units import Address
 from tests.support.command_line import typed
-from tests.unit.gateway.admin.test_page import Site, served
+from tests.unit.gateway.admin.test_page import QUOTAS, Site
+from tools.sandbox.gateway import GatewayProcess
 
 SIZE = (80, 24)
+WITHIN_S = 20.0
 
 
 def shown(use: Callable[[Pilot[None], Site], Awaitable[None]]) -> None:
-    """Run it against a served gateway."""
+    """Run it against a gateway in a process of its own, whose broker does not answer."""
 
     async def run(site: Site) -> None:
         gateway = Gateway(AdminAddress(Address("127.0.0.1", site.port)), token_of(site.port))
@@ -29,7 +33,16 @@ def shown(use: Callable[[Pilot[None], Site], Awaitable[None]]) -> None:
             await pilot.pause()
             await use(pilot, site)
 
-    served(lambda site: asyncio.run(run(site)), writable=True)
+    gateway = GatewayProcess("127.0.0.1:1", quotas=QUOTAS)
+    gateway.config["admin"]["writable"] = True
+    with ExitStack() as stack:
+        stack.push(gateway.__exit__)
+        gateway.start(wait=False)
+        give_up_s = time.monotonic() + WITHIN_S
+        while not gateway.status("/livez"):
+            assert time.monotonic() < give_up_s
+            time.sleep(0.05)
+        asyncio.run(run(Site(gateway.admin_port)))
 
 
 def text_of(pilot: Pilot[None], name: str) -> str:
@@ -42,7 +55,7 @@ def cells(pilot: Pilot[None]) -> list[Any]:
 
 
 async def until(pilot: Pilot[None], is_true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(WITHIN_S):
         while not is_true():
             await pilot.pause(0.05)
 
