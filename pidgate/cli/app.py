@@ -19,6 +19,7 @@ from pidgate.cli.options import (
     MyOptions,
     PromoteOptions,
     RunOptions,
+    TopOptions,
     WhoOptions,
     add_commands,
 )
@@ -42,6 +43,7 @@ COMMANDS = {
     "my": (MyOptions, "my.my"),
     "mode": (ModeOptions, "quota_change.mode"),
     "explain": (ExplainOptions, "explain.explain"),
+    "top": (TopOptions, "top.top"),
 }
 add_commands(app, COMMANDS)
 app.add_typer(quotas.app, name="quotas")
