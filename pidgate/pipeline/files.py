@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+import pyarrow as pa
+import pyarrow.dataset as ds
 from pyarrow import ArrowInvalid, NativeFile, fs
 
 from pidgate.pipeline.errors import BadOption
@@ -44,6 +46,14 @@ class Files:
         for path in self._files(folder):
             if not path.rpartition("/")[2].startswith((".", "_")):
                 yield path
+
+    def size(self, folder: str) -> int:
+        """Return the bytes of all files below a folder."""
+        return sum(found.size for found in self._listed(folder, recursive=True) if found.type == fs.FileType.File)
+
+    def dataset(self, folder: str, schema: pa.Schema | None = None) -> ds.Dataset:
+        """Return the Parquet files below a folder, with folders such as day=2026-11-21 as columns."""
+        return ds.dataset(self._at(folder), schema, format="parquet", filesystem=self._system, partitioning="hive")
 
     def rename(self, source: str, target: str) -> None:
         """Move a file or folder and create the parent; a file replaces an existing one.

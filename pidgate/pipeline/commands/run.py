@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Final
 
@@ -11,7 +11,6 @@ import typer
 from rich.console import Console
 
 from pidgate.pipeline import session
-from pidgate.pipeline.arrivals import REMEMBER_MS, arrivals
 from pidgate.pipeline.commands import common
 from pidgate.pipeline.commands.failover import write_failover
 from pidgate.pipeline.commands.ids import write_ids
@@ -36,11 +35,12 @@ from pidgate.pipeline.commands.recommend import (
 )
 from pidgate.pipeline.commands.report import OutputOption, show, write_report
 from pidgate.pipeline.days import EVER, Days
+from pidgate.pipeline.engines import Write, results_of
 from pidgate.pipeline.errors import BadOption, HistoryEmpty
 from pidgate.pipeline.ingest.loop import How, only_writer
 from pidgate.pipeline.ingest.topic import Topic
-from pidgate.pipeline.kept import kept
-from pidgate.pipeline.newest import newest_value
+from pidgate.pipeline.passes import JOBS as PASS_JOBS
+from pidgate.pipeline.passes import OFFENDERS, RATES, Pass
 from pidgate.pipeline.recommend.evidence import Asked
 from pidgate.pipeline.runs import Run, replacing
 from pidgate.pipeline.tables import Tables
@@ -81,7 +81,7 @@ def run(
     """Run all jobs, from the topic to the report, in one Spark session. An error names the failed job."""
     days, settings = Days.parsed(since, until), settings_of(kafka_config)
     asked = Asked(least_history_ms=common.duration_ms(least_history, "--least-history"))
-    todo = chosen(jobs(days, asked, enforce=enforce, servers=bootstrap_servers), only)
+    todo = chosen(jobs(days, asked, only=only, enforce=enforce, servers=bootstrap_servers), only)
     with_report = not only or REPORT in only
     spark = session.spark_session("run", master=master, memory=memory)
     root, console = Tables(spark, tables), Console(stderr=True)
@@ -111,10 +111,31 @@ def chosen(every: Sequence[Job], only: Sequence[str] | None) -> Sequence[Job]:
     return [job for job in every if job.name in only]
 
 
+class _SharedPass:
+    """The pass for `rates` and `offenders`, computed by the first of the two that runs."""
+
+    def __init__(self, days: Days, only: Sequence[str] | None) -> None:
+        self._days = days
+        self._jobs = [job for job in PASS_JOBS if not only or job in only]
+        self._computed: tuple[Pass, Write] | None = None
+
+    def over(self, run: Run) -> tuple[Pass, Write]:
+        if self._computed is None:
+            todo = common.pass_over(run.tables, self._days, *self._jobs)
+            self._computed = todo, results_of(todo, run.tables, self._days, run.whole.keep)
+        return self._computed
+
+
 def jobs(
-    days: Days = EVER, asked: Asked = DEFAULTS, *, enforce: bool = False, servers: str = ""
+    days: Days = EVER,
+    asked: Asked = DEFAULTS,
+    *,
+    only: Sequence[str] | None = None,
+    enforce: bool = False,
+    servers: str = "",
 ) -> Sequence[Job]:
     """Return all jobs that write results, in dependency order."""
+    shared = _SharedPass(days, only)
 
     def recommend(run: Run, say: common.Say) -> None:
         advised = write_recommendations(run, say, days=days, asked=asked)
@@ -128,34 +149,20 @@ def jobs(
             say(f"left out: {nothing}")
 
     return (
-        Job("rates", lambda run, say: write_rates(run, days, say)),
-        Job("offenders", lambda run, say: write_offenders(run, say, days)),
+        Job(RATES, lambda run, say: write_rates(run, say, *shared.over(run))),
+        Job(OFFENDERS, lambda run, say: write_offenders(run, shared.over(run)[1])),
         Job("recommend", recommend),
         Job("ids", ids),
         Job("failover", lambda run, say: write_failover(run, say, days)),
     )
-
-
 def run_jobs(tables: Tables, todo: Sequence[Job], days: Days, progress: Progress) -> None:
     """Run jobs one by one; a failure keeps the results of those before it. Raises the job's error."""
-    with _arrivals_once(tables, days) if todo else nullcontext():
+    if todo:
+        tables.check_events("decision", days)
+    with replacing(tables) as whole:
         for job in todo:
-            with _named(progress, job.name), replacing(tables) as run:
+            with _named(progress, job.name), replacing(tables, whole) as run:
                 job.write(run, progress.say)
-
-
-@contextmanager
-def _arrivals_once(tables: Tables, days: Days) -> Iterator[None]:
-    """Compute arrivals once, for all jobs that use them. Raises HistoryEmpty.
-
-    Rates and quotas use the gateways' own `remember` for new ids, offenders and failover its default.
-    """
-    decisions = tables.needed_events("decision", days)
-    in_force_ms = newest_value(tables.events("config"), "remember_ms")
-    with ExitStack() as all_of_them:
-        for remember_ms in {REMEMBER_MS, in_force_ms or REMEMBER_MS}:
-            all_of_them.enter_context(kept(arrivals(decisions, remember_ms)))
-        yield
 
 
 @contextmanager
