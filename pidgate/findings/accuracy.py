@@ -39,8 +39,8 @@ def accuracy(found: Pairs, labels: Pairs, patterns: Iterable[str]) -> Iterator[d
 def confusion(found: Pairs, labels: Pairs) -> Iterator[dict[str, Any]]:
     """Yield the rows of detector_confusion: users by actual and predicted pattern.
 
-    A right finding counts on the diagonal. Of a user with mistakes, each missed label meets each wrong finding; `nothing`
-    if there is none.
+    A right finding counts on the diagonal. Of a user with mistakes, each missed label meets each wrong finding;
+    `nothing` if there is none.
     """
     judged = _of_labelled(found, labels)
     counts = Counter((pattern, pattern) for _, pattern in judged & labels)

@@ -1,7 +1,7 @@
 """Arrivals: the times at which users brought new producer ids, admitted or not.
 
-arrivals.sql is the single definition of "new id" for all jobs. It reads decisions and knows no quotas; the replay decides
-admission.
+arrivals.sql is the single definition of "new id" for all jobs. It reads decisions and knows no quotas; the
+replay decides admission.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ def _arrived(remember_ms: int) -> Callable[[Iterable[pa.RecordBatch]], Iterator[
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         gathered = list(batches)
         if gathered:
-            with Kernel({"decision": pa.Table.from_batches(gathered)}, {"remember_ms": remember_ms}) as kernel:
+            with Kernel(
+                {"decision": pa.Table.from_batches(gathered)}, {"remember_ms": remember_ms}
+            ) as kernel:
                 kernel.run("arrivals")
                 yield from kernel.table("arrivals").to_batches(max_chunksize=10_000)
 

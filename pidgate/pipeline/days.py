@@ -45,7 +45,6 @@ class Days:
             events = events.where(f.col("day") <= self.until)
         return events
 
-
     @property
     def condition(self) -> ds.Expression | None:
         """Return the same for Arrow; None for all days."""

@@ -195,11 +195,15 @@ def _by_process(todo: Pass, tables: Tables, days: Days, buckets: int | None) -> 
         for part, rows in dealt(events, place_by_user(events, parts), parts):
             partial[part][name].append(rows)
     with ThreadPoolExecutor(threads) as pool:
-        for found in pool.map(lambda one: todo.of_bucket(_with_empty(_all_joined(one), todo.by_id)), dealt_out):
+        for found in pool.map(
+            lambda one: todo.of_bucket(_with_empty(_all_joined(one), todo.by_id)), dealt_out
+        ):
             for part, name, rows in dealt_by_user(found, parts):
                 partial[part][name].append(rows)
         dealt_out.clear()
-        results = list(pool.map(lambda one: todo.of_part(_with_empty(_all_joined(one), todo.by_user)), partial))
+        results = list(
+            pool.map(lambda one: todo.of_part(_with_empty(_all_joined(one), todo.by_user)), partial)
+        )
 
     def write(run: Run, name: str) -> None:
         table = pa.concat_tables([found[name] for found in results])

@@ -49,11 +49,15 @@ class Files:
 
     def size(self, folder: str) -> int:
         """Return the bytes of all files below a folder."""
-        return sum(found.size for found in self._listed(folder, recursive=True) if found.type == fs.FileType.File)
+        return sum(
+            found.size for found in self._listed(folder, recursive=True) if found.type == fs.FileType.File
+        )
 
     def dataset(self, folder: str, schema: pa.Schema | None = None) -> ds.Dataset:
         """Return the Parquet files below a folder, with folders such as day=2026-11-21 as columns."""
-        return ds.dataset(self._at(folder), schema, format="parquet", filesystem=self._system, partitioning="hive")
+        return ds.dataset(
+            self._at(folder), schema, format="parquet", filesystem=self._system, partitioning="hive"
+        )
 
     def rename(self, source: str, target: str) -> None:
         """Move a file or folder and create the parent; a file replaces an existing one.

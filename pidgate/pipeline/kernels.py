@@ -1,7 +1,8 @@
 """Kernels: the work inside a bucket, in SQL that DuckDB runs over Arrow tables.
 
-A kernel reads Arrow tables and returns Arrow tables; it knows neither files nor addresses. Its sums are whole numbers and
-its quantiles follow a total order, so the result does not depend on the order of rows, on buckets, or on the engine.
+A kernel reads Arrow tables and returns Arrow tables; it knows neither files nor addresses. Its sums are whole
+numbers and its quantiles follow a total order, so the result does not depend on the order of rows, on buckets,
+or on the engine.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ class Kernel:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
         self._duck.close()
 
     def add(self, name: str, table: pa.Table) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -30,15 +31,15 @@ _INTEGER, _TEXT = pa.int64(), pa.string()
 
 
 def _schema(texts: str, integers: str) -> pa.Schema:
-    return pa.schema([*((name, _TEXT) for name in texts.split()), *((name, _INTEGER) for name in integers.split())])
+    return pa.schema(
+        [*((name, _TEXT) for name in texts.split()), *((name, _INTEGER) for name in integers.split())]
+    )
 
 
 RESULTS: Final[Mapping[str, Mapping[str, pa.Schema]]] = {
     RATES: {
         "rates_by_time": _schema("user unit", "start_ms ids new_ids refusals"),
-        "rates_clients": _schema(
-            "user client_id", "ids new_ids peak_new_ids_per_hour requests refusals"
-        ),
+        "rates_clients": _schema("user client_id", "ids new_ids peak_new_ids_per_hour requests refusals"),
         "held_by_hour": _schema("user", "hour_ms ids_held states_held"),
         "rates_users": USERS,
     },
@@ -132,7 +133,9 @@ class Pass:
                 found = {name: kernel.table(name) for name in RESULTS[RATES] if name != "rates_users"}
                 found["rates_users"] = rates_users(kernel.table("users"))
         if OFFENDERS in self.jobs:
-            found |= findings.by_user({name: tables[name] for name in (*_PARTIAL[OFFENDERS], *BY_USER[OFFENDERS])})
+            found |= findings.by_user(
+                {name: tables[name] for name in (*_PARTIAL[OFFENDERS], *BY_USER[OFFENDERS])}
+            )
         return {name: table.cast(self.results[name]) for name, table in found.items()}
 
 
@@ -164,7 +167,7 @@ def dealt(table: pa.Table, places: Places, number: int) -> Iterator[tuple[int, p
     order = np.argsort(places, kind="stable")
     bounds = np.searchsorted(places[order], np.arange(number + 1))
     ordered = table.take(pa.array(order))
-    for place, (begin, end) in enumerate(zip(bounds, bounds[1:], strict=False)):
+    for place, (begin, end) in enumerate(pairwise(bounds)):
         yield place, ordered.slice(begin, end - begin)
 
 

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 import pytest
 
 from pidgate.findings.patterns import Pattern
-from pidgate.pipeline.offenders.stages import offenders
-from pidgate.pipeline.runs import replacing
-from pidgate.pipeline.tables import Tables
-from tests.pipeline.made_events import events_of
+from pidgate.pipeline.passes import OFFENDERS
+from tests.pipeline.made_events import results, rows_of_events
 from tests.support.offender_events import Scenes
 from tests.support.who_events import HOUR_MS, START_MS, Client
 
-if TYPE_CHECKING:
-    from pyspark.sql import Row, SparkSession
-
-
-Found = dict[str, dict[str, "Row"]]
+Found = dict[str, dict[str, dict[str, Any]]]
 Places = dict[str, dict[tuple[str, str], str]]
 
 
@@ -71,17 +65,13 @@ def scenes() -> Scenes:
 
 
 @pytest.fixture(scope="module")
-def judged(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Found, Places]:
-    root = tmp_path_factory.mktemp("offenders")
-    with replacing(Tables(spark, str(root))) as run:
-        both = offenders(events_of(spark, scenes().stream.events()), run.keep)
-        rows, harmful = both.findings.collect(), both.places.collect()
-    assert not list(root.glob("scratch/*")), "what was kept is gone"
+def judged() -> tuple[Found, Places]:
+    tables = results(rows_of_events(scenes().stream.events()), OFFENDERS)
     found: Found = {}
-    for row in rows:
+    for row in tables["offenders"]:
         found.setdefault(row["user"], {})[row["pattern"]] = row
     places: Places = {}
-    for row in harmful:
+    for row in tables["offenders_places"]:
         places.setdefault(row["user"], {})[row["client_id"], row["address"]] = row["pattern"]
     return found, places
 

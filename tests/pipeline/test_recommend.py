@@ -10,13 +10,14 @@ from pyspark.sql import types as types
 from rich.console import Console
 
 from pidgate.gateway.config.loading import parse
-from pidgate.pipeline.commands.offenders import write_offenders
+from pidgate.pipeline.commands.common import pass_over
 from pidgate.pipeline.commands.recommend import rates_of, write_files, write_recommendations
 from pidgate.pipeline.days import Days
 from pidgate.pipeline.errors import BadOption, HistoryEmpty
 from pidgate.pipeline.recommend.evidence import Asked
 from pidgate.pipeline.recommend.judged import LABELS_OF_IDS, arrived, judged_by_findings
 from pidgate.pipeline.recommend.trials import Course, trials
+from pidgate.pipeline.passes import OFFENDERS
 from pidgate.pipeline.runs import replacing
 from pidgate.pipeline.schemas import table_schema
 from pidgate.quota.settings import ProducerIdSettings
@@ -134,8 +135,8 @@ def test_a_short_history_recommends_nothing(tables: Tables) -> None:
 def test_only_the_days_that_are_asked_for_count(done: tuple[Tables, Course]) -> None:
     with pytest.raises(HistoryEmpty, match=r"from 2026-09-22 under .*--since"), replacing(done[0]) as run:
         write_recommendations(run, Console(quiet=True).print, days=Days(since="2026-09-22"))
-    with pytest.raises(HistoryEmpty, match="to 2026-09-20"), replacing(done[0]) as run:
-        write_offenders(run, Console(quiet=True).print, Days(until="2026-09-20"))
+    with pytest.raises(HistoryEmpty, match="to 2026-09-20"):
+        pass_over(done[0], Days(until="2026-09-20"), OFFENDERS)
 
 
 def test_filters_keep_their_promise(done: tuple[Tables, Course]) -> None:

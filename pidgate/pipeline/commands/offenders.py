@@ -22,12 +22,20 @@ from pidgate.pipeline.tables import Tables
 
 SHOWN = 20
 """Findings and kinds of mistakes on the screen; the result has all of them."""
-_SHARES = [(f"{name}{end}", pa.float64()) for name in ("precision", "recall") for end in ("", "_low", "_high")]
+_SHARES = [
+    (f"{name}{end}", pa.float64()) for name in ("precision", "recall") for end in ("", "_low", "_high")
+]
 ACCURACY: Final = {
     "detector_accuracy": pa.schema(
-        [("pattern", pa.string()), *((name, pa.int64()) for name in ("users", "found", "true_positives")), *_SHARES]
+        [
+            ("pattern", pa.string()),
+            *((name, pa.int64()) for name in ("users", "found", "true_positives")),
+            *_SHARES,
+        ]
     ),
-    "detector_confusion": pa.schema([("actual", pa.string()), ("predicted", pa.string()), ("users", pa.int64())]),
+    "detector_confusion": pa.schema(
+        [("actual", pa.string()), ("predicted", pa.string()), ("users", pa.int64())]
+    ),
 }
 """Result tables where users have labels."""
 

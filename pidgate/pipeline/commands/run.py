@@ -155,6 +155,8 @@ def jobs(
         Job("ids", ids),
         Job("failover", lambda run, say: write_failover(run, say, days)),
     )
+
+
 def run_jobs(tables: Tables, todo: Sequence[Job], days: Days, progress: Progress) -> None:
     """Run jobs one by one; a failure keeps the results of those before it. Raises the job's error."""
     if todo:

@@ -39,12 +39,9 @@ def by_user(tables: ArrowTables) -> dict[str, pa.Table]:
     `tables`: producers, span and connection. The span covers all users.
     """
     span = _span(tables["span"])
-    with Kernel(tables, _variables(span)) as kernel:
-        kernel.add("families", _families(tables["producers"]))
-        kernel.add("gaps", pa.table({"gap_ms": cadence.BURST_GAPS_MS}))
-        kernel.add("periods", pa.table({"period_ms": cadence.PERIODS_MS}))
+    with prepared(tables, span) as kernel:
         kernel.run("offenders/sources")
-        sources = list(_judged_sources(kernel))
+        sources = list(judged_sources(kernel))
         patterns = [
             {"source": one["source"], "pattern": one["pattern"], "is_harmful": one["pattern"] in HARMFUL}
             for one in sources
@@ -60,6 +57,15 @@ def by_user(tables: ArrowTables) -> dict[str, pa.Table]:
     }
 
 
+def prepared(tables: ArrowTables, span: Span, *, own_story: int = families.OWN_STORY) -> Kernel:
+    """Return a kernel with what the scripts read besides: families of client ids, gaps, periods and thresholds."""
+    kernel = Kernel(tables, {**_variables(span), "own_story": own_story})
+    kernel.add("families", _families(tables["producers"]))
+    kernel.add("gaps", pa.table({"gap_ms": cadence.BURST_GAPS_MS}))
+    kernel.add("periods", pa.table({"period_ms": cadence.PERIODS_MS}))
+    return kernel
+
+
 def _span(spans: pa.Table) -> Span:
     """Return when the events begin and end, from the spans of all buckets."""
     first, last = (
@@ -70,7 +76,6 @@ def _span(spans: pa.Table) -> Span:
 
 def _variables(span: Span) -> dict[str, float]:
     return {
-        "own_story": families.OWN_STORY,
         "short_life_ms": features.SHORT_LIFE_MS,
         "overlap_ms": cadence.OVERLAP_MS,
         "even_low": cadence.EVEN[0],
@@ -91,10 +96,15 @@ def _variables(span: Span) -> dict[str, float]:
 
 def _families(producers: pa.Table) -> pa.Table:
     names = producers["client_id"].unique().to_pylist()
-    return pa.table({"client_id": pa.array(names, pa.string()), "family": pa.array(map(families.family, names), pa.string())})
+    return pa.table(
+        {
+            "client_id": pa.array(names, pa.string()),
+            "family": pa.array(map(families.family, names), pa.string()),
+        }
+    )
 
 
-def _judged_sources(kernel: Kernel) -> Iterator[dict[str, Any]]:
+def judged_sources(kernel: Kernel) -> Iterator[dict[str, Any]]:
     """Yield sources with their features and `pattern`; None: calm."""
     beats: dict[int, list[Row]] = defaultdict(list)
     for row in kernel.table("beats").to_pylist():

@@ -13,7 +13,15 @@ _PERCENTILES: Final = (50, 95, 99)
 _WHOLE_FIRST: Final = (
     "first_ms", "last_ms", "ids", "new_ids", "peak_new_ids_per_minute", "peak_new_ids_per_hour", "peak_new_ids_per_day",
 )  # fmt: skip
-_WHOLE: Final = ("refusals", "refused_ids", "waited_ms_p50", "waited_ms_p95", "gave_up", "ids_held", "states_held")
+_WHOLE: Final = (
+    "refusals",
+    "refused_ids",
+    "waited_ms_p50",
+    "waited_ms_p95",
+    "gave_up",
+    "ids_held",
+    "states_held",
+)
 USERS: Final = pa.schema(
     [
         ("user", pa.string()),
