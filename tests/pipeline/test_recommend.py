@@ -14,10 +14,10 @@ from pidgate.pipeline.commands.common import pass_over
 from pidgate.pipeline.commands.recommend import rates_of, write_files, write_recommendations
 from pidgate.pipeline.days import Days
 from pidgate.pipeline.errors import BadOption, HistoryEmpty
+from pidgate.pipeline.passes import OFFENDERS
 from pidgate.pipeline.recommend.evidence import Asked
 from pidgate.pipeline.recommend.judged import LABELS_OF_IDS, arrived, judged_by_findings
 from pidgate.pipeline.recommend.trials import Course, trials
-from pidgate.pipeline.passes import OFFENDERS
 from pidgate.pipeline.runs import replacing
 from pidgate.pipeline.schemas import table_schema
 from pidgate.quota.settings import ProducerIdSettings

@@ -54,6 +54,10 @@ def rates(
     with replacing(found) as run:
         write_rates(run, console.print, todo, results_of(todo, found, days, run.keep))
     show_rates(found, console, as_json=as_json)
+    if not as_json:
+        console.print(
+            f"Written to {found.path('results')}: rates_*, held_by_hour. Next: pidgate pipeline offenders."
+        )
 
 
 def write_rates(run: Run, say: common.Say, todo: Pass, write: Write) -> None:
@@ -75,17 +79,14 @@ def show_rates(tables: Tables, console: Console, *, as_json: bool = False) -> No
         return
     ((users,),) = (row.values() for row in tables.query("rates_users", "select count(*) from found"))
     shown = Table(title=f"Users by new producer ids (the first {SHOWN} of {users})")
-    shown.add_column("user")
+    shown.add_column("user", overflow="fold", min_width=20)
     columns = {
-        "ids": "ids",
-        "new_ids": "new",
+        "new_ids": "new ids",
         "peak_new_ids_per_hour": "peak/h",
         "new_ids_per_hour_p95": "p95/h",
-        "refusals": "refusals",
-        "refused_ids": "refused ids",
+        "refused_ids": "refused",
         "gave_up": "gave up",
         "ids_held": "held",
-        "states_held": "states held",
     }
     for head in columns.values():
         shown.add_column(head, justify="right")
@@ -93,6 +94,3 @@ def show_rates(tables: Tables, console: Console, *, as_json: bool = False) -> No
         user = entities.shown(row["user"]) or "(unidentified)"
         shown.add_row(user, *(f"{row[name]:,.0f}" for name in columns))
     console.print(shown)
-    console.print(
-        f"Written to {tables.path('results')}: rates_*, held_by_hour. Next: pidgate pipeline offenders."
-    )

@@ -21,9 +21,9 @@ from pidgate.pipeline.commands.ingest import (
     settings_of,
     take_events,
 )
-from pidgate.pipeline.commands.offenders import write_offenders
+from pidgate.pipeline.commands.offenders import show_offenders, write_offenders
 from pidgate.pipeline.commands.progress import Progress
-from pidgate.pipeline.commands.rates import write_rates
+from pidgate.pipeline.commands.rates import show_rates, write_rates
 from pidgate.pipeline.commands.recommend import (
     DEFAULTS,
     LEAST_HISTORY,
@@ -35,7 +35,7 @@ from pidgate.pipeline.commands.recommend import (
 )
 from pidgate.pipeline.commands.report import OutputOption, show, write_report
 from pidgate.pipeline.days import EVER, Days
-from pidgate.pipeline.engines import Write, results_of
+from pidgate.pipeline.engines import Engine, Write, results_of
 from pidgate.pipeline.errors import BadOption, HistoryEmpty
 from pidgate.pipeline.ingest.loop import How, only_writer
 from pidgate.pipeline.ingest.topic import Topic
@@ -43,6 +43,7 @@ from pidgate.pipeline.passes import JOBS as PASS_JOBS
 from pidgate.pipeline.passes import OFFENDERS, RATES, Pass
 from pidgate.pipeline.recommend.evidence import Asked
 from pidgate.pipeline.runs import Run, replacing
+from pidgate.pipeline.sample import sample_tables
 from pidgate.pipeline.tables import Tables
 
 REPORT: Final = "report"
@@ -75,11 +76,15 @@ def run(
     bootstrap_servers: ServersOption = "",
     output: OutputOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON on stdout.")] = False,
+    engine: common.EngineOption = Engine.SPARK,
     master: common.MasterOption = None,
     memory: common.MemoryOption = common.DEFAULT_MEMORY,
 ) -> None:
     """Run all jobs, from the topic to the report, in one Spark session. An error names the failed job."""
     days, settings = Days.parsed(since, until), settings_of(kafka_config)
+    if engine is Engine.LOCAL:
+        _first_look(tables, days, only, as_json=as_json)
+        return
     asked = Asked(least_history_ms=common.duration_ms(least_history, "--least-history"))
     todo = chosen(jobs(days, asked, only=only, enforce=enforce, servers=bootstrap_servers), only)
     with_report = not only or REPORT in only
@@ -99,6 +104,25 @@ def run(
         with _named(progress, REPORT):
             made = write_report(root, output)
         show(console, made, as_json=as_json)
+
+
+def _first_look(tables: str, days: Days, only: Sequence[str] | None, *, as_json: bool) -> None:
+    """Run the jobs that need no Spark and show what they found; without tables of one's own on the shipped sample."""
+    at, console = common.start("run", tables, None, "", Engine.LOCAL)
+    if tables == common.DEFAULT_TABLES and not at.exists("events"):
+        at = sample_tables()
+        console.print(f"There are no events in {tables}: this is the sample of made-up users, in {at.root}.")
+    todo = chosen([job for job in jobs(days, only=only) if job.name in PASS_JOBS], only)
+    run_jobs(at, todo, days, Progress(console, [job.name for job in todo]))
+    names = [job.name for job in todo]
+    if RATES in names:
+        show_rates(at, console)
+    if OFFENDERS in names:
+        show_offenders(at, console, as_json=as_json)
+    console.print(
+        f"Written to {at.path('results')}. Recommendations and the report need Spark: `pidgate pipeline run --tables "
+        f"{at.root}` (Java 17 or 21)."
+    )
 
 
 def chosen(every: Sequence[Job], only: Sequence[str] | None) -> Sequence[Job]:
