@@ -7,6 +7,7 @@ spares the conversion to and from Spark's rows.
 
 from __future__ import annotations
 
+import gc
 import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -92,12 +93,19 @@ def _dealt_out(
 
 def _dealing(name: str, placed: Placed, number: int) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
     def deal(batches: Batches) -> Iterator[pa.RecordBatch]:
+        _spare_collector()
         for table in _gathered(batches):
             for part, rows in dealt(table, placed(table, number), number):
                 if rows.num_rows:
                     yield _envelope(part, name, rows)
 
     return deal
+
+
+def _spare_collector() -> None:
+    """Keep imported modules from the garbage collector, which Spark's workers run in full after each task."""
+    if not gc.get_freeze_count():
+        gc.freeze()
 
 
 def _gathered(batches: Batches) -> Iterator[pa.Table]:
@@ -124,6 +132,7 @@ def _with_dictionaries(table: pa.Table) -> pa.Table:
 
 def _of_bucket(todo: Pass, parts: int) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
     def run(batches: Batches) -> Iterator[pa.RecordBatch]:
+        _spare_collector()
         tables = _with_empty(_unsealed(batches), todo.by_id)
         for part, name, rows in dealt_by_user(todo.of_bucket(tables), parts):
             yield _envelope(part, name, rows)
@@ -133,6 +142,7 @@ def _of_bucket(todo: Pass, parts: int) -> Callable[[Batches], Iterator[pa.Record
 
 def _of_part(todo: Pass) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
     def run(batches: Batches) -> Iterator[pa.RecordBatch]:
+        _spare_collector()
         tables = _with_empty(_unsealed(batches), todo.by_user)
         for name, rows in todo.of_part(tables).items():
             yield _envelope(0, name, rows)
@@ -142,6 +152,7 @@ def _of_part(todo: Pass) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
 
 def _opened(schema: pa.Schema) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
     def run(batches: Batches) -> Iterator[pa.RecordBatch]:
+        _spare_collector()
         for table in _unsealed(batches).values():
             yield from table.cast(schema).to_batches(max_chunksize=10_000)
 

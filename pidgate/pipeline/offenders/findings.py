@@ -78,6 +78,7 @@ def _variables(span: Span) -> dict[str, float]:
     return {
         "short_life_ms": features.SHORT_LIFE_MS,
         "overlap_ms": cadence.OVERLAP_MS,
+        "fewest_periods": cadence.FEWEST_PERIODS,
         "even_low": cadence.EVEN[0],
         "even_high": cadence.EVEN[1],
         "grown_low": cadence.GROWN[0],

@@ -127,4 +127,5 @@ select
     source, gap_ms, period_ms, count(*) filter (is_new_period) as periods,
     sum(round(1e6 * cos(turn))::bigint)::bigint as across, sum(round(1e6 * sin(turn))::bigint)::bigint as up
 from turned
-group by all;
+group by all
+having periods >= getvariable('fewest_periods');
