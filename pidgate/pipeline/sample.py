@@ -7,6 +7,7 @@ from typing import Final
 
 import pyarrow.dataset as ds
 
+from pidgate.pipeline.schemas import PARTITIONS
 from pidgate.pipeline.tables import Tables
 
 FOLDER: Final = "pidgate-sample"
