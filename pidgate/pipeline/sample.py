@@ -12,7 +12,7 @@ from pidgate.pipeline.tables import Tables
 
 FOLDER: Final = "pidgate-sample"
 """Where its tables are written, below the working directory."""
-_EVENTS: Final = Path(__file__).with_name("sample")
+_EVENTS: Final = Path(__file__).with_name("sample_events")
 
 
 def sample_tables() -> Tables:

@@ -57,7 +57,7 @@ def test_one_pass_computes_rates_and_offenders(met: Tables, monkeypatch: pytest.
     monkeypatch.setattr("pidgate.pipeline.commands.run.results_of", counted)
     todo = [job for job in jobs() if job.name in JOBS]
     run_jobs(met, todo, EVER, quiet([job.name for job in todo]))
-    assert passes == [list(JOBS)]
+    assert passes == [JOBS]
     assert all(met.exists("results", name) for job in JOBS for name in RESULTS[job])
     assert not met.files.names("scratch"), "the shared tables are removed"
 
