@@ -7,7 +7,7 @@ from typing import Final
 
 import pyarrow.dataset as ds
 
-from pidgate.pipeline.schemas import PARTITIONS
+from pidgate.pipeline.schemas import PARTITIONS, table_schema
 from pidgate.pipeline.tables import Tables
 
 FOLDER: Final = "pidgate-sample"
@@ -17,16 +17,15 @@ _EVENTS: Final = Path(__file__).with_name("sample_events")
 
 def sample_tables() -> Tables:
     """Return the tables of the sample; written on first use."""
-    tables = Tables(None, FOLDER)
+    tables, folders = Tables(None, FOLDER), PARTITIONS.names
     for events in sorted(_EVENTS.glob("*.parquet")):
         if not tables.exists("events", events.stem):
-            place = Path(FOLDER, "events", events.stem)
-            partitions = ["day", "hour"]
+            columns = [*table_schema(events.stem).names, *folders]
             ds.write_dataset(
-                ds.dataset(events),
-                place,
+                ds.dataset(events).scanner(columns),
+                Path(FOLDER, "events", events.stem),
                 format="parquet",
-                partitioning=partitions,
+                partitioning=folders,
                 partitioning_flavor="hive",
             )
     return tables
