@@ -80,7 +80,8 @@ KEEPS_ORDER: Final = frozenset({Reason.STICKY, Reason.ESTABLISHED})
 _ONLY_REFUSALS: Final = (Reason.QUEUE, Reason.DEADLINE, Reason.BLOCKED, *sorted(KEEPS_ORDER))
 REFUSALS: Final = (Reason.FIRST_SEEN, Reason.FAIL_OPEN, *_ONLY_REFUSALS)
 """Reasons of refusals."""
-ADMISSIONS: Final = tuple(reason for reason in Reason if reason not in (*_ONLY_REFUSALS, Reason.HELD))
+_NO_ADMISSIONS: Final = (*_ONLY_REFUSALS, Reason.HELD)
+ADMISSIONS: Final = tuple(reason for reason in Reason if reason not in _NO_ADMISSIONS)
 """Reasons of admissions."""
 
 

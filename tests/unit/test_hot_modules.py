@@ -33,6 +33,25 @@ def test_such_a_call_is_noticed() -> None:
     assert not list(calls_in_bounds("rest = data[len(first) : min(a, b)]"))
 
 
+def stars_in_membership(source: str) -> Iterator[str]:
+    """What is unpacked in the display that `in` looks into: mypyc 2.4 fails on it, and the installation with it."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Compare):
+            for operator, looked_into in zip(node.ops, node.comparators, strict=True):
+                if isinstance(operator, ast.In | ast.NotIn) and isinstance(looked_into, ast.Tuple | ast.List):
+                    yield from (ast.unparse(one) for one in looked_into.elts if isinstance(one, ast.Starred))
+
+
+@pytest.mark.parametrize("module", hot_modules())
+def test_nothing_is_unpacked_where_in_looks(module: str) -> None:
+    assert not list(stars_in_membership((ROOT / module).read_text("utf-8")))
+
+
+def test_what_is_unpacked_there_is_noticed() -> None:
+    assert list(stars_in_membership("found = one not in (*some, other)")) == ["*some"]
+    assert not list(stars_in_membership("found = one in some and [*some]"))
+
+
 LOWERED_BY_TESTS = frozenset(
     {
         "MOST_ADMITTED_WATCHED",

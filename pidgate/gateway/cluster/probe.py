@@ -15,6 +15,7 @@ from contextlib import suppress
 from socket import gaierror
 from typing import Final
 
+from pidgate.gateway.clock import next_tick
 from pidgate.gateway.cluster.authentication import Authentication
 from pidgate.gateway.cluster.broker_answers import BrokerAnswers
 from pidgate.gateway.cluster.gateway_topics import GatewayTopics
@@ -103,7 +104,7 @@ class Probe:
             else:
                 self._not_reached()
                 pause_s = RETRY_S
-            await asyncio.sleep(pause_s)
+            await next_tick(pause_s)
 
     async def _any_node_answers(self) -> bool:
         places, now_s = dict(self._nodes.last_addresses), asyncio.get_running_loop().time()

@@ -124,7 +124,11 @@ class GatewayCollector(Collector, SeesManyRows[UserRows]):
         yield counter(
             "event_loop_stalls", "Times the event loop was late by more than 0.1 s.", counters.stalls
         )
-        yield counter("event_loop_stalled_seconds", "Sum of these delays.", counters.stalled_seconds)
+        yield counter(
+            "event_loop_stalled_seconds",
+            "Sum of the delays of the event loop above 0.1 s.",
+            counters.stalled_seconds,
+        )
         yield gauge("event_loop_tasks", "Tasks of the event loop.", counters.tasks)
         exhausted = "Seconds without a free descriptor: connections are closed without an answer."
         yield counter("open_files_exhausted", exhausted, counters.open_files_exhausted)

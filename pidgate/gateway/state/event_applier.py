@@ -81,6 +81,9 @@ class EventApplier:
         self._charged_ms: list[int] | None = [] if counts_charges else None
         self.decisions = 0
         """Decisions applied, restored and followed."""
+        self.saved_until: tuple[bytes, int] = (b"", 0)
+        """Incarnation and seq of the latest event that the imported snapshot contains. Its events up to that one say
+        nothing about balances, even if the topic took them later, as after a cut."""
         self.history = History(remember_ms)
         """Earlier states."""
         self.unreadable = 0
@@ -103,7 +106,7 @@ class EventApplier:
         """
         restore_id, user_of, balances = state.restore_id, self._user_of, self._balances
         charged_ms = self._charged_ms
-        run = self._run
+        run, (saved_by, saved_seq) = self._run, self.saved_until
         decided, oldest_ms = self.history.decided, now_ms - self.history.remember_ms
         for record in records:
             try:
@@ -131,7 +134,7 @@ class EventApplier:
                         charged_ms.append(at_ms)
                 elif watch is not None and now_ms - at_ms < WATCH_MS:
                     watch(user, producer_id, now_ms)
-                if units is None or token_units is None:
+                if units is None or token_units is None or (incarnation == saved_by and seq <= saved_seq):
                     continue
                 account = kept_as(account, balances)
                 known = balances.get(account)

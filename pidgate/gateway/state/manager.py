@@ -88,6 +88,7 @@ class QuotaStateManager:
         secrets: Callable[[], int],
     ) -> None:
         self._settings = settings
+        self._run = run
         self._ids = settings.quotas.producer_ids
         self._loop = asyncio.get_running_loop()
         self._now_ms = monotonic_ms(self._loop)
@@ -256,6 +257,8 @@ class QuotaStateManager:
             if number % PORTION == 0:
                 await asyncio.sleep(0)
         loaded.users.clear()
+        if loaded.about is not None and loaded.is_whole:
+            self._applier.saved_until = loaded.about.incarnation.encode(), loaded.about.seq
         return loaded
 
     def _written_ms(self, written_wall_ms: int) -> int:
@@ -371,6 +374,8 @@ class QuotaStateManager:
             dict(enumerate(self.events.applied_offsets)),
             self._cold_start.grace_until_wall_ms,
             restorer.export_cluster_bucket(now_ms),
+            self._run,
+            0 if self._recorder is None else self._recorder.seq,
         )
         return await directory.save(export, about)
 

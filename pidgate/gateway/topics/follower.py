@@ -32,7 +32,7 @@ POLL_MS: Final = 500
 """
 READS_APART_S: Final = 0.1
 """Interval of reads while records keep coming: each costs the loop a millisecond, however many it brings."""
-LONG_POLL_MS: Final = 2_000
+LONG_POLL_MS: Final = 3_000
 """Time a broker holds an empty fetch. Each round costs the loop half a millisecond.
 
 CHECK_WITHIN_S must be longer, because a broker answers the requests of a connection in order.
@@ -148,8 +148,8 @@ class EventFollower:
             check_crcs=False,
             fetch_max_bytes=FETCH_BYTES,
             fetch_max_wait_ms=LONG_POLL_MS,
-            # Idle wake-up interval of the fetcher; 200 ms by default.
-            consumer_timeout_ms=LONG_POLL_MS,
+            # Idle wake-up interval of the fetcher, which the next answer wakes anyway; 200 ms by default.
+            consumer_timeout_ms=round(CHECK_EVERY_S * 1000),
             max_partition_fetch_bytes=PARTITION_FETCH_BYTES,
             request_timeout_ms=REQUEST_TIMEOUT_MS,
             metadata_max_age_ms=60_000,
@@ -214,7 +214,7 @@ class EventFollower:
         try:
             while True:
                 self._notify_when_caught_up()
-                wait_ms = POLL_MS if self._lagging else LONG_POLL_MS
+                wait_ms = POLL_MS if self._lagging else round(CHECK_EVERY_S * 1000)
                 fetched = await self._consumer.getmany(timeout_ms=wait_ms, max_records=CHUNK_RECORDS)
                 if fetched:
                     self._hand_over(fetched)

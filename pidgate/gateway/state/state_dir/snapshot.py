@@ -1,11 +1,12 @@
 """A snapshot file: a save of all users, followed by saves of the users changed since.
 
-    file   the line "pidgate snapshot 2", then saves: the first one of all users, each further one of the changed users
+    file   the line "pidgate snapshot 3", then saves: the first one of all users, each further one of the changed users
     save   about, user, user, ..., end
 
     kind  head                                                                      body
     1     about  written_wall_ms, offsets {partition: next offset},                 -
-                 grace_until_wall_ms (or null), cluster_bucket (or null)
+                 grace_until_wall_ms (or null), cluster_bucket (or null),
+                 incarnation, seq
     2     user   user, secrets [plain, transactional], bucket (or null),            bits of all layers, one after
                  grace_admitted, layers, transactional_ids (or null)                another, ceil(bits / 8) bytes each
                  {secret, bucket, grace_admitted, layers}
@@ -37,7 +38,7 @@ from pidgate.gateway.state.state_dir.frames import Encoded, Frame, FrameDamaged,
 from pidgate.quota.layered_filter import SECRET_BYTES, LayerState
 from pidgate.quota.restoring import BucketState, TransactionalIdsState, UserState
 
-FIRST_LINE: Final = b"pidgate snapshot 2\n"
+FIRST_LINE: Final = b"pidgate snapshot 3\n"
 
 _ABOUT: Final = 1
 _USER: Final = 2
@@ -62,13 +63,17 @@ class SnapshotUnreadable(Exception):
 class About:
     """Contents of a save other than users.
 
-    `offsets`: the next offsets of the events topic to apply, by partition.
+    `offsets`: the next offsets of the events topic to apply, by partition. `incarnation`: of the gateway that wrote
+    it; `seq`: of its latest event when the save began, so balances of its events up to that one are older than the
+    save, whenever the topic took them.
     """
 
     written_wall_ms: int
     offsets: dict[int, int]
     grace_until_wall_ms: int | None = None
     cluster_bucket: BucketState | None = None
+    incarnation: str = ""
+    seq: int = 0
 
 
 class SavedUser(NamedTuple):
@@ -218,6 +223,8 @@ def _about_head(about: About) -> dict[str, Any]:
         "offsets": about.offsets,
         "grace_until_wall_ms": about.grace_until_wall_ms,
         "cluster_bucket": _bucket(about.cluster_bucket),
+        "incarnation": about.incarnation,
+        "seq": about.seq,
     }
 
 
@@ -229,6 +236,8 @@ def _read_about(head: dict[str, Any]) -> About:
         offsets,
         None if grace is None else int(grace),
         _read_bucket(head["cluster_bucket"]),
+        str(head["incarnation"]),
+        int(head["seq"]),
     )
 
 

@@ -11,6 +11,7 @@ from pidgate.gateway.state.event_applier import EventApplier
 from pidgate.gateway.topics.records import EventRecord
 from pidgate.quota.entities import User, account_of
 from pidgate.quota.producer_ids import ProducerIdQuota
+from pidgate.quota.restoring import BucketState, UserState
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
 from pidgate.quota.sticky import WATCH_MS
 from tests.support.questions import decide_name
@@ -118,6 +119,18 @@ class TestHistory:
             record(0, seq=1, tokens_after=70 * TOKEN, token_units=TOKEN),
         )
         assert state.status("alice", NOW_MS).tokens == pytest.approx(10 + 20 / 36, abs=0.001)
+
+    @pytest.mark.parametrize(("seq", "tokens"), [(2, 10), (3, 70)], ids=["contained", "later"])
+    def test_a_balance_that_the_snapshot_contains_counts_no_more(self, seq: int, tokens: int) -> None:
+        """However late the topic took it: it was cut, and what was on its way arrived after the gateway's death."""
+        state, applier = quota(), EventApplier("me")
+        bucket = BucketState(10 * TOKEN, TOKEN, 100_000)
+        state.restorer.import_user(UserState("alice", (1, 2), bucket=bucket), NOW_MS)
+        applier.saved_until = b"earlier", 2
+        late = record(0, seq=seq, incarnation="earlier", tokens_after=70 * TOKEN, token_units=TOKEN)
+        applier.restore([late], state.restorer, NOW_MS, WALL_MS)
+        applier.finish_restore(state.restorer)
+        assert state.status("alice", NOW_MS).tokens == tokens
 
     def test_another_gateways_balance_counts_when_it_is_newer(self) -> None:
         _, state = restored(

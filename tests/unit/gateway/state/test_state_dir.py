@@ -105,14 +105,14 @@ def test_the_format(tmp_path: Path) -> None:
 
     async def run() -> None:
         state_dir, _ = await opened(tmp_path)
-        about = About(5, {0: 7}, 99, BucketState(1, 2_000, 3))
+        about = About(5, {0: 7}, 99, BucketState(1, 2_000, 3), "run", 11)
         alice = UserState("alice", (9, 8), (layer(1, 16),), BucketState(-5, 1_000, 4, 6), 7)
         assert await save(state_dir, [alice], about)
         await state_dir.close()
 
     asyncio.run(run())
     data = (tmp_path / "snapshot-00000001").read_bytes()
-    assert data.startswith(b"pidgate snapshot 2\n")
+    assert data.startswith(b"pidgate snapshot 3\n")
     with (tmp_path / "snapshot-00000001").open("rb") as file:
         file.readline()
         found = [frame[:3] for frame in frames.read(file, len(data))]
@@ -124,6 +124,8 @@ def test_the_format(tmp_path: Path) -> None:
                 "offsets": {"0": 7},
                 "grace_until_wall_ms": 99,
                 "cluster_bucket": [1, 2000, 3, None],
+                "incarnation": "run",
+                "seq": 11,
             },
             b"",
         ),

@@ -188,13 +188,20 @@ def test_strange_things_in_the_place_of_files(copy: Copy) -> None:
 def test_a_snapshot_of_another_format_is_set_aside(
     copy: Copy, logged: list[MutableMapping[str, Any]]
 ) -> None:
-    data = copy.contents[SNAPSHOT_2].replace(FIRST_LINE, b"pidgate snapshot 3\n")
+    data = copy.contents[SNAPSHOT_2].replace(FIRST_LINE, b"pidgate snapshot 4\n")
     assert copy.with_changed({SNAPSHOT_2: data}) == written(2)
     (line,) = [line for line in logged if line["event"] == "state_file_set_aside"]
-    assert line["reason"] == "does not begin with 'pidgate snapshot 2'"
+    assert line["reason"] == "does not begin with 'pidgate snapshot 3'"
 
 
-ABOUT = {"written_wall_ms": 1, "offsets": {}, "grace_until_wall_ms": None, "cluster_bucket": None}
+ABOUT = {
+    "written_wall_ms": 1,
+    "offsets": {},
+    "grace_until_wall_ms": None,
+    "cluster_bucket": None,
+    "incarnation": "run",
+    "seq": 1,
+}
 USER = {
     "user": "u",
     "secrets": [1, 2],
@@ -213,6 +220,7 @@ USER = {
         [(1, ABOUT | {"written_wall_ms": "soon"})],
         [(1, ABOUT | {"offsets": []})],
         [(1, ABOUT | {"cluster_bucket": [1]})],
+        [(1, ABOUT | {"seq": "late"})],
         [(1, ABOUT), (2, USER | {"user": 5})],
         [(1, ABOUT), (2, USER | {"user": None})],
         [(1, ABOUT), (2, USER | {"secrets": [1]})],
