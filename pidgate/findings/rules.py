@@ -320,7 +320,7 @@ PATTERNS: Final = frozenset(
         Pattern.UNKNOWN,
     )
 )
-"""Patterns of sources and applications, which Spark finds."""
+"""Patterns of sources and applications, which the pipeline finds."""
 EVIDENCE: Final = (
     {rule.pattern: rule.evidence for rule in SOURCES}
     | {rule.pattern: rule.evidence for rule in APPS}
