@@ -19,16 +19,17 @@ from typing import Final
 import duckdb
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from pidgate.pipeline.days import Days
 from pidgate.pipeline.passes import Pass, Placed, Read, dealt, dealt_by_user, place_by_id, place_by_user
 from pidgate.pipeline.runs import Keep, Run
-from pidgate.pipeline.schemas import table_schema
 from pidgate.pipeline.tables import Tables
 
 BYTES_OF_BUCKET: Final = 24_000_000
 """Of Parquet: about a million events, for which a kernel needs some 300 MB."""
+FEWEST_BUCKETS: Final = 32
+"""On a cluster, where Spark's 200 partitions of a shuffle would be too many for a small history."""
 ROWS_AT_ONCE: Final = 400_000
 """Rows that a Spark task deals out together."""
 _ENVELOPE: Final = pa.schema([("part", pa.int32()), ("name", pa.string()), ("payload", pa.binary())])
@@ -62,8 +63,9 @@ def _buckets_of(tables: Tables, fewest: int) -> int:
 
 
 def _by_spark(todo: Pass, tables: Tables, days: Days, keep: Keep, buckets: int | None) -> Write:
-    parts = int(tables.spark.conf.get("spark.sql.shuffle.partitions") or 8)
-    buckets = buckets or _buckets_of(tables, parts)
+    partitions = int(tables.spark.conf.get("spark.sql.shuffle.partitions") or 8)
+    buckets = buckets or _buckets_of(tables, min(partitions, FEWEST_BUCKETS))
+    parts = min(partitions, buckets)
     of_ids = _dealt_out(tables, days, todo.by_id, place_by_id, buckets)
     partial = of_ids.repartitionById(buckets, "part").mapInArrow(_of_bucket(todo, parts), _SEALED)
     if todo.by_user:
@@ -96,8 +98,7 @@ def _dealing(name: str, placed: Placed, number: int) -> Callable[[Batches], Iter
         _spare_collector()
         for table in _gathered(batches):
             for part, rows in dealt(table, placed(table, number), number):
-                if rows.num_rows:
-                    yield _envelope(part, name, rows)
+                yield _envelope(part, name, rows)
 
     return deal
 
@@ -133,8 +134,7 @@ def _with_dictionaries(table: pa.Table) -> pa.Table:
 def _of_bucket(todo: Pass, parts: int) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
     def run(batches: Batches) -> Iterator[pa.RecordBatch]:
         _spare_collector()
-        tables = _with_empty(_unsealed(batches), todo.by_id)
-        for part, name, rows in dealt_by_user(todo.of_bucket(tables), parts):
+        for part, name, rows in dealt_by_user(todo.of_bucket(_unsealed(batches)), parts):
             yield _envelope(part, name, rows)
 
     return run
@@ -143,8 +143,7 @@ def _of_bucket(todo: Pass, parts: int) -> Callable[[Batches], Iterator[pa.Record
 def _of_part(todo: Pass) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
     def run(batches: Batches) -> Iterator[pa.RecordBatch]:
         _spare_collector()
-        tables = _with_empty(_unsealed(batches), todo.by_user)
-        for name, rows in todo.of_part(tables).items():
+        for name, rows in todo.of_part(_unsealed(batches)).items():
             yield _envelope(0, name, rows)
 
     return run
@@ -179,15 +178,6 @@ def _joined(tables: list[pa.Table]) -> pa.Table:
     return pa.concat_tables(tables, promote_options="permissive").unify_dictionaries()
 
 
-def _with_empty(tables: dict[str, pa.Table], reads: Mapping[str, Read]) -> dict[str, pa.Table]:
-    """Add tables without a row for those that have none here."""
-    for name, read in reads.items():
-        if name not in tables:
-            schema = to_arrow_schema(table_schema(name))
-            tables[name] = pa.schema([schema.field(column) for column in read.names]).empty_table()
-    return tables
-
-
 # This process alone
 
 
@@ -206,15 +196,11 @@ def _by_process(todo: Pass, tables: Tables, days: Days, buckets: int | None) -> 
         for part, rows in dealt(events, place_by_user(events, parts), parts):
             partial[part][name].append(rows)
     with ThreadPoolExecutor(threads) as pool:
-        for found in pool.map(
-            lambda one: todo.of_bucket(_with_empty(_all_joined(one), todo.by_id)), dealt_out
-        ):
+        for found in pool.map(lambda one: todo.of_bucket(_all_joined(one)), dealt_out):
             for part, name, rows in dealt_by_user(found, parts):
                 partial[part][name].append(rows)
         dealt_out.clear()
-        results = list(
-            pool.map(lambda one: todo.of_part(_with_empty(_all_joined(one), todo.by_user)), partial)
-        )
+        results = list(pool.map(lambda one: todo.of_part(_all_joined(one)), partial))
 
     def write(run: Run, name: str) -> None:
         table = pa.concat_tables([found[name] for found in results])
@@ -230,8 +216,8 @@ def _all_joined(found: Mapping[str, list[pa.Table]]) -> dict[str, pa.Table]:
 def _read(tables: Tables, days: Days, event_type: str, read: Read) -> pa.Table:
     events = tables.event_files(event_type, days)
     if events is None:
-        return _with_empty({}, {event_type: read})[event_type]
+        return read.without_rows(event_type)
     duck = duckdb.connect()
     found = duck.from_arrow(events)
     found = found if read.where is None else found.filter(read.where)
-    return found.select(*read.names).to_arrow_table()
+    return found.select(*(f'"{name}"' for name in read.names)).to_arrow_table()

@@ -17,11 +17,13 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from pidgate.pipeline.arrivals import DECISIONS
 from pidgate.pipeline.kernels import ArrowTables, Kernel
 from pidgate.pipeline.offenders import findings
 from pidgate.pipeline.rates.figures import USERS, rates_users
+from pidgate.pipeline.schemas import table_schema
 
 RATES: Final = "rates"
 OFFENDERS: Final = "offenders"
@@ -58,6 +60,10 @@ class Read:
     @property
     def names(self) -> list[str]:
         return self.columns.split()
+
+    def without_rows(self, event_type: str) -> pa.Table:
+        schema = to_arrow_schema(table_schema(event_type))
+        return pa.schema([schema.field(name) for name in self.names]).empty_table()
 
 
 BY_ID: Final[Mapping[str, Mapping[str, Read]]] = {
@@ -115,7 +121,8 @@ class Pass:
         return {name: schema for job in self.jobs for name, schema in RESULTS[job].items()}
 
     def of_bucket(self, tables: ArrowTables) -> dict[str, pa.Table]:
-        """Return the partial tables of a bucket of producer ids."""
+        """Return the partial tables of a bucket of producer ids. `tables`: those that have rows there."""
+        tables = {name: tables.get(name) or read.without_rows(name) for name, read in self.by_id.items()}
         variables = {"remember_ms": self.remember_ms, "expiry_ms": self.expiry_ms}
         with Kernel(tables, variables) as kernel:
             kernel.run("arrivals")
@@ -125,7 +132,9 @@ class Pass:
             return {name: kernel.table(name) for job in self.jobs for name in _PARTIAL[job]}
 
     def of_part(self, tables: ArrowTables) -> dict[str, pa.Table]:
-        """Return the result tables of a part of the users."""
+        """Return the result tables of a part of the users. `tables`: those that have rows there."""
+        if not tables.keys() >= {*self.by_user, *(name for job in self.jobs for name in _PARTIAL[job])}:
+            tables = self._nothing() | dict(tables)
         found: dict[str, pa.Table] = {}
         if RATES in self.jobs:
             with Kernel({name: tables[name] for name in _PARTIAL[RATES]}, {}) as kernel:
@@ -137,6 +146,14 @@ class Pass:
                 {name: tables[name] for name in (*_PARTIAL[OFFENDERS], *BY_USER[OFFENDERS])}
             )
         return {name: table.cast(self.results[name]) for name, table in found.items()}
+
+    def _nothing(self) -> dict[str, pa.Table]:
+        """Return all tables of a part without a row."""
+
+        def empty(reads: Mapping[str, Read]) -> dict[str, pa.Table]:
+            return {name: read.without_rows(name) for name, read in reads.items()}
+
+        return self.of_bucket(empty(self.by_id)) | empty(self.by_user)
 
 
 Places = NDArray[np.int64]
@@ -163,12 +180,13 @@ def place_by_user(table: pa.Table, parts: int) -> Places:
 
 
 def dealt(table: pa.Table, places: Places, number: int) -> Iterator[tuple[int, pa.Table]]:
-    """Yield each place with its rows, if only none."""
+    """Yield each place that has rows, with these."""
     order = np.argsort(places, kind="stable")
     bounds = np.searchsorted(places[order], np.arange(number + 1))
     ordered = table.take(pa.array(order))
     for place, (begin, end) in enumerate(pairwise(bounds)):
-        yield place, ordered.slice(begin, end - begin)
+        if end > begin:
+            yield place, ordered.slice(begin, end - begin)
 
 
 def dealt_by_user(tables: ArrowTables, parts: int) -> Iterator[tuple[int, str, pa.Table]]:
