@@ -339,7 +339,9 @@ class ModeOptions(GatewayOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ExplainOptions(GatewayOptions):
-    """Show why a user is refused or admitted: tokens, queued ids, the last refusal and its end."""
+    """Show which clients wait now, why and until when. With --user: why that user is refused or admitted, with tokens,
+    queued ids, and the last refusal and its end.
+    """
 
-    user: NeededUserOption
+    user: UserOption = None
     producer_id: int | None = option(None, "", "--producer-id", min=0, metavar="ID")

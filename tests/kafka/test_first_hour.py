@@ -173,7 +173,7 @@ def test_tutorial_word_by_word(sasl_cluster: Cluster, tmp_path: Path, *, has_log
         assert ("every client is the user ANONYMOUS" in check) is not has_login
         assert "In force now: each new producer id of any user not named" in hour.told("quotas grace")
         assert "In force now" in hour.told("quotas alter")
-        explained = hour.told("explain")
+        explained = hour.told("explain --user")
         assert "Last refused: " in explained
         assert f"More for a while: pidgate quotas raise {hour.user} N --for 2h" in explained
         assert "In force now" in hour.told("quotas reset")

@@ -17,6 +17,16 @@ COMPILED = "compiling takes two minutes; the same tests run on the plain source 
 CORE = "compiling for each of them takes half a minute; test_a_core_does_what_python_does has the plain build by day"
 
 BY_NIGHT = {
+    "unit/gateway/present/test_draws.py::test_a_draw_of_many_users_and_connections_is_short[large": (
+        "half a minute to make 20,000 connections; the tenth of it is drawn by day"
+    ),
+    **dict.fromkeys(
+        (
+            "kafka/test_status_page.py::test_each_view_fits[1280 dark",
+            "kafka/test_status_page.py::test_each_view_fits[390 light",
+        ),
+        "the other two of width and theme are drawn by day",
+    ),
     "image/test_compiled.py::": COMPILED,
     "image/test_dockerfile.py::test_the_steps_give_a_working_command": COMPILED,
     "image/test_dockerfile.py::test_the_health_command_of_the_image_tells_a_live_gateway_from_a_dead_one": COMPILED,

@@ -102,7 +102,13 @@ class GatewayCollector(Collector, SeesManyRows[UserRows]):
             "lane_connections", "Client connections that a lane carries now.", counters.lane_connections
         )
         yield counter("lane_requests", "Requests that passed in lanes.", counters.lane_requests)
+        yield from self._frames()
+
+    def _frames(self) -> Iterator[Metric]:
+        counters = self._counters
         yield counter("frames_malformed", "Frames that broke the protocol.", counters.frames_malformed)
+        too_large = "Of these, frames above limits.frame, or above the limit of a login."
+        yield counter("frames_too_large", too_large, counters.frames_too_large)
 
     def _flow(self) -> Iterator[Metric]:
         counters = self._counters
