@@ -50,21 +50,25 @@ def rows_of_events(events: Iterable[Event]) -> dict[str, list[Row]]:
     return found
 
 
-def results(rows: Mapping[str, Sequence[Row]], *jobs: str, expiry_ms: int = DAY) -> dict[str, list[Row]]:
-    """What a pass finds in these events, in one bucket and one part, without an engine."""
-    todo = Pass(jobs, remember_ms=DAY, expiry_ms=expiry_ms)
-
-    def table(event_type: str, read: Read) -> pa.Table:
+def tables_of(rows: Mapping[str, Sequence[Row]], reads: Mapping[str, Read]) -> dict[str, pa.Table]:
+    """What a kernel reads of these events."""
+    found = {}
+    for event_type, read in reads.items():
         schema = to_arrow_schema(table_schema(event_type))
         every = pa.Table.from_pylist([dict(row) for row in rows.get(event_type, ())], schema=schema)
         with duckdb.connect() as duck:
             duck.register("every", every)
             names = ", ".join(f'"{name}"' for name in read.names)
-            return duck.sql(f"select {names} from every where {read.where or 'true'}").to_arrow_table()
+            query = f"select {names} from every where {read.where or 'true'}"
+            found[event_type] = duck.sql(query).to_arrow_table()
+    return found
 
-    partial = todo.of_bucket({name: table(name, read) for name, read in todo.by_id.items()})
-    of_users = {name: table(name, read) for name, read in todo.by_user.items()}
-    found = todo.of_part(partial | of_users)
+
+def results(rows: Mapping[str, Sequence[Row]], *jobs: str, expiry_ms: int = DAY) -> dict[str, list[Row]]:
+    """What a pass finds in these events, in one bucket and one part, without an engine."""
+    todo = Pass(jobs, remember_ms=DAY, expiry_ms=expiry_ms)
+    partial = todo.of_bucket(tables_of(rows, todo.by_id))
+    found = todo.of_part(partial | tables_of(rows, todo.by_user))
     return {name: table.to_pylist(maps_as_pydicts="strict") for name, table in found.items()}
 
 

@@ -1,4 +1,4 @@
-"""A slow reference in plain Python of what `rates` counts: loops over events, one user at a time, no SQL."""
+"""A slow reference in plain Python of what `rates` and `offenders` count: loops over events, no SQL."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from pidgate.findings.cadence import Start, cadence
+from pidgate.findings.families import ANYTHING, OWN_STORY, family
+from pidgate.findings.features import SHORT_LIFE_MS
 from tests.pipeline.made_events import DAY, HOUR, MINUTE, Row
 
 UNITS = {"minute": MINUTE, "hour": HOUR, "day": DAY}
@@ -184,3 +187,121 @@ def _per_hour(new: Sequence[int], first_ms: int | None, last_ms: int | None, sha
     rank = (len(hours) - 1) * share
     below, above = hours[math.floor(rank)], hours[math.ceil(rank)]
     return below + (above - below) * (rank - math.floor(rank))
+
+
+# Sources of `offenders`
+
+Place = tuple[str, str, str]
+"""User, client id, address."""
+
+
+def producers(rows: Mapping[str, Sequence[Row]], remember_ms: int) -> list[Row]:
+    """One row per (user, producer id) that was met."""
+    met: dict[tuple[str, int], Row] = {}
+    for row in sorted(arrivals(rows.get("decision", ()), remember_ms), key=lambda one: one["at_ms"]):
+        place = (row["user"], row["client_id"] or "", row["address"] or "")
+        connection = tuple(row[name] for name in ("gateway_id", "incarnation", "connection_id"))
+        first = {"place": place, "connection": connection, "started_ms": row["at_ms"], "names": set()}
+        one = met.setdefault(
+            (row["user"], row["producer_id"]), {**first, "admitted": False, "transactional": False}
+        )
+        one["admitted"] |= row["first_admitted_ms"] is not None
+        one["transactional"] |= row["transactional"] or False
+        one["names"] |= {row["transactional_id_hash"]} - {None}
+    for row in rows.get("id_usage", ()):
+        if row["producer_id"] >= 0:
+            place = (row["user"], row["client_id"] or "", row["address"] or "")
+            unknown: Row = {
+                "started_ms": None,
+                "names": set(),
+                "connection": None,
+                "admitted": True,
+                "transactional": False,
+            }
+            one = met.setdefault((row["user"], row["producer_id"]), {**unknown, "place": place})
+            if one["started_ms"] is None:
+                one["place"] = min(one["place"], place)
+            one["requests"] = one.get("requests", 0) + row["requests"]
+            one["used_ms"] = max(one.get("used_ms", 0), row["first_ms"], row["last_ms"])
+    for row in rows.get("produce_error", ()):
+        if (known := met.get((row["user"], row["producer_id"]))) is not None:
+            known["error_ms"] = max(known.get("error_ms", 0), row["wall_time_ms"])
+            known["code"] = min(known.get("code", row["code"]), row["code"])
+    return list(met.values())
+
+
+def sources(rows: Mapping[str, Sequence[Row]], remember_ms: int) -> dict[tuple[Any, ...], dict[str, Any]]:
+    """The features of each source, by user, name of its clients, and address (None: several)."""
+    known = producers(rows, remember_ms)
+    of_place: dict[Place, list[Row]] = defaultdict(list)
+    for one in known:
+        of_place[one["place"]].append(one)
+    families = Counter((user, family(client)) for user, client, _ in (one["place"] for one in known))
+    starts = {place: sum(one["started_ms"] is not None for one in mine) for place, mine in of_place.items()}
+    app = {
+        place: family(place[1]) if families[place[0], family(place[1])] >= OWN_STORY else ANYTHING
+        for place in starts
+    }
+    is_large = {place: families[place[0], family(place[1])] >= OWN_STORY for place in starts}
+    others: Counter[tuple[Any, ...]] = Counter()
+    for place, count in starts.items():
+        if count < OWN_STORY:
+            others[place[0], app[place], is_large[place], place[2]] += count
+    found: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
+    names: dict[tuple[Any, ...], set[Place]] = defaultdict(set)
+    for place, mine in of_place.items():
+        user, client, address = place
+        alone = starts[place] >= OWN_STORY
+        at_one = alone or others[user, app[place], is_large[place], address] >= OWN_STORY
+        key = (user, alone, is_large[place], client if alone else app[place], address if at_one else None)
+        found[key] += [one for one in mine if one["started_ms"] is not None]
+        names[key].add(place)
+    closes = [
+        row
+        for row in rows.get("connection", ())
+        if row["phase"] == "close" and row["close_reason"] in {"client", "reset"}
+    ]
+    return {
+        key: _features(mine, [row for row in closes if _place(row) in names[key]])
+        for key, mine in found.items()
+        if mine
+    }
+
+
+def _place(row: Row) -> Place:
+    return row["user"], row["client_id"] or "", row["address"] or ""
+
+
+def _features(mine: Sequence[Row], closes: Sequence[Row]) -> dict[str, Any]:
+    used = [one for one in mine if "requests" in one]
+    end_ms = {id(one): max(one["started_ms"], one.get("used_ms", 0)) for one in mine}
+    life_ms = {id(one): end_ms[id(one)] - one["started_ms"] for one in mine}
+    length_ms = max(1, max(end_ms.values()) - min(one["started_ms"] for one in mine))
+    closed = sum(row["count"] for row in closes)
+
+    def share(which: Callable[[Row], bool]) -> float | None:
+        return sum(map(which, used)) / len(used) if used else None
+
+    return {
+        "new_ids": sum(one["admitted"] for one in mine),
+        "refused_ids": sum(not one["admitted"] for one in mine),
+        "used": len(used),
+        "one_request": share(lambda one: one["requests"] <= 1),
+        "two_requests": share(lambda one: one["requests"] <= 2),
+        "requests": sum(one["requests"] for one in used) / len(used) if used else None,
+        "short_lived": share(lambda one: life_ms[id(one)] < SHORT_LIFE_MS),
+        "life_ms": math.exp(sum(math.log(max(life_ms[id(one)], 1)) for one in used) / len(used))
+        if used
+        else None,
+        "failed": share(lambda one: one.get("error_ms", -1) >= one["used_ms"]),
+        "error_code": min((one["code"] for one in mine if "code" in one), default=None),
+        "transactional": sum(one["transactional"] for one in mine) / len(mine),
+        "names": len({min(one["names"]) for one in mine if one["names"]}),
+        "connections": len({one["connection"] for one in mine}) / len(mine),
+        "alive": sum(life_ms.values()) / length_ms,
+        "active_ms": length_ms,
+        "resets": sum(row["count"] for row in closes if row["close_reason"] == "reset") / closed
+        if closed
+        else None,
+        **cadence(Start(one["started_ms"], end_ms[id(one)]) for one in mine),
+    }
