@@ -59,6 +59,7 @@ def test_all_tables_are_those_of_the_reference(seed: int) -> None:
 
 def _the_data_are_worth_it(expected: Reference) -> None:
     assert len(expected.rates_users) == 5
+    assert expected.held_by_hour
     assert {row[1] for row in expected.rates_by_time} == {"minute", "hour", "day"}
     assert any(row[1] is None for row in expected.rates_clients)
     assert max(row[3] for row in expected.rates_by_time if row[1] == "minute") > 3
