@@ -15,6 +15,7 @@ from typing import Annotated, Any, Final, NoReturn, TypeVar, get_type_hints
 
 import typer
 
+from pidgate.client_settings import KafkaConfigOption
 from pidgate.names import unescaped
 
 USAGE_ERROR: Final = 2
@@ -84,10 +85,6 @@ CaOption = Annotated[
 ]
 TokenOption = Annotated[
     Path | None, typer.Option(metavar="FILE", help="A copy of the gateway's admin.token_file.")
-]
-KafkaConfigOption = Annotated[
-    Path | None,
-    typer.Option("--kafka-config", metavar="FILE", help="Properties: security.protocol, sasl.*, ssl.*."),
 ]
 UserOption = Annotated[
     str | None,

@@ -55,7 +55,7 @@ def results_of(todo: Pass, tables: Tables, days: Days, keep: Keep, buckets: int 
 
 
 def _buckets_of(tables: Tables, fewest: int) -> int:
-    size = sum(tables.files.size(f"events/{name}") for name in ("decision", "id_usage"))
+    size = sum(sum(tables.files.sizes(f"events/{name}").values()) for name in ("decision", "id_usage"))
     return max(fewest, -(-size // BYTES_OF_BUCKET))
 
 
