@@ -217,7 +217,7 @@ def _read(tables: Tables, days: Days, event_type: str, read: Read) -> pa.Table:
     events = tables.event_files(event_type, days)
     if events is None:
         return read.without_rows(event_type)
-    duck = duckdb.connect()
-    found = duck.from_arrow(events)
-    found = found if read.where is None else found.filter(read.where)
-    return found.select(*(f'"{name}"' for name in read.names)).to_arrow_table()
+    with duckdb.connect() as duck:
+        found = duck.from_arrow(events)
+        found = found if read.where is None else found.filter(read.where)
+        return found.select(*(f'"{name}"' for name in read.names)).to_arrow_table()

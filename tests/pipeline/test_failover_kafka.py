@@ -244,9 +244,9 @@ def test_a_bucket_lets_in_no_more_than_the_bound(
 
 def test_what_brokers_and_gateways_say(spark: SparkSession, tables: Tables) -> None:
     assert expiration_ms(tables) == 24 * HOUR_MS
-    topology(spark).selectExpr("*", "'2024-10-04' day", "'0' bucket").write.partitionBy("day", "bucket").parquet(
-        tables.path("events", "topology")
-    )
+    topology(spark).selectExpr("*", "'2024-10-04' day", "'0' bucket").write.partitionBy(
+        "day", "bucket"
+    ).parquet(tables.path("events", "topology"))
     assert expiration_ms(tables) == EXPIRY_MS
     assert bucket_in_force(config(spark)) == Bucket(HOUR_MS, 1.0, 0.001, 7.0)
     assert bucket_in_force(config(spark).limit(0)) == Bucket()
