@@ -27,9 +27,12 @@ from pidgate.pipeline.commands.rates import show_rates, write_rates
 from pidgate.pipeline.commands.recommend import (
     DEFAULTS,
     LEAST_HISTORY,
+    AfterMendingOption,
     EnforceOption,
+    HeapOption,
     LeastHistoryOption,
     ServersOption,
+    heap_of,
     write_files,
     write_recommendations,
 )
@@ -41,7 +44,7 @@ from pidgate.pipeline.ingest.loop import How
 from pidgate.pipeline.ingest.topic import Topic
 from pidgate.pipeline.passes import JOBS as PASS_JOBS
 from pidgate.pipeline.passes import OFFENDERS, RATES, Pass
-from pidgate.pipeline.recommend.evidence import Asked
+from pidgate.pipeline.recommend.chosen import Asked
 from pidgate.pipeline.runs import Run, replacing
 from pidgate.pipeline.sample import sample_tables
 from pidgate.pipeline.tables import Tables
@@ -72,6 +75,8 @@ def run(
     since: common.SinceOption = None,
     until: common.UntilOption = None,
     least_history: LeastHistoryOption = LEAST_HISTORY,
+    heap: HeapOption = None,
+    after_mending: AfterMendingOption = False,
     enforce: EnforceOption = False,
     bootstrap_servers: ServersOption = "",
     output: OutputOption = None,
@@ -85,8 +90,11 @@ def run(
     if engine is Engine.LOCAL:
         _first_look(tables, days, only, as_json=as_json)
         return
-    asked = Asked(least_history_ms=common.duration_ms(least_history, "--least-history"))
-    todo = chosen(jobs(days, asked, only=only, enforce=enforce, servers=bootstrap_servers), only)
+    least_ms = common.duration_ms(least_history, "--least-history")
+    asked = Asked(least_history_ms=least_ms, after_mending=after_mending)
+    of_heap = heap_of(heap)
+    every = jobs(days, asked, only=only, heap_bytes=of_heap, enforce=enforce, servers=bootstrap_servers)
+    todo = chosen(every, only)
     with_report = not only or REPORT in only
     spark = session.spark_session("run", master=master, memory=memory)
     root, console = Tables(spark, tables), Console(stderr=True)
@@ -155,6 +163,7 @@ def jobs(
     asked: Asked = DEFAULTS,
     *,
     only: Sequence[str] | None = None,
+    heap_bytes: int | None = None,
     enforce: bool = False,
     servers: str = "",
 ) -> Sequence[Job]:
@@ -162,7 +171,7 @@ def jobs(
     shared = _SharedPass(days, only)
 
     def recommend(run: Run, say: common.Say) -> None:
-        advised = write_recommendations(run, say, days=days, asked=asked)
+        advised = write_recommendations(run, say, days=days, asked=asked, heap_bytes=heap_bytes)
         write_files(run, say, advised, enforce=enforce, servers=servers)
 
     def ids(run: Run, say: common.Say) -> None:
@@ -177,7 +186,7 @@ def jobs(
         Job(OFFENDERS, lambda run, say: write_offenders(run, shared.over(run)[1])),
         Job("recommend", recommend),
         Job("ids", ids),
-        Job("failover", lambda run, say: write_failover(run, say, days)),
+        Job("failover", lambda run, say: write_failover(run, say, days, heap_bytes)),
     )
 
 
