@@ -18,9 +18,6 @@ from pidgate.pipeline.kernels import Kernel
 REMEMBER_MS: Final = 24 * 3_600_000
 """The gateway's default for `remember`, and the brokers' default for producer.id.expiration.ms."""
 
-KNOWN: Final = ("refresh", "inherited")
-"""Reasons for a known id: the user had it before, or it continues one of the user's ids."""
-
 DECISIONS: Final = (
     "user", "client_id", "address", "producer_id", "decision", "reason", "wall_time_ms", "gateway_id", "incarnation",
     "seq", "connection_id", "transactional", "transactional_id_hash", "topic",

@@ -98,7 +98,8 @@ def _dealing(name: str, placed: Placed, number: int) -> Callable[[Batches], Iter
         _spare_collector()
         for table in _gathered(batches):
             for part, rows in dealt(table, placed(table, number), number):
-                yield _envelope(part, name, rows)
+                # Only now: each piece would carry the dictionaries of the whole.
+                yield _envelope(part, name, _with_dictionaries(rows))
 
     return deal
 
@@ -110,17 +111,17 @@ def _spare_collector() -> None:
 
 
 def _gathered(batches: Batches) -> Iterator[pa.Table]:
-    """Yield tables of about ROWS_AT_ONCE rows, with texts as dictionaries."""
+    """Yield tables of about ROWS_AT_ONCE rows."""
     gathered: list[pa.RecordBatch] = []
     rows = 0
     for batch in batches:
         gathered.append(batch)
         rows += batch.num_rows
         if rows >= ROWS_AT_ONCE:
-            yield _with_dictionaries(pa.Table.from_batches(gathered))
+            yield pa.Table.from_batches(gathered)
             gathered, rows = [], 0
     if rows:
-        yield _with_dictionaries(pa.Table.from_batches(gathered))
+        yield pa.Table.from_batches(gathered)
 
 
 def _with_dictionaries(table: pa.Table) -> pa.Table:
