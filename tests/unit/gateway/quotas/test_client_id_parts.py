@@ -20,7 +20,7 @@ from pidgate.quota.entities import ANONYMOUS, account_of
 from pidgate.quota.producer_ids import ProducerIdQuota
 from tests.support import raw
 from tests.support.frames import framed, produce_request, record_batch
-from tests.support.loopback import RunningGateway, ScriptedBroker, gateway_before, run
+from tests.support.loopback import RunningGateway, ScriptedBroker, gateway_before, run, until
 from tests.unit.quota.world import HOUR_MS, World, batch, seeds
 
 HEAD = "cluster: {bootstrap_servers: [127.0.0.1:1]}\n"
@@ -110,6 +110,7 @@ def test_a_gateway_counts_a_part_by_itself_also_after_a_restart(tmp_path: Path) 
     file = yaml.safe_load(file_of(f"producer_ids_rate: 200, {PARTS}"))
 
     async def bring(gateway: RunningGateway, client_id: str, *producer_ids: int) -> None:
+        await until(lambda: gateway.metric("state_restored"))
         client = await gateway.connect()
         client.send(raw.request(messages.METADATA, 1, {"topics": []}, client_id=client_id))
         await client.frame()
