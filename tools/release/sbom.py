@@ -10,7 +10,8 @@ from tools.release.version import ROOT, released_version
 def write_sbom(into: Path) -> Path:
     """Write it beside the wheels; the same lock file gives the same bytes."""
     path = into / f"pidgate-{released_version()}.cdx.json"
-    options = ["--pyproject", ROOT / "pyproject.toml", "--output-reproducible", "--of", "JSON", "-o", path]
-    command = [sys.executable, "-m", "cyclonedx_py", "requirements", *options]
-    subprocess.run([*command, ROOT / "requirements" / "run.lock"], check=True)
+    options = ["--pyproject", str(ROOT / "pyproject.toml"), "--output-reproducible", "-o", str(path)]
+    # It warns that a lock file does not say which package needs which.
+    command = [sys.executable, "-W", "ignore::UserWarning", "-m", "cyclonedx_py", "requirements", *options]
+    subprocess.run([*command, str(ROOT / "requirements" / "run.lock")], check=True)
     return path

@@ -63,8 +63,8 @@ def _builder(folder: Path, python: str) -> Path:
     subprocess.run([python, "-m", "venv", folder], check=True)
     builder = folder / "bin" / "python"
     lock = ROOT / "requirements" / "build.lock"
-    install = [builder, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--require-hashes"]
-    subprocess.run([*install, "-r", lock], check=True)
+    pip = [str(builder), "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*pip, "install", "--require-hashes", "-r", str(lock)], check=True)
     return builder
 
 
