@@ -76,6 +76,8 @@ docs: $(STAMP)   ## what is generated: the fields in docs/events.md and their JS
 	$(BIN)/python -m tests.support.architecture_page
 	$(BIN)/python -m tests.support.clients_page
 	$(BIN)/python -m tests.support.faults_page
+	$(BIN)/python -m tests.support.logs_page
+	$(BIN)/python -m tools.dashboards
 	$(BIN)/python -m tests.support.rules_page
 
 demo: $(or $(wildcard $(STAMP)),$(DEMO)) ## a broker dies of producer ids, then lives behind the gateway [QUOTA=n|off] [ROGUES=n] [SEED=n]

@@ -33,101 +33,341 @@ _TOPIC_AVAILABLE: Final = "topic doing waited_ms buffered dropped"
 
 
 class Event(StrEnum):
-    """Names of log events, each with the keys it may have: `log.info(Event.CONNECTION_CLOSED, cause=..., ...)`."""
+    """Names of log events, each with the keys it may have and what it means to an operator.
+
+    `log.info(Event.CONNECTION_CLOSED, cause=..., ...)`. docs/logs.md is generated from here.
+    """
 
     keys: frozenset[str]
+    means: str
 
-    def __new__(cls, name: str, keys: str) -> Self:
+    def __new__(cls, name: str, keys: str, means: str) -> Self:
         event = str.__new__(cls, name)
         event._value_ = name
         event.keys = frozenset(keys.split())
+        event.means = means
         return event
 
     GATEWAY_STARTING = (
         "gateway_starting",
         "version compiled lanes pid config mode bootstrap_servers open_files",
+        "The process starts: its version, and which file it read.",
     )
-    LISTENING = "listening", "listener bind tls node_id advertised"
-    CONFIG_WARNING = "config_warning", "where key text"
-    ACCEPTING_PAUSED = "accepting_paused", "connections pause_ms"
-    ACCEPTING_FAILED = "accepting_failed", "reason retry_ms suppressed_count"
-    ADMIN_TOKEN_NOT_KEPT = "admin_token_not_kept", "path reason"
-    ADMIN_REQUEST_UNREADABLE = "admin_request_unreadable", "address cause suppressed_count"
-    CONFIG_RELOADED = "config_reloaded", "config cause changed changes restart_needed seconds"
-    CONFIG_PROBLEM = "config_problem", "where key text"
-    CONFIG_REFUSED = "config_refused", "config cause problems remedy"
-    CONFIG_RESTART_NEEDED = "config_restart_needed", "key running in_file remedy"
-    TLS_RENEWED = "tls_renewed", "key"
-    TLS_NOT_RENEWED = "tls_not_renewed", "key reason remedy"
-    NOTHING_TO_RELOAD = "nothing_to_reload", "reason remedy"
-    ENFORCING_BEGINS = "enforcing_begins", "user users would_refuse remedy"
-    CLUSTER_REACHED = "cluster_reached", "server node_ids waited_ms"
-    CLUSTER_NOT_REACHED = "cluster_not_reached", "cause remedy attempts silent_s"
-    BROKERS_NOT_LEARNT = "brokers_not_learnt", "cause remedy"
-    NODE_LEARNT = "node_learnt", "node_id server"
-    NODE_WITHOUT_PORT = "node_without_port", "node_id listener remedy"
-    CONNECTION_OPENED = "connection_opened", _CONNECTION + "server"
+    LISTENING = (
+        "listening",
+        "listener bind tls node_id advertised",
+        "Clients can connect at this address.",
+    )
+    CONFIG_WARNING = (
+        "config_warning",
+        "where key text",
+        "A setting is allowed, but is probably not what was meant; the text says why.",
+    )
+    ACCEPTING_PAUSED = (
+        "accepting_paused",
+        "connections pause_ms",
+        "New connections wait: there are as many as allowed, or no descriptor is left.",
+    )
+    ACCEPTING_FAILED = (
+        "accepting_failed",
+        "reason retry_ms suppressed_count",
+        "The system could not accept a connection; it is tried again.",
+    )
+    ADMIN_TOKEN_NOT_KEPT = (
+        "admin_token_not_kept",
+        "path reason",
+        "The token for commands on this machine could not be written. Give `admin.token_file`, or correct the folder.",
+    )
+    ADMIN_REQUEST_UNREADABLE = (
+        "admin_request_unreadable",
+        "address cause suppressed_count",
+        "Somebody sent the admin address what is no HTTP request.",
+    )
+    CONFIG_RELOADED = (
+        "config_reloaded",
+        "config cause changed changes restart_needed seconds",
+        "The file was read again, and what changed is in force.",
+    )
+    CONFIG_PROBLEM = (
+        "config_problem",
+        "where key text",
+        "One problem of a file that was refused, with its line.",
+    )
+    CONFIG_REFUSED = (
+        "config_refused",
+        "config cause problems remedy",
+        "The changed file is not used; all settings stay as they were. Correct the file.",
+    )
+    CONFIG_RESTART_NEEDED = (
+        "config_restart_needed",
+        "key running in_file remedy",
+        "A key has changed that only a restart takes up.",
+    )
+    TLS_RENEWED = (
+        "tls_renewed",
+        "key",
+        "A certificate or key was read again; new connections use it.",
+    )
+    TLS_NOT_RENEWED = (
+        "tls_not_renewed",
+        "key reason remedy",
+        "A changed certificate or key cannot be used; the old one stays in use.",
+    )
+    NOTHING_TO_RELOAD = (
+        "nothing_to_reload",
+        "reason remedy",
+        "A reload was asked for, but no file was given at the start.",
+    )
+    ENFORCING_BEGINS = (
+        "enforcing_begins",
+        "user users would_refuse remedy",
+        "A quota is enforced from now on for users that are above it: their new ids will be refused.",
+    )
+    CLUSTER_REACHED = (
+        "cluster_reached",
+        "server node_ids waited_ms",
+        "A broker answers.",
+    )
+    CLUSTER_NOT_REACHED = (
+        "cluster_not_reached",
+        "cause remedy attempts silent_s",
+        "No broker answers: clients cannot do anything. Told at the 1st, 2nd, 4th, 8th ... try.",
+    )
+    BROKERS_NOT_LEARNT = (
+        "brokers_not_learnt",
+        "cause remedy",
+        "The gateway's own login failed, so the brokers are not known before a client asks for them.",
+    )
+    NODE_LEARNT = (
+        "node_learnt",
+        "node_id server",
+        "A broker was learnt from the cluster.",
+    )
+    NODE_WITHOUT_PORT = (
+        "node_without_port",
+        "node_id listener remedy",
+        "A broker has no port here, so its clients go through the bootstrap port. Add it to `listeners.node_ids`.",
+    )
+    CONNECTION_OPENED = (
+        "connection_opened",
+        _CONNECTION + "server",
+        "A client has connected.",
+    )
     CONNECTION_CLOSED = (
         "connection_closed",
         _CONNECTION + "cause reason suppressed_count seconds requests bytes_in bytes_out",
+        "A connection has ended; `cause` is one of those in [faults](faults.md).",
     )
-    UPSTREAM_FAILED = "upstream_failed", _CONNECTION + "server cause reason in_flight suppressed_count"
-    TOKEN_OWNER_UNKNOWN = "token_owner_unknown", "reason remedy suppressed_count"
+    UPSTREAM_FAILED = (
+        "upstream_failed",
+        _CONNECTION + "server cause reason in_flight suppressed_count",
+        "A client's broker could not be reached, or went away.",
+    )
+    TOKEN_OWNER_UNKNOWN = (
+        "token_owner_unknown",
+        "reason remedy suppressed_count",
+        "A delegation token's owner is not known here, so the token's own name is its user.",
+    )
     PRODUCER_ID_REFUSED = (
         "producer_id_refused",
         _CONNECTION + "producer_id reason throttle_time_ms correlation_id suppressed_count",
+        "A new producer id was over its user's quota and was refused.",
     )
     CLIENT_WITH_FAULT = (
         "client_with_fault",
         _CONNECTION + "software version fault breaks remedy suppressed_count",
+        "A client's library is known to break at refusals; told once a day and version.",
     )
     BATCH_KEPT_IN_ORDER = (
         "batch_kept_in_order",
         _CONNECTION + "producer_id reason throttle_time_ms suppressed_count",
+        "A batch waits behind a refused one of the same producer. It says nothing about the quota.",
     )
     INIT_PRODUCER_ID_REFUSED = (
         "init_producer_id_refused",
         _CONNECTION + "reason throttle_time_ms suppressed_count",
+        "A producer was given no id, because its user is over quota.",
     )
-    GATEWAY_TOPIC_REFUSED = "gateway_topic_refused", _CONNECTION + "api suppressed_count"
-    QUOTA_FAILED_OPEN = "quota_failed_open", _CONNECTION + "reason suppressed_count exc_info"
-    OPEN_FILES_EXHAUSTED = "open_files_exhausted", "connections remedy suppressed_count"
-    EVENT_LOOP_HANGS = "event_loop_hangs", "seconds stack remedy"
-    EVENT_LOOP_STALLED = "event_loop_stalled", "stalled_ms without_core_ms suppressed_count"
-    STATE_LOADED = "state_loaded", "path snapshot users written_wall_ms torn_bytes seconds"
-    STATE_FILE_SET_ASIDE = "state_file_set_aside", "path reason kept_as"
-    STATE_DIR_UNUSABLE = "state_dir_unusable", "path cause remedy"
-    STATE_SAVED = "state_saved", "path users size_bytes seconds"
-    STATE_NOT_SAVED = "state_not_saved", "path cause failures remedy"
-    STATE_RESTORED = "state_restored", "users restored_from waited_ms unreadable"
-    STATE_NOT_RESTORED = "state_not_restored", "reason remedy"
-    GRACE_BEGAN = "grace_began", "reason grace_ms"
-    GRACE_ENDED_EARLY = "grace_ended_early", "reason"
-    EVENTS_TOPIC_CREATED = "events_topic_created", _TOPIC_CREATED
-    EVENTS_TOPIC_UNSAFE = "events_topic_unsafe", _TOPIC_UNSAFE
-    EVENTS_TOPIC_UNAVAILABLE = "events_topic_unavailable", _TOPIC_UNAVAILABLE
-    EVENTS_TOPIC_AVAILABLE = "events_topic_available", _TOPIC_AVAILABLE
-    EVENTS_DROPPED = "events_dropped", "topic dropped dropped_total reason"
-    EVENTS_OFFSETS_GONE = "events_offsets_gone", "topic partition offset earliest"
+    GATEWAY_TOPIC_REFUSED = (
+        "gateway_topic_refused",
+        _CONNECTION + "api suppressed_count",
+        "A client asked for a topic of the gateway's own, which it may not touch.",
+    )
+    QUOTA_FAILED_OPEN = (
+        "quota_failed_open",
+        _CONNECTION + "reason suppressed_count exc_info",
+        "A defect in the quota's code: the request passed, up to a ceiling. Report it.",
+    )
+    OPEN_FILES_EXHAUSTED = (
+        "open_files_exhausted",
+        "connections remedy suppressed_count",
+        "No descriptor is left. Raise the limit, or lower `limits.connections`.",
+    )
+    EVENT_LOOP_HANGS = (
+        "event_loop_hangs",
+        "seconds stack remedy",
+        "The main thread has done nothing for seconds; `stack` shows where. Report it.",
+    )
+    EVENT_LOOP_STALLED = (
+        "event_loop_stalled",
+        "stalled_ms without_core_ms suppressed_count",
+        "The main thread was busy, or had no core, for so long.",
+    )
+    STATE_LOADED = (
+        "state_loaded",
+        "path snapshot users written_wall_ms torn_bytes seconds",
+        "The state directory was read.",
+    )
+    STATE_FILE_SET_ASIDE = (
+        "state_file_set_aside",
+        "path reason kept_as",
+        "A file of the state is damaged or of another version, and was renamed.",
+    )
+    STATE_DIR_UNUSABLE = (
+        "state_dir_unusable",
+        "path cause remedy",
+        "The state directory cannot be read or written; the gateway runs without it.",
+    )
+    STATE_SAVED = (
+        "state_saved",
+        "path users size_bytes seconds",
+        "The state was written.",
+    )
+    STATE_NOT_SAVED = (
+        "state_not_saved",
+        "path cause failures remedy",
+        "The state could not be written; it is tried again.",
+    )
+    STATE_RESTORED = (
+        "state_restored",
+        "users restored_from waited_ms unreadable",
+        "What is remembered is complete: quotas are enforced from now on.",
+    )
+    STATE_NOT_RESTORED = (
+        "state_not_restored",
+        "reason remedy",
+        "Some of what was remembered cannot be used; the gateway goes on without it.",
+    )
+    GRACE_BEGAN = (
+        "grace_began",
+        "reason grace_ms",
+        "Little is remembered, so unseen ids pass uncharged for a while.",
+    )
+    GRACE_ENDED_EARLY = (
+        "grace_ended_early",
+        "reason",
+        "The grace is over before its time.",
+    )
+    EVENTS_TOPIC_CREATED = (
+        "events_topic_created",
+        _TOPIC_CREATED,
+        "The gateway has created its events topic.",
+    )
+    EVENTS_TOPIC_UNSAFE = (
+        "events_topic_unsafe",
+        _TOPIC_UNSAFE,
+        "A setting of the events topic may lose events or disorder them.",
+    )
+    EVENTS_TOPIC_UNAVAILABLE = (
+        "events_topic_unavailable",
+        _TOPIC_UNAVAILABLE,
+        "Events cannot be read or written; they are kept in memory meanwhile.",
+    )
+    EVENTS_TOPIC_AVAILABLE = (
+        "events_topic_available",
+        _TOPIC_AVAILABLE,
+        "Events can be read and written again.",
+    )
+    EVENTS_DROPPED = (
+        "events_dropped",
+        "topic dropped dropped_total reason",
+        "Events were lost for lack of room.",
+    )
+    EVENTS_OFFSETS_GONE = (
+        "events_offsets_gone",
+        "topic partition offset earliest",
+        "Events that were not read yet are gone from the topic; reading goes on at the earliest.",
+    )
     QUOTAS_CHANGED = (
         "quotas_changed",
         _QUOTA_CHANGE + "action value before set_by set_through set_wall_ms until_wall_ms note",
+        "Somebody has changed a quota at run time; the line says who, through what, and until when.",
     )
-    QUOTA_CHANGE_ENDED = "quota_change_ended", _QUOTA_CHANGE + "value before set_by set_through"
-    QUOTA_CHANGE_NOT_KEPT = "quota_change_not_kept", _QUOTA_CHANGE + "kept cause remedy"
-    QUOTA_COMMAND = "quota_command", "deed user producer_id set_by set_through"
-    QUOTAS_TOPIC_READ = "quotas_topic_read", "topic changes unreadable waited_ms"
-    QUOTAS_TOPIC_UNREADABLE_RECORDS = "quotas_topic_unreadable_records", "topic unreadable reason"
-    QUOTAS_TOPIC_CREATED = "quotas_topic_created", _TOPIC_CREATED
-    QUOTAS_TOPIC_UNSAFE = "quotas_topic_unsafe", _TOPIC_UNSAFE
-    QUOTAS_TOPIC_UNAVAILABLE = "quotas_topic_unavailable", _TOPIC_UNAVAILABLE
-    QUOTAS_TOPIC_AVAILABLE = "quotas_topic_available", _TOPIC_AVAILABLE
-    FLEET_MEMBER_SEEN = "fleet_member_seen", "gateway_id incarnation"
-    FLEET_MEMBER_GONE = "fleet_member_gone", "gateway_id incarnation reason"
-    FLEET_MEMBER_DIFFERS = "fleet_member_differs", "gateway_id incarnation setting ours theirs remedy"
-    DRAINING = "draining", "cause connections drain_timeout_ms"
-    STOPPED = "stopped", "connections_cut seconds"
-    UNEXPECTED_ERROR = "unexpected_error", _CONNECTION + "reason suppressed_count exc_info"
+    QUOTA_CHANGE_ENDED = (
+        "quota_change_ended",
+        _QUOTA_CHANGE + "value before set_by set_through",
+        "A change for a time is over; the value before it is back.",
+    )
+    QUOTA_CHANGE_NOT_KEPT = (
+        "quota_change_not_kept",
+        _QUOTA_CHANGE + "kept cause remedy",
+        "A change is in force here, but could not be written; it does not survive a restart.",
+    )
+    QUOTA_COMMAND = (
+        "quota_command",
+        "deed user producer_id set_by set_through",
+        "Somebody released an id, ended a wait, blocked a user or the like.",
+    )
+    QUOTAS_TOPIC_READ = (
+        "quotas_topic_read",
+        "topic changes unreadable waited_ms",
+        "The quotas set at run time are known.",
+    )
+    QUOTAS_TOPIC_UNREADABLE_RECORDS = (
+        "quotas_topic_unreadable_records",
+        "topic unreadable reason",
+        "The quotas topic has records that no gateway wrote; they are passed over.",
+    )
+    QUOTAS_TOPIC_CREATED = (
+        "quotas_topic_created",
+        _TOPIC_CREATED,
+        "The gateway has created its quotas topic.",
+    )
+    QUOTAS_TOPIC_UNSAFE = (
+        "quotas_topic_unsafe",
+        _TOPIC_UNSAFE,
+        "A setting of the quotas topic may lose changes.",
+    )
+    QUOTAS_TOPIC_UNAVAILABLE = (
+        "quotas_topic_unavailable",
+        _TOPIC_UNAVAILABLE,
+        "Quotas set at run time cannot be read or written; those in force stay.",
+    )
+    QUOTAS_TOPIC_AVAILABLE = (
+        "quotas_topic_available",
+        _TOPIC_AVAILABLE,
+        "The quotas topic can be read and written again.",
+    )
+    FLEET_MEMBER_SEEN = (
+        "fleet_member_seen",
+        "gateway_id incarnation",
+        "Another gateway of the cluster was seen for the first time.",
+    )
+    FLEET_MEMBER_GONE = (
+        "fleet_member_gone",
+        "gateway_id incarnation reason",
+        "Another gateway has stopped, or was silent for too long.",
+    )
+    FLEET_MEMBER_DIFFERS = (
+        "fleet_member_differs",
+        "gateway_id incarnation setting ours theirs remedy",
+        "Two gateways have different settings for one quota; it holds only as well as they agree.",
+    )
+    DRAINING = (
+        "draining",
+        "cause connections drain_timeout_ms",
+        "The gateway was told to stop, and finishes what is in flight.",
+    )
+    STOPPED = (
+        "stopped",
+        "connections_cut seconds",
+        "The gateway has stopped.",
+    )
+    UNEXPECTED_ERROR = (
+        "unexpected_error",
+        _CONNECTION + "reason suppressed_count exc_info",
+        "A defect of the gateway, with its stack. Report it.",
+    )
 
 
 class _Output:
@@ -168,29 +408,46 @@ def configure(level: Level, stream: TextIO | None = None, log_format: Format | N
     """
     terminal = sys.stderr if stream is None else stream
     log_format = log_format or ("console" if terminal.isatty() else "json")
-    global _writes_debug
-    _writes_debug = level == "debug"
     output = _Output(terminal)
-    shared = [*_shared_processors(), output.tell]
+    shared = [_drop_below_level, *_shared_processors(), output.tell]
     renderer = _renderer(log_format, terminal)
     structlog.configure(
         processors=[*shared, *renderer],
-        wrapper_class=structlog.make_filtering_bound_logger(level),
+        wrapper_class=structlog.make_filtering_bound_logger("debug"),
         logger_factory=structlog.WriteLoggerFactory(cast(TextIO, output)),
         cache_logger_on_first_use=True,
     )
     handler = logging.StreamHandler(output)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=[*shared, structlog.stdlib.add_logger_name],
+            foreign_pre_chain=[*shared[1:], structlog.stdlib.add_logger_name],
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *renderer],
         )
     )
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    # Libraries (asyncio, aiohttp) log their internals at info.
-    root.setLevel(max(logging.WARNING, logging.getLevelNamesMapping()[level.upper()]))
+    set_level(level)
     sys.unraisablehook = _log_unraisable
+
+
+_least_level = logging.DEBUG
+"""Of the lines that are written. Loggers are cached, so the level is not theirs."""
+
+
+def set_level(level: Level) -> None:
+    """Write lines of this level and above from now on."""
+    global _least_level
+    _least_level = logging.getLevelNamesMapping()[level.upper()]
+    # Libraries (asyncio, aiohttp) log their internals at info.
+    logging.getLogger().setLevel(max(logging.WARNING, _least_level))
+
+
+def _drop_below_level(
+    _logger: object, method: str, line: MutableMapping[str, Any]
+) -> MutableMapping[str, Any]:
+    if logging.getLevelNamesMapping().get(method.upper(), logging.ERROR) < _least_level:
+        raise structlog.DropEvent
+    return line
 
 
 def _shared_processors() -> list[Any]:
@@ -281,12 +538,9 @@ def _log_unraisable(unraisable: "sys.UnraisableHookArgs") -> None:
     log_mistake(f"unraisable {kind}", unraisable.exc_value, reason=f"{kind} where it cannot be raised")
 
 
-_writes_debug = True
-
-
 def writes_debug() -> bool:
     """Return whether lines at debug are written: collecting the fields of one costs a connection 5 %."""
-    return _writes_debug
+    return _least_level <= logging.DEBUG
 
 
 def logger() -> Any:

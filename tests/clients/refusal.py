@@ -207,7 +207,8 @@ class RefusedClient:
         )
 
     def _journal(self) -> ProducerJournal:
-        if self.trial.give_up_s and self.client.driver in HANGS_AFTER_GIVING_UP:
+        gives_up = self.trial.give_up_s or self.trial.seconds > GIVES_UP_AFTER_S
+        if gives_up and self.client.driver in HANGS_AFTER_GIVING_UP:
             enough_s = time.monotonic() + self.trial.seconds + HUNG_AFTER_S
             while self.process.is_alive and time.monotonic() < enough_s:
                 time.sleep(0.2)
@@ -242,6 +243,8 @@ HANGS_AFTER_GIVING_UP: Final = {"kafka-python"}
 the rest. It does the same without a gateway, before brokers with too few replicas in sync.
 """
 
+GIVES_UP_AFTER_S: Final = 120
+"""kafka-python's delivery_timeout_ms by default."""
 HUNG_AFTER_S: Final = 50.0
 
 MAY_RAISE: Final = {("aiokafka", LONG): "KafkaTimeoutError"}

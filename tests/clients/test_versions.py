@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import Final
 
 import pytest
@@ -21,6 +22,7 @@ from tests.support.log_checks import raise_if_bad
 from tools.sandbox.gateway import GatewayProcess
 from tools.sandbox.kafka import Cluster
 from tools.sandbox.log_checker import check, read_log
+from tools.sandbox.spec import ClusterSpec
 from tools.sandbox.topics import create_topic
 
 pytestmark = [pytest.mark.kafka, pytest.mark.clients]
@@ -31,7 +33,7 @@ def why_missing(client: Client) -> str:
     try:
         if client.release:
             old_clients.packages(client.driver, client.release)
-        elif client.driver in other_client.GO_CLIENTS:
+        elif client.driver in (*other_client.GO_CLIENTS, "kafkajs"):
             other_client.build(client.driver)
     except other_client.NotAvailable as reason:
         return str(reason)
@@ -116,3 +118,69 @@ def test_the_control_sarama_that_is_told_stops_for_ever(three_of: Cluster) -> No
     settled_ms = [entry.settled_ms for entry in journal.entries.values() if entry.settled_ms >= 0]
     assert journal.count(Outcome.ACKNOWLEDGED) < THROTTLED
     assert max(settled_ms, default=0) < time.monotonic_ns() // 1_000_000 - STOPPED_S * 1_000
+
+
+# ---- the control: real brokers that say NOT_ENOUGH_REPLICAS ------------------------------------------------
+
+AWAY_S: Final = 15
+SETTLED_S: Final = 60
+UNHARMED: Final = (
+    Client("confluent-kafka", release="2.5.0"),
+    Client("confluent-kafka"),
+    Client("java"),
+)
+RAISES_ALL: Final = (Client("sarama", release="1.43.1"), Client("sarama"))
+MAY_DIE: Final = (Client("confluent-kafka", release="2.3.0"), Client("confluent-kafka", release="2.4.0"))
+"""FATAL at the first refused batch that it would split anew, so not in each run."""
+
+
+@pytest.fixture(scope="module")
+def refused_by_brokers() -> Iterator[dict[Client, ProducerJournal]]:
+    """Three replicas are wanted in sync, and one is away for 15 s. No gateway is there."""
+    clients = [one for one in (*UNHARMED, *RAISES_ALL, *MAY_DIE) if not why_missing(one)]
+    with Cluster(ClusterSpec(nodes=3)) as cluster, ExitStack() as running:
+        direct = cluster.bootstrap_servers()
+        config = {"min.insync.replicas": "3"}
+        for client in clients:
+            create_topic(direct, f"away-{client}", partitions=6, replication_factor=3, config=config)
+        cluster.node(3).stop()
+        runs = {}
+        for client in clients:
+            load = Load(
+                bootstrap_servers=direct,
+                topic=f"away-{client}",
+                records=QUEUED.records,
+                is_batched=True,
+                partitions=6,
+            )
+            run = ClientProcess.produce(
+                client.driver, load, java_version=client.java_version, release=client.release
+            )
+            runs[client] = running.enter_context(run)
+        time.sleep(AWAY_S)
+        cluster.start_node(3)
+        until_s = time.monotonic() + SETTLED_S
+        while any(run.is_alive for run in runs.values()) and time.monotonic() < until_s:
+            time.sleep(0.5)
+        for run in runs.values():
+            run.kill()
+        yield {client: run.journal() for client, run in runs.items()}
+
+
+@pytest.mark.parametrize("family", [*UNHARMED, *RAISES_ALL, *MAY_DIE], ids=str)
+def test_the_control_brokers_that_refuse_do_the_same_to_it(
+    refused_by_brokers: dict[Client, ProducerJournal],
+    family: Client,
+    record_property: Callable[[str, object], None],
+) -> None:
+    if family not in refused_by_brokers:
+        pytest.skip(why_missing(family))
+    journal = refused_by_brokers[family]
+    acknowledged, raised = journal.count(Outcome.ACKNOWLEDGED), journal.count(Outcome.FAILED)
+    record_property("note", f"{acknowledged} acknowledged, {raised} raised of {QUEUED.records}")
+    if family in UNHARMED:
+        assert acknowledged == QUEUED.records
+    elif family in RAISES_ALL:
+        assert raised > 0
+    else:
+        assert acknowledged in {0, QUEUED.records}

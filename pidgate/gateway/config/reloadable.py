@@ -1,7 +1,7 @@
 """Differences of a changed configuration file: those applied at run time, and those that need a restart.
 
-Quotas are applied. Changes to remembering ids are not: filters, snapshots and the other gateways of the fleet
-depend on it. Nor are changes to anything opened, bound or started once.
+Quotas and the log level are applied. Changes to remembering ids are not: filters, snapshots and the other gateways of
+the fleet depend on it. Nor are changes to anything opened, bound or started once.
 """
 
 from __future__ import annotations
@@ -42,15 +42,16 @@ class Difference:
 
 
 def taken_over(running: Settings, in_file: Settings) -> Settings:
-    """Return the settings after a reload: the quotas of the file, everything else as running."""
+    """Return the settings after a reload: quotas and log level of the file, everything else as running."""
     quotas, then = in_file.quotas, running.quotas
     return running.model_copy(
         update={
+            "log_level": in_file.log_level,
             "quotas": quotas.model_copy(
                 update={
                     "producer_ids": _with(quotas.producer_ids, then.producer_ids, UNTIL_RESTART_IDS),
                 }
-            )
+            ),
         }
     )
 

@@ -54,6 +54,8 @@ class StateCollector(Collector):
         unreadable = "Events of the topic that could not be read: another version, or not a gateway's."
         yield counter("events_unreadable", unreadable, self._manager.unreadable_events)
         yield gauge("fleet_members", "Other gateways present.", len(self._manager.fleet))
+        differences = "Settings in which another gateway was found to differ; the log names them."
+        yield counter("fleet_differences", differences, self._manager.fleet.differences)
 
     def _directory(self) -> Iterator[Metric]:
         directory = self._manager.events.state_dir

@@ -23,7 +23,7 @@ from pidgate.gateway.config.reloadable import Difference, differences, taken_ove
 from pidgate.gateway.config.settings import QuotasSettings, Settings
 from pidgate.gateway.config.source import Problem, Source
 from pidgate.gateway.disk_thread import DiskThread
-from pidgate.gateway.logs import Event, guarded, logger
+from pidgate.gateway.logs import Event, guarded, logger, set_level
 from pidgate.quota.counters import UserSnapshot
 from pidgate.quota.entities import resolve
 from pidgate.quota.settings import Quotas
@@ -218,6 +218,7 @@ class Reloading:
         if is_new:
             self._apply(after)
             self.settings = after
+            set_level(after.log_level)
         was_waiting, self.restart_needed = self.restart_needed, waiting
         self.is_last_good = True
         self.last_good_wall_ms = wall_ms()

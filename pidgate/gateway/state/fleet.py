@@ -57,6 +57,8 @@ class Fleet:
         self._members: dict[str, Member] = {}
         self._reported: set[tuple[str, str, int | str]] = set()
         self._mode_spreads_until_ms = 0
+        self.differences = 0
+        """Settings in which another gateway differs, each told once."""
 
     def __len__(self) -> int:
         return len(self._members)
@@ -114,6 +116,7 @@ class Fleet:
             if ours == theirs or key in self._reported:
                 continue
             self._reported.add(key)
+            self.differences += 1
             changes.append(
                 FleetChange(
                     kind="differs",

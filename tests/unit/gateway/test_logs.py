@@ -17,9 +17,8 @@ import structlog
 
 from pidgate.gateway import logs
 from pidgate.gateway.logs import Event
+from tests.support.logs_page import PAGE, SOURCES, log_calls, page
 
-PACKAGE = Path(logs.__file__).parents[1]
-SOURCES = [file for room in ("gateway", "cli", "load", "who") for file in (PACKAGE / room).rglob("*.py")]
 METHODS = {"debug", "info", "warning", "error", "exception", "critical"}
 
 
@@ -34,23 +33,12 @@ def _as_before() -> Iterator[None]:
     structlog.reset_defaults()
 
 
-def log_calls() -> Iterator[tuple[str, ast.Call, str]]:
-    """(where, call, event name) of every call that logs an Event anywhere in the gateway."""
-    for file in sorted(SOURCES):
-        for node in ast.walk(ast.parse(file.read_text())):
-            if not (isinstance(node, ast.Call) and node.args):
-                continue
-            first = node.args[0]
-            if (
-                isinstance(first, ast.Attribute)
-                and isinstance(first.value, ast.Name)
-                and first.value.id == "Event"
-            ):
-                yield f"{file.name}:{node.lineno}", node, first.attr
+def test_every_event_has_its_keys_and_says_what_it_means() -> None:
+    assert all(event.keys and event.means.endswith(".") for event in Event)
 
 
-def test_every_event_has_its_keys() -> None:
-    assert all(event.keys for event in Event)
+def test_the_page_of_the_log_is_the_generated_one() -> None:
+    assert page() == PAGE.read_text("utf-8"), "run `make docs`: python -m tests.support.logs_page"
 
 
 def test_every_event_is_logged_somewhere() -> None:
@@ -105,6 +93,19 @@ def test_json_is_one_object_a_line_with_when_how_bad_and_what_first() -> None:
     assert list(first)[:3] == ["timestamp", "level", "event"]
     assert (first["level"], first["event"], first["bind"]) == ("info", "listening", "127.0.0.1:9292")
     assert (second["level"], second["text"]) == ("warning", "/ü")
+
+
+def test_the_level_changes_at_run_time() -> None:
+    stream = io.StringIO()
+    logs.configure("warning", stream, "json")
+    log = logs.logger().bind()
+    log.info(Event.LISTENING, bind="first")
+    logs.set_level("info")
+    log.info(Event.LISTENING, bind="second")
+    assert not logs.writes_debug()
+    logs.set_level("error")
+    log.warning(Event.LISTENING, bind="third")
+    assert [json.loads(line)["bind"] for line in stream.getvalue().splitlines()] == ["second"]
 
 
 def test_the_console_shows_no_local_variables() -> None:

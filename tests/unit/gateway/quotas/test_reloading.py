@@ -86,6 +86,7 @@ RELOADABLE = {
     "quotas.clients.kcat.consumer_byte_rate",
     "quotas.default_client.consumer_byte_rate",
     "quotas.runtime_changes",
+    "log_level",
 }
 UNTIL_RESTART = {
     "cluster.name",
@@ -111,7 +112,6 @@ UNTIL_RESTART = {
     "admin.writable",
     "admin.token_file",
     "drain_timeout",
-    "log_level",
 }
 
 
@@ -234,14 +234,14 @@ def _often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def until(is_true: Callable[[], object]) -> None:
-    give_up_s = time.monotonic() + 10
+    give_up_s = time.monotonic() + 30  # a dear file on a busy machine
     while not is_true():
         assert time.monotonic() < give_up_s
         await asyncio.sleep(0.002)
 
 
 def run(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    asyncio.run(asyncio.wait_for(scenario(), 20))
+    asyncio.run(asyncio.wait_for(scenario(), 80))
 
 
 def test_a_changed_file_holds_at_once_and_tokens_keep_their_fraction(tmp_path: Path) -> None:
