@@ -54,7 +54,7 @@ tests-of-the-day: $(JARS)
 	$(BIN)/python -m pytest --collect-only -qq >/dev/null  # compiles the tests once, not once in each process
 	$(BIN)/python -m pytest -m "not clients and not faults and not install and not nightly" -n 3 --dist loadgroup --no-loadscope-reorder --durations=10
 
-nightly: check $(JARS) ## all tests there are, to long bounds; writes date, commit and result to docs/nightly.json (hours) [PARTS="faults clients"]
+nightly: check $(JARS) $(TOOLS)/.installed ## all tests there are, to long bounds; writes date, commit and result to docs/nightly.json (hours) [PARTS="faults clients"]
 	$(BIN)/python -m tests.support.nightly $(PARTS)
 
 simulate: $(STAMP) ## random schedules of everything together, in virtual time; SEED=n tells the story of one, at its shortest if it fails [SEEDS=1000] [SEED=n]

@@ -1,7 +1,5 @@
-"""The file of Compose against its schema, and the files that it mounts."""
+"""The file of Compose against its schema, and the gateway reads the file that it mounts."""
 
-import json
-import re
 from pathlib import Path
 
 import yaml
@@ -31,16 +29,8 @@ def test_the_gateway_reads_its_file_at_the_ports_that_are_published() -> None:
     assert {listener.bind.port for listener in settings.listeners} >= {9292, 9392}
 
 
-def test_every_file_that_is_mounted_is_there() -> None:
+def test_everything_that_is_mounted_is_there() -> None:
     for service in yaml.safe_load(COMPOSE.read_text())["services"].values():
         for volume in service.get("volumes", ()):
             source = volume.partition(":")[0]
-            assert not source.startswith("./") or (FOLDER / source).is_file()
-
-
-def test_the_dashboard_asks_for_metrics_that_there_are() -> None:
-    asked = re.findall(r"pidgate_\w+", (FOLDER / "grafana" / "pidgate.json").read_text())
-    described = (ROOT / "docs" / "operating.md").read_text()
-
-    assert json.loads((FOLDER / "grafana" / "pidgate.json").read_text())["uid"] == "pidgate"
-    assert [name for name in asked if f"`{name}" not in described] == []
+            assert not source.startswith(".") or (FOLDER / source).exists()

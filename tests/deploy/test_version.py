@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+import sys
 
 import yaml
 
@@ -24,7 +25,7 @@ def test_tags_name_the_version_of_their_commit() -> None:
 def test_the_release_is_refused_for_a_tag_of_another_version() -> None:
     steps = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text())["jobs"]["version"]["steps"]
     (check,) = [step["run"] for step in steps if "GITHUB_REF_NAME" in step.get("run", "")]
-    shell = check.replace("python", "python3.11")
+    shell = check.replace("python", sys.executable)
     for tag, code in {f"v{VERSION}": 0, "v99.0.0": 1}.items():
         done = subprocess.run(
             ["bash", "-e", "-c", shell],

@@ -16,7 +16,13 @@ COMPILED = "compiling takes two minutes; the same tests run on the plain source 
 
 CORE = "compiling for each of them takes half a minute; test_a_core_does_what_python_does has the plain build by day"
 
+TOOLS = "tools that `make release-tools` installs; test_systemd.py and test_version.py run by day"
+
 BY_NIGHT = {
+    "deploy/test_actions.py::": TOOLS,
+    "deploy/test_compose.py::test_compose_takes_the_file": TOOLS,
+    "deploy/test_kubernetes.py::": TOOLS,
+    "image/test_built_image.py::": "two roots of Debian's packages and a build; test_dockerfile.py has the steps",
     "image/test_compiled.py::": COMPILED,
     "image/test_dockerfile.py::test_the_steps_give_a_working_command": COMPILED,
     "image/test_dockerfile.py::test_the_health_command_of_the_image_tells_a_live_gateway_from_a_dead_one": COMPILED,
