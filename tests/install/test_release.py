@@ -153,14 +153,28 @@ def test_the_wheel_for_aarch64_runs_under_qemu(tmp_path: Path) -> None:
     packages = "libpython3.11-stdlib,python3.11-minimal,ca-certificates,base-files,libc6,libgcc-s1,libstdc++6"
     options = ["--quiet", "--mode=root", "--arch=arm64", "--variant=extract", f"--include={packages}"]
     passes(mmdebstrap, *options, "bookworm", root)
-    run = [qemu, "-L", root, "-E", f"PYTHONPATH={tmp_path / 'packages'}", root / "usr/bin/python3.11"]
+    run: list[str | Path] = [
+        qemu,
+        "-L",
+        root,
+        "-E",
+        f"PYTHONPATH={tmp_path / 'packages'}",
+        root / "usr/bin/python3.11",
+    ]
     installer = tmp_path / "installer"
     venv.create(installer, with_pip=True)
-    target = ["--target", tmp_path / "packages", "--only-binary", ":all:", "--implementation", "cp"]
+    target: list[str | Path] = [
+        "--target",
+        tmp_path / "packages",
+        "--only-binary",
+        ":all:",
+        "--implementation",
+        "cp",
+    ]
     target += ["--python-version", "3.11", "--no-deps"]
     for tag in ("manylinux_2_28_aarch64", "manylinux_2_17_aarch64", "manylinux2014_aarch64"):
         target += ["--platform", tag]
-    install = [installer / "bin" / "pip", "install", "--quiet", *target]
+    install: list[str | Path] = [installer / "bin" / "pip", "install", "--quiet", *target]
     passes(*install, "--require-hashes", "-r", ROOT / "requirements" / "run.lock")
     passes(*install, "--no-index", wheel)
 

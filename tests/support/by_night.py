@@ -22,6 +22,7 @@ BY_NIGHT = {
     "deploy/test_actions.py::": TOOLS,
     "deploy/test_compose.py::test_compose_takes_the_file": TOOLS,
     "deploy/test_kubernetes.py::": TOOLS,
+    "deploy/test_systemd.py::test_a_gateway_makes_no_call_that_the_unit_forbids": "strace takes half a minute",
     "image/test_built_image.py::": "two roots of Debian's packages and a build; test_dockerfile.py has the steps",
     "image/test_compiled.py::": COMPILED,
     "image/test_dockerfile.py::test_the_steps_give_a_working_command": COMPILED,
