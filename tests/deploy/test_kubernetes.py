@@ -99,6 +99,7 @@ def test_the_service_has_each_brokers_port_at_one_address(tmp_path: Path) -> Non
     )
     container = only(documents, "Deployment")["spec"]["template"]["spec"]["containers"][0]
 
+    assert listener.advertise is not None
     assert listener.advertise.host == "gw-pidgate.kafka.svc"
     assert [port["port"] for port in service["spec"]["ports"]] == [9292, 9300, 9301]
     named = {port["name"]: port["containerPort"] for port in container["ports"]}

@@ -119,7 +119,7 @@ def test_each_wheel_is_installed_and_started_without_a_compiler(dist: Path, tmp_
         begun = time.monotonic()
         subprocess.run([python, "-m", "venv", environment], check=True)
         # Binaries alone, and nothing on PATH that could compile.
-        install = [
+        install: list[str | Path] = [
             environment / "bin" / "pip",
             "install",
             "--quiet",
