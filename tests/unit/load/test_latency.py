@@ -1,7 +1,7 @@
 """The histogram of `pidgate load` has HdrHistogram's slots, percentiles and format."""
 
 from hdrh.histogram import HdrHistogram
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pidgate.load.tally import Latency
@@ -26,6 +26,7 @@ def both(times_us: list[int]) -> tuple[Latency, HdrHistogram]:
     return ours, theirs
 
 
+@settings(deadline=None)  # the other histogram takes long
 @given(TIMES_US)
 def test_percentiles_and_the_longest_are_theirs(times_us: list[int]) -> None:
     ours, theirs = both(times_us)
@@ -39,6 +40,7 @@ def test_percentiles_and_the_longest_are_theirs(times_us: list[int]) -> None:
         assert ours.percentile_ms(50) is ours.max_ms is None
 
 
+@settings(deadline=None)  # the other histogram takes long
 @given(TIMES_US, TIMES_US)
 def test_they_read_what_we_write(first: list[int], second: list[int]) -> None:
     ours, _ = both(first)
