@@ -3,7 +3,7 @@
 # no image registry, or that wants to know each byte of its base. Needs root, mmdebstrap and buildah.
 #
 #   deploy/image/roots.sh                # localhost/pidgate-build and localhost/pidgate-base
-#   buildah build --isolation chroot --build-arg BUILD=localhost/pidgate-build \
+#   buildah build --format docker --isolation chroot --build-arg BUILD=localhost/pidgate-build \
 #     --build-arg BASE=localhost/pidgate-base -t pidgate .
 #
 # BUILDAH: buildah with options of its own, such as --root.
@@ -44,7 +44,7 @@ printf 'root:x:0:0:root:/:/nonexistent\npidgate:x:10001:10001:pidgate:/var/lib/p
 printf 'root:x:0:\npidgate:x:10001:\n' > etc/group
 # Packages that others only need to be configured.
 rm -rf bin/* sbin/* usr/sbin/* var/lib/dpkg/info var/cache/* var/log/* usr/share/perl* usr/lib/*-linux-gnu/perl* \
-  usr/share/debconf usr/share/man usr/share/locale usr/lib/*-linux-gnu/gconv etc/dpkg etc/cron.daily
+  usr/share/debconf usr/share/bug usr/share/lintian usr/libexec etc/update-motd.d etc/logrotate.d usr/share/man usr/share/locale usr/lib/*-linux-gnu/gconv etc/dpkg etc/cron.daily
 find usr/bin -mindepth 1 ! -name 'python3*' -delete
 tar -cf "$work/base.tar" --numeric-owner .
 cd /
