@@ -77,6 +77,7 @@ docs: $(STAMP)   ## what is generated: the fields in docs/events.md and their JS
 	$(BIN)/python -m tests.support.clients_page
 	$(BIN)/python -m tests.support.faults_page
 	$(BIN)/python -m tests.support.logs_page
+	$(BIN)/python -m tests.support.metrics_page
 	$(BIN)/python -m tools.dashboards
 	$(BIN)/python -m tests.support.rules_page
 

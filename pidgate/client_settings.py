@@ -11,6 +11,14 @@ import re
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Annotated
+
+import typer
+
+KafkaConfigOption = Annotated[
+    Path | None,
+    typer.Option("--kafka-config", metavar="FILE", help="Properties: security.protocol, sasl.*, ssl.*."),
+]
 
 
 class BadClientSettings(ValueError):

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Final, NoReturn, TypeVar, get_type_hints
 
 import typer
 
+from pidgate.client_settings import KafkaConfigOption
 from pidgate.names import unescaped
 
 USAGE_ERROR: Final = 2
@@ -84,10 +85,6 @@ CaOption = Annotated[
 ]
 TokenOption = Annotated[
     Path | None, typer.Option(metavar="FILE", help="A copy of the gateway's admin.token_file.")
-]
-KafkaConfigOption = Annotated[
-    Path | None,
-    typer.Option("--kafka-config", metavar="FILE", help="Properties: security.protocol, sasl.*, ssl.*."),
 ]
 UserOption = Annotated[
     str | None,
@@ -339,7 +336,9 @@ class ModeOptions(GatewayOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ExplainOptions(GatewayOptions):
-    """Show why a user is refused or admitted: tokens, queued ids, the last refusal and its end."""
+    """Show which clients wait now, why and until when. With --user: why that user is refused or admitted, with tokens,
+    queued ids, and the last refusal and its end.
+    """
 
-    user: NeededUserOption
+    user: UserOption = None
     producer_id: int | None = option(None, "", "--producer-id", min=0, metavar="ID")

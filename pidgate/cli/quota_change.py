@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from pidgate import units
-from pidgate.cli import quota_words as words
 from pidgate.cli.admin_client import BadUsage, Gateway, JsonObject, for_each
 from pidgate.cli.options import (
     AlterOptions,
@@ -26,7 +25,8 @@ from pidgate.cli.options import (
     ResetOptions,
     complain,
 )
-from pidgate.cli.quota_words import BYTE_RATES, GRACE, MODE, RATE, RATES
+from pidgate.gateway.present import words
+from pidgate.gateway.present.words import BYTE_RATES, GRACE, MODE, RATE, RATES
 from pidgate.quota.entities import shown
 from pidgate.quota.settings import rate_milli
 from pidgate.quota.users import GRACE_TIMES_RATE
@@ -212,7 +212,7 @@ def _show(answer: JsonObject) -> None:
     for change in answer["changes"]:
         target = (change["setting"], change["user"])
         if not (change["action"] == "reset" and target in ended):
-            print(_in_words(change, answer["window_ms"]))
+            print(words.change_in_words(change, answer["window_ms"]))
     for one in answer["ended"]:
         value = words.value(one["setting"], one["value"], answer["window_ms"])
         until = moment(one["until_wall_ms"])
@@ -232,17 +232,6 @@ def _show_effect(answer: JsonObject) -> None:
         print(f"  Exempt by the file, so never refused: {', '.join(map(shown, answer['exempt']))}.")
     if told := words.unseen(answer):
         print(f"  {told}")
-
-
-def _in_words(change: JsonObject, window_ms: int) -> str:
-    setting, name = change["setting"], words.entity(change["user"], change["setting"])
-    if change["action"] == "reset":
-        return f"{name}: {setting} is again {'as before' if change['temporary'] else 'as in the file'}"
-    if change["action"] == "remove":
-        return f"{name}: {setting} is not set any more"
-    until = change["until_wall_ms"]
-    lasts = "" if until is None else f" until {moment(until)}"
-    return f"{name}: {setting} {words.value(setting, change['value'], window_ms)}{lasts}"
 
 
 # ---- options -------------------------------------------------------------------------------------------

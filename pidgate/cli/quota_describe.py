@@ -7,11 +7,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from pidgate.cli import quota_words as words
 from pidgate.cli.admin_client import Gateway, JsonObject, for_each
 from pidgate.cli.options import DescribeOptions, DiffOptions
-from pidgate.cli.quota_words import BYTE_RATES, GRACE, MODE, RATE, RATES, TRANSACTIONAL_RATE
 from pidgate.console import plain_console, print_table
+from pidgate.gateway.present import words
+from pidgate.gateway.present.words import BYTE_RATES, GRACE, MODE, RATE, RATES, TRANSACTIONAL_RATE
 from pidgate.names import escaped
 from pidgate.units import moment, printable
 

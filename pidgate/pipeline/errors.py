@@ -29,6 +29,10 @@ class TopicLostData(PipelineError):
     """The topic no longer holds the next offsets."""
 
 
+class OtherWriter(PipelineError):
+    """Another ingest committed to the same tables."""
+
+
 TO_GO_ON = (
     "The batch was not ingested. To continue and record the loss in losses/: --on-data-loss go-on. "
     "To prevent it: run ingest more often than the topic's retention."

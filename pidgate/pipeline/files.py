@@ -6,9 +6,12 @@ write single files atomically; it has no folders, and its rename is a copy.
 
 from __future__ import annotations
 
+import os
+import secrets
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from pyarrow import ArrowInvalid, NativeFile, fs
 
@@ -27,6 +30,9 @@ class Files:
         self.is_local = isinstance(self._system, fs.LocalFileSystem)
         self.is_store = isinstance(self._system, _STORES)
         self._full = f"file://{self._root}" if self.is_local else root.rstrip("/")
+        self._conditional = _conditional(root) if self.is_store else None
+        self.can_create = self.is_local or self._conditional is not None
+        """Whether `create` is possible here."""
 
     def full(self, path: str) -> str:
         """Return the path with its scheme, because Spark's default file system may differ."""
@@ -41,7 +47,7 @@ class Files:
 
     def data_files(self, folder: str) -> Iterator[str]:
         """Yield the paths of all files below a folder except hidden ones."""
-        for path in self._files(folder):
+        for path in self.sizes(folder):
             if not path.rpartition("/")[2].startswith((".", "_")):
                 yield path
 
@@ -70,7 +76,7 @@ class Files:
             return
         if self.is_store:
             self.remove(target)
-            for path in self._files(source):
+            for path in self.sizes(source):
                 self.copy(path, f"{target}{path.removeprefix(source)}")
             return
         if self.exists(old):
@@ -82,21 +88,30 @@ class Files:
     def remove(self, path: str) -> None:
         """Remove a file or a folder with its contents, if it exists."""
         found = self._system.get_file_info(self._at(path))
-        if found.type == fs.FileType.Directory:
-            self._system.delete_dir(found.path)
-        elif found.type != fs.FileType.NotFound:
-            self._system.delete_file(found.path)
+        # Another process may remove it, too.
+        with suppress(FileNotFoundError):
+            if found.type == fs.FileType.Directory:
+                self._system.delete_dir(found.path)
+            elif found.type != fs.FileType.NotFound:
+                self._system.delete_file(found.path)
 
     def read(self, path: str) -> str:
         with self.input(path) as stream:
             return str(stream.read().decode())
 
     def replace(self, path: str, text: str) -> None:
-        """Write a file, replacing an existing one; atomic in a store."""
-        with self.output(path) as stream:
-            stream.write(text.encode())
+        """Write a file atomically, replacing an existing one."""
+        if self.is_store:
+            self._put(path, text)
+            return
+        beside = f"{path}.{secrets.token_hex(4)}"
+        self._put(beside, text)
+        self.rename(beside, path)
 
-    def input(self, path: str) -> NativeFile:
+    def input(self, path: str, *, unpacked: bool = False) -> NativeFile:
+        """Open a file for reading; `unpacked`: as a stream, decompressed by its name."""
+        if unpacked:
+            return self._system.open_input_stream(self._at(path), compression="detect")
         return self._system.open_input_file(self._at(path))
 
     def output(self, path: str) -> NativeFile:
@@ -105,25 +120,58 @@ class Files:
         self._make_folder_of(place)
         return self._system.open_output_stream(place)
 
+    def create(self, path: str, text: str) -> None:
+        """Write a file that nobody has written; of several processes one succeeds, the others raise FileExistsError.
+
+        By a hard link on a disk, by `If-None-Match: *` in a store. `text` must differ between processes.
+        """
+        if self._conditional is None:
+            beside = f"{path}.{secrets.token_hex(4)}"
+            self._put(beside, text)
+            try:
+                os.link(self._at(beside), self._at(path))
+            except PermissionError as error:
+                raise BadOption(
+                    f"{self.full(path)}: this file system has no hard links, so two ingests cannot be told apart. "
+                    "Make sure that one runs, and say so with --single-writer."
+                ) from error
+            finally:
+                self.remove(beside)
+            return
+        from obstore import put
+        from obstore.exceptions import AlreadyExistsError, BaseError
+
+        try:
+            put(self._conditional, path, text.encode(), mode="create")
+        except AlreadyExistsError:
+            # A request whose answer was lost is sent again, and finds its own file.
+            if self.read(path) != text:
+                raise FileExistsError(self.full(path)) from None
+        except BaseError as error:
+            raise BadOption(
+                f"{self.full(path)} cannot be written: {str(error).partition(chr(10))[0]}. obstore takes credentials "
+                "from the environment (AWS_ACCESS_KEY_ID) or the machine's role. Or use --single-writer."
+            ) from error
+
     def write(self, path: str, text: str) -> None:
         """Write a new file atomically. Raises FileExistsError if it exists."""
         if self.exists(path):
             raise FileExistsError(f"{self.full(path)} already exists")
-        if self.is_store:
-            self.replace(path, text)
-            return
-        beside = f"{path}.unfinished"
-        self.replace(beside, text)
-        self.rename(beside, path)
+        self.replace(path, text)
 
-    def local_path(self, path: str) -> Path:
-        """Return a local path as a Python Path."""
-        return Path(self._at(path))
+    def _put(self, path: str, text: str) -> None:
+        with self.output(path) as stream:
+            stream.write(text.encode())
 
-    def _files(self, folder: str) -> list[str]:
+    def sizes(self, folder: str) -> dict[str, int]:
+        """Return the bytes of all files below a folder, by path in order."""
         beginning = len(self._root) + 1
         found = self._listed(folder, recursive=True)
-        return [one.path[beginning:] for one in found if one.type == fs.FileType.File]
+        return {
+            one.path[beginning:]: int(one.size)
+            for one in sorted(found, key=lambda one: one.path)
+            if one.type == fs.FileType.File
+        }
 
     def _listed(self, folder: str, *, recursive: bool) -> list[fs.FileInfo]:
         below = fs.FileSelector(self._at(folder), allow_not_found=True, recursive=recursive)
@@ -150,3 +198,15 @@ def opened(root: str) -> tuple[fs.FileSystem, str]:
     except (ArrowInvalid, OSError) as error:
         raise BadOption(f"--tables {root} cannot be opened: {error}") from error
     return system, str(path).rstrip("/")
+
+
+def _conditional(root: str) -> Any:
+    """Return a client of the store that can write only absent files; None if obstore does not know the store."""
+    with suppress(ImportError):
+        from obstore.exceptions import BaseError
+        from obstore.store import from_url
+
+        with suppress(BaseError, ValueError):
+            # Endpoints without TLS are for tests and for stores inside one's own network.
+            return from_url(root, client_options={"allow_http": True})
+    return None

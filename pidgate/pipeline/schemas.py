@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields, is_dataclass
+from datetime import date, timedelta
 from functools import cache
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -24,10 +25,24 @@ ORIGIN = (
     .add("kafka_offset", spark.LongType())
     .add("append_time_ms", spark.LongType())
 )
-"""Position of an event in the topic, and its append time at the broker."""
+"""Position of an event in the topic, and its append time by the broker's clock.
 
-PARTITIONS = spark.StructType().add("day", spark.StringType(), False).add("hour", spark.StringType(), False)
-"""Partition folders of an events table: `day=2026-11-21/hour=07`, in UTC, of wall_time_ms."""
+Null where it is unknown: append_time_ms on a topic with message.timestamp.type=CreateTime, all in landed files.
+"""
+
+PARTITIONS = spark.StructType().add("day", spark.StringType(), False).add("bucket", spark.StringType(), False)
+"""Partition folders of an events table: `day=2026-11-21/bucket=3`, the UTC day of wall_time_ms, and `bucket_of`."""
+BUCKETS = 8
+
+
+def bucket_of(producer_id: int) -> int:
+    """Return the bucket of an event with a producer id, negative ones included; other types have only bucket 0."""
+    return producer_id & (BUCKETS - 1)
+
+
+def folder_of(event_type: str, day: int, bucket: int) -> str:
+    """Return the folder of events, by days since 1970."""
+    return f"events/{event_type}/day={date(1970, 1, 1) + timedelta(days=day)}/bucket={bucket}"
 
 
 @cache

@@ -66,7 +66,7 @@ def check_spark(version: str) -> None:
     if not version.startswith(SPARK):
         raise SparkUnfit(
             f"this is Spark {version}, and the jobs need {SPARK}x. Submit to a cluster with that version, or start "
-            "them without spark-submit: they bring their own (pip install 'pidgate[pipeline]')."
+            "them without spark-submit: they bring their own (pip install '.[pipeline]')."
         )
 
 

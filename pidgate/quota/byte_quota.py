@@ -461,11 +461,11 @@ class ClientSensors:
     counted.
     """
 
-    __slots__ = ("_bound", "_bucket", "_kind", "_quota", "_user", "throttles")
+    __slots__ = ("_bound", "_bucket", "_quota", "_user", "kind", "throttles")
 
     def __init__(self, quota: ByteQuota, kind: Kind, user: User, bound: Bound, throttles: bool) -> None:
         self._quota = quota
-        self._kind = kind
+        self.kind = kind
         self._user = user
         self._bound = bound
         # Most clients only produce, or only fetch: a bucket is made when something is counted.
@@ -503,7 +503,7 @@ class ClientSensors:
         if quota.version != quota.in_force.version:
             quota.follow_quotas(now_ms)
         if bucket is None or bucket.is_dropped:
-            bucket = self._bucket = quota.bucket(self._kind, self._user, self._bound, now_ms)
+            bucket = self._bucket = quota.bucket(self.kind, self._user, self._bound, now_ms)
         return bucket
 
     @property

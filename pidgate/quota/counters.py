@@ -5,6 +5,7 @@ Only an operator's release of an id has an effect on decisions.
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping
@@ -59,6 +60,42 @@ class Samples:
             self._number = number
 
 
+HOUR_MINUTES: Final = 60
+
+
+class Minutes:
+    """Counts of the last hour by minute."""
+
+    __slots__ = ("_counts", "_minute")
+
+    def __init__(self) -> None:
+        self._counts: array[int] | None = None
+        """By minute modulo 60. None: nothing was counted; most users have no refusals."""
+        self._minute = 0
+
+    def count(self, now_ms: int, many: int = 1) -> None:
+        if self._counts is None:
+            self._counts = array("L", bytes(8 * HOUR_MINUTES))
+        self._roll(now_ms)
+        self._counts[self._minute % HOUR_MINUTES] += many
+
+    def of_hour(self, now_ms: int) -> list[int]:
+        """Return the counts of the last hour, oldest first; an empty list if nothing was counted."""
+        if self._counts is None:
+            return []
+        self._roll(now_ms)
+        newest = self._minute % HOUR_MINUTES + 1
+        counts = self._counts.tolist()
+        return counts[newest:] + counts[:newest]
+
+    def _roll(self, now_ms: int) -> None:
+        minute = now_ms // 60_000
+        if minute > self._minute and self._counts is not None:
+            for passed in range(max(self._minute + 1, minute - HOUR_MINUTES + 1), minute + 1):
+                self._counts[passed % HOUR_MINUTES] = 0
+            self._minute = minute
+
+
 OUTCOMES: Final = ("admitted_after_waiting", "gave_up")
 CLOSES: Final = ("sticky_batch_missing", "sticky_table_full")
 """Reasons to close a connection instead of a refusal."""
@@ -85,6 +122,8 @@ class UserCounters:
     last_ms: int = 0
     new_ids: Samples = field(default_factory=Samples)
     throttle_times_ms: Samples = field(default_factory=Samples)
+    new_by_minute: Minutes = field(default_factory=Minutes)
+    refused_by_minute: Minutes = field(default_factory=Minutes)
 
     def count_admission(self, decision: Decision, now_ms: int) -> None:
         """Count an id that was admitted. Refusals are counted by request, with `count_refusal`."""
@@ -94,6 +133,7 @@ class UserCounters:
         if decision.reason in (Reason.REFRESH, Reason.INHERITED):
             return
         self.new_ids.record(1, now_ms)
+        self.new_by_minute.count(now_ms)
         if decision.waited_ms is not None:
             self._count_waited(decision.waited_ms)
 
@@ -106,6 +146,7 @@ class UserCounters:
     def count_refusal(self, reason: Reason, throttle_time_ms: int, now_ms: int) -> None:
         self.refused[reason] = self.refused.get(reason, 0) + 1
         if reason not in KEEPS_ORDER:
+            self.refused_by_minute.count(now_ms)
             self.throttle_times_ms.record(throttle_time_ms, now_ms)
 
     def count_new_ids(self, decisions: Iterable[Decision], now_ms: int) -> None:
@@ -117,6 +158,7 @@ class UserCounters:
                 self.inits_would_refuse += 1
             elif not decision.admitted:
                 self.inits_refused += 1
+                self.refused_by_minute.count(now_ms)
                 self.throttle_times_ms.record(decision.throttle_time_ms, now_ms)
 
     def count_close(self, reason: str) -> None:

@@ -409,9 +409,10 @@ class ProducerIdQuota:
             return 0
         return self.table.grace.ids_left(quota, quota.rate_milli, admitted, now_ms)
 
-    def not_refused(self, user: User, now_ms: int) -> tuple[NotRefused | None, int]:
-        """Return why no new producer id of this user is refused now (None: it may be), and how many grace admits."""
-        quotas = self.in_force.value
+    def not_refused(self, quotas: Quotas, user: User, now_ms: int) -> tuple[NotRefused | None, int]:
+        """Return why these quotas refuse no new producer id of this user now (None: they may), and how many grace
+        admits.
+        """
         live = self.table.find(user) if self.is_restored else None
         quota = resolve(quotas, user)
         why = why_not_refused(quotas, quota)

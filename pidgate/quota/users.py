@@ -534,6 +534,11 @@ class UserTable:
         return sum(ids.size_bytes for live in self._users.values() for ids in live.all_filters())
 
     @property
+    def filter_entries(self) -> tuple[int, int, int]:
+        """Return the entries that all filters hold, the most that they may hold, and those put in beyond it."""
+        return self._budget.held, self._budget.limit, self._budget.overfull
+
+    @property
     def overfull_inserts(self) -> int:
         """Count of ids put into layers beyond their design count: the false-positive target is missed. Alarm."""
         return self._budget.overfull

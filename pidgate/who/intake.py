@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from pidgate.events.reading import EventUnreadable, fields_of, from_json
-from pidgate.gateway.topics.follower import EventRecord
+from pidgate.gateway.topics.records import EventRecord
 from pidgate.who.span import Span
 from pidgate.who.tally import Tally
 

@@ -1,7 +1,7 @@
-"""The first hour: README's commands word by word, up to a refusal that is seen, explained and lifted.
+"""The first hour: the tutorial's commands word by word, up to a refusal that is seen, explained and lifted.
 
 Only addresses, ports and paths are replaced; `--admin` names the port that is not the default one. With a login the
-file gets README's `own_client`, and `load` its `--kafka-config`.
+file gets the tutorial's `own_client`, and `load` its `--kafka-config`.
 """
 
 from __future__ import annotations
@@ -33,13 +33,12 @@ FENCE: Final = re.compile(r"^```(sh|yaml)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
 def blocks() -> list[tuple[str, str]]:
-    """Return the language and the text of each block of README about one's own cluster."""
-    section = (ROOT / "README.md").read_text().split("## In front of your own cluster\n")[1].split("\n## ")[0]
-    return FENCE.findall(section)
+    """Return the language and the text of each block of the tutorial."""
+    return FENCE.findall((ROOT / "docs" / "tutorial.md").read_text())
 
 
 class FirstHour:
-    """Types README's commands in a directory of its own; `said` holds what each one wrote."""
+    """Types the tutorial's commands in a directory of its own; `said` holds what each one wrote."""
 
     def __init__(self, servers: str, user: str, login: dict[str, str] | None, directory: Path) -> None:
         self.user = user
@@ -161,7 +160,7 @@ def first_hour(servers: str, user: str, login: dict[str, str] | None, directory:
 
 
 @pytest.mark.parametrize("has_login", [False, True], ids=["PLAINTEXT", "SASL"])
-def test_readme_word_by_word(sasl_cluster: Cluster, tmp_path: Path, *, has_login: bool) -> None:
+def test_tutorial_word_by_word(sasl_cluster: Cluster, tmp_path: Path, *, has_login: bool) -> None:
     began_s = time.monotonic()
     servers = sasl_cluster.bootstrap_servers(*([SASL_PLAINTEXT] if has_login else []))
     login = {"user": "admin", "password": "admin-secret"} if has_login else None
@@ -174,7 +173,7 @@ def test_readme_word_by_word(sasl_cluster: Cluster, tmp_path: Path, *, has_login
         assert ("every client is the user ANONYMOUS" in check) is not has_login
         assert "In force now: each new producer id of any user not named" in hour.told("quotas grace")
         assert "In force now" in hour.told("quotas alter")
-        explained = hour.told("explain")
+        explained = hour.told("explain --user")
         assert "Last refused: " in explained
         assert f"More for a while: pidgate quotas raise {hour.user} N --for 2h" in explained
         assert "In force now" in hour.told("quotas reset")

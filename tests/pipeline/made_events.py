@@ -16,7 +16,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from pidgate.events.definitions import EVENT_TYPES, Event
 from pidgate.pipeline.offenders.stages import Events
-from pidgate.pipeline.schemas import PARTITIONS, table_schema
+from pidgate.pipeline.schemas import PARTITIONS, bucket_of, table_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,10 +38,10 @@ def event(event_type: str, **told: Any) -> Row:
 
 
 def write_events(root: str, event_type: str, rows: Iterable[Row]) -> None:
-    """Under root/events, in folders by day and hour."""
+    """Under root/events, in folders by day and bucket."""
     schema = to_arrow_schema(type(PARTITIONS)([*table_schema(event_type).fields, *PARTITIONS.fields]))
-    table = pa.Table.from_pylist([{**row, **_folder(row["wall_time_ms"])} for row in rows], schema=schema)
-    pq.write_to_dataset(table, Path(root) / "events" / event_type, partition_cols=["day", "hour"])
+    table = pa.Table.from_pylist([{**row, **_folder(row)} for row in rows], schema=schema)
+    pq.write_to_dataset(table, Path(root) / "events" / event_type, partition_cols=PARTITIONS.names)
 
 
 def events_of(spark: SparkSession, events: Iterable[Event]) -> Events:
@@ -56,9 +56,9 @@ def events_of(spark: SparkSession, events: Iterable[Event]) -> Events:
     return Events(*tables)
 
 
-def _folder(wall_time_ms: int) -> Mapping[str, str]:
-    at = datetime.fromtimestamp(wall_time_ms / 1000, UTC)
-    return {"day": f"{at:%Y-%m-%d}", "hour": f"{at:%H}"}
+def _folder(row: Row) -> Mapping[str, str]:
+    day = f"{datetime.fromtimestamp(row['wall_time_ms'] / 1000, UTC):%Y-%m-%d}"
+    return {"day": day, "bucket": str(bucket_of(row.get("producer_id") or 0))}
 
 
 USERS = ("alice", "", 'o\'brien "the" rogue', "ünï/cödé=100%_", "CN=a,O=b")

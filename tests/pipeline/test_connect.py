@@ -112,7 +112,7 @@ def test_all_jobs_find_through_connect_what_they_find_embedded(
     write(cluster, events)
     tables, log = tmp_path / "tables", tmp_path / "log"
     for job, options in {
-        "ingest": ("--kafka", cluster.bootstrap_servers(), "--topic", TOPIC, "--available-now"),
+        "ingest": ("--kafka", cluster.bootstrap_servers(), "--topic", TOPIC),
         "run": (),
     }.items():
         with running_job(job, tables, log, "--master", server, *options) as process:

@@ -7,6 +7,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
 from pidgate.client_settings import BadClientSettings, read_client_settings
@@ -14,14 +15,15 @@ from pidgate.events.definitions import Event, LifecycleEvent
 from pidgate.events.writing import to_json
 from pidgate.pipeline.commands.common import duration_ms
 from pidgate.pipeline.errors import BadOption, TopicLostData, TopicMissing, raised_in_task
+from pidgate.pipeline.ingest import seqs
 from pidgate.pipeline.ingest.accounts import settle
-from pidgate.pipeline.ingest.batches import Batches, Rules, Slice, Taken, losses_between
+from pidgate.pipeline.ingest.batches import Batches, Rules, Taken, losses_between
 from pidgate.pipeline.ingest.columns import DEAD_LETTERS, GAPS, Place, Reason, Record
 from pidgate.pipeline.ingest.commits import CommitLog, Position
-from pidgate.pipeline.ingest.compaction import closed_folders, compact
-from pidgate.pipeline.ingest.loop import next_offsets
+from pidgate.pipeline.ingest.compaction import SMALL_BYTES, compact, small_files
+from pidgate.pipeline.ingest.loop import waiting
 from pidgate.pipeline.ingest.records import Span, spans, unreadable
-from pidgate.pipeline.ingest.topic import Offsets, lost_data
+from pidgate.pipeline.ingest.topic import Offsets, Topic, lost_data
 from tests.unit.events.made_up import a_decision
 
 if TYPE_CHECKING:
@@ -33,7 +35,7 @@ HOUR_MS = 3_600_000
 
 
 def decision(seq: int, **changes: Any) -> Event:
-    return a_decision(seq=seq, wall_time_ms=NOW_MS - 2 * HOUR_MS + seq, **changes)
+    return a_decision(seq=seq, wall_time_ms=NOW_MS - 30_000 + seq, **changes)
 
 
 def lifecycle(seq: int) -> Event:
@@ -66,7 +68,7 @@ class Stream:
 
         def read(wanted: Sequence[Span]) -> list[Record]:
             return [
-                (held[at], Place(span.partition, at, NOW_MS))
+                (held[at], Place(int(span.partition), at, NOW_MS))
                 for span in wanted
                 for at in span.offsets
                 if at in held
@@ -76,8 +78,8 @@ class Stream:
 
     def take(self, values: Sequence[Event | bytes], offset: int) -> Taken:
         end = offset + len(values)
-        batches = self.batches(values, offset, Offsets({0: self.first}, {0: end + 7}))
-        return batches.take_batch({0: range(offset, end)})
+        batches = self.batches(values, offset, Offsets({"0": self.first}, {"0": end + 7}))
+        return batches.take_batch({"0": range(offset, end)}, NOW_MS)
 
     def seqs(self, word: str = "decision") -> list[int]:
         return sorted(row["seq"] for row in self.tables.events(word).select("seq").collect())
@@ -88,7 +90,9 @@ def stream(tables: Tables) -> Stream:
     return Stream(tables)
 
 
-def test_a_batch_becomes_tables_and_the_next_one_leaves_out_what_is_known(stream: Stream) -> None:
+def test_a_batch_becomes_tables_and_the_next_one_leaves_out_what_is_known(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stream.first = 100
     late = a_decision(seq=4, wall_time_ms=NOW_MS - 25 * HOUR_MS)
     first: list[Event | bytes] = [decision(1), lifecycle(2), decision(3), decision(3), late, b"hello"]
@@ -97,7 +101,7 @@ def test_a_batch_becomes_tables_and_the_next_one_leaves_out_what_is_known(stream
     assert taken.dead == {Reason.LATE: 1, Reason.MALFORMED: 1}
 
     # What was committed is not asked for again, and is not taken again if it comes; an option was changed meanwhile.
-    assert coming(stream, Offsets({0: 100}, {0: 110})) == {0: range(106, 110)}
+    assert coming(stream, Offsets({"0": 100}, {"0": 110})) == {"0": range(106, 110)}
     stream.rules = Rules(late_after_ms=30 * HOUR_MS)
     taken = stream.take([decision(3), late, decision(5), decision(9)], 106)
     assert (taken.events, taken.duplicates) == ({"decision": 2}, 2)
@@ -111,7 +115,7 @@ def test_a_batch_becomes_tables_and_the_next_one_leaves_out_what_is_known(stream
         "kafka_offset": 100,
         "append_time_ms": NOW_MS,
         "day": "2025-11-21",
-        "hour": "12",
+        "bucket": "7",
     }
     assert stream.seqs("lifecycle") == [2]
     dead = stream.tables.read("dead_letters", schema=DEAD_LETTERS).orderBy("kafka_offset").collect()
@@ -119,19 +123,18 @@ def test_a_batch_becomes_tables_and_the_next_one_leaves_out_what_is_known(stream
         (Reason.LATE, 4, to_json(late)),
         (Reason.MALFORMED, None, b"hello"),
     ]
-    check_what_becomes_of_gaps(stream)
+    check_what_becomes_of_gaps(stream, monkeypatch)
 
 
-def check_what_becomes_of_gaps(stream: Stream) -> None:
+def check_what_becomes_of_gaps(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
     """6, 7 and 8 never came; a late 7, after compaction, closes a part of the gap."""
     tables, files = stream.tables, stream.tables.files
     account = settle(files, stream.log(), Rules(gap_after_ms=60_000), NOW_MS + 60_000)
     assert (account.gaps, account.missing, account.lost_offsets) == (1, 3, 100)
 
-    folder = "events/decision/day=2025-11-21/hour=12"
-    assert closed_folders(files, NOW_MS - HOUR_MS + 1_700_000) == []
-    assert closed_folders(files, NOW_MS + HOUR_MS) == [folder]
-    assert compact(tables, stream.log(), folder) == 2
+    folder = "events/decision/day=2025-11-21/bucket=7"
+    assert compact(tables, stream.log()) == 0
+    assert compact(tables, stream.log(), at_least=2) == 2
     assert [path.rpartition("/")[2] for path in files.data_files(folder)] == [
         "compacted-0000000004-0.parquet"
     ]
@@ -141,8 +144,9 @@ def check_what_becomes_of_gaps(stream: Stream) -> None:
     assert taken.duplicates == 1
     assert stream.seqs() == [1, 3, 5, 7, 9]
 
-    # The process is silent for so long that it is forgotten; its gaps stay.
-    assert settle(files, stream.log(), Rules(gap_after_ms=0, forget_after_ms=-1), NOW_MS).gaps == 2
+    # There are so many processes that it is forgotten; its gaps stay.
+    monkeypatch.setattr(seqs, "MOST_INTERVALS", 0)
+    assert settle(files, stream.log(), Rules(gap_after_ms=0), NOW_MS).gaps == 2
     gaps = stream.tables.read("gaps", schema=GAPS).orderBy("first_seq").collect()
     assert [(row["first_seq"], row["last_seq"], row["missing"]) for row in gaps] == [(6, 6, 1), (8, 8, 1)]
     # And without the numbers seen an event would be there twice.
@@ -150,74 +154,80 @@ def check_what_becomes_of_gaps(stream: Stream) -> None:
     assert stream.seqs() == [1, 3, 3, 5, 7, 9]
 
 
-def coming(stream: Stream, offsets: Offsets, topic_id: str = "t1") -> dict[int, range]:
-    return next_offsets(stream.log().position, topic_id, offsets, most=100)
+def coming(stream: Stream, offsets: Offsets, topic_id: str = "t1") -> dict[str, range]:
+    return waiting(stream.log().position, topic_id, offsets)
 
 
 def test_a_partition_of_which_nothing_came_is_passed_only_when_nothing_was_there(stream: Stream) -> None:
     """Transactions leave numbers without records; retention leaves some that are told as lost."""
     stream.take([decision(1)], 0)
     for first_held, following in ((1, 5), (7, 5)):
-        batches = stream.batches([], 0, Offsets({0: first_held}, {0: 9}))
-        batches.take_batch({0: range(stream.log().position.next_offsets[0], following + first_held // 7)})
-        assert stream.log().position.next_offsets == {0: following}
+        batches = stream.batches([], 0, Offsets({"0": first_held}, {"0": 9}))
+        start = stream.log().position.next_offsets["0"]
+        batches.take_batch({"0": range(start, following + first_held // 7)}, NOW_MS)
+        assert stream.log().position.next_offsets == {"0": following}
 
 
 def test_the_next_batch_is_what_comes_next_and_no_more_than_asked_for() -> None:
-    position = Position(topic_id="t1", next_offsets={0: 10, 1: 20})
-    offsets = Offsets({0: 0, 1: 30, 2: 0}, {0: 10, 1: 130, 2: 900})
+    position = Position(topic_id="t1", next_offsets={"0": 10, "1": 20})
+    offsets = Offsets({"0": 0, "1": 30, "2": 0}, {"0": 10, "1": 130, "2": 900})
 
-    def batch(most: int, topic_id: str = "t1", until: dict[int, int] | None = None) -> dict[int, range]:
-        return next_offsets(position, topic_id, offsets, most, until)
+    def batch(most: int, topic_id: str = "t1", until: dict[str, int] | None = None) -> dict[str, range]:
+        return Topic("127.0.0.1:1", "t", {}).share(waiting(position, topic_id, offsets, until), most)
 
-    assert batch(1_000) == {1: range(30, 130), 2: range(0, 900)}
-    assert batch(100) == {1: range(30, 40), 2: range(0, 90)}
-    assert batch(1) == {1: range(30, 31), 2: range(0, 1)}, "each partition goes on"
-    assert batch(1_000, until={0: 10, 1: 30, 2: 7}) == {2: range(0, 7)}
-    assert batch(10_000, "made anew") == {0: range(0, 10), 1: range(30, 130), 2: range(0, 900)}
-    shortened = next_offsets(position, "t1", Offsets({0: 0, 1: 0}, {0: 3, 1: 21}), 1_000)
-    assert shortened == {0: range(3), 1: range(20, 21)}
+    assert batch(1_000) == {"1": range(30, 130), "2": range(0, 900)}
+    assert batch(100) == {"1": range(30, 40), "2": range(0, 90)}
+    assert batch(1) == {"1": range(30, 31), "2": range(0, 1)}, "each partition goes on"
+    assert batch(1_000, until={"0": 10, "1": 30, "2": 7}) == {"2": range(0, 7)}
+    assert batch(10_000, "made anew") == {"0": range(0, 10), "1": range(30, 130), "2": range(0, 900)}
+    shortened = waiting(position, "t1", Offsets({"0": 0, "1": 0}, {"0": 3, "1": 21}))
+    assert shortened == {"0": range(3), "1": range(20, 21)}
 
 
 def test_events_at_the_offsets_of_a_shortened_topic_are_taken_and_none_twice(stream: Stream) -> None:
     stream.take([decision(1), decision(2), decision(3)], 0)
-    held = Offsets({0: 0}, {0: 2})  # the last two are gone, and a new one has come in their place
+    held = Offsets({"0": 0}, {"0": 2})  # the last two are gone, and a new one has come in their place
     (again,) = coming(stream, held).values()
     assert again == range(2)
     stream.take([decision(1), decision(4)], 0)
     assert stream.seqs() == [1, 2, 3, 4]
     assert coming(stream, held) == {}
-    assert coming(stream, Offsets({0: 0}, {0: 5})) == {0: range(2, 5)}
+    assert coming(stream, Offsets({"0": 0}, {"0": 5})) == {"0": range(2, 5)}
 
 
 def test_what_was_lost_between_batches() -> None:
-    came = {0: Slice(first=10, first_ms=500, last_ms=600), 1: Slice(3, 510, 510)}
+    rows = [(0, 11, 600), (0, 10, 500), (1, 3, 510), (None, 5, 0)]
+    columns = ("kafka_partition", "kafka_offset", "seen_ms")
+    came = pa.table({name: pa.array(of) for name, of in zip(columns, zip(*rows, strict=True), strict=True)})
 
-    def lost(expected: dict[int, int], first_held: dict[int, int]) -> list[tuple[int, int, int, int]]:
+    def lost(expected: dict[str, int], first_held: dict[str, int]) -> list[tuple[int, int, int, int]]:
         found = losses_between(expected, came, first_held, "t1")
         return [(one.kafka_partition, one.first_offset, one.last_offset, one.resumed_ms) for one in found]
 
-    assert lost({0: 10, 1: 3}, {0: 10, 1: 3}) == []
-    assert lost({0: 7, 1: 3}, {0: 10, 1: 3}) == [(0, 7, 9, 500)]
+    assert lost({"0": 10, "1": 3}, {"0": 10, "1": 3}) == []
+    assert lost({"0": 7, "1": 3}, {"0": 10, "1": 3}) == [(0, 7, 9, 500)]
     # A hole that retention did not make: transactions leave some.
-    assert lost({0: 7, 1: 3}, {0: 5, 1: 3}) == []
-    assert lost({0: 7, 1: 3}, {0: 8, 1: 3}) == [(0, 7, 7, 500)]
+    assert lost({"0": 7, "1": 3}, {"0": 5, "1": 3}) == []
+    assert lost({"0": 7, "1": 3}, {"0": 8, "1": 3}) == [(0, 7, 7, 500)]
     # Removed after it was read.
-    assert lost({0: 10, 1: 3}, {0: 15, 1: 3}) == []
+    assert lost({"0": 10, "1": 3}, {"0": 15, "1": 3}) == []
     # Before the first run.
-    assert lost({}, {0: 10, 1: 0}) == [(0, 0, 9, 500)]
+    assert lost({}, {"0": 10, "1": 0}) == [(0, 0, 9, 500)]
 
 
 def test_what_the_topic_no_longer_holds_is_told_with_partition_and_offsets() -> None:
-    position = Position(topic_id="t1", next_offsets={0: 10, 1: 20})
-    assert lost_data("events", position, "t1", Offsets({0: 10, 1: 0}, {0: 10, 1: 99})) is None
-    assert lost_data("events", Position(), "t1", Offsets({0: 10}, {0: 10})) is None
+    position = Position(topic_id="t1", next_offsets={"0": 10, "1": 20})
+    assert lost_data("events", position, "t1", Offsets({"0": 10, "1": 0}, {"0": 10, "1": 99})) is None
+    assert lost_data("events", Position(), "t1", Offsets({"0": 10}, {"0": 10})) is None
     told = {
-        r"partition 1: offsets 20 to 29 \(10 records\)": ("t1", Offsets({0: 0, 1: 30}, {0: 10, 1: 99})),
-        "partition 0 ends at offset 3, before 10": ("t1", Offsets({0: 0, 1: 0}, {0: 3, 1: 99})),
+        r"partition 1: offsets 20 to 29 \(10 records\)": (
+            "t1",
+            Offsets({"0": 0, "1": 30}, {"0": 10, "1": 99}),
+        ),
+        "partition 0 ends at offset 3, before 10": ("t1", Offsets({"0": 0, "1": 0}, {"0": 3, "1": 99})),
         r"recreated or is a different one \(its id is t2, was t1\)": (
             "t2",
-            Offsets({0: 0, 1: 0}, {0: 99, 1: 99}),
+            Offsets({"0": 0, "1": 0}, {"0": 99, "1": 99}),
         ),
     }
     for words, now in told.items():
@@ -227,14 +237,25 @@ def test_what_the_topic_no_longer_holds_is_told_with_partition_and_offsets() -> 
 
 
 def test_tasks_get_equal_shares_of_the_offsets_each_once() -> None:
-    wanted = {0: range(10, 70), 1: range(0, 1), 2: range(5, 100)}
+    wanted = {"0": range(10, 70), "1": range(0, 1), "2": range(5, 100)}
     for most, sizes in ((1_000, [156]), (100, [78, 78]), (50, [39] * 4), (1, [1] * 156)):
         tasks = spans(wanted, most)
         assert [sum(len(span.offsets) for span in task) for task in tasks] == sizes
         told = [(span.partition, offset) for task in tasks for span in task for offset in span.offsets]
         assert told == [(partition, offset) for partition, offsets in wanted.items() for offset in offsets]
-    assert [[span.partition for span in task] for task in spans(wanted, 100)] == [[0, 1, 2], [2]]
+    assert [[span.partition for span in task] for task in spans(wanted, 100)] == [["0", "1", "2"], ["2"]]
     assert spans({}) == []
+
+
+def test_small_files_of_a_folder_are_merged_up_to_a_size() -> None:
+    half = SMALL_BYTES // 2
+    sizes = {"a/1": 5, "a/2": SMALL_BYTES, "a/3": half, "a/4": half, "a/5": 7, "a/6": 7, "b/1": 1, "b/2": 1}
+    assert small_files(sizes | {"b/_SUCCESS": 0}, 2) == [
+        ["a/1", "a/3", "a/4"],
+        ["a/5", "a/6"],
+        ["b/1", "b/2"],
+    ]
+    assert small_files(sizes, 3) == [["a/1", "a/3", "a/4"]]
 
 
 def test_files_of_which_all_is_there_twice_are_left_out(stream: Stream) -> None:
@@ -251,9 +272,9 @@ def test_the_driver_has_the_error_of_a_task_and_not_a_stack_of_sparks(stream: St
     def never_made(_: Sequence[Span]) -> list[Record]:
         raise unreadable("never-made", "broker:9092", "no such topic")
 
-    batches = replace(stream.batches([], 0, Offsets({0: 0}, {0: 9})), read=never_made)
+    batches = replace(stream.batches([], 0, Offsets({"0": 0}, {"0": 9})), read=never_made)
     with pytest.raises(Exception, match="TopicMissing") as told:
-        batches.take_batch({0: range(9)})
+        batches.take_batch({"0": range(9)}, NOW_MS)
     raised = raised_in_task(told.value)
     assert isinstance(raised, TopicMissing)
     assert str(raised).startswith("topic 'never-made' at broker:9092 cannot be read: no such topic. ")

@@ -204,7 +204,7 @@ def test_late_and_early_clocks() -> None:
 
 def misplaced(wall_time_ms: int, append_time_ms: int) -> DeadLetter | None:
     found = Good(a_decision(wall_time_ms=wall_time_ms), SCHEMA_VERSION)
-    return reading.misplaced(found, append_time_ms, 24 * HOUR_MS, HOUR_MS)
+    return reading.misplaced(found, append_time_ms, NOW_MS, 24 * HOUR_MS, HOUR_MS)
 
 
 @pytest.mark.parametrize("clock", [-1, -(1 << 63), (1 << 63) - 1, reading.LAST_MS + 1])
@@ -217,14 +217,14 @@ def test_there_is_a_folder_whatever_the_clocks_say(tmp_path: Path, clock: int) -
 
 
 def staged(folder: Path, records: Iterable[Record]) -> pa.Table:
-    staging = Staging(str(folder / "staging"), late_after_ms=24 * HOUR_MS, ahead_ms=HOUR_MS)
+    staging = Staging(str(folder / "staging"), late_after_ms=24 * HOUR_MS, ahead_ms=HOUR_MS, now_ms=NOW_MS)
     return arrivals_of(pa.Table.from_batches([staging.of(records)]))
 
 
 def test_tables_have_what_was_read(tmp_path: Path) -> None:
     """Of all types, of both readers; in columns and files that Spark takes."""
     events = many_events(200)
-    values = [to_json(replace(event, wall_time_ms=NOW_MS)) for event in events]
+    values = [to_json(replace(event, wall_time_ms=NOW_MS, **_use(event))) for event in events]
     values += [
         json.dumps(json.loads(value) | {"schema_version": SCHEMA_VERSION + 1}).encode() for value in values
     ]
@@ -251,6 +251,11 @@ def test_tables_have_what_was_read(tmp_path: Path) -> None:
             map(given.get, ("type", "gateway_id", "seq"))
         )
         assert row["reason"] == (None if given else Reason.MALFORMED)
+
+
+def _use(event: Event) -> dict[str, Any]:
+    """An interval that stays as it is."""
+    return {"first_ms": NOW_MS - 9, "last_ms": NOW_MS} if event.type == "id_usage" else {}
 
 
 def many_events(count: int) -> list[Event]:

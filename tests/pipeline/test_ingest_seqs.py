@@ -14,13 +14,14 @@ from pidgate.pipeline.ingest.columns import ARRIVALS, Cause
 
 Arrived = tuple[str | None, str | None, int | None, int, int, int, bool]
 """Gateway, incarnation, number; partition, offset, time of append; and whether it is a dead letter."""
-Interval = tuple[str, str, int, int, int, int]
+Interval = tuple[str, str, int, int, int, int] | tuple[str, str, int, int, int, int, int]
 LOWEST, HIGHEST = -(1 << 63), (1 << 63) - 1
 
 
 def intervals(*rows: Interval) -> pa.Table:
     return pa.Table.from_pylist(
-        [dict(zip(seqs.OF_INTERVALS.names, row, strict=True)) for row in rows], seqs.OF_INTERVALS
+        [{"heard": 0} | dict(zip(seqs.OF_INTERVALS.names, row, strict=False)) for row in rows],
+        seqs.OF_INTERVALS,
     )
 
 
@@ -30,12 +31,12 @@ def rows_of(table: pa.Table) -> list[tuple[Any, ...]]:
 
 def after(before: pa.Table, arrived: list[Arrived]) -> tuple[list[tuple[Any, ...]], list[int]]:
     """The intervals then, and the offsets of duplicates."""
-    names = ("gateway_id", "incarnation", "seq", "kafka_partition", "kafka_offset", "append_time_ms")
+    names = ("gateway_id", "incarnation", "seq", "kafka_partition", "kafka_offset", "seen_ms")
     told = [
         dict(zip(names, row, strict=False)) | {"reason": "malformed" if row[-1] else None} for row in arrived
     ]
-    found = seqs.seen(before, pa.Table.from_pylist(told, ARRIVALS))
-    return sorted(rows_of(found.intervals)), [
+    found = seqs.seen(before, pa.Table.from_pylist(told, ARRIVALS.append(pa.field("seen_ms", pa.int64()))))
+    return sorted(row[:6] for row in rows_of(found.intervals)), [
         row[4] for row, twice in zip(arrived, found.twice, strict=True) if twice
     ]
 
@@ -135,6 +136,21 @@ def test_what_comes_late_closes_its_gap_and_what_is_forgotten_keeps_it() -> None
     assert [row[1:4] for row in rows_of(table)] == [("gone", 2, 3)]
 
 
-def test_who_was_silent_is_forgotten_as_a_whole() -> None:
-    seen = intervals(("gw", "a", 1, 3, 1, 10), ("gw", "a", 5, 6, 11, 20), ("gw", "b", 1, 3, 1, 19))
-    assert [row[1:4] for row in rows_of(seqs.remembered(seen, 20))] == [("a", 1, 3), ("a", 5, 6)]
+def test_forgotten_are_whole_processes_that_wrote_in_none_of_the_latest_batches() -> None:
+    rows: list[Interval] = [
+        ("gw", "a", 1, 3, 1, 10, 5),
+        ("gw", "a", 5, 6, 11, 20, 7),
+        ("gw", "b", 1, 3, 1, 9_999, 6),
+        ("gw", "c", 1, 3, 1, 10, 7),
+    ]
+    kept = {
+        most: sorted({row[1] for row in rows_of(seqs.remembered(intervals(*rows), most))})
+        for most in range(5)
+    }
+    assert kept == {0: [], 1: [], 2: ["a"], 3: ["a", "c"], 4: ["a", "b", "c"]}
+    arrived = pa.Table.from_pylist(
+        [{"gateway_id": "gw", "incarnation": "b", "seq": 4, "seen_ms": 1}],
+        ARRIVALS.append(pa.field("seen_ms", pa.int64())),
+    )
+    (of_b,) = [row for row in rows_of(seqs.seen(intervals(*rows), arrived, 8).intervals) if row[1] == "b"]
+    assert of_b == ("gw", "b", 1, 4, 1, 9_999, 8)

@@ -16,22 +16,28 @@ from moto.server import ThreadedMotoServer
 
 from pidgate.events.writing import to_json
 from pidgate.pipeline import arrow_tables
+from pidgate.pipeline import files as files_module
+from pidgate.pipeline.errors import BadOption, OtherWriter
 from pidgate.pipeline.files import Files
 from pidgate.pipeline.ingest.columns import Place
 from pidgate.pipeline.ingest.commits import CommitLog, Position
+from pidgate.pipeline.ingest.landed import Landed
+from pidgate.pipeline.ingest.loop import How, Ingest
 from pidgate.pipeline.ingest.staged import Staging
 from pidgate.pipeline.swaps import Swaps
 from tests.pipeline.jobs import running_job
 from tests.unit.events.made_up import a_decision
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from pidgate.pipeline.tables import Tables
 
 BUCKET = "tables"
 ROOT = f"s3a://{BUCKET}/of/one"
 HADOOP_AWS = "org.apache.hadoop:hadoop-aws:3.4.2"
 """Of the Hadoop that Spark 4.1 is built with."""
-HOUR = "events/decision/day=2026-11-21/hour=07"
+HOUR = "events/decision/day=2026-11-21/bucket=7"
 BEGIN_MS = 1_795_244_400_000
 """Of this hour."""
 SIZE = ("--users", "6", "--days", "2", "--events", "4000", "--seed", "5")
@@ -115,14 +121,11 @@ def test_a_commit_of_ingest(store: str) -> None:
         log = CommitLog(files)
         folder = log.staging()
         # As tasks do, wherever they run.
-        staging = Staging(files.full(folder), late_after_ms=2**62, ahead_ms=2**62)
+        staging = Staging(files.full(folder), late_after_ms=2**62, ahead_ms=2**62, now_ms=BEGIN_MS)
         event = a_decision(wall_time_ms=BEGIN_MS)
         staging.of([(to_json(event), Place(0, 0, BEGIN_MS))])
-        log.commit(
-            Position(batch=log.position.batch + 1),
-            moves=log.moves(files.data_files(folder), folder, name),
-            removes=before,
-        )
+        staged = dict.fromkeys(files.data_files(folder), before)
+        log.commit(Position(batch=log.position.batch + 1), folder, log.moves(staged, folder, name))
         found = arrow_tables.read(files, files.data_files("events"), pa.schema([("seq", pa.int64())]))
         assert found.to_pylist() == [{"seq": event.seq}]
     assert keys() == [
@@ -130,6 +133,39 @@ def test_a_commit_of_ingest(store: str) -> None:
         "ingest/commits/0000000001.json",
         "ingest/commits/0000000002.json",
     ]
+
+
+def test_of_two_ingests_one_commits_here_too(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = Files(ROOT)
+    first, second = CommitLog(files), CommitLog(Files(ROOT))
+    staged = []
+    for log in (first, second):
+        folder = log.staging()
+        files.replace(f"{folder}/{HOUR}/a.parquet", "rows")
+        staged.append((folder, log.moves({f"{folder}/{HOUR}/a.parquet": ()}, folder, "batch")))
+    second.finish()
+    first.commit(Position(batch=0, next_offsets={"0": 2}), *staged[0])
+    with pytest.raises(OtherWriter):
+        second.commit(Position(batch=0, next_offsets={"0": 1}), *staged[1])
+    assert CommitLog(files).position.next_offsets == {"0": 2}
+    assert keys() == [f"{HOUR}/batch-0000000001-0.parquet", "ingest/commits/0000000001.json"]
+    # An answer that was lost: the same text is written again.
+    made = files.read("ingest/commits/0000000001.json")
+    files.create("ingest/commits/0000000001.json", made)
+    with pytest.raises(FileExistsError):
+        files.create("ingest/commits/0000000001.json", "another")
+
+
+def test_where_no_file_can_be_created_ingest_starts_only_as_the_single_writer(
+    store: str, monkeypatch: pytest.MonkeyPatch, spark: SparkSession
+) -> None:
+    from pidgate.pipeline.tables import Tables
+
+    monkeypatch.setattr(files_module, "_conditional", lambda _: None)
+    with pytest.raises(BadOption, match="--single-writer"):
+        Ingest(Tables(spark, ROOT), Landed("/nowhere"), How(), print)
+    Ingest(Tables(spark, ROOT), Landed("/nowhere"), How(single_writer=True), print)
+    assert Files("s3a://b/x").can_create is False
 
 
 @pytest.mark.nightly

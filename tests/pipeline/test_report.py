@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import tomllib
 from collections.abc import Iterator
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page
 from typer.testing import CliRunner
 
 from pidgate.pipeline import report
@@ -30,6 +29,7 @@ from pidgate.pipeline.report.words import count, share
 from pidgate.pipeline.runs import replacing
 from pidgate.pipeline.tables import Tables
 from tests.pipeline.studied import CRASHING, HOSTILE, QUIET, REFUSED, ROGUE, USERS, burnt_ids, new_ids
+from tests.support.browsing import chromium
 from tests.support.who_events import HOUR_MS
 
 if TYPE_CHECKING:
@@ -242,18 +242,8 @@ class Visit:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Chromium of this machine. Without one the tests are skipped, except in CI."""
-    names = ("chromium", "chromium-browser", "google-chrome")
-    found = next((path for path in map(shutil.which, names) if path), None)
-    if found is None:
-        if os.environ.get("CI"):
-            raise AssertionError(f"no browser: none of {', '.join(names)} is on the PATH")
-        pytest.skip(f"none of {', '.join(names)} is on the PATH")
-    with sync_playwright() as playwright:
-        options = ["--no-sandbox"] if os.geteuid() == 0 else []
-        browser = playwright.chromium.launch(executable_path=found, args=options)
-        yield browser
-        browser.close()
+    with chromium() as started:
+        yield started
 
 
 @contextmanager

@@ -24,6 +24,16 @@ BY_NIGHT = {
     "deploy/test_kubernetes.py::": TOOLS,
     "deploy/test_systemd.py::test_a_gateway_makes_no_call_that_the_unit_forbids": "strace takes half a minute",
     "image/test_built_image.py::": "two roots of Debian's packages and a build; test_dockerfile.py has the steps",
+    "unit/gateway/present/test_draws.py::test_a_draw_of_many_users_and_connections_is_short[large": (
+        "half a minute to make 20,000 connections; the tenth of it is drawn by day"
+    ),
+    **dict.fromkeys(
+        (
+            "kafka/test_status_page.py::test_each_view_fits[1280 dark",
+            "kafka/test_status_page.py::test_each_view_fits[390 light",
+        ),
+        "the other two of width and theme are drawn by day",
+    ),
     "image/test_compiled.py::": COMPILED,
     "image/test_dockerfile.py::test_the_steps_give_a_working_command": COMPILED,
     "image/test_dockerfile.py::test_the_health_command_of_the_image_tells_a_live_gateway_from_a_dead_one": COMPILED,
@@ -44,7 +54,7 @@ BY_NIGHT = {
     "kafka/test_who_patterns.py::": (
         "two minutes of waiting clients; unit/who/test_who_findings.py plays the same events by day"
     ),
-    "kafka/test_first_hour.py::test_readme_word_by_word": (
+    "kafka/test_first_hour.py::test_tutorial_word_by_word": (
         "a minute of commands; tests/unit/cli has each of them by day, and the test beside it looks without topics"
     ),
     "kafka/test_restart.py::test_the_brokers_ports_are_open_after_a_kill[neither": (
@@ -104,6 +114,9 @@ BY_NIGHT = {
     "kafka/test_transactions_refused.py::test_who_waits_for_a_token_commits_everything[aiokafka": REAL_CLIENT,
     "kafka/test_transactions_refused.py::test_who_waits_for_a_token_commits_everything[confluent": REAL_CLIENT,
     "kafka/test_clients_refused_3s.py::test_a_refusal_of_3_s_loses_doubles_and_reorders_nothing[aiokafka": REAL_CLIENT,
+    "pipeline/test_ingest_cases.py::test_two_real_ingests_at_once": (
+        "twenty times two processes; test_two_at_once_take_each_event_once has two threads by day"
+    ),
     "pipeline/test_report.py::": WHOLE_REPORT,
     "pipeline/test_run.py::test_every_job_of_the_report_has_run": WHOLE_REPORT,
     **dict.fromkeys(

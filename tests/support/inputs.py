@@ -43,7 +43,10 @@ INPUTS = {
             for kind in KINDS
         ),
         *(f"{folder}/**/*.py" for folder in IMPORTED),
-        *(f"tests/support/{made}.py" for made in ("*_events", "questions", "recordings", "stretched")),
+        *(
+            f"tests/support/{made}.py"
+            for made in ("*_events", "browsing", "questions", "recordings", "stretched")
+        ),
         "tests/unit/events/made_up.py",
         "pidgate/gateway/recording/config_event.py",
     ),

@@ -1,7 +1,7 @@
 """What may import what, and that the pure parts stay pure: no clock, no socket, no chance, no log.
 
     protocol  quota  events  findings    pure; they import neither each other nor anything above them
-    gateway                     joins them, room by room
+    gateway                     joins them, room by room; its page names patterns as who does
     who  load                   beside the gateway: of it they know clocks, configuration and the topics' reader
     pipeline                    imports quota, events and findings only
     history                     makes tables up for the pipeline, which does not know it
@@ -41,7 +41,7 @@ MAY_IMPORT = {
     "quota": set[str](),
     "events": set[str](),
     "findings": set[str](),
-    "gateway": {"protocol", "quota", "events"},
+    "gateway": {"protocol", "quota", "events", "who"},
     "pipeline": {"quota", "events", "findings"},
     "history": {"quota", "events", "findings", "pipeline"},
     "who": {"quota", "events", "findings", "gateway", "gateway/config", "gateway/topics"},

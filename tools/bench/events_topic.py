@@ -14,7 +14,7 @@ from tools.sandbox.topics import create_topic
 
 TOPIC: Final = "__pidgate_events"
 PARTITIONS: Final = 3
-_NOT_IN_EVENTS: Final = frozenset(("kafka_partition", "kafka_offset", "append_time_ms", "day", "hour"))
+_NOT_IN_EVENTS: Final = frozenset(("kafka_partition", "kafka_offset", "append_time_ms"))
 """Columns that ingest adds."""
 _WITHIN_S: Final = 60.0
 
@@ -28,12 +28,10 @@ class Record(NamedTuple):
 
 
 def records(tables: Path) -> Iterator[Record]:
-    """Yield the events of all types, hour by hour, those of each gateway in the order of their numbers."""
-    for hour in sorted(
-        {folder.relative_to(folder.parents[1]) for folder in tables.glob("events/*/day=*/hour=*")}
-    ):
+    """Yield the events of all types, day by day, those of each gateway in the order of their numbers."""
+    for day in sorted({folder.name for folder in tables.glob("events/*/day=*")}):
         rows: list[dict[str, Any]] = []
-        for folder in tables.glob(f"events/*/{hour}"):
+        for folder in tables.glob(f"events/*/{day}/bucket=*"):
             told = {"type": folder.parents[1].name}
             for file in folder.glob("*.parquet"):
                 # Its own columns: pyarrow would take more out of the folders' names.

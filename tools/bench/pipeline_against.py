@@ -83,7 +83,7 @@ def main() -> None:
         if INGEST in options.jobs:
             servers = stack.enter_context(Cluster(ClusterSpec())).bootstrap_servers()
             fill(servers, tables)
-            more[INGEST] = ["--kafka", servers, "--available-now"]
+            more[INGEST] = ["--kafka", servers]
         runs = {
             job: list(_pairs(job, trees, tables, passing, more[job], options.runs)) for job in options.jobs
         }

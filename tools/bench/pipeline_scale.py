@@ -160,7 +160,7 @@ def _ingest(folder: Path, seed: int) -> Iterator[Run]:
     with Cluster(ClusterSpec()) as cluster, tempfile.TemporaryDirectory(dir=folder) as taken:
         servers = cluster.bootstrap_servers()
         fill(servers, tables)
-        yield _run(INGEST, INGEST_EVENTS, Path(taken), ["--kafka", servers, "--available-now", "--json"])
+        yield _run(INGEST, INGEST_EVENTS, Path(taken), ["--kafka", servers, "--json"])
 
 
 def _history(events: int, users: int, seed: int) -> list[str]:

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -18,13 +16,13 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pidgate.events.definitions import EVENT_TYPES, SCHEMA_VERSION, TransactionalIdEvent
 from pidgate.pipeline import arrow_tables
 from pidgate.pipeline.files import Files
-from pidgate.pipeline.schemas import table_schema
+from pidgate.pipeline.schemas import bucket_of, folder_of, table_schema
 from tools.history import gateways, observed, refusals
 from tools.history.observed import Columns
 from tools.history.own_columns import OWN_COLUMNS, array_of, coded
 from tools.history.sessions import Incarnation, Sessions, incarnations, sessions
 from tools.history.shard import Day, day_of
-from tools.history.world import HOUR_MS, World, dice
+from tools.history.world import DAY_MS, HOUR_MS, World, dice
 
 CLUSTER = "q8Zt1vXgRZe0history0AA"
 LISTENER = "sasl"
@@ -199,8 +197,8 @@ class _Envelope:
 _OF_A_CLIENT = ("listener", "user", "client_id", "software_name", "software_version", "address")
 
 
-# Files: one per type and hour, named for the task only, so that a repeated task writes the same files. The
-# task itself writes them, because its nine tables do not fit one DataFrame.
+# Files: one per type, day and bucket, named for the task only, so that a repeated task writes the same files.
+# The task itself writes them, because its nine tables do not fit one DataFrame.
 
 
 def write(made: DayTables, root: str, shard: int, day: int) -> dict[str, int]:
@@ -208,12 +206,12 @@ def write(made: DayTables, root: str, shard: int, day: int) -> dict[str, int]:
     files = Files(root)
     name = f"history-{day:05d}-{shard:03d}.parquet"
     for kind, table in made.tables.items():
-        hours = np.asarray(table["wall_time_ms"]) // HOUR_MS
-        edges = np.flatnonzero(np.diff(hours, prepend=hours[:1] - 1, append=hours[-1:] + 1))
-        for begin, end in pairwise(edges):
-            at = datetime.fromtimestamp(int(hours[begin]) * 3_600, UTC)
-            place = f"events/{kind}/day={at:%Y-%m-%d}/hour={at:%H}"
-            _put(files, table.slice(begin, end - begin), place, name)
+        days = np.asarray(table["wall_time_ms"]) // DAY_MS
+        ids = np.asarray(table["producer_id"]) if "producer_id" in table.column_names else 0 * days
+        buckets = np.fromiter(map(bucket_of, ids.tolist()), np.int64, table.num_rows)
+        for one, bucket in sorted(set(zip(days.tolist(), buckets.tolist(), strict=True))):
+            rows = table.filter(pa.array((days == one) & (buckets == bucket)))
+            _put(files, rows, folder_of(kind, one, bucket), name)
     _put(files, made.ids, "labels_ids", name)
     return {kind: table.num_rows for kind, table in made.tables.items()}
 

@@ -77,9 +77,7 @@ def class_path(kafka_version: str = NEWEST) -> tuple[Path, ...]:
     try:
         import jgo
     except ImportError as error:
-        raise JarsNotResolved(
-            "jgo is not installed. Install the extra: pip install 'pidgate[sandbox]'."
-        ) from error
+        raise JarsNotResolved("jgo is not installed. Install the extra: pip install '.[sandbox]'.") from error
     wanted = endpoint(kafka_version)
     if kafka_version in _CLIENTS_ALONE:
         server_jar = f"org/apache/kafka/kafka-clients/{kafka_version}/kafka-clients-{kafka_version}.jar"

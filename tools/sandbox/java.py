@@ -41,7 +41,7 @@ def java_for(kafka_version: str, modules: Sequence[str] = ()) -> Path:
     needed = f" with {', '.join(modules)}" if modules else ""
     raise JavaNotFound(
         f"Kafka {kafka_version} needs Java {wanted.start} to {wanted.stop - 1}{needed} ({found}). "
-        "Install the extra: pip install 'pidgate[sandbox]', or set JAVA_HOME."
+        "Install the extra: pip install '.[sandbox]', or set JAVA_HOME."
     )
 
 

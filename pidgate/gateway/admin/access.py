@@ -4,7 +4,8 @@ The token is that of `admin.token_file`, or the one that the gateway creates for
 need `admin.writable` and always the token. Reads need it if it is configured, because responses include the
 author and reason of changes, and wherever other machines can reach the address. There /metrics needs it too,
 or the scrape token, which opens /metrics alone. Cross-site requests are refused with any token, since browsers
-send them for other sites.
+send them for other sites. The status page exchanges the token once for a cookie (sessions.py), which then counts
+as the token.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Final
 
+from pidgate.gateway.admin.sessions import SESSION_MS, cookie_in, cookie_name, is_session, make_session
+from pidgate.gateway.clock import wall_ms
 from pidgate.gateway.config.local_token import LocalToken
 from pidgate.gateway.config.settings import AdminSettings
 from pidgate.gateway.config.token_file import TokenUnreadable, scrape_token_file, token_in, token_now
@@ -65,6 +68,8 @@ class Access:
         self._admin = admin
         self._token_file = Path(admin.token_file) if admin.token_file else None
         self._is_loopback = is_loopback(admin.bind.host)
+        self.port = admin.bind.port
+        """The port in the cookie's name; that of the socket, once it listens."""
         self.names = OwnNames(admin.bind.host, admin.hosts)
         makes_token = self._token_file is None and (admin.writable or not self._is_loopback)
         self.local = LocalToken() if makes_token else None
@@ -91,6 +96,10 @@ class Access:
 
     def check_write(self, headers: Mapping[str, str]) -> Refusal | None:
         """Check a request that changes quotas; None if it is allowed."""
+        return self.check_acting(headers) or self.check_body(headers)
+
+    def check_acting(self, headers: Mapping[str, str]) -> Refusal | None:
+        """Check whether the sender may change quotas; None if it may."""
         refusal = self.check_read(headers)
         if refusal is not None:
             return refusal
@@ -100,13 +109,43 @@ class Access:
                 "quotas cannot be changed over this address; set admin.writable: true in the gateway's file "
                 "and restart it, or use Kafka's admin API",
             )
-        if self.local is not None and (refusal := self._without_token(headers)) is not None:
+        return None if self.local is None else self._without_token(headers)
+
+    def check_body(self, headers: Mapping[str, str]) -> Refusal | None:
+        """Check the sender's site and the type of its body; None if they are right."""
+        if (refusal := self._across_sites(headers)) is not None:
             return refusal
         # Other sites can send forms or text without a preflight, but not JSON.
         kind = headers.get("Content-Type", "").split(";")[0].strip().lower()
         if kind != "application/json":
             return Refusal(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "send Content-Type: application/json")
         return None
+
+    def begin_session(self, shown: str) -> str | Refusal:
+        """Exchange a token for the value of a cookie."""
+        wanted = self._wanted()
+        if isinstance(wanted, Refusal):
+            return wanted
+        if not hmac.compare_digest(shown.strip().encode(errors="replace"), wanted):
+            return Refusal(HTTPStatus.UNAUTHORIZED, "this is not the token of this gateway")
+        return make_session(wanted, wall_ms() + SESSION_MS)
+
+    def has_session(self, headers: Mapping[str, str]) -> bool:
+        """Return whether a request shows a session's cookie."""
+        wanted = self._wanted()
+        cookie = cookie_in(headers, cookie_name(self.port))
+        return not isinstance(wanted, Refusal) and is_session(wanted, cookie, wall_ms())
+
+    def _wanted(self) -> bytes | Refusal:
+        """Return the token in force."""
+        if self.local is not None:
+            return self.local.token
+        if self._token_file is None:
+            return Refusal(HTTPStatus.FORBIDDEN, "this address is read-only; set admin.writable: true")
+        try:
+            return token_now(self._token_file)
+        except TokenUnreadable as error:
+            return Refusal(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
 
     def _across_sites(self, headers: Mapping[str, str]) -> Refusal | None:
         host, origin = headers.get("Host", ""), headers.get("Origin")
@@ -124,26 +163,18 @@ class Access:
         )
 
     def _without_token(self, headers: Mapping[str, str]) -> Refusal | None:
-        if self._token_file is None:
-            assert self.local is not None
-            return (
-                None
-                if _shows(self.local.token, headers)
-                else Refusal(HTTPStatus.UNAUTHORIZED, _where(self.local))
-            )
-        try:
-            wanted = token_now(self._token_file)
-        except TokenUnreadable as error:
-            return Refusal(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
+        wanted = self._wanted()
+        if isinstance(wanted, Refusal):
+            return wanted
+        if _shows(wanted, headers) or self.has_session(headers):
+            return None
+        if self.local is not None:
+            return Refusal(HTTPStatus.UNAUTHORIZED, _where(self.local))
         if not headers.get("Authorization", "").startswith(_SCHEME):
             return Refusal(
                 HTTPStatus.UNAUTHORIZED, "needs the token of admin.token_file: Authorization: Bearer TOKEN"
             )
-        if not _shows(wanted, headers):
-            return Refusal(
-                HTTPStatus.UNAUTHORIZED, "the token is not the one in the gateway's admin.token_file"
-            )
-        return None
+        return Refusal(HTTPStatus.UNAUTHORIZED, "the token is not the one in the gateway's admin.token_file")
 
 
 def _shows(wanted: bytes, headers: Mapping[str, str]) -> bool:

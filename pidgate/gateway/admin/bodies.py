@@ -148,7 +148,7 @@ class GraceChange(_PostedChange):
 
 
 class PostedChanges(_Posted):
-    """Changes applied together or not at all; other users see `set_by`."""
+    """Changes applied together or not at all; other users see `set_by`. `only_check`: say what they would do."""
 
     changes: Annotated[
         tuple[
@@ -158,6 +158,7 @@ class PostedChanges(_Posted):
         Field(min_length=1, max_length=MOST_CHANGES, strict=False),
     ]
     set_by: Words = "http"
+    only_check: bool = False
 
     @model_validator(mode="after")
     def _each_once(self) -> PostedChanges:
@@ -174,6 +175,7 @@ class PostedCommand(_Posted):
     user: Name
     producer_id: Annotated[int, Field(ge=0, lt=2**63)] | None = None
     set_by: Words = "http"
+    only_check: bool = False
 
     @model_validator(mode="after")
     def _fits(self) -> PostedCommand:
@@ -182,35 +184,40 @@ class PostedCommand(_Posted):
         return self
 
 
-def changes_in(body: bytes, *, through: str, wall_ms: int) -> list[Change]:
-    """Parse posted changes; `through` is this gateway. Raises BodyInvalid."""
+def changes_in(body: bytes, *, through: str, wall_ms: int, by: str = "") -> tuple[list[Change], bool]:
+    """Parse posted changes; return them, and whether they are only checked. Raises BodyInvalid.
+
+    `through`: this gateway. `by`: the author, in place of the one in the body.
+    """
     posted = _checked(PostedChanges, body)
-    return [
+    changes = [
         Change(
             target=change.target,
             action=Action(change.action),
             value=change.new_value,
             until_wall_ms=None if change.for_ms is None else wall_ms + change.for_ms,
-            set_by=posted.set_by,
+            set_by=by or posted.set_by,
             set_wall_ms=wall_ms,
             set_through=through,
             note=change.note,
         )
         for change in posted.changes
     ]
+    return changes, posted.only_check
 
 
-def command_in(body: bytes, *, through: str, wall_ms: int) -> Command:
-    """Parse a posted command. Raises BodyInvalid."""
+def command_in(body: bytes, *, through: str, wall_ms: int, by: str = "") -> tuple[Command, bool]:
+    """Parse a posted command, as `changes_in`. Raises BodyInvalid."""
     posted = _checked(PostedCommand, body)
-    return Command(
+    command = Command(
         type=CommandType(posted.deed),
         user=posted.user,
         producer_id=-1 if posted.producer_id is None else posted.producer_id,
-        set_by=posted.set_by,
+        set_by=by or posted.set_by,
         set_wall_ms=wall_ms,
         set_through=through,
     )
+    return command, posted.only_check
 
 
 def _checked(model: type[_Model], body: bytes) -> _Model:

@@ -1,9 +1,10 @@
 """Quotas over HTTP as JSON: values in force and their authors, changes, commands, and explained refusals.
 
     GET  /v1/quotas[?user=alice]                        quotas per user and their origin
+    GET  /v1/explain                                    who waits now and why, and the limits
     GET  /v1/explain?user=alice[&producer_id=4711]      state of a user and of an id
     GET  /v1/events[?since_ms=3600000]                  newest events of this gateway, from its memory
-    POST /v1/quotas/changes                             {"changes": [...], "set_by": "..."}
+    POST /v1/quotas/changes                             {"changes": [...], "set_by": "...", "only_check": true}
     POST /v1/commands                                   {"deed": "refill", "user": "alice"}
 
 Errors are {"error": "...", "problems": [...]} with an HTTP status.
@@ -22,20 +23,16 @@ from pidgate.gateway.admin.access import Access, Refusal
 from pidgate.gateway.admin.bodies import BodyInvalid, changes_in, command_in
 from pidgate.gateway.clock import wall_ms
 from pidgate.gateway.config.settings import Settings
-from pidgate.gateway.quotas.administration import InForce, NotAllowed
-from pidgate.gateway.quotas.explain import (
-    Moment,
-    QuotaOrigin,
-    QuotaOrigins,
-    explanation,
-    not_refused,
-    rate_or_mode,
-)
+from pidgate.gateway.present.acting import change_as_json, command_of, order_of, says, undo_of
+from pidgate.gateway.present.explaining import Moment, effect, explanation, not_refused
+from pidgate.gateway.present.present import Present
+from pidgate.gateway.quotas.administration import InForce, Kept, NotAllowed
+from pidgate.gateway.quotas.origins import QuotaOrigin, QuotaOrigins, rate_or_mode
 from pidgate.gateway.quotas.store import QuotaStore
 from pidgate.gateway.state.recent_events import RecentEvents
 from pidgate.quota.byte_quota import throttles_bytes
-from pidgate.quota.changes import BYTE_RATES, RATES, Change, Setting
-from pidgate.quota.entities import User, is_unidentified
+from pidgate.quota.changes import BYTE_RATES, RATES, Setting
+from pidgate.quota.entities import is_unidentified
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import DEFAULT, ByteQuotas
 
@@ -53,17 +50,8 @@ JsonObject = dict[str, Any]
 class QuotasApi:
     """Handlers of the quota API.
 
-    `state` is the quota state, `now_ms` its clock, `sticky_entries` the number of a user's
-    entries if this process has the connections.
+    `state` is the quota state, `now_ms` its clock. `present` None: this process has no connections.
     """
-
-    paths: Final = (
-        "/v1/quotas",
-        "/v1/explain?user=",
-        "/v1/events",
-        "/v1/quotas/changes (POST)",
-        "/v1/commands (POST)",
-    )
 
     def __init__(
         self,
@@ -73,25 +61,25 @@ class QuotasApi:
         now_ms: Callable[[], int],
         *,
         recent: RecentEvents,
-        sticky_entries: Callable[[User], int] | None = None,
+        present: Present | None = None,
     ) -> None:
         self._settings = settings
         self._administration = administration
         self._state = state
         self._now_ms = now_ms
         self._recent = recent
-        self._sticky_entries = sticky_entries
+        self._present = present
         self.access = Access(settings.admin)
         self._listing = asyncio.Lock()
         """Held while a list is made: one at a time, because a list of 20,000 users has some 10 MB."""
 
     def add_to(self, app: web.Application) -> None:
         reading, writing = self.access.check_read, self.access.check_write
-        app.router.add_get("/v1/quotas", _guarded(reading, self.quotas))
-        app.router.add_get("/v1/explain", _guarded(reading, self.explain))
-        app.router.add_get("/v1/events", _guarded(reading, self.events))
-        app.router.add_post("/v1/quotas/changes", _guarded(writing, self.change))
-        app.router.add_post("/v1/commands", _guarded(writing, self.command))
+        app.router.add_get("/v1/quotas", guarded(reading, self.quotas))
+        app.router.add_get("/v1/explain", guarded(reading, self.explain))
+        app.router.add_get("/v1/events", guarded(reading, self.events))
+        app.router.add_post("/v1/quotas/changes", guarded(writing, self.change))
+        app.router.add_post("/v1/commands", guarded(writing, self.command))
 
     def _explanation(
         self, user: str, producer_id: int | None, origins: QuotaOrigins | None = None
@@ -102,7 +90,7 @@ class QuotasApi:
             state=self._state,
             in_force=self._administration.in_force,
             moment=Moment(self._now_ms(), wall_ms()),
-            sticky_entries=None if self._sticky_entries is None else self._sticky_entries(user),
+            sticky_entries=None if self._present is None else self._present.sticky_entries(user),
             origins=origins,
         )
 
@@ -146,15 +134,21 @@ class QuotasApi:
         }
 
     async def explain(self, request: web.Request) -> web.Response:
-        """Respond with the reason a user or one of its ids is refused or admitted."""
+        """Respond with the reason a user or one of its ids is refused or admitted; without a user, who waits now."""
         user, producer_id = request.query.get("user", ""), request.query.get("producer_id")
         if not user:
-            return _refused(Refusal(HTTPStatus.BAD_REQUEST, "user is missing, as in /v1/explain?user=alice"))
+            return await self._waiting()
         if producer_id is not None and not _is_producer_id(producer_id):
-            return _refused(Refusal(HTTPStatus.BAD_REQUEST, "producer_id is a number, 0 or above"))
+            return refused(Refusal(HTTPStatus.BAD_REQUEST, "producer_id is a number, 0 or above"))
         found = self._explanation(user, None if producer_id is None else int(producer_id))
         unseen = await self._unseen(user)
-        return _json({"gateway": self._settings.gateway_id, "unseen": unseen, **found})
+        return json_of({"gateway": self._settings.gateway_id, "unseen": unseen, **found})
+
+    async def _waiting(self) -> web.Response:
+        if self._present is None:
+            return refused(Refusal(HTTPStatus.BAD_REQUEST, "user is missing, as in /v1/explain?user=alice"))
+        async with self._listing:
+            return json_of(await self._present.waiting())
 
     async def events(self, request: web.Request) -> web.StreamResponse:
         """Respond with the newest events in memory, each with the time at which it was made."""
@@ -162,7 +156,7 @@ class QuotasApi:
 
         since_ms, now_wall_ms = request.query.get("since_ms", "3600000"), wall_ms()
         if not _is_producer_id(since_ms):
-            return _refused(
+            return refused(
                 Refusal(HTTPStatus.BAD_REQUEST, "since_ms is a number of milliseconds, 0 or above")
             )
         head = {
@@ -176,16 +170,34 @@ class QuotasApi:
             return await send(request, body, "application/json; charset=utf-8")
 
     async def change(self, request: web.Request) -> web.Response:
-        """Apply all posted changes or none."""
-        changes = changes_in(await request.read(), through=self._settings.gateway_id, wall_ms=wall_ms())
-        kept = await self._administration.change(changes)
-        return self._done(str(kept), changes=[change_as_json(change) for change in changes])
+        """Apply all posted changes or none, or only say what they would do."""
+        through, now_wall_ms, before = self._settings.gateway_id, wall_ms(), self._administration.in_force
+        changes, only_check = changes_in(
+            await request.read(), through=through, wall_ms=now_wall_ms, by=self._author(request)
+        )
+        after = self._administration.preview(changes)
+        kept = None if only_check else await self._administration.change(changes)
+        moment = Moment(self._now_ms(), now_wall_ms)
+        effects = effect(changes[0].target.user, state=self._state, in_force=after, moment=moment)
+        return self._done(
+            kept,
+            changes=[change_as_json(change) for change in changes],
+            command=command_of(changes, before),
+            says=says(changes, effects, after.quotas.producer_ids.window_ms),
+            undo={"changes": undo_of(changes, before, now_wall_ms)},
+        )
 
     async def command(self, request: web.Request) -> web.Response:
-        """Execute the posted command, and publish it to the fleet if possible."""
-        command = command_in(await request.read(), through=self._settings.gateway_id, wall_ms=wall_ms())
-        kept = await self._administration.command(command)
-        return self._done(str(kept))
+        """Execute the posted command, and publish it to the fleet if possible; or only say what it would do."""
+        through, by = self._settings.gateway_id, self._author(request)
+        command, only_check = command_in(await request.read(), through=through, wall_ms=wall_ms(), by=by)
+        kept = None if only_check else await self._administration.command(command)
+        typed, text = order_of(command)
+        return self._done(kept, command=typed, says=[text], undo=None)
+
+    def _author(self, request: web.Request) -> str:
+        """Return the author of changes made on the status page; empty: the body names it."""
+        return f"page:{request.remote}" if self.access.has_session(request.headers) else ""
 
     def _head(self, in_force: InForce, origins: QuotaOrigins, now_wall_ms: int) -> JsonObject:
         settings = self._settings
@@ -231,7 +243,9 @@ class QuotasApi:
             moment = Moment(self._now_ms(), now_wall_ms)
             entry["throttles_bytes"] = throttles_bytes(in_force.quotas, DEFAULT)
             entry["effective_mode"] = origins.effective_mode(None).as_json()
-            entry["not_refused"] = not_refused(None, state=self._state, origins=origins, moment=moment)
+            entry["not_refused"] = not_refused(
+                None, state=self._state, quotas=in_force.quotas, origins=origins, moment=moment
+            )
             return entry
         live = self._explanation(user, None, origins)
         for key in (
@@ -253,44 +267,32 @@ class QuotasApi:
             "throttles_bytes": throttles_bytes(in_force.quotas, user),
         }
 
-    def _done(self, kept: str, **more: Any) -> web.Response:
+    def _done(self, kept: Kept | None, **more: Any) -> web.Response:
+        """Respond with an action that is done; `kept` None: it was only checked. `gateways`: on how many it acts."""
         gateway, version = self._settings.gateway_id, self._administration.in_force.version
-        return _json({"gateway": gateway, "kept": kept, "quota_version": version, **more})
+        gateways = 1 if self._present is None or kept not in (None, Kept.TOPIC) else self._present.acts_on
+        return json_of(
+            {"gateway": gateway, "kept": kept, "quota_version": version, "gateways": gateways, **more}
+        )
 
 
-Handler = Callable[["web.Request"], Awaitable["web.StreamResponse"]]
+Respond = Callable[["web.Request"], Awaitable["web.StreamResponse"]]
 
 
-def _guarded(check: Callable[[Mapping[str, str]], Refusal | None], handler: Handler) -> Handler:
+def guarded(check: Callable[[Mapping[str, str]], Refusal | None], handler: Respond) -> Respond:
     """Return a handler that checks access first and returns refusals as JSON."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
         if (refusal := check(request.headers)) is not None:
-            return _refused(refusal)
+            return refused(refusal)
         try:
             return await handler(request)
         except BodyInvalid as error:
-            return _refused(Refusal(HTTPStatus.BAD_REQUEST, "not understood"), error.problems)
+            return refused(Refusal(HTTPStatus.BAD_REQUEST, "not understood"), error.problems)
         except NotAllowed as error:
-            return _refused(Refusal(HTTPStatus.CONFLICT, str(error)))
+            return refused(Refusal(HTTPStatus.CONFLICT, str(error)))
 
     return answer
-
-
-def change_as_json(change: Change) -> JsonObject:
-    """Return a change in its posted form, with its author."""
-    return {
-        "setting": str(change.target.setting),
-        "user": change.target.user,
-        "temporary": change.target.temporary,
-        "action": str(change.action),
-        "value": rate_or_mode(change.value),
-        "until_wall_ms": change.until_wall_ms,
-        "set_by": change.set_by,
-        "set_wall_ms": change.set_wall_ms,
-        "set_through": change.set_through,
-        "note": change.note,
-    }
 
 
 def _if_said(origins: Iterable[tuple[Setting, QuotaOrigin]]) -> JsonObject:
@@ -333,14 +335,14 @@ def _is_producer_id(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= 19 and int(text) < 2**63
 
 
-def _refused(refusal: Refusal, problems: list[str] | None = None) -> web.Response:
-    response = _json({"error": refusal.reason, "problems": problems or []}, refusal.status)
+def refused(refusal: Refusal, problems: list[str] | None = None) -> web.Response:
+    response = json_of({"error": refusal.reason, "problems": problems or []}, refusal.status)
     if refusal.status is HTTPStatus.UNAUTHORIZED:
         response.headers["WWW-Authenticate"] = "Bearer"
     return response
 
 
-def _json(content: JsonObject, status: HTTPStatus = HTTPStatus.OK) -> web.Response:
+def json_of(content: JsonObject, status: HTTPStatus = HTTPStatus.OK) -> web.Response:
     from aiohttp import web
 
     headers = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}

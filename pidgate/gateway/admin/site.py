@@ -1,4 +1,4 @@
-"""The admin address: /livez, /readyz and /metrics over HTTP, and the quotas (quotas_api.py).
+"""The admin address: /livez, /readyz and /metrics over HTTP, the quotas (quotas_api.py) and the page (present_api.py).
 
 Knows the gateway only as GatewayView. A thread answers while the event loop hangs (hang_watch.py). aiohttp is imported
 after the listeners are up, because the import takes as long as all others together.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -30,11 +30,8 @@ if TYPE_CHECKING:
     from pidgate.gateway.admin.quotas_api import QuotasApi
     from pidgate.gateway.admin.visits import Visits
 
-PATHS: Final = ("/livez", "/readyz", "/metrics")
 NAMED: Final = ("/", "/readyz", "/metrics")
-"""Paths that check the Host header. /livez has nothing to protect."""
-SCRAPED: Final = ("/", "/metrics")
-"""Paths that need a token where the address is not of this machine alone."""
+"""Paths that check the Host header here. /livez has nothing to protect; the others check by themselves."""
 PAUSE_FOR_WORK: Final = 9.0
 """Times what the last page took: scrapes take a tenth of the process at most."""
 SAMPLES_PER_TURN: Final = 200
@@ -63,6 +60,12 @@ class GatewayView(Protocol):
 
     async def refresh_metrics(self) -> None:
         """Refresh the user and bucket metrics in `registry`, yielding to traffic."""
+
+
+class Routes(Protocol):
+    """A part of the site with paths of its own."""
+
+    def add_to(self, app: web.Application) -> None: ...
 
 
 class AdminSite:
@@ -117,9 +120,16 @@ class AdminSite:
 
 
 async def start(
-    bind: Address, gateway: GatewayView, quotas: QuotasApi | None = None, tls: LiveContext | None = None
+    bind: Address,
+    gateway: GatewayView,
+    quotas: QuotasApi | None = None,
+    tls: LiveContext | None = None,
+    page: Routes | None = None,
 ) -> AdminSite:
-    """Serve on `bind`; without `quotas` there is no quota API, without `tls` plain HTTP. Raises CannotListen."""
+    """Serve on `bind`; without `quotas` no quota API, without `page` no page, without `tls` plain HTTP.
+
+    Raises CannotListen.
+    """
     from aiohttp import web
 
     from pidgate.gateway.admin.visits import Visits, close_after_answer
@@ -131,17 +141,18 @@ async def start(
         refusal = None
         if request.path in NAMED:
             refusal = access.check_host(request.headers.get("Host", ""))
-        if refusal is None and request.path in SCRAPED:
+        if refusal is None and request.path == "/metrics":
             refusal = access.check_scrape(request.headers)
         return await handler(request) if refusal is None else _text(f"{refusal.reason}\n", refusal.status)
 
     app = web.Application(middlewares=[refuse_strangers])
     app.on_response_prepare.append(close_after_answer)
-    handlers = Handlers(gateway, (*PATHS, *(() if quotas is None else quotas.paths)))
+    handlers = Handlers(gateway)
     app.router.add_get("/livez", handlers.livez)
     app.router.add_get("/readyz", handlers.readyz)
     app.router.add_get("/metrics", handlers.metrics)
-    app.router.add_get("/", handlers.index)
+    if page is not None:
+        page.add_to(app)
     if quotas is not None:
         quotas.add_to(app)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=_CLOSE_TIMEOUT_S)
@@ -162,6 +173,7 @@ async def start(
         http_log.remove()
         raise
     address = Address(host, listening.getsockname()[1])
+    access.port = address.port
     if access.local is not None:
         access.local.publish(address.port)
         if access.local.failure:
@@ -210,13 +222,9 @@ class MetricsPage:
 class Handlers:
     """One handler per path."""
 
-    def __init__(self, gateway: GatewayView, paths: Sequence[str]) -> None:
+    def __init__(self, gateway: GatewayView) -> None:
         self._gateway = gateway
-        self._paths = paths
         self._page = MetricsPage(gateway)
-
-    async def index(self, _request: web.Request) -> web.Response:
-        return _text("pidgate admin\n" + "".join(f"{path}\n" for path in self._paths))
 
     async def livez(self, _request: web.Request) -> web.Response:
         """Respond 200: the event loop runs. While it hangs, HangWatch responds."""

@@ -23,6 +23,8 @@ MOST_BYTES: Final = 128 * 2**20
 """For all connections and their answers."""
 CONNECTION_BYTES: Final = 2**20
 """Counted for a connection: the largest request body that aiohttp reads (client_max_size)."""
+SLOW_AFTER_S: Final = 5.0
+"""A client that takes no event for so long loses its stream."""
 _PORTION_BYTES: Final = 64 * 1024
 """An answer is written in portions, because a socket's buffer would hold a second copy of the rest."""
 
@@ -56,7 +58,7 @@ class Visits:
         assert visit is not None
         http = _Http(self._server, partial(self.count_bytes, visit, host))
         try:
-            async with asyncio.timeout(LIFE_S):
+            async with asyncio.timeout(LIFE_S) as http.end:
                 transport, _ = await loop.connect_accepted_socket(
                     lambda: http, accepted, ssl=tls, ssl_handshake_timeout=None if tls is None else LIFE_S
                 )
@@ -101,12 +103,14 @@ class Visits:
 class _Http(RequestHandler):
     """HTTP on one connection. `count_bytes` counts those of the answer for as long as the connection lasts."""
 
-    __slots__ = ("count_bytes", "lost")
+    __slots__ = ("count_bytes", "end", "lost")
 
     def __init__(self, server: web.Server, count_bytes: Callable[[int], None]) -> None:
         loop = asyncio.get_running_loop()
         super().__init__(server, loop=loop, access_log=None)  # type: ignore[arg-type]
         self.count_bytes = count_bytes
+        self.end: asyncio.Timeout | None = None
+        """Cuts the connection off."""
         self.lost: asyncio.Future[None] = loop.create_future()
 
     def connection_lost(self, exc: BaseException | None) -> None:
@@ -134,6 +138,33 @@ async def send(request: web.Request, body: bytes, content_type: str) -> web.Stre
             await response.write(body[at : at + _PORTION_BYTES])
         await response.write_eof()
     return response
+
+
+class Stream:
+    """Server-sent events to one client, without an end."""
+
+    def __init__(self, request: web.Request) -> None:
+        self._request = request
+        self._response = web.StreamResponse(
+            headers={
+                "Content-Type": "text/event-stream; charset=utf-8",
+                "Cache-Control": "no-store",
+                "X-Content-Type-Options": "nosniff",
+            }
+        )
+
+    async def begin(self) -> None:
+        """Send the head, and let the connection live on."""
+        http = self._request.protocol
+        assert isinstance(http, _Http)
+        await self._response.prepare(self._request)
+        if http.end is not None:
+            http.end.reschedule(None)
+
+    async def send(self, data: bytes) -> None:
+        """Send an event. Raises ConnectionError; TimeoutError for a client that reads too slowly."""
+        async with asyncio.timeout(SLOW_AFTER_S):
+            await self._response.write(b"data: " + data + b"\n\n")
 
 
 async def close_after_answer(_request: web.Request, response: web.StreamResponse) -> None:

@@ -49,7 +49,9 @@ class StateCollector(Collector):
         )
         yield counter("events_dropped", dropped, publisher.dropped)
         yield gauge("events_buffered", "Events not acknowledged yet.", publisher.buffered)
-        yield gauge("events_buffered_bytes", "The same in bytes.", publisher.buffered_bytes)
+        yield gauge(
+            "events_buffered_bytes", "Bytes of the events not acknowledged yet.", publisher.buffered_bytes
+        )
         yield counter("events_followed", "Records of the topic that were read.", follower.followed)
         unreadable = "Events of the topic that could not be read: another version, or not a gateway's."
         yield counter("events_unreadable", unreadable, self._manager.unreadable_events)

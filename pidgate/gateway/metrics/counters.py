@@ -35,7 +35,7 @@ NAMES: Final = (
     "broker_up", "buffered_bytes", "bytes_from_brokers", "bytes_from_clients", "bytes_to_brokers", "bytes_to_clients",
     "client_faults",
     "connections_closed", "connections_delayed", "connections_limited",
-    "connections_open", "connections_total", "events_unrecorded", "frames_malformed",
+    "connections_open", "connections_total", "events_unrecorded", "frames_malformed", "frames_too_large",
     "late_busy", "late_busy_seconds", "late_without_core", "late_without_core_seconds", "muted_connections",
     "gateway_topic_refused", "lane_connections", "lane_requests", "lanes", "open_files_exhausted", "quota_failed_open",
     "reads_paused", "requests", "requests_refused", "stalled_seconds", "stalls", "tasks", "upstream_failures"
@@ -75,6 +75,8 @@ class Counters:
         self.bytes_from_brokers = 0
         self.bytes_to_brokers = 0
         self.frames_malformed = 0
+        self.frames_too_large = 0
+        """Of `frames_malformed`: those above limits.frame, or above the limit of a login."""
         self.muted_connections = 0
         """A level: channels muted at this moment (KIP-219)."""
         self.lanes = 0

@@ -102,7 +102,13 @@ class GatewayCollector(Collector, SeesManyRows[UserRows]):
             "lane_connections", "Client connections that a lane carries now.", counters.lane_connections
         )
         yield counter("lane_requests", "Requests that passed in lanes.", counters.lane_requests)
+        yield from self._frames()
+
+    def _frames(self) -> Iterator[Metric]:
+        counters = self._counters
         yield counter("frames_malformed", "Frames that broke the protocol.", counters.frames_malformed)
+        too_large = "Of these, frames above limits.frame, or above the limit of a login."
+        yield counter("frames_too_large", too_large, counters.frames_too_large)
 
     def _flow(self) -> Iterator[Metric]:
         counters = self._counters
@@ -124,7 +130,11 @@ class GatewayCollector(Collector, SeesManyRows[UserRows]):
         yield counter(
             "event_loop_stalls", "Times the event loop was late by more than 0.1 s.", counters.stalls
         )
-        yield counter("event_loop_stalled_seconds", "Sum of these delays.", counters.stalled_seconds)
+        yield counter(
+            "event_loop_stalled_seconds",
+            "Sum of the delays of the event loop above 0.1 s.",
+            counters.stalled_seconds,
+        )
         yield gauge("event_loop_tasks", "Tasks of the event loop.", counters.tasks)
         exhausted = "Seconds without a free descriptor: connections are closed without an answer."
         yield counter("open_files_exhausted", exhausted, counters.open_files_exhausted)

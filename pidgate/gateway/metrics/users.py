@@ -129,7 +129,7 @@ _NUMBERS: Final = (
         "oldest_waiting_seconds",
         "oldest_waiting_ms",
         1_000,
-        "How long the first of them has waited; above 60 a client is about to lose sends.",
+        "How long the refused id has waited that waits longest; above 60 a client is about to lose sends.",
     ),
     (gauge, "live", "live_ids", 1, "Producer ids remembered (an estimate)."),
     (

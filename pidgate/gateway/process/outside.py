@@ -17,52 +17,33 @@ from pidgate.gateway.cluster.resolving import LookUp, look_up
 from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.lane.lanes import extension
 from pidgate.gateway.metrics.core_taken import CoreTaken
+from pidgate.gateway.present.present import Present
 from pidgate.gateway.process.port_lock import PortLocks
 from pidgate.gateway.proxy.bounds import Bounds
 from pidgate.gateway.proxy.listeners import Bind, listening_socket
-from pidgate.gateway.quotas.store import QuotaStore
-from pidgate.gateway.state.recent_events import RecentEvents
 from pidgate.gateway.tls.live import LiveContext
 from pidgate.gateway.topics.own_client import OwnClient
-from pidgate.quota.entities import User
 from pidgate.quota.layered_filter import SECRET_BYTES
-from pidgate.quota.producer_ids import ProducerIdQuota
 
 Close = Callable[[], Coroutine[Any, Any, None]]
-StickyEntries = Callable[[User], int]
-OpenAdmin = Callable[
-    [
-        Settings,
-        GatewayView,
-        QuotaStore,
-        ProducerIdQuota,
-        Callable[[], int],
-        StickyEntries | None,
-        RecentEvents,
-    ],
-    Awaitable[Close],
-]
+OpenAdmin = Callable[[Settings, GatewayView, Present], Awaitable[Close]]
 """Opening of the admin site; its arguments are admin_site's."""
 
 
-async def admin_site(
-    settings: Settings,
-    view: GatewayView,
-    quotas: QuotaStore,
-    state: ProducerIdQuota,
-    now_ms: Callable[[], int],
-    sticky_entries: StickyEntries | None,
-    recent: RecentEvents,
-) -> Close:
+async def admin_site(settings: Settings, view: GatewayView, present: Present) -> Close:
     """Open the admin site over HTTP or HTTPS; return how to close it. Raises CannotListen, TlsUnusable."""
     # Imported only now: the HTTP library takes longer to load than everything that has to listen first.
     from pidgate.gateway.admin import site
+    from pidgate.gateway.admin.present_api import PresentApi
     from pidgate.gateway.admin.quotas_api import QuotasApi
 
-    api = QuotasApi(settings, quotas, state, now_ms, recent=recent, sticky_entries=sticky_entries)
+    api = QuotasApi(
+        settings, present.quotas, present.state, present.now_ms, recent=present.recent, present=present
+    )
     admin = settings.admin
     tls = None if admin.tls is None else LiveContext.of_server(admin.tls, ("admin", "tls"))
-    return (await site.start(admin.bind, view, api, tls)).close
+    page = PresentApi(present, api.access, is_secure=tls is not None)
+    return (await site.start(admin.bind, view, api, tls, page)).close
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from pidgate.gateway.config.loading import Overrides
 from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.logs import Event, guarded, logger
 from pidgate.gateway.metrics.turns import SeesManyRows
+from pidgate.gateway.present.present import Present
 from pidgate.gateway.process.outside import Outside
 from pidgate.gateway.process.traffic import Traffic
 from pidgate.gateway.quotas.administration import InForce
@@ -80,6 +81,15 @@ class Gateway:
             self.traffic.users,
             overrides,
         )
+        self._present = Present(
+            settings,
+            self.traffic.shared,
+            self._quotas,
+            self._manager,
+            self._reloading,
+            self.traffic.limits,
+            lambda: "" if self.is_ready() else self.not_ready_reason(),
+        )
         self._stopped = asyncio.Event()
         self._is_draining = False
 
@@ -88,15 +98,7 @@ class Gateway:
         self._manager.open()
         self._quotas.open()
         # Before the ports: a gateway that shares them gets connections as soon as it listens.
-        self._close_admin = await self._outside.open_admin(
-            self._settings,
-            self,
-            self._quotas,
-            self._manager.state,
-            self._now_ms,
-            self.traffic.sticky_entries,
-            self._manager.events.recent,
-        )
+        self._close_admin = await self._outside.open_admin(self._settings, self, self._present)
         try:
             await self.traffic.start()
         except BaseException:

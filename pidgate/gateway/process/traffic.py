@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import resource
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Final
 
@@ -23,6 +23,7 @@ from pidgate.gateway.logs import Event, begun_anew, logger
 from pidgate.gateway.metrics.counters import Counters
 from pidgate.gateway.metrics.lateness import LatenessWatch
 from pidgate.gateway.metrics.open_files import OpenFilesWatch
+from pidgate.gateway.present.limits import LimitWatch
 from pidgate.gateway.process.kept_nodes import KeptNodes
 from pidgate.gateway.process.outside import Outside
 from pidgate.gateway.proxy.bounds import Bounds
@@ -109,6 +110,7 @@ class Traffic:
         )
         if brokers is not None:
             self.shared.token_lookup = TokenLookup(self.shared.token_owners, brokers, monotonic_ms(loop))
+        self.limits = LimitWatch(settings, self.shared)
         self.shared.recorder = recorder
         self.shared.administer = administer
         if recorder is not None:
@@ -195,10 +197,6 @@ class Traffic:
     def users(self) -> Iterator[UserSnapshot]:
         self.shared.turns.count_bytes()
         return self._admission.user_snapshots(self.shared.now_ms())
-
-    @property
-    def sticky_entries(self) -> Callable[[User], int]:
-        return self._admission.sticky.count_entries
 
     def refused_elsewhere(self, user: User, producer_id: int, now_ms: int) -> None:
         self._admission.sticky.watch_refused_elsewhere(user, producer_id, now_ms)
@@ -302,6 +300,7 @@ class Traffic:
                 self._check_connections,
                 self._open_files.check_limit,
                 self.open_missing_ports,
+                self.limits.look,
             ):
                 try:
                     turns = work(self.shared.now_ms())

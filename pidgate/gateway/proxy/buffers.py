@@ -162,6 +162,8 @@ class BufferBudget:
         announced length of a frame. The limit equals both halves together, so brokers are protected as well
         as the gateway is."""
         self.small_frame_bytes = min(SMALL_FRAME_BYTES, limit_bytes // SMALL_PER_BUDGET)
+        self.largest_frame_bytes = 0
+        """The largest request so far that did not arrive in one read."""
         self.is_full = False
         """A plain attribute, because every read of every socket checks it."""
         self.on_full: Callable[[], None] = _nothing

@@ -239,6 +239,7 @@ class ClientChannel(Reader):
         of_login = is_missing or 0 <= size <= self._frame_limit_bytes
         limit_bytes = self._login_limit_bytes if of_login else self._frame_limit_bytes
         self._counters.frames_malformed += 1
+        self._counters.frames_too_large += 1
         self.connection.close("protocol", str(too_large(size, limit_bytes, of_login=of_login)))
 
     def _leave_rest(self, buf: bytes | bytearray, pos: int, end: int) -> None:

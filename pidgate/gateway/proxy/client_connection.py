@@ -38,6 +38,7 @@ from pidgate.gateway.proxy.frame_reservation import FrameReservation
 from pidgate.gateway.proxy.read_ahead import IN_FLIGHT_BYTES, ReadAhead
 from pidgate.gateway.proxy.reading import SCARCE_READ_BYTES, Pause, Reader
 from pidgate.gateway.proxy.session import Session
+from pidgate.gateway.proxy.waits import Why
 from pidgate.gateway.quotas.administration import Kept
 from pidgate.gateway.quotas.kafka_api import QuotaExchange
 from pidgate.protocol.messages import Question
@@ -394,6 +395,7 @@ class ClientConnection:
         if delay_ms is None:
             self.close("limit", TOO_MANY)
         elif delay_ms:
+            self.session.context.note_wait(Why.CONNECTION_RATE, now_ms, now_ms + delay_ms)
             self.socket.gate.pause(Pause.TOO_FAST)
             self.context.loop.call_later(delay_ms / 1000, self._no_longer_too_fast)
 
@@ -417,6 +419,7 @@ class ClientConnection:
         Called about once a second.
         """
         self._count_small_amounts()
+        self.socket.gate.note_pause(now_ms)
         overdue = self.age.overdue(now_ms, limits, awaits_login=self.awaits_login)
         if self._answered_by_ms and now_ms >= self._answered_by_ms:
             self.close_now("drain", "its requests in flight were not answered in time")
@@ -462,6 +465,10 @@ class ClientConnection:
             self.act(actions)
 
     # ---- the end ---------------------------------------------------------------------------------------
+
+    @property
+    def life(self) -> Life:
+        return self._life
 
     @property
     def is_gone(self) -> bool:

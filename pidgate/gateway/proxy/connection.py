@@ -23,9 +23,11 @@ from pidgate.gateway.proxy.apis.api import Surroundings
 from pidgate.gateway.proxy.apis.table import ANSWERS_IN_LANES
 from pidgate.gateway.proxy.buffers import BEFORE_LOGIN, BufferBudget
 from pidgate.gateway.proxy.byte_waits import ByteWaits
-from pidgate.gateway.proxy.connection_age import AgeLimits
+from pidgate.gateway.proxy.connection_age import AgeLimits, ConnectionAge
 from pidgate.gateway.proxy.connection_quotas import ConnectionLimits, ConnectionQuotas
+from pidgate.gateway.proxy.connection_state import Life
 from pidgate.gateway.proxy.frame_reservation import KEPT_FRAME_BYTES
+from pidgate.gateway.proxy.reading import Socket
 from pidgate.gateway.proxy.refusal_log import ClientLog, CloseLog, GatewayTopicLog, RefusalLog
 from pidgate.gateway.proxy.session import Session
 from pidgate.gateway.proxy.turns import Turns
@@ -61,8 +63,14 @@ class Connection(Protocol):
     client: Client
     server: Address | None
     recorder: ConnectionRecorder | None
+    socket: Socket
+    age: ConnectionAge
     address_is_known: bool
 
+    @property
+    def awaits_login(self) -> bool: ...
+    @property
+    def life(self) -> Life: ...
     def describe(self) -> dict[str, Any]: ...
     def read_sparingly(self) -> None: ...
     def authentication_learnt(self) -> None: ...

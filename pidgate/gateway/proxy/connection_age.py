@@ -17,11 +17,12 @@ class AgeLimits:
 class ConnectionAge:
     """The age of one connection. `overdue` is called about once a second."""
 
-    __slots__ = ("_heard_ms", "_opened_ms", "_session_ends_ms", "was_heard")
+    __slots__ = ("_session_ends_ms", "heard_ms", "opened_ms", "was_heard")
 
     def __init__(self, now_ms: int) -> None:
-        self._opened_ms = now_ms
-        self._heard_ms = 0
+        self.opened_ms = now_ms
+        self.heard_ms = 0
+        """When bytes arrived last, to a second."""
         self._session_ends_ms = 0
         """Expiry of the gateway's own session at the broker; 0: none."""
         self.was_heard = True
@@ -40,12 +41,12 @@ class ConnectionAge:
         """Return the close cause and the reason of a deadline that has passed. None: there is none."""
         if self.was_heard:
             self.was_heard = False
-            self._heard_ms = now_ms
-        elif self._heard_ms < now_ms - limits.idle_ms:
+            self.heard_ms = now_ms
+        elif self.heard_ms < now_ms - limits.idle_ms:
             return "idle", "nothing was sent or received for limits.idle"
         if self._session_ends_ms and now_ms > self._session_ends_ms:
             self._session_ends_ms = 0
             return "session", "the gateway's own session at the broker ends"
-        if awaits_login and now_ms - self._opened_ms > limits.login_ms:
+        if awaits_login and now_ms - self.opened_ms > limits.login_ms:
             return "login", "it did not log in in time"
         return None

@@ -18,6 +18,7 @@ import ipaddress
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, Final
 
 from pidgate.gateway.metrics.counters import Counters
@@ -76,9 +77,9 @@ class Pace:
     def delay_ms(self, now_ms: int) -> int:
         return max(0, round(self._due_ms - now_ms - self._burst_ms))
 
-    def is_over(self, now_ms: int) -> bool:
-        """Return whether all counted arrivals have aged out."""
-        return self._due_ms <= now_ms
+    def ahead(self, now_ms: int) -> float:
+        """Return how many arrivals have not aged out."""
+        return max(0.0, self._due_ms - now_ms) / self._step_ms
 
 
 class _User:
@@ -134,6 +135,12 @@ class ConnectionQuotas:
         """Connections with a TLS handshake in progress, oldest first: its beginning, and a callback that closes."""
         self._users: dict[str, _User] = {}
         self._addresses: Counter[str] = Counter()
+        self.busiest_user = ("", 0)
+        """The user with the most connections at the last sweep, and their number."""
+        self.fastest_user = ("", 0.0)
+        """The user whose connections came fastest, and how many it was ahead of its rate."""
+        self.busiest_address = ("", 0)
+        """The address with the most connections, where they are counted."""
 
     # Connections
 
@@ -211,6 +218,15 @@ class ConnectionQuotas:
         opened.user = name
         return True
 
+    @property
+    def strangers(self) -> int:
+        return self._strangers_count
+
+    @property
+    def handshakes(self) -> int:
+        """Number of TLS handshakes in progress."""
+        return len(self._shaking)
+
     def closed(self, key: object) -> None:
         """Remove a connection."""
         self._remove_stranger(key)
@@ -240,10 +256,19 @@ class ConnectionQuotas:
 
     def sweep(self, now_ms: int) -> None:
         """Remove users without connections and without a delay; called once a second."""
-        for name in [
-            name for name, user in self._users.items() if not user.open and user.pace.is_over(now_ms)
-        ]:
+        idle, busiest, fastest = [], ("", 0), ("", 0.0)
+        for name, user in self._users.items():
+            if user.open > busiest[1]:
+                busiest = name, user.open
+            ahead = user.pace.ahead(now_ms)
+            if ahead > fastest[1]:
+                fastest = name, ahead
+            elif not ahead and not user.open:
+                idle.append(name)
+        for name in idle:
             del self._users[name]
+        self.busiest_user, self.fastest_user = busiest, fastest
+        self.busiest_address = max(self._addresses.items(), key=itemgetter(1), default=("", 0))
 
     def _close_strangers(self, most: int, now_ms: int) -> None:
         """Close up to so many strangers, the oldest of the largest networks first."""

@@ -75,6 +75,7 @@ class FrameReservation:
             self._frame_bytes = self._reading_ms = self._looked_ms = 0
         if not self._frame_bytes and arrived_bytes >= SIZE_BYTES:
             self._frame_bytes = SIZE_BYTES + frame_size(buf, start)
+            self._budget.largest_frame_bytes = max(self._budget.largest_frame_bytes, self._frame_bytes)
             is_small = self._frame_bytes <= self._budget.small_frame_bytes
             self._purpose = Purpose.SMALL_FRAME if is_small else Purpose.LARGE_FRAME
         large_bytes = large_frame_bytes(buf, start, end, REQUEST_HEAD_BYTES)
@@ -99,6 +100,7 @@ class FrameReservation:
         self._share.hold(Purpose.PASSED_ON, frame_bytes)
         self._purpose = Purpose.PASSED_ON
         self._frame_bytes, self.left_bytes = frame_bytes, frame_bytes - arrived_bytes
+        self._budget.largest_frame_bytes = max(self._budget.largest_frame_bytes, frame_bytes)
         self.is_under_way = self.is_held = True
         return True
 

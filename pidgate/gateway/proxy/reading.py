@@ -73,13 +73,15 @@ class Pause(IntEnum):
 class ReadGate:
     """Reading of one socket: active while no reason to pause applies."""
 
-    __slots__ = ("_transport", "reasons", "take_back")
+    __slots__ = ("_transport", "paused_since_ms", "reasons", "take_back")
 
     def __init__(self) -> None:
         self.take_back: Callable[[], None] | None = None
         """Takes the socket back from a lane. None: it is not lent."""
         self.reasons = 0
         """Bits of Pause. Not an IntFlag, whose truth test is a call on every answer."""
+        self.paused_since_ms = 0
+        """Since when reading pauses, to a second; 0: it does not, or has only just begun."""
         self._transport: asyncio.Transport | None = None
 
     def opened(self, transport: asyncio.Transport) -> None:
@@ -107,8 +109,15 @@ class ReadGate:
         if not self.reasons & why:
             return
         self.reasons &= ~why
-        if not self.reasons and self._transport is not None and not self._transport.is_closing():
-            self._transport.resume_reading()
+        if not self.reasons:
+            self.paused_since_ms = 0
+            if self._transport is not None and not self._transport.is_closing():
+                self._transport.resume_reading()
+
+    def note_pause(self, now_ms: int) -> None:
+        """Note since when reading pauses; called about once a second."""
+        if self.reasons and not self.paused_since_ms:
+            self.paused_since_ms = now_ms
 
 
 def run_of(buf: bytes | bytearray, start: int, end: int) -> Data:

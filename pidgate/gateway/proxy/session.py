@@ -385,5 +385,7 @@ class Session:
         request.api.note_held(context, request, now_ms)
         self.held_bytes += request.copy_frame() + HELD_OVERHEAD_BYTES
         self.held.append(request)
+        if len(self.held) == 1:
+            context.held_since_ms = now_ms
         waits = self.awaits_answer or self.awaits_account
         context.actions.append(WAITING if waits else WakeAt(context.muted_until_ms))

@@ -29,7 +29,7 @@ from pidgate.gateway.quotas.change_log import (
     key_of,
     to_json,
 )
-from pidgate.gateway.quotas.explain import provenance_in_force
+from pidgate.gateway.quotas.origins import provenance_in_force
 from pidgate.gateway.quotas.topic_store import Outgoing, TopicStore
 from pidgate.gateway.state.state_dir.kept_file import KeptFile
 from pidgate.gateway.topics.own_client import OwnClient
@@ -174,6 +174,12 @@ class QuotaStore:
         """Check a change. Raises NotAllowed when it may not be made."""
         allow = self._settings.quotas.runtime_changes != "refused"
         administration.check(change, self._in_file, self._wall_ms(), allow=allow, file_wins=self._file_wins)
+
+    def preview(self, changes: Sequence[Change]) -> InForce:
+        """Return the quotas that these changes would put in force. Raises NotAllowed."""
+        for change in changes:
+            self.check(change)
+        return self._compute(self._in_force.version, changes)
 
     async def change(self, changes: Sequence[Change]) -> Kept:
         """Put changes in force at once; return where they are kept, after PATIENCE_S at most.
@@ -374,9 +380,10 @@ class QuotaStore:
     def _file_wins(self) -> bool:
         return self._settings.quotas.runtime_changes == "file_wins"
 
-    def _compute(self, version: int) -> InForce:
+    def _compute(self, version: int, more: Sequence[Change] = ()) -> InForce:
         now_ms = self._wall_ms()
-        changes = [change for change in self._log.changes().values() if not has_ended(change, now_ms)]
+        known = {**self._log.changes(), **{change.target: change for change in more}}
+        changes = [change for change in known.values() if not has_ended(change, now_ms)]
         found = deciding(self._in_file, changes, file_wins=self._file_wins, wall_ms=now_ms)
         return InForce(
             quotas=applied(self._in_file, found),

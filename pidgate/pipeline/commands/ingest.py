@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from enum import StrEnum
@@ -13,25 +14,20 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from pidgate.client_settings import BadClientSettings, read_client_settings
+from pidgate.client_settings import BadClientSettings, KafkaConfigOption, read_client_settings
 from pidgate.pipeline import session
 from pidgate.pipeline.commands import common
 from pidgate.pipeline.errors import BadOption
 from pidgate.pipeline.ingest.accounts import Account
 from pidgate.pipeline.ingest.batches import Rules, Taken
-from pidgate.pipeline.ingest.loop import How, Ingest, compact_all, only_writer
+from pidgate.pipeline.ingest.landed import Landed
+from pidgate.pipeline.ingest.loop import How, Ingest
 from pidgate.pipeline.ingest.topic import Topic
 from pidgate.pipeline.tables import Tables
 
 EVENTS_TOPIC = "__pidgate_events"
 
 TopicOption = Annotated[str, typer.Option("--topic", help="The gateways' `events.topic`.")]
-KafkaConfigOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--kafka-config", help="Properties for a secured cluster: security.protocol, sasl.*, ssl.*."
-    ),
-]
 
 
 class OnDataLoss(StrEnum):
@@ -44,14 +40,17 @@ def ingest(
     kafka: Annotated[str, typer.Option(help="Bootstrap servers of the cluster.")] = "localhost:9092",
     topic: TopicOption = EVENTS_TOPIC,
     kafka_config: KafkaConfigOption = None,
-    available_now: Annotated[
-        bool, typer.Option("--available-now", help="Ingest the present records, and exit.")
-    ] = False,
+    landed: Annotated[
+        str | None,
+        typer.Option(
+            "--landed", help="Instead of Kafka: a folder of files with events, JSON lines or Parquet."
+        ),
+    ] = None,
     every: Annotated[
-        str, typer.Option(help="Without --available-now: interval of batches, until SIGTERM.")
-    ] = "30s",
-    compact: Annotated[
-        bool, typer.Option("--compact", help="Only merge the files of each closed hour, and exit.")
+        str | None, typer.Option(help="Interval of batches, until SIGTERM (default: present records only).")
+    ] = None,
+    single_writer: Annotated[
+        bool, typer.Option("--single-writer", help="No other ingest runs; for stores that cannot check it.")
     ] = False,
     late_after: Annotated[
         str, typer.Option(help="Events appended this long after their creation are dead letters.")
@@ -73,31 +72,20 @@ def ingest(
     """
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     how = How(
-        every_ms=None if available_now else common.duration_ms(every, "--every"),
+        every_ms=None if every is None else common.duration_ms(every, "--every"),
         max_events_per_batch=max_events_per_batch,
         rules=Rules(
             late_after_ms=common.duration_ms(late_after, "--late-after"),
             stop_at_loss=on_data_loss is OnDataLoss.STOP,
         ),
+        single_writer=single_writer,
     )
-    settings = settings_of(kafka_config)
-    spark = session.spark_session("ingest", master=master, memory=memory)
-    at = Tables(spark, tables)
-    try:
-        with only_writer(at):
-            if compact:
-                folders = compact_all(
-                    at, lambda folder, count: console.print(f"{folder}: 1 file for {count}")
-                )
-                console.print(f"{folders} folders were compacted.")
-                return
-            source = Topic(kafka, topic, settings)
-            total = take_events(at, source, how, console.print, ended_by=(signal.SIGTERM, signal.SIGINT))
-            console.print("Next: pidgate pipeline run.")
-            if as_json:
-                print(json.dumps(total.as_dict()))
-    finally:
-        spark.stop()
+    source = Topic(kafka, topic, settings_of(kafka_config)) if landed is None else Landed(landed)
+    at = Tables(session.spark_session("ingest", master=master, memory=memory), tables)
+    total = take_events(at, source, how, console.print, ended_by=(signal.SIGTERM, signal.SIGINT))
+    console.print("Next: pidgate pipeline run.")
+    if as_json:
+        print(json.dumps(total.as_dict()))
 
 
 def settings_of(kafka_config: Path | None) -> Mapping[str, str]:
@@ -109,11 +97,16 @@ def settings_of(kafka_config: Path | None) -> Mapping[str, str]:
 
 
 def take_events(
-    tables: Tables, source: Topic, how: How, say: common.Say, *, ended_by: Sequence[signal.Signals] = ()
+    tables: Tables,
+    source: Topic | Landed,
+    how: How,
+    say: common.Say,
+    *,
+    ended_by: Sequence[signal.Signals] = (),
 ) -> Total:
-    """Ingest until the topic is exhausted or one of these signals arrives.
+    """Ingest until the source is exhausted or one of these signals arrives.
 
-    Raises TopicMissing, TopicLostData.
+    Raises TopicMissing, TopicLostData, OtherWriter.
     """
     total = Total(say)
     run = Ingest(tables, source, how, total.add)
@@ -130,19 +123,15 @@ class Total:
     def __init__(self, say: common.Say) -> None:
         self._say = say
         self._account: Account | None = None
-        self.batches = self.events = self.dead = self.duplicates = 0
-        self.warm_records = self.warm_ms = 0
-        """Without the first batch, in which Spark's workers start."""
+        self.sums: Counter[str] = Counter()
 
     def add(self, taken: Taken) -> None:
         events, dead = sum(taken.events.values()), sum(taken.dead.values())
-        if self.batches:
-            self.warm_records += events + dead + taken.duplicates
-            self.warm_ms += taken.took_ms
-        self.batches += 1
-        self.events += events
-        self.dead += dead
-        self.duplicates += taken.duplicates
+        # Spark's workers start in the first batch.
+        if self.sums["batches"]:
+            self.sums.update(warm_records=events + dead + taken.duplicates, warm_ms=taken.took_ms)
+        self.sums.update(batches=1, events=events, dead=dead, duplicates=taken.duplicates)
+        self.sums.update(cut=taken.cut, clocks_unknown=taken.clocks_unknown)
         types = ", ".join(f"{count:,} {word}" for word, count in sorted(taken.events.items()))
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(taken.dead.items()))
         self._say(
@@ -159,15 +148,15 @@ class Total:
             )
 
     def as_dict(self) -> dict[str, object]:
-        sums = {name: getattr(self, name) for name in ("batches", "events", "dead", "duplicates")}
-        warm = {"warm_records": self.warm_records, "warm_ms": self.warm_ms}
-        return sums | warm | {"account": None if self._account is None else asdict(self._account)}
+        told = ("batches", "events", "dead", "duplicates", "cut", "clocks_unknown", "warm_records", "warm_ms")
+        account = None if self._account is None else asdict(self._account)
+        return {name: self.sums[name] for name in told} | {"account": account}
 
     def end(self, account: Account, tables: str) -> None:
         self._account = account
         self._say(
-            f"{self.events:,} events in {self.batches} batches were ingested into {tables}/events; {self.dead:,} "
-            f"records are in dead_letters/; {self.duplicates:,} were duplicates."
+            f"{self.sums['events']:,} events in {self.sums['batches']} batches were ingested into {tables}/events; "
+            f"{self.sums['dead']:,} records are in dead_letters/; {self.sums['duplicates']:,} were duplicates."
         )
         if account.missing:
             self._say(
@@ -176,12 +165,28 @@ class Total:
             )
         if account.lost_offsets:
             self._say(f"{account.lost_offsets:,} records were deleted before they were read (losses/).")
+        if cut := self.sums["cut"]:
+            self._say(
+                f"{cut:,} intervals of id_usage were longer than an hour or not within the hour before their "
+                "event, and were cut: a clock was set meanwhile."
+            )
+        for gateway, offset_ms in account.clock_offsets_ms.items():
+            self._say(
+                f"The clock of {gateway} is {abs(offset_ms) / 1000:,.0f} s {'behind' if offset_ms > 0 else 'ahead'}. "
+                "The times of its events were corrected (clocks/)."
+            )
+        if unknown := self.sums["clocks_unknown"]:
+            self._say(
+                f"Gateways' clocks are not known for {unknown:,} events: they have no append time by a "
+                "broker's clock (message.timestamp.type=LogAppendTime)."
+            )
 
 
-def _beginning(source: Topic, tables: str, how: How) -> str:
+def _beginning(source: Topic | Landed, tables: str, how: How) -> str:
     until = (
         "the present records"
         if how.every_ms is None
         else f"a batch every {how.every_ms / 1000:g} s, until SIGTERM"
     )
-    return f"From topic {source.name} at {source.bootstrap_servers} into {tables}: {until}."
+    at = f"topic {source.name} at {source.bootstrap_servers}" if isinstance(source, Topic) else source.name
+    return f"From {at} into {tables}: {until}."

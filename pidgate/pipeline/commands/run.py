@@ -10,6 +10,7 @@ from typing import Annotated, Final
 import typer
 from rich.console import Console
 
+from pidgate.client_settings import KafkaConfigOption
 from pidgate.pipeline import session
 from pidgate.pipeline.arrivals import REMEMBER_MS, arrivals
 from pidgate.pipeline.commands import common
@@ -17,7 +18,6 @@ from pidgate.pipeline.commands.failover import write_failover
 from pidgate.pipeline.commands.ids import write_ids
 from pidgate.pipeline.commands.ingest import (
     EVENTS_TOPIC,
-    KafkaConfigOption,
     TopicOption,
     settings_of,
     take_events,
@@ -37,7 +37,7 @@ from pidgate.pipeline.commands.recommend import (
 from pidgate.pipeline.commands.report import OutputOption, show, write_report
 from pidgate.pipeline.days import EVER, Days
 from pidgate.pipeline.errors import BadOption, HistoryEmpty
-from pidgate.pipeline.ingest.loop import How, only_writer
+from pidgate.pipeline.ingest.loop import How
 from pidgate.pipeline.ingest.topic import Topic
 from pidgate.pipeline.kept import kept
 from pidgate.pipeline.newest import newest_value
@@ -92,7 +92,7 @@ def run(
     ]
     progress = Progress(console, names)
     if kafka is not None:
-        with _named(progress, "ingest"), only_writer(root):
+        with _named(progress, "ingest"):
             take_events(root, Topic(kafka, topic, settings), How(), progress.say)
     run_jobs(root, todo, days, progress)
     if with_report:

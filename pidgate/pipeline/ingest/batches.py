@@ -7,9 +7,10 @@ the options.
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -19,28 +20,31 @@ import pyarrow.parquet as pq
 from pidgate.pipeline import arrow_tables
 from pidgate.pipeline.errors import TO_GO_ON, TopicLostData
 from pidgate.pipeline.files import Files
-from pidgate.pipeline.ingest import seqs
+from pidgate.pipeline.ingest import clocks, seqs
 from pidgate.pipeline.ingest.columns import Record
-from pidgate.pipeline.ingest.commits import CommitLog, Position
+from pidgate.pipeline.ingest.commits import WORK, CommitLog
+from pidgate.pipeline.ingest.reading import LAST_MS
 from pidgate.pipeline.ingest.records import Span, spans
-from pidgate.pipeline.ingest.staged import STAGED, Staging, arrivals_of
+from pidgate.pipeline.ingest.staged import DAY_MS, STAGED, Staging, arrivals_of
 from pidgate.pipeline.ingest.topic import Offsets
+from pidgate.pipeline.schemas import folder_of
 from pidgate.pipeline.tables import Tables
+
+NUMBERS: Final = f"{WORK}/numbers"
+CLOCKS: Final = "clocks"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
     """Limits for accepted events, and the reaction to lost topic data.
 
-    `gap_after_ms`: time that missing numbers may take to arrive; `forget_after_ms`: time that an incarnation
-    is kept after its last event.
+    `gap_after_ms`: time that missing numbers may take to arrive.
     """
 
     late_after_ms: int = 24 * 3_600_000
     ahead_ms: int = 3_600_000
     stop_at_loss: bool = True
     gap_after_ms: int = 15 * 60_000
-    forget_after_ms: int = 7 * 24 * 3_600_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,19 +56,13 @@ class Taken:
     dead: Mapping[str, int] = field(default_factory=dict)
     duplicates: int = 0
     losses: tuple[seqs.Loss, ...] = ()
+    cut: int = 0
+    """Intervals of id_usage that were bounded."""
+    clocks_unknown: int = 0
+    """Events without the broker's append time."""
     behind: int = 0
-    """Offsets in the topic after this batch."""
-    topic_ms: int = 0
+    """Offsets in the topic, or landed files, after this batch."""
     took_ms: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Slice:
-    """Records of one partition in a batch."""
-
-    first: int
-    first_ms: int
-    last_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,50 +76,46 @@ class Batches:
     offsets_now: Callable[[], Offsets]
     read: Callable[[Sequence[Span]], Iterable[Record]]
     """Reader of one task's offsets; sent to the tasks."""
+    tasks: Callable[[Mapping[str, range]], Sequence[Sequence[Span]]] = spans
 
-    def take_batch(self, wanted: Mapping[int, range]) -> Taken:
-        """Commit the records of these offsets. Raises TopicLostData and the errors of `read`."""
+    def take_batch(self, wanted: Mapping[str, range], now_ms: int) -> Taken:
+        """Commit the records of these offsets. Raises TopicLostData, OtherWriter and the errors of `read`."""
         began_s = time.monotonic()
         position, files = self.log.position, self.tables.files
+        number = position.batch + 1
         staging = self.log.staging()
-        arrived = self._staged(spans(wanted), staging)
-        slices = slices_of(arrived)
+        arrived, cut = self._staged(self.tasks(wanted), staging, now_ms)
         offsets = self.offsets_now()
         expected = position.expected(self.topic_id)
-        losses = losses_between(expected, slices, offsets.first, self.topic_id)
+        losses = losses_between(expected, arrived, offsets.first, self.topic_id)
         # Records removed before the first run are not a loss.
         if (
-            promised := [one for one in losses if one.kafka_partition in expected]
+            promised := [one for one in losses if str(one.kafka_partition) in expected]
         ) and self.rules.stop_at_loss:
             ranges = (
                 f"partition {one.kafka_partition}: offsets {one.first_offset} to {one.last_offset}"
                 for one in promised
             )
             raise TopicLostData(f"the topic lost data while it was read: {'; '.join(ranges)}. {TO_GO_ON}")
-        intervals, twice = seqs.seen(numbers_seen(files, position), arrived)
-        state = self.log.new_state()
-        arrow_tables.write(files, f"{state}/intervals.parquet", intervals)
-        if twice.any():
-            take_out(files, staging, arrived["file"], twice)
+        intervals, twice = seqs.seen(numbers_seen(files), arrived, number)
+        known = arrow_tables.read(files, files.data_files(CLOCKS), clocks.OF_CLOCKS)
+        measured = clocks.measured(known, arrived)
+        paths = mended(files, staging, arrived, twice, clocks.shifts(measured, arrived))
         fresh = arrived.filter(pa.array(~twice))
         # A hole without retention is skipped. After retention the next batch reports the loss.
-        ends = {
-            p: one.stop for p, one in wanted.items() if p in slices or offsets.first.get(p, 0) <= one.start
-        }
-        next_offsets = {**expected, **ends}
-        topic_ms = max([position.topic_ms, *(one.last_ms for one in slices.values())])
-        number = position.batch + 1
+        came = set(map(str, unique(arrived["kafka_partition"].drop_null())))
+        ends = {p: one.stop for p, one in wanted.items() if p in came or offsets.first.get(p, 0) <= one.start}
+        next_offsets = {p: end for p, end in {**expected, **ends}.items() if p in offsets.first}
+        after = replace(
+            position,
+            batch=number,
+            topic_id=self.topic_id,
+            next_offsets=next_offsets,
+            losses=position.losses + losses,
+        )
+        moves = self.log.moves(dict.fromkeys(paths, ()), staging, "batch")
         self.log.commit(
-            replace(
-                position,
-                batch=number,
-                topic_id=self.topic_id,
-                next_offsets=next_offsets,
-                topic_ms=topic_ms,
-                state=state,
-                losses=position.losses + losses,
-            ),
-            moves=self.log.moves([f"{staging}/{path}" for path in unique(fresh["file"])], staging, "batch"),
+            after, staging, moves + self.log.replacing(staging, {NUMBERS: intervals, CLOCKS: measured})
         )
         is_event = fresh["reason"].is_null()
         return Taken(
@@ -130,15 +124,19 @@ class Batches:
             dead=_counts(fresh["reason"].drop_null()),
             duplicates=int(twice.sum()),
             losses=losses,
+            cut=cut,
+            clocks_unknown=fresh.filter(is_event)["append_time_ms"].null_count,
             behind=sum(max(0, end - next_offsets.get(p, offsets.first[p])) for p, end in offsets.end.items()),
-            topic_ms=topic_ms,
             took_ms=round((time.monotonic() - began_s) * 1000),
         )
 
-    def _staged(self, tasks: Sequence[Sequence[Span]], folder: str) -> pa.Table:
-        """Run tasks that read these offsets and write files into a folder; return ARRIVALS."""
+    def _staged(self, tasks: Sequence[Sequence[Span]], folder: str, now_ms: int) -> tuple[pa.Table, int]:
+        """Run tasks that read these offsets and write files into a folder.
+
+        Return ARRIVALS with `seen_ms`, a time not after now, and the number of cut intervals.
+        """
         place = self.tables.files.full(folder)
-        staging = Staging(place, self.rules.late_after_ms, self.rules.ahead_ms)
+        staging = Staging(place, self.rules.late_after_ms, self.rules.ahead_ms, now_ms)
         read = self.read
 
         def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -146,62 +144,91 @@ class Batches:
                 for task in batch["id"].to_pylist():
                     yield staging.of(read(tasks[task]))
 
-        return arrivals_of(
-            self.tables.spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(run, STAGED).toArrow()
-        )
+        answers = self.tables.spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(run, STAGED).toArrow()
+        arrived = arrivals_of(answers)
+        told_ms = pc.coalesce(arrived["append_time_ms"], arrived["wall_time_ms"], now_ms)
+        arrived = arrived.append_column("seen_ms", pc.min_element_wise(told_ms, now_ms))
+        return arrived, pc.sum(answers["cut"]).as_py() or 0
 
 
-def numbers_seen(files: Files, position: Position) -> pa.Table:
-    """Return columns.INTERVALS as of a commit."""
-    return arrow_tables.read(
-        files, files.data_files(position.state) if position.state else (), seqs.OF_INTERVALS
-    )
-
-
-def slices_of(arrived: pa.Table) -> dict[int, Slice]:
-    """Return the offset range of a batch in each partition. Pure."""
-    found = {}
-    for partition in unique(arrived["kafka_partition"]):
-        of_partition = arrived.filter(pc.equal(arrived["kafka_partition"], partition))
-        times, offsets = of_partition["append_time_ms"], of_partition["kafka_offset"]
-        first = pc.min(offsets)
-        first_ms = times[pc.index(offsets, first).as_py()]
-        found[partition] = Slice(first.as_py(), first_ms.as_py(), pc.max(times).as_py())
-    return found
+def numbers_seen(files: Files) -> pa.Table:
+    """Return columns.INTERVALS as of the last commit."""
+    return arrow_tables.read(files, files.data_files(NUMBERS), seqs.OF_INTERVALS)
 
 
 def losses_between(
-    expected: Mapping[int, int], slices: Mapping[int, Slice], first_held: Mapping[int, int], topic_id: str
+    expected: Mapping[str, int], arrived: pa.Table, first_held: Mapping[str, int], topic_id: str
 ) -> tuple[seqs.Loss, ...]:
     """Return the offsets between the expected and the received ones, without holes not made by retention.
 
     Pure.
     """
+    each = arrived.group_by("kafka_partition").aggregate([("kafka_offset", "min")]).to_pylist()
     found = []
-    for partition, one in sorted(slices.items()):
-        following = expected.get(partition, 0)
-        last = min(one.first, first_held.get(partition, 0)) - 1
+    firsts = {one["kafka_partition"]: one["kafka_offset_min"] for one in each}
+    for partition in sorted(firsts.keys() - {None}):
+        first = firsts[partition]
+        following = expected.get(str(partition), 0)
+        last = min(first, first_held.get(str(partition), 0)) - 1
         if last >= following:
-            found.append(
-                seqs.Loss(
-                    kafka_partition=partition,
-                    first_offset=following,
-                    last_offset=last,
-                    resumed_ms=one.first_ms,
-                    topic_id=topic_id,
-                )
+            here = pc.and_(
+                pc.equal(arrived["kafka_partition"], partition), pc.equal(arrived["kafka_offset"], first)
             )
+            loss = seqs.Loss(
+                kafka_partition=partition,
+                first_offset=following,
+                last_offset=last,
+                resumed_ms=arrived["seen_ms"].filter(here)[0].as_py(),
+                topic_id=topic_id,
+            )
+            found.append(loss)
     return tuple(found)
 
 
-def take_out(files: Files, folder: str, file_of: pa.ChunkedArray, twice: seqs.Flags) -> None:
-    """Rewrite the staged files that contain duplicates. ARRIVALS are in the order of each file's rows."""
-    for path in unique(file_of.filter(pa.array(twice))):
-        place = f"{folder}/{path}"
-        with files.input(place) as stream:
-            table = pq.ParquetFile(stream).read()
-        of_file = np.asarray(pc.equal(file_of, path))
-        arrow_tables.write(files, place, table.filter(pa.array(~twice[of_file])))
+def mended(
+    files: Files, staging: str, arrived: pa.Table, twice: seqs.Flags, shift_ms: seqs.Numbers
+) -> list[str]:
+    """Return the staged files to commit: those with duplicates or wrong clocks are written again, corrected.
+
+    ARRIVALS are in the order of each file's rows.
+    """
+    touched = twice | (shift_ms != 0)
+    broken = unique(arrived["file"].filter(pa.array(touched)))
+    whole = set(unique(arrived["file"])).difference(broken)
+    paths = [f"{staging}/{path}" for path in sorted(whole)]
+    for path in broken:
+        of_file = np.asarray(pc.equal(arrived["file"], path))
+        with files.input(f"{staging}/{path}") as stream:
+            table = pq.ParquetFile(stream).read().filter(pa.array(~twice[of_file]))
+        shift = pa.array(shift_ms[of_file & ~twice])
+        for folder, rows in _by_folder(path, _shifted(table, shift)):
+            place = f"{staging}/{folder}/{uuid.uuid4().hex}.parquet"
+            arrow_tables.write(files, place, rows)
+            paths.append(place)
+    return paths
+
+
+def _shifted(table: pa.Table, shift_ms: pa.Array) -> pa.Table:
+    """Add an offset to the times of each row that its gateway's clock told."""
+    for name in {"wall_time_ms", "first_ms", "last_ms"}.intersection(table.column_names):
+        told = pc.add(table[name], shift_ms)
+        # Both clocks may be anything.
+        right = pc.max_element_wise(pc.min_element_wise(told, LAST_MS), 0)
+        table = table.set_column(table.column_names.index(name), table.schema.field(name), right)
+    return table
+
+
+def _by_folder(path: str, table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
+    """Yield the rows of a staged file and their folders."""
+    kind, event_type, *rest = path.split("/")
+    if kind != "events":
+        if table.num_rows:
+            yield path.rpartition("/")[0], table
+        return
+    days = pc.divide(table["wall_time_ms"], DAY_MS)
+    for day in unique(days):
+        bucket = int(rest[1].removeprefix("bucket="))
+        yield folder_of(event_type, day, bucket), table.filter(pc.equal(days, day))
 
 
 def unique(column: pa.ChunkedArray) -> list[Any]:

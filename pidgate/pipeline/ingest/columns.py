@@ -35,11 +35,14 @@ class Cause(StrEnum):
 
 
 class Place(NamedTuple):
-    """Position of a record and its append time; schemas.ORIGIN."""
+    """Position of a record and its append time; schemas.ORIGIN.
 
-    kafka_partition: int
+    In a landed file: the number of its row. Append time: by the broker's clock, else null.
+    """
+
+    kafka_partition: int | None
     kafka_offset: int
-    append_time_ms: int
+    append_time_ms: int | None
 
 
 Record = tuple[bytes | None, Place]
@@ -71,7 +74,7 @@ ARRIVALS = pa.schema(
         *((name, _TEXT) for name in ("type", "reason", "file", "gateway_id", "incarnation")),
         ("seq", pa.int64()),
         ("kafka_partition", pa.int32()),
-        *((name, pa.int64()) for name in ("kafka_offset", "append_time_ms")),
+        *((name, pa.int64()) for name in ("kafka_offset", "append_time_ms", "wall_time_ms")),
     ]
 )
 """Result of a task, one row per record. `reason`: null for an event; `file`: the file that has it."""
@@ -83,16 +86,21 @@ DEAD_LETTERS = _columns(
 """Rejected records: Reason, a sentence, the bytes, and the fields that were readable."""
 
 INTERVALS = _columns(
-    "gateway_id string, incarnation string, first_seq long, last_seq long, first_ms long, last_ms long"
+    "gateway_id string, incarnation string, first_seq long, last_seq long, first_ms long, last_ms long, heard long"
 )
-"""Observed numbers: one row per run without a gap, with the first and last append time."""
+"""Observed numbers: one row per run without a gap, with its first and last time, and the last batch that had one."""
 
 GAPS = _columns(
     "gateway_id string, incarnation string, first_seq long, last_seq long, missing long, noticed_ms long, cause string"
 )
-"""Missing numbers. `noticed_ms`: append time of the first event after them."""
+"""Missing numbers. `noticed_ms`: append time of the first event after them, not after it was read."""
 
 LOSSES = _columns(
     "kafka_partition integer, first_offset long, last_offset long, missing long, resumed_ms long, topic_id string"
 )
 """Offsets deleted before they were read. `resumed_ms`: append time of the next record read."""
+
+CLOCKS = _columns(
+    "gateway_id string, incarnation string, hour_ms long, offset_ms long, applied_ms long, events long"
+)
+"""Clocks of gateways against the broker's (clocks.py), by hour of append."""

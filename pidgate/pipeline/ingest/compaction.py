@@ -1,85 +1,81 @@
-"""Merges the many small files of an hour into one, sorted by time.
+"""Merges the small files of each folder (a day's bucket; dead letters: a day), one Spark task per merged file.
 
-One folder at a time: the new file is staged, its rows are counted, and a commit replaces the old ones. A
-reader that lists the folder sees the old files, briefly fewer, then the new one: never an event twice. A
-reader that listed it before may fail to open a removed file and must start again.
+The new file is staged, its rows are counted, and a commit replaces the old ones. A reader that lists the folder
+sees the old files, briefly fewer, then the new one: never an event twice. A reader that listed it before may fail
+to open a removed file and must start again.
 """
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
 
-from pyspark.sql import DataFrame
-from pyspark.sql.types import StructType
+import pyarrow as pa
+import pyarrow.parquet as pq
 
+from pidgate.pipeline import arrow_tables
 from pidgate.pipeline.errors import TableUnreadable
 from pidgate.pipeline.files import Files
-from pidgate.pipeline.ingest.columns import DEAD_LETTERS
 from pidgate.pipeline.ingest.commits import CommitLog
-from pidgate.pipeline.schemas import table_schema
 from pidgate.pipeline.tables import Tables, in_order
 
-CLOSED_AFTER = timedelta(minutes=30)
-"""Delay after the hour before its folder is closed.
-
-Later events are still added, and the folder is compacted again.
-"""
-
-ROWS_PER_FILE = 2_000_000
-"""About 100 MB."""
+SMALL_BYTES: Final = 8 << 20
+"""A merged file is below twice this size; half a million events or more, which fit into a task's memory."""
+AT_LEAST: Final = 8
+"""A late event alone does not cause a rewrite."""
 
 
-def closed_folders(files: Files, now_ms: int, at_least: int = 2, days: int | None = None) -> list[str]:
-    """Return closed folders (hours; dead letters: days) with `at_least` files, of the latest `days`."""
-    now = datetime.fromtimestamp(now_ms / 1000, UTC)
-    oldest = "" if days is None else f"day={now - timedelta(days=days):%Y-%m-%d}"
-    found = []
-    for folder in _folders(files, oldest):
-        named = dict(part.split("=", 1) for part in folder.split("/") if "=" in part)
-        begins = datetime.strptime(f"{named['day']} {named.get('hour', '00')} +0000", "%Y-%m-%d %H %z")
-        over = begins + (timedelta(hours=1) if "hour" in named else timedelta(days=1)) + CLOSED_AFTER
-        if over <= now and len(list(files.data_files(folder))) >= at_least:
-            found.append(folder)
-    return found
+def small_files(sizes: Mapping[str, int], at_least: int = AT_LEAST) -> list[list[str]]:
+    """Return the groups of files to merge, each of one folder, of at least this many files. Pure."""
+    groups: list[list[str]] = []
+    folder, room = "", 0
+    for path, size in sorted(sizes.items()):
+        if size >= SMALL_BYTES or path.rpartition("/")[2].startswith((".", "_")):
+            continue
+        if path.rpartition("/")[0] != folder or room <= 0:
+            folder, room = path.rpartition("/")[0], SMALL_BYTES
+            groups.append([])
+        groups[-1].append(path)
+        room -= size
+    return [group for group in groups if len(group) >= at_least]
 
 
-def _folders(files: Files, oldest: str) -> list[str]:
-    def below(folder: str, beginning: str) -> list[str]:
-        return [f"{folder}/{name}" for name in files.names(folder) if name.startswith(beginning)]
-
-    days = [
-        day
-        for table in below("events", "")
-        for day in below(table, "day=")
-        if day.rpartition("/")[2] >= oldest
-    ]
-    hours = [hour for day in days for hour in below(day, "hour=")]
-    return hours + [day for day in below("dead_letters", "day=") if day.rpartition("/")[2] >= oldest]
-
-
-def compact(tables: Tables, log: CommitLog, folder: str) -> int:
-    """Merge a folder's files; return their number. Raises TableUnreadable."""
-    spark, files = tables.spark, tables.files
-    before = list(files.data_files(folder))
-    rows = spark.read.schema(_schema(folder)).parquet(*(files.full(path) for path in before))
-    expected = rows.count()
+def compact(tables: Tables, log: CommitLog, at_least: int = AT_LEAST) -> int:
+    """Merge small files; return how many. Raises TableUnreadable, OtherWriter."""
+    files = tables.files
+    groups = small_files(files.sizes("events") | files.sizes("dead_letters"), at_least)
+    if not groups:
+        return 0
     staging = log.staging()
-    _sorted(rows, 1 + expected // ROWS_PER_FILE).write.parquet(files.full(staging))
-    written = spark.read.parquet(files.full(staging)).count()
-    if written != expected:
-        raise TableUnreadable(f"{files.full(folder)} has {expected} rows, but {written} were rewritten")
-    log.commit(
-        log.position, moves=log.moves(files.data_files(staging), staging, "compacted", folder), removes=before
-    )
-    return len(before)
+    root = tables.files.full("")
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            numbers = batch["id"].to_pylist()
+            merged = [_merged(Files(root), groups[number], staging) for number in numbers]
+            yield pa.record_batch({"number": pa.array(numbers, pa.int64()), "path": pa.array(merged)})
+
+    tasks = tables.spark.range(0, len(groups), 1, len(groups))
+    answers = tasks.mapInArrow(run, "number long, path string").toArrow().to_pylist()
+    staged = {row["path"]: tuple(groups[row["number"]]) for row in answers}
+    log.commit(log.position, staging, log.moves(staged, staging, "compacted"))
+    return sum(map(len, groups))
 
 
-def _schema(folder: str) -> StructType:
-    parts = folder.split("/")
-    return table_schema(parts[1]) if parts[0] == "events" else DEAD_LETTERS
-
-
-def _sorted(rows: DataFrame, files: int) -> DataFrame:
-    if files == 1:
-        return rows.coalesce(1).sortWithinPartitions(*in_order())
-    return rows.repartitionByRange(files, *in_order()).sortWithinPartitions(*in_order())
+def _merged(files: Files, paths: Sequence[str], staging: str) -> str:
+    """Write the rows of these files to a staged one; return its path. Raises TableUnreadable."""
+    found = []
+    for path in paths:
+        with files.input(path) as stream:
+            found.append(pq.ParquetFile(stream).read())
+    table = pa.concat_tables(found).sort_by([(name, "ascending") for name in in_order()])
+    target = f"{staging}/{paths[0].rpartition('/')[0]}/{uuid.uuid4().hex}.parquet"
+    arrow_tables.write(files, target, table)
+    with files.input(target) as stream:
+        written = pq.ParquetFile(stream).metadata.num_rows
+    if written != table.num_rows:
+        raise TableUnreadable(
+            f"{files.full(paths[0])} has {table.num_rows} rows, but {written} were rewritten"
+        )
+    return target

@@ -41,20 +41,40 @@ def surely(value: bytes | None) -> Good | None:
         return None
 
 
-def misplaced(found: Good, append_time_ms: int, late_after_ms: int, ahead_ms: int) -> DeadLetter | None:
-    """Return the reason to reject an event from its hour's folder: too late, or from the future."""
+def misplaced(
+    found: Good, append_time_ms: int | None, now_ms: int, late_after_ms: int, ahead_ms: int
+) -> DeadLetter | None:
+    """Return the reason to reject an event: too late (if its append time is known), or from the future."""
     event = found.event
     # Timestamps may have any 64 bit value.
-    age_ms = append_time_ms - event.wall_time_ms
-    if age_ms > late_after_ms or event.wall_time_ms < 0:
+    age_ms = (now_ms if append_time_ms is None else append_time_ms) - event.wall_time_ms
+    if (append_time_ms is not None and age_ms > late_after_ms) or event.wall_time_ms < 0:
         reason = Reason.LATE
     elif age_ms < -ahead_ms or event.wall_time_ms > LAST_MS:
         reason = Reason.FROM_THE_FUTURE
     else:
         return None
-    detail = f"appended {age_ms} ms after its creation"
+    verb = "read" if append_time_ms is None else "appended"
+    detail = f"{verb} {age_ms} ms after its creation"
     identity = event.type, event.gateway_id, event.incarnation, event.seq, event.wall_time_ms
     return DeadLetter(reason.value, detail, *identity)
+
+
+LONGEST_USE_MS: Final = 3_600_000
+"""Bound of an id_usage interval, and of its age. Gateways publish one at least every 15 minutes."""
+
+
+def cut_use(event: Any) -> bool:
+    """Bound the interval of an id_usage event to the hour before it; return whether that changed it.
+
+    A clock that was not set yet would make it half a million hours.
+    """
+    last_ms = min(max(event.last_ms, event.wall_time_ms - LONGEST_USE_MS), event.wall_time_ms)
+    first_ms = min(max(event.first_ms, last_ms - LONGEST_USE_MS), last_ms)
+    changed: bool = (first_ms, last_ms) != (event.first_ms, event.last_ms)
+    if changed:
+        event.first_ms, event.last_ms = first_ms, last_ms
+    return changed
 
 
 def columns_of(found: Sequence[Good], schema: pa.Schema) -> Mapping[str, pa.Array]:

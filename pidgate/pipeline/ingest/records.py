@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Consumer, KafkaError, TopicPartition
 
 from pidgate.pipeline.errors import TO_GO_ON, PipelineError, TopicLostData, TopicMissing, TopicSilent
 from pidgate.pipeline.ingest.columns import Place, Record
@@ -34,13 +34,13 @@ _FINAL: Final = (
 
 
 class Span(NamedTuple):
-    """Offsets of one partition."""
+    """Offsets of one partition, or range(1) of a landed file."""
 
-    partition: int
+    partition: str
     offsets: range
 
 
-def spans(wanted: Mapping[int, range], most: int = RECORDS_PER_TASK) -> list[list[Span]]:
+def spans(wanted: Mapping[str, range], most: int = RECORDS_PER_TASK) -> list[list[Span]]:
     """Distribute offsets evenly over the fewest tasks with at most `most` each."""
     total = sum(map(len, wanted.values()))
     tasks = -(-total // most)
@@ -97,7 +97,7 @@ class Source:
             consumer.close()
 
     def _of_span(self, consumer: Consumer, span: Span, told: Sequence[KafkaError]) -> Iterator[Record]:
-        partition, offsets = span
+        partition, offsets = int(span.partition), span.offsets
         consumer.assign([TopicPartition(self.topic, partition, offsets.start)])
         following, heard_s = offsets.start, time.monotonic()
         while following < offsets.stop:
@@ -111,7 +111,9 @@ class Source:
                 if message.partition() != partition:
                     continue
                 if error is None and offset in offsets:
-                    yield message.value(), Place(partition, offset, message.timestamp()[1])
+                    kind, at_ms = message.timestamp()
+                    append_time_ms = at_ms if kind == TIMESTAMP_LOG_APPEND_TIME else None
+                    yield message.value(), Place(partition, offset, append_time_ms)
                 # Offsets at the end of the log may have no records, for example transaction markers.
                 following = max(following, offset if error is not None else offset + 1)
             for error in told:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from pidgate.pipeline.ingest.columns import GAPS, INTERVALS, Cause
@@ -22,6 +23,8 @@ _SETTLED_MS = 60_000
 _LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
 Flags = np.ndarray[Any, np.dtype[np.bool_]]
+MOST_INTERVALS = 500_000
+"""Some 30 MB. Without losses an incarnation has one row, so these are years of restarts."""
 OF_INTERVALS, OF_GAPS = to_arrow_schema(INTERVALS), to_arrow_schema(GAPS)
 
 
@@ -47,8 +50,9 @@ class Seen(NamedTuple):
     twice: Flags
 
 
-def seen(known: pa.Table, arrived: pa.Table) -> Seen:
-    """Add record numbers (columns.ARRIVALS) to the intervals; unreadable records with a number count.
+def seen(known: pa.Table, arrived: pa.Table, batch: int = 0) -> Seen:
+    """Add record numbers (columns.ARRIVALS, and `seen_ms`) to the intervals; unreadable records with a number
+    count.
 
     A record is a duplicate if its number was in an earlier batch, or repeats in this one: the first in the
     topic is kept, readable ones preferred.
@@ -66,13 +70,14 @@ def seen(known: pa.Table, arrived: pa.Table) -> Seen:
         return np.concatenate([zeros, np.asarray(new[name])])
 
     first, last = both("first_seq", "seq"), both("last_seq", "seq")
-    first_ms, last_ms = both("first_ms", "append_time_ms"), both("last_ms", "append_time_ms")
+    first_ms, last_ms = both("first_ms", "seen_ms"), both("last_ms", "seen_ms")
+    heard = np.concatenate([np.asarray(known["heard"]), np.full(new.num_rows, batch)])
     is_new = np.arange(len(first)) >= known.num_rows
     dead = np.concatenate([zeros, np.asarray(new["reason"].is_valid())])
     incarnation = _codes(names)
     order = np.lexsort((of_new("kafka_offset"), of_new("kafka_partition"), dead, is_new, first, incarnation))
-    incarnation, first, last, first_ms, last_ms, is_new = (
-        column[order] for column in (incarnation, first, last, first_ms, last_ms, is_new)
+    incarnation, first, last, first_ms, last_ms, is_new, heard = (
+        column[order] for column in (incarnation, first, last, first_ms, last_ms, is_new, heard)
     )
     reached = _highest_above(incarnation, last)
     begins = np.diff(incarnation, prepend=-1) > 0
@@ -86,6 +91,7 @@ def seen(known: pa.Table, arrived: pa.Table) -> Seen:
         _over(np.maximum, last, at),
         _over(np.minimum, first_ms, at),
         _over(np.maximum, last_ms, at),
+        _over(np.maximum, heard, at),
     ]
     of = names.take(pa.array(order[at])).combine_chunks()
     return Seen(pa.table([*of.columns, *merged], schema=OF_INTERVALS), twice)
@@ -114,11 +120,17 @@ def _over(function: np.ufunc, values: Numbers, begins: Numbers) -> Numbers:
     return function.reduceat(values, begins) if len(begins) else values[:0]
 
 
-def remembered(intervals: pa.Table, since_ms: int) -> pa.Table:
-    """Drop incarnations silent since then."""
-    rows = intervals.to_pylist()
-    heard = {_of(row) for row in rows if row["last_ms"] >= since_ms}
-    return intervals.filter(pa.array([_of(row) in heard for row in rows], pa.bool_()))
+def remembered(intervals: pa.Table, most: int) -> pa.Table:
+    """Drop incarnations that wrote nothing in the latest batches, if there are more than `most` rows.
+
+    No time decides that: a single wrong clock would forget every gateway.
+    """
+    if intervals.num_rows <= most:
+        return intervals
+    order = [("heard_max", "descending"), *((name, "ascending") for name in _OF)]
+    each = intervals.group_by(_OF).aggregate([("heard", "max"), ("heard", "count")]).sort_by(order)
+    kept = each.filter(pc.less_equal(pc.cumulative_sum(each["heard_count"]), most))
+    return intervals.join(kept.select(_OF), _OF, join_type="left semi").select(OF_INTERVALS.names)
 
 
 def gaps(intervals: pa.Table, noticed_before_ms: int, losses: Sequence[Loss] = ()) -> pa.Table:

@@ -1,7 +1,7 @@
 """A Spark task: writes its records to staged files and returns the arrivals.
 
-One file per event type and hour, and one per day for dead letters. File names are unique per attempt: if a
-task ran twice, only one result is used, with its own files.
+One file per event type, day and bucket, and one per day for dead letters. File names are unique per attempt: if
+a task ran twice, only one result is used, with its own files.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -20,12 +21,14 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pidgate.pipeline import arrow_tables
 from pidgate.pipeline.files import Files
 from pidgate.pipeline.ingest.columns import ARRIVALS, DEAD_LETTERS, DeadLetter, Good, Place, Record
-from pidgate.pipeline.ingest.reading import LAST_MS, columns_of, misplaced, read
-from pidgate.pipeline.schemas import table_schema
+from pidgate.pipeline.ingest.reading import LAST_MS, columns_of, cut_use, misplaced, read
+from pidgate.pipeline.schemas import bucket_of, folder_of, table_schema
 
-STAGED = "arrivals binary"
-"""Result of a task: one row, ARRIVALS as an Arrow stream."""
-_HOUR_MS, _DAY_MS = 3_600_000, 86_400_000
+STAGED = "arrivals binary, cut long"
+"""Result of a task: rows of ARRIVALS as an Arrow stream, and the number of cut id_usage intervals."""
+AT_ONCE = 50_000
+"""Records of a task in memory."""
+DAY_MS = 86_400_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,16 +41,23 @@ class Staging:
     folder: str
     late_after_ms: int
     ahead_ms: int
+    now_ms: int
 
     def of(self, records: Iterable[Record]) -> pa.RecordBatch:
         """Write all records of a task; return STAGED."""
-        task = _Task(self)
+        told: dict[str, list[bytes | int]] = {"arrivals": [], "cut": []}
+        reading = iter(records)
         # The loop creates no cycles, and collection takes a third of the time.
         gc.disable()
         try:
-            for value, place in records:
-                task.add(value, place)
-            return pa.record_batch({"arrivals": pa.array([task.end()], pa.binary())})
+            for first in reading:
+                task = _Task(self)
+                for value, place in chain([first], islice(reading, AT_ONCE - 1)):
+                    task.add(value, place)
+                told["arrivals"].append(task.end())
+                told["cut"].append(task.cut)
+            schema = pa.schema([("arrivals", pa.binary()), ("cut", pa.int64())])
+            return pa.record_batch(told, schema)
         finally:
             gc.enable()
 
@@ -63,7 +73,8 @@ class _Task:
         self._staging = staging
         self._files = Files(staging.folder)
         self._name = f"{uuid.uuid4().hex}.parquet"
-        self._events: dict[tuple[str, int], tuple[list[Good], list[Place]]] = {}
+        self.cut = 0
+        self._events: dict[tuple[str, int, int], tuple[list[Good], list[Place]]] = {}
         self._dead: dict[int, list[tuple[bytes | None, DeadLetter, Place]]] = {}
 
     def add(self, value: bytes | None, place: Place) -> None:
@@ -72,27 +83,30 @@ class _Task:
         if isinstance(found, DeadLetter):
             dead = found
         else:
-            dead = misplaced(found, place.append_time_ms, staging.late_after_ms, staging.ahead_ms)
+            event, limits = found.event, (staging.now_ms, staging.late_after_ms, staging.ahead_ms)
+            dead = misplaced(found, place.append_time_ms, *limits)
             if dead is None:
-                key = found.event.type, found.event.wall_time_ms // _HOUR_MS
+                if event.type == "id_usage":
+                    self.cut += cut_use(event)
+                bucket = bucket_of(getattr(event, "producer_id", 0))
+                key = event.type, event.wall_time_ms // DAY_MS, bucket
                 events, places = self._events.get(key) or self._events.setdefault(key, ([], []))
                 events.append(found)
                 places.append(place)
                 return
-        # The append time may come from the producer.
-        day = min(max(place.append_time_ms, 0), LAST_MS) // _DAY_MS
+        # A broker's clock may be anything, too.
+        at_ms = staging.now_ms if place.append_time_ms is None else place.append_time_ms
+        day = min(max(at_ms, 0), LAST_MS) // DAY_MS
         self._dead.setdefault(day, []).append((value, dead, place))
 
     def end(self) -> bytes:
         """Write all files; return ARRIVALS."""
         told = [ARRIVALS.empty_table()]
-        for (word, hour), (events, places) in self._events.items():
-            at = datetime.fromtimestamp(hour * 3_600, UTC)
+        for (word, day, bucket), (events, places) in self._events.items():
             schema = _schema_of(word)
             columns = {**columns_of(events, schema), **_columns(Place, places, schema)}
             table = pa.table([columns[name] for name in schema.names], schema=schema)
-            folder = f"events/{word}/day={at:%Y-%m-%d}/hour={at:%H}"
-            told.append(self._written(folder, table, type=word, reason=None))
+            told.append(self._written(folder_of(word, day, bucket), table, type=word, reason=None))
         schema = to_arrow_schema(DEAD_LETTERS)
         for day, rows in self._dead.items():
             values, found, where = zip(*rows, strict=True)

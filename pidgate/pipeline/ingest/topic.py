@@ -6,7 +6,7 @@ Requested before each batch, so that a recreated topic is not read from the midd
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -15,8 +15,9 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPa
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
 from pidgate.pipeline.errors import TO_GO_ON, TopicLostData, TopicMissing
+from pidgate.pipeline.ingest.columns import Record
 from pidgate.pipeline.ingest.commits import Position
-from pidgate.pipeline.ingest.records import unreadable
+from pidgate.pipeline.ingest.records import Source, Span, spans, unreadable
 
 PATIENCE_S = 10.0
 _NEWLY_MADE = "the topic was recreated or is a different one"
@@ -32,8 +33,8 @@ Answer = TypeVar("Answer")
 class Offsets:
     """Per partition, the first available offset and the next one to be written."""
 
-    first: Mapping[int, int]
-    end: Mapping[int, int]
+    first: Mapping[str, int]
+    end: Mapping[str, int]
 
 
 class Topic:
@@ -58,24 +59,38 @@ class Topic:
         except (KafkaException, ValueError) as error:
             raise unreadable(name, bootstrap_servers, str(error)) from None
 
-    def identity(self) -> tuple[str, list[int]]:
-        """Return the topic's id, unique across recreation, and its partitions. Raises TopicMissing."""
+    def describe(self) -> tuple[str, Offsets]:
+        """Return the topic's id, unique across recreation, and its offsets. Raises TopicMissing."""
         asked = self._admin.describe_topics(TopicCollection([self.name]), request_timeout=self._patience_s)
         found = self._answer(asked[self.name])
-        # In Java's alphabet, as in existing commits.
-        topic_id = str(found.topic_id).translate(str.maketrans("+/", "-_"))
-        return topic_id, sorted(partition.id for partition in found.partitions)
-
-    def offsets(self, partitions: list[int]) -> Offsets:
-        """Return first and next offsets. Raises TopicMissing."""
+        partitions = sorted(partition.id for partition in found.partitions)
         earliest: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
         latest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-        return Offsets(self._listed(partitions, earliest), self._listed(partitions, latest))
+        # In Java's alphabet, as in existing commits.
+        topic_id = str(found.topic_id).translate(str.maketrans("+/", "-_"))
+        return topic_id, Offsets(self._listed(partitions, earliest), self._listed(partitions, latest))
 
-    def _listed(self, partitions: list[int], spec: OffsetSpec) -> dict[int, int]:
+    def loss(self, position: Position, topic_id: str, offsets: Offsets) -> TopicLostData | None:
+        return lost_data(self.name, position, topic_id, offsets)
+
+    def share(self, waiting: Mapping[str, range], most: int) -> dict[str, range]:
+        """Return each partition's share of a batch of `most` records."""
+        total = sum(map(len, waiting.values()))
+        if total <= most:
+            return dict(waiting)
+        return {p: one[: max(1, len(one) * most // total)] for p, one in waiting.items()}
+
+    def tasks(self, wanted: Mapping[str, range]) -> list[list[Span]]:
+        return spans(wanted)
+
+    def reader(self, *, stop_at_loss: bool) -> Callable[[Sequence[Span]], Iterator[Record]]:
+        """Return the reader of a task's records."""
+        return Source(self.bootstrap_servers, self.name, self.settings, stop_at_loss=stop_at_loss).records
+
+    def _listed(self, partitions: list[int], spec: OffsetSpec) -> dict[str, int]:
         places = {TopicPartition(self.name, number): spec for number in partitions}
         asked = self._admin.list_offsets(places, request_timeout=self._patience_s)
-        return {place.partition: int(self._answer(answer).offset) for place, answer in asked.items()}
+        return {str(place.partition): int(self._answer(answer).offset) for place, answer in asked.items()}
 
     def _answer(self, asked: Future[Answer]) -> Answer:
         try:

@@ -35,6 +35,7 @@ from pidgate.gateway.proxy.actions import (
 from pidgate.gateway.proxy.apis.responses import UNREAD, Buffer, Passing, Response
 from pidgate.gateway.proxy.buffers import READ_BUFFER_BYTES
 from pidgate.gateway.proxy.turns import Account
+from pidgate.gateway.proxy.waits import Wait, Why, why_refused
 from pidgate.gateway.quotas.kafka_api import QuotaExchange
 from pidgate.gateway.recording.connection_recorder import ConnectionRecorder
 from pidgate.protocol.errors import MalformedFrame
@@ -47,7 +48,15 @@ from pidgate.protocol.versions import SPOKEN
 from pidgate.protocol.work import ANSWERED_BYTES_FOR_ONE, DECIDED_FOR, NAMED_FOR_BYTE, Walk
 from pidgate.quota.admission import Admission
 from pidgate.quota.byte_quota import ByteBucket, ByteQuota, ClientSensors, Kind, terms_of
-from pidgate.quota.decisions import Client, Close, Forward, ProducerBatch, Refuse, Verdict
+from pidgate.quota.decisions import (
+    NO_PRODUCER_ID,
+    Client,
+    Close,
+    Forward,
+    ProducerBatch,
+    Refuse,
+    Verdict,
+)
 from pidgate.quota.entities import User
 from pidgate.quota.settings import Quotas
 
@@ -427,13 +436,16 @@ class ApiContext:
         "counters",
         "faults",
         "guarded",
+        "held_since_ms",
         "in_flight",
         "login",
         "means_node",
         "muted_until_ms",
         "recorder",
         "repeated",
+        "software",
         "streak",
+        "wait",
         "waits_under",
     )
 
@@ -463,6 +475,12 @@ class ApiContext:
         """Requests in a row that needed no decision: a lane would have passed them."""
         self.muted_until_ms = 0
         """Several requests are under way at once, so throttles may overlap: the latest deadline applies."""
+        self.wait: Wait | None = None
+        """The latest mute, or delay after the login. None: there was none."""
+        self.held_since_ms = 0
+        """Since when the first held request waits."""
+        self.software = ("", "")
+        """Name and version of the client library, from ApiVersions."""
         self.awaits_size = False
         """An answer in flight counts against a byte rate, and its size is unknown until its head arrives."""
         self.awaited_account: ByteBucket | None = None
@@ -554,13 +572,29 @@ class ApiContext:
         self.counters.requests_refused[label] += 1
         self.actions.append(LogRefusal(refusal))
         if rearms_mute or now_ms >= self.muted_until_ms:
-            self.mute(now_ms + self.mute_for_ms(refusal.throttle_time_ms))
+            why = why_refused(refusal)
+            self.mute_for(self.mute_for_ms(refusal.throttle_time_ms), why, now_ms, refusal.producer_id)
+
+    def mute_for(self, for_ms: int, why: Why, now_ms: int, producer_id: int = NO_PRODUCER_ID) -> None:
+        """Mute the channel for so long, and note why, unless a longer mute is in force."""
+        until_ms = now_ms + for_ms
+        if until_ms >= self.muted_until_ms:
+            self.note_wait(why, now_ms, until_ms, producer_id)
+        self.mute(until_ms)
 
     def mute(self, until_ms: int) -> None:
         """Forward nothing until `until_ms`, or until a longer mute in force ends, while the quotas stay the same."""
         self.muted_until_ms = max(self.muted_until_ms, until_ms)
         self.waits_under = self.admission.quotas
         self.actions.append(WakeAt(self.muted_until_ms))
+
+    def note_wait(self, why: Why, now_ms: int, until_ms: int, producer_id: int = NO_PRODUCER_ID) -> None:
+        """Note why and until when the client waits from now on."""
+        wait = self.wait
+        if wait is not None and wait.goes_on(why, producer_id, now_ms):
+            wait.until_ms = until_ms
+        else:
+            self.wait = Wait(why, now_ms, until_ms, producer_id)
 
     @property
     def are_quotas_changed(self) -> bool:
@@ -638,7 +672,8 @@ class ApiContext:
         """Count bytes; mute the channel and return True above the rate."""
         throttle_ms = sensors.record(nbytes, now_ms)
         if throttle_ms:
-            self.mute(now_ms + self.mute_for_ms(throttle_ms))
+            why = Why.PRODUCED_BYTES if sensors.kind is Kind.PRODUCE else Why.FETCHED_BYTES
+            self.mute_for(self.mute_for_ms(throttle_ms), why, now_ms)
         return bool(throttle_ms)
 
     def told_ms(self, throttle_ms: int) -> int:
@@ -655,6 +690,7 @@ class ApiContext:
 
     def note_software(self, name: str, version: str) -> None:
         """Note what a client calls itself in ApiVersions, and what that library does not survive."""
+        self.software = name, version
         if self.recorder is not None:
             self.recorder.software = name, version
         client_id = self.client.client_id

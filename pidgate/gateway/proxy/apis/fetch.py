@@ -26,6 +26,7 @@ from pidgate.gateway.proxy.apis.api import (
     Step,
 )
 from pidgate.gateway.proxy.apis.responses import COUNTED, ENDPOINTS_LAST, UNREAD, Passing, Response
+from pidgate.gateway.proxy.waits import Why
 from pidgate.protocol.errors import ErrorCode
 from pidgate.protocol.throttle import empty_fetch_answer, fetch_throttle_in, lowered_fetch, raise_to
 from pidgate.quota.byte_quota import ClientSensors, Kind
@@ -69,7 +70,7 @@ class FetchApi(Api):
         answer = empty_fetch_answer(request.buf, request.head, context.told_ms(told_ms), error)
         if answer is not None:
             context.counters.requests[request.api_key] += 1
-            context.mute(now_ms + context.mute_for_ms(told_ms))
+            context.mute_for(context.mute_for_ms(told_ms), Why.FETCHED_BYTES, now_ms)
             return context.respond(answer)
         if is_late:
             return self._forward_counted(context, request, sensors, 1)

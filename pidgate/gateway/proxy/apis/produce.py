@@ -22,6 +22,7 @@ from pidgate.gateway.proxy.apis.api import (
     Step,
 )
 from pidgate.gateway.proxy.apis.responses import WHOLE, Response
+from pidgate.gateway.proxy.waits import Why
 from pidgate.protocol.errors import ErrorCode, KafkaProtocolError, MalformedFrame
 from pidgate.protocol.produce import PRODUCE, ForbiddenTopic, walk_counting
 from pidgate.protocol.produce_answers import (
@@ -264,7 +265,7 @@ def _await_restore(
     transactional: bool,
 ) -> Step:
     """Hold a request until the quota's state is restored, RESTORED_WITHIN_MS at most; then refuse it."""
-    if _holds_within(context, request, RESTORED_WITHIN_MS, now_ms):
+    if _holds_within(context, request, RESTORED_WITHIN_MS, Why.RESTORING, now_ms):
         return HOLD
     verdict = context.admission.refuse_while_restoring(
         context.client, batches, transactional=transactional, now_ms=now_ms
@@ -283,14 +284,15 @@ def _hears_later(
     """Hold the first batch of an id that another gateway may just have admitted, HEARD_WITHIN_MS at most."""
     return context.admission.may_be_admitted_elsewhere(
         context.client, _ids_in_order(batches), transactional, now_ms
-    ) and _holds_within(context, request, HEARD_WITHIN_MS, now_ms)
+    ) and _holds_within(context, request, HEARD_WITHIN_MS, Why.OTHER_GATEWAY, now_ms)
 
 
-def _holds_within(context: ApiContext, request: Request, longest_ms: int, now_ms: int) -> bool:
+def _holds_within(context: ApiContext, request: Request, longest_ms: int, why: Why, now_ms: int) -> bool:
     """Hold a request and look again soon. Return False once it has waited for so long."""
     until_ms = request.note = request.note if isinstance(request.note, int) else now_ms + longest_ms
     if now_ms < until_ms:
         context.mute(now_ms + LOOK_AGAIN_MS)
+        context.note_wait(why, now_ms, until_ms)
         return True
     return False
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import uvloop
+from aiohttp import web
 from prometheus_client.core import Metric
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector, CollectorRegistry
@@ -65,6 +66,46 @@ class View:
 
     async def refresh_metrics(self) -> None:
         """There are no users."""
+
+
+class Flood:
+    """A path that sends events without a pause, and says what ended it."""
+
+    def __init__(self) -> None:
+        self.ended: asyncio.Future[type[BaseException]] = asyncio.get_running_loop().create_future()
+
+    def add_to(self, app: web.Application) -> None:
+        app.router.add_get("/flood", self.flood)
+
+    async def flood(self, request: web.Request) -> web.StreamResponse:
+        stream = visits.Stream(request)
+        await stream.begin()
+        try:
+            while True:
+                await stream.send(bytes(2**20))
+        except (ConnectionError, TimeoutError) as error:
+            self.ended.set_result(type(error))
+            raise
+
+
+def test_a_client_that_reads_no_events_loses_its_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(visits, "SLOW_AFTER_S", 0.3)
+    monkeypatch.setattr(visits, "LIFE_S", 0.1)
+
+    async def serve() -> None:
+        flood = Flood()
+        running = await site.start(Address("127.0.0.1", 0), View(), page=flood)
+        try:
+            async with asyncio.timeout(15):
+                reader, writer = await asyncio.open_connection(*running.address, limit=2**10)
+                writer.write(b"GET /flood HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                assert await flood.ended is TimeoutError
+                assert b"data: " in await reader.read(2**10), "it began, and went on after LIFE_S"
+                writer.transport.abort()
+        finally:
+            await running.close()
+
+    uvloop.run(serve())
 
 
 def served(attack: Callable[[Address, View], Awaitable[None]], tls: LiveContext | None = None) -> None:

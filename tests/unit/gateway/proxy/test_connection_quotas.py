@@ -47,8 +47,8 @@ def test_a_pace_lets_its_burst_pass_and_then_its_rate() -> None:
     assert [pace.count(0) for _ in range(10)] == [0] * 10
     assert [pace.count(0) for _ in range(3)] == [100, 200, 300]
     assert pace.delay_ms(300) == 0
-    assert not pace.is_over(1_299)
-    assert pace.is_over(1_300)
+    assert pace.ahead(1_299)
+    assert not pace.ahead(1_300)
 
 
 def everybody_of_a_fleet_gets_in(quotas: ConnectionQuotas, size: int) -> bool:

@@ -9,11 +9,11 @@ import pytest
 import yaml
 
 from pidgate.cli.checking import _print_users
-from pidgate.cli.explain import sentences
 from pidgate.cli.quota_describe import rows_of
 from pidgate.gateway.config import loading
+from pidgate.gateway.present.explaining import Moment, explanation
+from pidgate.gateway.present.user_words import sentences
 from pidgate.gateway.quotas.administration import InForce
-from pidgate.gateway.quotas.explain import Moment, explanation
 from pidgate.protocol import messages
 from pidgate.quota.decisions import Reason
 from pidgate.quota.entities import ANONYMOUS, account_of

@@ -154,3 +154,15 @@ def kept(answer: Mapping[str, Any], topic: str | None) -> str:
         f"{gateway}: in force; kept {place}: only this gateway has it{later}\n"
         "  for the others: repeat it with --admin HOST:PORT for each"
     )
+
+
+def change_in_words(change: Mapping[str, Any], window_ms: int) -> str:
+    """Describe a change: alice: producer_ids_rate 500 per 1h until 2026-11-21 16:02."""
+    setting, name = change["setting"], entity(change["user"], change["setting"])
+    if change["action"] == "reset":
+        return f"{name}: {setting} is again {'as before' if change['temporary'] else 'as in the file'}"
+    if change["action"] == "remove":
+        return f"{name}: {setting} is not set any more"
+    until = change["until_wall_ms"]
+    lasts = "" if until is None else f" until {moment(until)}"
+    return f"{name}: {setting} {value(setting, change['value'], window_ms)}{lasts}"

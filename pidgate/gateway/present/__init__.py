@@ -1,0 +1,1 @@
+"""The present of a gateway, one model for every surface: users, waits, limits, connections, brokers, fleet."""

@@ -1,0 +1,76 @@
+"""Clocks of gateways: told apart from delays, and bounded in number."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pyarrow as pa
+
+from pidgate.pipeline.ingest import clocks
+from pidgate.pipeline.ingest.columns import ARRIVALS
+
+HOUR_MS, MINUTE_MS = 3_600_000, 60_000
+NONE = clocks.OF_CLOCKS.empty_table()
+
+
+def arrived(rows: list[tuple[str, int | None, int]]) -> pa.Table:
+    """Incarnation, append time, wall time."""
+    told: list[dict[str, Any]] = [
+        {"gateway_id": "gw", "incarnation": of, "append_time_ms": append_ms, "wall_time_ms": wall_ms}
+        for of, append_ms, wall_ms in rows
+    ]
+    return pa.Table.from_pylist(told, ARRIVALS)
+
+
+def applied(table: pa.Table) -> dict[tuple[str, int], int]:
+    return {
+        (row["incarnation"], row["hour_ms"] // HOUR_MS): row["applied_ms"]
+        for row in table.to_pylist()
+        if row["applied_ms"]
+    }
+
+
+def test_the_offset_is_the_tenth_percentile_of_an_hour_above_one_minute() -> None:
+    chance = random.Random(1)
+    for offset_ms in (0, 59_000, 61_000, 40 * MINUTE_MS, -61_000, -59 * MINUTE_MS):
+        delays = [chance.randrange(5_000) for _ in range(101)]
+        events = arrived(
+            [("a", 100 * HOUR_MS + n, 100 * HOUR_MS + n - late - offset_ms) for n, late in enumerate(delays)]
+        )
+        measured = clocks.measured(NONE, events)
+        (row,) = measured.to_pylist()
+        tenth_ms = offset_ms + sorted(delays)[10]
+        assert (row["offset_ms"], row["events"]) == (tenth_ms, 101)
+        told_ms = tenth_ms if abs(tenth_ms) > MINUTE_MS else 0
+        assert row["applied_ms"] == told_ms
+        assert set(clocks.shifts(measured, events).tolist()) == {told_ms}
+
+
+def test_a_backlog_after_an_outage_is_no_slow_clock() -> None:
+    """Three hours without a broker; then first the oldest events come, in a batch of their own."""
+    before = clocks.measured(
+        NONE, arrived([("a", 100 * HOUR_MS + n, 100 * HOUR_MS + n - 20) for n in range(50)])
+    )
+    backlog = arrived([("a", 103 * HOUR_MS + n, 101 * HOUR_MS + n) for n in range(50)])
+    measured = clocks.measured(before, backlog)
+    assert applied(measured) == {}
+    assert not clocks.shifts(measured, backlog).any()
+    # Nothing is known of the clock of a process that is new.
+    assert applied(clocks.measured(NONE, backlog)) == {("a", 103): 2 * HOUR_MS}
+
+
+def test_what_no_broker_dated_is_not_known() -> None:
+    events = arrived([("a", None, 5), ("b", 100 * HOUR_MS, 100 * HOUR_MS)])
+    assert [row["incarnation"] for row in clocks.measured(NONE, events).to_pylist()] == ["b"]
+    nothing = arrived([("a", None, 5)])
+    assert clocks.measured(NONE, nothing).num_rows == 0
+    assert clocks.shifts(NONE, nothing).tolist() == [0]
+
+
+def test_rows_with_an_offset_stay_and_others_go_after_some_hours() -> None:
+    known = NONE
+    for hour in range(100, 110):
+        late_ms = 2 * HOUR_MS if hour == 100 else 0
+        known = clocks.measured(known, arrived([("a", hour * HOUR_MS, hour * HOUR_MS - late_ms)]))
+    assert [row["hour_ms"] // HOUR_MS for row in known.to_pylist()] == [100, *range(104, 110)]

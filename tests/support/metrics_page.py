@@ -1,0 +1,76 @@
+"""docs/metrics.md, from what a gateway shows at /metrics: `python -m tests.support.metrics_page` (`make docs`)."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from prometheus_client.core import Metric
+
+from pidgate.gateway.config.settings import Settings
+from pidgate.gateway.process.server import Gateway
+from tests.support.import_graph import ROOT
+
+PAGE: Final = ROOT / "docs" / "metrics.md"
+
+_HEAD: Final = """\
+# Metrics
+
+For operators: everything that `/metrics` of the admin address shows, in Prometheus' text format. The page is \
+generated from the gateway. Which of them need an alert is in [runbooks.md](runbooks.md).
+
+A metric with the label `user` has a row for each of the first 1,000 users, and one row `(other)` for the sum of all \
+others. A name in brackets otherwise stands for connections whose user cannot be read.
+
+| metric | type | labels | meaning |
+| --- | --- | --- | --- |
+"""
+_TAIL: Final = """
+## Kafka's names
+
+| in a KIP, or at a broker (JMX) | here |
+| --- | --- |
+| KIP-936, group ProducerIds, tag user: `rate` | `pidgate_producer_ids_rate{user}` |
+| KIP-936: `tokens` | `pidgate_producer_ids_tokens{user}` |
+| KIP-936: `throttle-time` (ms) | `pidgate_producer_ids_throttle_time_seconds{user}` |
+| KIP-13, groups Produce and Fetch: `byte-rate` | `pidgate_byte_rate` |
+| KIP-13: `throttle-time` (ms) | `pidgate_byte_throttle_time_seconds` |
+| KIP-219: connections that are muted | `pidgate_connections_muted` |
+| `kafka.server:type=ReplicaManager,name=ProducerIdCount` | `pidgate_producer_ids_live{user}` counts ids once; a \
+broker counts one for each id and partition |
+| `kafka.server:type=socket-server-metrics`: `connection-count` | `pidgate_connections` |
+| `kafka.network:type=RequestMetrics,name=RequestsPerSec,request=X` | `pidgate_requests_total{api="X"}` |
+| `kafka.server:type=BrokerTopicMetrics,name=BytesInPerSec` | `pidgate_bytes_total{direction="from_clients"}` |
+"""
+
+
+async def _metrics() -> Sequence[Metric]:
+    """Return the metrics of a gateway that has everything and is not started."""
+    with tempfile.TemporaryDirectory() as folder:
+        rates = {"producer_byte_rate": "1MB", "consumer_byte_rate": "1MB", "producer_ids_rate": 1}
+        settings = Settings.model_validate(
+            {
+                "cluster": {"bootstrap_servers": ["localhost:9092"]},
+                "events": {"enabled": True},
+                "state_dir": folder,
+                "quotas": {"default": rates},
+            }
+        )
+        return list(Gateway(settings, Path(folder, "pidgate.yaml")).registry.collect())
+
+
+def page() -> str:
+    rows = []
+    for metric in sorted(asyncio.run(_metrics()), key=lambda metric: metric.name):
+        name = metric.name + "_total" * (metric.type == "counter")
+        # What the library makes itself has no names of labels, and no labels either.
+        labels = ", ".join(f"`{label}`" for label in getattr(metric, "_labelnames", ()))
+        rows.append(f"| `{name}` | {metric.type} | {labels} | {metric.documentation} |\n")
+    return _HEAD + "".join(rows) + _TAIL
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), "utf-8")
