@@ -43,4 +43,4 @@ def test_the_chart_and_the_changelog_have_it() -> None:
     assert chart["version"] == chart["appVersion"] == VERSION
     assert newest == VERSION
     for file in ("deploy/compose/compose.yaml", "deploy/kubernetes/sidecar-patch.yaml"):
-        assert set(re.findall(r"pidgate:([\d.]+)", (ROOT / file).read_text())) == {VERSION}
+        assert set(re.findall(r"pidgate:(\d+\.[\d.]+)", (ROOT / file).read_text())) == {VERSION}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import shutil
 import subprocess
 import tarfile
@@ -31,7 +32,9 @@ pytestmark = [pytest.mark.install, pytest.mark.timeout(3600)]
 
 VERSION = released_version()
 LONGEST_INSTALLATION_S = 60
-"""With everything that the wheel needs, from the package index."""
+"""Of a processor, for an environment with everything that the wheel needs, from the package index. The clock would
+measure the other work of the machine.
+"""
 OLDEST = "python3.11"
 
 
@@ -50,9 +53,9 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-def wheels_of(dist: Path) -> list[Path]:
+def wheels_of(dist: Path, machine: str = "x86_64") -> list[Path]:
     """Return the compiled wheels."""
-    return sorted(dist.glob("*-manylinux_*.whl"))
+    return sorted(dist.glob(f"*-manylinux_*_{machine}.whl"))
 
 
 def python_of(wheel: Path) -> str | None:
@@ -109,6 +112,12 @@ def test_the_sbom_names_every_package_of_the_lock(dist: Path) -> None:
     assert sbom["metadata"]["component"]["version"] == VERSION
 
 
+def processor_s() -> float:
+    """Return the time that ended children have had of a processor."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def test_each_wheel_is_installed_and_started_without_a_compiler(dist: Path, tmp_path: Path) -> None:
     tried = []
     for wheel in [*wheels_of(dist), dist / f"pidgate-{VERSION}-py3-none-any.whl"]:
@@ -116,7 +125,7 @@ def test_each_wheel_is_installed_and_started_without_a_compiler(dist: Path, tmp_
         python = python_of(wheels_of(dist)[0] if pure else wheel)
         assert python is not None
         environment = tmp_path / wheel.name
-        begun = time.monotonic()
+        begun_s = processor_s()
         subprocess.run([python, "-m", "venv", environment], check=True)
         # Binaries alone, and nothing on PATH that could compile.
         install: list[str | Path] = [
@@ -131,7 +140,7 @@ def test_each_wheel_is_installed_and_started_without_a_compiler(dist: Path, tmp_
         lock = ROOT / "requirements" / "run.lock"
         subprocess.run([*install, "--require-hashes", "-r", lock], env=without_compiler, check=True)
         subprocess.run([*install, "--no-deps", "--no-index", wheel], env=without_compiler, check=True)
-        took_s = time.monotonic() - begun
+        took_s = processor_s() - begun_s
         said = passes(environment / "bin" / "pidgate", "version", cwd=tmp_path)
         build = "in plain Python, without lanes" if pure else "compiled, with lanes"
         assert said == f"pidgate {VERSION} (hot path {build})\n"
@@ -148,7 +157,7 @@ def test_the_wheel_for_aarch64_runs_under_qemu(tmp_path: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("DID NOT RUN: mmdebstrap makes a root of another architecture for root alone")
     release(tmp_path / "dist", "--python", OLDEST, "--arch", "aarch64")
-    (wheel,) = wheels_of(tmp_path / "dist")
+    (wheel,) = wheels_of(tmp_path / "dist", "aarch64")
     root = tmp_path / "arm64"
     packages = "libpython3.11-stdlib,python3.11-minimal,ca-certificates,base-files,libc6,libgcc-s1,libstdc++6"
     options = ["--quiet", "--mode=root", "--arch=arm64", "--variant=extract", f"--include={packages}"]

@@ -44,10 +44,10 @@ def _pack_again(archive: Path, wanted: Path, epoch: int) -> None:
         tarfile.open(archive) as made,
         wanted.open("wb") as output,
         gzip.GzipFile(filename="", mode="wb", fileobj=output, mtime=epoch) as compressed,
-        tarfile.open(fileobj=compressed, mode="w", format=tarfile.PAX_FORMAT) as packed,
+        # Headers of the other format have the time with its fraction, too.
+        tarfile.open(fileobj=compressed, mode="w", format=tarfile.GNU_FORMAT) as packed,
     ):
         for member in sorted(made.getmembers(), key=lambda member: member.name):
             mode = 0o755 if member.isdir() or member.mode & 0o100 else 0o644
-            member.pax_headers.clear()  # the time with its fraction, which would stand above the one given here
             plain = member.replace(mtime=epoch, mode=mode, uid=0, gid=0, uname="", gname="")
             packed.addfile(plain, made.extractfile(member) if member.isfile() else None)
