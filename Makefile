@@ -110,7 +110,7 @@ dist: $(TOOLS)/.installed ## the sdist, a wheel for each CPython on this machine
 	$(TOOLS)/bin/python -m tools.release $(addprefix --python ,$(PYTHONS)) $(addprefix --arch ,$(ARCH))
 
 audit: $(TOOLS)/.installed ## known holes in what pidgate installs (asks PyPI)
-	$(TOOLS)/bin/pip-audit --requirement requirements/run.lock --require-hashes --disable-pip
+	$(TOOLS)/bin/pip-audit --requirement requirements/run.lock --require-hashes --disable-pip --strict
 
 release-tools: $(STAMP) $(TOOLS)/.installed ## what the tests of packages and deploy/ need: helm and actionlint too, where there is a Go
 	GOBIN=$(abspath $(TOOLS))/bin go install helm.sh/helm/v3/cmd/helm@v3.18.4
