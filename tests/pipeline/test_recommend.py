@@ -1,191 +1,218 @@
-"""Recommendations on a history whose truth is known: no healthy id refused, the rogue held, better than the maximum."""
+"""Recommendations through the commands, of users whose right rates are known."""
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from pyspark.sql import functions as f
-from pyspark.sql import types as types
-from rich.console import Console
+from typer.testing import CliRunner
 
 from pidgate.gateway.config.loading import parse
+from pidgate.pipeline.cli import app
 from pidgate.pipeline.commands.offenders import write_offenders
-from pidgate.pipeline.commands.recommend import rates_of, write_files, write_recommendations
+from pidgate.pipeline.commands.recommend import heap_of, rates_of, write_recommendations
 from pidgate.pipeline.days import Days
 from pidgate.pipeline.errors import BadOption, HistoryEmpty
-from pidgate.pipeline.recommend.evidence import Asked
-from pidgate.pipeline.recommend.judged import LABELS_OF_IDS, arrived, judged_by_findings
-from pidgate.pipeline.recommend.trials import Course, trials
+from pidgate.pipeline.recommend.histories import BY_FINDINGS, LABELS_OF_IDS, with_health
 from pidgate.pipeline.runs import replacing
-from pidgate.pipeline.schemas import table_schema
-from pidgate.quota.settings import ProducerIdSettings
-from tests.support.recommend_events import BEGIN_MS, DAY_MS, History, config, topology
+from pidgate.pipeline.tables import Tables
+from tests.pipeline.recommend_cases import DAYS, Cases
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row, SparkSession
+    from pyspark.sql import SparkSession
 
-    from pidgate.pipeline.tables import Tables
-
-
-ASKED = Asked(least_history_ms=5 * DAY_MS)
-"""The history has six days."""
+THINNER = 10
 
 
-def _events(spark: SparkSession, event_type: str, told: list[dict[str, Any]]) -> DataFrame:
-    schema = table_schema(event_type)
-    return spark.createDataFrame([{name: one.get(name) for name in schema.names} for one in told], schema)
-
-
-def _write(tables: Tables, event_type: str, told: list[dict[str, Any]]) -> None:
-    day = {"day": f.lit("2026-09-21"), "hour": f.lit("00")}
-    frame = _events(tables.spark, event_type, told).withColumns(day)
-    frame.write.partitionBy("day", "hour").parquet(tables.path("events", event_type))
+def quiet(_: str) -> None:
+    pass
 
 
 @pytest.fixture(scope="module")
-def done(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Tables, Course]:
-    from pidgate.pipeline.tables import Tables
-
-    history = History()
+def done(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Tables:
+    """`run --only offenders --only recommend` over all cases."""
     tables = Tables(spark, str(tmp_path_factory.mktemp("recommend")))
-    _write(tables, "decision", history.decisions)
-    _write(tables, "config", [config()])
-    _write(tables, "topology", [topology()])
-    spark.createDataFrame(history.labels, LABELS_OF_IDS).write.parquet(tables.path("labels_ids"))
-    with replacing(tables) as run:
-        advised = write_recommendations(run, Console(quiet=True).print, asked=ASKED)
-        write_files(run, Console(quiet=True).print, advised)
-    return tables, advised.course
+    Cases(thinner=THINNER).all().write(tables.root)
+    only = ("--only", "offenders", "--only", "recommend")
+    made = CliRunner().invoke(app, ["run", "--tables", tables.root, *only, "--heap", "6GiB"])
+    assert made.exit_code == 0, made.output
+    return tables
 
 
-def _of(tables: Tables, name: str = "recommendations") -> dict[str, Row]:
-    frame = tables.result(name)
-    assert frame is not None
-    return {row["user"]: row for row in frame.collect()}
+@pytest.fixture(scope="module")
+def rows(done: Tables) -> dict[str, dict[str, Any]]:
+    return {row["user"]: row.asDict(recursive=True) for row in done.written("recommendations").collect()}
 
 
-def test_no_healthy_id_is_refused_and_the_rogue_is_held(done: tuple[Tables, Course]) -> None:
-    found = _of(done[0])
-    assert {row["healthy_refused_train"] for row in found.values()} == {0}
-    assert {row["healthy_refused_test"] for row in found.values()} == {0}
-    for user in ("batches", "mixed"):
-        row = found[user]
-        assert row["action"] == "set"
-        assert row["holds_rogue"]
-        assert row["rogue_ids_test"] > 100
-        assert row["rogue_ids_admitted_test"] < 0.5 * row["rogue_ids_test"]
+Rows = dict[str, dict[str, Any]]
 
 
-def test_the_maximum_of_history_loses(done: tuple[Tables, Course]) -> None:
-    for user in ("batches", "mixed"):
-        row = _of(done[0])[user]
-        assert row["naive_rogue_ids_admitted_test"] > 0.95 * row["rogue_ids_test"]
-        assert row["rogue_ids_admitted_test"] < 0.5 * row["naive_rogue_ids_admitted_test"]
+@pytest.mark.parametrize(
+    ("user", "pattern", "mended"),
+    [
+        ("rogue only", "producer_per_batch", 10),
+        ("bridge", "producer_per_batch", 10),
+        ("random ids", "random_transactional_ids", 10),
+        ("mixed", "restart_loop", 20),
+    ],
+)
+def test_a_rogue_is_found_and_has_two_rates_with_their_price(
+    rows: Rows, user: str, pattern: str, mended: float
+) -> None:
+    row = rows[user]
+    assert (row["patterns"], row["action"], row["mended_rate"]) == ([pattern], "set", mended)
+    assert row["recommended_rate"] == row["cap_rate"] >= 1.5 * row["least_rate"]
+    assert row["cap"]["refused_ids"] == 0
+    price = row["mended"]
+    assert 0 < price["refused_requests"] < row["requests"]
+    assert 0 < price["refused_records"] == 10 * price["refused_requests"]
+    assert price["longest_wait_ms"] > 60_000
+    assert 0 < row["mended_states"] < row["cap_states"]
+    assert any("of the room in 6GiB of heap" in sentence for sentence in row["reasons"])
+    assert row["remedies"][0].startswith("fix the client: ")
 
 
-def test_who_gives_no_reason_is_not_touched(done: tuple[Tables, Course]) -> None:
-    found = _of(done[0])
-    assert {found[user]["action"] for user in ("deployed", "café: #1")} == {"keep"}
-    assert found["deployed"]["recommended_rate"] == found["deployed"]["current_rate"] == 500
+def test_beside_a_loop_the_cap_refuses_nobody_and_says_what_it_bounds(rows: Rows) -> None:
+    row = rows["mixed"]
+    assert (row["least_rate"], row["cap_rate"]) == (120, 180)
+    assert row["rogue_ids"] / row["ids"] > 0.95
+    allows = "the cap for now (180) allows 9,062 producer states on a broker, 0.0"
+    assert allows in " ".join(row["reasons"])
 
 
-def test_the_file_is_loaded_by_the_gateway(done: tuple[Tables, Course]) -> None:
-    from pathlib import Path
+@pytest.mark.parametrize("user", ["weekly", "fleet", "autoscaler", "censored"])
+def test_a_healthy_user_is_not_accused_and_gets_one_rate(rows: Rows, user: str) -> None:
+    row = rows[user]
+    assert (row["patterns"], row["rogue_ids"], row["action"]) == ([], 0, "set")
+    assert row["cap_rate"] == row["mended_rate"] >= 2 * row["instances"]
+    assert row["judged_cap_refused"] == 0
 
-    folder = Path(done[0].path("recommended"))
-    settings = parse((folder / "quotas.yaml").read_text())
-    users = settings.to_quotas().users
-    wanted = {user: row["recommended_rate"] for user, row in _of(done[0]).items() if row["action"] == "set"}
-    assert set(users) == {"gone", *wanted}
-    assert {user: users[user].producer_ids_rate_milli for user in wanted} == {
+
+def test_the_rate_of_a_censored_history_is_a_lower_bound(rows: Rows) -> None:
+    row = rows["censored"]
+    assert (row["ids"], row["lower_bound"], row["recommended_rate"]) == (480, True, 57)
+    assert any(one.startswith("a lower bound: 4,176 refusals of healthy ids") for one in row["reasons"])
+
+
+def test_the_rate_covers_the_batch_day(rows: Rows) -> None:
+    assert rows["weekly"]["recommended_rate"] >= 300
+    assert "its fullest day is Thursday, seen in 2 weeks" in rows["weekly"]["reasons"]
+
+
+def test_ids_seen_by_two_gateways_count_once(rows: Rows) -> None:
+    assert rows["fleet"]["ids"] == 20 * DAYS
+
+
+@pytest.mark.parametrize("user", ["gapped", "young"])
+def test_too_little_evidence_gives_no_rate_and_says_so(rows: Rows, user: str) -> None:
+    assert (rows[user]["action"], rows[user]["recommended_rate"]) == ("none", None)
+    assert rows[user]["reasons"] == [
+        "too little evidence: data on 2 of 12 days; a rate needs 5 (--least-history)"
+    ]
+
+
+def test_each_rate_tried_has_its_price(done: Tables, rows: Rows) -> None:
+    tried = [row.asDict() for row in done.written("recommend_candidates").where("user = 'mixed'").collect()]
+    by_rate = {one["candidate_rate"]: one for one in tried}
+    assert len(by_rate) == len(tried) >= 4
+    for name in ("cap", "mended"):
+        of_rate = by_rate[rows["mixed"][f"{name}_rate"]]
+        assert {column: of_rate[column] for column in rows["mixed"][name]} == rows["mixed"][name]
+
+
+def test_the_default_is_enough_for_today_and_all_rates_together_are_counted(done: Tables) -> None:
+    totals = done.written("recommend_totals").collect()[0]
+    assert (totals["default_rate"], totals["default_users"], totals["default_covers"]) == (450, 4, 4)
+    assert totals["unlimited"] == 2, "the two without enough evidence"
+    assert totals["history_days"] == DAYS
+    assert totals["healthy_by"] == BY_FINDINGS
+    assert (totals["judged_cap_refused_healthy"], totals["judged_healthy_ids"] > 500) == (0, True)
+
+
+def test_the_file_is_loaded_by_the_gateway(done: Tables, rows: Rows) -> None:
+    folder = Path(done.path("recommended"))
+    found = parse(f"cluster:\n  bootstrap_servers: [a:1]\n{(folder / 'quotas.yaml').read_text()}").to_quotas()
+    wanted = {user: row["recommended_rate"] for user, row in rows.items() if row["action"] == "set"}
+    assert {user: quota.producer_ids_rate_milli for user, quota in found.users.items()} == {
         user: rate * 1000 for user, rate in wanted.items()
     }
-    assert str(settings.cluster.bootstrap_servers[0]) == "127.0.0.1:19092"
-    assert users["mixed"].mode == "observe", "nobody asked for enforcing"
-    assert "+      producer_ids_rate" in (folder / "changes.diff").read_text()
+    assert found.default.producer_ids_rate_milli == 450_000
+    assert found.users["mixed"].mode == "observe", "nobody asked for enforcing"
+    assert found.users["censored"].mode == "enforce", "it was before"
+    assert "+      producer_ids_rate: 57" in (folder / "changes.diff").read_text()
 
 
-def test_the_file_says_what_was_judged_and_that_all_days_were_fitted(done: tuple[Tables, Course]) -> None:
-    text = done[0].text("recommended", "quotas.yaml")
-    assert text is not None
-    assert "Each rate is fitted to all days from 2026-09-21 to 2026-09-2" in text
-    assert "Judged with ids healthy by the history's own labels." in text
-    rows = _of(done[0]).values()
-    came = sum(row["rogue_ids_test"] for row in rows)
-    held = came - sum(row["rogue_ids_admitted_test"] for row in rows)
-    assert f"In the judged days it holds {held:,} of {came:,} ids of rogues" in text
-    assert "(learnt from the days before)" in text
+def test_only_the_days_that_are_asked_for_count(done: Tables) -> None:
+    with pytest.raises(HistoryEmpty, match=r"from 2026-12-22 under .*--since"), replacing(done) as run:
+        write_recommendations(run, quiet, days=Days(since="2026-12-22"))
+    with pytest.raises(HistoryEmpty, match="to 2026-08-20"), replacing(done) as run:
+        write_offenders(run, quiet, Days(until="2026-08-20"))
 
 
-def test_a_short_history_recommends_nothing(tables: Tables) -> None:
-    """An hour of it made a rate that refused 1,186 healthy ids."""
-    history = History(days=1)
-    _write(tables, "decision", history.decisions)
-    _write(tables, "config", [config()])
-    with replacing(tables) as run:
-        advised = write_recommendations(run, Console(quiet=True).print)
-        write_files(run, Console(quiet=True).print, advised)
-    assert {row["action"] for row in _of(tables).values()} == {"none"}
-    assert "are too little to recommend a rate: take 7 d or more" in _of(tables)["mixed"]["reasons"][0]
-    assert tables.text("recommended", "changes.diff") == ""
+def test_the_command_recommends_nothing_on_a_short_history_and_writes_rates_for_mended_clients(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    cases = Cases(thinner=THINNER)
+    cases.mixed()
+    cases.of["decision"] = [row for row in cases.of["decision"] if row["wall_time_ms"] < min(
+        row["wall_time_ms"] for row in cases.of["decision"]
+    ) + 6 * 3_600_000]  # fmt: skip
+    cases.write(str(tmp_path))
 
+    def recommend(*options: str) -> dict[str, Any]:
+        done = CliRunner().invoke(app, ["recommend", "--tables", str(tmp_path), "--json", *options])
+        assert done.exit_code == 0, done.output
+        return dict(json.loads(done.stdout))
 
-def test_only_the_days_that_are_asked_for_count(done: tuple[Tables, Course]) -> None:
-    with pytest.raises(HistoryEmpty, match=r"from 2026-09-22 under .*--since"), replacing(done[0]) as run:
-        write_recommendations(run, Console(quiet=True).print, days=Days(since="2026-09-22"))
-    with pytest.raises(HistoryEmpty, match="to 2026-09-20"), replacing(done[0]) as run:
-        write_offenders(run, Console(quiet=True).print, Days(until="2026-09-20"))
-
-
-def test_filters_keep_their_promise(done: tuple[Tables, Course]) -> None:
-    found = _of(done[0], "filter_accuracy")
-    assert found["batches"]["ids"] > 1_000
-    assert all(row["false_positive_rate"] <= 3 * row["expected_rate"] for row in found.values())
-
-
-def test_a_heavy_user_in_parts_comes_to_the_same(spark: SparkSession) -> None:
-    """Also that rows are streamed: batches far smaller than a user."""
-    history = History(days=3)
-    decisions = _events(spark, "decision", history.decisions)
-    judged = arrived(decisions, DAY_MS).withColumn("healthy", f.col("client_id") != "rogue").persist()
-    plan = (
-        judged.groupBy("user")
-        .agg(f.count("*").alias("ids"))
-        .withColumn("rates", f.array(*map(f.lit, (2.0, 10.0, 40.0, 200.0))))
-    )
-    used = judged.limit(0).select("user", "producer_id", "at_ms")
-    course = Course(ProducerIdSettings(), BEGIN_MS, BEGIN_MS + 2 * DAY_MS, BEGIN_MS + 3 * DAY_MS)
-    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "300")
-    try:
-        whole, dealt = (
-            sorted(map(tuple, trials(judged, used, plan, course, parts).collect()), key=str)
-            for parts in (1, 3)
-        )
-    finally:
-        spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "20000")
-        judged.unpersist()
-    assert whole == dealt
-    assert len(whole) == 4 * (4 * 2 + 1)
-
-
-def test_findings_say_who_is_a_rogue(spark: SparkSession) -> None:
-    arriving = [
-        ("mixed", "rogue-7", "a"),
-        ("mixed", "rogue-7", "b"),
-        ("mixed", "orders", "a"),
-        ("calm", "rogue-7", "a"),
+    found = recommend()
+    assert found["action"] == "none"
+    assert found["reasons"] == [
+        "too little evidence: 6 h of history with data; a rate needs 7 d (--least-history)"
     ]
-    harmful = [("mixed", "rogue-7", "a", "restart_loop"), ("other", "orders", "a", "restart_loop")]
-    columns = "user string, client_id string, address string"
-    judged = judged_by_findings(
-        spark.createDataFrame(arriving, columns), spark.createDataFrame(harmful, f"{columns}, pattern string")
+    shorter = ("--least-history", "1h", "--candidates", "33")
+    assert recommend(*shorter)["recommended_rate"] == found["cap_rate"]
+    assert recommend(*shorter, "--after-mending")["recommended_rate"] == found["mended_rate"]
+    (row,) = (
+        row
+        for row in Tables(spark, str(tmp_path)).written("recommend_candidates").collect()
+        if row["candidate_rate"] == 33
     )
-    found = {(row["user"], row["client_id"], row["address"]): row["healthy"] for row in judged.collect()}
-    assert found == {one: one != ("mixed", "rogue-7", "a") for one in arriving}
+    assert row["refused_ids"] > 0
+
+
+def test_findings_or_labels_say_who_is_a_rogue(tables: Tables) -> None:
+    spark, columns = tables.spark, "user string, client_id string, address string, producer_id bigint"
+    arriving = [
+        ("mixed", "rogue-7", "a", 1),
+        ("mixed", "rogue-7", "b", 2),
+        ("mixed", "orders", "a", 3),
+        ("calm", "rogue-7", "a", 4),
+    ]
+    came = spark.createDataFrame(arriving, columns)
+
+    def rogues() -> set[int]:
+        judged, _ = with_health(tables, came)
+        return {row["producer_id"] for row in judged.where("not healthy").collect()}
+
+    assert rogues() == set()
+    with replacing(tables) as run:
+        harmful = [("mixed", "rogue-7", "a", "restart_loop"), ("other", "orders", "a", "restart_loop")]
+        places = "user string, client_id string, address string, pattern string"
+        run.write("offenders_places", spark.createDataFrame(harmful, places))
+    assert rogues() == {1}
+    spark.createDataFrame([("calm", 4, False, "x")], LABELS_OF_IDS).write.parquet(tables.path("labels_ids"))
+    assert rogues() == {4}
 
 
 @pytest.mark.parametrize("text", ["10;20", "0", "-3", "nan"])
 def test_rates_that_are_none(text: str) -> None:
     with pytest.raises(BadOption):
         rates_of(text)
+
+
+@pytest.mark.parametrize("text", ["6", "20MB", "much"])
+def test_heaps_that_are_none(text: str) -> None:
+    with pytest.raises(BadOption, match="--heap"):
+        heap_of(text)

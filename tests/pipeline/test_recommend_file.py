@@ -22,7 +22,7 @@ SERVERS = ["127.0.0.1:19092"]
 
 
 def test_what_is_in_force_is_all_there_and_only_a_new_rate_differs() -> None:
-    change = NewRate("batches", 43.0, None, ["it lets in 3 of 900"], 1.5)
+    change = NewRate("batches", 43.0, None, ["it lets in 3 of 900"])
     text = quotas_yaml(config(), [change], head=["why"], cluster="paper", bootstrap_servers=SERVERS)
     found, before = parse(text), parse(quotas_yaml(config(), [], bootstrap_servers=SERVERS))
     users = found.to_quotas().users
@@ -106,6 +106,21 @@ def test_any_name_comes_back(user: str, owner: str, reason: str) -> None:
 def test_without_a_config_event_there_is_a_file_all_the_same() -> None:
     text = quotas_yaml(None, [NewRate("a", 7.0, "observe")], bootstrap_servers=SERVERS)
     assert parse(text).to_quotas().users["a"].producer_ids_rate_milli == 7_000
+
+
+@pytest.mark.parametrize(
+    ("mode", "in_force_milli", "written"),
+    [("observe", None, 40_000), ("enforce", None, None), ("observe", 500_000, 500_000)],
+)
+def test_a_default_is_written_where_none_is_in_force_and_none_is_enforced_by_it(
+    mode: str, in_force_milli: int | None, written: int | None
+) -> None:
+    now = config(default_rate_milli=in_force_milli, mode=mode)
+    found = parse(quotas_yaml(now, [], bootstrap_servers=SERVERS, default_rate=40.0)).to_quotas()
+    assert found.default.producer_ids_rate_milli == written
+    assert ("+  default:" in changes_diff(now, [], 40.0)) is (written == 40_000)
+    alone = quotas_yaml(None, [], bootstrap_servers=SERVERS, default_rate=40.0)
+    assert parse(alone).to_quotas().default.producer_ids_rate_milli == 40_000
 
 
 @pytest.mark.parametrize(

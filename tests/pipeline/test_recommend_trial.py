@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from random import Random
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pidgate.pipeline.recommend import trial as trial_module
-from pidgate.pipeline.recommend.trial import TRAIN, FilterTrial, RateTrial, UserTrial
+from pidgate.pipeline.recommend.trial import Cost, RateTrial, cost_at, least_rate, rounded_up
 from pidgate.quota import token_bucket
-from pidgate.quota.layered_filter import EXACT_IDS
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
 from pidgate.quota.token_bucket import GIVES_UP_AFTER_MS, Outcome, QuotaReplay
@@ -98,31 +99,40 @@ def test_a_trial_decides_as_the_gateway(rate_milli: int, steps: Arrivals) -> Non
     assert decided.longest_wait_ms == good.longest_wait_ms
 
 
-def one_by_one(rate_milli: int, arrivals: Arrivals) -> RateTrial:
-    tried = RateTrial(rate_milli, SETTINGS, 0)
-    for at, healthy in arrivals:
-        good, rogue = tried.periods[TRAIN]
-        tried.add_arrival(at, good if healthy else rogue, retries=healthy)
-    return tried
+def made(arrivals: Arrivals) -> trial_module.Arrivals:
+    """With a request for each healthy id, and records that tell all ids apart."""
+    at_ms, healthy = (np.array(column) for column in zip(*arrivals, strict=True))
+    return trial_module.Arrivals(at_ms, healthy, healthy.astype(np.int64), np.arange(1, len(at_ms) + 1))
 
 
-def at_once(rate_milli: int, arrivals: Arrivals) -> RateTrial:
-    tried = RateTrial(rate_milli, SETTINGS, 0)
-    healthy = [place for place, (_, is_healthy) in enumerate(arrivals) if is_healthy]
-    # In two goes: what waits, waits over their border.
-    cut = len(arrivals) // 2
-    for part in (slice(0, cut), slice(cut, None)):
-        begin = part.start
-        places = [place - begin for place in healthy if begin <= place < begin + len(arrivals[part])]
-        tried.add_arrivals(trial_module.Arrivals([at for at, _ in arrivals[part]], places), TRAIN)
-    return tried
+def one_by_one(rate_milli: int, arrivals: Arrivals) -> Cost:
+    """The slow reference: each arrival asked for, and each outcome looked at when all is over."""
+    replay, cost = QuotaReplay(rate_milli, SETTINGS, arrivals[0][0]), Cost()
+    outcomes = []
+    for at_ms, healthy in arrivals:
+        outcome = Outcome()
+        replay.add_arrival(at_ms, outcome, retries=healthy)
+        if outcome.refused and not healthy:
+            outcome.gave_up, outcome.longest_wait_ms = 1, replay.bucket.wait_ms(0, at_ms)
+        outcomes.append(outcome)
+    replay.finish()
+    for place, (outcome, (_, healthy)) in enumerate(zip(outcomes, arrivals, strict=True)):
+        cost.refused_ids += outcome.refused
+        cost.refused_healthy_ids += outcome.refused * healthy
+        cost.refused_requests += outcome.gave_up * healthy
+        cost.refused_records += outcome.gave_up * (place + 1)
+        cost.longest_wait_ms = max(cost.longest_wait_ms, outcome.longest_wait_ms)
+    return cost
 
 
-def same_at_the_end(one: RateTrial, other: RateTrial, end_ms: int) -> bool:
-    balances = one.bucket.units(end_ms) == other.bucket.units(end_ms)
-    one.finish()
-    other.finish()
-    return balances and one.periods == other.periods
+def same(rate_milli: int, arrivals: Arrivals) -> bool:
+    """In two goes: a client may wait over their border."""
+    trial, cut = RateTrial(rate_milli / 1000, SETTINGS, made(arrivals)), len(arrivals) // 2
+    costs = [trial.replay(0, cut), trial.replay(cut)]
+    trial.finish()
+    both = {name: getattr(costs[0], name) + getattr(costs[1], name) for name in asdict(costs[0])}
+    both["longest_wait_ms"] = max(one.longest_wait_ms for one in costs)
+    return both == asdict(one_by_one(rate_milli, arrivals))
 
 
 def storms(seed: int, count: int) -> Arrivals:
@@ -139,39 +149,37 @@ def storms(seed: int, count: int) -> Arrivals:
 def test_what_is_skipped_changes_nothing(seed: int) -> None:
     arrivals = storms(seed, 3_000)
     for rate_milli in (300, 20_000, 700_000, 5_000_000, 1_000_000_000_000):
-        ahead, step_by_step = at_once(rate_milli, arrivals), one_by_one(rate_milli, arrivals)
-        assert same_at_the_end(ahead, step_by_step, arrivals[-1][0] + 1), rate_milli
+        assert same(rate_milli, arrivals), rate_milli
 
 
 def test_who_skips_too_far_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """By a millisecond, past the moment in which a token is there."""
-    right = RateTrial._refuses_until_ms
-    monkeypatch.setattr(RateTrial, "_refuses_until_ms", lambda trial, at_ms: right(trial, at_ms) + 1)
-    arrivals = [(at_ms, False) for at_ms in range(0, 120_000, 7)]
-    rate_milli = 6_000
-    assert not same_at_the_end(at_once(rate_milli, arrivals), one_by_one(rate_milli, arrivals), 120_000)
+    right = RateTrial._due_ms
+    monkeypatch.setattr(RateTrial, "_due_ms", lambda trial, at_ms: right(trial, at_ms) + 1)
+    assert not same(6_000, [(at_ms, False) for at_ms in range(0, 120_000, 7)])
 
 
-def test_the_periods_share_one_bucket() -> None:
-    """What was spent before the judged days is spent in them."""
-    trial = UserTrial([2_000], SETTINGS, at_ms=0, split_ms=10)
-    trial.add_arrivals([8 + number for number in range(6)], [False] * 6)
-    train, test = (rogue for _, _, _, rogue in trial.finish())
-    assert (train.admitted, train.refused) == (2, 0)
-    assert (test.admitted, test.refused) == (1, 3)
+@pytest.mark.parametrize("seed", range(12))
+def test_the_least_rate_is_the_least_of_all_that_refuse_nobody(seed: int) -> None:
+    came = made(storms(seed, 300))
+    found = least_rate(SETTINGS, came)
+    assert cost_at(found, SETTINGS, came) == Cost()
+    rates = [float(rate) for rate in range(1, 500) if rounded_up(rate) == rate]
+    below = [rate for rate in rates if rate < found]
+    assert below
+    assert all(cost_at(rate, SETTINGS, came).refused_ids for rate in below)
 
 
-def test_false_positives_are_counted_against_what_is_known_exactly() -> None:
-    settings = ProducerIdSettings(false_positive_rate=0.05)
-    filters, random = FilterTrial(settings, 50_000, 9), Random(2)
-    for number in range(EXACT_IDS + 4_000):
-        if number == EXACT_IDS:
-            assert filters.false_positives == 0
-        filters.add_use(number, number * 1_000, is_new=True)
-        if number > 10:
-            filters.add_use(random.randrange(number), number * 1_000, is_new=False)
-    assert filters.ids == EXACT_IDS + 4_000
-    assert 0 < filters.false_positives <= 0.05 * 4_000
+@pytest.mark.parametrize(
+    ("rate", "expected"), [(0, 1), (7, 7), (7.2, 8), (99.1, 100), (130, 130), (131, 140), (2_501, 2_600)]
+)
+def test_rates_are_rounded_up_to_two_digits(rate: float, expected: float) -> None:
+    assert rounded_up(rate) == expected
+
+
+def test_a_rate_of_zero_refuses_all() -> None:
+    arrivals = [(0, True), (5, False)]
+    assert cost_at(0, SETTINGS, made(arrivals)) == Cost(2, 1, 1, 3, GIVES_UP_AFTER_MS)
 
 
 def test_who_never_gives_up_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ from pidgate.pipeline.errors import BadOption, HistoryEmpty, TableUnreadable
 from pidgate.pipeline.failover.held import lives
 from pidgate.pipeline.offenders.producers import producers
 from pidgate.pipeline.rates.by_time import arriving
-from pidgate.pipeline.recommend.judged import arrived
+from pidgate.pipeline.recommend.histories import of_users
 from pidgate.pipeline.report.source import JOB_OF
 from pidgate.pipeline.runs import replacing
 from pidgate.pipeline.tables import Tables
@@ -58,7 +58,7 @@ def built_on_arrivals(tables: Tables, remember_ms: int) -> dict[str, DataFrame]:
     return {
         "rates": arriving(came, decisions),
         "offenders": producers(decisions, usage, tables.events("produce_error")),
-        "recommend": arrived(decisions, remember_ms),
+        "recommend": of_users(tables, decisions, usage, remember_ms)[0],
         "failover": lives(arrivals(decisions), usage),
     }
 

@@ -1,5 +1,4 @@
-"""Precision and recall of `pidgate pipeline offenders` over made-up histories that no rule was fitted to, and the
-effect of `recommend` for each input that says which ids are healthy: the labels, the findings, or nothing.
+"""Precision and recall of `pidgate pipeline offenders` over made-up histories that no rule was fitted to.
 
     python -m tools.bench.detector                    users of habits; about 25 minutes on two idle cores, 3 GB of disk
     python -m tools.bench.detector --fleet reports    users built after reports of incidents
@@ -20,7 +19,6 @@ from typing import Any, Final
 import pyarrow.parquet as pq
 
 from tools.bench.pipeline_scale import HISTORY, command_of
-from tools.bench.recommend_inputs import HEALTHY_BY, INPUTS, held_by
 from tools.bench.targets import ROOT
 from tools.history.world import Fleet
 
@@ -36,15 +34,13 @@ def main() -> None:
     asked.add_argument("--fleet", type=Fleet, choices=list(Fleet), default=Fleet.HABITS)
     options = asked.parse_args()
     found: list[dict[str, Any]] = []
-    held = {name: Counter[str]() for name in INPUTS}
     for seed in options.seeds:
         with tempfile.TemporaryDirectory(prefix="detector-") as folder:
             tables = Path(folder)
             run(HISTORY, tables, *SIZE, "--seed", str(seed), "--fleet", options.fleet)
-            for name, counts in held_by(tables, run).items():
-                held[name].update(counts)
+            run("offenders", tables)
             found += pq.read_table(tables / "results" / "detector_accuracy").to_pylist()
-    print(page(summed(found)), "", page_of_inputs(held), sep="\n")
+    print(page(summed(found)))
 
 
 def run(job: str, tables: Path, *options: str) -> None:
@@ -66,21 +62,6 @@ def page(found: Mapping[str, Mapping[str, int]]) -> str:
     for pattern, counts in found.items():
         users, called, right = (counts[name] for name in COUNTED)
         lines.append(f"| {pattern} | {users} | {called} | {_share(right, called)} | {_share(right, users)} |")
-    return "\n".join(lines)
-
-
-def page_of_inputs(held: Mapping[str, Mapping[str, int]]) -> str:
-    """Return a table in Markdown of the judged days, a row for each of INPUTS, counted by the labels."""
-    lines = [
-        "| healthy by | users with a new rate | rogue ids | kept out | healthy ids | refused at first |",
-        "| --- | --- | --- | --- | --- | --- |",
-    ]
-    for name, counts in held.items():
-        rogue, kept_out = counts["rogue_ids"], counts["rogue_refused"]
-        lines.append(
-            f"| {HEALTHY_BY[name]} | {counts['new_rates']} | {rogue} | {_share(kept_out, rogue)} "
-            f"| {counts['healthy_ids']} | {counts['healthy_refused']} |"
-        )
     return "\n".join(lines)
 
 

@@ -92,9 +92,11 @@ def failover(
         print(words.as_json(answer, heap))
 
 
-def write_failover(run: Run, say: common.Say, days: Days = EVER) -> None:
-    """Write all tables of the job for the command's default brokers. Raises HistoryEmpty."""
-    heap = _heap(HEAP_MB, None, None)
+def write_failover(run: Run, say: common.Say, days: Days = EVER, heap_bytes: int | None = None) -> None:
+    """Write all tables of the job. Without a heap it is an example's, and said to be. Raises HistoryEmpty."""
+    if heap_bytes is None:
+        say(f"The brokers' heap is not known (--heap): the model runs with an example of {HEAP_MB} MiB.")
+    heap = _heap(HEAP_MB if heap_bytes is None else heap_bytes // MEBIBYTE, None, None)
     answer = answer_from(run, Options(heap), [], REOPENS, (BROKERS, BROKERS), days)
     for sentence in words.sentences(answer, heap):
         say(sentence)

@@ -16,12 +16,13 @@ from rich.console import Console
 from rich.text import Text
 
 from pidgate.pipeline.commands import common
+from pidgate.pipeline.days import EVER, Days
 from pidgate.pipeline.errors import BadOption
 from pidgate.pipeline.report.findings import findings, summary
 from pidgate.pipeline.report.page import page
 from pidgate.pipeline.report.reading import found as read
 from pidgate.pipeline.report.rows import Found
-from pidgate.pipeline.report.source import JOB_OF
+from pidgate.pipeline.report.source import JOB_OF, Source
 from pidgate.pipeline.tables import Tables
 from pidgate.units import about_size
 
@@ -47,6 +48,8 @@ class Made(NamedTuple):
 def report(
     tables: common.TablesOption = common.DEFAULT_TABLES,
     output: OutputOption = None,
+    since: common.SinceOption = None,
+    until: common.UntilOption = None,
     users: Annotated[
         int, typer.Option("--users", min=0, max=500, help="Number of users with a page, worst first.")
     ] = USERS,
@@ -55,14 +58,18 @@ def report(
     memory: common.MemoryOption = common.DEFAULT_MEMORY,
 ) -> None:
     """Write the results of all jobs to one HTML file: findings, charts, and the recommended quotas."""
+    days = Days.parsed(since, until)
     root, console = common.start("report", tables, master, memory)
-    show(console, write_report(root, output, users=users), as_json=as_json)
+    show(console, write_report(root, output, users=users, days=days), as_json=as_json)
 
 
-def write_report(tables: Tables, output: Path | None = None, *, users: int = USERS) -> Made:
-    """Write the report. Raises HistoryEmpty, TableUnreadable, BadOption."""
-    found = read(tables, pages=users, made_ms=time.time_ns() // 1_000_000)
-    text = page(found)
+def write_report(
+    tables: Tables, output: Path | None = None, *, users: int = USERS, days: Days = EVER
+) -> Made:
+    """Write the report; `days` limit its charts and sums. Raises HistoryEmpty, TableUnreadable, BadOption."""
+    with Source(tables).whole():
+        found = read(tables, pages=users, made_ms=time.time_ns() // 1_000_000, days=days)
+        text = page(found)
     return Made(found, publish(tables, text, output), len(text.encode()))
 
 
@@ -117,6 +124,5 @@ def show(console: Console, made: Made, *, as_json: bool) -> None:
         console.print(Text.assemble("  ", (one.headline, _LOOKS[one.weight])))
     if missing:
         console.print(Text(f"Missing, because not run: {', '.join(missing)}.", style="dim"))
-    console.print(
-        Text(f"{about_size(in_bytes)} written to {path}: open it in a browser; it needs no network.")
-    )
+    # A path on one line can be copied.
+    console.print(Text(f"{about_size(in_bytes)} written to {path}"), soft_wrap=True)

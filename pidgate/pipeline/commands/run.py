@@ -28,9 +28,12 @@ from pidgate.pipeline.commands.rates import write_rates
 from pidgate.pipeline.commands.recommend import (
     DEFAULTS,
     LEAST_HISTORY,
+    AfterMendingOption,
     EnforceOption,
+    HeapOption,
     LeastHistoryOption,
     ServersOption,
+    heap_of,
     write_files,
     write_recommendations,
 )
@@ -41,7 +44,7 @@ from pidgate.pipeline.ingest.loop import How
 from pidgate.pipeline.ingest.topic import Topic
 from pidgate.pipeline.kept import kept
 from pidgate.pipeline.newest import newest_value
-from pidgate.pipeline.recommend.evidence import Asked
+from pidgate.pipeline.recommend.chosen import Asked
 from pidgate.pipeline.runs import Run, replacing
 from pidgate.pipeline.tables import Tables
 
@@ -71,6 +74,8 @@ def run(
     since: common.SinceOption = None,
     until: common.UntilOption = None,
     least_history: LeastHistoryOption = LEAST_HISTORY,
+    heap: HeapOption = None,
+    after_mending: AfterMendingOption = False,
     enforce: EnforceOption = False,
     bootstrap_servers: ServersOption = "",
     output: OutputOption = None,
@@ -80,8 +85,10 @@ def run(
 ) -> None:
     """Run all jobs, from the topic to the report, in one Spark session. An error names the failed job."""
     days, settings = Days.parsed(since, until), settings_of(kafka_config)
-    asked = Asked(least_history_ms=common.duration_ms(least_history, "--least-history"))
-    todo = chosen(jobs(days, asked, enforce=enforce, servers=bootstrap_servers), only)
+    least_ms = common.duration_ms(least_history, "--least-history")
+    asked = Asked(least_history_ms=least_ms, after_mending=after_mending)
+    of_heap = heap_of(heap)
+    todo = chosen(jobs(days, asked, heap_bytes=of_heap, enforce=enforce, servers=bootstrap_servers), only)
     with_report = not only or REPORT in only
     spark = session.spark_session("run", master=master, memory=memory)
     root, console = Tables(spark, tables), Console(stderr=True)
@@ -112,12 +119,17 @@ def chosen(every: Sequence[Job], only: Sequence[str] | None) -> Sequence[Job]:
 
 
 def jobs(
-    days: Days = EVER, asked: Asked = DEFAULTS, *, enforce: bool = False, servers: str = ""
+    days: Days = EVER,
+    asked: Asked = DEFAULTS,
+    *,
+    heap_bytes: int | None = None,
+    enforce: bool = False,
+    servers: str = "",
 ) -> Sequence[Job]:
     """Return all jobs that write results, in dependency order."""
 
     def recommend(run: Run, say: common.Say) -> None:
-        advised = write_recommendations(run, say, days=days, asked=asked)
+        advised = write_recommendations(run, say, days=days, asked=asked, heap_bytes=heap_bytes)
         write_files(run, say, advised, enforce=enforce, servers=servers)
 
     def ids(run: Run, say: common.Say) -> None:
@@ -132,7 +144,7 @@ def jobs(
         Job("offenders", lambda run, say: write_offenders(run, say, days)),
         Job("recommend", recommend),
         Job("ids", ids),
-        Job("failover", lambda run, say: write_failover(run, say, days)),
+        Job("failover", lambda run, say: write_failover(run, say, days, heap_bytes)),
     )
 
 

@@ -1,11 +1,9 @@
-"""Recommended quotas: each user's history replayed at candidate rates, on the cluster, in one pass.
+"""Recommended quotas: each user's history replayed by the gateway's own bucket, with the price of each rate.
 
-judged.py       arrivals, and their health
-candidates.py   the rates to try for each user
-trial.py        one user's history at all of its rates, by quota's own code; no Spark
-trials.py       the same for all users: sorted, streamed, heavy users in several parts
-evidence.py     all evidence about one user
-chosen.py       from evidence to a rate, or none; reasons.py explains it and other remedies; no Spark
+histories.py    arrivals with health and traffic, and each user's story; the only Spark beside the tables
+measured.py     one user's needs and the costs of rates; trial.py replays one rate
+chosen.py       the rule: from needs to a cap for now and a rate after mending
+sentences.py    every sentence, from a row of the result tables
 recommended.py  the result tables
 quotas_file.py  the file for the gateway, and its diff
 in_force.py     the quotas in force, from the newest config event

@@ -1,26 +1,29 @@
-"""Choice of the recommended rate from the outcomes of all tried rates. Pure; reasons.py explains it.
+"""The rule: from a user's need to two rates, a cap for now and one for the mended client. Pure.
 
-The rule takes the lowest rate that refuses no healthy id, leaves headroom and lets all live producers restart
-at the same time. If a rogue would pass at that rate, headroom alone counts. It is applied twice: to the days
-learnt from, so that the held-out days judge it, and to all days for the recommendation.
-
-A rate is recommended only if it has an effect: it holds the rogue, in all days and in the judged ones, or
-healthy ids stop waiting. If a rogue runs beside healthy producers all the time, no rate helps, and remedies
-are given instead. None is recommended on too little data. If refusals have prevented arrivals, a rate may be
-raised, but not lowered or set for the first time.
+The cap is the least rate that refuses no id as it is, with headroom. It never breaks an application, and bounds what
+it may still do to the brokers. The rate after mending is for the healthy ids alone, and admits at least a deployment
+and its rollback. Without a rogue the two are the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from math import ceil
+from typing import Any, Final
 
-from pidgate.pipeline.recommend.evidence import LONGEST_WAIT_MS, Asked, Counts, Evidence, Need, Tried
+from pidgate.pipeline.recommend.trial import rounded_up
 
-A_DAY_MS = 86_400_000
-FEWEST_JUDGED = 20
-"""Fewest rogue ids in the judged days that count; a fixed client still leaves a few."""
+A_DAY_MS: Final = 86_400_000
+LEAST_INSTANCES: Final = 5
+"""Instances assumed of every application: addresses behind a NAT or in one pod do not tell their number."""
+DEPLOYMENTS: Final = 2
+"""Deployments that fit one window: the new version and its rollback, or both ends of a migration."""
+WORKDAYS_OF_A_WEEK: Final = 5 / 7
+"""Share of the history's days on which an application that rests at weekends is seen."""
+FEWEST_CYCLES: Final = 3
+"""Weeks that are enough evidence of a user that is seen once a week."""
+MOST_GROWTH: Final = 2.0
 
 
 class Action(StrEnum):
@@ -29,118 +32,92 @@ class Action(StrEnum):
     SET = "set"
     KEEP = "keep"
     NONE = "none"
-    """Too little data, or an exempt user."""
-    NO_RATE = "no_rate"
-    """There is a rogue that no rate separates from the healthy ids."""
+    """Too little evidence, or an exempt user."""
+
+
+class Lack(StrEnum):
+    """Why no rate is recommended."""
+
+    EXEMPT = "exempt"
+    IDS = "ids"
+    HISTORY = "history"
+    DAYS = "days"
+    ARRIVALS = "arrivals"
+    """Refusals kept arrivals away: enough to raise a rate, not to lower it or to set the first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """Parameters given by the operator."""
+
+    headroom: float = 1.5
+    least_history_ms: int = 7 * A_DAY_MS
+    least_ids: int = 20
+    after_mending: bool = False
+    """Write the rate after mending where there is a rogue, instead of the cap."""
+
+    @property
+    def least_days(self) -> int:
+        """Days with data that a user needs."""
+        return max(1, ceil(WORKDAYS_OF_A_WEEK * self.least_history_ms / A_DAY_MS))
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
-    """The rule applied to some days."""
+class Need:
+    """What a user needs, of some days."""
 
-    pick: Tried
-    least: Tried
-    """The lowest that refuses no healthy id."""
-    holding: Tried | None
-    """The lowest at which healthy ids only wait and the rogue is held."""
+    least_rate: float
+    """The least that refuses no id."""
+    least_healthy_rate: float
+    """The least that refuses no healthy id, if those come alone."""
+    instances: int
+    """Most producers in use at the same time, or addresses of a rogue."""
+    growth: float = 1.0
+    """Of a usual day's healthy ids against the week before."""
 
+    def rates(self, headroom: float) -> tuple[float, float]:
+        """Return the cap and the rate after mending."""
+        times = headroom * self.growth
+        mended = rounded_up(max(times * self.least_healthy_rate, self.floor))
+        return max(rounded_up(times * self.least_rate), mended), mended
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """The outcome for a user. `fit`: over all days; `judged`: the rate chosen from the days learnt from."""
-
-    action: Action
-    rate: float | None = None
-    """Set for SET and KEEP."""
-    lacks: str = ""
-    """Missing evidence for NONE: history, time or ids; or arrivals, if refusals have prevented some."""
-    fit: Fit | None = None
-    judged: Fit | None = None
-
-    def followed(self, user: Evidence) -> Tried:
-        """Return the outcome of following the recommendation."""
-        return self.fit.pick if self.action is Action.SET and self.fit else user.now
-
-    def test(self, user: Evidence) -> Counts | None:
-        """Return the counts of the judged days under it; None without days before them.
-
-        A new rate is judged by the rate that was chosen without those days.
-        """
-        if self.action is not Action.SET:
-            return user.now.test
-        return self.judged.pick.test if self.judged else None
+    @property
+    def floor(self) -> int:
+        """New ids of one deployment and its rollback."""
+        return DEPLOYMENTS * max(self.instances, LEAST_INSTANCES)
 
 
-def choose(user: Evidence, asked: Asked) -> Choice:
-    """Return the recommendation for a user."""
-    fit = fitted(user.whole, user.tried, lambda one: one.whole, asked)
-    judged = fitted(user.train, user.tried, lambda one: one.train, asked) if user.train.ids else None
-    now = user.now
-
-    def is_(action: Action, lacks: str = "") -> Choice:
-        set_to = fit.pick.rate if fit else None
-        rate = {Action.SET: set_to, Action.KEEP: user.current_rate}.get(action)
-        return Choice(action, rate, lacks, fit, judged)
-
-    if user.exempt or not user.whole.ids:
-        return is_(Action.NONE)
-    if user.current_rate == 0:
-        return is_(Action.KEEP)
-    if lacks := too_little(user, asked):
-        return is_(Action.NONE, lacks)
-    if fit is None:
-        return is_(Action.NO_RATE if user.whole.rogue_ids else Action.NONE)
-    if user.current_rate is not None and _is_fine(now, fit, user.whole):
-        return is_(Action.KEEP)
-    waits = now.whole.healthy_refused > 0 and fit.pick.rate > now.rate
-    if user.whole.rogue_ids and not separates(fit, judged) and not waits:
-        return is_(Action.NO_RATE)
-    if fit.pick.rate == user.current_rate:
-        return is_(Action.KEEP)
-    # Refusals hide arrivals, so the need is underestimated: enough to raise a rate, but not to lower one or
-    # set the first.
-    is_hidden = user.healthy_refusals > 0 and fit.pick.rate < now.rate
-    return is_(Action.NONE, "arrivals") if is_hidden else is_(Action.SET)
+Row = dict[str, Any]
+"""A user's measures (measured.py), story (histories.py) and quota in force."""
 
 
-def separates(fit: Fit, judged: Fit | None) -> bool:
-    """Return whether the rogue is held in all days and in the judged ones.
-
-    The judged days count only if the rogue was present both before and during them.
-    """
-    is_judged = judged and judged.pick.train.rogue_ids and judged.pick.test.rogue_ids >= FEWEST_JUDGED
-    return bool(fit.pick.whole.holds) and not (is_judged and judged and not judged.pick.test.holds)
-
-
-def too_little(user: Evidence, asked: Asked) -> str:
-    """Return the missing kind of evidence (history, time, ids), or an empty string."""
-    if asked.end_ms - asked.begin_ms < asked.least_history_ms:
-        return "history"
-    if asked.end_ms - user.first_ms < min(A_DAY_MS, asked.least_history_ms):
-        return "time"
-    return "ids" if user.whole.ids < asked.least_ids else ""
-
-
-def _is_fine(now: Tried, fit: Fit, need: Need) -> bool:
-    """Return whether the current rate can stay, since changes need a reason."""
-    fits_a_restart = now.rate >= min(need.alive, fit.pick.rate)
-    return now.whole.healthy_refused == 0 and now.whole.holds is not False and fits_a_restart
+def choose(user: Row, asked: Asked) -> tuple[Action, float | None, Lack | None]:
+    """Return the action, its rate, and what is missing for one."""
+    current, cap, mended = user["current_rate"], user["cap_rate"], user["mended_rate"]
+    if lack := too_little(user, asked):
+        return Action.NONE, None, lack
+    if current == 0:
+        return Action.KEEP, current, None
+    rate = mended if asked.after_mending else cap
+    if current is not None:
+        refuses = user["now"]["refused_healthy_ids"] > 0
+        loose = user["rogue_ids"] > 0 and current > rate
+        if not refuses and not loose and current >= mended:
+            return Action.KEEP, current, None
+    if user["healthy_refusals"] and (current is None or rate < current):
+        return Action.NONE, None, Lack.ARRIVALS
+    return (Action.KEEP if rate == current else Action.SET), rate, None
 
 
-def fitted(need: Need, tried: Sequence[Tried], counts: Callable[[Tried], Counts], asked: Asked) -> Fit | None:
-    """Apply the rule to some days; None if every tried rate refuses a healthy id."""
-    safe = [one for one in tried if counts(one).healthy_refused == 0]
-    if not safe:
-        return None
-    least = safe[0]
-    # Without healthy producers no headroom is needed.
-    times = asked.headroom if need.healthy_peak else 1.0
-    ample = [one for one in safe if one.rate >= times * least.rate]
-    restarts = [one for one in ample if one.rate >= need.alive and counts(one).holds is not False]
-    pick = next(iter([*restarts, *ample]), safe[-1])
-    waits_ms = asked.longest_wait_ms or LONGEST_WAIT_MS
-    waiting = (one for one in tried if counts(one).longest_wait_ms <= waits_ms and counts(one).holds)
-    holding = next(waiting, None)
-    if asked.longest_wait_ms and holding and counts(pick).holds is False:
-        pick = holding
-    return Fit(pick, least, holding)
+def too_little(user: Row, asked: Asked) -> Lack | None:
+    """Return the missing kind of evidence. Days without data count for nothing."""
+    if user["exempt"]:
+        return Lack.EXEMPT
+    if not user["ids"]:
+        return Lack.IDS
+    if user["history_ms"] < asked.least_history_ms:
+        return Lack.HISTORY
+    is_weekly = user["seen_weekly"] and user["days"] >= FEWEST_CYCLES
+    if user["days"] < asked.least_days and not is_weekly:
+        return Lack.DAYS
+    return Lack.IDS if user["ids"] < asked.least_ids else None

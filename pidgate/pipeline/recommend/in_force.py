@@ -1,15 +1,11 @@
-"""The quotas in force, from the newest config event: each user's rate and owner."""
+"""The quotas in force, from the newest config event: each user's rate and owner. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as f
-
-from pidgate.pipeline.newest import newest_row
 from pidgate.quota.settings import Mode, ProducerIdSettings
 
 InForce = dict[str, Any]
@@ -36,35 +32,21 @@ def settings(config: Mapping[str, Any] | None) -> ProducerIdSettings:
     )
 
 
-def users_in_force(configs: DataFrame) -> DataFrame:
-    """Return named users: user, own_rate (null: the default's), mode, exempt, owner, source, set_by."""
-    return (
-        newest_row(configs)
-        .select(f.explode("quotas").alias("quota"))
-        .select(
-            "quota.user",
-            (f.col("quota.rate_milli") / 1000).alias("own_rate"),
-            "quota.mode",
-            "quota.exempt",
-            "quota.owner",
-            "quota.source",
-            "quota.set_by",
-        )
-    )
-
-
-def with_current(need: DataFrame, named: DataFrame, config: InForce | None) -> DataFrame:
-    """Return need with the user's quota in force.
-
-    Columns: current_rate (null: no limit, as for exempt users), mode, exempt, owner, source, set_by.
-    """
-    default = None if config is None else config["default_rate_milli"]
+def quotas_of(config: InForce | None) -> Callable[[str], InForce]:
+    """Return the function from a user to its quota in force: current_rate (None: no limit), mode, exempt, owner, ..."""
+    named = {} if config is None else {one["user"]: one for one in config["quotas"]}
+    default_milli = None if config is None else config["default_rate_milli"]
     mode = "observe" if config is None else config["mode"]
-    default_rate = f.lit(None if default is None else default / 1000).cast("double")
-    return (
-        need.join(f.broadcast(named), "user", "left")
-        .fillna({"exempt": False, "owner": "", "source": "", "set_by": ""})
-        .withColumn("current_rate", f.when(~f.col("exempt"), f.coalesce("own_rate", default_rate)))
-        .withColumn("mode", f.coalesce("mode", f.lit(mode)))
-        .drop("own_rate")
-    )
+
+    def quota(user: str) -> InForce:
+        own = named.get(user, {})
+        milli = default_milli if own.get("rate_milli") is None else own["rate_milli"]
+        is_exempt = bool(own.get("exempt"))
+        return {
+            "current_rate": None if milli is None or is_exempt else milli / 1000,
+            "exempt": is_exempt,
+            "mode": own.get("mode") or mode,
+            **{name: own.get(name) or "" for name in ("owner", "source", "set_by")},
+        }
+
+    return quota

@@ -32,7 +32,6 @@ class NewRate:
     rate: float
     mode: str | None = None
     reasons: Sequence[str] = field(default_factory=tuple)
-    headroom: float | None = None
 
 
 def mode_of(in_force: str, current_rate: float | None, *, enforce: bool) -> str | None:
@@ -52,15 +51,23 @@ def quotas_yaml(
     head: Sequence[str] = (),
     cluster: str = "",
     bootstrap_servers: Sequence[str] = (),
+    default_rate: float | None = None,
 ) -> str:
-    """Return the whole file. `head`: comments at its top; without servers only the section `quotas`."""
+    """Return the whole file. `head`: comments at its top; without servers only the section `quotas`.
+
+    `default_rate`: for users that are not named, where no default is in force and none would be enforced by it.
+    """
     lines = [*_comment(head, ""), *_cluster(cluster, bootstrap_servers)]
-    return "\n".join([*lines, *_quotas(config, {one.user: one for one in changes})]) + "\n"
+    after = _quotas(config, {one.user: one for one in changes}, default_rate)
+    return "\n".join([*lines, *after]) + "\n"
 
 
-def changes_diff(config: InForce | None, changes: Iterable[NewRate]) -> str:
+def changes_diff(
+    config: InForce | None, changes: Iterable[NewRate], default_rate: float | None = None
+) -> str:
     """Return the unified diff from the quotas in force to the recommended ones; empty without changes."""
-    before, after = _quotas(config, {}), _quotas(config, {one.user: one for one in changes})
+    before = _quotas(config, {}, None)
+    after = _quotas(config, {one.user: one for one in changes}, default_rate)
     return "".join(
         f"{line}\n"
         for line in difflib.unified_diff(before, after, "in_force", "recommended", n=2, lineterm="")
@@ -75,13 +82,19 @@ def _cluster(name: str, servers: Sequence[str]) -> Iterator[str]:
         yield f"  bootstrap_servers: [{', '.join(_scalar(server) for server in servers)}]"
 
 
-def _quotas(config: InForce | None, changes: Mapping[str, NewRate]) -> list[str]:
+def _quotas(config: InForce | None, changes: Mapping[str, NewRate], default_rate: float | None) -> list[str]:
     lines = ["quotas:"]
+    new_default = None if default_rate is None else round(default_rate * 1000)
+    if config is None and new_default is not None:
+        lines += ["  default:", f"    producer_ids_rate: {_rate(new_default / 1000)}"]
     if config is not None:
         lines += [f"  mode: {config['mode']}", *_shape(config)]
         if config["cluster_rate_milli"] is not None:
             lines.append(f"  cluster_producer_ids_rate: {_rate(config['cluster_rate_milli'] / 1000)}")
-        of_default = _rates(config["default_rate_milli"], config["default_transactional_ids_rate_milli"])
+        in_force = config["default_rate_milli"]
+        if in_force is None and config["mode"] != "enforce":
+            in_force = new_default
+        of_default = _rates(in_force, config["default_transactional_ids_rate_milli"])
         lines += (
             ["  default:", *(f"    {key}: {rate}" for key, rate in of_default.items())] if of_default else []
         )
@@ -114,8 +127,6 @@ def _user(user: str, now: Mapping[str, Any], change: NewRate | None) -> Iterator
     rate_milli, mode = now.get("rate_milli"), now.get("mode")
     if change is not None:
         yield from _comment(change.reasons, "    ")
-        if change.headroom is not None:
-            yield f"    # headroom: {change.headroom:.2g} times the lowest rate tried that refuses no healthy id"
         rate_milli, mode = change.rate * 1000, change.mode or mode
     keys = {
         "mode": mode,

@@ -1,140 +1,134 @@
-"""The result tables of `recommend`. Each user's rate is chosen in plain Python (chosen.py)."""
+"""The result tables of `recommend`, from each user's measures, story and quota in force."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
-from pyspark.sql.pandas.types import from_arrow_schema
 
-from pidgate.pipeline.recommend.chosen import choose
-from pidgate.pipeline.recommend.evidence import Asked, Evidence
-from pidgate.pipeline.recommend.reasons import reasons, remedies
+from pidgate.pipeline.expiry import CHECK_INTERVAL_MS
+from pidgate.pipeline.failover.cascade import Heap
+from pidgate.pipeline.failover.placement import Bucket
+from pidgate.pipeline.recommend import measured
+from pidgate.pipeline.recommend.chosen import Asked, choose
+from pidgate.pipeline.recommend.sentences import reasons, remedies
+from pidgate.pipeline.recommend.trial import rounded_up
 
 Row = dict[str, Any]
 
-
-def recommend_candidates(outcomes: DataFrame) -> DataFrame:
-    """Return the result table of that name, from trials()."""
-    return outcomes.where("rate_milli is not null").select(
-        "user",
-        (f.col("rate_milli") / 1000).alias("candidate_rate"),
-        "period",
-        (f.col("healthy_admitted") + f.col("rogue_admitted")).alias("admitted"),
-        (f.col("healthy_refused") + f.col("rogue_refused")).alias("refused"),
-        "healthy_refused",
-        "rogue_admitted",
-        "rogue_refused",
-        "longest_wait_ms",
-    )
-
-
-def filter_accuracy(outcomes: DataFrame, expected_rate: float) -> DataFrame:
-    """Return the result table of that name. `expected_rate` is the configured p, the limit of the filters."""
-    return outcomes.where("rate_milli is null").select(
-        "user",
-        f.col("filter_ids").alias("ids"),
-        "false_positives",
-        f.coalesce(f.try_divide("false_positives", "filter_ids"), f.lit(0.0)).alias("false_positive_rate"),
-        f.lit(expected_rate).alias("expected_rate"),
-    )
-
-
-def recommendations(candidates: DataFrame, need: DataFrame, asked: Asked) -> DataFrame:
-    """Return the result table of that name, from recommend_candidates() and candidates().
-
-    `need` also has the quotas in force and the user's history (evidence.Evidence).
-    """
-    measured = f.struct(*(name for name in candidates.columns if name != "user"))
-    of_user = candidates.groupBy("user").agg(f.collect_list(measured).alias("outcomes"))
-    return need.join(of_user, "user", "left").mapInArrow(_rows(asked), RESULT)
+DEFAULT_COVERS: Final = 0.95
+"""Share of today's healthy users for which the default is enough."""
+_TEXTS: Final = pa.list_(pa.string())
+TOTALS: Final = (
+    "begin_ms bigint, split_ms bigint, end_ms bigint, history_ms bigint, history_days bigint, healthy_by string, "
+    "headroom double, least_history_ms bigint, least_days bigint, least_ids bigint, heap_bytes bigint, "
+    "states_that_fit double, broker_share double, default_rate double, default_users bigint, default_covers bigint, "
+    "default_states bigint, recommended_states bigint, unlimited bigint, judged_healthy_ids bigint, "
+    "judged_cap_refused_healthy bigint"
+)
+RESULT: Final = pa.schema(
+    [
+        *((name, pa.string()) for name in ("user", "owner", "mode", "source", "set_by", "action", "lacks")),
+        *((name, pa.float64()) for name in ("current_rate", "recommended_rate", "headroom")),
+        ("lower_bound", pa.bool_()),
+        *(one for one in measured.RESULT if one.name not in ("user", "tried")),
+        *((name, pa.int64()) for name in ("cap_states", "mended_states", "recommended_states")),
+        *((name, pa.int64()) for name in ("first_ms", "last_ms", "days", "history_ms")),
+        *((name, _TEXTS) for name in ("patterns", "rogues")),
+        *((name, pa.string()) for name in ("client", "top_topic")),
+        ("top_broker", pa.int64()),
+        ("reasons", _TEXTS),
+        ("remedies", _TEXTS),
+    ]
+)
 
 
-def _rows(asked: Asked) -> Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]:
+def candidates(measures: DataFrame) -> DataFrame:
+    """Return recommend_candidates: what each rate tried would have refused."""
+    tried = measures.select("user", "ids", "requests", "records", f.explode("tried").alias("tried"))
+    return tried.select("user", "ids", "requests", "records", "tried.*")
+
+
+def states_of(rate: float, partitions_per_id: float, bucket: Bucket, expiry_ms: int, share: float) -> int:
+    """Return the most producer states that a rate allows on the fullest broker, at once."""
+    ids = bucket.most_admitted(rate, expiry_ms + CHECK_INTERVAL_MS)
+    return round(ids * partitions_per_id * share)
+
+
+def recommended(
+    asked: Asked,
+    quota_of: Callable[[str], Mapping[str, Any]],
+    bucket: Bucket,
+    expiry_ms: int,
+    totals: Mapping[str, Any],
+) -> Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]:
+    """Return the function from rows with a user's measures and story to rows of RESULT."""
+
+    def row(user: Row) -> Row:
+        user = user | {
+            **quota_of(user["user"]),
+            "history_ms": totals["history_ms"],
+            "healthy_refusals": user["healthy_refusals"] + user["unnamed_refusals"],
+            "headroom": asked.headroom,
+        }
+        action, rate, lack = choose(user, asked)
+        follows = rate if rate is not None else user["current_rate"]
+
+        def states(of: float | None) -> int | None:
+            share = totals["broker_share"]
+            return None if of is None else states_of(of, user["partitions_per_id"], bucket, expiry_ms, share)
+
+        made = user | {
+            "action": action.value,
+            "recommended_rate": rate,
+            "lacks": lack.value if lack else "",
+            "lower_bound": user["healthy_refusals"] > 0,
+            "cap_states": states(user["cap_rate"]),
+            "mended_states": states(user["mended_rate"]),
+            "recommended_states": states(follows),
+        }
+        return made | {"reasons": reasons(made, totals), "remedies": remedies(made)}
+
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            rows = map(partial(recommended, asked=asked), map(Evidence.of, batch.to_pylist()))
-            yield pa.RecordBatch.from_pylist(list(rows), schema=_ARROW)
+            yield pa.RecordBatch.from_pylist([row(user) for user in batch.to_pylist()], schema=RESULT)
 
     return run
 
 
-def recommended(user: Evidence, asked: Asked) -> Row:
-    """Return the row of a user."""
-    choice = choose(user, asked)
-    fit, test = choice.fit, choice.test(user)
-    whole = choice.followed(user).whole
-    # For the same days as `test`, so that both are comparable.
-    plain = user.at(max(user.train.naive, 1)) if test else None
-    holding = fit.holding if fit and user.whole.rogue_ids else None
-    return {
-        "user": user.user,
-        "owner": user.owner,
-        "current_rate": user.current_rate,
-        "recommended_rate": choice.rate,
-        "action": choice.action.value,
-        "headroom": fit.pick.rate / fit.least.rate if fit else None,
-        "patterns": list(user.patterns),
-        "reasons": reasons(user, choice, asked),
-        "remedies": remedies(user, choice, asked),
-        "judged_rate": choice.judged.pick.rate if choice.judged else None,
-        "healthy_refused_train": choice.judged.pick.train.healthy_refused if choice.judged else None,
-        "healthy_refused_test": test.healthy_refused if test else None,
-        "rogue_ids_admitted_test": test.rogue_admitted if test else None,
-        "rogue_ids_test": test.rogue_ids if test else None,
-        "healthy_refused": whole.healthy_refused,
-        "rogue_ids_admitted": whole.rogue_admitted,
-        "rogue_ids": user.whole.rogue_ids,
-        "naive_rate": float(user.train.naive),
-        "naive_rogue_ids_admitted_test": plain.test.rogue_admitted if plain else None,
-        "naive_healthy_refused_test": plain.test.healthy_refused if plain else None,
-        "censored": user.healthy_refusals > 0,
-        "mode": user.mode,
-        "healthy_peak": user.whole.healthy_peak,
-        "holds_rogue": whole.holds,
-        "holding_rate": holding.rate if holding else None,
-        "holding_longest_wait_ms": holding.whole.longest_wait_ms if holding else None,
-        "source": user.source,
+def totals_of(advised: DataFrame, begun: Mapping[str, Any], bucket: Bucket, expiry_ms: int) -> Row:
+    """Return the row of recommend_totals: `begun`, and the sums over all users."""
+    healthy = advised.where("action != 'none' and rogue_ids = 0")
+    users, rate, partitions = healthy.agg(
+        f.count("*"),
+        f.expr(f"percentile_disc({DEFAULT_COVERS}) within group (order by mended_rate)"),
+        f.avg("partitions_per_id"),
+    ).collect()[0]
+    default = None if rate is None else rounded_up(rate)
+    covered = 0 if default is None else healthy.where(f.col("mended_rate") <= default).count()
+    allowed = f.coalesce(f.sum("recommended_states"), f.lit(0)).alias("recommended_states")
+    unlimited = f.count_if(f.col("recommended_states").isNull()).alias("unlimited")
+    sums = advised.agg(allowed, unlimited).collect()[0].asDict()
+    names = ("judged_healthy_ids", "judged_cap_refused_healthy")
+    of_rated = advised.where("action != 'none'").agg(
+        *(f.coalesce(f.sum(name), f.lit(0)).alias(name) for name in names)
+    )
+    sums |= of_rated.collect()[0].asDict()
+    states = (
+        0 if default is None else states_of(default, partitions, bucket, expiry_ms, begun["broker_share"])
+    )
+    told = {
+        "default_rate": default,
+        "default_users": users,
+        "default_covers": covered,
+        "default_states": states,
     }
+    return {**begun, **sums, **told}
 
 
-LATE_ROGUE: Final = "rogue_ids > 0 and rogue_ids_test is null"
-"""Condition on a recommendation: the rogue arrived only in the judged days, so no days judge its rate."""
-
-_TEXTS = pa.list_(pa.string())
-_ARROW = pa.schema(
-    [
-        ("user", pa.string()),
-        ("owner", pa.string()),
-        ("current_rate", pa.float64()),
-        ("recommended_rate", pa.float64()),
-        ("action", pa.string()),
-        ("headroom", pa.float64()),
-        ("patterns", _TEXTS),
-        ("reasons", _TEXTS),
-        ("remedies", _TEXTS),
-        ("judged_rate", pa.float64()),
-        ("healthy_refused_train", pa.int64()),
-        ("healthy_refused_test", pa.int64()),
-        ("rogue_ids_admitted_test", pa.int64()),
-        ("rogue_ids_test", pa.int64()),
-        ("healthy_refused", pa.int64()),
-        ("rogue_ids_admitted", pa.int64()),
-        ("rogue_ids", pa.int64()),
-        ("naive_rate", pa.float64()),
-        ("naive_rogue_ids_admitted_test", pa.int64()),
-        ("naive_healthy_refused_test", pa.int64()),
-        ("censored", pa.bool_()),
-        ("mode", pa.string()),
-        ("healthy_peak", pa.int64()),
-        ("holds_rogue", pa.bool_()),
-        ("holding_rate", pa.float64()),
-        ("holding_longest_wait_ms", pa.int64()),
-        ("source", pa.string()),
-    ]
-)
-RESULT = from_arrow_schema(_ARROW)
+def fit(heap_bytes: int | None, usable: float) -> float | None:
+    """Return the producer states that fit a broker's heap; None if the heap is not known."""
+    return None if heap_bytes is None else Heap(heap_bytes, usable_share=usable).states_that_fit

@@ -1,105 +1,167 @@
-"""One user's history at several rates: how many ids each rate would have admitted, and how long healthy ones would
-have waited.
+"""One user's arrivals replayed at one rate, by the gateway's own bucket: the refused ids and their traffic. Pure.
 
-Each rate is a `QuotaReplay`. Whether an id is remembered does not depend on the rate, and the arrivals say it exactly.
-The gateway's filter (`LayeredFilter`) therefore runs once beside them, to count its errors. Without Spark. Pure.
+`QuotaReplay` decides every admission. This module only skips arrivals that cannot change the bucket's course.
 """
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections import deque
 from dataclasses import dataclass
-from functools import cached_property
+from math import ceil, floor, log10
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pidgate.quota.layered_filter import FilterBudget, LayeredFilter, Sighting
 from pidgate.quota.settings import ProducerIdSettings
 from pidgate.quota.token_bucket import GIVES_UP_AFTER_MS, Outcome, QuotaReplay
-from pidgate.quota.users import layer_floor
 
-TRAIN, TEST = 0, 1
+Longs = NDArray[np.int64]
+Flags = NDArray[np.bool_]
 
-AHEAD = 4_096
-"""Arrivals that are looked at in one go where a token is there for each."""
-TRIED_BEFORE = 16
-"""So many in a row were admitted one by one before: looking ahead costs as much as a few dozen of them."""
-_EXACT = 1 << 62
+AHEAD: Final = 16_384
+"""Arrivals admitted in one step while the bucket has a token for each."""
+TRIED_BEFORE: Final = 16
+"""Arrivals admitted one by one before such a step, which costs as much as a few dozen of them."""
+_EXACT: Final = 1 << 62
 
 
-@dataclass(frozen=True)
 class Arrivals:
-    """New ids of a user in the order of their times, all of one period. `healthy`: the places of those that are."""
+    """New ids of a user in order of time, each with the requests and records that it brought."""
 
-    at_ms: list[int]
-    healthy: list[int]
+    def __init__(self, at_ms: Longs, healthy: Flags, requests: Longs, records: Longs) -> None:
+        self.times = at_ms
+        self.healthy = healthy
+        self.at_ms = array("q", at_ms.tobytes())
+        self._healthy_places = array("q", np.flatnonzero(healthy).astype(np.int64).tobytes())
+        self._requests, self._records = (np.concatenate(([0], np.cumsum(one))) for one in (requests, records))
 
-    @cached_property
-    def times(self) -> NDArray[np.int64]:
-        return np.array(self.at_ms, np.int64)
+    def __len__(self) -> int:
+        return len(self.at_ms)
 
-    def healthy_before(self, place: int) -> int:
-        return bisect_left(self.healthy, place)
+    def before(self, time_ms: int) -> int:
+        """Return the number of arrivals before a time."""
+        return bisect_left(self.at_ms, time_ms)
 
     def next_healthy(self, place: int) -> int:
-        """Return the place of the first healthy one from here on, else of the end."""
-        number = self.healthy_before(place)
-        return self.healthy[number] if number < len(self.healthy) else len(self.at_ms)
+        """Return the place of the first healthy arrival from here on, or the end."""
+        number = bisect_left(self._healthy_places, place)
+        return self._healthy_places[number] if number < len(self._healthy_places) else len(self)
+
+    def traffic(self, begin: int, end: int) -> tuple[int, int]:
+        """Return the requests and records of these arrivals."""
+        return int(self._requests[end] - self._requests[begin]), int(
+            self._records[end] - self._records[begin]
+        )
+
+
+@dataclass(slots=True)
+class Cost:
+    """What a rate would have refused.
+
+    `refused_ids`: at their first request. Healthy ids come back until they are admitted or give up, and only those
+    that give up lose their requests. Ids of a rogue do not come back.
+    """
+
+    refused_ids: int = 0
+    refused_healthy_ids: int = 0
+    refused_requests: int = 0
+    refused_records: int = 0
+    longest_wait_ms: int = 0
+    """Of a healthy id until it is admitted or gives up (120 s); of a rogue's id until the bucket has a token."""
 
 
 class RateTrial(QuotaReplay):
-    """A replay at one rate. A healthy id that is refused comes back until it gives up; a rogue one does not.
+    """A replay at one rate."""
 
-    `periods`: the outcomes (healthy, rogue) of TRAIN and of TEST.
-    """
+    __slots__ = ("_came", "_refused")
 
-    __slots__ = ("periods",)
+    def __init__(self, rate: float, settings: ProducerIdSettings, came: Arrivals) -> None:
+        super().__init__(round(rate * 1000), settings, came.at_ms[0] if len(came) else 0)
+        self._came = came
+        self._refused: deque[tuple[int, Outcome, Cost]] = deque()
 
-    def __init__(self, rate_milli: int, settings: ProducerIdSettings, at_ms: int) -> None:
-        super().__init__(rate_milli, settings, at_ms)
-        self.periods = ((Outcome(), Outcome()), (Outcome(), Outcome()))
-
-    def add_arrivals(self, came: Arrivals, period: int) -> None:
-        """Replay them all as `add_arrival` would one by one, but skip those that do not change the bucket's course."""
-        healthy, rogue = self.periods[period]
-        place, in_a_row = 0, 0
-        while place < len(came.at_ms):
+    def replay(self, begin: int = 0, end: int | None = None) -> Cost:
+        """Return the cost of these arrivals, which follow those of the previous call."""
+        came, cost = self._came, Cost()
+        place, end, in_a_row = begin, len(came) if end is None else end, 0
+        while place < end:
             at_ms = came.at_ms[place]
-            next_healthy = came.next_healthy(place)
-            refused_until = place
+            next_healthy = min(end, came.next_healthy(place))
             if next_healthy > place and (free_ms := self._refuses_until_ms(at_ms)) > at_ms:
-                refused_until = min(next_healthy, bisect_left(came.at_ms, free_ms, place))
-            if refused_until > place:
-                rogue.refused += refused_until - place
-                self._at_ms = came.at_ms[refused_until - 1]
-                place, in_a_row = refused_until, 0
-            elif in_a_row >= TRIED_BEFORE and not self._waiting and (count := self._admit_ahead(came, place)):
-                good = came.healthy_before(place + count) - came.healthy_before(place)
-                healthy.admitted += good
-                rogue.admitted += count - good
+                until = bisect_left(came.at_ms, free_ms, place, next_healthy)
+                self._add(cost, place, until, self._due_ms(at_ms) - at_ms)
+                self._at_ms = came.at_ms[until - 1]
+                place, in_a_row = until, 0
+            elif in_a_row >= TRIED_BEFORE and not self._waiting and (count := self.admit_ahead(place, end)):
                 place += count
             else:
-                is_healthy = place == next_healthy
-                self.add_arrival(at_ms, healthy if is_healthy else rogue, retries=is_healthy)
+                self._add_one(cost, place, is_healthy=place == next_healthy)
                 in_a_row = 0 if self._waiting else in_a_row + 1
                 place += 1
+        return cost
+
+    def finish(self) -> None:
+        super().finish()
+        self._settle()
+
+    def refuses_nobody(self) -> bool:
+        """Return whether all arrivals are admitted at once."""
+        came, place = self._came, 0
+        while place < len(came):
+            count = self.admit_ahead(place, len(came))
+            if not count and not self.admit_id(0, came.at_ms[place]):
+                return False
+            place += max(count, 1)
+        return True
+
+    def _add(self, cost: Cost, begin: int, end: int, wait_ms: int) -> None:
+        requests, records = self._came.traffic(begin, end)
+        cost.refused_ids += end - begin
+        cost.refused_requests += requests
+        cost.refused_records += records
+        cost.longest_wait_ms = max(cost.longest_wait_ms, wait_ms)
+
+    def _add_one(self, cost: Cost, place: int, *, is_healthy: bool) -> None:
+        outcome = Outcome()
+        self.add_arrival(self._came.at_ms[place], outcome, retries=is_healthy)
+        if outcome.refused and is_healthy:
+            cost.refused_ids += 1
+            cost.refused_healthy_ids += 1
+            self._refused.append((place, outcome, cost))
+        elif outcome.refused:
+            self._add(cost, place, place + 1, self.bucket.wait_ms(0, self._came.at_ms[place]))
+        self._settle()
+
+    def _settle(self) -> None:
+        """Count the outcome of healthy ids that no longer wait."""
+        while self._refused and self._refused[0][1].longest_wait_ms:
+            place, outcome, cost = self._refused.popleft()
+            cost.longest_wait_ms = max(cost.longest_wait_ms, outcome.longest_wait_ms)
+            if outcome.gave_up:
+                requests, records = self._came.traffic(place, place + 1)
+                cost.refused_requests += requests
+                cost.refused_records += records
 
     def _refuses_until_ms(self, at_ms: int) -> int:
-        """Return until when nobody who comes is admitted and nobody who waits is served or gives up."""
-        if not self._waiting:
-            return at_ms + self.bucket.wait_ms(0, at_ms)
-        due_ms = self._at_ms + self.bucket.wait_ms(0, self._at_ms)
-        return min(due_ms, self._waiting[0][0] + GIVES_UP_AFTER_MS)
+        """Return the time until which arrivals are refused, while no client is served and none gives up."""
+        due_ms = self._due_ms(at_ms)
+        return min(due_ms, self._waiting[0][0] + GIVES_UP_AFTER_MS) if self._waiting else due_ms
 
-    def _admit_ahead(self, came: Arrivals, place: int) -> int:
-        """Admit those from this place on that find a token, at most AHEAD; return how many.
+    def _due_ms(self, at_ms: int) -> int:
+        """Return the time of the next token: for the first client that waits, or for an arrival at `at_ms`."""
+        since_ms = self._at_ms if self._waiting else at_ms
+        return since_ms + self.bucket.wait_ms(0, since_ms)
 
-        While all are admitted, the balance is what it was, less a token for each, and more by the time: but never more
-        than the bucket holds, and so it is the least of what it would be had it been full at any of them.
+    def admit_ahead(self, place: int, end: int) -> int:
+        """Admit the arrivals from this place on that find a token, at most AHEAD; return their number.
+
+        While all are admitted, the balance is the former one, less a token for each, plus the refill. It never
+        exceeds the capacity, so it is the minimum over balances that start full at any of the arrivals.
         """
-        times = came.times[place : place + AHEAD]
+        times = self._came.times[place : min(end, place + AHEAD)]
         elapsed_ms, token = times - times[0], self.bucket.token_units
         if int(elapsed_ms[-1]) * self.rate_milli + AHEAD * token + self.bucket.capacity_units >= _EXACT:
             return 0
@@ -114,55 +176,54 @@ class RateTrial(QuotaReplay):
         return count
 
 
-class FilterTrial:
-    """The gateway's filter of one user, compared with what is known exactly."""
-
-    __slots__ = ("_filter", "_floor", "false_positives", "ids")
-
-    def __init__(self, settings: ProducerIdSettings, rate_milli: int | None, secret: int) -> None:
-        self._filter = LayeredFilter(settings, FilterBudget(settings), secret)
-        self._floor = layer_floor(rate_milli, settings)
-        self.ids = 0
-        self.false_positives = 0
-
-    def add_use(self, producer_id: int, at_ms: int, *, is_new: bool) -> None:
-        """Look an id up and insert it; `is_new`: it was never used before."""
-        if is_new:
-            self.ids += 1
-            self.false_positives += self._filter.find(producer_id, at_ms) is not Sighting.UNSEEN
-        self._filter.insert(producer_id, at_ms, floor=self._floor)
+def cost_at(rate: float, settings: ProducerIdSettings, came: Arrivals) -> Cost:
+    """Return the cost of a rate over all arrivals. A rate of 0 refuses all."""
+    if rate <= 0:
+        requests, records = came.traffic(0, len(came))
+        return Cost(len(came), int(came.healthy.sum()), requests, records, GIVES_UP_AFTER_MS)
+    trial = RateTrial(rate, settings, came)
+    cost = trial.replay()
+    trial.finish()
+    return cost
 
 
-class UserTrial:
-    """Trials of one user's rates, or of a part of them. `with_filter`: one of the parts has it."""
+def least_rate(settings: ProducerIdSettings, came: Arrivals) -> float:
+    """Return the least rate of at most two digits that refuses none of these arrivals; 0 without arrivals.
 
-    __slots__ = ("_split_ms", "filter", "rates")
+    By bisection: a rate above one that refuses nobody refuses nobody either.
+    """
+    if not len(came):
+        return 0.0
+    enough = len(came) / min(1.0, float(settings.burst))
+    refusing, fitting = -1, _step_of(max(10.0, enough))
+    while fitting - refusing > 1:
+        step = (refusing + fitting) // 2
+        if RateTrial(_rate_of(step), settings, came).refuses_nobody():
+            fitting = step
+        else:
+            refusing = step
+    return _rate_of(fitting)
 
-    def __init__(
-        self,
-        rates_milli: Sequence[int],
-        settings: ProducerIdSettings,
-        *,
-        at_ms: int,
-        split_ms: int,
-        with_filter: bool = True,
-    ) -> None:
-        self._split_ms = split_ms
-        self.rates = [RateTrial(rate, settings, at_ms) for rate in rates_milli]
-        largest = max(rates_milli, default=None)
-        self.filter = FilterTrial(settings, largest, secret=1) if with_filter else None
 
-    def add_arrivals(self, at_ms: list[int], healthy: list[bool]) -> None:
-        """Replay ids that are not remembered, in the order of their times."""
-        split = bisect_left(at_ms, self._split_ms)
-        for period, part in ((TRAIN, slice(0, split)), (TEST, slice(split, None))):
-            came = Arrivals(at_ms[part], [place for place, is_ in enumerate(healthy[part]) if is_])
-            for rate in self.rates:
-                rate.add_arrivals(came, period)
+def rounded_up(rate: float) -> float:
+    """Return the next rate of at most two digits, as in handwritten files: 7, 43, 130, 2600."""
+    if rate <= 1:
+        return 1.0
+    digit = 10.0 ** max(0, floor(log10(rate)) - 1)
+    return float(ceil(round(rate / digit, 6)) * digit)
 
-    def finish(self) -> Iterator[tuple[int, int, Outcome, Outcome]]:
-        """Yield (rate_milli, period, healthy, rogue) of each rate; ends the history."""
-        for rate in self.rates:
-            rate.finish()
-            for period, (healthy, rogue) in enumerate(rate.periods):
-                yield rate.rate_milli, period, healthy, rogue
+
+def _rate_of(step: int) -> float:
+    """Return the rate of a step: 1 to 10, then 90 rates for each power of ten: 11, 12, ... 99, 100, 110."""
+    if step < 10:
+        return float(step + 1)
+    power, place = divmod(step - 9, 90)
+    return float((10 + place) * 10**power)
+
+
+def _step_of(rate: float) -> int:
+    """Return the first step whose rate is at least this one."""
+    step = 0
+    while _rate_of(step) < rate:
+        step += 1
+    return step

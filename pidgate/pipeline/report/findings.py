@@ -11,14 +11,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from pidgate.findings.patterns import pattern_words
-from pidgate.pipeline.recommend.reasons import ONLY_OBSERVED
-from pidgate.pipeline.report.rows import Found, PatternFound, Recommendation, UserRow
-from pidgate.pipeline.report.words import count, duration, evidence, listed, moment, no, sentence, share
+from pidgate.pipeline.recommend.sentences import advice
+from pidgate.pipeline.report.rows import Found, PatternFound, Row, UserRow
+from pidgate.pipeline.report.words import count, duration, evidence, listed, moment, sentence, share
 from pidgate.quota.entities import shown
 from pidgate.units import counted
 
 _MOST_USERS = 8
 _ACCURATE = 0.95
+_GOES_ON_MS = 24 * 3_600_000
 
 
 class Weight(StrEnum):
@@ -82,7 +83,7 @@ def _offenders(found: Found) -> Iterator[Finding]:
             Weight.BAD,
             headline=_headline(user),
             why=sentence(worst.sentence or f"It {words.does}"),
-            action=_action(words.remedy, user.recommendation),
+            action=f"{words.remedy} {advice_sentence(user.recommendation)}".strip(),
             user=user.user,
         )
     if len(guilty) > _MOST_USERS:
@@ -105,51 +106,21 @@ def _headline(user: UserRow) -> str:
     )
 
 
-def _action(remedy: str, recommendation: Recommendation | None) -> str:
-    """Return the fix for the client, then the quota. If no quota helps, the fix is among the remedies."""
-    advice = advice_sentence(recommendation)
-    return advice if recommendation and recommendation.remedies else f"{remedy} {advice}".strip()
-
-
-def advice_sentence(recommendation: Recommendation | None) -> str:
-    """Return the recommended quota and its outcome in the replay, as sentences."""
-    if recommendation is None:
+def advice_sentence(row: Row | None) -> str:
+    """Return the recommended rates and their price, as sentences."""
+    if row is None:
         return ""
-    rate, now = recommendation.recommended_rate, recommendation.current_rate
-    today = "none today" if now is None else f"{count(now)} today"
-    match recommendation.action:
-        case "set" if rate is not None:
-            text = f"Meanwhile set producer_ids_rate to {count(rate)} per window ({today})."
-        case "keep":
-            is_enforced = recommendation.mode == "enforce"
-            return f"Keep its quota ({today}){'' if is_enforced else ': ' + ONLY_OBSERVED}."
-        case "no_rate":
-            text = f"No rate separates it from its healthy producers, so none is recommended ({today})."
-        case _:
-            why = next(iter(recommendation.reasons or ()), "there is too little history")
-            return sentence(f"No quota is recommended: {why}")
-    if recommendation.remedies:
-        for_whom = "" if recommendation.action == "no_rate" else " That is for its healthy producers alone."
-        helps = " ".join(sentence(f"({n}) {one}") for n, one in enumerate(recommendation.remedies, 1))
-        return f"{text}{for_whom} What helps: {helps}"
-    return f"{text} {_held(recommendation)}".strip()
+    return " ".join(sentence(f"{one[0].upper()}{one[1:]}") for one in advice(row))
 
 
-def _held(recommendation: Recommendation) -> str:
-    """Return the replay's outcome of a rate that holds, over all days and over the held-out ones."""
-    if not recommendation.rogue_ids:
-        return ""
-    held = recommendation.rogue_ids - (recommendation.rogue_ids_admitted or 0)
-    text = f"Replayed over all days, that holds {count(held)} of {counted(recommendation.rogue_ids, 'harmful id')}."
-    came = recommendation.rogue_ids_test or 0
-    if not came or recommendation.judged_rate is None:
-        return text
-    held_in_test = came - (recommendation.rogue_ids_admitted_test or 0)
-    return (
-        f"{text} Chosen without the last days and judged on them, the rate is {count(recommendation.judged_rate)}: it "
-        f"holds {count(held_in_test)} of {count(came)} there and refuses "
-        f"{no(recommendation.healthy_refused_test or 0, 'healthy one')}."
-    )
+def goes_on(row: Row, end_ms: int) -> str:
+    """Return whether a rogue was still there at the end of the history."""
+    last = row["rogue_last_ms"]
+    if last is None:
+        return "It has no harmful id."
+    if end_ms - last < _GOES_ON_MS:
+        return f"Goes on: its last harmful id came {duration(end_ms - last)} before the end of the history."
+    return f"Its last harmful id came on {moment(last)}."
 
 
 def facts(found: PatternFound) -> list[tuple[str, str]]:
@@ -176,12 +147,12 @@ def _doubts(found: Found) -> Iterator[Finding]:
             headline=f"{counted(dead, 'event')} could not be read",
             why=f"They are in dead_letters with their reason: {listed(list(found.dead_letters or {}))}.",
         )
-    if found.advice and found.advice.censored:
+    if found.advice and found.advice.lower_bounds:
         yield Finding(
             Weight.WARN,
-            headline=f"The history of {counted(found.advice.censored, 'user')} is cut short by enforcement",
+            headline=f"The rates of {counted(found.advice.lower_bounds, 'user')} are lower bounds",
             why="While a quota was enforced, refused producers may have given up or never returned, so their ids are "
-            "missing from the history. Their rates may be raised, but no lower one is recommended.",
+            "missing from the history.",
             action="Observe such a user for a week, then run recommend with --since.",
         )
     exhausted = found.blocks.exhausted if found.blocks else 0
@@ -194,9 +165,9 @@ def _doubts(found: Found) -> Iterator[Finding]:
             action="Its user gets very many errors: see its page and its broker's errors.",
         )
     weak = [
-        pattern_words(one.pattern).name.lower()
+        pattern_words(one["pattern"]).name.lower()
         for one in found.accuracy or ()
-        if any(of is not None and of < _ACCURATE for of in (one.precision, one.recall))
+        if any(of is not None and of < _ACCURATE for of in (one["precision"], one["recall"]))
     ]
     if weak:
         yield Finding(
@@ -222,12 +193,19 @@ def _well(found: Found) -> Iterator[Finding]:
         )
         return
     others = [user for user in found.users if user.patterns and not user.harmful]
-    healthy = len(others)
-    if not _guilty(found):
-        yield Finding(Weight.GOOD, "No user burns producer ids", "No user shows a harmful pattern.")
-    elif healthy:
+    unknown = [user for user in others if user.is_unknown]
+    known = [user for user in others if not user.is_unknown]
+    if unknown:
+        yield Finding(
+            Weight.WARN,
+            f"{counted(len(unknown), 'user')} with an unknown cause",
+            f"Too little is known, or no rule matches: {listed([name_of(user.user) for user in unknown])}.",
+        )
+    if known:
         yield Finding(
             Weight.GOOD,
-            f"{counted(healthy, 'other user')} show{'s' if healthy == 1 else ''} no harmful pattern",
-            f"{_by_pattern(others)}.",
+            f"{counted(len(known), 'user')} without a harmful pattern",
+            f"{_by_pattern(known)}.",
         )
+    elif not unknown and not _guilty(found):
+        yield Finding(Weight.GOOD, "No user burns producer ids", "No user shows a harmful pattern.")

@@ -8,9 +8,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as f
 
-from pidgate.pipeline.report.rows import Blocks, Epochs, Heaps, Held, Series, Study, Times, Totals
+from pidgate.pipeline.days import Days
+from pidgate.pipeline.report.rows import Blocks, Heaps, Held, Series, Study, Times, Totals, typed
+from pidgate.pipeline.report.rows import Row as TableRow
 from pidgate.pipeline.report.series import HOUR_MS, Span, running, span_between
 from pidgate.pipeline.report.source import Source, collected
+from pidgate.pipeline.report.sums import within
 
 GREATEST = 6
 """Users with their own line in charts of all users; more colours are hard to tell apart."""
@@ -18,11 +21,14 @@ _BUMPS = 10
 _STUDIES = 40
 
 
-def times(source: Source, totals: Totals | None, pages: Sequence[str], window_ms: int) -> Times | None:
+def times(
+    source: Source, totals: Totals | None, pages: Sequence[str], window_ms: int, days: Days
+) -> Times | None:
     """Return new ids and refusals of all users, and the windowed new ids of each user with a page."""
-    frame = source.frame("rates_by_time", "user", "unit", "start_ms", "new_ids", "refusals")
+    frame = source.frame("rates_by_time")
     if frame is None or totals is None:
         return None
+    frame = within(frame, "start_ms", days)
     span = span_between(totals.first_ms, totals.last_ms)
     mine = frame.where(f.col("unit") == span.unit)
     by_user = _greatest_first(mine, span, "start_ms", f.sum("new_ids"))
@@ -52,11 +58,12 @@ def _within_window(
     return {user: Series(user, running(line.values, steps)) for user, line in found.items()}
 
 
-def held(source: Source) -> Held | None:
+def held(source: Source, days: Days) -> Held | None:
     """Return ids and states held over all users; for steps above an hour their fullest hour."""
-    frame = source.frame("held_by_hour", "user", "hour_ms", "ids_held", "states_held")
+    frame = source.frame("held_by_hour")
     if frame is None:
         return None
+    frame = within(frame, "hour_ms", days)
     by_hour = frame.groupBy("hour_ms").agg(
         f.sum("ids_held").alias("ids_held"), f.sum("states_held").alias("states_held")
     )
@@ -75,8 +82,8 @@ def held(source: Source) -> Held | None:
 
 
 def blocks(source: Source) -> Blocks | None:
-    frame = source.frame("ids_by_hour", "hour_ms", "node_id", "blocks", "ids_in_blocks")
-    every = source.frame("ids_blocks", "block_start", "ids_seen")
+    frame = source.frame("ids_by_hour")
+    every = source.frame("ids_blocks")
     if frame is None or every is None:
         return None
     number, ids_seen = every.agg(f.count("*"), f.sum("ids_seen")).collect()[0]
@@ -104,21 +111,19 @@ def blocks(source: Source) -> Blocks | None:
     )
 
 
-def _epochs(source: Source) -> tuple[int, int, list[Epochs]]:
-    frame = source.frame(
-        "ids_epochs", "user", "producer_id", "first_epoch", "last_epoch", "bumps", "exhausted"
-    )
+def _epochs(source: Source) -> tuple[int, int, list[TableRow]]:
+    frame = source.frame("ids_epochs")
     if frame is None:
         return 0, 0, []
     counts = frame.agg(f.count_if(f.col("bumps") > 0), f.count_if("exhausted")).collect()[0]
     most = frame.where("bumps > 0 or exhausted").orderBy(f.desc("bumps"), "producer_id").limit(_BUMPS)
-    return counts[0], counts[1], collected(most, Epochs)
+    return counts[0], counts[1], collected(most)
 
 
 def heaps(source: Source) -> list[Heaps] | None:
-    studies = source.rows("failover_summary", Study, at_most=_STUDIES)
-    frame = source.frame("failover_kafka", "quota", "scenario", "broker", "hour_ms", "heap_bytes", "dead")
-    if frame is None or studies is None:
+    found = source.rows("failover_summary", at_most=_STUDIES)
+    frame = source.frame("failover_kafka")
+    if frame is None or found is None:
         return None
     first_ms, last_ms = frame.agg(f.min("hour_ms"), f.max("hour_ms")).collect()[0]
     if first_ms is None:
@@ -133,7 +138,7 @@ def heaps(source: Source) -> list[Heaps] | None:
         of_study[row["quota"], row["scenario"]].append(row)
     return [
         _heaps_of(study, span, of_study[study.quota, study.scenario])
-        for study in sorted(studies, key=_no_quota_first)
+        for study in sorted((typed(Study, one) for one in found), key=_no_quota_first)
     ]
 
 

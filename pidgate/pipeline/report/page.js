@@ -1,66 +1,28 @@
-// The page's own script: draws charts when they come into sight, in the colours of day or night; shows one user's
-// page at a time; filters the table of users. Without it everything is still there to read, except the charts.
+// The page's own script: shows the values of a chart below the pointer and one user's page at a time, filters the table
+// of users, and saves tables as CSV. Without it everything is still there to read.
 "use strict";
 (() => {
-  const charts = JSON.parse(document.getElementById("charts").textContent).charts;
-  const night = matchMedia("(prefers-color-scheme: dark)");
-  const narrow = matchMedia("(max-width: 640px)");
+  // Values of charts
 
-  // Charts
-
-  // "--series-1" -> the colour that the style gives this name now.
-  function coloured(value, style) {
-    if (typeof value === "string") return value.startsWith("--") ? style.getPropertyValue(value).trim() : value;
-    if (Array.isArray(value)) return value.length && typeof value[0] === "number" ? value : value.map((one) => coloured(one, style));
-    if (value && typeof value === "object")
-      return Object.fromEntries(Object.entries(value).map(([key, one]) => [key, textual.has(key) ? one : coloured(one, style)]));
-    return value;
-  }
-  // Names stand in these: one of them might look like a colour's.
-  const textual = new Set(["name", "text", "hovertemplate"]);
-
-  function draw(place) {
-    const chart = charts[Number(place.dataset.chart)];
-    const style = getComputedStyle(document.documentElement);
-    const ink = style.getPropertyValue("--ink").trim();
-    const layout = coloured(chart.layout, style);
-    Object.assign(layout, {
-      autosize: true,
-      font: { family: getComputedStyle(document.body).fontFamily, size: 12, color: ink },
-      paper_bgcolor: "rgba(0,0,0,0)",
-      plot_bgcolor: "rgba(0,0,0,0)",
-      margin: { l: 8, r: 8, t: 8, b: 8 },
-      legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", traceorder: "normal", itemsizing: "constant" },
-      showlegend: chart.data.length > 1,
-      hoverlabel: { bgcolor: style.getPropertyValue("--card").trim(), font: { color: ink } },
-      hovermode: layout.xaxis && layout.xaxis.type === "date" ? "x unified" : "closest",
-      dragmode: false,
+  const tip = document.body.appendChild(document.createElement("div"));
+  tip.className = "tip";
+  tip.hidden = true;
+  for (const chart of document.querySelectorAll(".chart")) {
+    const plot = chart.querySelector(".plot");
+    const { start, step, steps } = chart.dataset;
+    const [names, values] = [JSON.parse(chart.dataset.names), JSON.parse(chart.dataset.values)];
+    plot.addEventListener("pointermove", (event) => {
+      const box = plot.getBoundingClientRect();
+      const at = Math.min(steps - 1, Math.max(0, Math.floor(((event.clientX - box.left) / box.width) * steps)));
+      const time = new Date(Number(start) + at * step).toISOString().slice(0, 16).replace("T", " ");
+      const lines = names.map((name, n) => [name, values[n][at]]).filter(([, value]) => value || names.length === 1);
+      tip.textContent = [`${time} UTC`, ...lines.map(([name, value]) => `${name}: ${value.toLocaleString("en")}`)].join("\n");
+      tip.hidden = false;
+      tip.style.left = `${Math.min(event.clientX + 12, innerWidth - tip.offsetWidth - 8)}px`;
+      tip.style.top = `${event.clientY + 14}px`;
     });
-    if (narrow.matches && layout.yaxis) layout.yaxis.title = undefined;
-    // There the legend has a line for each name, which must not be taken from the plot.
-    const names = narrow.matches && chart.data.length > 2 ? chart.data.length : 0;
-    place.style.height = `${(chart.layout.height || 300) + 18 * names}px`;
-    delete layout.height;
-    return Plotly.react(place, coloured(chart.data, style), layout, { displayModeBar: false, responsive: true });
+    plot.addEventListener("pointerleave", () => (tip.hidden = true));
   }
-
-  const insight = new IntersectionObserver(
-    (entries) => {
-      for (const entry of entries) {
-        if (!entry.isIntersecting) continue;
-        insight.unobserve(entry.target);
-        draw(entry.target).then(() => entry.target.classList.add("drawn"));
-      }
-    },
-    { rootMargin: "400px" },
-  );
-  for (const place of document.querySelectorAll("[data-chart]")) insight.observe(place);
-
-  function drawAgain() {
-    for (const place of document.querySelectorAll(".drawn")) draw(place);
-  }
-  night.addEventListener("change", drawAgain);
-  narrow.addEventListener("change", drawAgain);
 
   // One user's page, or the report
 
@@ -100,5 +62,32 @@
     };
     search.addEventListener("input", find);
     find();
+  }
+
+  // Tables as CSV
+
+  function cell(one) {
+    let text = one.textContent.trim().replace(/\s+/g, " ");
+    if (/^-?[\d,]+(\.\d+)?$/.test(text)) text = text.replaceAll(",", "");
+    // A program for tables would run it as a formula.
+    else if (/^[=+\-@]./.test(text)) text = `'${text}`;
+    return `"${text.replaceAll('"', '""')}"`;
+  }
+
+  for (const region of document.querySelectorAll(".table")) {
+    const button = document.createElement("button");
+    button.textContent = "CSV";
+    button.className = "csv";
+    button.title = `Save as CSV: ${region.getAttribute("aria-label")}`;
+    button.addEventListener("click", () => {
+      const rows = [...region.querySelectorAll("tr")].filter((row) => !row.hidden);
+      const text = rows.map((row) => [...row.cells].map(cell).join(",")).join("\r\n");
+      const link = document.createElement("a");
+      link.href = URL.createObjectURL(new Blob([`${text}\r\n`], { type: "text/csv" }));
+      link.download = `${region.getAttribute("aria-label").toLowerCase().replace(/[^a-z0-9]+/g, "-")}.csv`;
+      link.click();
+      URL.revokeObjectURL(link.href);
+    });
+    region.before(button);
   }
 })();

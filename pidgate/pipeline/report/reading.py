@@ -5,21 +5,17 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
-from typing import TypeVar
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
+from pidgate.pipeline.days import EVER, Days
 from pidgate.pipeline.errors import HistoryEmpty
 from pidgate.pipeline.newest import newest_event
 from pidgate.pipeline.report import over_time, rows, sums
 from pidgate.pipeline.report.series import HOUR_MS
-from pidgate.pipeline.report.source import Source, collected, columns_of
+from pidgate.pipeline.report.source import Source, collected
 from pidgate.pipeline.tables import Tables
-
-Owned = TypeVar(
-    "Owned", rows.UserRates, rows.PatternFound, rows.Recommendation, rows.ClientRates, rows.Candidate
-)
 
 USERS_IN_TABLE = 5_000
 """Further users in the searchable table, limited so that a phone can open the file."""
@@ -29,10 +25,10 @@ _PATTERNS_PER_USER = 20
 _STEPS_OF_TEXT = 1_000
 
 
-def found(tables: Tables, *, pages: int, made_ms: int) -> rows.Found:
-    """Read the report's data. `pages`: number of users with a page.
+def found(tables: Tables, *, pages: int, made_ms: int, days: Days = EVER) -> rows.Found:
+    """Read the report's data. `pages`: number of users with a page; `days`: of the charts and sums.
 
-    Raises HistoryEmpty without any results, TableUnreadable.
+    Raises HistoryEmpty without any results.
     """
     source = Source(tables)
     has = source.names()
@@ -42,32 +38,31 @@ def found(tables: Tables, *, pages: int, made_ms: int) -> rows.Found:
             "with this --tables first; the report shows their results."
         )
     some_users = f.expr("users > 0 or found > 0")
-    with source.whole():
-        # Rates are per window of the newest quotas in force.
-        window_ms = (newest_event(tables.events("config")) or {}).get("window_ms") or HOUR_MS
-        names, left_out = _worst_users(source, max(pages, USERS_IN_TABLE))
-        totals, lost = sums.totals(source), sums.lost(tables)
-        return rows.Found(
-            tables=tables.root,
-            made_ms=made_ms,
-            window_ms=window_ms,
-            users=_users(source, names, pages, everybody=not left_out),
-            pages=min(pages, len(names)),
-            users_left_out=left_out,
-            has=has,
-            totals=totals,
-            times=over_time.times(source, totals, names[:pages], window_ms),
-            held=over_time.held(source),
-            lost=lost,
-            dead_letters=None if lost is None else sums.dead_letters(tables),
-            advice=sums.advice(source),
-            accuracy=source.rows("detector_accuracy", rows.PatternAccuracy, at_most=100, where=some_users),
-            confusion=source.rows("detector_confusion", rows.Confused, at_most=1_000),
-            filters=sums.filters(source),
-            blocks=over_time.blocks(source),
-            kip=source.rows("failover_kip", rows.KipStep, at_most=_STEPS_OF_TEXT),
-            kafka=over_time.heaps(source),
-        )
+    # Rates are per window of the newest quotas in force.
+    window_ms = (newest_event(tables.events("config")) or {}).get("window_ms") or HOUR_MS
+    names, left_out = _worst_users(source, max(pages, USERS_IN_TABLE))
+    totals, lost = sums.totals(source, days), sums.lost(tables)
+    return rows.Found(
+        tables=tables.root,
+        made_ms=made_ms,
+        window_ms=window_ms,
+        days=str(days).strip(),
+        users=_users(source, names, pages),
+        pages=min(pages, len(names)),
+        users_left_out=left_out,
+        has=has,
+        totals=totals,
+        times=over_time.times(source, totals, names[:pages], window_ms, days),
+        held=over_time.held(source, days),
+        lost=lost,
+        dead_letters=None if lost is None else sums.dead_letters(tables),
+        advice=sums.advice(source),
+        accuracy=source.rows("detector_accuracy", at_most=100, where=some_users),
+        confusion=source.rows("detector_confusion", at_most=1_000),
+        blocks=over_time.blocks(source),
+        kip=source.rows("failover_kip", at_most=_STEPS_OF_TEXT),
+        kafka=over_time.heaps(source),
+    )
 
 
 def _worst_users(source: Source, at_most: int) -> tuple[list[str], int]:
@@ -97,49 +92,46 @@ def _ranked(source: Source, name: str) -> DataFrame | None:
     )
 
 
-def _users(source: Source, names: Sequence[str], pages: int, *, everybody: bool) -> list[rows.UserRow]:
-    """Return the rows of these users. `everybody`: the names are complete, so no lookup is needed."""
+def _users(source: Source, names: Sequence[str], pages: int) -> list[rows.UserRow]:
+    """Return the rows of these users, of which the first `pages` have a page."""
     if not names:
         return []
-    spark = source.tables.spark
-    everyone = None if everybody else spark.createDataFrame([(name,) for name in names], "user string")
-    with_page = f.col("user").isin(list(names[:pages]))
-    rates = _by_user(source.rows("rates_users", rows.UserRates, at_most=len(names), users=everyone))
-    at_most = _PATTERNS_PER_USER * len(names)
-    patterns = _by_user(source.rows("offenders", rows.PatternFound, at_most=at_most, users=everyone))
-    advice = _by_user(source.rows("recommendations", rows.Recommendation, at_most=len(names), users=everyone))
+    mine, with_page = (f.col("user").isin(list(some)) for some in (names, names[:pages]))
+
+    def by_user(name: str, each: int, where: Column = mine) -> Mapping[str, list[rows.Row]]:
+        return _by_user(source.rows(name, at_most=each * len(names), where=where))
+
+    rates, patterns = by_user("rates_users", 1), by_user("offenders", _PATTERNS_PER_USER)
+    candidates = by_user("recommend_candidates", _CANDIDATES_PER_USER, with_page)
+    # Both tables or none: a page shows them together.
+    has_totals = source.frame("recommend_totals") is not None
+    advice = by_user("recommendations", 1) if has_totals else {}
     clients = _by_user(_clients(source, with_page))
-    at_most = _CANDIDATES_PER_USER * max(pages, 1)
-    candidates = _by_user(
-        source.rows("recommend_candidates", rows.Candidate, at_most=at_most, where=with_page)
-    )
     return [
         rows.UserRow(
             user=name,
             rates=next(iter(rates.get(name, ())), None),
-            patterns=patterns.get(name, ()),
+            patterns=[rows.typed(rows.PatternFound, one) for one in patterns.get(name, ())],
             recommendation=next(iter(advice.get(name, ())), None),
             clients=clients.get(name, ()),
-            candidates=sorted(candidates.get(name, ()), key=lambda one: (one.period, one.candidate_rate)),
+            candidates=sorted(candidates.get(name, ()), key=lambda one: float(one["candidate_rate"])),
         )
         for name in names
     ]
 
 
-def _clients(source: Source, mine: Column) -> list[rows.ClientRates] | None:
+def _clients(source: Source, mine: Column) -> list[rows.Row] | None:
     """Return the client ids with the most new ids, per user."""
-    frame = source.frame("rates_clients", *columns_of(rows.ClientRates))
+    frame = source.frame("rates_clients")
     if frame is None:
         return None
     most_first = Window.partitionBy("user").orderBy(f.desc("new_ids"), "client_id")
     ranked = frame.where(mine).withColumn("place", f.row_number().over(most_first))
-    return collected(
-        ranked.where(f.col("place") <= CLIENTS_PER_USER).orderBy("user", "place"), rows.ClientRates
-    )
+    return collected(ranked.where(f.col("place") <= CLIENTS_PER_USER).orderBy("user", "place"))
 
 
-def _by_user(owned: Iterable[Owned] | None) -> Mapping[str, list[Owned]]:
-    grouped: dict[str, list[Owned]] = defaultdict(list)
-    for row in owned or ():
-        grouped[row.user].append(row)
+def _by_user(found: Iterable[rows.Row] | None) -> Mapping[str, list[rows.Row]]:
+    grouped: dict[str, list[rows.Row]] = defaultdict(list)
+    for row in found or ():
+        grouped[row["user"]].append(row)
     return grouped

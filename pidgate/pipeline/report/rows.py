@@ -1,50 +1,24 @@
-"""Rows of result tables used by the report. Field names are the tables' columns."""
+"""What the report knows: rows of result tables by column name, and sums of them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from typing import Any, TypeVar
 
+from pidgate.findings.patterns import Pattern
 from pidgate.pipeline.report.series import Span
 
-
-@dataclass(frozen=True, slots=True)
-class UserRates:
-    """A row of rates_users."""
-
-    user: str
-    first_ms: int
-    last_ms: int
-    ids: int
-    new_ids: int
-    peak_new_ids_per_minute: int
-    peak_new_ids_per_hour: int
-    new_ids_per_hour_p50: float | None
-    new_ids_per_hour_p95: float | None
-    life_ms_p50: float | None
-    life_ms_p95: float | None
-    requests_per_id: float | None
-    partitions_per_id: float | None
-    refusals: int
-    refused_ids: int
-    waited_ms_p50: float | None
-    waited_ms_p95: float | None
-    gave_up: int
-    ids_held: int | None
-    states_held: int | None
+Row = Mapping[str, Any]
+"""A row of a result table."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClientRates:
-    """A row of rates_clients."""
+Typed = TypeVar("Typed")
 
-    user: str
-    client_id: str
-    ids: int
-    new_ids: int
-    peak_new_ids_per_hour: int
-    requests: int | None
-    refusals: int
+
+def typed(kind: type[Typed], row: Row) -> Typed:
+    """Return a row as a dataclass whose fields are some of its columns."""
+    return kind(**{one.name: row[one.name] for one in fields(kind)})  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,82 +39,6 @@ class PatternFound:
 
 
 @dataclass(frozen=True, slots=True)
-class Recommendation:
-    """A row of recommendations."""
-
-    user: str
-    owner: str | None
-    current_rate: float | None
-    recommended_rate: float | None
-    action: str
-    headroom: float | None
-    reasons: Sequence[str] | None
-    remedies: Sequence[str] | None
-    """Other remedies if no rate holds the rogue."""
-    judged_rate: float | None
-    """The rate chosen from the days learnt from; the ..._test columns are its."""
-    healthy_refused_test: int | None
-    rogue_ids_admitted_test: int | None
-    rogue_ids_test: int | None
-    rogue_ids_admitted: int | None
-    rogue_ids: int | None
-    naive_rate: float | None
-    naive_rogue_ids_admitted_test: int | None
-    censored: bool | None
-    mode: str | None
-    """`enforce`: its current rate refuses; otherwise it only counts."""
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A row of recommend_candidates."""
-
-    user: str
-    candidate_rate: float
-    period: str
-    healthy_refused: int
-    rogue_admitted: int
-    rogue_refused: int
-    longest_wait_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class PatternAccuracy:
-    """A row of detector_accuracy."""
-
-    pattern: str
-    users: int
-    found: int
-    true_positives: int
-    precision: float | None
-    precision_low: float | None
-    precision_high: float | None
-    recall: float | None
-    recall_low: float | None
-    recall_high: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Confused:
-    """A row of detector_confusion."""
-
-    actual: str
-    predicted: str
-    users: int
-
-
-@dataclass(frozen=True, slots=True)
-class FilterAccuracy:
-    """A row of filter_accuracy."""
-
-    user: str
-    ids: int
-    false_positives: int
-    false_positive_rate: float | None
-    expected_rate: float | None
-
-
-@dataclass(frozen=True, slots=True)
 class Series:
     """Counts over time of one name, dense: a value for each step of the span."""
 
@@ -156,11 +54,11 @@ class Totals:
     users: int
     first_ms: int
     last_ms: int
-    ids: int
     new_ids: int
     refusals: int
-    refused_ids: int
-    gave_up: int
+    ids: int | None = None
+    refused_ids: int | None = None
+    gave_up: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,43 +87,14 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """recommendations counted by action, and the diff."""
+    """recommendations counted by action, the row of recommend_totals, and the diff."""
 
     by_action: Mapping[str, int]
-    healthy_refused_test: int
-    rogue_ids_admitted_test: int
-    rogue_ids_test: int
-    naive_rogue_ids_admitted_test: int
-    naive_healthy_refused_test: int
-    late_rogues: int
-    """Users whose harmful ids all came in the held-out days, so that no days judge their rate."""
-    censored: int
+    totals: Row
+    lower_bounds: int
+    """Users whose rate is a lower bound, because refusals kept arrivals away."""
     diff: Sequence[str]
     diff_left_out: int
-
-
-@dataclass(frozen=True, slots=True)
-class Filters:
-    """filter_accuracy: the sum, and the users with the most false positives."""
-
-    users: int
-    ids: int
-    false_positives: int
-    expected: float
-    """Expected ids that pass without a token, by the filters' settings."""
-    worst: Sequence[FilterAccuracy]
-
-
-@dataclass(frozen=True, slots=True)
-class Epochs:
-    """A row of ids_epochs."""
-
-    user: str
-    producer_id: int
-    first_epoch: int
-    last_epoch: int
-    bumps: int
-    exhausted: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,18 +110,8 @@ class Blocks:
     busiest_blocks: int
     bumped: int
     exhausted: int
-    most_bumps: Sequence[Epochs]
-
-
-@dataclass(frozen=True, slots=True)
-class KipStep:
-    """A row of failover_kip."""
-
-    rule: str
-    step: int
-    broker: int
-    load: float
-    dead: bool
+    most_bumps: Sequence[Row]
+    """Of ids_epochs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,11 +144,15 @@ class UserRow:
     """All data of one user. Users without a page have only the table's columns."""
 
     user: str
-    rates: UserRates | None = None
+    rates: Row | None = None
+    """Of rates_users."""
     patterns: Sequence[PatternFound] = ()
-    recommendation: Recommendation | None = None
-    clients: Sequence[ClientRates] = ()
-    candidates: Sequence[Candidate] = ()
+    recommendation: Row | None = None
+    """Of recommendations."""
+    clients: Sequence[Row] = ()
+    """Of rates_clients."""
+    candidates: Sequence[Row] = ()
+    """Of recommend_candidates."""
 
     @property
     def worst_first(self) -> Sequence[PatternFound]:
@@ -302,14 +165,9 @@ class UserRow:
         return [one for one in self.worst_first if one.harmful]
 
     @property
-    def is_to_change(self) -> bool:
-        """Return whether a different quota is recommended."""
-        return self.recommendation is not None and self.recommendation.action == "set"
-
-    @property
-    def is_not_separated(self) -> bool:
-        """Return whether there is a rogue that no rate separates from the healthy ids."""
-        return self.recommendation is not None and self.recommendation.action == "no_rate"
+    def is_unknown(self) -> bool:
+        """Return whether no pattern says anything about it."""
+        return all(one.pattern == Pattern.UNKNOWN for one in self.patterns)
 
     @property
     def burnt_ids(self) -> int:
@@ -324,6 +182,8 @@ class Found:
     tables: str
     made_ms: int
     window_ms: int
+    days: str = ""
+    """The days of charts and sums in words; empty: all of them."""
     users: Sequence[UserRow] = ()
     """Worst first: those with a page, then those in the table only."""
     pages: int = 0
@@ -338,9 +198,8 @@ class Found:
     lost: Mapping[str, int] | None = None
     """Missing events, by gateway."""
     advice: Advice | None = None
-    accuracy: Sequence[PatternAccuracy] | None = None
-    confusion: Sequence[Confused] | None = None
-    filters: Filters | None = None
+    accuracy: Sequence[Row] | None = None
+    confusion: Sequence[Row] | None = None
     blocks: Blocks | None = None
-    kip: Sequence[KipStep] | None = None
+    kip: Sequence[Row] | None = None
     kafka: Sequence[Heaps] | None = None

@@ -5,28 +5,36 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from pidgate.pipeline.recommend.recommended import LATE_ROGUE
-from pidgate.pipeline.report.rows import Advice, FilterAccuracy, Filters, Totals
-from pidgate.pipeline.report.source import Source, collected, columns_of
+from pidgate.pipeline.days import EVER, Days
+from pidgate.pipeline.report.rows import Advice, Totals
+from pidgate.pipeline.report.series import DAY_MS
+from pidgate.pipeline.report.source import Source
 from pidgate.pipeline.tables import Tables
 
-_WORST_FILTERS = 15
 _REASONS = 50
 _DIFF_LINES = 1_000
 
 
-def totals(source: Source) -> Totals | None:
-    frame = source.frame("rates_users")
+def totals(source: Source, days: Days) -> Totals | None:
+    """Return the sums over all users; of some days only those that are known by day."""
+    frame = source.frame("rates_users" if days == EVER else "rates_by_time")
     if frame is None:
         return None
-    summed = frame.agg(
-        f.count("*").alias("users"),
-        f.min("first_ms").alias("first_ms"),
-        f.max("last_ms").alias("last_ms"),
-        *(_sum(column) for column in ("ids", "new_ids", "refusals", "refused_ids", "gave_up")),
-    )
-    found = collected(summed, Totals)[0]
-    return found if found.users else None
+    sums = [_sum(column) for column in ("new_ids", "refusals")]
+    if days == EVER:
+        ends = (f.min("first_ms").alias("first_ms"), f.max("last_ms").alias("last_ms"))
+        sums += [_sum(column) for column in ("ids", "refused_ids", "gave_up")]
+    else:
+        frame = within(frame.where("unit = 'day'"), "start_ms", days)
+        ends = (f.min("start_ms").alias("first_ms"), (f.max("start_ms") + f.lit(DAY_MS - 1)).alias("last_ms"))
+    row = frame.agg(f.count_distinct("user").alias("users"), *ends, *sums).collect()[0].asDict()
+    return Totals(**row) if row["users"] else None
+
+
+def within(frame: DataFrame, column: str, days: Days) -> DataFrame:
+    """Return the rows whose time is in these days."""
+    day = f.date_format(f.timestamp_millis(column), "yyyy-MM-dd")
+    return days.of(frame.withColumn("day", day)).drop("day") if days != EVER else frame
 
 
 def lost(tables: Tables) -> dict[str, int] | None:
@@ -43,41 +51,23 @@ def dead_letters(tables: Tables) -> dict[str, int]:
 
 
 def advice(source: Source) -> Advice | None:
-    frame = source.frame("recommendations")
-    if frame is None:
+    frame, totals = source.frame("recommendations"), source.rows("recommend_totals", at_most=1)
+    if frame is None or not totals:
         return None
-    summed = frame.agg(
-        _sum("healthy_refused_test"),
-        _sum("rogue_ids_admitted_test"),
-        _sum("rogue_ids_test"),
-        _sum("naive_rogue_ids_admitted_test"),
-        _sum("naive_healthy_refused_test"),
-        f.count_if(f.expr(LATE_ROGUE)).alias("late_rogues"),
-        f.count_if("censored").alias("censored"),
-    ).collect()[0]
-    by_action = _counts(frame, "action", f.count("*"))
     diff, left_out = _diff(source.tables)
-    return Advice(by_action=by_action, diff=diff, diff_left_out=left_out, **summed.asDict())
+    return Advice(
+        by_action=_counts(frame, "action", f.count("*")),
+        totals=totals[0],
+        lower_bounds=frame.where("lower_bound and action != 'none'").count(),
+        diff=diff,
+        diff_left_out=left_out,
+    )
 
 
 def _diff(tables: Tables) -> tuple[list[str], int]:
     """Return the lines of recommended/changes.diff, and the number of further lines."""
     lines = (tables.text("recommended", "changes.diff") or "").splitlines()
     return lines[:_DIFF_LINES], max(0, len(lines) - _DIFF_LINES)
-
-
-def filters(source: Source) -> Filters | None:
-    frame = source.frame("filter_accuracy", *columns_of(FilterAccuracy))
-    if frame is None:
-        return None
-    summed = frame.agg(
-        f.count("*").alias("users"),
-        _sum("ids"),
-        _sum("false_positives"),
-        f.coalesce(f.sum(f.col("ids") * f.col("expected_rate")), f.lit(0.0)).alias("expected"),
-    ).collect()[0]
-    worst = frame.orderBy(f.desc("false_positives"), f.desc("ids"), "user").limit(_WORST_FILTERS)
-    return Filters(**summed.asDict(), worst=collected(worst, FilterAccuracy))
 
 
 def _sum(column: str) -> Column:

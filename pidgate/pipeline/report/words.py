@@ -7,7 +7,6 @@ from datetime import UTC
 from math import floor
 
 from pidgate import units
-from pidgate.units import counted
 
 NOTHING = "-"
 
@@ -41,11 +40,6 @@ def share(part: float | None) -> str:
 def moment(time_ms: int | None) -> str:
     """Format a time as 2026-11-21 07:00 UTC, "-" for None."""
     return NOTHING if time_ms is None else f"{units.moment(time_ms, UTC)} UTC"
-
-
-def no(number: float, one: str, many: str = "") -> str:
-    """Format a count in a negative sentence: "no user", "1 user", "2,000 users"."""
-    return counted(number, one, many) if number else f"no {one}"
 
 
 def listed(words: Sequence[str], at_most: int = 5) -> str:

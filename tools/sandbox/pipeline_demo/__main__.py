@@ -87,7 +87,8 @@ def _study(plan: Plan, cluster: Cluster, tables: Path) -> Sequence[Mapping[str, 
     servers = cluster.bootstrap_servers()
     # Enforcement is never a job's decision, so the demo passes the option as an operator would. Seconds of
     # history are enough for a demo; a real quota needs a week.
-    quotas = ["--enforce", "--least-history", "10s", "--bootstrap-servers", servers]
+    # The rates of mended clients, since caps for now refuse nobody.
+    quotas = ["--enforce", "--after-mending", "--least-history", "10s", "--bootstrap-servers", servers]
     taken = ["--kafka", servers, "--topic", EVENTS_TOPIC]
     typed = ["pipeline", "run", "--tables", str(tables), *taken, *quotas, "--json", "--memory", plan.memory]
     # Its progress is shown to the user.
