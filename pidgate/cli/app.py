@@ -17,6 +17,7 @@ from pidgate.cli.options import (
     ModeOptions,
     PromoteOptions,
     RunOptions,
+    TopOptions,
     WhoOptions,
     add_commands,
 )
@@ -38,6 +39,7 @@ COMMANDS = {
     "promote": (PromoteOptions, "promote.promote"),
     "mode": (ModeOptions, "quota_change.mode"),
     "explain": (ExplainOptions, "explain.explain"),
+    "top": (TopOptions, "top.top"),
 }
 add_commands(app, COMMANDS)
 app.add_typer(quotas.app, name="quotas")

@@ -207,6 +207,18 @@ class GatewayOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TopOptions:
+    """Show who waits now and the users of one gateway, live on this terminal. Needs pip install 'pidgate[top]'."""
+
+    config: ConfigOption = None
+    admin: str | None = option(
+        None, "The admin address (default: 127.0.0.1:9290), https://HOST:PORT with TLS."
+    )
+    ca_file: CaOption = None
+    token_file: TokenOption = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class PromoteOptions:
     """Show what a user's quota would have refused in the recorded time, then ask whether to enforce it."""
 

@@ -182,7 +182,7 @@ class Cases:
         """Write the events, a file for each type and day."""
         for event_type, rows in self.of.items():
             for day, table in _by_day(event_type, rows):
-                folder = Path(root, "events", event_type, f"day={day}", "hour=00")
+                folder = Path(root, "events", event_type, f"day={day}", "bucket=0")
                 folder.mkdir(parents=True)
                 pq.write_table(table, folder / "part.parquet")
         enforced = [{"user": "censored", "rate_milli": 10_000, "mode": "enforce", "exempt": False, "source": "file",

@@ -290,8 +290,8 @@ def test_the_job_finds_who_dies_and_the_quota_that_keeps_the_heap(tables: Tables
         ("topology", topology(spark)),
         ("config", config(spark)),
     ):
-        day = events.selectExpr("*", "'2024-10-04' day", "'00' hour").coalesce(1)
-        day.write.partitionBy("day", "hour").parquet(tables.path("events", name))
+        day = events.selectExpr("*", "'2024-10-04' day", "'0' bucket").coalesce(1)
+        day.write.partitionBy("day", "bucket").parquet(tables.path("events", name))
     offenders = spark.createDataFrame([("rogue", True), ("steady", False)], "user string, harmful boolean")
     rates = "user string, recommended_rate double, current_rate double"
     with replacing(tables) as run:

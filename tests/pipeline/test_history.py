@@ -15,7 +15,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from pidgate.findings.patterns import HARMFUL, Pattern
 from pidgate.findings.rules import PATTERNS
-from pidgate.pipeline.schemas import table_schema
+from pidgate.pipeline.schemas import BUCKETS, table_schema
 from tools.history import events_of_day, job
 from tools.history.cast import cast
 from tools.history.events_of_day import DayTables, tables_of
@@ -91,12 +91,10 @@ def test_tables_are_as_ingest_would_have_written_them(spark: SparkSession, table
         assert [(one.name, one.dataType) for one in found] == [(one.name, one.dataType) for one in wanted], (
             kind
         )
-    lifecycle = tables.events("lifecycle")
-    wrong = lifecycle.where(
-        "date_format(timestamp_millis(wall_time_ms), 'yyyy-MM-dd HH') != concat(day, ' ', hour)"
-    )
-    assert wrong.isEmpty()
-    assert lifecycle.select("hour").distinct().count() == 24
+    decisions = tables.events("decision")
+    day = "date_format(timestamp_millis(wall_time_ms), 'yyyy-MM-dd')"
+    assert decisions.where(f"{day} != day or producer_id & {BUCKETS - 1} != bucket").isEmpty()
+    assert decisions.select("bucket").distinct().count() == BUCKETS
 
 
 def test_numbers_have_no_gap_and_follow_the_time(story: Story) -> None:

@@ -102,10 +102,6 @@ def test_a_clock_that_was_not_set_yet_makes_two_hours_of_use_at_most(tables: Tab
     assert "clocks are not known for 2 events" in said
     (row,) = tables.events("id_usage").collect()
     assert (row["first_ms"], row["last_ms"]) == (NOW_MS - 5 - HOUR_MS, NOW_MS - 5)
-    done = CliRunner().invoke(app, ["rates", "--tables", tables.root])
-    assert done.exit_code == 0, (done.output, done.exception)
-    hours = tables.written("rates_by_time").where("unit = 'hour'").count()
-    assert hours in (1, 2)
 
 
 def test_a_clock_that_is_behind_is_told_and_its_events_get_their_hours(

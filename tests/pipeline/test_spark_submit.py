@@ -62,7 +62,7 @@ def decision(number):
                  producer_id=number, topic="t", decision="admit", reason="first_seen")
     return tuple(known.get(name) for name in schema.names)
 made = spark.createDataFrame([decision(n) for n in range(200)], schema)
-made.selectExpr("*", "'1970-01-01' day", "'00' hour").write.partitionBy("day", "hour").parquet(
+made.selectExpr("*", "'1970-01-01' day", "'0' bucket").write.partitionBy("day", "bucket").parquet(
     sys.argv[1] + "/events/decision")
 
 print(json.dumps({

@@ -161,8 +161,6 @@ class PresentApi:
 
     async def live(self, request: web.Request) -> web.StreamResponse:
         """Send draws until the client leaves, reads too slowly, or loses its access."""
-        from aiohttp import web
-
         from pidgate.gateway.admin.visits import Stream
 
         query = _query_of(request)
@@ -184,7 +182,7 @@ class PresentApi:
             self._streams -= 1
             if request.transport is not None:
                 request.transport.abort()  # a slow client would keep what it has not read
-        return web.Response()
+        return stream.response
 
     # ---- the session -----------------------------------------------------------------------------------
 

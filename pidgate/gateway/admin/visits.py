@@ -145,7 +145,7 @@ class Stream:
 
     def __init__(self, request: web.Request) -> None:
         self._request = request
-        self._response = web.StreamResponse(
+        self.response = web.StreamResponse(
             headers={
                 "Content-Type": "text/event-stream; charset=utf-8",
                 "Cache-Control": "no-store",
@@ -157,14 +157,14 @@ class Stream:
         """Send the head, and let the connection live on."""
         http = self._request.protocol
         assert isinstance(http, _Http)
-        await self._response.prepare(self._request)
+        await self.response.prepare(self._request)
         if http.end is not None:
             http.end.reschedule(None)
 
     async def send(self, data: bytes) -> None:
         """Send an event. Raises ConnectionError; TimeoutError for a client that reads too slowly."""
         async with asyncio.timeout(SLOW_AFTER_S):
-            await self._response.write(b"data: " + data + b"\n\n")
+            await self.response.write(b"data: " + data + b"\n\n")
 
 
 async def close_after_answer(_request: web.Request, response: web.StreamResponse) -> None:
