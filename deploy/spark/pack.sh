@@ -28,7 +28,7 @@ $in_it install --no-deps "$work"/pidgate-*.whl
 
 # Whatever is missing shows here and not on the cluster. Spark brings pyspark, so the pipeline itself cannot be imported
 # yet. -I: nor can what lies in this folder.
-"$work/environment/bin/python" -I -c 'import confluent_kafka, jinja2, mmh3, msgspec, numpy, obstore, pandas, pyarrow, yaml, pidgate.quota.producer_ids, pidgate.events.reading, pidgate.pipeline'
+"$work/environment/bin/python" -I -c 'import confluent_kafka, duckdb, jinja2, mmh3, msgspec, numpy, obstore, pandas, pyarrow, yaml, pidgate.quota.producer_ids, pidgate.events.reading, pidgate.pipeline'
 $in_it uninstall --yes setuptools pip
 
 # In an environment of its own: what packs need not be shipped.

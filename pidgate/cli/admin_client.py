@@ -109,7 +109,17 @@ class Gateway:
         """Send a POST; return the answer together with the address. Raises Failed, BadUsage."""
         return self._request("POST", path, json.dumps(content).encode())
 
+    def text(self, path: str) -> str:
+        """Send a GET; return the text of the answer. Raises Failed, BadUsage."""
+        status, content = self._exchange("GET", path, None)
+        if status != HTTPStatus.OK:
+            self._answer(status, content)
+        return content.decode(errors="replace")
+
     def _request(self, method: str, path: str, body: bytes | None) -> JsonObject:
+        return self._answer(*self._exchange(method, path, body))
+
+    def _exchange(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
         connection = self.at.connect(TIMEOUT_S)
         # The gateway checks it against web pages of other sites, which cannot set it. It need not be the
         # gateway's name.
@@ -129,7 +139,7 @@ class Gateway:
             ) from error
         finally:
             connection.close()
-        return self._answer(response.status, text)
+        return response.status, text
 
     def _answer(self, status: int, text: bytes) -> JsonObject:
         try:

@@ -11,10 +11,12 @@ import typer
 from pidgate.cli import quotas
 from pidgate.cli.options import (
     CheckOptions,
+    DoctorOptions,
     ExplainOptions,
     HealthOptions,
     LoadOptions,
     ModeOptions,
+    MyOptions,
     PromoteOptions,
     RunOptions,
     TopOptions,
@@ -35,8 +37,10 @@ COMMANDS = {
     "check": (CheckOptions, "checking.check"),
     "who": (WhoOptions, "who.who"),
     "load": (LoadOptions, "load.load"),
+    "doctor": (DoctorOptions, "doctor.doctor"),
     "health": (HealthOptions, "health.health"),
     "promote": (PromoteOptions, "promote.promote"),
+    "my": (MyOptions, "my.my"),
     "mode": (ModeOptions, "quota_change.mode"),
     "explain": (ExplainOptions, "explain.explain"),
     "top": (TopOptions, "top.top"),

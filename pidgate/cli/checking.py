@@ -54,7 +54,7 @@ def check(options: CheckOptions) -> int:
             )
         print(error, file=sys.stderr)
         return USAGE_ERROR
-    warned = list(_warnings(settings, source))
+    warned = list(file_warnings(settings, source))
     if options.as_json:
         print(json.dumps({"valid": True, "warnings": warned}, indent=2))
         return VALID
@@ -71,7 +71,8 @@ def _problem_json(problem: Problem) -> dict[str, str]:
     return {"where": problem.where, "key": problem.key, "text": problem.text}
 
 
-def _warnings(settings: Settings, source: Source) -> Iterator[str]:
+def file_warnings(settings: Settings, source: Source) -> Iterator[str]:
+    """Yield the warnings of `check`, which `doctor` shows, too."""
     for path, text in conflicts.warnings(settings):
         yield f"{source.where(path)}: {source.key(path)}: {text}"
     yield from tls_words.warned(settings, source)

@@ -4,7 +4,7 @@ import http.client
 import sys
 from typing import Final
 
-from pidgate.cli.admin_address import DEFAULT_ADMIN, cause_of, of_settings, of_text
+from pidgate.cli.admin_address import DEFAULT_ADMIN, AdminAddress, cause_of, of_settings, of_text
 from pidgate.cli.options import USAGE_ERROR, HealthOptions
 from pidgate.gateway.errors import CannotStart
 
@@ -30,15 +30,20 @@ def health(options: HealthOptions) -> int:
     except (ConfigError, ValueError, CannotStart) as error:
         print(f"pidgate health: {error}", file=sys.stderr)
         return USAGE_ERROR
+    is_ok, text = answer_at(at, "/readyz" if options.ready else "/livez")
+    print(text)
+    return HEALTHY if is_ok else UNHEALTHY
+
+
+def answer_at(at: AdminAddress, path: str) -> tuple[bool, str]:
+    """Get /livez or /readyz; return whether the answer is 200, and its text or why there is none."""
     connection = at.connect(TIMEOUT_S)
     try:
-        connection.request("GET", "/readyz" if options.ready else "/livez", headers={"Host": "localhost"})
+        connection.request("GET", path, headers={"Host": "localhost"})
         response = connection.getresponse()
         text = response.read(1_000).decode(errors="replace").strip()
     except (OSError, http.client.HTTPException) as error:
-        print(f"unhealthy: {at.address} does not answer ({cause_of(error)})")
-        return UNHEALTHY
+        return False, f"unhealthy: {at.address} does not answer ({cause_of(error)})"
     finally:
         connection.close()
-    print(text)
-    return HEALTHY if response.status == http.HTTPStatus.OK else UNHEALTHY
+    return response.status == http.HTTPStatus.OK, text

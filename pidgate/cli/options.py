@@ -207,6 +207,18 @@ class GatewayOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DoctorOptions(GatewayOptions):
+    """Check what a gateway needs before it starts (--config), and say whether the gateway, a broker or a quota is slow
+    while it runs (--admin). Exit code 1: a check failed; 2: one could not be made.
+    """
+
+    as_json: bool = option(False, "For programs.", "--json")
+    bundle: Path | None = option(
+        None, "Write file, metrics and state without secrets to this tar.gz.", metavar="FILE"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class TopOptions:
     """Show who waits now and the users of one gateway, live on this terminal. Needs pip install 'pidgate[top]'."""
 
@@ -344,6 +356,22 @@ class ModeOptions(GatewayOptions):
     user: UserOption = None
     lasts: ForOption = ""
     note: NoteOption = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MyOptions:
+    """Ask the gateway, as a client: is my user throttled, why, until when, and what should I change. Over Kafka's
+    protocol, with the settings of the application.
+    """
+
+    bootstrap_servers: Annotated[
+        str,
+        typer.Option(
+            "--bootstrap-servers", "-b", metavar="HOST:PORT", show_default=False, help="The gateway."
+        ),
+    ]
+    kafka_config: KafkaConfigOption = None
+    as_json: bool = option(False, "For programs.", "--json")
 
 
 @dataclass(frozen=True, kw_only=True)

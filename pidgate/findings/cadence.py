@@ -1,17 +1,18 @@
 """The beat of a source's starts: equal or growing intervals, or fixed clock times. Pure.
 
-`cadence` is the definition, for the lives kept by the console. pipeline/offenders/cadence.py computes the
-same over tables; tests/pipeline/test_offenders_cadence.py compares both.
+`cadence` is the definition, for the lives kept by the console. pipeline/offenders/sources.sql computes the same
+sums over tables, and `beat` makes features of both; tests/pipeline/test_offenders_cadence.py compares them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
+MILLION: Final = 1_000_000
 FEWEST_BURSTS: Final = 6
 """Starts needed for a beat: five intervals."""
 CLOCK: Final = 0.8
@@ -70,16 +71,14 @@ def cadence(starts: Iterable[Start]) -> dict[str, float]:
     - clock_periods: periods with a start in them.
     """
     ticks = _ticks(starts)
-    best: tuple[float, dict[str, float]] | None = None
-    for gap_ms in BURST_GAPS_MS:
-        bursts = _bursts(ticks, gap_ms)
-        found = _measured(bursts)
-        by_clock = found.get("clock", 0.0) >= CLOCK
-        is_sure = len(bursts) >= FEWEST_BURSTS and (gap_ms < EXECUTORS_GAP_MS or by_clock)
-        beat = found.get("beat_share", 0.0) if is_sure else 0.0
-        if best is None or beat > best[0]:
-            best = beat, found
-    return {} if best is None or not ticks else best[1]
+    if not ticks:
+        return {}
+    return best_beat((gap_ms, _measured(_bursts(ticks, gap_ms))) for gap_ms in BURST_GAPS_MS)
+
+
+def best_beat(by_gap: Iterable[tuple[int, dict[str, float]]]) -> dict[str, float]:
+    """Return the features of the gap that shows more of a sure beat than the others, or else of the least."""
+    return max(by_gap, key=lambda one: (_sure_beat(one[1], one[0]), -one[0]))[1]
 
 
 def _ticks(starts: Iterable[Start]) -> list[_Burst]:
@@ -118,51 +117,90 @@ def _measured(bursts: Sequence[_Burst]) -> dict[str, float]:
     pauses = [
         None if before.end_ms is None else after.at_ms - before.end_ms for before, after in pairwise(bursts)
     ]
+    known = [pause for pause in pauses if pause is not None]
     steps = [after / before for before, after in pairwise(intervals)]
     pause_steps = [
         after / before
         for before, after in pairwise(pauses)
         if before is not None and after is not None and before > 0 and after > 0
     ]
-    known = [pause for pause in pauses if pause is not None]
-    found: dict[str, float] = {"bursts": len(bursts)}
-    if bursts:
-        found["ids_per_burst"] = sum(burst.ids for burst in bursts) / len(bursts)
-    if intervals:
-        found["interval_ms"] = _geometric_mean(intervals)
-    if known:
-        found["pause_ms"] = _geometric_mean([max(pause, 1) for pause in known])
-        found["restart_share"] = _share(known, RESTART_PAUSE_MS)
-        found["overlap_share"] = sum(pause < -OVERLAP_MS for pause in known) / len(known)
-    beats = [_share(steps, EVEN) + _share(steps, GROWN)] if steps else []
-    if pause_steps and len(pause_steps) >= KNOWN_PAUSES * len(steps):
-        beats.append(_share(pause_steps, EVEN) + _share(pause_steps, GROWN))
+    sums = {
+        "bursts": len(bursts),
+        "burst_ids": sum(burst.ids for burst in bursts),
+        "intervals": len(intervals),
+        "log_interval": sum(map(millionths, map(math.log, intervals))),
+        "pauses": len(known),
+        "log_pause": sum(millionths(math.log(max(pause, 1))) for pause in known),
+        "overlaps": sum(pause < -OVERLAP_MS for pause in known),
+        "restarts": _within(known, RESTART_PAUSE_MS),
+        "steps": len(steps),
+        "even": _within(steps, EVEN),
+        "grown": _within(steps, GROWN),
+        "pause_steps": len(pause_steps),
+        "pause_even": _within(pause_steps, EVEN),
+        "pause_grown": _within(pause_steps, GROWN),
+    }
+    return beat(sums, _clocks([burst.at_ms for burst in bursts]))
+
+
+def _within(values: Sequence[float], between: tuple[float, float]) -> int:
+    return sum(between[0] <= value <= between[1] for value in values)
+
+
+def _clocks(starts_ms: Sequence[int]) -> list[dict[str, int]]:
+    clocks = []
+    for period_ms in PERIODS_MS:
+        turns = [at_ms % period_ms * (math.tau / period_ms) for at_ms in starts_ms]
+        clocks.append({
+            "period_ms": period_ms,
+            "periods": len({at_ms // period_ms for at_ms in starts_ms}),
+            "across": sum(millionths(math.cos(turn)) for turn in turns),
+            "up": sum(millionths(math.sin(turn)) for turn in turns),
+        })  # fmt: skip
+    return clocks
+
+
+def millionths(value: float) -> int:
+    """Return a number in whole millionths: sums of these do not depend on their order."""
+    return round(value * MILLION)
+
+
+def geometric_mean(sum_of_logarithms: int, count: int) -> float:
+    """Return the mean of `count` numbers from the sum of their logarithms in millionths."""
+    return math.exp(sum_of_logarithms / MILLION / count)
+
+
+def beat(sums: Mapping[str, int], clocks: Iterable[Mapping[str, int]]) -> dict[str, float]:
+    """Return the features of cadence() for one gap, from whole sums over its bursts.
+
+    `clocks`: for each period the periods with a start in them, and the sums of sine and cosine in millionths.
+    """
+    bursts, steps, pause_steps = sums["bursts"], sums["steps"], sums["pause_steps"]
+    found: dict[str, float] = {"bursts": bursts, "grown": max(sums["grown"], sums["pause_grown"])}
+    found["ids_per_burst"] = sums["burst_ids"] / bursts
+    if sums["intervals"]:
+        found["interval_ms"] = geometric_mean(sums["log_interval"], sums["intervals"])
+    if known := sums["pauses"]:
+        found["pause_ms"] = geometric_mean(sums["log_pause"], known)
+        found["restart_share"] = sums["restarts"] / known
+        found["overlap_share"] = sums["overlaps"] / known
+    beats = [(sums["even"] + sums["grown"]) / steps] if steps else []
+    if pause_steps and pause_steps >= KNOWN_PAUSES * steps:
+        beats.append((sums["pause_even"] + sums["pause_grown"]) / pause_steps)
     if beats:
         found["beat_share"] = max(beats)
-    found["grown"] = max(sum(map(_has_grown, steps)), sum(map(_has_grown, pause_steps)))
-    return found | _clock([burst.at_ms for burst in bursts])
+    turns = [
+        (math.hypot(one["across"], one["up"]) / MILLION / bursts, one["period_ms"], one["periods"])
+        for one in clocks
+        if one["periods"] >= FEWEST_PERIODS
+    ]
+    if turns:
+        found["clock"], found["clock_ms"], found["clock_periods"] = max(turns)
+    return found
 
 
-def _has_grown(step: float) -> bool:
-    return GROWN[0] <= step <= GROWN[1]
-
-
-def _share(values: Sequence[float], between: tuple[float, float]) -> float:
-    return sum(between[0] <= value <= between[1] for value in values) / len(values)
-
-
-def _geometric_mean(values: Sequence[float]) -> float:
-    return math.exp(sum(map(math.log, values)) / len(values))
-
-
-def _clock(starts_ms: Sequence[int]) -> dict[str, float]:
-    """Return the period with the highest concentration of starts, among those that hold FEWEST_PERIODS."""
-    best: tuple[float, int, int] | None = None
-    for period_ms in PERIODS_MS:
-        periods = len({at_ms // period_ms for at_ms in starts_ms})
-        if periods < FEWEST_PERIODS:
-            continue
-        turns = [at_ms % period_ms * math.tau / period_ms for at_ms in starts_ms]
-        total = math.hypot(sum(map(math.cos, turns)), sum(map(math.sin, turns)))
-        best = max(best or (-1.0, 0, 0), (total / len(turns), period_ms, periods))
-    return {} if best is None else {"clock": best[0], "clock_ms": best[1], "clock_periods": best[2]}
+def _sure_beat(found: Mapping[str, float], gap_ms: int) -> float:
+    """Return the share of the intervals at a beat that is sure, which decides between the gaps."""
+    by_clock = found.get("clock", 0.0) >= CLOCK
+    is_sure = found["bursts"] >= FEWEST_BURSTS and (gap_ms < EXECUTORS_GAP_MS or by_clock)
+    return found.get("beat_share", 0.0) if is_sure else 0.0

@@ -1,7 +1,4 @@
-"""Families of client ids: `producer-17` and `producer-18` are both `producer-*`. Pure.
-
-Python and Java (Spark) read the expressions alike.
-"""
+"""Families of client ids: `producer-17` and `producer-18` are both `producer-*`. Pure."""
 
 from __future__ import annotations
 
@@ -19,21 +16,20 @@ _POD: Final = r"-[bcdfghjklmnpqrstvwxz2456789]{5,10}(?=-|$)"
 _NUMBERED: Final = r"(?<![A-Za-z0-9])([A-Za-z]+)[0-9]+(?![A-Za-z0-9])"
 _DRAWN: Final = r"(?<![A-Za-z0-9])[A-Za-z]*[0-9][A-Za-z0-9]*(?![A-Za-z0-9])"
 
-REPLACEMENTS: Final = (
-    (_UUID, "", ANYTHING),
-    (_POD, "", f"-{ANYTHING}"),
-    (_NUMBERED, "word", ANYTHING),
-    (_DRAWN, "", ANYTHING),
-)
-"""Applied in order: an expression, "word" if its first group is kept, and the replacement for the rest."""
-
-_COMPILED: Final = [
-    (re.compile(expression), f"\\1{text}" if keeps else text) for expression, keeps, text in REPLACEMENTS
+_REPLACEMENTS: Final = [
+    (re.compile(expression), text)
+    for expression, text in (
+        (_UUID, ANYTHING),
+        (_POD, f"-{ANYTHING}"),
+        (_NUMBERED, f"\\1{ANYTHING}"),
+        (_DRAWN, ANYTHING),
+    )
 ]
+"""Applied in order."""
 
 
 def family(client_id: str) -> str:
     """Return a client id without its counted or random parts: a-7f9c-x2k4q -> a-*-*."""
-    for expression, text in _COMPILED:
+    for expression, text in _REPLACEMENTS:
         client_id = expression.sub(text, client_id)
     return client_id

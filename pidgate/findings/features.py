@@ -1,7 +1,7 @@
 """The numbers that rules look at. NaN: unknown. A comparison with NaN is false, so its condition does not
 hold.
 
-The console and Spark fill them; a feature unknown to one of them stays NaN there. Pure.
+The console and the pipeline fill them; a feature unknown to one of them stays NaN there. Pure.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class AppFeatures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserFeatures:
-    """A whole user, from answers to InitProducerId, which Spark does not read."""
+    """A whole user, from answers to InitProducerId, which the pipeline does not read."""
 
     allocated_ids: float = nan
     unused_ids: float = nan  # allocated and never used to produce

@@ -25,6 +25,10 @@ FEWEST_IDS: Final = 8
 """New ids needed for a finding about a source."""
 BEAT: Final = 0.6
 """Share of the intervals that equal the one before or doubled; by chance it is 0.26."""
+FEWEST_GROWN: Final = 3
+BACK_OFF: Final = 0.1
+"""Share of the starts after a pause that has grown, in a back-off: 10, 20, 40, 80, 160, then 300 s for half an hour
+or so."""
 NO_BEAT: Final = 0.4
 """Below this share there is no beat."""
 SHORTEST_LOOP_MS: Final = 2_000
@@ -316,7 +320,7 @@ PATTERNS: Final = frozenset(
         Pattern.UNKNOWN,
     )
 )
-"""Patterns of sources and applications, which Spark finds."""
+"""Patterns of sources and applications, which the pipeline finds."""
 EVIDENCE: Final = (
     {rule.pattern: rule.evidence for rule in SOURCES}
     | {rule.pattern: rule.evidence for rule in APPS}

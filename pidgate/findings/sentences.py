@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from pidgate.findings.families import ANYTHING
 from pidgate.findings.patterns import PATTERN_WORDS, Pattern
-from pidgate.findings.rules import EVIDENCE, is_unknown
+from pidgate.findings.rules import BACK_OFF, BEAT, EVIDENCE, FEWEST_GROWN, is_unknown
 from pidgate.units import about_duration, counted, printable
 
 Row = Mapping[str, Any]
@@ -107,6 +107,12 @@ def _per_start(of: Row) -> str:
     return f", {ids} at each start" if ids > 1 else ""
 
 
+def _backs_off(of: Row) -> bool:
+    """Return whether pauses grow. A missed start doubles an interval of a constant beat, and chance one in seven."""
+    grown = of.get("grown") or 0
+    return grown >= FEWEST_GROWN and grown >= BACK_OFF * of["bursts"] and (of.get("beat_share") or 0) >= BEAT
+
+
 def _sent(of: Row) -> str:
     one_request, short_lived = _per_cent(of["one_request"]), _per_cent(of["short_lived"])
     connections = of.get("connections") or 1
@@ -137,7 +143,7 @@ _WORDS: Final[Mapping[str, Callable[[Row], str]]] = {
     "in_active": _in_active,
     "interval": lambda of: about_duration(of["interval_ms"]),
     "lived": lambda of: f", each in use for about {about_duration(of['life_ms'])}",
-    "backing_off": lambda of: ", with growing pauses" if (of.get("grown") or 0) >= 3 else "",
+    "backing_off": lambda of: ", with growing pauses" if _backs_off(of) else "",
     "per_start": _per_start,
     "per_burst": lambda of: _count(max(of["ids_per_burst"], 1)),
     "kept": lambda of: f"{_count(of['names'])} different transactional ids",

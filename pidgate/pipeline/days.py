@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import date
+from functools import reduce
+from operator import and_
 from typing import Self
 
+import pyarrow.dataset as ds
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
@@ -41,6 +44,13 @@ class Days:
         if self.until is not None:
             events = events.where(f.col("day") <= self.until)
         return events
+
+    @property
+    def condition(self) -> ds.Expression | None:
+        """Return the same for Arrow; None for all days."""
+        bounds = [ds.field("day") >= self.since] if self.since is not None else []
+        bounds += [ds.field("day") <= self.until] if self.until is not None else []
+        return reduce(and_, bounds) if bounds else None
 
 
 def _is_day(text: str) -> bool:

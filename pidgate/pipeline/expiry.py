@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
-
 from pidgate.pipeline.arrivals import REMEMBER_MS
 from pidgate.pipeline.newest import newest_value
+from pidgate.pipeline.tables import Tables
 
 CHECK_INTERVAL_MS = 600_000
 """Kafka's default of producer.id.expiration.check.interval.ms (KIP-854), a divisor of an hour.
@@ -14,6 +13,6 @@ A broker may drop a state this much later than due.
 """
 
 
-def expiration_ms(topology: DataFrame) -> int:
+def expiration_ms(tables: Tables) -> int:
     """Return the brokers' producer.id.expiration.ms; Kafka's default if no event has it."""
-    return newest_value(topology, "producer_id_expiration_ms") or REMEMBER_MS
+    return newest_value(tables, "topology", "producer_id_expiration_ms") or REMEMBER_MS

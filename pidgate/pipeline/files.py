@@ -13,6 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+import pyarrow as pa
+import pyarrow.dataset as ds
 from pyarrow import ArrowInvalid, NativeFile, fs
 
 from pidgate.pipeline.errors import BadOption
@@ -50,6 +52,12 @@ class Files:
         for path in self.sizes(folder):
             if not path.rpartition("/")[2].startswith((".", "_")):
                 yield path
+
+    def dataset(self, folder: str, schema: pa.Schema | None = None) -> ds.Dataset:
+        """Return the Parquet files below a folder, with folders such as day=2026-11-21 as columns."""
+        return ds.dataset(
+            self._at(folder), schema, format="parquet", filesystem=self._system, partitioning="hive"
+        )
 
     def rename(self, source: str, target: str) -> None:
         """Move a file or folder and create the parent; a file replaces an existing one.

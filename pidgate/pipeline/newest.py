@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
+
+from pidgate.pipeline.tables import Tables
 
 
 def newest_row(events: DataFrame) -> DataFrame:
@@ -19,7 +22,12 @@ def newest_event(events: DataFrame) -> dict[str, Any] | None:
     return rows[0].asDict(recursive=True) if rows else None
 
 
-def newest_value(events: DataFrame, column: str) -> int | None:
-    """Return the newest value above 0 in these events, or None."""
-    row = events.where(f.col(column) > 0).agg(f.max_by(column, "wall_time_ms")).first()
-    return None if row is None else row[0]
+def newest_value(tables: Tables, event_type: str, column: str) -> int | None:
+    """Return the newest value above 0 in all events of a type, or None."""
+    events = tables.event_files(event_type)
+    if events is None:
+        return None
+    found = events.to_table([column, "wall_time_ms"], filter=pc.field(column) > 0)
+    newest = found.sort_by([("wall_time_ms", "descending"), (column, "descending")]).slice(0, 1)
+    value: int | None = next(iter(newest[column].to_pylist()), None)
+    return value

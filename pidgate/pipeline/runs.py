@@ -5,17 +5,15 @@ All results are written this way; ingest has its own commits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from contextlib import contextmanager, suppress
-from typing import Final
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 
+from pidgate.pipeline import arrow_tables
 from pidgate.pipeline.swaps import Swaps
 from pidgate.pipeline.tables import Tables
-
-FILES_OF_MANY: Final = 4
-"""Files of results by client: as many rows as producer ids would be too much for one task."""
 
 Keep = Callable[[str, DataFrame], DataFrame]
 """Function that computes a frame once under a name, and returns the frame to use instead."""
@@ -24,15 +22,26 @@ Keep = Callable[[str, DataFrame], DataFrame]
 class Run:
     """The results written by a run, and the tables of previous runs that it reads."""
 
-    def __init__(self, tables: Tables, folder: str) -> None:
+    def __init__(self, tables: Tables, folder: str, whole: Run | None = None) -> None:
         self.tables = tables
         self.folder = folder
         self.places: list[str] = []
+        self.whole = whole or self
+        """The run of all jobs together; what it keeps is readable until the last of them ends."""
 
-    def write(self, name: str, frame: DataFrame, *, files: int = 1) -> DataFrame:
+    def write(self, name: str, frame: DataFrame) -> DataFrame:
         """Write a result; return it as written."""
-        # Not coalesce(), which would run the last step of the computation in as few tasks.
-        return self._written(self.place("results", name), frame.repartition(files))
+        return self._written(self.place("results", name), frame)
+
+    def write_table(self, name: str, table: pa.Table) -> None:
+        """Write a result that this process holds."""
+        self.place("results", name)
+        path = f"{self.folder}/written/results/{name}/part-0.parquet"
+        arrow_tables.write(self.tables.files, path, table)
+
+    def pairs(self, name: str) -> Set[tuple[str, str]]:
+        """Return (user, pattern) of a result that this run has written."""
+        return self.tables.pairs_at(f"{self.folder}/written/results/{name}")
 
     def keep(self, name: str, frame: DataFrame) -> DataFrame:
         """Compute a frame once; the returned frame is readable until the run ends."""
@@ -61,10 +70,10 @@ class Run:
 
 
 @contextmanager
-def replacing(tables: Tables) -> Iterator[Run]:
+def replacing(tables: Tables, whole: Run | None = None) -> Iterator[Run]:
     """Yield a run whose results replace the previous ones when the block ends without an error."""
     swaps = Swaps(tables.files)
-    run = Run(tables, swaps.begin())
+    run = Run(tables, swaps.begin(), whole)
     try:
         yield run
     except BaseException:

@@ -28,6 +28,8 @@ _SETTINGS: dict[str, Setting] = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     # Twice Spark's default: fewer calls into Python, still a few MB.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
+    # Events are in many small files: with Spark's 4 MB for each, a task would read only thirty of them.
+    "spark.sql.files.openCostInBytes": "131072",
 }
 """Session settings for every environment."""
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")

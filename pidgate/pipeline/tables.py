@@ -12,10 +12,14 @@ The root may be any folder writable by Spark: local, HDFS or an object store.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence, Set
+from typing import Any
 
+import duckdb
+import pyarrow as pa
+import pyarrow.dataset as ds
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from pidgate.pipeline.days import EVER, Days
@@ -25,17 +29,19 @@ from pidgate.pipeline.schemas import PARTITIONS, table_schema
 from pidgate.pipeline.swaps import Swaps
 
 
-@dataclass(frozen=True, slots=True)
 class Tables:
-    """All tables of one root."""
+    """All tables of one root. Without a session only Arrow reads them (`--engine local`)."""
 
-    spark: SparkSession
-    root: str
-    files: Files = field(init=False)
-    """The root's files besides tables."""
+    def __init__(self, session: SparkSession | None, root: str) -> None:
+        self.session = session
+        self.root = root
+        self.files = Files(root)
+        """The root's files besides tables."""
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "files", Files(self.root))
+    @property
+    def spark(self) -> SparkSession:
+        assert self.session is not None, "this engine has no Spark"
+        return self.session
 
     def path(self, *parts: str) -> str:
         """Return a path for display."""
@@ -65,13 +71,26 @@ class Tables:
             return self.spark.createDataFrame([], schema)
         return self.spark.read.schema(schema).parquet(self._found("events", event_type))
 
+    def event_files(self, event_type: str, days: Days = EVER) -> ds.Dataset | None:
+        """Return all events of a type of these days for Arrow; None if there are none."""
+        if not self.exists("events", event_type):
+            return None
+        schema = type(PARTITIONS)([*table_schema(event_type).fields, *PARTITIONS.fields])
+        found = self.files.dataset(self._where("events", event_type), to_arrow_schema(schema))
+        condition = days.condition
+        return found if condition is None else found.filter(condition)
+
     def needed_events(self, event_type: str, days: Days = EVER) -> DataFrame:
         """Return the events of these days for a job that requires them. Raises HistoryEmpty."""
-        found = self.events(event_type)
-        of_days = days.of(found)
-        if not of_days.isEmpty():
-            return of_days
-        if not found.isEmpty():
+        self.check_events(event_type, days)
+        return days.of(self.events(event_type))
+
+    def check_events(self, event_type: str, days: Days = EVER) -> None:
+        """Raise HistoryEmpty if there are no events of these days."""
+        if (of_days := self.event_files(event_type, days)) is not None and of_days.head(1).num_rows:
+            return
+        found = self.event_files(event_type)
+        if found is not None and found.head(1).num_rows:
             raise HistoryEmpty(
                 f"no {event_type} events{days} under {self.path('events')}: choose other days with --since and --until."
             )
@@ -87,6 +106,22 @@ class Tables:
         if not self.exists("results", name):
             return None
         return self.spark.read.parquet(self._found("results", name))
+
+    def query(self, name: str, sql: str) -> list[dict[str, Any]]:
+        """Return the rows of a query over a result, which the query calls `found`; without Spark, for screens."""
+        with duckdb.connect() as duck:
+            duck.register("found", self.files.dataset(self._where("results", name)))
+            found: pa.Table = duck.sql(sql).to_arrow_table()
+        rows: list[dict[str, Any]] = found.to_pylist(maps_as_pydicts="strict")
+        return rows
+
+    def pairs(self, *parts: str) -> Set[tuple[str, str]]:
+        """Return (user, pattern) of a table."""
+        return self.pairs_at(self._where(*parts))
+
+    def pairs_at(self, folder: str) -> Set[tuple[str, str]]:
+        found = self.files.dataset(folder).to_table(["user", "pattern"])
+        return set(zip(found["user"].to_pylist(), found["pattern"].to_pylist(), strict=True))
 
     def written(self, name: str) -> DataFrame:
         """Return a result written by the same job."""

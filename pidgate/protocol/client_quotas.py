@@ -23,6 +23,10 @@ DESCRIBE_CLIENT_QUOTAS: Final = 48
 ALTER_CLIENT_QUOTAS: Final = 49
 
 USER: Final = "user"
+GATEWAY: Final = "pidgate"
+"""Entity type of a question that a gateway answers alone: no broker knows it."""
+OWN: Final = "my"
+"""The only name of it: the user of the connection."""
 
 POLICY_VIOLATION: Final = 44
 """Kafka's error code for well-formed requests that a policy rejects."""
@@ -39,6 +43,7 @@ MAX_ANSWER_BYTES: Final = 4_194_304
 _FLEXIBLE_FROM: Final = 1
 _REMEDY: Final = "set fewer quotas with one request"
 
+_REQUEST_HEAD = Struct(">hhi")
 _I16 = Struct(">h")
 _I32 = Struct(">i")
 _F64 = Struct(">d")
@@ -178,13 +183,20 @@ class UserFilter:
         return self.names is None or user in self.names
 
 
+@dataclass(frozen=True, slots=True)
+class GatewayFilter:
+    """A question to the gateway itself. `is_own`: about the connection's own user, and nothing else."""
+
+    is_own: bool
+
+
 UserValues = Mapping[str | None, Mapping[str, float]]
 """user (None: the default user) -> key -> value."""
 
 _EXACT, _DEFAULT, _SPECIFIED = 0, 1, 2
 
 
-def read_user_filter(buf: Buffer, head: RequestHead) -> UserFilter | None:
+def read_filter(buf: Buffer, head: RequestHead) -> UserFilter | GatewayFilter | None:
     """Parse the filter of a DescribeClientQuotas request; None if it matches no user without a client id.
 
     Also None for a filter that Kafka rejects. An entity must have every component of the filter, and with
@@ -197,6 +209,8 @@ def read_user_filter(buf: Buffer, head: RequestHead) -> UserFilter | None:
         reader.skip_tags()
     strict = reader.i8() != 0
     _finish(reader)
+    if any(entity_type == GATEWAY for entity_type, *_ in components):
+        return GatewayFilter(components == [(GATEWAY, _EXACT, OWN)])
     if not components:
         return None if strict else UserFilter(None)
     if len(components) > 1 or components[0][0] != USER:
@@ -263,11 +277,31 @@ def _adding_user_values(reader: Reader, start: int, values: UserValues) -> Steps
     return framed(buf[start:head_end], new_count, *parts, buf[tail : reader.end])
 
 
+def own_request(correlation_id: int, client_id: str) -> bytes:
+    """Return a framed DescribeClientQuotas that asks a gateway about the connection's own user."""
+    return framed(
+        _REQUEST_HEAD.pack(DESCRIBE_CLIENT_QUOTAS, _FLEXIBLE_FROM, correlation_id),
+        encode_string(client_id, flexible=False),
+        b"\x00",
+        array_count(1, flexible=True),
+        encode_string(GATEWAY, flexible=True) + bytes((_EXACT,)) + encode_string(OWN, flexible=True),
+        b"\x00\x00\x00",
+    )
+
+
+def read_described(buf: Buffer) -> tuple[int, str]:
+    """Return error code and message of the response to an own_request. Raises KafkaProtocolError."""
+    reader = _answer(buf, 0, len(buf), _FLEXIBLE_FROM)
+    reader.skip(4)
+    return reader.i16(), reader.nullable_string() or ""
+
+
 def describe_refused(buf: Buffer, start: int, api_version: int, error_code: int, message: str) -> bytes:
-    """Return a response with this error that replaces the broker's response at `start`."""
+    """Return a response with this error or message and no entries. `start`: of the correlation id in `buf`."""
     flexible = api_version >= _FLEXIBLE_FROM
     tags = b"\x00" if flexible else b""
-    no_entries = b"\x00" if flexible else b"\xff\xff\xff\xff"
+    null = b"\x00" if flexible else b"\xff\xff\xff\xff"
+    no_entries = null if error_code else array_count(0, flexible=flexible)
     return framed(
         bytes(buf[start : start + 4]),
         tags,

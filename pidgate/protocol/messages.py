@@ -310,12 +310,14 @@ def api_versions_request(
     )
 
 
-def metadata_request(correlation_id: int, client_id: str, topics: Sequence[str] = ()) -> bytes:
+def metadata_request(
+    correlation_id: int, client_id: str, topics: Sequence[str] = (), *, asks_rights: bool = False
+) -> bytes:
     """Return a framed Metadata request for the brokers and at most a few dozen topics.
 
-    In METADATA_PROBE_VERSION, without topic creation.
+    In METADATA_PROBE_VERSION, without topic creation. `asks_rights`: on these topics.
     """
-    create_topics, topic_operations, no_tags = b"\x00", b"\x00", b"\x00"
+    create_topics, topic_operations, no_tags = b"\x00", bytes((asks_rights,)), b"\x00"
     asked = b"".join(bytes(16) + encode_string(name, flexible=True) + no_tags for name in topics)
     return framed(
         _REQUEST_HEAD.pack(METADATA, METADATA_PROBE_VERSION, correlation_id),

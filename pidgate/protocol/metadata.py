@@ -9,6 +9,7 @@ authorized operations, 9 is flexible (KIP-482), 10 adds topic ids (KIP-516), 12 
 """
 
 from collections.abc import Generator, Iterator
+from typing import NamedTuple
 
 from pidgate.protocol.errors import FrameTooLarge, MalformedFrame, UnsupportedVersion
 from pidgate.protocol.frames import Buffer, Reader, Translate, read_uvarint, skip_tags
@@ -105,6 +106,30 @@ def topic_ids(buf: Buffer, start: int, end: int, version: int) -> Iterator[tuple
         answer.skip_tags()
         if name is not None and topic_id != _NO_TOPIC:
             yield name, topic_id
+
+
+class TopicRights(NamedTuple):
+    """The rights of a login on a topic. `operations`: Kafka's numbers of AclOperation, empty unless asked for."""
+
+    name: str
+    error_code: int
+    operations: frozenset[int]
+
+
+def topic_rights(buf: Buffer, start: int, end: int, version: int) -> Iterator[TopicRights]:
+    """Yield each topic of a Metadata response (version 12) with the rights on it. Raises as `topic_ids`."""
+    answer = Reader(buf, start, end)
+    to_topics(answer, version)
+    for _ in range(answer.count(26)):
+        error_code = answer.i16()
+        name = answer.nullable_string()
+        answer.skip(16 + 1)
+        partitions = answer.count(18)
+        answer.pos = _skip_partitions(buf, answer.pos, end, partitions)
+        bits = answer.i32()
+        answer.skip_tags()
+        operations = frozenset(number for number in range(31) if bits >= 0 and bits & 1 << number)
+        yield TopicRights(name or "", error_code, operations)
 
 
 def _skip_partitions(buf: Buffer, p: int, end: int, partitions: int) -> int:

@@ -211,6 +211,8 @@ def _filtered(data: bytes) -> object:
         listed = [list(metadata.topic_ids(frame, 0, len(frame), version))]
         listed.append(list(metadata_places.places(frame, 0, len(frame), version)))
         listed.append(gateway_topics.with_refusals(frame, 0, len(frame), version, _refusals(version)))
+        if version == messages.METADATA_PROBE_VERSION:
+            listed.append(list(metadata.topic_rights(frame, 0, len(frame), version)))
     return at_once(filtering(api_key, version, frame, 0, len(frame), topics)), listed
 
 
@@ -242,6 +244,9 @@ def _without_ours(data: bytes, found: object) -> None:
                 if topic.name and topic.topic_id
             }
             assert set(listed[0]) == ids
+        if version == messages.METADATA_PROBE_VERSION:
+            theirs = [(topic.name or "", int(topic.error_code)) for topic in entity.topics or ()]
+            assert [(one.name, one.error_code) for one in listed[3]] == theirs
 
 
 def _without_our_assignment(heartbeat: Any) -> Any:
@@ -308,9 +313,12 @@ _SMALL: Final[dict[int, Callable[[bytes, int, int, int], object]]] = {
     ),
     _AUTHENTICATE: messages.sasl_answer,
     client_quotas.ALTER_CLIENT_QUOTAS: client_quotas.read_alter_answer,
-    client_quotas.DESCRIBE_CLIENT_QUOTAS: lambda buf, start, end, version: client_quotas.adding_user_values(
-        buf, start, end, version, {"alice": {"producer_ids_rate": 5.0}, None: {"producer_ids_rate": 1.0}}
-    ).finish(),
+    client_quotas.DESCRIBE_CLIENT_QUOTAS: lambda buf, start, end, version: (
+        client_quotas.read_described(buf[start:end]) if version else None,
+        client_quotas.adding_user_values(
+            buf, start, end, version, {"alice": {"producer_ids_rate": 5.0}, None: {"producer_ids_rate": 1.0}}
+        ).finish(),
+    ),
 }
 
 
@@ -354,7 +362,9 @@ def _same_small(data: bytes, found: object) -> None:
         assert {outcome.error_code for outcome in ours.outcomes.values()} <= {
             int(entry.error_code) for entry in entity.entries or ()
         }
-    elif ours is not None:
+    elif ours[1] is not None:
+        described, ours = ours
+        assert described is None or described == (entity.error_code, entity.error_message or "")
         again = read_response(entity_class(api_key, version), unframed(ours))
         values = {
             entry.entity[0].entity_name: {value.key for value in entry.values}

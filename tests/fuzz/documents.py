@@ -140,7 +140,8 @@ def _posted(data: bytes) -> object:
 
 def _posted_again(data: bytes, found: object) -> None:
     names = ("user", "setting", "action", "value", "set_by", "deed", "producer_id", "changes")
-    one = found[0] if isinstance(found, list) else found
+    one = found[0] if isinstance(found, tuple) else found
+    one = one[0] if isinstance(one, list) else one
     if _is_given_twice(data, *names):
         return  # the user of each change, too
     if isinstance(one, Command):

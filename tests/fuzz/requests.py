@@ -224,7 +224,7 @@ _SMALL: Final[dict[int, Read]] = {
     36: messages.sasl_token,
     messages.API_VERSIONS: _api_versions,
     client_quotas.ALTER_CLIENT_QUOTAS: client_quotas.read_alter,
-    client_quotas.DESCRIBE_CLIENT_QUOTAS: client_quotas.read_user_filter,
+    client_quotas.DESCRIBE_CLIENT_QUOTAS: client_quotas.read_filter,
     51: refuse_credentials,
 }
 
@@ -261,6 +261,9 @@ def _same_small(data: bytes, found: object) -> None:
         assert ours.validate_only == body["validateOnly"]
         for entry, given in zip(ours.entries, body["entries"], strict=True):
             assert dict(entry.entity) == {one["entityType"]: one["entityName"] for one in given["entity"]}
+    elif isinstance(ours, client_quotas.GatewayFilter):
+        assert any(one["entityType"] == client_quotas.GATEWAY for one in body["components"])
+        assert not ours.is_own or len(body["components"]) == 1
     elif api_key == client_quotas.DESCRIBE_CLIENT_QUOTAS and ours is not None:
         assert all(one["entityType"] == "user" for one in body["components"])
     elif api_key == 51:

@@ -260,6 +260,16 @@ def shared_libraries(pid: int) -> set[str]:
     return {words[5] for words in map(str.split, maps) if len(words) > 5}
 
 
+def test_a_first_look_needs_no_java(installed: Installed, tmp_path: Path) -> None:
+    began_s = time.monotonic()
+    shown = installed.run("pipeline", "run", "--engine", "local", "--json", PATH=str(tmp_path), JAVA_HOME="")
+    took_s = time.monotonic() - began_s
+    assert {"restart_loop", "producer_per_batch"} <= {
+        json.loads(line)["pattern"] for line in shown.splitlines()
+    }
+    assert took_s < 30
+
+
 def test_spark_jobs_run_from_a_folder_of_other_packages(installed: Installed, tmp_path: Path) -> None:
     try:
         java_home()

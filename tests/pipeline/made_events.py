@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, asdict, fields
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from pidgate.events.definitions import EVENT_TYPES, Event
-from pidgate.pipeline.offenders.stages import Events
+from pidgate.pipeline.passes import Pass, Read
 from pidgate.pipeline.schemas import PARTITIONS, bucket_of, table_schema
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
 MONDAY = 1_790_553_600_000
@@ -44,16 +42,34 @@ def write_events(root: str, event_type: str, rows: Iterable[Row]) -> None:
     pq.write_to_dataset(table, Path(root) / "events" / event_type, partition_cols=PARTITIONS.names)
 
 
-def events_of(spark: SparkSession, events: Iterable[Event]) -> Events:
-    """What `offenders` reads of events, without folders."""
-    rows = [{"schema_version": 1, "type": event.type, **asdict(event)} for event in events]
-    assert {row["type"] for row in rows} <= set(EVENT_TYPES)
-    tables = []
-    for word in ("decision", "id_usage", "produce_error", "connection"):
-        schema = table_schema(word)
-        mine = [tuple(row.get(name) for name in schema.names) for row in rows if row["type"] == word]
-        tables.append(spark.createDataFrame(mine, schema))
-    return Events(*tables)
+def rows_of_events(events: Iterable[Event]) -> dict[str, list[Row]]:
+    """By type, as rows of their tables."""
+    found: dict[str, list[Row]] = {}
+    for one in events:
+        found.setdefault(one.type, []).append({"schema_version": 1, **asdict(one)})
+    return found
+
+
+def tables_of(rows: Mapping[str, Sequence[Row]], reads: Mapping[str, Read]) -> dict[str, pa.Table]:
+    """What a kernel reads of these events."""
+    found = {}
+    for event_type, read in reads.items():
+        schema = to_arrow_schema(table_schema(event_type))
+        every = pa.Table.from_pylist([dict(row) for row in rows.get(event_type, ())], schema=schema)
+        with duckdb.connect() as duck:
+            duck.register("every", every)
+            names = ", ".join(f'"{name}"' for name in read.names)
+            query = f"select {names} from every where {read.where or 'true'}"
+            found[event_type] = duck.sql(query).to_arrow_table()
+    return found
+
+
+def results(rows: Mapping[str, Sequence[Row]], *jobs: str, expiry_ms: int = DAY) -> dict[str, list[Row]]:
+    """What a pass finds in these events, in one bucket and one part, without an engine."""
+    todo = Pass(jobs, remember_ms=DAY, expiry_ms=expiry_ms)
+    partial = todo.of_bucket(tables_of(rows, todo.by_id))
+    found = todo.of_part(partial | tables_of(rows, todo.by_user))
+    return {name: table.to_pylist(maps_as_pydicts="strict") for name, table in found.items()}
 
 
 def _folder(row: Row) -> Mapping[str, str]:

@@ -32,7 +32,6 @@ from pidgate.pipeline.days import EVER
 from pidgate.pipeline.failover.cascade import Heap
 from pidgate.pipeline.failover.study import Options
 from pidgate.pipeline.ingest.columns import DEAD_LETTERS, GAPS
-from pidgate.pipeline.offenders.evaluation import LABELS
 from pidgate.pipeline.runs import Run
 from pidgate.pipeline.tables import Tables
 from tests.pipeline.made_events import write_events
@@ -131,7 +130,7 @@ def study(spark: SparkSession, root: Path) -> tuple[Tables, list[Event]]:
     """Write the history and run every job on it, each as its command does."""
     tables, events = Tables(spark, str(root)), scenes().stream.events()
     write_history(tables.root, events)
-    _beside(tables, "labels", LABELS, _labels())
+    _beside(tables, "labels", "user string, pattern string", _labels())
     _beside(
         tables, "gaps", GAPS, [("gw-1", "run", 5, 21, 17, 0, "lost"), ("gw-1", "run", 40, 42, 3, 0, "lost")]
     )

@@ -152,7 +152,7 @@ def config(spark: SparkSession) -> DataFrame:
 @pytest.fixture(scope="module")
 def past(spark: SparkSession) -> Iterator[Past]:
     told = topology(spark)
-    holding = held(lives(arrivals(decisions(spark)), usage(spark)), expiration_ms(told)).persist()
+    holding = held(lives(arrivals(decisions(spark)), usage(spark)), EXPIRY_MS).persist()
     reopening = spark.createDataFrame([("rogue", 2.0)], "user string, reopens double")
     yield Past.of(holding, shares(told).persist(), reopening, Bucket(), EXPIRY_MS)
     holding.unpersist()
@@ -242,9 +242,12 @@ def test_a_bucket_lets_in_no_more_than_the_bound(
     assert all(sum(0 <= later - first <= during_ms for later in admitted) <= bound for first in admitted)
 
 
-def test_what_brokers_and_gateways_say(spark: SparkSession) -> None:
-    assert expiration_ms(topology(spark)) == EXPIRY_MS
-    assert expiration_ms(topology(spark).limit(0)) == 24 * HOUR_MS
+def test_what_brokers_and_gateways_say(spark: SparkSession, tables: Tables) -> None:
+    assert expiration_ms(tables) == 24 * HOUR_MS
+    topology(spark).selectExpr("*", "'2024-10-04' day", "'0' bucket").write.partitionBy(
+        "day", "bucket"
+    ).parquet(tables.path("events", "topology"))
+    assert expiration_ms(tables) == EXPIRY_MS
     assert bucket_in_force(config(spark)) == Bucket(HOUR_MS, 1.0, 0.001, 7.0)
     assert bucket_in_force(config(spark).limit(0)) == Bucket()
     found = {(row.topic, row.broker): row.share for row in shares(topology(spark)).collect()}

@@ -2,32 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from pidgate.pipeline.offenders.stages import offenders
-from pidgate.pipeline.runs import replacing
-from pidgate.pipeline.tables import Tables
-from tests.pipeline.made_events import events_of
+from pidgate.pipeline.passes import OFFENDERS
+from tests.pipeline.made_events import results, rows_of_events
 from tests.support.recordings import load
 from tests.support.stretched import stretched
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 
 PACE = 60.0
 NOT_TOLD_APART = {"scaling-app"}
 """Two minutes hold one rise and fall of its load: too few to be called a habit."""
 
 
-def test_real_clients_are_told_apart(spark: SparkSession, tables: Tables) -> None:
+def test_real_clients_are_told_apart() -> None:
     recording = load("patterns")
     begin_ms = min(event.wall_time_ms for event in recording.events)
-    events = events_of(spark, stretched(recording.events, PACE, begin_ms=begin_ms))
+    rows = rows_of_events(stretched(recording.events, PACE, begin_ms=begin_ms))
     found: dict[str, set[str]] = {}
-    with replacing(tables) as run:
-        for row in offenders(events, run.keep).findings.select("user", "pattern").collect():
-            found.setdefault(row["user"], set()).add(row["pattern"])
+    for row in results(rows, OFFENDERS)["offenders"]:
+        found.setdefault(row["user"], set()).add(row["pattern"])
     expected = {
         user: set(patterns) for user, patterns in recording.labels.items() if user not in NOT_TOLD_APART
     }

@@ -7,14 +7,10 @@ from typing import Any
 import pytest
 
 from pidgate.findings.patterns import Pattern
-from pidgate.pipeline.offenders.findings import finding
+from pidgate.pipeline.offenders.findings import finding, findings
 
 LOOP = {
     "user": "loop",
-    "pattern": Pattern.RESTART_LOOP.value,
-    "explained_ids": 40,
-    "all_ids": 50,
-    "alike": 1,
     "client": "billing-7",
     "address": "10.0.3.4",
     "new_ids": 40,
@@ -31,12 +27,12 @@ LOOP = {
 }
 
 
-def _said(**words: Any) -> str:
-    return str(finding(LOOP | words)["sentence"])
+def _said(pattern: Pattern = Pattern.RESTART_LOOP, alike: int = 1, **words: Any) -> str:
+    return str(finding(pattern, LOOP | words, alike, 40, 50)["sentence"])
 
 
 def test_a_finding_in_words() -> None:
-    row = finding(LOOP)
+    row = finding(Pattern.RESTART_LOOP, LOOP, 1, 40, 50)
     assert row["sentence"] == (
         "loop's client billing-7 at 10.0.3.4 is in a restart loop: 40 starts, one after the other, every 4 min, with "
         "growing pauses, 40 new ids in 3 h, each in use for about 5 s"
@@ -74,17 +70,19 @@ def test_words_agree_with_what_is_known(words: dict[str, Any], part: str) -> Non
 
 @pytest.mark.parametrize(("share", "part"), [(0.9999, "99 %"), (1.0, "100 %"), (None, "?")])
 def test_all_is_said_of_all_alone(share: float | None, part: str) -> None:
-    words = {"pattern": "producer_per_error", "failed": share, "error_code": 10}
-    assert f"on each error: {part} of its 40 new ids" in _said(**words)
+    said = _said(Pattern.PRODUCER_PER_ERROR, failed=share, error_code=10)
+    assert f"on each error: {part} of its 40 new ids" in said
 
 
 def test_what_fits_nothing_is_said_too() -> None:
-    row = finding(
-        {**dict.fromkeys(LOOP), "user": "x", "pattern": "unknown", "explained_ids": 30, "all_ids": 40}
-    )
-    assert (row["sentence"], row["evidence"]) == (
+    calm = {**LOOP, "user": "x", "pattern": None, "new_ids": 30}
+    steady = {**LOOP, "user": "x", "pattern": Pattern.STEADY, "new_ids": 10, "long_ids": 3}
+    known, row = findings([], [calm, steady])
+    assert (known["pattern"], known["share"]) == (Pattern.STEADY, 0.25)
+    assert (row["pattern"], row["sentence"], row["evidence"]) == (
+        "unknown",
         "x: 30 of 40 new ids fit no known pattern",
         [("unexplained", "30")],
     )
-    few = {**dict.fromkeys(LOOP), "user": "x", "pattern": "unknown", "explained_ids": 3, "all_ids": 3}
-    assert finding(few)["sentence"] == "x: too little is known, 3 new ids"
+    (few,) = findings([], [{**calm, "new_ids": 3}])
+    assert few["sentence"] == "x: too little is known, 3 new ids"

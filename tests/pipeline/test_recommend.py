@@ -11,10 +11,11 @@ from typer.testing import CliRunner
 
 from pidgate.gateway.config.loading import parse
 from pidgate.pipeline.cli import app
-from pidgate.pipeline.commands.offenders import write_offenders
+from pidgate.pipeline.commands.common import pass_over
 from pidgate.pipeline.commands.recommend import heap_of, rates_of, write_recommendations
 from pidgate.pipeline.days import Days
 from pidgate.pipeline.errors import BadOption, HistoryEmpty
+from pidgate.pipeline.passes import OFFENDERS
 from pidgate.pipeline.recommend.histories import BY_FINDINGS, LABELS_OF_IDS, with_health
 from pidgate.pipeline.runs import replacing
 from pidgate.pipeline.tables import Tables
@@ -147,8 +148,8 @@ def test_the_file_is_loaded_by_the_gateway(done: Tables, rows: Rows) -> None:
 def test_only_the_days_that_are_asked_for_count(done: Tables) -> None:
     with pytest.raises(HistoryEmpty, match=r"from 2026-12-22 under .*--since"), replacing(done) as run:
         write_recommendations(run, quiet, days=Days(since="2026-12-22"))
-    with pytest.raises(HistoryEmpty, match="to 2026-08-20"), replacing(done) as run:
-        write_offenders(run, quiet, Days(until="2026-08-20"))
+    with pytest.raises(HistoryEmpty, match="to 2026-08-20"):
+        pass_over(done, Days(until="2026-08-20"), OFFENDERS)
 
 
 def test_the_command_recommends_nothing_on_a_short_history_and_writes_rates_for_mended_clients(

@@ -182,7 +182,8 @@ def test_a_table_that_is_half_written_is_told(tables: Tables) -> None:
 def test_a_table_that_is_replaced_meanwhile_is_told(known: Tables) -> None:
     source = Source(known)
     source.frame("offenders")
-    next(Path(known.path("results", "offenders")).glob("*.parquet")).unlink()
+    for file in Path(known.path("results", "offenders")).glob("*.parquet"):
+        file.unlink()
 
     with pytest.raises(TableUnreadable, match="incomplete, or was replaced"), source.whole():
         source.rows("offenders", at_most=1)

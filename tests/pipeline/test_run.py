@@ -5,31 +5,27 @@ from __future__ import annotations
 import io
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
 from pidgate.pipeline import cli
-from pidgate.pipeline.arrivals import REMEMBER_MS, arrivals
 from pidgate.pipeline.commands.progress import Progress
 from pidgate.pipeline.commands.run import Job, chosen, jobs, run_jobs
 from pidgate.pipeline.days import EVER
+from pidgate.pipeline.engines import Write, results_of
 from pidgate.pipeline.errors import BadOption, HistoryEmpty, TableUnreadable
-from pidgate.pipeline.failover.held import lives
-from pidgate.pipeline.offenders.producers import producers
-from pidgate.pipeline.rates.by_time import arriving
-from pidgate.pipeline.recommend.histories import of_users
+from pidgate.pipeline.passes import JOBS, RESULTS, Pass
 from pidgate.pipeline.report.source import JOB_OF
 from pidgate.pipeline.runs import replacing
 from pidgate.pipeline.tables import Tables
 from tests.pipeline.studied import quiet, scenes, write_history
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
     from pidgate.events.definitions import Event
     from pidgate.pipeline.commands.common import Say
     from pidgate.pipeline.runs import Run
@@ -51,39 +47,19 @@ def test_every_job_of_the_report_has_run(studied: tuple[Tables, list[Event]]) ->
 # What is shared
 
 
-def built_on_arrivals(tables: Tables, remember_ms: int) -> dict[str, DataFrame]:
-    """The first step of each job that builds on arrivals, as the job itself takes it."""
-    decisions, usage = tables.needed_events("decision"), tables.events("id_usage")
-    came = arrivals(tables.needed_events("decision"), remember_ms)
-    return {
-        "rates": arriving(came, decisions),
-        "offenders": producers(decisions, usage, tables.events("produce_error")),
-        "recommend": of_users(tables, decisions, usage, remember_ms)[0],
-        "failover": lives(arrivals(decisions), usage),
-    }
+def test_one_pass_computes_rates_and_offenders(met: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
+    passes: list[Sequence[str]] = []
 
+    def counted(todo: Pass, *rest: Any) -> Write:
+        passes.append(todo.jobs)
+        return results_of(todo, *rest)
 
-def read_kept(tables: Tables, remember_ms: int = REMEMBER_MS) -> set[str]:
-    """Jobs whose plan reads frames that are kept."""
-    return {
-        job
-        for job, frame in built_on_arrivals(tables, remember_ms).items()
-        if "InMemoryRelation" in frame._jdf.queryExecution().withCachedData().toString()
-    }
-
-
-def test_arrivals_are_computed_once_for_all_jobs(met: Tables) -> None:
-    seen: list[set[str]] = []
-    run_jobs(met, [Job("look", lambda run, _: seen.append(read_kept(run.tables)))], EVER, quiet(["look"]))
-    assert seen == [{"rates", "offenders", "recommend", "failover"}]
-    assert read_kept(met) == set(), "and forgotten afterwards"
-
-
-def test_what_is_remembered_otherwise_is_not_the_same(met: Tables) -> None:
-    seen: list[set[str]] = []
-    look = Job("look", lambda run, _: seen.append(read_kept(run.tables, REMEMBER_MS // 2)))
-    run_jobs(met, [look], EVER, quiet(["look"]))
-    assert seen == [{"offenders", "failover"}]
+    monkeypatch.setattr("pidgate.pipeline.commands.run.results_of", counted)
+    todo = [job for job in jobs() if job.name in JOBS]
+    run_jobs(met, todo, EVER, quiet([job.name for job in todo]))
+    assert passes == [JOBS]
+    assert all(met.exists("results", name) for job in JOBS for name in RESULTS[job])
+    assert not met.files.names("scratch"), "the shared tables are removed"
 
 
 # One that fails

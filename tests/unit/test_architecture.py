@@ -2,7 +2,7 @@
 
     protocol  quota  events  findings    pure; they import neither each other nor anything above them
     gateway                     joins them, room by room; its page names patterns as who does
-    who  load                   beside the gateway: of it they know clocks, configuration and the topics' reader
+    who  load  doctor           beside the gateway: of it they know clocks, configuration and the topics' reader
     pipeline                    imports quota, events and findings only
     history                     makes tables up for the pipeline, which does not know it
     pidgate/ itself             what all share: units, version; its __main__ alone imports cli
@@ -45,6 +45,7 @@ MAY_IMPORT = {
     "pipeline": {"quota", "events", "findings"},
     "history": {"quota", "events", "findings", "pipeline"},
     "who": {"quota", "events", "findings", "gateway", "gateway/config", "gateway/topics"},
+    "doctor": {"protocol", "gateway"},
     "load": {"protocol", "gateway"},
     "sandbox": {"protocol", "load"},
     "cli": set(FOLDERS) - {"pipeline"},
@@ -75,7 +76,7 @@ DOORS = {
     "secrets": {"pidgate/gateway/process/outside.py", "pidgate/gateway/config/local_token.py"},
 }
 """Who of the gateway asks the machine for time and chance: a simulation is the machine at these doors alone."""
-PRODUCT = ("protocol", "quota", "events", "findings", "gateway", "pipeline", "who", "load", "cli")
+PRODUCT = ("protocol", "quota", "events", "findings", "gateway", "pipeline", "who", "load", "doctor", "cli")
 
 
 def clock_calls(tree: ast.AST) -> Iterator[str]:

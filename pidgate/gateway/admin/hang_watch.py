@@ -76,10 +76,11 @@ class HangWatch:
             if missed == HANGS_AFTER:
                 log.error(Event.EVENT_LOOP_HANGS, seconds=missed, stack=self._stack(), remedy=REMEDY)
 
-    def _stack(self) -> list[str]:
+    def _stack(self) -> str:
         frame = sys._current_frames().get(self._loop_thread)
         found = traceback.extract_stack(frame)[-FRAMES_LOGGED:]
-        return [f"{one.filename}:{one.lineno} {one.name}" for one in found]
+        # One text: the console's renderer takes a key of this name for one.
+        return "\n".join(f"{one.filename}:{one.lineno} {one.name}" for one in found)
 
     def _answer_for(self, seconds: float, text: str) -> None:
         """Answer each connection that waits or comes in this time, whatever it asks for."""

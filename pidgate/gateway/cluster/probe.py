@@ -57,7 +57,8 @@ class NamesNoBrokers(KafkaProtocolError):
 class Probe:
     """Task that asks the brokers as long as the gateway runs.
 
-    `up`: gets 1 or 0 for each node id. `own`: Metadata with the gateway's own login; None: it has none.
+    `up`: gets 1 or 0 for each node id, `answer_s` how long its last answer took.
+    `own`: Metadata with the gateway's own login; None: it has none.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class Probe:
         authentication: Authentication | None = None,
         *,
         up: MutableMapping[int, int] | None = None,
+        answer_s: MutableMapping[int, float] | None = None,
         own: OwnQuestions | None = None,
         check_every_ms: int = 3_000,
     ) -> None:
@@ -76,6 +78,7 @@ class Probe:
         self._authentication = authentication or Authentication()
         self._gateway_topics = gateway_topics or GatewayTopics()
         self._up = {} if up is None else up
+        self._answer_s = {} if answer_s is None else answer_s
         self._own = own
         self._check_every_s = check_every_ms / 1000
         self._answered_s: dict[int, float] = {}
@@ -108,7 +111,7 @@ class Probe:
 
     async def _any_node_answers(self) -> bool:
         places, now_s = dict(self._nodes.last_addresses), asyncio.get_running_loop().time()
-        answered = await asyncio.gather(*map(self._answers_at, places.values()))
+        answered = await asyncio.gather(*map(self._answers_at, places.values(), places))
         for node_id, is_up in zip(places, answered, strict=True):
             self._up[node_id] = int(is_up)
             if is_up or node_id not in self._answered_s:
@@ -116,6 +119,7 @@ class Probe:
             elif now_s - self._answered_s[node_id] > REMOVED_AFTER_S and any(answered):
                 self._nodes.drop_node(node_id)
                 del self._up[node_id], self._answered_s[node_id]
+                self._answer_s.pop(node_id, None)
         return any(answered)
 
     async def _any_candidate_answers(self) -> bool:
@@ -124,11 +128,15 @@ class Probe:
         ]
         return any(await asyncio.gather(*map(self._answers_at, others)))
 
-    async def _answers_at(self, address: Address) -> bool:
+    async def _answers_at(self, address: Address, node_id: int | None = None) -> bool:
         """Return whether the broker answers; learn from the first one that does."""
+        loop = asyncio.get_running_loop()
         try:
             async with self._asking:
+                began_s = loop.time()
                 answer = await self._answers.ask_anew(address, MECHANISMS)
+            if node_id is not None:
+                self._answer_s[node_id] = loop.time() - began_s
             async with self._learning:
                 if not self.reached.is_set():
                     await self._first_answer(address, answer)
@@ -166,12 +174,13 @@ class Probe:
             self.reached.clear()
             self._silent_since_s = asyncio.get_running_loop().time()
         self._attempts += 1
-        causes = [self._cause(address, error) for address, error in self._failures.items()]
+        has_tls, timeout_s = self._answers.tls is not None, self._answers.timeout_s
+        causes = [cause_of(*failure, timeout_s, has_tls=has_tls) for failure in self._failures.items()]
         more = len(causes) - CAUSES_NAMED
         shown = [*causes[:CAUSES_NAMED], *([f"and {more} more"] if more > 0 else [])]
         self.last_failure = f"no broker answers: {'; '.join(shown)}"
         if self._attempts & (self._attempts - 1) == 0:
-            remedies = dict.fromkeys(map(_remedy, self._failures.values()))
+            remedies = dict.fromkeys(map(remedy_of, self._failures.values()))
             log.warning(
                 Event.CLUSTER_NOT_REACHED,
                 cause="; ".join(shown),
@@ -179,14 +188,6 @@ class Probe:
                 attempts=self._attempts,
                 silent_s=round(asyncio.get_running_loop().time() - self._silent_since_s),
             )
-
-    def _cause(self, address: Address, error: Exception) -> str:
-        host, port = address
-        if isinstance(error, TimeoutError):
-            return f"{host}:{port}: did not answer within {self._answers.timeout_s:g} s"
-        is_of_tls = isinstance(error, ssl.SSLError | ConnectionResetError) and self._answers.tls is not None
-        reason = of_broker(error, host) if is_of_tls and isinstance(error, OSError) else str(error)
-        return f"{host}:{port}: {reason or type(error).__name__}"
 
     # ---- learning --------------------------------------------------------------------------------------
 
@@ -242,7 +243,17 @@ class Probe:
         return host, port
 
 
-def _remedy(error: Exception) -> str:
+def cause_of(address: Address, error: Exception, timeout_s: float, *, has_tls: bool) -> str:
+    """Return why a broker does not answer, with its address."""
+    host, port = address
+    if isinstance(error, TimeoutError):
+        return f"{host}:{port}: did not answer within {timeout_s:g} s"
+    is_of_tls = isinstance(error, ssl.SSLError | ConnectionResetError) and has_tls
+    reason = of_broker(error, host) if is_of_tls and isinstance(error, OSError) else str(error)
+    return f"{host}:{port}: {reason or type(error).__name__}"
+
+
+def remedy_of(error: Exception) -> str:
     """Return what to do about a broker that does not answer."""
     if isinstance(error, ConnectionRefusedError):
         return "start the broker, or correct cluster.bootstrap_servers: nothing listens there"

@@ -32,8 +32,8 @@ DELAYS: Final = ("all", "user")
 CLOSING_LIMITS: Final = ("address", "handshake", "silent", "user")
 
 NAMES: Final = (
-    "broker_up", "buffered_bytes", "bytes_from_brokers", "bytes_from_clients", "bytes_to_brokers", "bytes_to_clients",
-    "client_faults",
+    "broker_answer_s", "broker_up", "buffered_bytes", "bytes_from_brokers", "bytes_from_clients", "bytes_to_brokers",
+    "bytes_to_clients", "client_faults",
     "connections_closed", "connections_delayed", "connections_limited",
     "connections_open", "connections_total", "events_unrecorded", "frames_malformed", "frames_too_large",
     "late_busy", "late_busy_seconds", "late_without_core", "late_without_core_seconds", "muted_connections",
@@ -66,6 +66,8 @@ class Counters:
         self.connections_limited = Counter(dict.fromkeys(CLOSING_LIMITS, 0))
         """Closed above a limit; `silent`: also those that did not log in."""
         self.upstream_failures = Counter(dict.fromkeys(UPSTREAM_CAUSES, 0))
+        self.broker_answer_s: dict[int, float] = {}
+        """By node id: how long its last answer to the gateway took."""
         self.broker_up: dict[int, int] = {}
         """By node id: 1 while the broker answers."""
         self.events_unrecorded = 0

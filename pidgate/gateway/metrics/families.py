@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
 PREFIX: Final = "pidgate_"
-Value = int | float | Mapping[str, int]
+Value = int | float | Mapping[str, int] | Mapping[str, float]
 Family = TypeVar("Family", CounterMetricFamily, GaugeMetricFamily)
 
 

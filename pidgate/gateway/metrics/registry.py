@@ -95,6 +95,9 @@ class GatewayCollector(Collector, SeesManyRows[UserRows]):
         yield counter("upstream_failures", "Broker connections that failed.", failures, "cause")
         up = {str(node_id): value for node_id, value in counters.broker_up.items()}
         yield gauge("broker_up", "1 while the broker answers, asked every 3 s.", up, "node_id")
+        answer_s = {str(node_id): value for node_id, value in counters.broker_answer_s.items()}
+        answered = "How long the broker's last answer to the gateway's own question took."
+        yield gauge("broker_answer_seconds", answered, answer_s, "node_id")
         muted = counters.muted_connections
         yield gauge("connections_muted", "Client connections muted after a refusal (KIP-219).", muted)
         yield gauge("lanes", "Threads that carry what needs no decision.", counters.lanes)

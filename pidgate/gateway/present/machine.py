@@ -17,17 +17,23 @@ if TYPE_CHECKING:
 
 CONNECTIONS_PER_TURN: Final = 200
 """Less than 1 ms."""
+SILENT_MS: Final = 3_000
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerRow:
-    """A broker. `is_up` None: not asked yet."""
+    """A broker. `is_up` None: not asked yet; `answer_ms`: of its last answer to the gateway's own question.
+
+    `silent`: connections that have waited for an answer for SILENT_MS, long polls not counted.
+    """
 
     node_id: int
     address: str
     is_up: bool | None
     connections: int
     in_flight: int
+    answer_ms: float | None
+    silent: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +95,7 @@ class Machine:
         keys: list[tuple[float | str, int, Connection]] = []
         of_node: Counter[int | None] = Counter()
         in_flight: Counter[int | None] = Counter()
+        silent: Counter[int | None] = Counter()
         seen: dict[int, int] = {}
         connections = list(self._shared.connections)
         for number, connection in enumerate(connections, 1):
@@ -98,6 +105,7 @@ class Machine:
             node_id = connection.context.node_id
             of_node[node_id] += 1
             in_flight[node_id] += len(connection.session.context.in_flight)
+            silent[node_id] += _is_silent(connection, now_ms)
             if connection.recorder is not None:
                 seen[client.connection_id] = connection.recorder.bytes_in + connection.recorder.bytes_out
             if (wanted and not _holds(connection, wanted)) or only_user not in (None, client.user):
@@ -106,7 +114,7 @@ class Machine:
         self._measure(seen, now_ms)
         keys.sort(key=itemgetter(0, 1))
         rows = [self._row(connection, now_ms) for *_, connection in keys[:most]]
-        return Connections(rows, len(connections), len(keys), self._brokers(of_node, in_flight))
+        return Connections(rows, len(connections), len(keys), self._brokers(of_node, in_flight, silent))
 
     def _measure(self, seen: dict[int, int], now_ms: int) -> None:
         """Measure bytes per second since the last look."""
@@ -156,13 +164,33 @@ class Machine:
             ids=len(client.admitted),
         )
 
-    def _brokers(self, of_node: Counter[int | None], in_flight: Counter[int | None]) -> list[BrokerRow]:
-        up = self._shared.counters.broker_up
+    def _brokers(
+        self, of_node: Counter[int | None], in_flight: Counter[int | None], silent: Counter[int | None]
+    ) -> list[BrokerRow]:
+        counters = self._shared.counters
+        up = counters.broker_up
         rows = []
         for node_id, (host, port) in sorted(self._shared.nodes.last_addresses.items()):
             is_up = bool(up[node_id]) if node_id in up else None
-            rows.append(BrokerRow(node_id, f"{host}:{port}", is_up, of_node[node_id], in_flight[node_id]))
+            answer_s = counters.broker_answer_s.get(node_id)
+            rows.append(
+                BrokerRow(
+                    node_id,
+                    f"{host}:{port}",
+                    is_up,
+                    of_node[node_id],
+                    in_flight[node_id],
+                    None if answer_s is None else round(answer_s * 1_000, 1),
+                    silent[node_id],
+                )
+            )
         return rows
+
+
+def _is_silent(connection: Connection, now_ms: int) -> bool:
+    age = connection.age
+    is_quiet = not age.was_heard and 0 < age.heard_ms <= now_ms - SILENT_MS
+    return is_quiet and connection.session.context.in_flight.has_prompt_answers
 
 
 def _holds(connection: Connection, wanted: str) -> bool:

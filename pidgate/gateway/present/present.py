@@ -15,6 +15,8 @@ from pidgate.gateway.present.acting import change_as_json
 from pidgate.gateway.present.explaining import Moment, explanation
 from pidgate.gateway.present.limits import LimitRow, LimitWatch
 from pidgate.gateway.present.machine import Connections, Machine
+from pidgate.gateway.present.pages import Page
+from pidgate.gateway.present.slowness import Slowness
 from pidgate.gateway.present.user_words import sentences
 from pidgate.gateway.present.users import UserRows, Users
 from pidgate.gateway.present.waits import WaitRow, Waits
@@ -42,10 +44,14 @@ JsonObject = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """What needs attention. `loses`: a client loses records, or is about to. `user`: whose page says more."""
+    """What needs attention. `loses`: a client loses records, or is about to. `user`: whose page says more.
+
+    `page`: of the docs.
+    """
 
     loses: bool
     text: str
+    page: Page
     user: User | None = None
 
 
@@ -60,6 +66,7 @@ class Present:
         manager: QuotaStateManager,
         reloading: Reloading,
         limits: LimitWatch,
+        slowness: Slowness,
         readiness: Callable[[], str],
     ) -> None:
         self._settings = settings
@@ -67,6 +74,7 @@ class Present:
         self._manager = manager
         self._reloading = reloading
         self._limits = limits
+        self._slowness = slowness
         self._readiness = readiness
         self.quotas = quotas
         self.state = shared.admission.state
@@ -169,6 +177,7 @@ class Present:
             "window_ms": self.quotas.in_force.quotas.producer_ids.window_ms,
             "connections": counters.connections_open,
             "muted": counters.muted_connections,
+            "loop_late": round(sum(self._slowness.of_loop(now.now_ms)), 3),
             "waiting": None if waits is None else len(waits),
             "oldest_wait_ms": None if oldest is None else now.wall_ms - oldest,
             "new_per_s": None if users is None else round(users.new_per_s, 2),
@@ -186,65 +195,101 @@ class Present:
     def alerts(self, now: Moment, waits: list[WaitRow], limits: list[LimitRow]) -> Iterator[Alert]:
         """Yield what needs attention, worst first."""
         if reason := self._readiness():
-            yield Alert(True, f"The gateway is not ready: {reason}")
+            yield Alert(True, f"The gateway is not ready: {reason}", Page.NOT_READY)
         yield from _waits(now, waits)
         if self._shared.counters.quota_failed_open:
             yield Alert(
-                False, "The quota's code raised an error, and requests passed undecided (quota_failed_open)"
+                False,
+                "The quota's code raised an error, and requests passed undecided (quota_failed_open)",
+                Page.FAILED_OPEN,
             )
-        for node_id, is_up in sorted(self._shared.counters.broker_up.items()):
-            if not is_up:
-                yield Alert(True, f"Broker {node_id} does not answer")
+        yield from self._slow(now)
         yield from self._configuration(now)
         yield from self._topics()
         for member in self._manager.fleet.members():
             silent_ms = now.now_ms - member.latest_ms
             if silent_ms >= SILENT_MS:
                 yield Alert(
-                    False, f"Gateway {member.gateway_id} was last heard {about_duration(silent_ms)} ago"
+                    False,
+                    f"Gateway {member.gateway_id} was last heard {about_duration(silent_ms)} ago",
+                    Page.MEMBER_SILENT,
                 )
         for row in limits:
             if row.last_hit_wall_ms is not None and now.wall_ms - row.last_hit_wall_ms < HIT_LATELY_MS:
                 ago = about_duration(now.wall_ms - row.last_hit_wall_ms)
-                yield Alert(False, f"{row.name} was hit {ago} ago: {row.beyond}")
+                yield Alert(False, f"{row.name} was hit {ago} ago: {row.beyond}", Page.LIMIT_HIT)
+
+    def _slow(self, now: Moment) -> Iterator[Alert]:
+        """Yield whether this gateway is slow, or which brokers are: their times hold the gateway's own."""
+        for node_id, is_up in sorted(self._shared.counters.broker_up.items()):
+            if not is_up:
+                yield Alert(True, f"Broker {node_id} does not answer", Page.BROKER_DOWN)
+        loop = self._slowness.of_loop(now.now_ms)
+        if loop.is_slow:
+            why = "it had no core" if loop.no_core > loop.busy else "it was at work, or stopped"
+            text = f"This gateway is slow: late for {loop.busy + loop.no_core:.0%} of the last 10 s ({why})"
+            yield Alert(False, text, Page.LOOP_SLOW)
+            return
+        for node_id, answer_s in self._slowness.slow_brokers().items():
+            text = f"Broker {node_id} is slow: it answered the gateway's own question after {answer_s:.1f} s"
+            yield Alert(False, text, Page.BROKER_SLOW)
 
     def _configuration(self, now: Moment) -> Iterator[Alert]:
         reloading, in_force = self._reloading, self.quotas.in_force
         if not reloading.is_last_good:
             since = moment(reloading.last_good_wall_ms)
             yield Alert(
-                False, f"The configuration file is refused: that of {since} holds (config_refused in the log)"
+                False,
+                f"The configuration file is refused: that of {since} holds (config_refused in the log)",
+                Page.RELOAD_REFUSED,
             )
         if reloading.restart_needed:
             keys = ", ".join(sorted({one.key for one in reloading.restart_needed})[:3])
-            yield Alert(False, f"Settings of the file wait for a restart: {keys}")
+            yield Alert(False, f"Settings of the file wait for a restart: {keys}", Page.RESTART_NEEDED)
         switch = QuotaOrigins(in_force, now.wall_ms).own(*ALL_MODES)
         if switch.source == "run_time" and switch.value is Mode.OBSERVE:
             yield Alert(
-                False, "Every user is observed: the emergency switch is on (pidgate mode file --all ends it)"
+                False,
+                "Every user is observed: the emergency switch is on (pidgate mode file --all ends it)",
+                Page.ALL_OBSERVED,
             )
         if self._manager.grace_left_ms:
             left = about_duration(self._manager.grace_left_ms)
-            yield Alert(False, f"Grace for {left} more: new ids pass uncharged, up to ten times the rate")
+            yield Alert(
+                False, f"Grace for {left} more: new ids pass uncharged, up to ten times the rate", Page.GRACE
+            )
         graces = [
             change for change in in_force.changes if change.target.setting is Setting.GRACE and change.value
         ]
         for change in graces[:3]:
             whose = "all users" if change.target.user is None else shown(change.target.user)
             yield Alert(
-                False, f"Grace for {whose} until {moment(change.until_wall_ms or 0)}", change.target.user
+                False,
+                f"Grace for {whose} until {moment(change.until_wall_ms or 0)}",
+                Page.GRACE,
+                change.target.user,
             )
 
     def _topics(self) -> Iterator[Alert]:
         publisher = self._manager.events.publisher
         if publisher is not None and publisher.last_failure:
-            yield Alert(False, f"The events topic cannot be written: {publisher.last_failure}")
+            yield Alert(
+                False,
+                f"The events topic cannot be written: {publisher.last_failure}",
+                Page.TOPIC_UNAVAILABLE,
+            )
         if publisher is not None and publisher.dropped:
             yield Alert(
-                False, f"{counted(publisher.dropped, 'event')} dropped: the events topic was too slow"
+                False,
+                f"{counted(publisher.dropped, 'event')} dropped: the events topic was too slow",
+                Page.EVENTS_LOST,
             )
         if self.quotas.last_failure:
-            yield Alert(False, f"The quotas topic fails, changes stay here: {self.quotas.last_failure}")
+            yield Alert(
+                False,
+                f"The quotas topic fails, changes stay here: {self.quotas.last_failure}",
+                Page.CHANGES_STAY,
+            )
 
     def _gateways(self, now: Moment) -> list[JsonObject]:
         """Return this gateway, and the others as the events topic shows them."""
@@ -291,11 +336,16 @@ def _waits(now: Moment, waits: list[WaitRow]) -> Iterator[Alert]:
         if left_ms is not None and left_ms <= GIVES_UP_SOON_MS:
             left = about_duration(left_ms)
             yield Alert(
-                True, f"{row.name}: {of_user} waiting, the first gives up in {left}{library}", row.user
+                True,
+                f"{row.name}: {of_user} waiting, the first gives up in {left}{library}",
+                Page.WAITS_LONG,
+                row.user,
             )
         elif now.wall_ms - row.since_wall_ms >= LONG_WAIT_MS:
             since = about_duration(now.wall_ms - row.since_wall_ms)
-            yield Alert(False, f"{row.name}: {of_user} waiting, the longest for {since}", row.user)
+            yield Alert(
+                False, f"{row.name}: {of_user} waiting, the longest for {since}", Page.WAITS_LONG, row.user
+            )
         else:
             continue
         told.add(row.user)

@@ -15,9 +15,12 @@ _SOON_MS: Final = 1_000
 JsonObject = dict[str, Any]
 
 
-def sentences(answer: JsonObject) -> Iterator[str]:
-    """Yield the explanation line by line: settings, state, last refusal, and remedies."""
-    yield from _settings(answer)
+def sentences(answer: JsonObject, *, is_own: bool = False) -> Iterator[str]:
+    """Yield the explanation line by line: settings, state, last refusal, and remedies.
+
+    `is_own`: for the user itself, without authors, notes and the operator's commands.
+    """
+    yield from _settings(answer, is_own=is_own)
     if not answer["is_restored"]:
         return
     yield from _balance(answer)
@@ -28,19 +31,20 @@ def sentences(answer: JsonObject) -> Iterator[str]:
         yield "Nothing of this user was refused lately by this gateway."
     if answer["producer_id"] is not None:
         yield from _of_id(answer["producer_id"], answer)
-    yield from _what_to_do(answer)
+    if not is_own:
+        yield from _what_to_do(answer)
 
 
-def _settings(answer: JsonObject) -> Iterator[str]:
+def _settings(answer: JsonObject, *, is_own: bool) -> Iterator[str]:
     for setting, title in ((RATE, "quota"), (TRANSACTIONAL_RATE, "new transactional ids"), (MODE, "mode")):
         origin = answer[setting]
         if setting == TRANSACTIONAL_RATE and origin["value"] is None:
             continue
-        by = words.set_by(origin)
+        by = "" if is_own else words.set_by(origin)
         source = words.source(origin) + (f", by {by}" if by else "")
         value = words.value(setting, origin["value"], answer["window_ms"])
         yield f"{words.entity(answer['user'])}: {title} {value} ({source})"
-        if origin["note"]:
+        if origin["note"] and not is_own:
             yield f"  note: {printable(origin['note'])}"
     for part in answer["client_ids"]:
         rate = words.value(RATE, part["producer_ids_rate"], answer["window_ms"])
@@ -50,7 +54,8 @@ def _settings(answer: JsonObject) -> Iterator[str]:
         yield "  the rest is for all other client ids together; tokens and the line below are theirs"
     if answer["owner"]:
         yield f"owner: {printable(answer['owner'])}"
-    yield words.when_refused(_as_entry(answer))
+    in_force = words.when_refused(_as_entry(answer))
+    yield in_force.partition(" To ")[0] if is_own else in_force  # what follows is a command
     if told := words.unseen(answer):
         yield told
 

@@ -17,6 +17,7 @@ from pidgate.gateway.config.loading import Overrides
 from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.logs import Event, guarded, logger
 from pidgate.gateway.metrics.turns import SeesManyRows
+from pidgate.gateway.present.own_answer import OwnAnswers
 from pidgate.gateway.present.present import Present
 from pidgate.gateway.process.outside import Outside
 from pidgate.gateway.process.traffic import Traffic
@@ -88,8 +89,10 @@ class Gateway:
             self._manager,
             self._reloading,
             self.traffic.limits,
+            self.traffic.slowness,
             lambda: "" if self.is_ready() else self.not_ready_reason(),
         )
+        self.traffic.shared.tell_user = OwnAnswers(self._present, settings.gateway_id).tell
         self._stopped = asyncio.Event()
         self._is_draining = False
 

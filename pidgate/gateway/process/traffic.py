@@ -24,6 +24,7 @@ from pidgate.gateway.metrics.counters import Counters
 from pidgate.gateway.metrics.lateness import LatenessWatch
 from pidgate.gateway.metrics.open_files import OpenFilesWatch
 from pidgate.gateway.present.limits import LimitWatch
+from pidgate.gateway.present.slowness import Slowness
 from pidgate.gateway.process.kept_nodes import KeptNodes
 from pidgate.gateway.process.outside import Outside
 from pidgate.gateway.proxy.bounds import Bounds
@@ -111,6 +112,7 @@ class Traffic:
         if brokers is not None:
             self.shared.token_lookup = TokenLookup(self.shared.token_owners, brokers, monotonic_ms(loop))
         self.limits = LimitWatch(settings, self.shared)
+        self.slowness = Slowness(counters)
         self.shared.recorder = recorder
         self.shared.administer = administer
         if recorder is not None:
@@ -138,6 +140,7 @@ class Traffic:
             self.shared.gateway_topics,
             authentication,
             up=counters.broker_up,
+            answer_s=counters.broker_answer_s,
             own=brokers,
             check_every_ms=bounds.broker_check_ms,
         )
@@ -301,6 +304,7 @@ class Traffic:
                 self._open_files.check_limit,
                 self.open_missing_ports,
                 self.limits.look,
+                self.slowness.look,
             ):
                 try:
                     turns = work(self.shared.now_ms())

@@ -11,6 +11,7 @@ from pidgate.gateway.quotas.kafka_api import QuotaExchange
 from pidgate.protocol.messages import Question
 from pidgate.quota.byte_quota import ByteBucket
 from pidgate.quota.decisions import Refuse
+from pidgate.quota.entities import User
 
 
 class Signal(IntEnum):
@@ -106,6 +107,27 @@ class AlterQuotas:
     exchange: QuotaExchange
 
 
+class OwnQuestion:
+    """A held question of a client about its own user. `answer` None: not made yet; empty: it failed."""
+
+    __slots__ = ("answer",)
+
+    def __init__(self) -> None:
+        self.answer: str | None = None
+
+    @property
+    def is_over(self) -> bool:
+        return self.answer is not None
+
+
+@dataclass(slots=True)
+class TellUser:
+    """Make the answer to a question of a client about this user, its own, then call `Session.wake`."""
+
+    user: User
+    question: OwnQuestion
+
+
 @dataclass(slots=True)
 class End:
     """Close the connection once everything before it has been sent. Always the last action."""
@@ -128,5 +150,6 @@ Action = (
     | FindOwner
     | AskBroker
     | AlterQuotas
+    | TellUser
     | End
 )

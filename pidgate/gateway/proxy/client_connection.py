@@ -23,6 +23,8 @@ from pidgate.gateway.proxy.actions import (
     LogClient,
     LogGatewayTopic,
     LogRefusal,
+    OwnQuestion,
+    TellUser,
     ToBroker,
     ToClient,
     WaitForAccount,
@@ -262,21 +264,29 @@ class ClientConnection:
                 self._log(action, now_ms)
             elif isinstance(action, End):
                 self.close(action.cause, action.reason)
-            elif isinstance(action, AlterQuotas):
-                exchange = action.exchange
-                done = partial(self._quotas_altered, exchange)
-                self.context.administer(exchange.changes, exchange.only_check, done)
-            elif isinstance(action, FindOwner):
-                lookup = self.context.shared.token_lookup
-                if lookup is None or not lookup.find_owner(action.token_id, self._owner_found):
-                    self._owner_found()
-            elif isinstance(action, AskBroker):
-                self._asking = self._dial(self, action.question)
+            elif isinstance(action, AlterQuotas | TellUser | FindOwner | AskBroker):
+                self._find_answer(action)
             elif action is IDENTIFIED:
                 self._count_for_user()
             elif action is LOGIN_OVER:
                 self._keep_place()
         self._bound_waiting(now_ms)
+
+    def _find_answer(self, action: AlterQuotas | TellUser | FindOwner | AskBroker) -> None:
+        """Begin the work that the first held request waits for."""
+        shared = self.context.shared
+        if isinstance(action, AlterQuotas):
+            exchange = action.exchange
+            done = partial(self._quotas_altered, exchange)
+            self.context.administer(exchange.changes, exchange.only_check, done)
+        elif isinstance(action, TellUser):
+            shared.tell_user(action.user, partial(self._user_told, action.question))
+        elif isinstance(action, FindOwner):
+            lookup = shared.token_lookup
+            if lookup is None or not lookup.find_owner(action.token_id, self._owner_found):
+                self._owner_found()
+        else:
+            self._asking = self._dial(self, action.question)
 
     def _bound_waiting(self, now_ms: int) -> None:
         if not self.read_ahead.bound(now_ms) and self._life is CONNECTED:
@@ -363,6 +373,11 @@ class ClientConnection:
     ) -> None:
         if not self.is_gone:
             self.act(self.session.quotas_altered(exchange, problems, kept))
+            self.wake()
+
+    def _user_told(self, question: OwnQuestion, answer: str) -> None:
+        question.answer = answer
+        if not self.is_gone:
             self.wake()
 
     def _drop_held(self) -> None:

@@ -41,6 +41,7 @@ from pidgate.quota.admission import Admission
 from pidgate.quota.byte_quota import ByteQuota
 from pidgate.quota.changes import Change
 from pidgate.quota.decisions import Client
+from pidgate.quota.entities import User
 
 log = logger()
 
@@ -94,6 +95,10 @@ def _awaits_broker(connection: Connection) -> bool:
 
 def _nobody_to_tell(changes: Sequence[Change], _only_check: bool, done: OnChanged) -> None:
     done(["quotas cannot be changed through this gateway" for _ in changes], None)
+
+
+def _no_present(_user: User, on_told: Callable[[str], None]) -> None:
+    on_told("")
 
 
 class Shared:
@@ -172,6 +177,7 @@ class Shared:
         self.recorder: Recorder | None = None
         """None: no events are written."""
         self.administer: Administer = _nobody_to_tell
+        self.tell_user: Callable[[User, Callable[[str], None]], None] = _no_present
         self._connection_id = 0
         self.upstream_log = LogLimit()
         """Limits log lines about failed connections to brokers."""

@@ -69,12 +69,8 @@ class EventTopic(GatewayTopic):
         """Compare how long brokers keep a producer's state with how long the quota remembers an id."""
         if self._is_expiration_known:
             return
-        from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-
         with contextlib.suppress(Exception):
-            node_id = min(broker.nodeId for broker in admin._client.cluster.brokers())
-            found = await self._describe(admin, ConfigResource(ConfigResourceType.BROKER, str(node_id)))
-            expiration_ms = int((found or {})[_EXPIRATION])
+            expiration_ms = await self.expiration_ms(admin)
             self._is_expiration_known = True
             self.on_expiration(expiration_ms)
             if expiration_ms != self.remember_ms:
@@ -83,6 +79,14 @@ class EventTopic(GatewayTopic):
                     key="quotas.producer_ids.remember",
                     text=remember_warning(self.remember_ms, expiration_ms),
                 )
+
+    async def expiration_ms(self, admin: Any) -> int:
+        """Return the producer.id.expiration.ms of a broker. Raises KeyError if it is not shown."""
+        from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+
+        node_id = min(broker.nodeId for broker in admin._client.cluster.brokers())
+        asked = ConfigResource(ConfigResourceType.BROKER, str(node_id), {_EXPIRATION: ""})
+        return int((await self._describe(admin, asked) or {})[_EXPIRATION])
 
     def timestamps_are_of_gateways(self) -> None:
         for finding in self._unsafe({"message.timestamp.type": "CreateTime"}):

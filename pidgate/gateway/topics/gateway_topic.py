@@ -105,9 +105,9 @@ class GatewayTopic(ABC):
             await self._ask_brokers(admin)
             if is_new or self._is_checked:
                 return
-            settings = await self._settings_of(admin)
-            self._is_checked = settings is not None
-            for finding in self._unsafe(settings or {}):
+            found = await self.unsafe_settings(admin)
+            self._is_checked = found is not None
+            for finding in found or ():
                 self._log(finding)
         finally:
             await admin.close()
@@ -160,6 +160,22 @@ class GatewayTopic(ABC):
             if code != _INVALID_REPLICATION_FACTOR or replicas == 1:
                 raise TopicNotMade(f"topic {self.name} cannot be created: error {code}: {message}")
         return False
+
+    async def unsafe_settings(self, admin: Any) -> list[dict[str, str]] | None:
+        """Return the unsafe settings of the existing topic; None if brokers do not show them."""
+        settings = await self._settings_of(admin)
+        return None if settings is None else list(self._unsafe(settings))
+
+    async def why_not_creatable(self, admin: Any) -> str:
+        """Return why the brokers would refuse to create the topic, without creating it."""
+        from aiokafka.admin import NewTopic
+
+        new = NewTopic(self.name, self.partitions, 1, topic_configs=self._wanted(1))
+        answer = await admin.create_topics([new], timeout_ms=REQUEST_TIMEOUT_MS, validate_only=True)
+        (_, code, message, *_), *_ = answer.topic_errors
+        if code in (0, _TOPIC_ALREADY_EXISTS):
+            return ""
+        return "the right Create is missing" if code in _NOT_ALLOWED else f"error {code}: {message}"
 
     async def _settings_of(self, admin: Any) -> dict[str, str] | None:
         """Return name to value; None if DescribeConfigs is not permitted or returns nothing yet."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import Annotated, Any
 
 import typer
 from pyspark.sql import DataFrame
@@ -12,7 +13,13 @@ from rich.console import Console
 
 from pidgate import units
 from pidgate.pipeline import session
+from pidgate.pipeline.arrivals import REMEMBER_MS
+from pidgate.pipeline.days import Days
+from pidgate.pipeline.engines import Engine
 from pidgate.pipeline.errors import BadOption
+from pidgate.pipeline.expiry import expiration_ms
+from pidgate.pipeline.newest import newest_value
+from pidgate.pipeline.passes import Pass
 from pidgate.pipeline.tables import Tables
 
 TablesOption = Annotated[
@@ -26,6 +33,10 @@ MasterOption = Annotated[
     ),
 ]
 MemoryOption = Annotated[str, typer.Option("--memory", help="Heap of the JVM when embedded: 2g, 900m.")]
+EngineOption = Annotated[
+    Engine,
+    typer.Option("--engine", help="spark, or local: a first look in one process, without Java."),
+]
 SinceOption = Annotated[
     str | None,
     typer.Option("--since", help="First day (2026-11-01, UTC) to read; folders before it are not opened."),
@@ -39,9 +50,33 @@ DEFAULT_TABLES = "pidgate-tables"
 DEFAULT_MEMORY = "2g"
 
 
-def start(job: str, tables: str, master: str | None, memory: str) -> tuple[Tables, Console]:
+def start(
+    job: str, tables: str, master: str | None, memory: str, engine: Engine = Engine.SPARK
+) -> tuple[Tables, Console]:
     """Return the tables on the job's Spark session, and a console on stderr. Raises JavaUnfit."""
-    return Tables(session.spark_session(job, master=master, memory=memory), tables), Console(stderr=True)
+    console = Console(stderr=True)
+    if engine is Engine.LOCAL:
+        console.print("First look (--engine local): the same kernels in this process, without Spark.")
+        return Tables(None, tables), console
+    return Tables(session.spark_session(job, master=master, memory=memory), tables), console
+
+
+def pass_over(
+    tables: Tables, days: Days, *jobs: str, expiry_ms: int | None = None, remember_ms: int | None = None
+) -> Pass:
+    """Return what to compute for these jobs; None takes a duration from the events. Raises HistoryEmpty."""
+    tables.check_events("decision", days)
+    return Pass(
+        jobs,
+        remember_ms=remember_ms or newest_value(tables, "config", "remember_ms") or REMEMBER_MS,
+        expiry_ms=expiry_ms or expiration_ms(tables),
+    )
+
+
+def print_rows(rows: Iterable[Mapping[str, Any]]) -> None:
+    """Print each row as a JSON line on stdout."""
+    for row in rows:
+        print(json.dumps(row, ensure_ascii=False))
 
 
 def print_json(frame: DataFrame) -> None:

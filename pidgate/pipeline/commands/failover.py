@@ -140,7 +140,7 @@ def answer_from(
 def _past(tables: Tables, days: Days, reopens: float, brokers: int, replication_factor: int) -> Past:
     decisions = tables.needed_events("decision", days)
     topology, config = tables.events("topology"), tables.events("config")
-    expiry_ms = expiration_ms(topology)
+    expiry_ms = expiration_ms(tables)
     of_topics = shares(topology).persist()
     if of_topics.isEmpty():
         of_topics = even_shares(tables.spark, brokers, replication_factor)

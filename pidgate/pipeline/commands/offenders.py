@@ -2,39 +2,49 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any, Final
 
+import pyarrow as pa
 import typer
-from pyspark.sql import DataFrame, Row
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from pidgate.findings.accuracy import accuracy, confusion
+from pidgate.findings.rules import PATTERNS
 from pidgate.pipeline.commands import common
-from pidgate.pipeline.days import EVER, Days
-from pidgate.pipeline.offenders.evaluation import LABELS, accuracy, confusion
-from pidgate.pipeline.offenders.stages import Events
-from pidgate.pipeline.offenders.stages import offenders as found
-from pidgate.pipeline.runs import FILES_OF_MANY, Run, replacing
+from pidgate.pipeline.days import Days
+from pidgate.pipeline.engines import Engine, Write, results_of
+from pidgate.pipeline.passes import OFFENDERS, RESULTS
+from pidgate.pipeline.runs import Run, replacing
 from pidgate.pipeline.tables import Tables
 
 SHOWN = 20
 """Findings and kinds of mistakes on the screen; the result has all of them."""
-
-STAGES = {
-    "producers": "producer ids",
-    "places": "places (a client id at an address)",
-    "sources": "sources of new ids",
-    "calm": "producer ids of calm sources",
-    "apps": "applications of calm producers",
+_SHARES = [
+    (f"{name}{end}", pa.float64()) for name in ("precision", "recall") for end in ("", "_low", "_high")
+]
+ACCURACY: Final = {
+    "detector_accuracy": pa.schema(
+        [
+            ("pattern", pa.string()),
+            *((name, pa.int64()) for name in ("users", "found", "true_positives")),
+            *_SHARES,
+        ]
+    ),
+    "detector_confusion": pa.schema(
+        [("actual", pa.string()), ("predicted", pa.string()), ("users", pa.int64())]
+    ),
 }
-"""Nouns for the rows of each stage."""
+"""Result tables where users have labels."""
 
 
 def offenders(
     tables: common.TablesOption = common.DEFAULT_TABLES,
     since: common.SinceOption = None,
     until: common.UntilOption = None,
+    engine: common.EngineOption = Engine.SPARK,
     master: common.MasterOption = None,
     memory: common.MemoryOption = common.DEFAULT_MEMORY,
     as_json: Annotated[
@@ -43,57 +53,42 @@ def offenders(
 ) -> None:
     """Find the users that burn producer ids and the pattern: restart loops, a producer per error or batch."""
     days = Days.parsed(since, until)
-    at, console = common.start("offenders", tables, master, memory)
+    at, console = common.start("offenders", tables, master, memory, engine)
+    todo = common.pass_over(at, days, OFFENDERS)
     with replacing(at) as run:
-        write_offenders(run, console.print, days)
-    _show(at, console, as_json)
+        write_offenders(run, results_of(todo, at, days, run.keep))
+    show_offenders(at, console, as_json=as_json)
     _show_accuracy(at, console)
     console.print(
         f"Written to {at.path('results', 'offenders')}. Next: `pidgate pipeline recommend`, then `report`."
     )
 
 
-def write_offenders(run: Run, say: common.Say, days: Days = EVER) -> None:
-    """Write offenders and offenders_places; with labels also detector_accuracy and detector_confusion.
-
-    Raises HistoryEmpty.
-    """
-    at = run.tables
-    events = Events(
-        decisions=at.needed_events("decision", days),
-        usage=days.of(at.events("id_usage")),
-        errors=days.of(at.events("produce_error")),
-        connections=days.of(at.events("connection")),
-    )
-
-    def keep(name: str, frame: DataFrame) -> DataFrame:
-        stage = run.keep(name, frame)
-        say(f"{stage.count():,} {STAGES[name]}")
-        return stage
-
-    judged = found(events, keep)
-    findings = run.write("offenders", judged.findings)
-    run.write("offenders_places", judged.places, files=FILES_OF_MANY)
-    if at.exists("labels"):
-        labels = at.read("labels", schema=LABELS)
-        run.write("detector_accuracy", accuracy(findings, labels))
-        run.write("detector_confusion", confusion(findings, labels))
+def write_offenders(run: Run, write: Write) -> None:
+    """Write offenders and offenders_places; with labels also detector_accuracy and detector_confusion."""
+    for name in RESULTS[OFFENDERS]:
+        write(run, name)
+    if run.tables.exists("labels"):
+        labels, found = run.tables.pairs("labels"), run.pairs("offenders")
+        for name, rows in {
+            "detector_accuracy": accuracy(found, labels, PATTERNS),
+            "detector_confusion": confusion(found, labels),
+        }.items():
+            run.write_table(name, pa.Table.from_pylist(list(rows), ACCURACY[name]))
 
 
-def _show(at: Tables, console: Console, as_json: bool) -> None:
-    findings = at.written("offenders")
-    harmful = findings.where("harmful").orderBy("new_ids", "user", ascending=False)
-    counts = {row["pattern"]: row["count"] for row in findings.groupBy("pattern").count().collect()}
-    console.print(", ".join(f"{pattern}: {count:,} users" for pattern, count in sorted(counts.items())))
+def show_offenders(at: Tables, console: Console, *, as_json: bool = False) -> None:
+    counts = at.query("offenders", "select pattern, count(*) as users from found group by all order by all")
+    console.print(", ".join(f"{row['pattern']}: {row['users']:,} users" for row in counts))
+    harmful = at.query("offenders", 'from found where harmful order by new_ids desc, "user" desc')
     if as_json:
-        common.print_json(harmful)
+        common.print_rows(harmful)
         return
-    worst: list[Row] = harmful.limit(SHOWN).collect()
-    for row in worst:
+    for row in harmful[:SHOWN]:
         print(row["sentence"])
-    if not worst:
+    if not harmful:
         console.print("No user burns producer ids.")
-    elif (more := harmful.count() - len(worst)) > 0:
+    elif (more := len(harmful) - SHOWN) > 0:
         console.print(escape(f"... and {more:,} more."))
 
 
@@ -104,13 +99,13 @@ def _show_accuracy(at: Tables, console: Console) -> None:
     shown = Table(
         "pattern", "users", "found", "precision", "95 %", "recall", "95 %", title="Against the labels"
     )
-    for row in at.written("detector_accuracy").orderBy("pattern").collect():
+    for row in at.query("detector_accuracy", "from found order by pattern"):
         counts = (row["pattern"], str(row["users"]), str(row["found"]))
         shown.add_row(*counts, *_share(row, "precision"), *_share(row, "recall"))
     console.print(shown)
 
 
-def _share(row: Row, name: str) -> tuple[str, str]:
+def _share(row: Mapping[str, Any], name: str) -> tuple[str, str]:
     if row[name] is None:
         return "-", "-"
     return f"{row[name]:.3f}", f"{row[f'{name}_low']:.3f} to {row[f'{name}_high']:.3f}"

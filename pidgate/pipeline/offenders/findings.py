@@ -1,137 +1,22 @@
-"""From features to findings: one row per user and pattern, with evidence, a sentence, and the share it explains."""
+"""The kernel of a part of the users: their places and sources, calm applications, and findings in words."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import fields
-from typing import Any
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as f
-from pyspark.sql.pandas.types import from_arrow_schema
 
-from pidgate.findings.families import ANYTHING
-from pidgate.findings.features import AppFeatures, SourceFeatures, features_of
+from pidgate.findings import cadence, families, features
+from pidgate.findings.features import AppFeatures, SourceFeatures, Span, features_of
 from pidgate.findings.patterns import HARMFUL, Pattern
-from pidgate.findings.rules import APPS, FEWEST_IDS, MOSTLY, SOURCES, pattern_of
+from pidgate.findings.rules import APPS, SOURCES, is_unknown, pattern_of
 from pidgate.findings.sentences import Row, evidence, sentence, unexplained
+from pidgate.pipeline.kernels import ArrowTables, Kernel
+from pidgate.pipeline.offenders.features import app_features, source_features
 
-
-def judged_sources(features: DataFrame, places: DataFrame) -> DataFrame:
-    """source_features with the names of the source and its `pattern`; null: calm."""
-    named = places.groupBy("source").agg(f.min("client").alias("client"), f.min("at").alias("address"))
-    return features.join(named, "source").withColumn("pattern", _pattern(SourceFeatures, features))
-
-
-def judged_apps(features: DataFrame) -> DataFrame:
-    """app_features with the `pattern`; null: it fits nothing."""
-    client = f.coalesce("only_client_id", "app")
-    return features.withColumns({"client": client, "pattern": _pattern(AppFeatures, features)})
-
-
-def _pattern(kind: type[SourceFeatures | AppFeatures], features: DataFrame) -> Column:
-    """Return the pattern of each row of features. A row a source or application: few enough for Python."""
-    names = [one.name for one in fields(kind) if one.name in features.columns]
-    judge = f.udf(_source_pattern if kind is SourceFeatures else _app_pattern, "string", useArrow=False)
-    return judge(f.struct(*names))
-
-
-def _source_pattern(row: Any) -> str | None:
-    pattern = pattern_of(SOURCES, features_of(SourceFeatures, row.asDict()))
-    return None if pattern is None else pattern.value
-
-
-def _app_pattern(row: Any) -> str | None:
-    pattern = pattern_of(APPS, features_of(AppFeatures, row.asDict()))
-    return None if pattern is None else pattern.value
-
-
-def findings(sources: DataFrame, apps: DataFrame) -> DataFrame:
-    """The result table `offenders`, from both that were judged. Every user of either has at least one row."""
-    known = _found(sources).unionByName(_found(apps), allowMissingColumns=True)
-    explained = known.groupBy("user").agg(
-        f.sum("explained_ids").alias("explained"), f.count("*").alias("found")
-    )
-    users = _new_ids(sources, apps).join(explained, "user", "left").fillna(0)
-    with_users = known.join(users.select("user", "all_ids"), "user")
-    return with_users.unionByName(_unknown(users), allowMissingColumns=True).mapInArrow(_worded, RESULT)
-
-
-def harmful_places(sources: DataFrame, there: DataFrame) -> DataFrame:
-    """The result table `offenders_places`: user, client_id, address, pattern of each place (places()) whose source
-    harms. A finding names the largest of its sources; whose ids are a rogue's, these say.
-
-    A place with a story of its own that fits no pattern is harmful where others of its application at its address are:
-    it may have more ids than they because they were refused.
-    """
-    found = there.join(sources.select("source", "pattern"), "source")
-    harmful = found.where(f.col("pattern").isin([pattern.value for pattern in HARMFUL]))
-    of_app = harmful.where(~f.col("alone") & (f.col("app") != ANYTHING)).groupBy("user", "app", "address")
-    unclear = found.where(f.col("alone") & f.col("pattern").isNull()).drop("pattern")
-    like_others = unclear.join(of_app.agg(f.min("pattern").alias("pattern")), ["user", "app", "address"])
-    columns = ("user", "client_id", "address", "pattern")
-    return harmful.select(*columns).unionByName(like_others.select(*columns))
-
-
-def _new_ids(sources: DataFrame, apps: DataFrame) -> DataFrame:
-    """Sum each user's new ids: of sources that have a pattern, and of the apps, which are calm."""
-    of_sources = sources.where("pattern is not null").select("user", "new_ids")
-    both = of_sources.unionByName(apps.select("user", "new_ids"))
-    return both.groupBy("user").agg(f.sum("new_ids").alias("all_ids"))
-
-
-def _found(judged: DataFrame) -> DataFrame:
-    """Join a user's sources (or apps) of one pattern to one row, with the features of the largest."""
-    features = [name for name in judged.columns if name not in ("user", "pattern")]
-    largest = f.max_by(f.struct(*features), f.struct("new_ids", "client", "address")).alias("top")
-    joined = (
-        judged.where("pattern is not null")
-        .groupBy("user", "pattern")
-        .agg(f.sum("new_ids").alias("explained_ids"), f.count("*").alias("alike"), largest)
-    )
-    return joined.select("user", "pattern", "explained_ids", "alike", "top.*")
-
-
-def _unknown(users: DataFrame) -> DataFrame:
-    rest = f.col("all_ids") - f.col("explained")
-    unknown = f.lit(Pattern.UNKNOWN.value).alias("pattern")
-    left = users.select("user", unknown, rest.alias("explained_ids"), "all_ids", "found")
-    return left.where((f.col("found") == 0) | _are_many("explained_ids")).drop("found")
-
-
-def _are_many(ids: str) -> Column:
-    return (f.col(ids) > MOSTLY * f.col("all_ids")) & (f.col(ids) >= FEWEST_IDS)
-
-
-def _worded(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        yield pa.RecordBatch.from_pylist(list(map(finding, batch.to_pylist())), schema=_ARROW)
-
-
-def finding(row: Row) -> dict[str, Any]:
-    """Return the row of `offenders` for one that findings() has gathered."""
-    pattern, ids, all_ids = Pattern(row["pattern"]), row["explained_ids"], row["all_ids"]
-    if pattern is Pattern.UNKNOWN:
-        text, numbers = unexplained(row["user"], ids, all_ids), {"unexplained": str(ids)}
-    else:
-        text = sentence(pattern, row, row["alike"])
-        numbers = {name: str(value) for name, value in evidence(pattern, row).items()}
-        numbers["sources"] = str(row["alike"])
-    return {
-        "user": row["user"],
-        "pattern": pattern.value,
-        "harmful": pattern in HARMFUL,
-        "new_ids": ids,
-        "share": ids / all_ids if all_ids else 0.0,
-        "client_id": row["client"],
-        "address": row["address"],
-        "evidence": list(numbers.items()),
-        "sentence": text,
-    }
-
-
-_ARROW = pa.schema(
+FINDINGS: Final = pa.schema(
     [
         ("user", pa.string()),
         ("pattern", pa.string()),
@@ -144,4 +29,164 @@ _ARROW = pa.schema(
         ("sentence", pa.string()),
     ]
 )
-RESULT = from_arrow_schema(_ARROW)
+PLACES: Final = pa.schema([(name, pa.string()) for name in ("user", "client_id", "address", "pattern")])
+_PATTERNS: Final = pa.schema([("source", pa.int64()), ("pattern", pa.string()), ("is_harmful", pa.bool_())])
+
+
+def by_user(tables: ArrowTables) -> dict[str, pa.Table]:
+    """Return the result tables `offenders` and `offenders_places` of these users.
+
+    `tables`: producers, span and connection. The span covers all users.
+    """
+    span = _span(tables["span"])
+    with prepared(tables, span) as kernel:
+        kernel.run("offenders/sources")
+        sources = list(judged_sources(kernel))
+        patterns = [
+            {"source": one["source"], "pattern": one["pattern"], "is_harmful": one["pattern"] in HARMFUL}
+            for one in sources
+            if one["pattern"] is not None
+        ]
+        kernel.add("patterns", pa.Table.from_pylist(patterns, _PATTERNS))
+        kernel.run("offenders/apps")
+        apps = list(_judged_apps(kernel, span))
+        places = kernel.table("harmful_places")
+    return {
+        "offenders": pa.Table.from_pylist(list(findings(sources, apps)), FINDINGS),
+        "offenders_places": places.cast(PLACES),
+    }
+
+
+def prepared(tables: ArrowTables, span: Span, *, own_story: int = families.OWN_STORY) -> Kernel:
+    """Return a kernel with what the scripts read besides: families of client ids, gaps, periods and thresholds."""
+    kernel = Kernel(tables, {**_variables(span), "own_story": own_story})
+    kernel.add("families", _families(tables["producers"]))
+    kernel.add("gaps", pa.table({"gap_ms": cadence.BURST_GAPS_MS}))
+    kernel.add("periods", pa.table({"period_ms": cadence.PERIODS_MS}))
+    return kernel
+
+
+def _span(spans: pa.Table) -> Span:
+    """Return when the events begin and end, from the spans of all buckets."""
+    first, last = (
+        [at_ms for at_ms in spans[name].to_pylist() if at_ms is not None] for name in ("first_ms", "last_ms")
+    )
+    return Span(min(first, default=0), max(last, default=0))
+
+
+def _variables(span: Span) -> dict[str, float]:
+    return {
+        "short_life_ms": features.SHORT_LIFE_MS,
+        "overlap_ms": cadence.OVERLAP_MS,
+        "fewest_periods": cadence.FEWEST_PERIODS,
+        "even_low": cadence.EVEN[0],
+        "even_high": cadence.EVEN[1],
+        "grown_low": cadence.GROWN[0],
+        "grown_high": cadence.GROWN[1],
+        "restart_low": cadence.RESTART_PAUSE_MS[0],
+        "restart_high": cadence.RESTART_PAUSE_MS[1],
+        "head_until_ms": span.head_until_ms,
+        "open_from_ms": span.open_from_ms,
+        "long_ms": span.long_ms,
+        "session_gap_ms": span.session_gap_ms,
+        "minute_ms": max(1, min(60_000, span.session_gap_ms // 10)),
+        "fewest_instances": features.FEWEST_INSTANCES,
+        "replaced": features.REPLACED,
+    }
+
+
+def _families(producers: pa.Table) -> pa.Table:
+    names = producers["client_id"].unique().to_pylist()
+    return pa.table(
+        {
+            "client_id": pa.array(names, pa.string()),
+            "family": pa.array(map(families.family, names), pa.string()),
+        }
+    )
+
+
+def judged_sources(kernel: Kernel) -> Iterator[dict[str, Any]]:
+    """Yield sources with their features and `pattern`; None: calm."""
+    beats: dict[int, list[Row]] = defaultdict(list)
+    for row in kernel.table("beats").to_pylist():
+        beats[row["source"]].append(row)
+    clocks: dict[int, dict[int, list[Row]]] = defaultdict(lambda: defaultdict(list))
+    for row in kernel.table("clocks").to_pylist():
+        clocks[row["source"]][row["gap_ms"]].append(row)
+    for row in kernel.table("sources").to_pylist():
+        found = source_features(row, beats[row["source"]], clocks[row["source"]])
+        pattern = pattern_of(SOURCES, features_of(SourceFeatures, found))
+        yield {**_named(row, "source", "user", "client", "address"), **found, "pattern": pattern}
+
+
+def _judged_apps(kernel: Kernel, span: Span) -> Iterator[dict[str, Any]]:
+    """Yield applications with their features and `pattern`; None: no rule fits."""
+    for row in kernel.table("apps").to_pylist():
+        found = app_features(row, span)
+        pattern = pattern_of(APPS, features_of(AppFeatures, found))
+        names = _named(row, "user", "address", "crowd_address", "crowd_client_id")
+        yield {**names, "client": row["only_client_id"] or row["app"], **found, "pattern": pattern}
+
+
+def _named(row: Row, *names: str) -> dict[str, Any]:
+    return {name: row[name] for name in names}
+
+
+def findings(sources: Iterable[Row], apps: Iterable[Row]) -> Iterator[dict[str, Any]]:
+    """Yield the rows of `offenders`: a user's sources (or applications) of one pattern are one finding, told of the
+    largest. Every user has at least one.
+    """
+    alike: dict[tuple[str, Pattern], list[Row]] = defaultdict(list)
+    all_ids: dict[str, int] = defaultdict(int)
+    for row in (*(source for source in sources if source["pattern"] is not None), *apps):
+        all_ids[row["user"]] += row["new_ids"]
+        if row["pattern"] is not None:
+            alike[row["user"], row["pattern"]].append(row)
+    explained: dict[str, int] = defaultdict(int)
+    for (user, pattern), rows in alike.items():
+        ids = sum(row["new_ids"] for row in rows)
+        explained[user] += ids
+        largest = max(rows, key=lambda row: (row["new_ids"], row["client"], row["address"] or ""))
+        yield finding(pattern, largest, len(rows), ids, all_ids[user])
+    found = {user for user, _ in alike}
+    for user, ids in all_ids.items():
+        rest = ids - explained[user]
+        if user not in found or is_unknown(rest, ids):
+            yield _unknown(user, rest, ids)
+
+
+def finding(pattern: Pattern, row: Row, alike: int, ids: int, all_ids: int) -> dict[str, Any]:
+    """Return the row of `offenders` for a pattern, in words."""
+    numbers = {name: str(value) for name, value in evidence(pattern, row).items()}
+    return _row(
+        row["user"], pattern, ids, all_ids, row["client"], row["address"], {**numbers, "sources": str(alike)},
+        sentence(pattern, row, alike),
+    )  # fmt: skip
+
+
+def _unknown(user: str, ids: int, all_ids: int) -> dict[str, Any]:
+    numbers, text = {"unexplained": str(ids)}, unexplained(user, ids, all_ids)
+    return _row(user, Pattern.UNKNOWN, ids, all_ids, None, None, numbers, text)
+
+
+def _row(
+    user: str,
+    pattern: Pattern,
+    ids: int,
+    all_ids: int,
+    client: str | None,
+    address: str | None,
+    numbers: Mapping[str, str],
+    text: str,
+) -> dict[str, Any]:
+    return {
+        "user": user,
+        "pattern": pattern.value,
+        "harmful": pattern in HARMFUL,
+        "new_ids": ids,
+        "share": ids / all_ids if all_ids else 0.0,
+        "client_id": client,
+        "address": address,
+        "evidence": list(numbers.items()),
+        "sentence": text,
+    }

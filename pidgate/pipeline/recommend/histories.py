@@ -165,4 +165,4 @@ def ends_and_days(seen: DataFrame) -> tuple[int, int, int]:
 
 
 def expiry_ms(tables: Tables) -> int:
-    return expiration_ms(tables.events("topology"))
+    return expiration_ms(tables)

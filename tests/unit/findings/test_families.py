@@ -1,4 +1,4 @@
-"""Client ids without their counted or random parts; test_offenders_evaluation.py holds the same for Spark."""
+"""Client ids without their counted or random parts."""
 
 import pytest
 
@@ -11,6 +11,9 @@ from pidgate.findings.families import family
         ("producer-17", "producer-*"),
         ("orders-6d5f9c7b8-x7k2p", "orders-*-*"),
         ("pool2.thread-3", "pool*.thread-*"),
+        ("app7", "app*"),
+        ("web-hqzvk", "web-*"),
+        ("web-nr899", "web-*"),
         ("etl", "etl"),
         ("3f2504e0-4f89-11d3-9a0c-0305e82c3301", "*"),
         ("", ""),

@@ -7,6 +7,7 @@ import errno
 import io
 import json
 import logging
+import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 import structlog
 
 from pidgate.gateway import logs
+from pidgate.gateway.admin.hang_watch import HangWatch
 from pidgate.gateway.logs import Event
 from tests.support.logs_page import PAGE, SOURCES, log_calls, page
 
@@ -122,6 +124,17 @@ def test_the_console_shows_no_local_variables() -> None:
     assert "ValueError: 7" in text
     # The line of source is shown where it fails; the value never is.
     assert "hunter2" not in text
+
+
+@pytest.mark.parametrize("log_format", ["json", "console"])
+def test_a_hang_is_logged_in_both_formats(log_format: logs.Format) -> None:
+    """The console's renderer has a way of its own with a key called `stack`."""
+    stream = io.StringIO()
+    logs.configure("info", stream, log_format)
+    with socket.socket() as listening:
+        stack = HangWatch(listening, None)._stack()
+    logs.logger().error(Event.EVENT_LOOP_HANGS, seconds=5, stack=stack, remedy="report it")
+    assert "test_logs.py" in stream.getvalue()
 
 
 class Disk(io.StringIO):

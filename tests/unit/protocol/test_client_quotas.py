@@ -16,17 +16,22 @@ from kio.static.constants import EntityType
 
 from pidgate.protocol.client_quotas import (
     MAX_ANSWER_BYTES,
+    GatewayFilter,
     Outcome,
     UserFilter,
     adding_user_values,
     alter_answer,
     alter_request,
+    describe_refused,
+    own_request,
     read_alter,
     read_alter_answer,
-    read_user_filter,
+    read_described,
+    read_filter,
 )
 from pidgate.protocol.errors import FrameTooLarge, KafkaProtocolError, UnsupportedVersion
 from pidgate.protocol.headers import peek_request
+from tests.support import raw
 from tests.support.bounds import examples
 from tests.support.client_quotas import ALTER, ANY, DEFAULT, DESCRIBE, EXACT, KEY, alter, describe
 from tests.support.frames import (
@@ -246,7 +251,7 @@ def test_filters_match_the_users_that_they_match_in_kafka(
     version: int, components: list[tuple[str, int, str | None]], strict: bool
 ) -> None:
     frame = describe(components, version=version, strict=strict)
-    found = read_user_filter(frame, peek_request(frame, 4, len(frame)))
+    found = read_filter(frame, peek_request(frame, 4, len(frame)))
     try:
         expected = kafka_shows(components, strict, EVERY)
     except Refused:
@@ -254,7 +259,34 @@ def test_filters_match_the_users_that_they_match_in_kafka(
         return
     users = [entity["user"] for entity in expected if entity.keys() == {"user"}]
     everyone: list[str | None] = [None, "alice", "bob"]
-    assert [user for user in everyone if found is not None and found.matches(user)] == users
+    assert [user for user in everyone if isinstance(found, UserFilter) and found.matches(user)] == users
+
+
+@versions
+@pytest.mark.parametrize(
+    ("components", "is_own"),
+    [
+        ([("pidgate", EXACT, "my")], True),
+        ([("pidgate", EXACT, "alice")], False),
+        ([("pidgate", ANY, None)], False),
+        ([("pidgate", EXACT, "my"), ("user", EXACT, "alice")], False),
+        ([("user", EXACT, "alice"), ("pidgate", EXACT, "my")], False),
+    ],
+)
+def test_a_question_to_the_gateway_is_about_the_connections_own_user_alone(
+    version: int, components: list[tuple[str, int, str | None]], is_own: bool
+) -> None:
+    frame = describe(components, version=version)
+    assert read_filter(frame, peek_request(frame, 4, len(frame))) == GatewayFilter(is_own)
+
+
+def test_the_commands_question_and_its_answer_are_understood() -> None:
+    frame = own_request(7, "pidgate")
+    head = peek_request(frame, 4, len(frame))
+    assert read_filter(frame, head) == GatewayFilter(True)
+    answer = describe_refused((7).to_bytes(4, "big"), 0, head.api_version, 0, "{}")
+    assert read_described(answer[4:]) == (0, "{}")
+    assert raw.decoded(DESCRIBE, head.api_version, answer[4:])["entries"] == []
 
 
 @pytest.mark.parametrize(
@@ -277,7 +309,7 @@ def test_filters(
 ) -> None:
     for version in VERSIONS:
         frame = describe(components, version=version, strict=strict)
-        assert read_user_filter(frame, peek_request(frame, 4, len(frame))) == expected
+        assert read_filter(frame, peek_request(frame, 4, len(frame))) == expected
 
 
 # What peers do wrong
@@ -287,7 +319,7 @@ def _read(what: str, frame: bytes, version: int) -> Any:
     if what == "alter":
         return read_alter(frame, peek_request(frame, 0, len(frame)))
     if what == "describe":
-        return read_user_filter(frame, peek_request(frame, 0, len(frame)))
+        return read_filter(frame, peek_request(frame, 0, len(frame)))
     if what == "altered":
         return read_alter_answer(frame, 0, len(frame), version)
     return adding_user_values(frame, 0, len(frame), version, {"alice": {KEY: 1.0}}).finish()
@@ -326,7 +358,7 @@ def test_a_frame_that_was_cut_or_has_more_is_refused(what: str, version: int) ->
 def test_other_requests_are_not_read() -> None:
     frame = unframed(alter([], version=1))
     with pytest.raises(UnsupportedVersion):
-        read_user_filter(frame, peek_request(frame, 0, len(frame)))
+        read_filter(frame, peek_request(frame, 0, len(frame)))
     frame = unframed(describe())
     with pytest.raises(UnsupportedVersion):
         read_alter(frame, peek_request(frame, 0, len(frame)))

@@ -28,6 +28,7 @@ from pidgate.gateway.proxy.actions import (
     LogClient,
     LogGatewayTopic,
     LogRefusal,
+    OwnQuestion,
     ToBroker,
     ToClient,
     WakeAt,
@@ -485,8 +486,8 @@ class ApiContext:
         """An answer in flight counts against a byte rate, and its size is unknown until its head arrives."""
         self.awaited_account: ByteBucket | None = None
         """The account that the first held request waits for."""
-        self.alteration: QuotaExchange | None = None
-        """The exchange about the AlterClientQuotas at the head of the held requests."""
+        self.alteration: QuotaExchange | OwnQuestion | None = None
+        """The exchange about the client quotas request at the head of the held requests."""
         self.faults: tuple[ClientFault, ...] | None = None
         """Of the client's library, by its name in ApiVersions. None: no request has shown whether it has a name."""
         self.means_node = False

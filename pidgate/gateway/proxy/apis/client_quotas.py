@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pidgate.gateway.proxy.actions import AlterQuotas
+from pidgate.gateway.proxy.actions import AlterQuotas, OwnQuestion, TellUser
 from pidgate.gateway.proxy.apis.api import (
     HOLD,
     SIZE_PREFIX_BYTES,
@@ -20,26 +20,53 @@ from pidgate.gateway.proxy.apis.api import (
 )
 from pidgate.gateway.proxy.apis.responses import WHOLE, Response
 from pidgate.gateway.quotas.kafka_api import QuotaExchange, described
-from pidgate.protocol.client_quotas import read_user_filter
+from pidgate.protocol.client_quotas import GATEWAY, OWN, GatewayFilter, describe_refused, read_filter
+from pidgate.protocol.errors import ErrorCode
 from pidgate.protocol.work import QUOTAS_FOR_BYTE, Walk
 
 
 class DescribeQuotasApi(Api):
-    """Add the gateway's quotas to the broker's answer."""
+    """Add the gateway's quotas to the broker's answer; answer a client's question about its own user here."""
 
     passing = WHOLE
     introduces = False
 
     def handle_request(self, context: ApiContext, request: Request, now_ms: int) -> Step:
+        question = context.alteration
+        if isinstance(question, OwnQuestion):
+            return _answer_own(context, request, question)
         context.account.spent += QUOTAS_FOR_BYTE * (request.end - request.start)
-        request.note = read_user_filter(request.buf, request.head)
-        return context.forward(request)
+        wanted = request.note = read_filter(request.buf, request.head)
+        if not isinstance(wanted, GatewayFilter):
+            return context.forward(request)
+        if not wanted.is_own:
+            return _respond(context, request, ErrorCode.INVALID_REQUEST, _OWN_ALONE)
+        context.alteration = question = OwnQuestion()
+        context.actions.append(TellUser(context.client.user, question))
+        return HOLD
 
     def handle_response(
         self, context: ApiContext, request: InFlightRequest, response: Response
     ) -> bytes | Walk | None:
         buf, start, end = response.buf, response.start, response.end
         return described(buf, start, end, request.api_version, request.note, context.admission.quotas)
+
+
+_OWN_ALONE: Final = f"a gateway tells a client of its own user alone: {GATEWAY}={OWN}"
+
+
+def _answer_own(context: ApiContext, request: Request, question: OwnQuestion) -> Step:
+    if question.answer is None:
+        return HOLD
+    context.alteration = None
+    if not question.answer:
+        return _respond(context, request, ErrorCode.UNKNOWN_SERVER_ERROR, "the gateway's log has the cause")
+    return _respond(context, request, ErrorCode.NONE, question.answer)
+
+
+def _respond(context: ApiContext, request: Request, error_code: int, message: str) -> Step:
+    correlation_id = request.correlation_id.to_bytes(4, "big", signed=True)
+    return context.respond(describe_refused(correlation_id, 0, request.api_version, error_code, message))
 
 
 class AlterQuotasApi(Api):
@@ -50,7 +77,7 @@ class AlterQuotasApi(Api):
     def handle_request(self, context: ApiContext, request: Request, now_ms: int) -> Step:
         context.account.spent += QUOTAS_FOR_BYTE * (request.end - request.start)
         exchange = context.alteration
-        if exchange is None:
+        if not isinstance(exchange, QuotaExchange):
             keeps_bytes = context.admission.quotas.bytes.at_gateway
             exchange = QuotaExchange.begin(
                 request.buf, request.head, context.client.user, keeps_bytes=keeps_bytes
@@ -87,7 +114,7 @@ _QUESTION: Final = _AlterQuestion()
 def continue_alteration(context: ApiContext) -> None:
     """Take the next step of `alteration`, after the broker's answer or after its changes were made."""
     exchange = context.alteration
-    if exchange is None:
+    if not isinstance(exchange, QuotaExchange):
         return  # the client has gone
     frame = exchange.next_frame()
     if frame is not None:

@@ -17,7 +17,7 @@ from pidgate.gateway.quotas.kafka_api import (
     described,
 )
 from pidgate.protocol import client_quotas, codec
-from pidgate.protocol.client_quotas import read_user_filter
+from pidgate.protocol.client_quotas import read_filter
 from pidgate.protocol.errors import FrameTooLarge, MalformedFrame
 from pidgate.protocol.headers import peek_request
 from pidgate.protocol.work import MOST_ELEMENTS, MOST_SEARCHED_BYTES, Walk
@@ -539,7 +539,7 @@ def seen(
     asked = describe(components, version=version, strict=strict)
     answer = raw.response(DESCRIBE, version, broker)
     told = described(
-        answer, 4, len(answer), version, read_user_filter(asked, peek_request(asked, 4, len(asked))), QUOTAS
+        answer, 4, len(answer), version, read_filter(asked, peek_request(asked, 4, len(asked))), QUOTAS
     )
     return told.finish() if isinstance(told, Walk) else told
 

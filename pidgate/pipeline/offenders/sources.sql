@@ -1,0 +1,131 @@
+-- Offenders, second level: places, sources, and the sums behind each source's features (findings/features.py).
+
+-- A place is a client id at an address. With enough starts it is a source of its own. Otherwise it belongs to its
+-- application at that address, or to its application. An application is a family of client ids; the small families of a
+-- user are one together, named '*'.
+create temp table places as
+with counted as (
+    select "user", client_id, address, count(*) as ids, count(started_ms) as starts from producers group by all
+), sized as (
+    select
+        *, sum(ids) over (partition by "user", family) >= getvariable('own_story') as is_large,
+        starts >= getvariable('own_story') as alone
+    from counted join families using (client_id)
+), named as (
+    select *, if(is_large, family, '*') as app, if(alone, 0, starts) as other_starts from sized
+), grouped as (
+    select
+        *, sum(other_starts) over (partition by "user", app, is_large, address) >= getvariable('own_story')
+            as at_one_address
+    from named
+), sourced as (
+    select
+        "user", client_id, address, app, alone, is_large, if(alone, client_id, app) as client,
+        if(alone or at_one_address, address, null) as shared_address
+    from grouped
+)
+select *, dense_rank() over (order by "user", alone, is_large, client, shared_address) as source from sourced;
+
+create temp table known as
+select p.*, source, app from producers p join places using ("user", client_id, address);
+
+-- Only closes by clients are read: what a gateway closes (idle, drain) or a broker says nothing of the client.
+create temp table closes as
+select
+    "user", coalesce(client_id, '') as client_id, coalesce(address, '') as address, wall_time_ms as at_ms, count,
+    close_reason = 'reset' as is_cut
+from connection;
+
+create temp table closed_by_source as
+select source, sum(count)::bigint as closed, coalesce(sum(count) filter (is_cut), 0)::bigint as cut
+from closes join places using ("user", client_id, address)
+group by all;
+
+-- Logarithms, sines and cosines are summed as whole millionths, so that the order of rows cannot matter.
+create temp table sources as
+with started as (
+    select *, last_ms - started_ms as life_ms, requests is not null as was_used
+    from known
+    where started_ms is not null
+), summed as (
+    select
+        source, count(*) as ids, count(*) filter (admitted) as new_ids, count(*) filter (not admitted) as refused_ids,
+        count(*) filter (was_used) as used, count(*) filter (requests <= 1) as one_request, count(*) filter (requests <= 2) as two_requests,
+        sum(requests)::bigint as requests,
+        count(*) filter (was_used and life_ms < getvariable('short_life_ms')) as short_lived,
+        sum(round(1e6 * ln(greatest(life_ms, 1)))::bigint) filter (was_used)::bigint as log_life,
+        count(*) filter (was_used and failed) as failed, min(error_code) as error_code,
+        count(*) filter (transactional) as transactional, count(distinct name) as names,
+        count(distinct connection) as connections, min(started_ms) as first_ms, max(last_ms) as end_ms,
+        sum(life_ms)::bigint as lives_ms
+    from started
+    group by all
+), named as (
+    select source, min("user") as "user", min(client) as client, min(shared_address) as address from places group by all
+)
+select * from summed join named using (source) left join closed_by_source using (source);
+
+-- The beat of each source's starts, as findings/cadence.py defines it. Starts are joined by second, then to bursts: those
+-- no further apart than each of the gaps.
+create temp table ticks as
+with seconds as (
+    select source, min(started_ms) as at_ms, max(last_ms) as end_ms, count(*) as ids
+    from known
+    where started_ms is not null
+    group by source, started_ms // 1_000
+)
+select *, at_ms - lag(at_ms) over (partition by source order by at_ms) as quiet_ms from seconds;
+
+create temp table bursts as
+with numbered as (
+    select
+        source, at_ms, end_ms, ids, gap_ms,
+        count(*) filter (coalesce(quiet_ms > gap_ms, true)) over (partition by source, gap_ms order by at_ms) as burst
+    from ticks cross join gaps
+), joined as (
+    select
+        source, gap_ms, burst, min(at_ms) as at_ms, max(end_ms) as end_ms, sum(ids)::bigint as ids
+    from numbered
+    group by all
+)
+select
+    *, lag(at_ms) over in_time as before_ms, at_ms - before_ms as interval_ms,
+    at_ms - lag(end_ms) over in_time as pause_ms, before_ms - lag(at_ms, 2) over in_time as last_interval_ms,
+    before_ms - lag(end_ms, 2) over in_time as last_pause_ms
+from joined
+window in_time as (partition by source, gap_ms order by burst);
+
+create temp table beats as
+with stepped as (
+    select
+        *, interval_ms / last_interval_ms as step,
+        if(pause_ms > 0 and last_pause_ms > 0, pause_ms / last_pause_ms, null) as pause_step
+    from bursts
+)
+select
+    source, gap_ms, count(*) as bursts, sum(ids)::bigint as burst_ids, count(interval_ms) as intervals,
+    sum(round(1e6 * ln(interval_ms))::bigint)::bigint as log_interval,
+    count(pause_ms) as pauses, sum(round(1e6 * ln(greatest(pause_ms, 1)))::bigint)::bigint as log_pause,
+    count(*) filter (pause_ms < -getvariable('overlap_ms')) as overlaps, count(step) as steps,
+    count(*) filter (step between getvariable('even_low') and getvariable('even_high')) as even,
+    count(*) filter (step between getvariable('grown_low') and getvariable('grown_high')) as grown,
+    count(*) filter (pause_ms between getvariable('restart_low') and getvariable('restart_high')) as restarts,
+    count(pause_step) as pause_steps,
+    count(*) filter (pause_step between getvariable('even_low') and getvariable('even_high')) as pause_even,
+    count(*) filter (pause_step between getvariable('grown_low') and getvariable('grown_high')) as pause_grown
+from stepped
+group by all;
+
+create temp table clocks as
+with turned as (
+    select
+        source, gap_ms, period_ms, (at_ms % period_ms) * (2 * pi() / period_ms) as turn,
+        coalesce(at_ms // period_ms <> before_ms // period_ms, true) as is_new_period
+    from bursts cross join periods
+)
+select
+    source, gap_ms, period_ms, count(*) filter (is_new_period) as periods,
+    sum(round(1e6 * cos(turn))::bigint)::bigint as across, sum(round(1e6 * sin(turn))::bigint)::bigint as up
+from turned
+group by all
+having periods >= getvariable('fewest_periods');

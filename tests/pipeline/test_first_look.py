@@ -1,0 +1,44 @@
+"""`--engine local`: the sample that ships with the package, without Spark, without Java."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from pidgate.pipeline.cli import app
+from pidgate.pipeline.errors import BadOption, HistoryEmpty
+from pidgate.pipeline.sample import FOLDER
+from pidgate.pipeline.tables import Tables
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working directory, on a machine without Java."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    return tmp_path
+
+
+def test_the_shipped_sample_names_its_rogues(here: Path) -> None:
+    done = CliRunner().invoke(app, ["run", "--engine", "local", "--json"])
+    assert done.exit_code == 0, done.output
+    harmful = [json.loads(line) for line in done.stdout.splitlines()]
+    assert {row["pattern"] for row in harmful} >= {"restart_loop", "producer_per_batch", "producer_per_error"}
+    assert "First look (--engine local)" in done.stderr
+    assert FOLDER in done.stderr
+    assert Tables(None, FOLDER).query("rates_users", "select count(*) as users from found") == [{"users": 16}]
+
+
+def test_a_folder_of_ones_own_without_events_is_no_sample(here: Path) -> None:
+    failure = CliRunner().invoke(app, ["run", "--engine", "local", "--tables", "mine"]).exception
+    assert isinstance(failure, HistoryEmpty)
+    assert not (here / FOLDER).exists()
+
+
+def test_a_job_that_needs_spark_is_refused(here: Path) -> None:
+    failure = CliRunner().invoke(app, ["run", "--engine", "local", "--only", "recommend"]).exception
+    assert isinstance(failure, BadOption)
