@@ -6,6 +6,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 DEMO   := $(VENV)/.installed-demo
 JARS   := $(VENV)/.jars
+TOOLS  := $(VENV)/release
 LANE   := $(wildcard pidgate/gateway/lane/*.[ch])
 
 QUOTA  ?= 100
@@ -20,7 +21,7 @@ PRODUCT := pidgate tools deploy examples
 # Tests start hundreds of gateways: each takes a second more where Python may not keep what it compiled.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: test tests-of-the-day simulate nightly check format docs demo pipeline-demo pipeline-scale clients faults soak fuzz bench lock clean help
+.PHONY: test tests-of-the-day simulate nightly check format docs demo pipeline-demo pipeline-scale clients faults soak fuzz bench dist audit release-tools lock clean help
 
 help:            ## what there is
 	@grep -hE '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -53,7 +54,7 @@ tests-of-the-day: $(JARS)
 	$(BIN)/python -m pytest --collect-only -qq >/dev/null  # compiles the tests once, not once in each process
 	$(BIN)/python -m pytest -m "not clients and not faults and not install and not nightly" -n 3 --dist loadgroup --no-loadscope-reorder --durations=10
 
-nightly: check $(JARS) ## all tests there are, to long bounds; writes date, commit and result to docs/nightly.json (hours) [PARTS="faults clients"]
+nightly: check $(JARS) $(TOOLS)/.installed ## all tests there are, to long bounds; writes date, commit and result to docs/nightly.json (hours) [PARTS="faults clients"]
 	$(BIN)/python -m tests.support.nightly $(PARTS)
 
 simulate: $(STAMP) ## random schedules of everything together, in virtual time; SEED=n tells the story of one, at its shortest if it fails [SEEDS=1000] [SEED=n]
@@ -105,6 +106,21 @@ fuzz: $(JARS)    ## coverage-guided fuzzing of every decoder, so long in all [FO
 bench: $(STAMP)  ## measure against direct, a bare pass-through and HAProxy
 	$(BIN)/python -m tools.bench
 
+dist: $(TOOLS)/.installed ## the sdist, a wheel for each CPython on this machine, and the SBOM, into dist/ [ARCH="x86_64 aarch64"] [PYTHONS="python3.11"]
+	$(TOOLS)/bin/python -m tools.release $(addprefix --python ,$(PYTHONS)) $(addprefix --arch ,$(ARCH))
+
+audit: $(TOOLS)/.installed ## known holes in what pidgate installs (asks PyPI)
+	$(TOOLS)/bin/pip-audit --requirement requirements/run.lock --require-hashes --disable-pip --strict
+
+release-tools: $(STAMP) $(TOOLS)/.installed ## what the tests of packages and deploy/ need: helm and actionlint too, where there is a Go
+	GOBIN=$(abspath $(TOOLS))/bin go install helm.sh/helm/v3/cmd/helm@v3.18.4
+	GOBIN=$(abspath $(TOOLS))/bin go install github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
+
+$(TOOLS)/.installed: requirements/release.lock
+	$(PYTHON) -m venv $(TOOLS)
+	$(TOOLS)/bin/python -m pip install --disable-pip-version-check --require-hashes -r $<
+	touch $@
+
 lock: $(STAMP)   ## resolve the ranges of pyproject.toml anew
 	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --extra dev pyproject.toml -o requirements/dev.lock
@@ -112,6 +128,7 @@ lock: $(STAMP)   ## resolve the ranges of pyproject.toml anew
 	echo 'setuptools>=77' | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --extra sandbox -c requirements/dev.lock pyproject.toml - -o requirements/demo.lock
 	$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["fuzz"], sep="\n")' \
 	| $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header - -o requirements/fuzz.lock
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --group release -o requirements/release.lock
 	$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' \
 	| $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header - -o requirements/build.lock
 

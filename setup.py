@@ -114,7 +114,14 @@ def _extensions(folder: str) -> list[Any]:
 
     # Types of libraries are of no use here, and not all of them have to be installed.
     options = ["--config-file", os.devnull, "--cache-dir", os.devnull, "--ignore-missing-imports"]
-    return mypycify([*options, *HOT_MODULES], opt_level="2", target_dir=folder, group_name=SHARED_LIBRARY)
+    # debug_level: what it adds names the temporary folder, and two builds would differ.
+    return mypycify(
+        [*options, *HOT_MODULES],
+        opt_level="2",
+        debug_level="0",
+        target_dir=folder,
+        group_name=SHARED_LIBRARY,
+    )
 
 
 def _can_compile(folder: str) -> bool:

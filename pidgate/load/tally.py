@@ -6,11 +6,12 @@ it would hide the longest stalls. This module knows no connection; times are sec
 
 from __future__ import annotations
 
+import base64
+import struct
+import zlib
 from collections import Counter
 from dataclasses import dataclass, field, fields
-from typing import Any, Final
-
-from hdrh.histogram import HdrHistogram
+from typing import Final
 
 from pidgate.protocol.errors import ErrorCode
 
@@ -18,36 +19,81 @@ _LONGEST_US: Final = 3_600_000_000
 _DIGITS: Final = 3  # within 0.1 %
 
 
+_HALF_BITS: Final = 10
+"""2 ** 10 slots for each doubling: three decimal digits. Shorter times have twice as many, of 1 us each."""
+_COOKIE: Final = 0x1C849313  # HdrHistogram V2, counts of variable length
+_COMPRESSED_COOKIE: Final = 0x1C849314
+
+
 class Latency:
-    """A histogram of times from 1 us to an hour, within 0.1 %."""
+    """A histogram of times from 1 us to an hour, within 0.1 %.
+
+    Its slots are those of HdrHistogram, whose package has binaries for one architecture only.
+    """
 
     def __init__(self) -> None:
-        self._histogram: Any = HdrHistogram(1, _LONGEST_US, _DIGITS)
+        self._counts: Counter[int] = Counter()
 
     def record(self, seconds: float) -> None:
-        self._histogram.record_value(min(max(round(seconds * 1_000_000), 1), _LONGEST_US))
+        self._counts[_slot(min(max(round(seconds * 1_000_000), 1), _LONGEST_US))] += 1
 
     def add(self, other: Latency) -> None:
         """Add all measurements of another histogram."""
-        self._histogram.add(other._histogram)
+        self._counts.update(other._counts)
 
     @property
     def count(self) -> int:
-        return int(self._histogram.get_total_count())
+        return self._counts.total()
 
     def percentile_ms(self, percent: float) -> float | None:
         """Return the latency in ms at this percentile. None without measurements."""
-        if not self.count:
-            return None
-        return float(self._histogram.get_value_at_percentile(percent)) / 1_000
+        wanted = max(int(percent * self.count / 100 + 0.5), 1)
+        for slot in sorted(self._counts):
+            wanted -= self._counts[slot]
+            if wanted <= 0:
+                return _longest_us(slot) / 1_000
+        return self.max_ms
 
     @property
     def max_ms(self) -> float | None:
-        return float(self._histogram.get_max_value()) / 1_000 if self.count else None
+        return _longest_us(max(self._counts)) / 1_000 if self._counts else None
 
     def encoded(self) -> str:
         """Return it in the format of HdrHistogram's tools: V2, compressed, base64; values in microseconds."""
-        return str(self._histogram.encode().decode())
+        counts = bytearray()
+        last = -1
+        for slot in sorted(self._counts):
+            if empty := slot - last - 1:
+                counts += _signed(-empty if empty > 1 else 0)
+            counts += _signed(self._counts[slot])
+            last = slot
+        header = struct.pack(">iiiiqqd", _COOKIE, len(counts), 0, _DIGITS, 1, _LONGEST_US, 1.0)
+        compressed = zlib.compress(header + counts)
+        outer = struct.pack(">ii", _COMPRESSED_COOKIE, len(compressed))
+        return base64.b64encode(outer + compressed).decode()
+
+
+def _slot(value: int) -> int:
+    """Return the slot of a time in microseconds."""
+    doublings = (value | (2 << _HALF_BITS) - 1).bit_length() - _HALF_BITS - 1
+    return (doublings << _HALF_BITS) + (value >> doublings)
+
+
+def _longest_us(slot: int) -> int:
+    """Return the longest time that belongs to a slot."""
+    doublings = max((slot >> _HALF_BITS) - 1, 0)
+    return (slot - (doublings << _HALF_BITS) + 1 << doublings) - 1
+
+
+def _signed(value: int) -> bytes:
+    """Return a number as HdrHistogram writes it: zigzag, seven bits a byte, the lowest first."""
+    rest = value * 2 if value >= 0 else -value * 2 - 1
+    written = bytearray()
+    while rest > 127:
+        written.append(rest & 127 | 128)
+        rest >>= 7
+    written.append(rest)
+    return bytes(written)
 
 
 @dataclass(slots=True)

@@ -225,7 +225,7 @@ def test_a_gateway_vanishes_with_its_machine(way: str, stuck: set[str]) -> None:
 # ---- a supervisor that starts it again ---------------------------------------------------------------
 
 RESTART_S: Final = 1.0
-"""RestartSec of examples/pidgate.service."""
+"""RestartSec of deploy/systemd/pidgate.service."""
 HANG_S: Final = 10.0
 
 

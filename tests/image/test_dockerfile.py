@@ -1,6 +1,6 @@
 """The Dockerfile without an engine: its steps are run one by one in a clean folder, then what it starts is started.
 
-What is not covered: the base image itself, the user it creates, and the layers. No image was built.
+test_built_image.py builds and starts the image itself, where there are Debian's packages and root.
 """
 
 import re
@@ -14,7 +14,8 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 
-from tests.support.image import ROOT, Container, has_compiler, sources, stages, the
+from tests.support.image import DOCKERFILE, ROOT, Container, has_compiler, sources, stages, the
+from tools.release.version import released_version
 from tools.sandbox.ports import free_block, free_port
 
 pytestmark = pytest.mark.timeout(900)  # the build is the first one's setup
@@ -22,14 +23,16 @@ pytestmark = pytest.mark.timeout(900)  # the build is the first one's setup
 CONFIG = "/etc/pidgate/pidgate.yaml"
 
 
-def test_the_image_is_slim_staged_and_does_not_run_as_root() -> None:
+def test_the_image_has_two_stages_and_does_not_run_as_root() -> None:
     build, final = stages()
+    defaults = [line for line in DOCKERFILE.read_text().splitlines() if line.startswith("ARG")]
 
-    assert build[0].rest == "python:3.11 AS build"  # the same Python, with a C compiler
-    assert final[0].rest == "python:3.11-slim"
-    assert the(final, "USER").rest == "10001"
-    assert f"--uid {the(final, 'USER').rest} " in the(final, "RUN").rest
-    assert the(final, "ENTRYPOINT").exec_form() == ["pidgate"]
+    assert defaults == ["ARG BUILD=python:3.11-bookworm", "ARG BASE=gcr.io/distroless/python3-debian12"]
+    assert (build[0].rest, final[0].rest) == ("${BUILD} AS build", "${BASE}")
+    assert the(final, "USER").rest == "10001:10001"
+    # There is no shell that could run a step.
+    assert "RUN" not in [word.word for word in final]
+    assert the(final, "ENTRYPOINT").exec_form() == ["python3.11", "-m", "pidgate"]
     assert the(final, "CMD").exec_form() == ["run", "--config", CONFIG]
     assert [word.word for word in final].count("HEALTHCHECK") == 1
 
@@ -65,19 +68,19 @@ def test_what_builds_is_pinned_for_every_requirement_of_the_build() -> None:
 
 @pytest.mark.slow
 def test_the_steps_give_a_working_command(container: Container) -> None:
-    done = container.run(["pidgate", "version"])
+    done = container.run([*the(stages()[-1], "ENTRYPOINT").exec_form(), "version"])
     build = "compiled, with lanes" if has_compiler() else "in plain Python, without lanes"
 
-    assert (done.returncode, done.stdout) == (0, f"pidgate 0.1.0 (hot path {build})\n")
+    assert (done.returncode, done.stdout) == (0, f"pidgate {released_version()} (hot path {build})\n")
     imported = subprocess.run(
-        [*container.command(["python"]), "-c", "import pidgate; print(pidgate.__file__)"],
+        [*container.command(["python3.11"]), "-c", "import pidgate; print(pidgate.__file__)"],
         cwd="/",
-        env={},
+        env=container.environment,
         capture_output=True,
         text=True,
         check=True,
     )
-    assert imported.stdout.startswith(f"{container.folder}/opt/pidgate/lib/")
+    assert imported.stdout.startswith(f"{container.folder}/opt/pidgate/")
 
 
 @pytest.mark.slow
@@ -94,7 +97,9 @@ def test_the_health_command_of_the_image_tells_a_live_gateway_from_a_dead_one(co
     file.write_text(yaml.safe_dump(config))
 
     started = container.command([*the(final, "ENTRYPOINT").exec_form(), *the(final, "CMD").exec_form()])
-    with subprocess.Popen(started, cwd="/", env={}, stderr=subprocess.PIPE, text=True) as gateway:
+    with subprocess.Popen(
+        started, cwd="/", env=container.environment, stderr=subprocess.PIPE, text=True
+    ) as gateway:
         try:
             deadline_s = time.monotonic() + 20
             while (alive := container.run(health)).returncode != 0:

@@ -6,7 +6,6 @@ run in a folder full of packages that carry names of ours, and raise when someth
 
 from __future__ import annotations
 
-import ast
 import json
 import os
 import shutil
@@ -28,7 +27,9 @@ from confluent_kafka import Producer
 from pidgate.pipeline.errors import JavaUnfit
 from pidgate.pipeline.session import java_home
 from tests.support.image import has_compiler
+from tests.support.inputs import hot_modules
 from tools.bench.compiled import compiled
+from tools.release.version import released_version
 from tools.sandbox.gateway import GatewayProcess
 from tools.sandbox.kafka import Cluster
 from tools.sandbox.topics import create_topic
@@ -45,9 +46,11 @@ PACKAGES = sorted(
 )
 NAMES_TO_SHADOW = [*PACKAGES, "pidgate", "numpy", "pandas", "yaml"]
 LIBRARY = "pidgate/_hot_path__mypyc"
+LANE = "pidgate/gateway/lane/_lane"
 TOPIC = "installed"
-COMPILED = "pidgate 0.1.0 (hot path compiled)\n"
-PLAIN = "pidgate 0.1.0 (hot path in plain Python)\n"
+VERSION = released_version()
+COMPILED = f"pidgate {VERSION} (hot path compiled, with lanes)\n"
+PLAIN = f"pidgate {VERSION} (hot path in plain Python, without lanes)\n"
 
 
 def run(
@@ -145,20 +148,22 @@ def compiled_in(names: set[str]) -> set[str]:
 
 def test_a_wheel_holds_one_package(installed: Installed) -> None:
     for wheel in installed.wheels.values():
-        assert {name.partition("/")[0] for name in names_in(wheel)} == {"pidgate", "pidgate-0.1.0.dist-info"}
+        assert {name.partition("/")[0] for name in names_in(wheel)} == {
+            "pidgate",
+            f"pidgate-{VERSION}.dist-info",
+        }
 
 
 def test_all_modules_of_the_hot_path_are_compiled_or_none(installed: Installed) -> None:
-    (hot_modules,) = [
-        ast.literal_eval(statement.value)
-        for statement in ast.parse((ROOT / "setup.py").read_text()).body
-        if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "HOT_MODULES"
-    ]
     names = {build: names_in(wheel) for build, wheel in installed.wheels.items()}
 
-    assert compiled_in(names["fast"]) == {LIBRARY, *(module.removesuffix(".py") for module in hot_modules)}
+    assert compiled_in(names["fast"]) == {
+        LIBRARY,
+        LANE,
+        *(module.removesuffix(".py") for module in hot_modules()),
+    }
     for build in ("pure", "without compiler"):
-        assert installed.wheels[build].name == "pidgate-0.1.0-py3-none-any.whl"
+        assert installed.wheels[build].name == f"pidgate-{VERSION}-py3-none-any.whl"
         assert compiled_in(names[build]) == set()
         assert names[build] == {name for name in names["fast"] if not name.endswith((".so", ".pyd"))}
     in_the_tree = {str(path.relative_to(ROOT)) for path in (ROOT / "pidgate").rglob("*.py")}
@@ -184,7 +189,12 @@ def test_an_installation_leaves_nothing_compiled_in_the_source(installed: Instal
     made = {path.relative_to(installed.source).parts[0] for path in installed.source.rglob("*")}
 
     assert made - {path.name for path in ROOT.iterdir()} <= {"pidgate.egg-info"}
-    assert not [path for path in installed.source.rglob("*") if path.suffix in {".so", ".c", ".o"}]
+    made_by_compilers = {
+        path.relative_to(installed.source)
+        for path in installed.source.rglob("*")
+        if path.suffix in {".so", ".c", ".o"}
+    }
+    assert made_by_compilers == {path.relative_to(ROOT) for path in (ROOT / "pidgate").rglob("*.c")}
 
 
 def test_pip_finds_no_fault_and_both_packages_are_there(installed: Installed) -> None:

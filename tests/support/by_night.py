@@ -16,7 +16,14 @@ COMPILED = "compiling takes two minutes; the same tests run on the plain source 
 
 CORE = "compiling for each of them takes half a minute; test_a_core_does_what_python_does has the plain build by day"
 
+TOOLS = "tools that `make release-tools` installs; test_systemd.py and test_version.py run by day"
+
 BY_NIGHT = {
+    "deploy/test_actions.py::": TOOLS,
+    "deploy/test_compose.py::test_compose_takes_the_file": TOOLS,
+    "deploy/test_kubernetes.py::": TOOLS,
+    "deploy/test_systemd.py::test_a_gateway_makes_no_call_that_the_unit_forbids": "strace takes half a minute",
+    "image/test_built_image.py::": "two roots of Debian's packages and a build; test_dockerfile.py has the steps",
     "unit/gateway/present/test_draws.py::test_a_draw_of_many_users_and_connections_is_short[large": (
         "half a minute to make 20,000 connections; the tenth of it is drawn by day"
     ),

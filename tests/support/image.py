@@ -42,7 +42,8 @@ def stages() -> list[list[Instruction]]:
             word, rest = line.split(maxsplit=1)
             if word == "FROM":
                 found.append([])
-            found[-1].append(Instruction(word, rest))
+            if found:  # before the first are the default images
+                found[-1].append(Instruction(word, rest))
     return found
 
 
@@ -63,7 +64,7 @@ class Container:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         (folder / "bin").mkdir()
-        (folder / "bin" / "python").symlink_to(Path(sys.executable).resolve())
+        (folder / "bin" / "python3.11").symlink_to(Path(sys.executable).resolve())
 
     def inside(self, text: str) -> str:
         """Absolute paths of the image moved into the folder."""
@@ -88,19 +89,22 @@ class Container:
 
     @property
     def packages(self) -> Path:
-        """The folder of what is installed in the image, pidgate among it."""
-        (found,) = (self.folder / "opt" / "pidgate" / "lib").glob("python3.*/site-packages")
-        return found
+        """The folder of everything that is installed in the image, pidgate among it."""
+        return self.folder / "opt" / "pidgate"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The environment of what runs in the image."""
+        return dict(word.split("=", 1) for word in self.inside(the(stages()[-1], "ENV").rest).split())
 
     def command(self, words: list[str]) -> list[str]:
-        """A command of the image: its first word found on the image's PATH."""
-        path = self.inside(the(stages()[-1], "ENV").rest.split()[0].removeprefix("PATH=").split(":")[0])
-        return [f"{path}/{words[0]}", *(self.inside(word) for word in words[1:])]
+        """A command of the image, its Python that of this environment."""
+        return [f"{self.folder}/bin/{words[0]}", *(self.inside(word) for word in words[1:])]
 
     def run(self, words: list[str]) -> subprocess.CompletedProcess[str]:
         command = self.command(words)
         return subprocess.run(
-            command, cwd="/", env={}, capture_output=True, text=True, timeout=30, check=False
+            command, cwd="/", env=self.environment, capture_output=True, text=True, timeout=30, check=False
         )
 
 

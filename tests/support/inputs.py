@@ -32,6 +32,7 @@ INPUTS = {
         "pidgate/cli/health.py",
         "HOT_MODULES",
         "tests/support/image.py",
+        "tests/support/mypyc_front.py",
     ),
     "tests/install/": (*PACKAGING, "HOT_MODULES", "tests/install/*.py"),
     "tests/pipeline/": (

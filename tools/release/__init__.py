@@ -1,0 +1,1 @@
+"""Build what a release publishes: `python -m tools.release`."""
