@@ -156,7 +156,7 @@ def test_only_the_days_that_are_asked_for_count(done: Tables) -> None:
 def test_the_command_recommends_nothing_on_a_short_history_and_writes_rates_for_mended_clients(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    cases = Cases(thinner=THINNER)
+    cases = Cases()
     cases.mixed()
     cases.of["decision"] = [row for row in cases.of["decision"] if row["wall_time_ms"] < min(
         row["wall_time_ms"] for row in cases.of["decision"]

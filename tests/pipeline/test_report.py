@@ -34,7 +34,17 @@ from pidgate.pipeline.report.source import Source
 from pidgate.pipeline.report.words import count, share
 from pidgate.pipeline.runs import replacing
 from pidgate.pipeline.tables import Tables
-from tests.pipeline.studied import CRASHING, HOSTILE, QUIET, REFUSED, ROGUE, USERS, burnt_ids, new_ids
+from tests.pipeline.studied import (
+    CRASHING,
+    HOSTILE,
+    QUIET,
+    REFUSED,
+    REFUSED_CLIENT,
+    ROGUE,
+    USERS,
+    burnt_ids,
+    new_ids,
+)
 from tests.support.browsing import chromium
 from tests.support.who_events import HOUR_MS
 
@@ -114,7 +124,14 @@ def test_harmful_ids_are_counted_as_the_replay_counts_them(built: Built) -> None
     for user in built.found.users:
         advice = user.recommendation
         assert advice is not None
-        came = burnt_ids(built.events).get(user.user, 0) + (REFUSED if user.user == ROGUE else 0)
+        came = burnt_ids(built.events).get(user.user, 0)
+        if user.user == ROGUE:  # of the client id that was refused, too
+            came += REFUSED + sum(
+                isinstance(event, DecisionEvent)
+                and event.client_id == REFUSED_CLIENT
+                and event.decision == "admit"
+                for event in built.events
+            )
         assert advice["rogue_ids"] <= came
         assert 0 <= advice["mended"]["refused_ids"] <= advice["ids"]
 
