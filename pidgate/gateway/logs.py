@@ -409,10 +409,10 @@ def configure(level: Level, stream: TextIO | None = None, log_format: Format | N
     terminal = sys.stderr if stream is None else stream
     log_format = log_format or ("console" if terminal.isatty() else "json")
     output = _Output(terminal)
-    shared = [_drop_below_level, *_shared_processors(), output.tell]
+    shared = [*_shared_processors(), output.tell]
     renderer = _renderer(log_format, terminal)
     structlog.configure(
-        processors=[*shared, *renderer],
+        processors=[_drop_below_level, *shared, *renderer],
         wrapper_class=structlog.make_filtering_bound_logger("debug"),
         logger_factory=structlog.WriteLoggerFactory(cast(TextIO, output)),
         cache_logger_on_first_use=True,
@@ -420,7 +420,7 @@ def configure(level: Level, stream: TextIO | None = None, log_format: Format | N
     handler = logging.StreamHandler(output)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=[*shared[1:], structlog.stdlib.add_logger_name],
+            foreign_pre_chain=[*shared, structlog.stdlib.add_logger_name],
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *renderer],
         )
     )
