@@ -36,7 +36,9 @@ ReasonWord = Literal[
     "held",
 ]
 ModeWord = Literal["observe", "enforce"]
-LifecyclePhase = Literal["start", "caught_up", "alive", "stop", "member_seen", "member_gone"]
+LifecyclePhase = Literal[
+    "start", "caught_up", "alive", "stop", "member_seen", "member_gone", "asked", "answered"
+]
 RestoredFrom = Literal["topic", "state_dir", "nothing"]
 
 
@@ -303,7 +305,8 @@ class LifecycleEvent(Event):
     phase: Annotated[
         LifecyclePhase,
         "alive: every 30 s or so, so that others notice a gateway that is gone; member_seen and member_gone: "
-        "another gateway of this cluster, named in `text`",
+        "another gateway of this cluster, named in `text`; asked and answered: what the gateways of the fleet "
+        "show now, as JSON in the answer's `text`",
     ]
     mode: Annotated[ModeWord, "`quotas.mode`"]
     window_ms: Annotated[int, "Window of the quota; gateways whose windows differ name each other"]

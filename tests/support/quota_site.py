@@ -66,6 +66,9 @@ class Gateway:
     def not_ready_reason(self) -> str:
         return ""
 
+    async def ask_fleet(self) -> dict[str, Any]:
+        return {}
+
     def ask(self, producer_id: int, *, user: str = "alice", came_back: bool = False) -> Forward | Refuse:
         client, decisions = question(user, producer_id, came_back=came_back, address="10.0.0.7")
         return self.quota.decide(client, decisions, self.now_ms)

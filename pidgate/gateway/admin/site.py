@@ -10,7 +10,7 @@ import asyncio
 import socket
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pidgate.gateway.admin.access import Access
 from pidgate.gateway.admin.hang_watch import HangWatch
@@ -64,6 +64,10 @@ class GatewayView(Protocol):
     @property
     def overview_registry(self) -> MetricsRegistry:
         """Return the same with the sums of all users alone, and the users that have most."""
+        ...
+
+    async def ask_fleet(self) -> dict[str, Any]:
+        """Return what all gateways of the fleet show now (present/fleet_answers.py)."""
         ...
 
 

@@ -6,12 +6,13 @@ import asyncio
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pidgate.gateway.clock import monotonic_ms, wall_ms
 from pidgate.gateway.config.loading import Overrides
 from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.logs import Event, guarded, logger
+from pidgate.gateway.present.fleet_answers import FleetAnswers
 from pidgate.gateway.present.own_answer import OwnAnswers
 from pidgate.gateway.present.present import Present
 from pidgate.gateway.process.outside import Outside
@@ -90,6 +91,8 @@ class Gateway:
             self.traffic.slowness,
             lambda: "" if self.is_ready() else self.not_ready_reason(),
         )
+        self._fleet_answers = FleetAnswers(self._present, settings.events.redact)
+        self._manager.on_fleet_word = self._fleet_answers.heard
         self.traffic.shared.tell_user = OwnAnswers(self._present, settings.gateway_id).tell
         self._stopped = asyncio.Event()
         self._is_draining = False
@@ -179,6 +182,9 @@ class Gateway:
         if self._is_draining:
             return "the gateway drains"
         return self._manager.progress if self.traffic.is_reached else self.traffic.failure
+
+    async def ask_fleet(self) -> dict[str, Any]:
+        return await self._fleet_answers.ask()
 
     def _registry(self, labelled_rows: int) -> MetricsRegistry:
         from prometheus_client import ProcessCollector

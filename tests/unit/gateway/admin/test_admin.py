@@ -7,6 +7,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable
 from contextlib import closing
+from typing import Any
 
 import pytest
 
@@ -34,6 +35,9 @@ class View:
 
     def not_ready_reason(self) -> str:
         return self.reason
+
+    async def ask_fleet(self) -> dict[str, Any]:
+        return {}
 
 
 def get(url: str) -> tuple[int, str, str]:

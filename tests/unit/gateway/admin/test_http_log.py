@@ -38,6 +38,9 @@ class Broken:
     def not_ready_reason(self) -> str:
         return ""
 
+    async def ask_fleet(self) -> dict[str, Any]:
+        return {}
+
     @property
     def registry(self) -> MetricsRegistry:
         raise LookupError("a mistake of ours")

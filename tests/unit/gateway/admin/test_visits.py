@@ -10,6 +10,7 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 import uvloop
@@ -63,6 +64,9 @@ class View:
 
     def not_ready_reason(self) -> str:
         return ""
+
+    async def ask_fleet(self) -> dict[str, Any]:
+        return {}
 
 
 class Flood:
