@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import signal
-import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -14,24 +11,18 @@ import pytest
 
 from pidgate.events.definitions import TransactionalIdEvent
 from pidgate.events.reading import from_json
-from tests.support.command_line import typed
 from tests.support.fleet import (
-    USER,
     Arrivals,
     Fleet,
     Propagation,
     fleet_of,
-    lifecycle_in,
     propagation,
     quotas_of,
     unseen_ids,
 )
-from tests.support.frames import NOT_ENOUGH_REPLICAS, ONE_RECORD, framed, produce_request, record_batch
-from tests.support.raw import RawClient, produce_code
 from tests.support.rules import rule
 from tests.support.running_producers import until
 from tests.support.transactional_ids import is_refused
-from tools.sandbox.gateway import GatewayProcess
 from tools.sandbox.kafka import Cluster
 from tools.sandbox.log_checker import read_log
 from tools.sandbox.topics import create_topic
@@ -117,50 +108,6 @@ def names_let_in(fleet: Fleet) -> list[TransactionalIdEvent]:
 
 NAMES_RATE = 4
 NAMES = [f"app-{number}" for number in range(12)]
-
-
-def ask_fleet(gateway: GatewayProcess) -> dict[str, Any]:
-    with urllib.request.urlopen(f"{gateway.admin_url}/v1/fleet", timeout=20) as answer:
-        told: dict[str, Any] = json.load(answer)
-        return told
-
-
-def test_each_gateway_tells_who_waits_in_the_fleet_and_names_one_that_does_not_answer(
-    cluster: Cluster, topic_name: Callable[[str], str]
-) -> None:
-    topic = create_topic(cluster.bootstrap_servers(), topic_name("asked"))
-    mallory = quotas_of(RATE, grace="0s", max_throttle="1m") | {"default": {"producer_ids_rate": 0}}
-    more = {**mallory, "users": {"alice": {"producer_ids_rate": 7}}}
-    with fleet_of(cluster, f"{topic}-events", [mallory, more], gateways=2) as fleet:
-        first, second = fleet.gateways
-        leader, partition = next((door.address, door.partition) for door in fleet.doors(topic)[1])
-        batch = record_batch(8_000_000_001, 0, 0, records=ONE_RECORD)
-        with RawClient(leader) as client:
-            code = produce_code(client.ask(framed(produce_request(9, [(topic, [(partition, batch)])]))))
-            assert code == NOT_ENOUGH_REPLICAS
-            admin = first.admin_url.removeprefix("http://")
-            told = ask_fleet(first)
-            (row,) = told["waits"]["rows"]
-            assert (row["gateway"], row["name"], row["why"]) == ("gw-1", USER, "blocked")
-            assert f"new producer ids of {USER} are blocked (rate 0)" in row["says"]
-            assert told["waits"]["total"] == 1
-            same = {one["gateway"]: (one["answered"], one["same_quotas"]) for one in told["gateways"]}
-            assert same == {"gw-0": (True, True), "gw-1": (True, False)}
-
-            shown = typed("explain", "--fleet", "--admin", admin).stdout
-            second.signal(signal.SIGSTOP)
-            try:
-                until(
-                    lambda: "gw-1: DOES NOT ANSWER" in typed("explain", "--fleet", "--admin", admin).stdout,
-                    what="the gateway that stands still is not named",
-                )
-            finally:
-                second.signal(signal.SIGCONT)
-        assert "gw-1: ready, enforce" in shown
-        assert "ITS QUOTAS ARE NOT THOSE OF gw-0" in shown
-        assert "waits at gw-1 since" in shown
-        told_by = {event.phase: event.gateway_id for event in lifecycle_in(cluster, f"{topic}-events")}
-        assert (told_by["asked"], told_by["answered"]) == ("gw-0", "gw-1")
 
 
 @pytest.mark.nightly
