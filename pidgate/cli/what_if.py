@@ -18,7 +18,7 @@ from pidgate.cli.arrivals import History, NewId, outcomes
 from pidgate.events.definitions import IdUsageEvent
 from pidgate.events.reading import EventUnreadable, from_json
 from pidgate.events.redaction import UserNames
-from pidgate.gateway.present.what_if import Question
+from pidgate.gateway.present.question import Question
 from pidgate.gateway.topics.own_client import OwnClient
 from pidgate.gateway.topics.records import EventRecord
 from pidgate.units import about_duration, counted

@@ -108,7 +108,7 @@ def slowed(gateway: GatewayProcess) -> Iterator[None]:
         thread.join()
 
 
-def test_doctor_and_page_tell_a_stopped_broker_and_a_slowed_gateway_apart() -> None:
+def test_a_stopped_broker_and_a_slowed_gateway_are_told_apart() -> None:
     with (
         Cluster(ClusterSpec(node_ids=(1, 2, 3))) as cluster,
         GatewayProcess(cluster.bootstrap_servers(), node_ids=(1, 2, 3)) as gateway,

@@ -47,6 +47,10 @@ BY_NIGHT = {
     "unit/gateway/lane/test_core_against_python.py::test_a_broken_core_is_noticed": CORE,
     "unit/gateway/lane/test_core_against_python.py::test_sanitizers_find_nothing": CORE,
     "unit/gateway/lane/test_threads.py::test_under_the_thread_sanitizer": CORE,
+    "kafka/test_status_page.py::test_the_recorded_day_is_replayed_at_other_rates": (
+        "its process gets 10 s, which may be little where all tests run; unit/cli/test_what_if.py replays by day"
+    ),
+    "kafka/test_what_if.py::": "thousands of requests are timed; unit/cli/test_what_if.py replays by day",
     "kafka/test_doctor.py::test_a_stopped_broker_and_a_slowed_gateway_are_told_apart": (
         "half a minute with a cluster of its own; unit/cli/test_doctor.py tells them apart by day"
     ),

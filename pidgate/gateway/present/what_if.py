@@ -10,36 +10,17 @@ import json
 import pickle
 import subprocess
 import sys
-from dataclasses import dataclass
 from typing import Any, Final
 
 from pidgate.gateway.clock import wall_ms
 from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.present.present import Present
+from pidgate.gateway.present.question import Question
 from pidgate.quota.entities import User
-from pidgate.quota.settings import ProducerIdSettings
 
 LONGEST_S: Final = 10.0
 DAY_MS: Final = 86_400_000
 PROGRAM: Final = "pidgate.cli.what_if"
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """What the process is asked.
-
-    `events`: (time, event) of this gateway's memory, whole since `whole_from_wall_ms`. None: the events topic is read.
-    """
-
-    settings: Settings
-    producer_ids: ProducerIdSettings
-    user: User
-    rates: tuple[float, ...]
-    wall_ms: int
-    from_wall_ms: int
-    brokers: int
-    events: list[tuple[int, bytes]] | None
-    whole_from_wall_ms: int
 
 
 class CannotTell(Exception):

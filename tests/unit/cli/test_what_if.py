@@ -8,7 +8,8 @@ from pidgate.cli.what_if import answer
 from pidgate.events.writing import to_json
 from pidgate.gateway.config.loading import parse
 from pidgate.gateway.present import what_if
-from pidgate.gateway.present.what_if import CannotTell, Question
+from pidgate.gateway.present.question import Question
+from pidgate.gateway.present.what_if import CannotTell
 from pidgate.quota.settings import ProducerIdSettings
 from tests.support.who_events import HOUR_MS, START_MS, Client, Stream
 
