@@ -17,7 +17,7 @@ from typing import Final, Literal
 
 from pidgate.gateway.clock import next_tick, wall_ms
 from pidgate.gateway.config import conflicts
-from pidgate.gateway.config.file_watch import LOOK_EVERY_S, FileWatch
+from pidgate.gateway.config.file_watch import FileWatch
 from pidgate.gateway.config.loading import ConfigError, Overrides, checked, read
 from pidgate.gateway.config.reloadable import Difference, differences, taken_over
 from pidgate.gateway.config.settings import QuotasSettings, Settings
@@ -143,11 +143,11 @@ class Reloading:
                 text = f"cannot be used: {type(error).__name__}: {str(error)[:LONGEST_REASON]}"
                 self._refuse((Problem(str(self.file), "", text),), cause or "file")
                 cause = None
-                await next_tick(LOOK_EVERY_S)
+                await next_tick()
 
     def _wait_for_cause(self, watch: FileWatch) -> Cause:
         """Look at the file in its thread: the event loop is woken for a change only."""
-        while not self._signalled.wait(LOOK_EVERY_S):
+        while not self._signalled.wait(watch.next_look_s):
             if watch.has_changed():
                 return "file"
         self._signalled.clear()
