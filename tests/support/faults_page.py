@@ -1,4 +1,4 @@
-"""The table of docs/faults.md: `python -m tests.support.faults_page` writes it anew (`make docs`)."""
+"""The table of docs/explanation/faults.md: `python -m tests.support.faults_page` writes it anew (`make docs`)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.support.architecture_page import generated
 from tests.support.fault_matrix import MATRIX
 from tests.support.import_graph import ROOT
 
-PAGE: Final = ROOT / "docs" / "faults.md"
+PAGE: Final = ROOT / "docs" / "explanation" / "faults.md"
 
 
 def matrix() -> str:
@@ -32,7 +32,7 @@ def matrix() -> str:
 def _link(test: str) -> str:
     path, _, name = test.partition("::")
     shown = name.removeprefix("test_").replace("_", " ").replace("[", ": ").rstrip("]")
-    return f"[{shown}](../tests/{path})<br>"
+    return f"[{shown}](../../tests/{path})<br>"
 
 
 PARTS: Final = {"faults": matrix}
