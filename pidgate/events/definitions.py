@@ -1,8 +1,9 @@
 """Every type of event a gateway writes: one flat dataclass each, and the meaning of each field beside it.
 
-The one place where events are defined: the writer, the reader, the JSON schema and the fields in docs/events.md are
-derived from these classes. Field names are the JSON names; the text in `Annotated` is the documentation. Types are
-simple (integers, text, booleans, lists, a few flat records), so that tables of other systems can be derived too.
+The one place where events are defined: the writer, the reader, the JSON schema and the fields in
+docs/reference/events.md are derived from these classes. Field names are the JSON names; the text in `Annotated` is the
+documentation. Types are simple (integers, text, booleans, lists, a few flat records), so that tables of other systems
+can be derived too.
 
 Knows nothing of how events are made or carried. Pure: times are given.
 

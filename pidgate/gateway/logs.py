@@ -35,7 +35,7 @@ _TOPIC_AVAILABLE: Final = "topic doing waited_ms buffered dropped"
 class Event(StrEnum):
     """Names of log events, each with the keys it may have and what it means to an operator.
 
-    `log.info(Event.CONNECTION_CLOSED, cause=..., ...)`. docs/logs.md is generated from here.
+    `log.info(Event.CONNECTION_CLOSED, cause=..., ...)`. docs/reference/logs.md is generated from here.
     """
 
     keys: frozenset[str]
@@ -156,7 +156,7 @@ class Event(StrEnum):
     CONNECTION_CLOSED = (
         "connection_closed",
         _CONNECTION + "cause reason suppressed_count seconds requests bytes_in bytes_out",
-        "A connection has ended; `cause` is one of those in [faults](faults.md).",
+        "A connection has ended; `cause` is one of those in [faults](../explanation/faults.md).",
     )
     UPSTREAM_FAILED = (
         "upstream_failed",

@@ -1,8 +1,8 @@
-"""The matrix as it came out of a run: collected cell by cell, written as JSON and Markdown, put into docs/clients.md.
+"""The matrix of a run: collected cell by cell, written as JSON and Markdown, put into docs/reference/clients.md.
 
 `python -m tests.clients.report` takes clients-matrix.json, which the run wrote, and replaces the parts of
-docs/clients.md between markers: what clients do, and how they log in. A part of which a cell is missing stays as it
-is. No cell is ever typed.
+docs/reference/clients.md between markers: what clients do, and how they log in. A part of which a cell is missing
+stays as it is. No cell is ever typed.
 """
 
 import json
@@ -27,7 +27,7 @@ HANGS: Final = "hangs"
 _ROOT: Final = Path(__file__).parents[2]
 JSON_FILE: Final = _ROOT / "clients-matrix.json"
 MARKDOWN_FILE: Final = _ROOT / "clients-matrix.md"
-DOCUMENT: Final = _ROOT / "docs" / "clients.md"
+DOCUMENT: Final = _ROOT / "docs" / "reference" / "clients.md"
 BEGIN: Final = "<!-- generated from here by make clients -->\n"
 END: Final = "<!-- to here -->\n"
 LOGINS_BEGIN: Final = "<!-- logins, generated from here by make clients -->\n"

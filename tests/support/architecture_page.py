@@ -1,4 +1,4 @@
-"""The generated parts of docs/architecture.md: rooms, their imports, a connection's states, the walk of a Produce.
+"""The generated parts of docs/explanation/architecture.md: rooms, their imports, a connection's states, the walk of a Produce.
 
 `python -m tests.support.architecture_page` writes them anew (`make docs`); a test holds the page to them.
 """
@@ -11,7 +11,7 @@ from typing import Final
 from pidgate.gateway.proxy import connection_state
 from tests.support.import_graph import FOLDERS, PACKAGE, ROOT, drawing, room_of, sources
 
-PAGE: Final = ROOT / "docs" / "architecture.md"
+PAGE: Final = ROOT / "docs" / "explanation" / "architecture.md"
 
 
 def first_line(path: str) -> str:

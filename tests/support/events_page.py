@@ -1,4 +1,4 @@
-"""What docs/ holds of the events' definitions: the fields in docs/events.md, and the JSON schema (2020-12).
+"""What docs/ holds of the events' definitions: the fields in docs/reference/events.md, and the JSON schema (2020-12).
 
 `python -m tests.support.events_page` writes both anew (`make docs`); a test holds them to the definitions.
 """
@@ -14,8 +14,8 @@ from pidgate.events.definitions import EVENT_TYPES, SCHEMA_VERSION, Event
 from tests.support.architecture_page import generated
 from tests.support.import_graph import ROOT
 
-PAGE: Final = ROOT / "docs" / "events.md"
-SCHEMA_FILE: Final = ROOT / "docs" / "events.schema.json"
+PAGE: Final = ROOT / "docs" / "reference" / "events.md"
+SCHEMA_FILE: Final = ROOT / "docs" / "reference" / "events.schema.json"
 
 Schema = dict[str, Any]
 
@@ -153,7 +153,7 @@ def page(written: str) -> str:
 
 
 def schema_file() -> str:
-    """Return docs/events.schema.json."""
+    """Return docs/reference/events.schema.json."""
     return json.dumps(json_schema(), indent=2) + "\n"
 
 

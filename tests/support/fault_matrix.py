@@ -1,6 +1,6 @@
 """The fault matrix: what may break, what clients see of it, what is guaranteed, and the test that shows it.
 
-docs/faults.md is made of it (`make docs`); tests/unit/support/test_fault_matrix.py holds it to the tests there are.
+docs/explanation/faults.md is made of it (`make docs`); tests/unit/support/test_fault_matrix.py holds it to the tests.
 """
 
 from __future__ import annotations

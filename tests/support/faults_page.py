@@ -1,4 +1,4 @@
-"""The table of docs/faults.md: `python -m tests.support.faults_page` writes it anew (`make docs`)."""
+"""The table of docs/explanation/faults.md: `python -m tests.support.faults_page` writes it anew (`make docs`)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.support.architecture_page import generated
 from tests.support.fault_matrix import MATRIX
 from tests.support.import_graph import ROOT
 
-PAGE: Final = ROOT / "docs" / "faults.md"
+PAGE: Final = ROOT / "docs" / "explanation" / "faults.md"
 
 
 def matrix() -> str:
@@ -31,7 +31,7 @@ def matrix() -> str:
 
 def _links(tests: tuple[str, ...]) -> str:
     paths = dict.fromkeys(test.partition("::")[0] for test in tests)
-    return ", ".join(f"[{Path(path).stem}](../tests/{path})" for path in paths)
+    return ", ".join(f"[{Path(path).stem}](../../tests/{path})" for path in paths)
 
 
 PARTS: Final = {"faults": matrix}

@@ -1,4 +1,4 @@
-"""docs/logs.md, from the events in gateway/logs.py: `python -m tests.support.logs_page` writes it (`make docs`)."""
+"""Write docs/reference/logs.md from gateway/logs.py: `python -m tests.support.logs_page` (`make docs`)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pidgate.gateway import logs
 from pidgate.gateway.logs import Event
 from tests.support.import_graph import ROOT
 
-PAGE: Final = ROOT / "docs" / "logs.md"
+PAGE: Final = ROOT / "docs" / "reference" / "logs.md"
 PACKAGE: Final = Path(logs.__file__).parents[1]
 SOURCES: Final = [
     file for room in ("gateway", "cli", "load", "who") for file in (PACKAGE / room).rglob("*.py")
