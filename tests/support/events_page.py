@@ -19,6 +19,9 @@ SCHEMA_FILE: Final = ROOT / "docs" / "reference" / "events.schema.json"
 
 Schema = dict[str, Any]
 
+_MOST_WORDS: Final = 8
+"""A field with more words lists them in its meaning."""
+
 _SIMPLE: dict[object, str] = {str: "string", bool: "boolean", float: "number", NoneType: "null"}
 
 
@@ -97,8 +100,8 @@ def versions() -> str:
     return (
         f"These are events of version {SCHEMA_VERSION}; each value begins "
         f'`{{"schema_version":{SCHEMA_VERSION},"type":"<type>",`, so that a reader can skip types by their first '
-        "bytes. Gateways read newer versions too, as far as they know their fields, so that a cluster's gateways can "
-        "be upgraded one after the other."
+        "bytes. Gateways read the fields they know of newer versions too, so a cluster's gateways can be upgraded one "
+        "by one."
     )
 
 
@@ -129,6 +132,8 @@ def _type(hint: Any, records: dict[str, type]) -> str:
         return names[hint]
     inner = get_args(hint)
     if get_origin(hint) is Literal:
+        if len(inner) > _MOST_WORDS:
+            return "one word"
         return ", ".join(f"`{word}`" for word in inner)
     if get_origin(hint) is list:
         return f"list of {_type(inner[0], records)}"
