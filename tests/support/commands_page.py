@@ -23,6 +23,8 @@ Exit code 0 means done, 1 failed or refused, and 2 a mistake in the command line
 _SHARED_BY: Final = 4
 """An option that so many commands have with the same words is described once."""
 
+_GATEWAY: Final = ("`--config`", "`--admin`", "`--ca-file`", "`--token-file`", "`--json`")
+
 Row = tuple[str, str]
 
 
@@ -53,6 +55,14 @@ def _rows(command: Command) -> Iterator[Row]:
         yield shown, text
 
 
+def _names(rows: list[Row]) -> str:
+    """Return the names of options, the five that select gateways as one."""
+    names = [shown.partition(", ")[0].partition(" ")[0] for shown, _ in rows]
+    if set(_GATEWAY) <= set(names):
+        names = ["the gateway options", *(name for name in names if name not in _GATEWAY)]
+    return ", ".join(names)
+
+
 def _table(rows: list[Row]) -> Iterator[str]:
     yield from ("", "| option | |", "| --- | --- |")
     yield from (f"| {shown} | {text} |" for shown, text in rows)
@@ -67,6 +77,7 @@ def page() -> str:
     uses = Counter(row for _, command in all_commands for row in _rows(command))
     shared = [row for row, count in uses.items() if count >= _SHARED_BY]
     lines = [_INTRODUCTION.rstrip(), "", "## Options of several commands", *_table(shared)]
+    lines += ["", f"The gateway options are {', '.join(_GATEWAY)}: which gateways are asked, and how."]
     for name, command in all_commands:
         arguments = [
             one.metavar or one.name or "" for one in command.params if one.param_type_name == "argument"
@@ -74,11 +85,9 @@ def page() -> str:
         rows = list(_rows(command))
         lines += ["", f"## {' '.join([name, *arguments])}", ""]
         lines.append(" ".join((command.help or "").partition("\n\n")[0].split()))
-        further = [
-            shown.partition(", ")[0].partition(" ")[0] for shown, text in rows if (shown, text) in shared
-        ]
+        further = [row for row in rows if row in shared]
         if further:
-            lines += ["", f"Also {', '.join(further)}."]
+            lines[-1] += f" Also {_names(further)}."
         own = [row for row in rows if row not in shared]
         if own:
             lines += _table(own)

@@ -79,9 +79,10 @@ ROWS: Final[Sequence[Row]] = (
 _HEAD: Final = """\
 # Sizing
 
-Made by `python -m tools.bench.sizing` from [the results](../../tools/bench/results/README.md): the median of the runs,
-with the least and the greatest in brackets; how each was measured: [method](../../tools/bench/README.md). One
-gateway, hot path compiled, on the machine that the result names; for another one, measure one row there.
+For operators who plan machines. Made by `python -m tools.bench.sizing` from
+[the results](../../tools/bench/results/README.md): the median of the runs, with the least and the greatest in brackets;
+how each was measured: [method](../../tools/bench/README.md). One gateway, hot path compiled, on the machine that the
+result names; for another one, measure one row there.
 
 A thousandth of a core for each MB/s is what the gateway's process takes, for both sides of a connection together. Add
 the rows that your traffic is made of: 20 MB/s of 1 KB requests and 100 MB/s of large batches are 20 times the first row
