@@ -12,7 +12,7 @@ from typing import Any, Final
 
 ROOT: Final = Path(__file__).parents[1]
 _LINK: Final = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)\s:]+)\)")
-_OUTSIDE: Final = ("docs/decisions", "docs/nightly.json")
+_OUTSIDE: Final = ("docs/decisions", "docs/nightly.json", "docs/reference/rules.md")
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
