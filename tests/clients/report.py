@@ -44,7 +44,9 @@ class Cell:
     @property
     def is_notable(self) -> bool:
         """Whether a reader of the page wants the note. The JSON file of a run has all of them."""
-        return bool(self.note) and (self.state != OK or "raised" in self.note or "connections" in self.note)
+        if self.state == OK:
+            return "raised" in self.note or "connections" in self.note
+        return bool(self.note) and " has no " not in self.note
 
 
 @dataclass(slots=True)
@@ -126,22 +128,26 @@ class Matrix:
         return "".join(lines)
 
     def _notes(self, clients: Sequence[Client], columns: Sequence[str]) -> str:
-        """Return a row for each client and note. A refusal after which all records were acknowledged needs none."""
+        """Return a row for each client and note; of a cell that is ok with all Kafka versions the newest one's."""
         noted: dict[tuple[str, Cell], dict[str, list[str]]] = {}
         for client in clients:
             for column in columns:
-                for kafka in KAFKAS:
-                    cell = self.cells.get((kafka, str(client), column))
-                    if cell is not None and cell.is_notable:
-                        noted.setdefault((str(client), cell), {}).setdefault(column, []).append(kafka)
+                for kafka, cell in self._notable_cells(str(client), column):
+                    noted.setdefault((str(client), cell), {}).setdefault(column, []).append(kafka)
         lines = [_row(["client", "feature", "cell", "what was done, or why not"]), _row(["---"] * 4)]
-        for (client_name, cell), found in noted.items():
+        for (name, cell), found in noted.items():
             features = [
                 column if tuple(kafkas) == tuple(KAFKAS) else f"{column} ({', '.join(kafkas)})"
                 for column, kafkas in found.items()
             ]
-            lines.append(_row([client_name, ", ".join(features), cell.state, cell.note]))
+            lines.append(_row([name, ", ".join(features), cell.state, cell.note]))
         return "".join(lines)
+
+    def _notable_cells(self, client: str, column: str) -> list[tuple[str, Cell]]:
+        cells = [(kafka, self.cells.get((kafka, client, column))) for kafka in KAFKAS]
+        found = [(kafka, cell) for kafka, cell in cells if cell is not None and cell.is_notable]
+        are_alike = len(found) > 1 and all(cell.state == OK for _, cell in found)
+        return found[:1] if are_alike else found
 
 
 def _row(cells: list[str]) -> str:

@@ -1,4 +1,4 @@
-"""The generated parts of docs/explanation/architecture.md: rooms, imports, a connection's states, the walk of a Produce.
+"""The generated parts of docs/explanation/architecture.md: rooms, imports, states of a connection, a recorded Produce.
 
 `python -m tests.support.architecture_page` writes them anew (`make docs`); a test holds the page to them.
 """

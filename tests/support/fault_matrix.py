@@ -163,7 +163,7 @@ MATRIX: Final[dict[str, tuple[Row, ...]]] = {
         Row(
             "its event loop hangs for 10 s",
             "its connections wait for 10 s; those in a lane go on",
-            "log intact; /livez returns 503 after 5 s, event_loop_hangs names the place, the watchdog gets no message",
+            "log intact; /livez returns 503 after 6 s, event_loop_hangs names the place, the watchdog gets no message",
             (
                 f"{_STARTED_AGAIN}[hang-one gateway]",
                 f"{_STARTED_AGAIN}[hang-two on one port]",

@@ -36,10 +36,10 @@ PROMISES: Final[dict[str, tuple[str, ...]]] = {
         "Clients are offered the broker's versions, cut to the versions the gateway knows.",
         "Every API that can create producer state is judged or withheld.",
     ),
-    "No client sheds its quota": (
+    "Hostile clients are part of the tests": (
         "A quota belongs to the user, whatever connection, address or gateway a request uses.",
         "A user holds at most as much memory for frames and filters as is left to others.",
-        "One turn of the event loop has 10 ms of work for each account, and one that waits at a time.",
+        "In one turn of the event loop each account has 10 ms of work, and one waiting account is served.",
     ),
     "An error inside the quota code": ("An error inside the quota code forwards traffic and is counted.",),
     "One quota over restarts": (
