@@ -71,8 +71,10 @@ format: $(STAMP) ## let ruff format and fix what it can
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-docs: $(STAMP)   ## what is generated: the fields in docs/reference/events.md and their JSON schema, the drawings in docs/explanation/architecture.md, the tables in docs/reference/clients.md and docs/explanation/faults.md, docs/reference/rules.md
+docs: $(STAMP)   ## the generated parts of docs/, then the site in build/site (strict: each link is checked)
 	$(BIN)/python -m tests.support.events_page
+	$(BIN)/python -m tests.support.configuration_page
+	$(BIN)/python -m tests.support.commands_page
 	$(BIN)/python -m tests.support.architecture_page
 	$(BIN)/python -m tests.support.clients_page
 	$(BIN)/python -m tests.support.faults_page
@@ -80,6 +82,7 @@ docs: $(STAMP)   ## what is generated: the fields in docs/reference/events.md an
 	$(BIN)/python -m tests.support.metrics_page
 	$(BIN)/python -m tools.dashboards
 	$(BIN)/python -m tests.support.rules_page
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
 
 demo: $(or $(wildcard $(STAMP)),$(DEMO)) ## a broker dies of producer ids, then lives behind the gateway [QUOTA=n|off] [ROGUES=n] [SEED=n]
 	$(BIN)/python -m tools.sandbox.demo --quota $(QUOTA) --rogues $(ROGUES) --seed $(SEED)
