@@ -130,3 +130,28 @@ QUEUED: Final = Trial(10, records=20_000, is_batched=True)
 TRIALS: Final = (SHORT, LONG, TOO_LONG, NO_ID_SHORT, NO_ID_LONG)
 
 COLUMNS: Final = (*FEATURES, *map(str, TRIALS))
+
+FAMILIES: Final = (
+    Client("aiokafka"),
+    Client("kafka-python"),
+    Client("confluent-kafka"),
+    Client("java"),
+    Client("franz-go"),
+    Client("kafkajs"),
+    Client("sarama"),
+)
+GIVES_UP: Final[dict[Trial, set[str]]] = {
+    Trial(10): set(),
+    Trial(30): set(),
+    # kafkajs gives up the batches in flight; aiokafka's send() waits 40 s for room.
+    Trial(125): {"aiokafka", "kafka-python", "java", "kafkajs"},
+    # The drivers of the others have no such setting.
+    Trial(30, give_up_s=20): {"aiokafka", "kafka-python", "confluent-kafka", "java"},
+    Trial(10, retries=3): set(),
+    # Three mutes of 10 s, and librdkafka counts otherwise; aiokafka has no such setting.
+    Trial(45, retries=3): {"aiokafka", "kafka-python", "java", "franz-go"},
+    Trial(125, retries=3): {"aiokafka", "kafka-python", "confluent-kafka", "java", "franz-go", "kafkajs"},
+    # What aiokafka and kafka-python give up waiting for is written all the same.
+    Trial(30, awaits_s=20): {"aiokafka", "kafka-python", "franz-go"},
+}
+"""The families that do not have everything acknowledged."""

@@ -6,40 +6,16 @@ What an application is told when the refusal lasts longer than that; docs/client
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Final
 
 import pytest
 
 from tests.clients.refusal import RefusedClient, refused_clients
-from tests.clients.roster import Client, Trial
+from tests.clients.roster import FAMILIES, GIVES_UP, Client
 from tests.support.log_checks import raise_if_bad
 from tools.sandbox.kafka import Cluster
 from tools.sandbox.spec import ClusterSpec
 
 pytestmark = [pytest.mark.kafka, pytest.mark.clients]
-
-FAMILIES: Final = (
-    Client("aiokafka"),
-    Client("kafka-python"),
-    Client("confluent-kafka"),
-    Client("java"),
-    Client("franz-go"),
-    Client("kafkajs"),
-    Client("sarama"),
-)
-GIVES_UP: Final[dict[Trial, set[str]]] = {
-    Trial(10): set(),
-    Trial(30): set(),
-    # kafkajs gives up the batches in flight; aiokafka's send() waits 40 s for room.
-    Trial(125): {"aiokafka", "kafka-python", "java", "kafkajs"},
-    # The drivers of the others have no such setting.
-    Trial(30, give_up_s=20): {"aiokafka", "kafka-python", "confluent-kafka", "java"},
-    Trial(10, retries=3): set(),
-    Trial(30, retries=3): set(),
-    Trial(125, retries=3): set(),
-    Trial(30, awaits_s=20): set(),
-}
-"""The families that do not have everything acknowledged."""
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ import signal
 import sys
 from pathlib import Path
 
+from tests.crowd.breaking import break_all
 from tests.crowd.plan import CrowdPlan
 from tests.crowd.running import play
 from tools.bench.report import RESULTS
@@ -21,8 +22,12 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--users", type=int, default=2_000)
     parser.add_argument("--folder", type=Path, default=RESULTS)
+    parser.add_argument("--break", dest="breaks", action="store_true", help="how much one gateway carries")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if options.breaks:
+        break_all(options.folder, lambda line: print(line, flush=True))
+        return 0
     plan = CrowdPlan(minutes=options.minutes, users=options.users)
     return 0 if play(plan, options.folder, lambda line: print(line, flush=True)) else 1
 

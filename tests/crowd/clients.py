@@ -82,12 +82,13 @@ class Clients:
             self.status = self._pipe.recv()
         return self.status
 
-    def begin(self, phase: str) -> None:
-        self._pipe.send(phase)
+    def begin(self, phase: str, every_s: float | None = None) -> None:
+        """Count latencies for a phase, with another pace if it is given."""
+        self._pipe.send((phase, every_s))
 
     def end(self) -> Outcome:
         """Raises EOFError when the process has failed."""
-        self._pipe.send(END)
+        self.begin(END)
         while not isinstance(told := self._pipe.recv(), Outcome):
             self.status = told
         self._process.join()
@@ -111,7 +112,10 @@ async def _play(pipe: Pipe, plan: CrowdPlan, part: int, servers: str, topic: str
     latency: dict[str, Latency] = {}
     while True:
         while pipe.poll():
-            phase = pipe.recv()
+            phase, every_s = pipe.recv()
+            if every_s is not None:
+                for one in cast.steady:
+                    one.pace(every_s)
             if phase == END:
                 pipe.send(await cast.end(latency))
                 return

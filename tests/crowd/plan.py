@@ -38,6 +38,8 @@ class CrowdPlan:
     busy: int = 100
     """Connections that send once a second."""
     connects_per_s: float = 100.0
+    only_gateways: int = 0
+    """So many gateways; 0: one more than are needed."""
 
     @property
     def connections(self) -> int:
@@ -45,12 +47,11 @@ class CrowdPlan:
 
     @property
     def gateways(self) -> int:
-        """One more than are needed."""
-        return 1 + max(1, -(-self.connections // (OF_A_GATEWAY + 200)))
+        return self.only_gateways or 1 + max(1, -(-self.connections // (OF_A_GATEWAY + 200)))
 
     @property
     def processes(self) -> int:
-        return -(-self.connections // OF_A_PROCESS)
+        return max(2, -(-self.connections // OF_A_PROCESS))
 
     @property
     def deployments(self) -> int:

@@ -98,6 +98,7 @@ class Steady:
         self._producer: Producer | None = None
         self._sequence = 0
         self._wake = asyncio.Event()
+        self._is_paced_anew = False
         self._loop = asyncio.get_running_loop()
 
     @property
@@ -107,6 +108,12 @@ class Steady:
     def wake_if_cut_off(self) -> None:
         if self._connection is not None and not self._connection.is_open and not self.is_sending:
             self._wake.set()
+
+    def pace(self, every_s: float) -> None:
+        """Send that often from now on."""
+        self.every_s = every_s
+        self._is_paced_anew = True
+        self._wake.set()
 
     def close(self) -> None:
         if self._connection is not None:
@@ -123,7 +130,11 @@ class Steady:
                 except TimeoutError:
                     break
                 self._wake.clear()
-                await self._connect_again()
+                if self._is_paced_anew:
+                    due_s = self._loop.time() + self.every_s * self._shared.dice.random()
+                elif self._connection is not None:
+                    await self._connect_again()
+                self._is_paced_anew = False
             self.is_sending = True
             await self._send(due_s)
             self.is_sending = False

@@ -60,6 +60,7 @@ class Crowd:
         self.rows: list[dict[str, Any]] = []
         self.problems: list[str] = []
         self.phases: list[Phase] = []
+        self.sample_s = SAMPLE_S
         self._path = path
         self._say = say
         self._began_s = self._sample_s = time.monotonic()
@@ -70,8 +71,8 @@ class Crowd:
     def sum_of(self, name: str) -> int:
         return sum(int(getattr(one.look(), name)) for one in self._clients)
 
-    def begin(self, name: str, **notes: Any) -> float:
-        """End the present phase, and begin another. Return its first moment."""
+    def begin(self, name: str, *, every_s: float | None = None, **notes: Any) -> float:
+        """End the present phase, and begin another, at another pace if it is given. Return its first moment."""
         now_s, acknowledged = time.monotonic(), self.sum_of("acknowledged")
         if self.phases:
             done = self.phases[-1]
@@ -79,7 +80,7 @@ class Crowd:
         self._say(f"{now_s - self._began_s:.0f} s, {acknowledged} records: {name or 'end'} {notes or ''}")
         self.phases.append(Phase(name, now_s, acknowledged, notes=notes))
         for one in self._clients:
-            one.begin(name)
+            one.begin(name, every_s)
         return now_s
 
     def note(self, **notes: Any) -> None:
@@ -96,7 +97,7 @@ class Crowd:
         for one in self._clients:
             one.look()
         if time.monotonic() >= self._sample_s:
-            self._sample_s = time.monotonic() + SAMPLE_S
+            self._sample_s = time.monotonic() + self.sample_s
             self.rows.append(sample(self.stage, self._own_row()))
             add_row(self._path, self.rows[-1], is_first=len(self.rows) == 1)
 
@@ -183,7 +184,7 @@ def play(plan: CrowdPlan, folder: Path, say: Say) -> bool:
     folder.mkdir(parents=True, exist_ok=True)
     with stage_of(plan, rogues, users) as stage:
         crowd, outcomes, reloaded_s = _play(plan, stage, folder / f"{name}.csv", say)
-        told = _all_of(outcomes)
+        told = all_of(outcomes)
         log = stream_log(stage.cluster.bootstrap_servers(), TOPIC, timeout_s=1_800)
         found = check(told.acknowledged, set(told.tries), log)
         logs = [gateway.log_text() for gateway in stage.gateways]
@@ -202,7 +203,7 @@ def play(plan: CrowdPlan, folder: Path, say: Say) -> bool:
     return not problems
 
 
-def _all_of(outcomes: list[Outcome]) -> Outcome:
+def all_of(outcomes: list[Outcome]) -> Outcome:
     first, *others = outcomes
     for one in others:
         first.acknowledged |= one.acknowledged
@@ -277,16 +278,16 @@ def _as_json(crowd: Crowd, told: Outcome, found: Found) -> dict[str, Any]:
         },
         "refusals_within_quota": dict(told.refusals),
         "rogues": {user: {"tries": tries[user], "ids": written[user]} for user in sorted(tries)},
-        "cores_while_all_are_there": _cores(crowd),
+        "cores_while_all_are_there": cores_in(crowd, crowd.phases[1]),
         "most_connections_of_a_gateway": most("connections"),
         "most_rss_mb_of_a_gateway": most("rss_mb"),
         "clients_late_s": round(told.late_s, 3),
     }
 
 
-def _cores(crowd: Crowd) -> dict[str, float]:
-    """Shares of a core while nothing happens: of each gateway, of all brokers, of all clients."""
-    rows = [row for row in crowd.rows if row["phase"] == crowd.phases[1].name]
+def cores_in(crowd: Crowd, phase: Phase) -> dict[str, float]:
+    """Return shares of a core: of each gateway, of all brokers, of all clients. Nothing may be started again there."""
+    rows = [row for row in crowd.rows if row["phase"] == phase.name]
     if len(rows) < 2:
         return {}
     seconds = rows[-1]["seconds"] - rows[0]["seconds"]

@@ -24,17 +24,6 @@ const producer = kafka.producer({
 });
 await producer.connect();
 
-// As an application does that waits so long for its record.
-const inTime = (sending) =>
-  load.awaits_s > 0
-    ? Promise.race([
-        sending,
-        new Promise((_, reject) =>
-          setTimeout(() => reject(new Error("not awaited any longer")), 1000 * load.awaits_s).unref(),
-        ),
-      ])
-    : sending;
-
 const began = Date.now();
 const pause = async (n) => {
   const due = load.records_per_s > 0 ? began + (1000 * n) / load.records_per_s - Date.now() : 0;
@@ -69,7 +58,7 @@ async function lane(partition) {
     await pause(numbers[0]);
     numbers.forEach((number) => tell({ event: "sent", partition, n: number }));
     try {
-      const [told] = await inTime(producer.send({ topic: load.topic, acks: -1, messages }));
+      const [told] = await producer.send({ topic: load.topic, acks: -1, messages });
       numbers.forEach((number, at) =>
         tell({ event: "acknowledged", partition, n: number, offset: Number(told.baseOffset) + at }),
       );
