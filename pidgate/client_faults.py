@@ -153,7 +153,7 @@ FEW_TRIES: Final = 3
 PATIENCES: Final = (
     Patience("kafka-console-producer", JAVA, 30, "message-send-max-retries 3", client_id="console-producer"),
     Patience("Java", JAVA, 120, "delivery.timeout.ms", "retries", 30),
-    Patience("librdkafka", RDKAFKA, 300, "message.timeout.ms", "message.send.max.retries", 60),
+    Patience("librdkafka", RDKAFKA, 300, "message.timeout.ms", "message.send.max.retries", 50),
     Patience("kafka-python 3", "kafka-python", 120, "delivery_timeout_ms", "retries", 30),
     Patience("sarama", "sarama", 30, "Producer.Retry.Max"),
     Patience("franz-go", "kgo", None, "RecordDeliveryTimeout", "RecordRetries", 30),

@@ -1,11 +1,12 @@
 """Transactions under `transactional: enforce`: refused, then admitted, all of it committed once and in order.
 
-Three producers of each client share a token in four seconds, so that two of them wait.
+Four producers of each client share a token in four seconds, so that two of them wait.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 import pytest
@@ -25,7 +26,7 @@ from tools.sandbox.topics import create_topic
 
 pytestmark = [pytest.mark.kafka, pytest.mark.clients]
 
-PRODUCERS: Final = 3
+PRODUCERS: Final = 4
 RECORDS: Final = 20
 SIZE: Final = 5
 WITHIN_S: Final = 240.0
@@ -72,36 +73,45 @@ def commit_all(broker: Cluster, gateway: GatewayProcess, client: Client, topic: 
 
 
 def copy_all(broker: Cluster, gateway: GatewayProcess, client: Client, topic: str) -> Verdict:
-    """Have Java's copiers, one after the other, copy a topic of the records into one of their own each."""
+    """Have Java's copiers copy a topic of the records into one of their own each, all at the same time."""
     direct = broker.bootstrap_servers()
     source = create_topic(direct, f"{topic}-source")
     load = Load(bootstrap_servers=direct, topic=source, records=RECORDS)
     journal = ClientProcess.produce("confluent-kafka", load).wait()
+    targets = [create_topic(direct, f"{topic}-{number}") for number in range(PRODUCERS)]
+    with ThreadPoolExecutor() as running:
+        for copied in [
+            running.submit(
+                java_tools.copy_transactionally,
+                JavaTools(client.java_version),
+                gateway.bootstrap_servers,
+                source,
+                target,
+                transaction_size=SIZE,
+            )
+            for target in targets
+        ]:
+            copied.result()
     verdict = Verdict()
-    for number in range(PRODUCERS):
-        target = create_topic(direct, f"{topic}-{number}")
-        java_tools.copy_transactionally(
-            JavaTools(client.java_version), gateway.bootstrap_servers, source, target, transaction_size=SIZE
-        )
-        copied = read_log(direct, target, isolation="read_committed")
-        verdict = check([journal], copied, only_ours=True, same_offsets=False)
-        raise_if_bad(verdict)
-        assert verdict.in_log == RECORDS
-    verdict.in_log *= PRODUCERS
+    for target in targets:
+        committed = read_log(direct, target, isolation="read_committed")
+        one = check([journal], committed, only_ours=True, same_offsets=False)
+        raise_if_bad(one)
+        verdict.in_log += one.in_log
     return verdict
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("client", CLIENTS, ids=str)
+@pytest.mark.parametrize("family", CLIENTS, ids=str)
 def test_refused_then_admitted_all_is_committed_once(
-    broker: Cluster, client: Client, record_property: Callable[[str, object], None]
+    broker: Cluster, family: Client, record_property: Callable[[str, object], None]
 ) -> None:
-    if client.why_missing:
-        pytest.skip(client.why_missing)
-    topic = create_topic(broker.bootstrap_servers(), f"transactions-{client}")
+    if family.why_missing:
+        pytest.skip(family.why_missing)
+    topic = create_topic(broker.bootstrap_servers(), f"transactions-{family}")
     with GatewayProcess(broker.bootstrap_servers(), quotas=QUOTAS) as gateway:
-        run = copy_all if client.is_java else commit_all
-        verdict = run(broker, gateway, client, topic)
+        run = copy_all if family.is_java else commit_all
+        verdict = run(broker, gateway, family, topic)
         metrics = gateway.metrics()
     raise_if_bad(verdict)
     assert verdict.in_log == PRODUCERS * RECORDS

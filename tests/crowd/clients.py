@@ -20,7 +20,7 @@ from tests.crowd.plan import ROGUE_TRIES_PER_S, CrowdPlan
 from tests.crowd.producers import Rogue, Shared, Steady, password_of
 
 END: Final = ""
-"""Told in place of the name of a phase."""
+"""In place of the name of a phase: stop, and tell the outcome."""
 _LOOK_S: Final = 0.5
 _LAST_ANSWERS_S: Final = 60.0
 _DEPLOYS_WITHIN_S: Final = 60.0
@@ -86,9 +86,8 @@ class Clients:
         """Count latencies for a phase, with another pace if it is given."""
         self._pipe.send((phase, every_s))
 
-    def end(self) -> Outcome:
-        """Raises EOFError when the process has failed."""
-        self.begin(END)
+    def outcome(self) -> Outcome:
+        """Wait for it; `END` has begun. Raises EOFError when the process has failed."""
         while not isinstance(told := self._pipe.recv(), Outcome):
             self.status = told
         self._process.join()

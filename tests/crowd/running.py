@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pidgate.load.tally import Latency
-from tests.crowd.clients import Clients, Outcome, names_of
+from tests.crowd.clients import END, Clients, Outcome, names_of
 from tests.crowd.plan import BACK_WITHIN_S, RAISED, RATE, CrowdPlan
 from tests.crowd.reading import Found, check
 from tests.crowd.sampling import add_row, sample
@@ -126,8 +126,8 @@ class Crowd:
             self._look()
 
     def end(self) -> list[Outcome]:
-        self.begin("")
-        return [one.end() for one in self._clients]
+        self.begin(END)
+        return [one.outcome() for one in self._clients]
 
 
 def _play(plan: CrowdPlan, stage: Stage, path: Path, say: Say) -> tuple[Crowd, list[Outcome], float]:
