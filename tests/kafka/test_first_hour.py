@@ -10,10 +10,13 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from tests.support.first_hour import HERE, first_hour, play_tutorial
+from tests.support.running_producers import until
 from tools.sandbox.kafka import Cluster
 from tools.sandbox.spec import SASL_PLAINTEXT
 
 pytestmark = pytest.mark.kafka
+
+OWN_TOPICS = {"__pidgate_events", "__pidgate_events_quotas"}
 
 
 @pytest.mark.parametrize("has_login", [False, True], ids=["PLAINTEXT", "SASL"])
@@ -30,13 +33,20 @@ def test_looking_touches_nothing_and_a_login_is_asked_for_in_plain_words(
     sasl_cluster: Cluster, topic_name: Callable[[str], str], tmp_path: Path
 ) -> None:
     name = topic_name("looked-at")
-    with first_hour(sasl_cluster.bootstrap_servers(), "ANONYMOUS", None, tmp_path) as hour:
+    servers = sasl_cluster.bootstrap_servers()
+    # Another test may have left them.
+    admin = AdminClient({"bootstrap.servers": servers})
+    for deleted in admin.delete_topics([*(topics_of(sasl_cluster) & OWN_TOPICS)] or ["none"]).values():
+        deleted.exception(30)
+    with first_hour(servers, "ANONYMOUS", None, tmp_path) as hour:
         before = topics_of(sasl_cluster)
-        hour._run(["--bootstrap-servers", sasl_cluster.bootstrap_servers()])
+        hour.run(["--bootstrap-servers", servers])
         hour.load(name)
-        found = hour._done("pidgate", "who", "--admin", f"127.0.0.1:{hour._first}")
+        found = hour.done("pidgate", "who", "--admin", f"127.0.0.1:{hour.first_port}")
         assert "ANONYMOUS" in found
         assert topics_of(sasl_cluster) - before == {name}
+        hour.run(["--bootstrap-servers", servers, "--topics"])
+        until(lambda: topics_of(sasl_cluster) - before == {name, *OWN_TOPICS})
 
     wanting = ["--bootstrap-servers", sasl_cluster.bootstrap_servers(SASL_PLAINTEXT)]
     refused = subprocess.run(

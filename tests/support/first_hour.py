@@ -48,16 +48,16 @@ class FirstHour:
         self.said: dict[str, str] = {}
         self._login = login
         self._directory = directory
-        self._first = free_block(PORTS)
+        self.first_port = free_block(PORTS)
         self._gateway: subprocess.Popen[bytes] | None = None
         self._replaced = {
             "broker1:9092, broker2:9092": ", ".join(servers.split(",")),
             "broker1:9092,broker2:9092": servers,
             "gateway.example": "127.0.0.1",
             "0.0.0.0:9292": "127.0.0.1:9292",
-            "9290": str(self._first),
-            "9292": str(self._first + 1),
-            "9300": str(self._first + 2),
+            "9290": str(self.first_port),
+            "9292": str(self.first_port + 1),
+            "9300": str(self.first_port + 2),
             "--user ANONYMOUS": f"--user {user}",
             "username: pidgate": f"username: {login['user'] if login else ''}",
             "/etc/pidgate/password": str(directory / "password"),
@@ -87,31 +87,31 @@ class FirstHour:
 
     def _type(self, line: str) -> None:
         if line.startswith("pip ") and not (self._commands / "pidgate").exists():
-            self.said[line] = self._done(*shlex.split(line), within_s=900)
+            self.said[line] = self.done(*shlex.split(line), within_s=900)
         if not line.startswith("pidgate "):
             return
         _, command, *rest = words = shlex.split(line)
         if command == "run":
-            self._run(rest)
+            self.run(rest)
             return
         if command == "load" and self._login is not None:
             words += ["--kafka-config", "client.properties"]
         if command in ("quotas", "explain"):
-            words += ["--admin", f"127.0.0.1:{self._first}"]
+            words += ["--admin", f"127.0.0.1:{self.first_port}"]
         if command == "who":
             self.load("look")
-        self.said[line] = self._done(*words)
+        self.said[line] = self.done(*words)
 
     def load(self, topic: str) -> None:
         """Send something, so that there is something to see."""
-        servers = f"127.0.0.1:{self._first + 1}"
+        servers = f"127.0.0.1:{self.first_port + 1}"
         more = [] if self._login is None else ["--kafka-config", "client.properties"]
-        self._done(
+        self.done(
             "pidgate", "load", "-b", servers, "--topic", topic, "--create-topic", "1", "--clients", "crash-loop=1@5",
             "--duration", "3s", *more,
         )  # fmt: skip
 
-    def _done(self, command: str, *words: str, within_s: float = 60.0) -> str:
+    def done(self, command: str, *words: str, within_s: float = 60.0) -> str:
         done = subprocess.run(
             [self._commands / command, *words],
             cwd=self._directory,
@@ -124,10 +124,15 @@ class FirstHour:
         assert done.returncode == 0, (command, words, done.stdout[-3_000:], done.stderr[-3_000:])
         return " ".join(done.stdout.split())
 
-    def _run(self, options: list[str]) -> None:
+    def run(self, options: list[str]) -> None:
         self.stop()
         if "--config" not in options:
-            options += ["--bind", f"127.0.0.1:{self._first + 1}", "--admin", f"127.0.0.1:{self._first}"]
+            options += [
+                "--bind",
+                f"127.0.0.1:{self.first_port + 1}",
+                "--admin",
+                f"127.0.0.1:{self.first_port}",
+            ]
         with (self._directory / "log").open("ab") as log:
             self._gateway = subprocess.Popen(
                 [self._commands / "pidgate", "run", *options],
@@ -142,7 +147,7 @@ class FirstHour:
             time.sleep(0.1)
 
     def _is_ready(self) -> bool:
-        ready = f"http://127.0.0.1:{self._first}/readyz"
+        ready = f"http://127.0.0.1:{self.first_port}/readyz"
         with suppress(OSError), urllib.request.urlopen(ready, timeout=5) as answer:
             return bool(answer.status == 200)
         return False
@@ -162,7 +167,7 @@ class FirstHour:
 
     def end(self) -> None:
         self.stop()
-        give_back(self._first, PORTS)
+        give_back(self.first_port, PORTS)
 
 
 def alone() -> dict[str, str]:
