@@ -18,6 +18,7 @@ from tests.support.clients.load import Load
 from tests.support.clients.process import ClientProcess
 from tests.support.log_checks import raise_if_bad
 from tools.sandbox.gateway import GatewayProcess
+from tools.sandbox.jars import class_path
 from tools.sandbox.kafka import Cluster
 from tools.sandbox.log_checker import Verdict, check, read_log
 from tools.sandbox.spec import ClusterSpec
@@ -79,6 +80,7 @@ def copy_all(broker: Cluster, gateway: GatewayProcess, client: Client, topic: st
     load = Load(bootstrap_servers=direct, topic=source, records=RECORDS)
     journal = ClientProcess.produce("confluent-kafka", load).wait()
     targets = [create_topic(direct, f"{topic}-{number}") for number in range(PRODUCERS)]
+    class_path(client.java_version)  # Once, before the threads: it links the jars anew.
     with ThreadPoolExecutor() as running:
         for copied in [
             running.submit(
