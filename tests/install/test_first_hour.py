@@ -12,7 +12,7 @@ from tests.support.first_hour import play_tutorial
 from tools.sandbox.kafka import Cluster
 from tools.sandbox.spec import ClusterSpec
 
-pytestmark = [pytest.mark.install, pytest.mark.kafka, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.install, pytest.mark.kafka, pytest.mark.timeout(3600)]
 
 
 def test_tutorial_word_by_word_in_a_fresh_environment(tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ class FirstHour:
 
     def _type(self, line: str) -> None:
         if line.startswith("pip ") and not (self._commands / "pidgate").exists():
-            self.said[line] = self.done(*shlex.split(line), within_s=900)
+            self.said[line] = self.done(*shlex.split(line), within_s=1_800)
         if not line.startswith("pidgate "):
             return
         _, command, *rest = words = shlex.split(line)
