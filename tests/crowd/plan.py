@@ -22,8 +22,8 @@ runs empty (docs/fleet.md).
 """
 DEPLOYMENTS_PER_S: Final = 0.6
 """Of users with ten producers each: six new connections and ids a second."""
-BACK_WITHIN_S: Final = 120.0
-"""Everybody is connected again so long after a gateway stopped: a connection and its login take a millisecond."""
+BACK_WITHIN_S: Final = 300.0
+"""Everybody is connected again so long after a gateway stopped; on a busy machine the clients take most of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -121,7 +121,9 @@ class Crowd:
         while (connected := self.sum_of("connected")) < self.plan.connections:
             if time.monotonic() > give_up_s:
                 missing = self.plan.connections - connected
-                self.problems.append(f"{self.phases[-1].name}: {missing} connections missing in the end")
+                self.problems.append(
+                    f"{self.phases[-1].name}: {missing} connections were missing after {BACK_WITHIN_S:g} s"
+                )
                 break
             self._look()
 
