@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -27,9 +28,8 @@ def break_all(folder: Path, say: Say) -> None:
     """Write `<date>-crowd-breaks.json` into the folder."""
     name = f"{datetime.now(UTC):%Y-%m-%d}-crowd-breaks"
     folder.mkdir(parents=True, exist_ok=True)
-    with_ = {"rogues": 0, "busy": 0, "only_gateways": 1, "minutes": 0.0}
-    requests = CrowdPlan(users=500, **with_)
-    connections = CrowdPlan(users=1_200, connects_per_s=200.0, **with_)
+    requests = CrowdPlan(minutes=0.0, users=500, rogues=0, busy=0, only_gateways=1)
+    connections = replace(requests, users=1_200, connects_per_s=200.0)
     found: dict[str, Any] = {
         "requests": _requests(requests, folder / f"{name}-requests.csv", say),
         "connections": _connections(connections, folder / f"{name}-connections.csv", say),

@@ -117,8 +117,8 @@ def _crowd(folder: Path) -> str:
 
 `make crowd`: {plan["users"]:,} users with {plan["each"]} idempotent producers each, {plan["rogues"]} rogues that bring
 a new producer id each second, and {plan["gateways"]} gateways on one port, since a process may have 20,000 open files
-on that machine. During the hour {plan["deployments"]:,} users started all their producers again with new ids. One
-gateway took a reload, one was drained and started again, and one was killed for good. From
+on that machine. During the hour each user started all its producers again with new ids. All gateways took a reload
+that blocked a rogue and raised another; one was drained and started again, and one was killed for good. From
 [{path.stem}](../tools/bench/results/{path.name}), {machine["cores"]} cores that other work shared.
 
 - {records["acknowledged"]:,} records were acknowledged; {records["lost"]} were lost, {records["doubled"]} doubled,
@@ -130,7 +130,7 @@ gateway took a reload, one was drained and started again, and one was killed for
 - The largest gateway had {found["most_connections_of_a_gateway"]:,} connections and took
   {found["most_rss_mb_of_a_gateway"]:.0f} MB.
 - Cores while nothing happened: {_cores(found["cores_while_all_are_there"])}.
-
+{"".join(f"- **Not met**: {problem}.{chr(10)}" for problem in found["problems"])}
 | phase | lasted | records/s | p50 ms | p99 ms | longest ms | all connected again after |
 | --- | ---: | ---: | ---: | ---: | ---: | ---: |
 {phases}"""

@@ -225,7 +225,7 @@ def stream_log(
 
 
 def _read_to_end(consumer: Any, topic: str, give_up_s: float) -> Iterator[LogRecord]:
-    metadata = consumer.list_topics(topic, timeout=10).topics[topic]
+    metadata = consumer.list_topics(topic, timeout=60).topics[topic]
     if metadata.error is not None:
         raise KafkaException(metadata.error)
     unfinished = set(metadata.partitions)
