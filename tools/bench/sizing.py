@@ -133,7 +133,10 @@ that blocked a rogue and raised another; one was drained and started again, and 
 {"".join(f"- **Not met**: {problem}.{chr(10)}" for problem in found["problems"])}
 | phase | lasted | records/s | p50 ms | p99 ms | longest ms | all connected again after |
 | --- | ---: | ---: | ---: | ---: | ---: | ---: |
-{phases}"""
+{phases}
+The clients' own event loops were up to {found["clients_late_s"]:.0f} s late, since other work wanted the cores, too.
+Latencies and the times until all were connected again include that.
+"""
 
 
 def _back(phase: dict[str, Any]) -> str:
