@@ -44,8 +44,9 @@ def _requests(plan: CrowdPlan, path: Path, say: Say) -> dict[str, Any]:
     with stage_of(plan, [], users) as stage:
         crowd = Crowd(plan, stage, path, say)
         crowd.sample_s = SAMPLE_S
-        crowd.wait_until(time.monotonic() + plan.ramp_s)
-        crowd.until_all_are_back()
+        began_s = time.monotonic()
+        crowd.wait_until(began_s + plan.ramp_s)
+        crowd.until_all_are_back(began_s)
         per_s, share = FIRST_PER_S, 1.0
         while share >= LEAST_SHARE:
             began_s = crowd.begin(f"{per_s} requests/s", every_s=plan.connections / per_s)

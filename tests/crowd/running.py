@@ -115,17 +115,16 @@ class Crowd:
             "late_ms": max(one.late_ms for one in statuses),
         }
 
-    def until_all_are_back(self) -> None:
-        """Wait until everybody is connected; add a problem if it takes too long."""
+    def until_all_are_back(self, since_s: float) -> None:
+        """Wait until everybody is connected, and note after how long; add a problem if it takes too long."""
         give_up_s = time.monotonic() + BACK_WITHIN_S
-        while (connected := self.sum_of("connected")) < self.plan.connections:
+        while (missing := self.plan.connections - self.sum_of("connected")) > 0:
             if time.monotonic() > give_up_s:
-                missing = self.plan.connections - connected
-                self.problems.append(
-                    f"{self.phases[-1].name}: {missing} connections were missing after {BACK_WITHIN_S:g} s"
-                )
-                break
+                where = self.phases[-1].name
+                self.problems.append(f"{where}: {missing} connections were missing after {BACK_WITHIN_S:g} s")
+                return
             self._look()
+        self.note(all_connected_after_s=round(time.monotonic() - since_s, 1))
 
     def end(self) -> list[Outcome]:
         self.begin(END)
@@ -139,8 +138,7 @@ def _play(plan: CrowdPlan, stage: Stage, path: Path, say: Say) -> tuple[Crowd, l
     crowd = Crowd(plan, stage, path, say)
     began_s = time.monotonic()
     crowd.wait_until(began_s + plan.ramp_s)
-    crowd.until_all_are_back()
-    crowd.note(all_connected_after_s=round(time.monotonic() - began_s, 1))
+    crowd.until_all_are_back(began_s)
     ramped_s = crowd.begin("all are there")
     moments = {name: ramped_s + after_s for name, after_s in plan.moments().items()}
 
@@ -158,8 +156,7 @@ def _play(plan: CrowdPlan, stage: Stage, path: Path, say: Say) -> tuple[Crowd, l
     crowd.note(drained_after_s=round(time.monotonic() - drained_s, 1))
     last.start(wait=False)
     crowd.wait_until(time.monotonic() + NOTICED_S)
-    crowd.until_all_are_back()
-    crowd.note(all_connected_after_s=round(time.monotonic() - drained_s, 1))
+    crowd.until_all_are_back(drained_s)
     last.wait_until_ready()
     restored_ms = last.log_events("state_restored")[-1]["waited_ms"]
     crowd.note(state_restored_after_s=round(restored_ms / 1_000, 1))
@@ -168,8 +165,7 @@ def _play(plan: CrowdPlan, stage: Stage, path: Path, say: Say) -> tuple[Crowd, l
     killed_s = crowd.begin("fail-over", connections_it_had=crowd.rows[-1]["gw0_connections"])
     first.kill()
     crowd.wait_until(killed_s + NOTICED_S)
-    crowd.until_all_are_back()
-    crowd.note(all_connected_after_s=round(time.monotonic() - killed_s, 1))
+    crowd.until_all_are_back(killed_s)
 
     crowd.wait_until(ramped_s + plan.duration_s)
     outcomes = crowd.end()
