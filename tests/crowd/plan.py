@@ -18,7 +18,7 @@ ROGUE_TRIES_PER_S: Final = 1.0
 """Of each rogue: an id a second, of which its quota admits one in some fifty."""
 MORE_BY_FLEET: Final = 4
 """Ids that a user may get beyond its quota: several gateways may give the same token at one moment, where a bucket
-runs empty (docs/explanation/fleet.md).
+runs empty (docs/how-to/fleet.md).
 """
 DEPLOYMENTS_PER_S: Final = 0.6
 """Of users with ten producers each: six new connections and ids a second."""
