@@ -154,6 +154,16 @@ def _cores(shares: dict[str, float]) -> str:
     )
 
 
+def _at_what(step: dict[str, Any]) -> str:
+    """Say what was used up in the last step."""
+    gateway, done = step["cores"]["gw0_cpu_s"], step["done_per_s"]
+    return (
+        f"What broke was the machine, not the gateway: clients, brokers and other work had used up its cores when the\n"
+        f"gateway took {gateway:.2f} of one. That is {1e6 * gateway / done:.0f} us a request; at that a core of its own "
+        f"would carry some\n{round(done / gateway, -3):,.0f} a second."
+    )
+
+
 def _breaks(folder: Path) -> str:
     """The section about where one gateway breaks."""
     path = newest(folder, "crowd-breaks")
@@ -178,6 +188,8 @@ them are done in time. Cores of the gateway, two brokers, and the clients, which
 | asked | done a second | p50 ms | p99 ms | gateway | brokers | clients |
 | --- | ---: | ---: | ---: | ---: | ---: | ---: |
 {steps}
+{_at_what(requests["steps"][-1])}
+
 Connections: of {connections["asked"]:,} that wanted in, one gateway took {connections["connections"]:,} and
 {connections["most_rss_mb"]:.0f} MB; then its 20,000 open files were used up. Those that were in went on
 ({connections["done_per_s"]} records/s), the others waited in the kernel.
