@@ -158,9 +158,9 @@ def _at_what(step: dict[str, Any]) -> str:
     """Say what was used up in the last step."""
     gateway, done = step["cores"]["gw0_cpu_s"], step["done_per_s"]
     return (
-        f"What broke was the machine, not the gateway: clients, brokers and other work had used up its cores when the\n"
-        f"gateway took {gateway:.2f} of one. That is {1e6 * gateway / done:.0f} us a request; at that a core of its own "
-        f"would carry some\n{round(done / gateway, -3):,.0f} a second."
+        f"What broke was the machine, not the gateway: clients, brokers and others had used up its cores when the\n"
+        f"gateway took {gateway:.2f} of one. That is {1e6 * gateway / done:.0f} us a request. At this rate a core of its\n"
+        f"own would carry some {round(done / gateway, -3):,.0f} a second."
     )
 
 
