@@ -159,7 +159,7 @@ def _at_what(step: dict[str, Any]) -> str:
     gateway, done = step["cores"]["gw0_cpu_s"], step["done_per_s"]
     return (
         f"What broke was the machine, not the gateway: clients, brokers and others had used up its cores when the\n"
-        f"gateway took {gateway:.2f} of one. That is {1e6 * gateway / done:.0f} us a request. At this rate a core of its\n"
+        f"gateway took {gateway:.2f} of one. That is {1e6 * gateway / done:.0f} us a request. At that, a core of its\n"
         f"own would carry some {round(done / gateway, -3):,.0f} a second."
     )
 
