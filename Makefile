@@ -15,13 +15,14 @@ SEED   ?= 1
 SEEDS  ?= 1000
 FOR    ?= 10m
 HOURS  ?= 2
+MINUTES ?= 60
 PARTS  ?=
 PRODUCT := pidgate tools deploy examples
 
 # Tests start hundreds of gateways: each takes a second more where Python may not keep what it compiled.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: test tests-of-the-day simulate nightly check format docs demo pipeline-demo pipeline-scale clients faults soak fuzz bench dist audit release-tools lock clean help
+.PHONY: test tests-of-the-day simulate nightly check format docs demo pipeline-demo pipeline-scale clients faults soak crowd fuzz bench dist audit release-tools lock clean help
 
 help:            ## what there is
 	@grep -hE '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -101,6 +102,9 @@ faults: $(STAMP) ## tests that break brokers and gateways (their own)
 
 soak: $(JARS)    ## a gateway under mixed clients, refusals and restarts for so long: does anything grow [HOURS=2]; writes tools/bench/results/<date>-soak
 	$(BIN)/python -m tests.soak --hours $(HOURS)
+
+crowd: $(JARS)   ## 2,000 users with 20,000 connections and rogues for so long, through a reload, a restore and a fail-over: what is lost, who is refused [MINUTES=60]; writes tools/bench/results/<date>-crowd
+	$(BIN)/python -m tests.crowd --minutes $(MINUTES)
 
 fuzz: $(JARS)    ## coverage-guided fuzzing of every decoder, so long in all [FOR=10m]; leaves what it finds in .fuzz/
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements/fuzz.lock

@@ -118,8 +118,6 @@ BY_NIGHT = {
         "unit/gateway/quotas/test_reloading.py"
     ),
     "kafka/test_client_quotas_api.py::test_filters_find_ours_as_a_broker_finds_its_own": EXCHANGE,
-    "kafka/test_transactions_refused.py::test_who_waits_for_a_token_commits_everything[aiokafka": REAL_CLIENT,
-    "kafka/test_transactions_refused.py::test_who_waits_for_a_token_commits_everything[confluent": REAL_CLIENT,
     "kafka/test_clients_refused_3s.py::test_a_refusal_of_3_s_loses_doubles_and_reorders_nothing[aiokafka": REAL_CLIENT,
     "pipeline/test_ingest_cases.py::test_two_real_ingests_at_once": (
         "twenty times two processes; test_two_at_once_take_each_event_once has two threads by day"
