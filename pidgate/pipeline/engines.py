@@ -22,8 +22,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from pidgate.pipeline.days import Days
-from pidgate.pipeline.passes import Pass, Placed, Read, dealt, dealt_by_user, place_by_id, place_by_user
-from pidgate.pipeline.runs import Keep, Run
+from pidgate.pipeline.dealing import Placed, dealt, dealt_to_parts, place_by_id, place_by_user
+from pidgate.pipeline.kernels import ArrowTables
+from pidgate.pipeline.passes import Pass, Read, Reads
+from pidgate.pipeline.runs import Run
+from pidgate.pipeline.schemas import is_event
 from pidgate.pipeline.tables import Tables
 
 BYTES_OF_BUCKET: Final = 24_000_000
@@ -36,22 +39,12 @@ _ENVELOPE: Final = pa.schema([("part", pa.int32()), ("name", pa.string()), ("pay
 _SEALED: Final = from_arrow_schema(_ENVELOPE)
 
 Batches = Iterable[pa.RecordBatch]
-
-
-Write = Callable[[Run, str], None]
-"""Function that writes one result of a pass, as part of a job's run."""
+Done = Callable[[pa.Table], pa.Table]
 
 
 class Engine(StrEnum):
     SPARK = "spark"
     LOCAL = "local"
-
-
-def results_of(todo: Pass, tables: Tables, days: Days, keep: Keep, buckets: int | None = None) -> Write:
-    """Compute a pass by the engine of these tables. `buckets`: None chooses a number by the size of the events."""
-    if tables.session is None:
-        return _by_process(todo, tables, days, buckets)
-    return _by_spark(todo, tables, days, keep, buckets)
 
 
 def _buckets_of(tables: Tables, fewest: int) -> int:
@@ -62,35 +55,50 @@ def _buckets_of(tables: Tables, fewest: int) -> int:
 # Spark
 
 
-def _by_spark(todo: Pass, tables: Tables, days: Days, keep: Keep, buckets: int | None) -> Write:
-    partitions = int(tables.spark.conf.get("spark.sql.shuffle.partitions") or 8)
-    buckets = buckets or _buckets_of(tables, min(partitions, FEWEST_BUCKETS))
-    parts = min(partitions, buckets)
-    of_ids = _dealt_out(tables, days, todo.by_id, place_by_id, buckets)
-    partial = of_ids.repartitionById(buckets, "part").mapInArrow(_of_bucket(todo, parts), _SEALED)
-    if todo.by_user:
-        partial = partial.unionByName(_dealt_out(tables, days, todo.by_user, place_by_user, parts))
-    results = partial.repartitionById(parts, "part").mapInArrow(_of_part(todo), _SEALED)
-    kept = keep("results", results)
+class OfSpark:
+    """Results in envelopes that Spark has written to the run's folder."""
 
-    def write(run: Run, name: str) -> None:
-        schema = todo.results[name]
-        rows = kept.where(kept["name"] == name)
-        run.write(name, rows.mapInArrow(_opened(schema), from_arrow_schema(schema)))
+    def __init__(self, todo: Pass, run: Run, days: Days, buckets: int | None) -> None:
+        self._todo, spark = todo, run.tables.spark
+        partitions = int(spark.conf.get("spark.sql.shuffle.partitions") or 8)
+        buckets = buckets or _buckets_of(run.tables, min(partitions, FEWEST_BUCKETS))
+        parts = min(partitions, buckets)
+        of_ids = _dealt_out(run.tables, days, todo.by_id, place_by_id, buckets)
+        partial = of_ids.repartitionById(buckets, "part").mapInArrow(_of_bucket(todo, parts), _SEALED)
+        if todo.by_user:
+            partial = partial.unionByName(_dealt_out(run.tables, days, todo.by_user, place_by_user, parts))
+        results = partial.repartitionById(parts, "part").mapInArrow(_of_part(todo), _SEALED)
+        kept = run.whole.kept("-".join(todo.jobs))
+        results.write.partitionBy("name").parquet(kept)
+        self._kept = spark.read.schema(_SEALED).parquet(kept)
 
-    return write
+    def write(self, run: Run, name: str) -> None:
+        """Write one result as part of a job's run."""
+        schema = self._todo.results[name]
+        rows = self._of(name).mapInArrow(_opened(schema), from_arrow_schema(schema))
+        rows.write.parquet(run.place("results", name))
+
+    def each(self, name: str, do: Done) -> pa.Table:
+        """Return, together, what a function makes of the parts of a result: it must be small."""
+        done = self._of(name).mapInArrow(_done(do), _SEALED)
+        return _unsealed(done.toArrow().to_batches())[""]
+
+    def _of(self, name: str) -> DataFrame:
+        return self._kept.where(self._kept["name"] == name)
 
 
-def _dealt_out(
-    tables: Tables, days: Days, reads: Mapping[str, Read], placed: Placed, number: int
-) -> DataFrame:
+def _dealt_out(tables: Tables, days: Days, reads: Reads, placed: Placed, number: int) -> DataFrame:
     """Return the events in envelopes for each place."""
     frames = []
-    for event_type, read in reads.items():
-        events = days.of(tables.events(event_type))
-        events = events if read.where is None else events.where(read.where)
-        frames.append(events.select(*read.names).mapInArrow(_dealing(event_type, placed, number), _SEALED))
+    for name, read in reads.items():
+        events = tables.events(name).where(_condition(name, read, days))
+        frames.append(events.select(*read.names).mapInArrow(_dealing(name, placed, number), _SEALED))
     return reduce(DataFrame.unionByName, frames)
+
+
+def _condition(name: str, read: Read, days: Days) -> str:
+    of_days = days.condition if is_event(name) else "true"
+    return of_days if read.where is None else f"{of_days} and {read.where}"
 
 
 def _dealing(name: str, placed: Placed, number: int) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
@@ -135,7 +143,7 @@ def _with_dictionaries(table: pa.Table) -> pa.Table:
 def _of_bucket(todo: Pass, parts: int) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
     def run(batches: Batches) -> Iterator[pa.RecordBatch]:
         _spare_collector()
-        for part, name, rows in dealt_by_user(todo.of_bucket(_unsealed(batches)), parts):
+        for part, name, rows in dealt_to_parts(todo.of_bucket(_unsealed(batches)), parts):
             yield _envelope(part, name, rows)
 
     return run
@@ -155,6 +163,14 @@ def _opened(schema: pa.Schema) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
         _spare_collector()
         for table in _unsealed(batches).values():
             yield from table.cast(schema).to_batches(max_chunksize=10_000)
+
+    return run
+
+
+def _done(do: Done) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
+    def run(batches: Batches) -> Iterator[pa.RecordBatch]:
+        for table in _unsealed(batches).values():
+            yield _envelope(0, "", do(table))
 
     return run
 
@@ -182,43 +198,55 @@ def _joined(tables: list[pa.Table]) -> pa.Table:
 # This process alone
 
 
-def _by_process(todo: Pass, tables: Tables, days: Days, buckets: int | None) -> Write:
-    threads = os.cpu_count() or 2
-    buckets = buckets or _buckets_of(tables, threads)
-    parts = threads
-    dealt_out: list[dict[str, list[pa.Table]]] = [defaultdict(list) for _ in range(buckets)]
-    partial: list[dict[str, list[pa.Table]]] = [defaultdict(list) for _ in range(parts)]
-    for name, read in todo.by_id.items():
-        events = _read(tables, days, name, read)
-        for bucket, rows in dealt(events, place_by_id(events, buckets), buckets):
-            dealt_out[bucket][name].append(rows)
-    for name, read in todo.by_user.items():
-        events = _read(tables, days, name, read)
-        for part, rows in dealt(events, place_by_user(events, parts), parts):
-            partial[part][name].append(rows)
-    with ThreadPoolExecutor(threads) as pool:
-        for found in pool.map(lambda one: todo.of_bucket(_all_joined(one)), dealt_out):
-            for part, name, rows in dealt_by_user(found, parts):
-                partial[part][name].append(rows)
-        dealt_out.clear()
-        results = list(pool.map(lambda one: todo.of_part(_all_joined(one)), partial))
+class OfProcess:
+    """The same in memory, a dictionary for each part."""
 
-    def write(run: Run, name: str) -> None:
-        table = pa.concat_tables([found[name] for found in results])
-        run.write_table(name, table)
+    def __init__(self, todo: Pass, run: Run, days: Days, buckets: int | None) -> None:
+        parts = os.cpu_count() or 2
+        buckets = buckets or _buckets_of(run.tables, parts)
+        of_ids = _dealt_here(run.tables, days, todo.by_id, place_by_id, buckets)
+        partial = _dealt_here(run.tables, days, todo.by_user, place_by_user, parts)
+        with ThreadPoolExecutor(parts) as pool:
+            for found in pool.map(lambda one: todo.of_bucket(_all_joined(one)), of_ids):
+                for part, name, rows in dealt_to_parts(found, parts):
+                    partial[part][name].append(rows)
+            of_ids.clear()
+            self._parts = list(pool.map(lambda one: todo.of_part(_all_joined(one)), partial))
 
-    return write
+    def write(self, run: Run, name: str) -> None:
+        run.write(name, pa.concat_tables([part[name] for part in self._parts]))
+
+    def each(self, name: str, do: Done) -> pa.Table:
+        return pa.concat_tables([do(part[name]) for part in self._parts])
 
 
-def _all_joined(found: Mapping[str, list[pa.Table]]) -> dict[str, pa.Table]:
+Pieces = dict[str, list[pa.Table]]
+
+
+def _dealt_here(tables: Tables, days: Days, reads: Reads, placed: Placed, number: int) -> list[Pieces]:
+    """Return the events of each place."""
+    found: list[Pieces] = [defaultdict(list) for _ in range(number)]
+    for name, read in reads.items():
+        events = tables.event_files(name)
+        if events is None:
+            continue
+        with duckdb.connect() as duck:
+            rows = duck.from_arrow(events).filter(_condition(name, read, days))
+            table = rows.select(*(f'"{column}"' for column in read.names)).to_arrow_table()
+        for place, piece in dealt(table, placed(table, number), number):
+            found[place][name].append(piece)
+    return found
+
+
+def _all_joined(found: Mapping[str, list[pa.Table]]) -> ArrowTables:
     return {name: _joined(tables) for name, tables in found.items()}
 
 
-def _read(tables: Tables, days: Days, event_type: str, read: Read) -> pa.Table:
-    events = tables.event_files(event_type, days)
-    if events is None:
-        return read.without_rows(event_type)
-    with duckdb.connect() as duck:
-        found = duck.from_arrow(events)
-        found = found if read.where is None else found.filter(read.where)
-        return found.select(*(f'"{name}"' for name in read.names)).to_arrow_table()
+Results = OfSpark | OfProcess
+"""The results of a pass, readable until the run of all jobs ends."""
+
+
+def results_of(todo: Pass, run: Run, days: Days, buckets: int | None = None) -> Results:
+    """Compute a pass by the engine of the run's tables. `buckets`: None chooses a number by the size of the events."""
+    engine = OfProcess if run.tables.session is None else OfSpark
+    return engine(todo, run, days, buckets)

@@ -66,7 +66,10 @@ def tables_of(rows: Mapping[str, Sequence[Row]], reads: Mapping[str, Read]) -> d
 
 def results(rows: Mapping[str, Sequence[Row]], *jobs: str, expiry_ms: int = DAY) -> dict[str, list[Row]]:
     """What a pass finds in these events, in one bucket and one part, without an engine."""
-    todo = Pass(jobs, remember_ms=DAY, expiry_ms=expiry_ms)
+    return results_of_pass(rows, Pass(jobs, remember_ms=DAY, expiry_ms=expiry_ms))
+
+
+def results_of_pass(rows: Mapping[str, Sequence[Row]], todo: Pass) -> dict[str, list[Row]]:
     partial = todo.of_bucket(tables_of(rows, todo.by_id))
     found = todo.of_part(partial | tables_of(rows, todo.by_user))
     return {name: table.to_pylist(maps_as_pydicts="strict") for name, table in found.items()}

@@ -24,14 +24,16 @@ from pidgate.events.definitions import (
     TopologyEvent,
 )
 from pidgate.findings.patterns import Pattern
-from pidgate.pipeline.commands.common import Say
+from pidgate.pipeline.commands.common import Say, pass_over
 from pidgate.pipeline.commands.failover import answer_from
 from pidgate.pipeline.commands.progress import Progress
 from pidgate.pipeline.commands.run import Job, jobs, run_jobs
 from pidgate.pipeline.days import EVER
+from pidgate.pipeline.engines import results_of
 from pidgate.pipeline.failover.cascade import Heap
 from pidgate.pipeline.failover.study import Options
 from pidgate.pipeline.ingest.columns import DEAD_LETTERS, GAPS
+from pidgate.pipeline.passes import FAILOVER
 from pidgate.pipeline.runs import Run
 from pidgate.pipeline.tables import Tables
 from tests.pipeline.made_events import write_events
@@ -149,7 +151,10 @@ def quiet(todo: Sequence[str]) -> Progress:
 
 def _failover(run: Run, _: Say) -> None:
     """Of brokers that are small enough for a few ids to fill them."""
-    answer_from(run, Options(Heap(heap_bytes=3_000, base_bytes=0, bytes_per_state=10)), [], 1.0, (3, 2))
+    found = results_of(pass_over(run.tables, EVER, FAILOVER), run, EVER)
+    answer_from(
+        run, found, Options(Heap(heap_bytes=3_000, base_bytes=0, bytes_per_state=10, usable_share=1.0))
+    )
 
 
 _LETTERS = ("malformed", "late", "late")
