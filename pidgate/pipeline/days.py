@@ -38,6 +38,11 @@ class Days:
         bounds += [f"day <= '{self.until}'"] if self.until is not None else []
         return " and ".join(bounds) or "true"
 
+    def has(self, path: str) -> bool:
+        """Return whether a file lies in the folder of one of these days, or of none."""
+        day = path.partition("/day=")[2].partition("/")[0]
+        return not day or (self.since or day) <= day <= (self.until or day)
+
     def during(self, column: str) -> str:
         """Return the range in DuckDB's SQL, for a column with times in ms."""
         bounds = [f"{column} >= epoch_ms(timestamp '{self.since}')"] if self.since is not None else []

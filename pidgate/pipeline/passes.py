@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from pidgate.pipeline.kernels import ArrowTables, Kernel
@@ -35,18 +36,22 @@ def _schema(texts: str, integers: str, flags: str = "") -> pa.Schema:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Columns of an event table that a pass reads. `where`: a condition in SQL."""
+    """Columns of an event table that a pass reads, and the rows."""
 
     columns: str
-    where: str | None = None
+    where: pc.Expression | None = None
 
     @property
     def names(self) -> list[str]:
         return list(dict.fromkeys(self.columns.split()))
 
     def without_rows(self, event_type: str) -> pa.Table:
-        schema = to_arrow_schema(table_schema(event_type))
+        schema = self.schema(event_type)
         return pa.schema([schema.field(name) for name in self.names]).empty_table()
+
+    @staticmethod
+    def schema(event_type: str) -> pa.Schema:
+        return to_arrow_schema(table_schema(event_type))
 
 
 Reads = Mapping[str, Read]
@@ -122,7 +127,7 @@ JOBS: Final[Mapping[str, Job]] = {
         by_user={
             "connection": Read(
                 "user client_id address wall_time_ms count close_reason",
-                "phase = 'close' and close_reason in ('client', 'reset')",
+                (pc.field("phase") == "close") & pc.field("close_reason").isin(["client", "reset"]),
             )
         },
     ),
@@ -148,7 +153,7 @@ JOBS: Final[Mapping[str, Job]] = {
             "id_usage": Read("epoch"),
             "init_producer_id": Read(
                 "user answered_producer_id answered_epoch node_id wall_time_ms count",
-                "error = 0 and answered_producer_id >= 0",
+                (pc.field("error") == 0) & (pc.field("answered_producer_id") >= 0),
             ),
         },
     ),

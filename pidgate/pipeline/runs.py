@@ -31,13 +31,18 @@ class Run:
         path = f"{self.folder}/written/results/{name}/part-0.parquet"
         arrow_tables.write(self.tables.files, path, table)
 
+    def take(self, name: str, folder: str) -> None:
+        """Make a folder of Parquet files a result."""
+        self.place("results", name)
+        self.tables.files.swap(folder, f"{self.folder}/written/results/{name}", f"{folder}.replaced")
+
     def query(self, name: str, sql: str = "from found") -> Rows:
         """Return the rows of a query over a result that this run has written, which the query calls `found`."""
         return self.tables.query_at(f"{self.folder}/written/results/{name}", sql)
 
     def kept(self, name: str) -> str:
-        """Return the path of a table that is removed when the run ends."""
-        return self.tables.files.full(f"{self.folder}/kept/{name}")
+        """Return the path of a folder that is removed when the run ends."""
+        return f"{self.folder}/kept/{name}"
 
     def write_text(self, folder: str, name: str, text: str) -> None:
         """Write a file of a folder that is replaced as a whole."""

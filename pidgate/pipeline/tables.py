@@ -18,13 +18,13 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pyarrow.dataset as ds
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from pidgate.pipeline.days import EVER, Days
 from pidgate.pipeline.errors import HistoryEmpty
-from pidgate.pipeline.files import Files
+from pidgate.pipeline.files import Files, is_data
 from pidgate.pipeline.schemas import PARTITIONS, is_event, table_schema
 from pidgate.pipeline.swaps import Swaps
 
@@ -62,24 +62,21 @@ class Tables:
 
     # Events
 
-    def events(self, name: str) -> DataFrame:
-        """Return all events of a type, each once, or the labels of ids, for Spark; an empty frame if there are none."""
-        folder, schema = _place(name)
-        if not self.exists(*folder):
-            return self.spark.createDataFrame([], schema)
-        return self.spark.read.schema(schema).parquet(self.files.full(self._where(*folder)))
+    def event_sizes(self, name: str, days: Days = EVER) -> dict[str, int]:
+        """Return the bytes of the files with events of a type and these days, or with the labels of ids."""
+        sizes = self.files.sizes(self._place(name))
+        return {path: size for path, size in sizes.items() if is_data(path) and days.has(path)}
 
-    def event_files(self, name: str) -> ds.Dataset | None:
-        """Return the same for Arrow; None if there are none."""
-        folder, schema = _place(name)
-        if not self.exists(*folder):
-            return None
-        return self.files.dataset(self._where(*folder), to_arrow_schema(schema))
+    def _place(self, name: str) -> str:
+        return self._where("events", name) if is_event(name) else self._where(name)
 
     def query_events(self, event_type: str, sql: str) -> Rows:
         """Return the rows of a query over all events of a type, which the query calls `found`."""
-        found = self.event_files(event_type)
-        return [] if found is None else rows_of(found, sql)
+        folder = self._place(event_type)
+        if not self.files.exists(folder):
+            return []
+        schema = StructType([*table_schema(event_type).fields, *PARTITIONS.fields])
+        return rows_of(self.files.dataset(folder, to_arrow_schema(schema)), sql)
 
     def check_events(self, event_type: str, days: Days = EVER) -> None:
         """Raise HistoryEmpty if there are no events of these days."""
@@ -103,13 +100,6 @@ class Tables:
     def query_at(self, folder: str, sql: str = "from found", **values: Any) -> Rows:
         """Return the same of a folder of Parquet files."""
         return rows_of(self.files.dataset(self._where(folder)), sql, **values)
-
-
-def _place(name: str) -> tuple[Sequence[str], StructType]:
-    """Return the folder and the columns of events of a type, or of the labels of ids."""
-    if not is_event(name):
-        return (name,), table_schema(name)
-    return ("events", name), StructType([*table_schema(name).fields, *PARTITIONS.fields])
 
 
 def rows_of(found: ds.Dataset, sql: str, **values: Any) -> Rows:

@@ -10,7 +10,6 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -56,11 +55,7 @@ def tables_of(rows: Mapping[str, Sequence[Row]], reads: Mapping[str, Read]) -> d
     for event_type, read in reads.items():
         schema = to_arrow_schema(table_schema(event_type))
         every = pa.Table.from_pylist([dict(row) for row in rows.get(event_type, ())], schema=schema)
-        with duckdb.connect() as duck:
-            duck.register("every", every)
-            names = ", ".join(f'"{name}"' for name in read.names)
-            query = f"select {names} from every where {read.where or 'true'}"
-            found[event_type] = duck.sql(query).to_arrow_table()
+        found[event_type] = (every if read.where is None else every.filter(read.where)).select(read.names)
     return found
 
 

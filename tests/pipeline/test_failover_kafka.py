@@ -277,7 +277,7 @@ def test_who_is_held_to_which_rate() -> None:
 def answer_of(tables: Tables, heap: Heap, rates: Sequence[float], days: Days = EVER) -> Any:
     with replacing(tables) as run:
         found = results_of(pass_over(tables, days, FAILOVER), run, days)
-        return answer_from(run, found, Options(heap), rates, 1.0, (1, 1))
+        return answer_from(run, found, Options(heap), rates)
 
 
 @pytest.mark.parametrize("engine", ["spark", "local"])

@@ -82,7 +82,7 @@ class Stream:
         return batches.take_batch({"0": range(offset, end)}, NOW_MS)
 
     def seqs(self, word: str = "decision") -> list[int]:
-        return sorted(row["seq"] for row in self.tables.events(word).select("seq").collect())
+        return sorted(row["seq"] for row in self.tables.query_events(word, "from found"))
 
 
 @pytest.fixture
@@ -106,9 +106,9 @@ def test_a_batch_becomes_tables_and_the_next_one_leaves_out_what_is_known(
     taken = stream.take([decision(3), late, decision(5), decision(9)], 106)
     assert (taken.events, taken.duplicates) == ({"decision": 2}, 2)
 
-    rows = stream.tables.events("decision").orderBy("seq").collect()
+    rows = stream.tables.query_events("decision", "from found order by seq")
     assert [row["seq"] for row in rows] == [1, 3, 5, 9]
-    told = rows[0].asDict(recursive=True)
+    told = rows[0]
     assert told == asdict(decision(1)) | {
         "schema_version": 1,
         "kafka_partition": 0,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import pyarrow as pa
 import typer
@@ -157,7 +157,7 @@ def _plans(tables: Tables, rates: Sequence[float]) -> Mapping[str, Plan]:
 def _write(run: Run, answer: Answer, heap: Heap) -> None:
     hours, summary = [], []
     for verdict in answer.verdicts:
-        what = {"quota": verdict.quota, "scenario": verdict.scenario}
+        what: dict[str, Any] = {"quota": verdict.quota, "scenario": verdict.scenario}
         for row in verdict.rows:
             held = {
                 "ids": round(row.ids),

@@ -31,7 +31,7 @@ with came as (
         and harmful.address = coalesce(came.address, '')
 )
 select
-    "user", at_ms, healthy, transactional, refusals, if(healthy, null, (hash(address) >> 1)::bigint) as address, requests,
+    "user", at_ms, healthy, transactional, refusals, if(not healthy, (hash(address) >> 1)::bigint, null) as address, requests,
     records, partitions, first_ms, last_ms
 from judged full join used using ("user", producer_id, number);
 
