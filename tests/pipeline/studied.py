@@ -6,12 +6,15 @@ The only source of result tables for tests of the report: a table made by hand m
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
 from rich.console import Console
 
 from pidgate.events.definitions import (
@@ -39,10 +42,6 @@ from pidgate.pipeline.tables import Tables
 from tests.pipeline.made_events import write_events
 from tests.support.offender_events import DAY_MS, END_MS, Scenes
 from tests.support.who_events import HOUR_MS, START_MS, Client, Stream
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-    from pyspark.sql.types import StructType
 
 ROGUE = "mallory"
 HOSTILE = "<script>window.stolen=1</script><img src=x onerror=window.stolen=2>"
@@ -128,11 +127,11 @@ def write_history(root: str, events: list[Event]) -> None:
         write_events(root, event_type, ({"schema_version": 1, **asdict(event)} for event in mine))
 
 
-def study(spark: SparkSession, root: Path) -> tuple[Tables, list[Event]]:
+def study(root: Path) -> tuple[Tables, list[Event]]:
     """Write the history and run every job on it, each as its command does."""
-    tables, events = Tables(spark, str(root)), scenes().stream.events()
+    tables, events = Tables(None, str(root)), scenes().stream.events()
     write_history(tables.root, events)
-    _beside(tables, "labels", "user string, pattern string", _labels())
+    _beside(tables, "labels", StructType().add("user", "string").add("pattern", "string"), _labels())
     _beside(
         tables, "gaps", GAPS, [("gw-1", "run", 5, 21, 17, 0, "lost"), ("gw-1", "run", 40, 42, 3, 0, "lost")]
     )
@@ -170,5 +169,7 @@ def _labels() -> Iterator[tuple[str, str]]:
         yield user, Pattern.STEADY.value
 
 
-def _beside(tables: Tables, name: str, schema: StructType | str, rows: object) -> None:
-    tables.spark.createDataFrame(list(rows), schema).coalesce(1).write.parquet(tables.path(name))  # type: ignore[call-overload]
+def _beside(tables: Tables, name: str, schema: StructType, rows: Iterable[tuple[object, ...]]) -> None:
+    Path(tables.path(name)).mkdir()
+    made = [dict(zip(schema.names, row, strict=True)) for row in rows]
+    pq.write_table(pa.Table.from_pylist(made, to_arrow_schema(schema)), tables.path(name, "part.parquet"))

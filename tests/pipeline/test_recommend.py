@@ -24,7 +24,7 @@ from tests.pipeline.made_events import DAY, MONDAY, event, write_events
 from tests.pipeline.recommend_cases import DAYS, Cases
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    pass
 
 THINNER = 10
 
@@ -34,12 +34,14 @@ def quiet(_: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def done(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Tables:
+def done(tmp_path_factory: pytest.TempPathFactory) -> Tables:
     """`run --only offenders --only recommend` over all cases."""
-    tables = Tables(spark, str(tmp_path_factory.mktemp("recommend")))
+    tables = Tables(None, str(tmp_path_factory.mktemp("recommend")))
     Cases(thinner=THINNER).all().write(tables.root)
     only = ("--only", "offenders", "--only", "recommend")
-    made = CliRunner().invoke(app, ["run", "--tables", tables.root, *only, "--heap", "6GiB"])
+    made = CliRunner().invoke(
+        app, ["run", "--tables", tables.root, *only, "--heap", "6GiB", "--engine", "local"]
+    )
     assert made.exit_code == 0, made.output
     return tables
 
@@ -156,7 +158,7 @@ def test_only_the_days_that_are_asked_for_count(done: Tables) -> None:
 
 
 def test_the_command_recommends_nothing_on_a_short_history_and_writes_rates_for_mended_clients(
-    spark: SparkSession, tmp_path: Path
+    tmp_path: Path,
 ) -> None:
     cases = Cases()
     cases.mixed()
@@ -166,7 +168,9 @@ def test_the_command_recommends_nothing_on_a_short_history_and_writes_rates_for_
     cases.write(str(tmp_path))
 
     def recommend(*options: str) -> dict[str, Any]:
-        done = CliRunner().invoke(app, ["recommend", "--tables", str(tmp_path), "--json", *options])
+        done = CliRunner().invoke(
+            app, ["recommend", "--engine", "local", "--tables", str(tmp_path), "--json", *options]
+        )
         assert done.exit_code == 0, done.output
         return dict(json.loads(done.stdout))
 
