@@ -126,7 +126,6 @@ BY_NIGHT = {
     "pipeline/test_run.py::test_every_job_of_the_report_has_run": WHOLE_REPORT,
     **dict.fromkeys(
         (
-            "pipeline/test_arrivals.py::test_each_kind_of_arrival",
             "pipeline/test_rates.py::test_the_command_reads_the_days_asked_for_and_the_expiry_from_the_events[spark",
             "pipeline/test_engines.py::test_spark_finds_the_same_in_any_number_of_buckets[1",
             "pipeline/test_engines.py::test_spark_finds_the_same_in_any_number_of_buckets[64",
@@ -147,7 +146,7 @@ BY_NIGHT = {
     "pipeline/test_ids_of_kafka.py::test_inferred_blocks_are_those_in_the_metadata_log": (
         "test_ids.py, without Kafka"
     ),
-    "pipeline/test_failover_kafka.py::test_the_job_finds_who_dies_and_the_quota_that_keeps_the_heap": (
+    "pipeline/test_failover_kafka.py::test_the_job_finds_who_dies_and_the_quota_that_keeps_the_heap[spark": (
         "test_failover_cascade.py and test_failover_kip.py, without Kafka"
     ),
 }
