@@ -97,9 +97,9 @@ def test_a_clock_that_was_not_set_yet_makes_two_hours_of_use_at_most(tables: Tab
     brought = json.loads(to_json(decision(2, NOW_MS - 5))) | {"user": told["user"]}
     (folder / "usage.jsonl").write_text(f"{json.dumps(told)}\n{json.dumps(brought)}\n")
     sums, said = ingest(tables, folder)
-    assert (sums["events"], sums["cut"], sums["clocks_unknown"]) == (2, 1, 2)
+    assert (sums["events"], sums["cut"], sums["account"]["clocks"]["unknown"]) == (2, 1, ["gw-a"])
     assert "1 intervals of id_usage" in said
-    assert "clocks are not known for 2 events" in said
+    assert "The clock of 1 gateway is not known. Events of gw-a have no append time" in said
     (row,) = tables.events("id_usage").collect()
     assert (row["first_ms"], row["last_ms"]) == (NOW_MS - 5 - HOUR_MS, NOW_MS - 5)
 
@@ -119,8 +119,9 @@ def test_a_clock_that_is_behind_is_told_and_its_events_get_their_hours(
     land(tmp_path / "landed", "1", values + values[:9], append_ms + append_ms[:9])
     sums, said = ingest(tables, tmp_path / "landed")
     assert (sums["events"], sums["duplicates"]) == (900, 9)
-    assert sums["account"]["clock_offsets_ms"] == {"gw-b": behind_ms + 20}
-    assert "The clock of gw-b is 2,400 s behind." in said
+    (wrong,) = sums["account"]["clocks"]["wrong"]
+    assert (wrong["gateway_id"], wrong["offset_ms"]) == ("gw-b", behind_ms + 20)
+    assert "1 gateway had a wrong clock. Against the brokers' clocks: gw-b up to 2,400 s behind in" in said
     rows = tables.events("decision").collect()
     assert len(rows) == 900
     for row in rows:

@@ -6,9 +6,11 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from pidgate.pipeline.days import EVER, Days
+from pidgate.pipeline.ingest.clocks import Doubts, doubts
+from pidgate.pipeline.ingest.columns import CLOCKS
 from pidgate.pipeline.report.rows import Advice, Totals
 from pidgate.pipeline.report.series import DAY_MS
-from pidgate.pipeline.report.source import Source
+from pidgate.pipeline.report.source import Source, collected
 from pidgate.pipeline.tables import Tables
 
 _REASONS = 50
@@ -48,6 +50,11 @@ def lost(tables: Tables) -> dict[str, int] | None:
 def dead_letters(tables: Tables) -> dict[str, int]:
     """Return rejected events by reason."""
     return _counts(tables.read("dead_letters", schema="reason string"), "reason", f.count("*"))
+
+
+def clocks(tables: Tables) -> Doubts:
+    """Return the doubts about gateways' clocks; none if events were not ingested from a topic."""
+    return doubts(collected(tables.read("clocks", schema=CLOCKS)))
 
 
 def advice(source: Source) -> Advice | None:
