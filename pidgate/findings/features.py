@@ -44,7 +44,8 @@ class SourceFeatures:
     pause_ms: float = nan
     beat_share: float = nan
     grown: float = nan
-    restart_share: float = nan
+    run_ms: float = nan
+    processes: float = nan
     overlap_share: float = nan
     ids_per_burst: float = nan
     clock: float = nan

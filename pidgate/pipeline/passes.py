@@ -70,12 +70,14 @@ BY_ID: Final[Mapping[str, Mapping[str, Read]]] = {
     RATES: {"refusal_outcome": Read("user outcome waited_ms producer_id")},
     OFFENDERS: {"produce_error": Read("user producer_id wall_time_ms code")},
 }
-USAGE: Final = Read("user client_id address producer_id requests partitions first_ms last_ms")
+USAGE: Final = Read(
+    "user client_id address producer_id requests partitions first_ms last_ms incarnation connection_id"
+)
 BY_USER: Final[Mapping[str, Mapping[str, Read]]] = {
     RATES: {},
     OFFENDERS: {
         "connection": Read(
-            "user client_id address wall_time_ms count close_reason",
+            "user client_id address incarnation connection_id wall_time_ms close_reason",
             "phase = 'close' and close_reason in ('client', 'reset')",
         )
     },

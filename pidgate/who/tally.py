@@ -118,6 +118,16 @@ class Tally:
         if user is not None:
             user.connections_open += opened
 
+    def closed(self, name: str, incarnation: str, connection_id: int, at_ms: int, *, was_cut: bool) -> None:
+        """Note the end of a process: its client closed or cut a connection with a single new id."""
+        user = self.users.get(name)
+        connection = None if user is None else user.connections.get(self._key(incarnation, connection_id))
+        if user is None or connection is None or connection.ids != 1:
+            return
+        detail = user.ids.get(connection.producer_id)
+        if detail is not None:
+            detail.closed_ms, detail.was_cut = at_ms, was_cut
+
     def _decision(self, event: DecisionEvent) -> None:
         if event.decision == "hold":
             return  # the batch is judged, and counted, when its mute is over
@@ -257,12 +267,7 @@ class Tally:
     def _brought_by(self, user: UserTally, place: PlaceTally, event: DecisionEvent) -> None:
         if event.connection_id is None:
             return
-        process = self._incarnations.get(event.incarnation)
-        if process is None:
-            if len(self._incarnations) >= MOST_GATEWAYS:
-                self._incarnations.clear()
-            process = self._incarnations[event.incarnation] = crc32(event.incarnation.encode())
-        key = process << 32 | event.connection_id
+        key = self._key(event.incarnation, event.connection_id)
         connection = user.connections.get(key)
         if connection is None:
             if not user.connections.takes(key):
@@ -271,6 +276,15 @@ class Tally:
             user.connections.put(key, connection)
             self._connections.added(lambda: (user.connections for user in self.users.values()))
         connection.ids += 1
+        connection.producer_id = event.producer_id
+
+    def _key(self, incarnation: str, connection_id: int) -> int:
+        process = self._incarnations.get(incarnation)
+        if process is None:
+            if len(self._incarnations) >= MOST_GATEWAYS:
+                self._incarnations.clear()
+            process = self._incarnations[incarnation] = crc32(incarnation.encode())
+        return process << 32 | connection_id
 
 
 class _Share:

@@ -26,7 +26,7 @@ MOST_REFUSED_KEPT: Final = 10_000
 """Refused ids of one user whose return is still waited for."""
 IDS_KEPT: Final = 2_000
 """Ids of one user with recorded life and requests; above it, a sample of them."""
-CONNECTIONS_KEPT: Final = 1_000
+CONNECTIONS_KEPT: Final = IDS_KEPT
 
 
 def software_of(event: Event) -> str:
@@ -81,14 +81,18 @@ class IdTally:
     """Hash of its transactional id."""
     error_ms: int = -1
     error_code: int = 0
+    closed_ms: int = -1
+    """When the client closed or cut the connection of its first batch."""
+    was_cut: bool = False
 
 
 @dataclass(slots=True, eq=False)
 class ConnectionTally:
-    """Number of ids used by one connection."""
+    """Number of new ids on one connection, and the last of them."""
 
     place: PlaceTally
     ids: int = 0
+    producer_id: int = -1
 
 
 class UserTally:

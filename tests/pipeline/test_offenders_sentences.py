@@ -21,8 +21,7 @@ LOOP = {
     "life_ms": 5_000,
     "pause_ms": None,
     "beat_share": 0.98765,
-    "overlap_share": 0.0,
-    "restart_share": 1.0,
+    "processes": 1,
     "resets": None,
 }
 
@@ -44,8 +43,7 @@ def test_a_finding_in_words() -> None:
         "interval_ms": "240000",
         "beat_share": "0.988",
         "grown": "5",
-        "restart_share": "1.0",
-        "overlap_share": "0.0",
+        "processes": "1",
         "sources": "1",
     }
 

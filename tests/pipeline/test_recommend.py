@@ -19,6 +19,7 @@ from pidgate.pipeline.passes import OFFENDERS
 from pidgate.pipeline.recommend.histories import BY_FINDINGS, LABELS_OF_IDS, with_health
 from pidgate.pipeline.runs import replacing
 from pidgate.pipeline.tables import Tables
+from tests.pipeline.made_events import land
 from tests.pipeline.recommend_cases import DAYS, Cases
 
 if TYPE_CHECKING:
@@ -33,12 +34,14 @@ def quiet(_: str) -> None:
 
 @pytest.fixture(scope="module")
 def done(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Tables:
-    """`run --only offenders --only recommend` over all cases."""
-    tables = Tables(spark, str(tmp_path_factory.mktemp("recommend")))
-    Cases(thinner=THINNER).all().write(tables.root)
+    """`ingest`, then `run --only offenders --only recommend` over all cases."""
+    folder = tmp_path_factory.mktemp("recommend")
+    tables = Tables(spark, str(folder / "tables"))
+    land(folder / "landed", Cases(thinner=THINNER).all().events())
     only = ("--only", "offenders", "--only", "recommend")
-    made = CliRunner().invoke(app, ["run", "--tables", tables.root, *only, "--heap", "6GiB"])
-    assert made.exit_code == 0, made.output
+    for command in (("ingest", "--landed", str(folder / "landed")), ("run", *only, "--heap", "6GiB")):
+        made = CliRunner().invoke(app, [command[0], "--tables", tables.root, *command[1:]])
+        assert made.exit_code == 0, (made.output, made.exception)
     return tables
 
 
