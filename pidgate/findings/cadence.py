@@ -30,7 +30,7 @@ has."""
 OVERLAP_MS: Final = 1_000
 """A start overlaps with the one before if that was in use for at least this long after it."""
 KNOWN_PAUSES: Final = 0.8
-"""Share of the intervals with known pauses needed for a beat."""
+"""Share of the intervals with known pauses needed for a beat of pauses."""
 FEWEST_PERIODS: Final = 5
 PERIODS_MS: Final = tuple(
     minutes * 60_000 for minutes in (1, 5, 10, 15, 30, 60, 120, 180, 240, 360, 720, 1440)
@@ -184,7 +184,9 @@ def beat(sums: Mapping[str, int], clocks: Iterable[Mapping[str, int]]) -> dict[s
     `clocks`: for each period the periods with a start in them, and the sums of sine and cosine in millionths.
     """
     bursts, steps, pause_steps = sums["bursts"], sums["steps"], sums["pause_steps"]
-    found: dict[str, float] = {"bursts": bursts, "grown": max(sums["grown"], sums["pause_grown"])}
+    has_pauses = pause_steps and pause_steps >= KNOWN_PAUSES * steps
+    # Intervals between the starts of several processes grow by chance.
+    found: dict[str, float] = {"bursts": bursts, "grown": sums["pause_grown" if has_pauses else "grown"]}
     found["ids_per_burst"] = sums["burst_ids"] / bursts
     found["processes"] = bursts - sums["pauses"]
     found["run_ms"] = geometric_mean(sums["log_run"], bursts)
@@ -194,7 +196,7 @@ def beat(sums: Mapping[str, int], clocks: Iterable[Mapping[str, int]]) -> dict[s
     if known := sums["pauses"]:
         found["pause_ms"] = geometric_mean(sums["log_pause"], known)
     beats = [(sums["even"] + sums["grown"]) / steps] if steps else []
-    if pause_steps and pause_steps >= KNOWN_PAUSES * steps:
+    if has_pauses:
         beats.append((sums["pause_even"] + sums["pause_grown"]) / pause_steps)
     if beats:
         found["beat_share"] = max(beats)

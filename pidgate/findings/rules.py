@@ -156,12 +156,8 @@ def _turn_ms(s: SourceFeatures) -> float:
 
 def _is_no_batch(s: SourceFeatures) -> bool:
     """Return whether each start is a process, not a producer for a batch."""
-    slow = (
-        s.one_request < MOST and _turn_ms(s) >= SHORTEST_LOOP_MS
-    ) or _turn_ms(s) >= SHORTEST_EMPTY_LOOP_MS
-    flushed = (
-        _turn_ms(s) >= LONGEST_FLUSH_MS and s.beat_share >= NEARLY_ALL and s.ids_per_burst <= BATCH_IDS
-    )
+    slow = (s.one_request < MOST and _turn_ms(s) >= SHORTEST_LOOP_MS) or _turn_ms(s) >= SHORTEST_EMPTY_LOOP_MS
+    flushed = _turn_ms(s) >= LONGEST_FLUSH_MS and s.beat_share >= NEARLY_ALL and s.ids_per_burst <= BATCH_IDS
     return slow and (
         s.short_lived < NEARLY_ALL or s.requests > BATCH_REQUESTS or s.resets >= CRASHES or flushed
     )

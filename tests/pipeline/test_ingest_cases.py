@@ -7,6 +7,7 @@ import random
 import signal
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -150,11 +151,12 @@ def test_landed_files_of_all_kinds_are_read_once(tables: Tables, tmp_path: Path)
     assert "f.avro, which is in neither" in str(done.exception)
 
 
-def landed_decisions(folder: Path, files: int, each: int) -> list[int]:
-    for number in range(files):
+def landed_decisions(folder: Path, files: int, each: int, *, first: int = 0) -> list[int]:
+    """Land files from number `first` on. Return the events of all files up to the last one."""
+    for number in range(first, first + files):
         values = [to_json(decision(number * each + at)) for at in range(1, each + 1)]
         land(folder, f"{number:03d}", values, [NOW_MS] * each)
-    return list(range(1, files * each + 1))
+    return list(range(1, (first + files) * each + 1))
 
 
 def seqs_in(root: str) -> list[int]:
@@ -188,28 +190,37 @@ def test_two_at_once_take_each_event_once(tables: Tables, tmp_path: Path) -> Non
     assert seqs_in(tables.root) == made
 
 
-@pytest.mark.timeout(3_600)
+ROUNDS, FILES, LONGEST_S = 20, 6, 900
+
+
+@pytest.mark.timeout(4 * 3_600)
 def test_two_real_ingests_at_once_twenty_times_with_kills(tmp_path: Path) -> None:
     """Both work on the same batches; in every other round one of them is killed at a chance moment."""
     chance, root, log = random.Random(7), tmp_path / "tables", tmp_path / "log"
-    made = landed_decisions(tmp_path / "landed", 1, 1)
     options = ("--landed", str(tmp_path / "landed"), "--max-events-per-batch", "1", "--master", "local[1]")
-    for number in range(20):
-        made = landed_decisions(tmp_path / "landed", 10 * number + 10, 40)
+    codes: Counter[int] = Counter()
+    for number in range(ROUNDS):
+        made = landed_decisions(tmp_path / "landed", FILES, 40, first=FILES * number)
+        # What a killed one has staged stays until a later commit.
+        left = set((root / "ingest").glob("staging/*"))
         with (
             running_job("ingest", root, log, *options) as one,
             running_job("ingest", root, log, *options) as two,
         ):
-            while not list((root / "ingest").glob("staging/*/events")) and None in (one.poll(), two.poll()):
+            while None in (one.poll(), two.poll()) and left >= set((root / "ingest").glob("staging/*")):
                 time.sleep(0.01)
             time.sleep(3 * chance.random())
             if number % 2:
                 chance.choice((one, two)).kill()
-            codes = {one.wait(240), two.wait(240)}
-        assert codes <= {0, 2, -signal.SIGKILL}, log.read_text()
+            codes.update((one.wait(LONGEST_S), two.wait(LONGEST_S)))
+        assert set(codes) <= {0, 2, -signal.SIGKILL}, log.read_text()
         found = seqs_in(str(root))
         assert len(found) == len(set(found))
     with running_job("ingest", root, log, *options) as last:
-        assert last.wait(240) == 0, log.read_text()
+        assert last.wait(LONGEST_S) == 0, log.read_text()
     assert seqs_in(str(root)) == made
+    assert codes.total() == 2 * ROUNDS
+    # Most kills met a process at work, and both of a pair at work met each other.
+    assert codes[-signal.SIGKILL] >= ROUNDS // 4
+    assert codes[2] >= ROUNDS // 4
     assert "another ingest committed" in log.read_text()

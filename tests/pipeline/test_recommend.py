@@ -32,16 +32,20 @@ def quiet(_: str) -> None:
     pass
 
 
+def commanded(command: str, tables: Tables, *options: str) -> str:
+    done = CliRunner().invoke(app, [command, "--tables", tables.root, *options])
+    assert done.exit_code == 0, (done.output, done.exception)
+    return done.stdout
+
+
 @pytest.fixture(scope="module")
 def done(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Tables:
     """`ingest`, then `run --only offenders --only recommend` over all cases."""
     folder = tmp_path_factory.mktemp("recommend")
     tables = Tables(spark, str(folder / "tables"))
     land(folder / "landed", Cases(thinner=THINNER).all().events())
-    only = ("--only", "offenders", "--only", "recommend")
-    for command in (("ingest", "--landed", str(folder / "landed")), ("run", *only, "--heap", "6GiB")):
-        made = CliRunner().invoke(app, [command[0], "--tables", tables.root, *command[1:]])
-        assert made.exit_code == 0, (made.output, made.exception)
+    commanded("ingest", tables, "--landed", str(folder / "landed"))
+    commanded("run", tables, "--only", "offenders", "--only", "recommend", "--heap", "6GiB")
     return tables
 
 
@@ -157,19 +161,18 @@ def test_only_the_days_that_are_asked_for_count(done: Tables) -> None:
 
 
 def test_the_command_recommends_nothing_on_a_short_history_and_writes_rates_for_mended_clients(
-    spark: SparkSession, tmp_path: Path
+    tables: Tables, tmp_path: Path
 ) -> None:
     cases = Cases()
     cases.mixed()
     cases.of["decision"] = [row for row in cases.of["decision"] if row["wall_time_ms"] < min(
         row["wall_time_ms"] for row in cases.of["decision"]
     ) + 6 * 3_600_000]  # fmt: skip
-    cases.write(str(tmp_path))
+    land(tmp_path / "landed", cases.events())
+    commanded("ingest", tables, "--landed", str(tmp_path / "landed"))
 
     def recommend(*options: str) -> dict[str, Any]:
-        done = CliRunner().invoke(app, ["recommend", "--tables", str(tmp_path), "--json", *options])
-        assert done.exit_code == 0, done.output
-        return dict(json.loads(done.stdout))
+        return dict(json.loads(commanded("recommend", tables, "--json", *options)))
 
     found = recommend()
     assert found["action"] == "none"
@@ -179,11 +182,7 @@ def test_the_command_recommends_nothing_on_a_short_history_and_writes_rates_for_
     shorter = ("--least-history", "1h", "--candidates", "33")
     assert recommend(*shorter)["recommended_rate"] == found["cap_rate"]
     assert recommend(*shorter, "--after-mending")["recommended_rate"] == found["mended_rate"]
-    (row,) = (
-        row
-        for row in Tables(spark, str(tmp_path)).written("recommend_candidates").collect()
-        if row["candidate_rate"] == 33
-    )
+    (row,) = (row for row in tables.written("recommend_candidates").collect() if row["candidate_rate"] == 33)
     assert row["refused_ids"] > 0
 
 

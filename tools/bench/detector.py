@@ -124,7 +124,9 @@ def judged(world: World) -> tuple[Pairs, Mapping[str, Pairs]]:
 def take(tally: Tally, tables: Mapping[str, pa.Table]) -> None:
     """Feed the console's tally with the events of a day, in the order of their clocks."""
     kinds: tuple[type[Event], ...] = (DecisionEvent, IdUsageEvent, InitProducerIdEvent, ProduceErrorEvent)
-    rows = [(row["wall_time_ms"], row["seq"], kind, row) for kind in kinds for row in _rows(tables, kind)]
+    rows: list[tuple[int, int, type[Event] | None, dict[str, Any]]] = [
+        (row["wall_time_ms"], row["seq"], kind, row) for kind in kinds for row in _rows(tables, kind)
+    ]
     closes = tables["connection"].select(
         ["wall_time_ms", "seq", "user", "incarnation", "connection_id", "phase", "close_reason", "count"]
     )

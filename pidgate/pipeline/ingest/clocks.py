@@ -8,7 +8,7 @@ per incarnation without hour and offset says so. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC
 from itertools import groupby
@@ -94,6 +94,9 @@ def _events(arrived: pa.Table) -> pd.DataFrame:
     return events
 
 
+Row = Mapping[str, Any]
+
+
 @dataclass(frozen=True, slots=True)
 class WrongClock:
     """A gateway's clock in the hours whose times were corrected."""
@@ -148,7 +151,7 @@ class Doubts:
 NO_DOUBTS: Final = Doubts()
 
 
-def doubts(rows: Iterable[dict[str, Any]]) -> Doubts:
+def doubts(rows: Iterable[Row]) -> Doubts:
     """Return the doubts about these rows of clocks/."""
     told = list(rows)
     corrected = sorted((row for row in told if row["applied_ms"]), key=_gateway_and_side)
@@ -157,11 +160,11 @@ def doubts(rows: Iterable[dict[str, Any]]) -> Doubts:
     return Doubts(tuple(sorted(wrong, key=lambda one: -abs(one.offset_ms))), tuple(sorted(unknown)))
 
 
-def _gateway_and_side(row: dict[str, Any]) -> tuple[str, bool]:
+def _gateway_and_side(row: Row) -> tuple[str, bool]:
     return row["gateway_id"], row["applied_ms"] > 0
 
 
-def _wrong(rows: Sequence[dict[str, Any]]) -> WrongClock:
+def _wrong(rows: Sequence[Row]) -> WrongClock:
     hours = {row["hour_ms"] for row in rows}
     offset_ms = max((row["applied_ms"] for row in rows), key=abs)
     return WrongClock(rows[0]["gateway_id"], offset_ms, len(hours), min(hours), max(hours))
