@@ -53,6 +53,8 @@ CLOCK_JITTER_MS: Final = 6 * 60_000
 """CLOCK for periods of hours: jobs started by the clock begin within minutes, people and load do not."""
 CLOCK_NO_CHANCE: Final = 5.5
 """Few starts lie close together on some clock: n R^2 exceeds this by chance once in 245 times (Rayleigh's test)."""
+CRON_PERIODS: Final = 2
+"""A late run may overlap with the next one; instances run longer."""
 CRON_IDS: Final = 20
 """Producers of one start of a job ..."""
 BATCH_IDS: Final = 5
@@ -133,7 +135,7 @@ def _runs_by_the_clock(s: SourceFeatures) -> bool:
     return (
         s.bursts >= FEWEST_BURSTS
         and s.ids_per_burst <= CRON_IDS
-        and s.run_ms <= s.clock_ms
+        and s.run_ms <= CRON_PERIODS * s.clock_ms
         and s.clock >= concentrated
         and s.bursts * s.clock * s.clock >= CLOCK_NO_CHANCE
         and s.clock_periods >= MOST * s.bursts

@@ -191,7 +191,8 @@ class Cases:
         told.append(("config", {
             "wall_time_ms": MONDAY, "quota_version": 1, "mode": "observe", "transactional": "enforce",
             "window_ms": HOUR, "burst": 1.0, "remember_ms": DAY, "layers": 4, "false_positive_rate": 0.001,
-            "max_throttle_ms": 10_000, "max_live_ids": 10_000_000, "queue": 1_000, "sticky_entries": 20_000, "quotas": [enforced],
+            "max_throttle_ms": 10_000, "max_live_ids": 10_000_000, "queue": 1_000, "sticky_entries": 20_000,
+            "quotas": [enforced],
         }))  # fmt: skip
         topic = TopicPlaces(topic="orders", leaders=[1, 2], replicas=[[1, 2], [2, 3]])
         told.append(("topology", {"wall_time_ms": MONDAY, "brokers": [], "topics": [topic]}))
