@@ -63,7 +63,7 @@ def cadence(starts: Iterable[Start]) -> dict[str, float]:
       grown as a back-off does.
     - grown: how many of them grew.
     - run_ms: from a start to its end (geometric mean).
-    - processes: starts that follow no end: so many are there at once at most.
+    - processes: runs and pauses between two starts: so many take turns.
     - overlap_share: bursts that began while the one before was in use.
     - clock: from 0 (any time) to 1 (always the same second, minute, ... of the period clock_ms).
     - clock_periods: periods with a start in them.
@@ -188,13 +188,13 @@ def beat(sums: Mapping[str, int], clocks: Iterable[Mapping[str, int]]) -> dict[s
     # Intervals between the starts of several processes grow by chance.
     found: dict[str, float] = {"bursts": bursts, "grown": sums["pause_grown" if has_pauses else "grown"]}
     found["ids_per_burst"] = sums["burst_ids"] / bursts
-    found["processes"] = bursts - sums["pauses"]
     found["run_ms"] = geometric_mean(sums["log_run"], bursts)
     if sums["intervals"]:
         found["interval_ms"] = geometric_mean(sums["log_interval"], sums["intervals"])
         found["overlap_share"] = sums["overlaps"] / sums["intervals"]
     if known := sums["pauses"]:
         found["pause_ms"] = geometric_mean(sums["log_pause"], known)
+        found["processes"] = max(1.0, (found["run_ms"] + found["pause_ms"]) / found["interval_ms"])
     beats = [(sums["even"] + sums["grown"]) / steps] if steps else []
     if has_pauses:
         beats.append((sums["pause_even"] + sums["pause_grown"]) / pause_steps)

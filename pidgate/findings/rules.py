@@ -41,12 +41,14 @@ LONGEST_FLUSH_MS: Final = 120_000
 keep to the beat."""
 LONGEST_PAUSE_MS: Final = 6 * 60_000
 """Of a supervisor before it restarts a process: the five minutes that end Kubernetes' back-off, and the start."""
+LOOP_MS: Final = 20 * 60_000
+"""From start to start of a process: Kubernetes waits 5 minutes at most and resets the back-off after a run of 10."""
 LONGEST_LOOP_MS: Final = 90 * 60_000
-"""From start to start: a process that runs for an hour before it dies is a loop too."""
+"""A process that runs for an hour before it dies is a loop too, after more starts: few look even by chance."""
 CRASHES: Final = 0.3
-"""Share of cut connections, of those closed by clients: their process died. Then neither beat nor pause matters ..."""
+"""Share of cut connections, of those closed by clients: their process died. Then neither beat nor pause matters, but
+more starts are needed. The kernel closes the connections of most processes that die."""
 FEWEST_CRASHES: Final = 12
-"""... but more starts are needed. The kernel closes the connections of most processes that die."""
 OVERLAP: Final = 0.2
 """Above this share of starts that overlap with the one before, producers are opened side by side."""
 CLOCK_JITTER_MS: Final = 6 * 60_000
@@ -90,8 +92,9 @@ COME_AGAIN: Final = 2
 """Lives at each address of a crowd: machines that are switched on again; an added pod has a new address."""
 DAY_RHYTHM: Final = 0.4
 """Starts that follow a day's load. Spread over half of the day they give 0.64, over all of it 0 ..."""
-NO_CHANCE: Final = 8
-"""... and few starts any number: n R^2 exceeds this by chance once in 3,000 times (Rayleigh's test)."""
+NO_CHANCE: Final = 10
+"""... and few starts any number: the sum of n R^2 of starts and ends exceeds this by chance once in 2,000 times
+(Rayleigh's test)."""
 RELEASED_LONG: Final = 0.3
 """Share of producers that run overnight in a service released several times a day."""
 FEWEST_GROWTHS: Final = 3
@@ -145,10 +148,11 @@ def _runs_by_the_clock(s: SourceFeatures) -> bool:
 
 
 def _is_restarted(s: SourceFeatures) -> bool:
-    in_turn = s.bursts >= FEWEST_BURSTS * s.processes and _turn_ms(s) <= LONGEST_LOOP_MS
-    supervised = s.beat_share >= BEAT and s.pause_ms <= LONGEST_PAUSE_MS
-    crashed = s.resets >= CRASHES and s.bursts >= FEWEST_CRASHES
-    return in_turn and (supervised or crashed) and _is_no_batch(s) and _is_no_error(s)
+    soon = s.bursts >= FEWEST_BURSTS * s.processes and _turn_ms(s) <= LOOP_MS
+    often = s.bursts >= FEWEST_CRASHES * s.processes and _turn_ms(s) <= LONGEST_LOOP_MS
+    supervised = (soon or often) and s.beat_share >= BEAT and s.pause_ms <= LONGEST_PAUSE_MS
+    crashed = often and s.resets >= CRASHES
+    return (supervised or crashed) and _is_no_batch(s) and _is_no_error(s)
 
 
 def _turn_ms(s: SourceFeatures) -> float:
@@ -243,7 +247,7 @@ def _scales(a: AppFeatures) -> bool:
     by_day = (
         a.starts_rhythm >= DAY_RHYTHM
         and a.ends_rhythm >= DAY_RHYTHM
-        and a.late_ids * a.starts_rhythm * a.starts_rhythm >= NO_CHANCE
+        and a.late_ids * (a.starts_rhythm**2 + a.ends_rhythm**2) >= NO_CHANCE
     )
     come_and_go = a.late_long < MOST and a.long_ids >= 1 and a.over_life_ms >= SHORTEST_INSTANCE_MS
     return (

@@ -104,7 +104,7 @@ def _in_active(of: Row) -> str:
 
 def _in_turn(of: Row) -> str:
     processes = round(of.get("processes") or 1)
-    return f" of {processes:,} processes" if processes > 1 else ", one after the other"
+    return f" of about {processes:,} processes" if processes > 1 else ", one after the other"
 
 
 def _per_start(of: Row) -> str:

@@ -63,7 +63,7 @@ def test_a_finding_in_words() -> None:
         ({"address": None}, "billing-7 at several addresses is"),
         ({"grown": None}, "every 4 min, 40 new ids"),
         ({"interval_ms": None}, "every ?, with"),
-        ({"processes": 3}, "40 starts of 3 processes, every 4 min"),
+        ({"processes": 3}, "40 starts of about 3 processes, every 4 min"),
         ({"alike": 3}, "about 5 s (and 2 more like it)"),
         ({"user": "a\x1b[2Jb"}, "a\\x1b[2Jb's client"),
         ({"bursts": 12_400.4}, "12,400 starts"),
@@ -98,7 +98,7 @@ def test_what_fits_nothing_is_said_too() -> None:
 COUNT, TIME, SHARE = r"[\d,]+", r"[\d.,]+ (?:ms|s|min|h|d)", r"\d+ %"
 TOLD: Final[Mapping[Pattern, str]] = {
     Pattern.RESTART_LOOP: (
-        rf"a restart loop: (?P<bursts>{COUNT}) starts(?:, one after the other| of (?P<processes>{COUNT}) "
+        rf"a restart loop: (?P<bursts>{COUNT}) starts(?:, one after the other| of about (?P<processes>{COUNT}) "
         rf"processes), every "
         rf"(?P<interval_ms>{TIME})(?P<growing>, with growing pauses)?, (?P<new_ids>{COUNT}) new ids in "
         rf"(?P<active_ms>{TIME})"
@@ -141,9 +141,10 @@ TOLD: Final[Mapping[Pattern, str]] = {
     ),
 }
 COUNTS: Final = (
-    "bursts processes new_ids ids_per_burst error_code requests names long_ids replacements instances alive_least "
-    "alive_most late_ids met_at_address alive_at_address met_at_client_id alive_at_client_id grown"
-).split()
+    "bursts", "processes", "new_ids", "ids_per_burst", "error_code", "requests", "names", "long_ids", "replacements",
+    "instances", "alive_least", "alive_most", "late_ids", "met_at_address", "alive_at_address", "met_at_client_id",
+    "alive_at_client_id", "grown",
+)  # fmt: skip
 TIMES: Final = ("interval_ms", "active_ms", "life_ms", "run_ms", "pause_ms")
 SHARES: Final = ("failed", "one_request", "short_lived", "beat_share")
 IN_MS: Final = {"ms": 1, "s": 1_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
