@@ -51,9 +51,7 @@ class SourceFeatures:
     clock: float = nan
     clock_ms: float = nan
     clock_periods: float = nan
-    resets: float = (
-        nan  # share of connections cut off, of those closed by clients; the console does not read it
-    )
+    resets: float = nan  # share of connections cut off, of those closed by clients
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

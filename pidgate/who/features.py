@@ -203,7 +203,7 @@ def _largest_crowd(
 
 
 def _sessions(lives: Sequence[Life], span: Span) -> dict[str, float]:
-    """Return the features of groups of starts, computed as in pipeline/offenders/app_features.py."""
+    """Return the features of groups of starts, computed as in pipeline/offenders/apps.sql."""
     gap_ms = span.session_gap_ms
     minute_ms = max(1, min(60_000, gap_ms // 10))
     moments = [(life.seen_ms // minute_ms * minute_ms, 1, 0) for life in lives]
