@@ -134,6 +134,7 @@ def _quotas_in_force(
 
 
 def _paint(user: UserTally, tally: Tally, window: Window, quotas: tuple[Quotas, str] | None) -> UserPicture:
+    user.note_ends()
     details = list(user.ids)
     one_in = user.ids.one_in
     over = [one for one in details if one.last_ms >= 0]

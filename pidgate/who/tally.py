@@ -42,6 +42,7 @@ MOST_PLACES_IN_ALL: Final = 30_000
 FEW_PLACES: Final = 16
 """Places that every user may have, however many there are in total."""
 MOST_GATEWAYS: Final = 1_000
+MOST_CLOSES: Final = 50_000
 UNUSED_AFTER_MS: Final = 60_000
 """An id allocated less than this before the end may still be used."""
 
@@ -77,6 +78,8 @@ class Tally:
         self._connections = _Share(CONNECTIONS_KEPT)
         self._places = 0
         self._incarnations: dict[str, int] = {}
+        self._closes: dict[int, tuple[int, bool]] = {}
+        """Of connections that no id is known of, the newest last."""
         self._take: Mapping[type[Event], Callable[[Any], None]] = {
             DecisionEvent: self._decision,
             IdUsageEvent: self._usage,
@@ -119,14 +122,16 @@ class Tally:
             user.connections_open += opened
 
     def closed(self, name: str, incarnation: str, connection_id: int, at_ms: int, *, was_cut: bool) -> None:
-        """Note the end of a process: its client closed or cut a connection with a single new id."""
-        user = self.users.get(name)
-        connection = None if user is None else user.connections.get(self._key(incarnation, connection_id))
-        if user is None or connection is None or connection.ids != 1:
+        """Note that a client closed or cut a connection."""
+        user, key = self.users.get(name), self._key(incarnation, connection_id)
+        connection = None if user is None else user.connections.get(key)
+        if connection is not None:
+            connection.closed = at_ms, was_cut
             return
-        detail = user.ids.get(connection.producer_id)
-        if detail is not None:
-            detail.closed_ms, detail.was_cut = at_ms, was_cut
+        # Its ids may still come: partitions are read at different speeds. Most connections bring none.
+        if len(self._closes) >= MOST_CLOSES:
+            del self._closes[next(iter(self._closes))]
+        self._closes[key] = at_ms, was_cut
 
     def _decision(self, event: DecisionEvent) -> None:
         if event.decision == "hold":
@@ -272,7 +277,7 @@ class Tally:
         if connection is None:
             if not user.connections.takes(key):
                 return
-            connection = ConnectionTally(place)
+            connection = ConnectionTally(place, closed=self._closes.pop(key, None))
             user.connections.put(key, connection)
             self._connections.added(lambda: (user.connections for user in self.users.values()))
         connection.ids += 1

@@ -82,7 +82,7 @@ class IdTally:
     error_ms: int = -1
     error_code: int = 0
     closed_ms: int = -1
-    """When the client closed or cut the connection of its first batch."""
+    """When the client closed or cut the connection of its first batch; see `note_ends`."""
     was_cut: bool = False
 
 
@@ -93,6 +93,8 @@ class ConnectionTally:
     place: PlaceTally
     ids: int = 0
     producer_id: int = -1
+    closed: tuple[int, bool] | None = None
+    """When its client closed it, and whether it was cut. None: it did not."""
 
 
 class UserTally:
@@ -149,6 +151,13 @@ class UserTally:
         if len(self.waiting) >= MOST_REFUSED_KEPT:
             del self.waiting[next(iter(self.waiting))]
         self.waiting[producer_id] = until_ms
+
+    def note_ends(self) -> None:
+        """Give ids the end of their connections. One with several new ids says nothing of any of them."""
+        for connection in self.connections:
+            detail = self.ids.get(connection.producer_id) if connection.ids == 1 else None
+            if detail is not None and connection.closed is not None:
+                detail.closed_ms, detail.was_cut = connection.closed
 
     def count(self, marks: int, before: int) -> None:
         """Count marks set for one of this user's ids, given its earlier marks `before`."""
