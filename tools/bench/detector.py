@@ -14,7 +14,7 @@ import argparse
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, Final
 
@@ -64,7 +64,8 @@ def main() -> None:
     asked.add_argument("--page", action="store_true")
     options = asked.parse_args()
     if not options.page:
-        rows = list(measured(options.fleet, options.seeds))
+        seeds = {fleet: options.seeds or HELD_OUT_SEEDS[fleet] for fleet in options.fleet}
+        rows = list(measured(seeds))
         if options.seeds:
             print(page(rows))
             return
@@ -72,12 +73,13 @@ def main() -> None:
     PAGE.write_text(with_part(PAGE.read_text(), page(json.loads(RESULT.read_text()))))
 
 
-def measured(fleets: Iterable[Fleet], seeds: Sequence[int] | None = None) -> Iterator[dict[str, Any]]:
+def measured(seeds: Mapping[Fleet, Sequence[int]]) -> Iterator[dict[str, Any]]:
     """Yield a row for each cell of the confusion, and for each pattern."""
-    for fleet in fleets:
+    for fleet, of_fleet in seeds.items():
         cells: Counter[tuple[str, ...]] = Counter()
         sums: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
-        for seed in seeds or HELD_OUT_SEEDS[fleet]:
+        yield {"fleet": fleet, "seeds": list(of_fleet)}
+        for seed in of_fleet:
             labels, found = judged(World(seed, USERS, DAYS, BEGIN_MS, SCALE, fleet=fleet))
             for front_end, pairs in found.items():
                 for row in confusion(pairs, labels):
@@ -157,7 +159,9 @@ def page(rows: Sequence[Mapping[str, Any]]) -> str:
     parts = []
     for fleet in dict.fromkeys(row["fleet"] for row in rows):
         mine = [row for row in rows if row["fleet"] == fleet]
-        parts += [f"### Users of {fleet}", "", *_accuracy(mine), "", *_matrix(mine), ""]
+        (seeds,) = (row["seeds"] for row in mine if "seeds" in row)
+        size = f"{len(seeds) * USERS} users, {DAYS} days (seeds {', '.join(map(str, seeds))})"
+        parts += [f"### Users of {fleet}: {size}", "", *_accuracy(mine), "", *_matrix(mine), ""]
     return "\n".join(parts)
 
 
