@@ -5,7 +5,7 @@
 
 No rule is fitted to these seeds: to change a rule (findings/rules.py), look at other seeds (--seeds) and never at
 these. `offenders` are the pipeline's kernels in this process, `who` is the console's tally, over the same events.
-The result is kept in tools/bench/results/detector.json and printed into docs/pipeline/offenders.md.
+The result is kept in tools/bench/results/detector.json and printed into docs/how-to/pipeline/offenders.md.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from tools.history.makers import MAKERS
 from tools.history.world import DAY_MS, Fleet, World
 
 RESULT: Final = ROOT / "tools" / "bench" / "results" / "detector.json"
-PAGE: Final = ROOT / "docs" / "pipeline" / "offenders.md"
+PAGE: Final = ROOT / "docs" / "how-to" / "pipeline" / "offenders.md"
 PART: Final = re.compile(r"(<!-- tools\.bench\.detector -->\n).*?(<!-- end -->)", re.DOTALL)
 HELD_OUT_SEEDS: Final[Mapping[Fleet, Sequence[int]]] = {
     Fleet.HABITS: (936_001, 936_002, 936_003),
