@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from typer.testing import CliRunner
 
+from pidgate.events.definitions import Event
 from pidgate.findings.patterns import HARMFUL, Pattern
-from pidgate.pipeline.cli import app
 from pidgate.pipeline.passes import OFFENDERS
+from tests.pipeline.jobs import commanded
 from tests.pipeline.made_events import DAY, HOUR, MINUTE, Row, land, results, rows_of_events
 from tests.pipeline.test_rates import compare
 from tests.support.offender_events import MIDNIGHT_MS, Scenes
@@ -137,17 +138,22 @@ def test_an_id_that_two_gateways_saw_is_counted_once() -> None:
     assert {row["pattern"] for row in results(rows, OFFENDERS)["offenders"]} == STORIES[fleet]
 
 
+def earlier(one: Event, by_ms: int) -> Event:
+    times = [name for name in ("wall_time_ms", "first_ms", "last_ms") if hasattr(one, name)]
+    return replace(one, **{name: getattr(one, name) - by_ms for name in times})
+
+
 def test_all_stories_through_the_commands(tables: Tables, tmp_path: Path) -> None:
     """`ingest` from landed files, then `run`: the same as the kernels find in the events themselves."""
     made = Scenes()
     for story in STORIES:
         story(made, story.__name__)
-    events = list(made.stream.events())
+    # Ingest takes nothing from the future, and these days may not be over.
+    events = [earlier(one, 4 * 7 * DAY) for one in made.stream.events()]
     land(tmp_path / "landed", events)
     only = ("--only", "rates", "--only", "offenders")
-    for command in (("ingest", "--landed", str(tmp_path / "landed")), ("run", *only)):
-        done = CliRunner().invoke(app, [command[0], "--tables", tables.root, *command[1:]])
-        assert done.exit_code == 0, (done.output, done.exception)
+    commanded("ingest", tables.root, "--landed", str(tmp_path / "landed"))
+    commanded("run", tables.root, *only)
     found: dict[str, set[str]] = {story.__name__: set() for story in STORIES}
     rows = [row.asDict(recursive=True) for row in tables.written("offenders").collect()]
     for row in rows:

@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,7 @@ from pidgate.pipeline.errors import OtherWriter
 from pidgate.pipeline.files import Files
 from pidgate.pipeline.ingest.landed import Landed
 from pidgate.pipeline.ingest.loop import How, Ingest
-from tests.pipeline.jobs import running_job
+from tests.pipeline.jobs import commanded, running_job
 from tests.unit.events.made_up import a_decision
 
 if TYPE_CHECKING:
@@ -39,14 +39,6 @@ USE = {
     "records": 600, "bytes": 60000, "partitions": 2, "connections": 1, "incarnation": "gw-a-0", "seq": 1,
     "decision_time_ms": 1584770,
 }  # fmt: skip
-
-
-@pytest.fixture(autouse=True)
-def _signals() -> Iterator[None]:
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
 
 
 def decision(seq: int, wall_time_ms: int = NOW_MS, gateway_id: str = "gw-a", **more: Any) -> Event:
@@ -69,10 +61,7 @@ def land(folder: Path, name: str, values: Sequence[bytes], append_ms: Sequence[i
 
 def ingest(tables: Tables, folder: Path, *options: str) -> tuple[dict[str, Any], str]:
     """The sums, and what the command said."""
-    done = CliRunner().invoke(
-        app, ["ingest", "--tables", tables.root, "--landed", str(folder), "--json", *options]
-    )
-    assert done.exit_code == 0, (done.output, done.exception)
+    done = commanded("ingest", tables.root, "--landed", str(folder), "--json", *options)
     return json.loads(done.stdout), done.stderr
 
 

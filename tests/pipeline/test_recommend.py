@@ -7,10 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from typer.testing import CliRunner
 
 from pidgate.gateway.config.loading import parse
-from pidgate.pipeline.cli import app
 from pidgate.pipeline.commands.common import pass_over
 from pidgate.pipeline.commands.recommend import heap_of, rates_of, write_recommendations
 from pidgate.pipeline.days import Days
@@ -19,6 +17,7 @@ from pidgate.pipeline.passes import OFFENDERS
 from pidgate.pipeline.recommend.histories import BY_FINDINGS, LABELS_OF_IDS, with_health
 from pidgate.pipeline.runs import replacing
 from pidgate.pipeline.tables import Tables
+from tests.pipeline.jobs import commanded
 from tests.pipeline.made_events import land
 from tests.pipeline.recommend_cases import DAYS, Cases
 
@@ -32,20 +31,14 @@ def quiet(_: str) -> None:
     pass
 
 
-def commanded(command: str, tables: Tables, *options: str) -> str:
-    done = CliRunner().invoke(app, [command, "--tables", tables.root, *options])
-    assert done.exit_code == 0, (done.output, done.exception)
-    return done.stdout
-
-
 @pytest.fixture(scope="module")
 def done(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Tables:
     """`ingest`, then `run --only offenders --only recommend` over all cases."""
     folder = tmp_path_factory.mktemp("recommend")
     tables = Tables(spark, str(folder / "tables"))
     land(folder / "landed", Cases(thinner=THINNER).all().events())
-    commanded("ingest", tables, "--landed", str(folder / "landed"))
-    commanded("run", tables, "--only", "offenders", "--only", "recommend", "--heap", "6GiB")
+    commanded("ingest", tables.root, "--landed", str(folder / "landed"))
+    commanded("run", tables.root, "--only", "offenders", "--only", "recommend", "--heap", "6GiB")
     return tables
 
 
@@ -169,10 +162,10 @@ def test_the_command_recommends_nothing_on_a_short_history_and_writes_rates_for_
         row["wall_time_ms"] for row in cases.of["decision"]
     ) + 6 * 3_600_000]  # fmt: skip
     land(tmp_path / "landed", cases.events())
-    commanded("ingest", tables, "--landed", str(tmp_path / "landed"))
+    commanded("ingest", tables.root, "--landed", str(tmp_path / "landed"))
 
     def recommend(*options: str) -> dict[str, Any]:
-        return dict(json.loads(commanded("recommend", tables, "--json", *options)))
+        return dict(json.loads(commanded("recommend", tables.root, "--json", *options).stdout))
 
     found = recommend()
     assert found["action"] == "none"
