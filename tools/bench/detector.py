@@ -61,11 +61,12 @@ def main() -> None:
     asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     asked.add_argument("--seeds", type=int, nargs="+", help="print what is found in these, and keep nothing")
     asked.add_argument("--fleet", type=Fleet, nargs="+", choices=list(Fleet), default=list(Fleet))
+    asked.add_argument("--users", type=int, default=USERS, help="of each seed")
     asked.add_argument("--page", action="store_true")
     options = asked.parse_args()
     if not options.page:
         seeds = {fleet: options.seeds or HELD_OUT_SEEDS[fleet] for fleet in options.fleet}
-        rows = list(measured(seeds))
+        rows = list(measured(seeds, options.users))
         if options.seeds:
             print(page(rows))
             return
@@ -73,21 +74,21 @@ def main() -> None:
     PAGE.write_text(with_part(PAGE.read_text(), page(json.loads(RESULT.read_text()))))
 
 
-def measured(seeds: Mapping[Fleet, Sequence[int]]) -> Iterator[dict[str, Any]]:
+def measured(seeds: Mapping[Fleet, Sequence[int]], users: int = USERS) -> Iterator[dict[str, Any]]:
     """Yield a row for each cell of the confusion, and for each pattern."""
     for fleet, of_fleet in seeds.items():
         cells: Counter[tuple[str, ...]] = Counter()
         sums: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
-        yield {"fleet": fleet, "seeds": list(of_fleet)}
+        yield {"fleet": fleet, "seeds": list(of_fleet), "of_each": users}
         for seed in of_fleet:
-            labels, found = judged(World(seed, USERS, DAYS, BEGIN_MS, SCALE, fleet=fleet))
+            labels, found = judged(World(seed, users, DAYS, BEGIN_MS, SCALE, fleet=fleet))
             for front_end, pairs in found.items():
                 for row in confusion(pairs, labels):
                     cells[front_end, row["actual"], row["predicted"]] += row["users"]
                 for row in accuracy(pairs, labels, PATTERNS):
                     sums[front_end, row["pattern"]].update({name: row[name] for name in COUNTED})
-        for (front_end, actual, predicted), users in sorted(cells.items()):
-            yield {"fleet": fleet, "by": front_end, "actual": actual, "predicted": predicted, "users": users}
+        for (front_end, actual, predicted), count in sorted(cells.items()):
+            yield {"fleet": fleet, "by": front_end, "actual": actual, "predicted": predicted, "users": count}
         for (front_end, pattern), counts in sorted(sums.items()):
             yield {"fleet": fleet, "by": front_end, "pattern": pattern, **counts}
 
@@ -159,8 +160,8 @@ def page(rows: Sequence[Mapping[str, Any]]) -> str:
     parts = []
     for fleet in dict.fromkeys(row["fleet"] for row in rows):
         mine = [row for row in rows if row["fleet"] == fleet]
-        (seeds,) = (row["seeds"] for row in mine if "seeds" in row)
-        size = f"{len(seeds) * USERS} users, {DAYS} days (seeds {', '.join(map(str, seeds))})"
+        (seeds, users) = next((row["seeds"], row["of_each"]) for row in mine if "seeds" in row)
+        size = f"{len(seeds) * users} users, {DAYS} days (seeds {', '.join(map(str, seeds))})"
         parts += [f"### Users of {fleet}: {size}", "", *_accuracy(mine), "", *_matrix(mine), ""]
     return "\n".join(parts)
 
