@@ -100,7 +100,7 @@ def autoscaler(made: Scenes, user: str) -> None:
 
 
 Story = Callable[[Scenes, str], None]
-BATCH, TASK = Pattern.PRODUCER_PER_BATCH, Pattern.PRODUCER_PER_TASK
+BATCH = Pattern.PRODUCER_PER_BATCH
 STORIES: Mapping[Story, set[str]] = {
     constant_beat: {Pattern.RESTART_LOOP},
     bridge: {BATCH},

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC
 from itertools import groupby
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -146,9 +146,6 @@ class Doubts:
     @property
     def _wrong_gateways(self) -> set[str]:
         return {one.gateway_id for one in self.wrong}
-
-
-NO_DOUBTS: Final = Doubts()
 
 
 def doubts(rows: Iterable[Row]) -> Doubts:
