@@ -123,10 +123,13 @@ JOBS: Final[Mapping[str, Job]] = {
         results={"offenders": findings.FINDINGS, "offenders_places": findings.PLACES},
         partial=("producers", "span"),
         of_part=lambda _, tables: findings.by_user(tables),
-        by_id={"produce_error": Read("user producer_id wall_time_ms code")},
+        by_id={
+            "id_usage": Read("incarnation connection_id"),
+            "produce_error": Read("user producer_id wall_time_ms code"),
+        },
         by_user={
             "connection": Read(
-                "user client_id address wall_time_ms count close_reason",
+                "user client_id address incarnation connection_id wall_time_ms close_reason",
                 (pc.field("phase") == "close") & pc.field("close_reason").isin(["client", "reset"]),
             )
         },

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from pidgate.events.definitions import EVENT_TYPES, Event
+from pidgate.events.writing import to_json
 from pidgate.pipeline.passes import Pass, Read
 from pidgate.pipeline.schemas import PARTITIONS, bucket_of, table_schema
 
@@ -39,6 +40,16 @@ def write_events(root: str, event_type: str, rows: Iterable[Row]) -> None:
     schema = to_arrow_schema(type(PARTITIONS)([*table_schema(event_type).fields, *PARTITIONS.fields]))
     table = pa.Table.from_pylist([{**row, **_folder(row)} for row in rows], schema=schema)
     pq.write_to_dataset(table, Path(root) / "events" / event_type, partition_cols=PARTITIONS.names)
+
+
+def land(folder: Path, events: Iterable[Event]) -> None:
+    """Write a file for each type, as a sink does."""
+    folder.mkdir()
+    lines: dict[str, list[bytes]] = {}
+    for one in events:
+        lines.setdefault(one.type, []).append(to_json(one) + b"\n")
+    for event_type, mine in lines.items():
+        (folder / f"{event_type}.jsonl").write_bytes(b"".join(mine))
 
 
 def rows_of_events(events: Iterable[Event]) -> dict[str, list[Row]]:

@@ -35,7 +35,7 @@ from pidgate.pipeline.days import EVER
 from pidgate.pipeline.engines import results_of
 from pidgate.pipeline.failover.cascade import Heap
 from pidgate.pipeline.failover.study import Options
-from pidgate.pipeline.ingest.columns import DEAD_LETTERS, GAPS
+from pidgate.pipeline.ingest.columns import CLOCKS, DEAD_LETTERS, GAPS
 from pidgate.pipeline.passes import FAILOVER
 from pidgate.pipeline.runs import Run
 from pidgate.pipeline.tables import Tables
@@ -139,6 +139,8 @@ def study(root: Path) -> tuple[Tables, list[Event]]:
         (reason, "", None, None, None, None, None, None, 0, at, 0) for at, reason in enumerate(_LETTERS)
     ]
     _beside(tables, "dead_letters", DEAD_LETTERS, letters)
+    hours = [("gw-1", "run", START_MS, 2_400_020, 2_400_020, 9), ("gw-2", "run", None, None, 0, 9)]
+    _beside(tables, "clocks", CLOCKS, hours)
     todo = [Job("failover", _failover) if job.name == "failover" else job for job in jobs()]
     run_jobs(tables, todo, EVER, quiet([job.name for job in todo]))
     return tables, events

@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
 
 from pidgate.gateway.config.loading import parse
-from pidgate.pipeline.cli import app
 from pidgate.pipeline.commands.common import heap_of, pass_over
 from pidgate.pipeline.commands.recommend import BY_FINDINGS, rates_of, write_recommendations
 from pidgate.pipeline.days import Days
@@ -20,11 +18,12 @@ from pidgate.pipeline.errors import BadOption, HistoryEmpty
 from pidgate.pipeline.passes import OFFENDERS
 from pidgate.pipeline.runs import replacing
 from pidgate.pipeline.tables import Tables
-from tests.pipeline.made_events import DAY, MONDAY, event, write_events
+from tests.pipeline.jobs import commanded
+from tests.pipeline.made_events import DAY, MONDAY, event, land, write_events
 from tests.pipeline.recommend_cases import DAYS, Cases
 
 if TYPE_CHECKING:
-    pass
+    from pyspark.sql import SparkSession
 
 THINNER = 10
 
@@ -34,15 +33,24 @@ def quiet(_: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def done(tmp_path_factory: pytest.TempPathFactory) -> Tables:
-    """`run --only offenders --only recommend` over all cases."""
-    tables = Tables(None, str(tmp_path_factory.mktemp("recommend")))
-    Cases(thinner=THINNER).all().write(tables.root)
-    only = ("--only", "offenders", "--only", "recommend")
-    made = CliRunner().invoke(
-        app, ["run", "--tables", tables.root, *only, "--heap", "6GiB", "--engine", "local"]
+def done(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Tables:
+    """`ingest`, then `run --only offenders --only recommend` over all cases."""
+    folder = tmp_path_factory.mktemp("recommend")
+    tables = Tables(spark, str(folder / "tables"))
+    land(folder / "landed", Cases(thinner=THINNER).all().events())
+    commanded("ingest", tables.root, "--landed", str(folder / "landed"))
+    commanded(
+        "run",
+        tables.root,
+        "--only",
+        "offenders",
+        "--only",
+        "recommend",
+        "--heap",
+        "6GiB",
+        "--engine",
+        "local",
     )
-    assert made.exit_code == 0, made.output
     return tables
 
 
@@ -158,20 +166,19 @@ def test_only_the_days_that_are_asked_for_count(done: Tables) -> None:
 
 
 def test_the_command_recommends_nothing_on_a_short_history_and_writes_rates_for_mended_clients(
-    tmp_path: Path,
+    tables: Tables, tmp_path: Path
 ) -> None:
     cases = Cases()
     cases.mixed()
     until_ms = min(row["wall_time_ms"] for row in cases.of["decision"]) + 6 * 3_600_000
     cases.of["decision"] = [row for row in cases.of["decision"] if row["wall_time_ms"] < until_ms]
-    cases.write(str(tmp_path))
+    land(tmp_path / "landed", cases.events())
+    commanded("ingest", tables.root, "--landed", str(tmp_path / "landed"))
 
     def recommend(*options: str) -> dict[str, Any]:
-        done = CliRunner().invoke(
-            app, ["recommend", "--engine", "local", "--tables", str(tmp_path), "--json", *options]
+        return dict(
+            json.loads(commanded("recommend", tables.root, "--engine", "local", "--json", *options).stdout)
         )
-        assert done.exit_code == 0, done.output
-        return dict(json.loads(done.stdout))
 
     found = recommend()
     assert found["action"] == "none"
@@ -181,7 +188,7 @@ def test_the_command_recommends_nothing_on_a_short_history_and_writes_rates_for_
     shorter = ("--least-history", "1h", "--candidates", "33")
     assert recommend(*shorter)["recommended_rate"] == found["cap_rate"]
     assert recommend(*shorter, "--after-mending")["recommended_rate"] == found["mended_rate"]
-    (row,) = Tables(None, str(tmp_path)).query("recommend_candidates", "from found where candidate_rate = 33")
+    (row,) = tables.query("recommend_candidates", "from found where candidate_rate = 33")
     assert row["refused_ids"] > 0
 
 

@@ -156,6 +156,14 @@ def test_what_never_came_and_what_could_not_be_read_is_counted(built: Built) -> 
     assert built.found.dead_letters == {"late": 2, "malformed": 1}
 
 
+def test_a_wrong_and_an_unknown_clock_are_told(built: Built) -> None:
+    told = [one.why for one in findings(built.found) if "clock" in one.headline]
+    assert len(told) == 2
+    assert "gw-1 up to 2,400 s behind in 1 hour between" in told[0]
+    assert "Events of gw-2 have no append time by a broker's clock" in told[1]
+    assert "gw-1 up to 2,400 s behind" in built.path.read_text()
+
+
 def test_brokers_die_when_the_model_says(built: Built) -> None:
     kafka = built.found.kafka
     assert kafka is not None

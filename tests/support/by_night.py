@@ -122,6 +122,9 @@ BY_NIGHT = {
     "pipeline/test_ingest_cases.py::test_two_real_ingests_at_once": (
         "twenty times two processes; test_two_at_once_take_each_event_once has two threads by day"
     ),
+    "pipeline/test_cases.py::test_all_stories_through_the_commands": (
+        "ingest and run of 25,000 events; each story goes through the kernels by day, and each command by itself"
+    ),
     "pipeline/test_report.py::": WHOLE_REPORT,
     "pipeline/test_run.py::test_every_job_of_the_report_has_run": WHOLE_REPORT,
     **dict.fromkeys(

@@ -49,6 +49,7 @@ def found(tables: Tables, *, pages: int, made_ms: int, days: Days = EVER) -> row
         times=over_time.times(source, totals, names[:pages], window_ms, days),
         held=over_time.held(source, days),
         lost=lost,
+        clocks=sums.clocks(tables),
         dead_letters=None if lost is None else sums.dead_letters(tables),
         advice=sums.advice(source),
         accuracy=source.rows("detector_accuracy", "from found where users > 0 or found > 0 limit 100"),

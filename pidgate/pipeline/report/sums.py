@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pidgate.pipeline.days import EVER, Days
+from pidgate.pipeline.ingest.clocks import Doubts, doubts
 from pidgate.pipeline.report.rows import Advice, Totals
 from pidgate.pipeline.report.source import Source
 from pidgate.pipeline.tables import Rows, Tables
@@ -43,6 +44,11 @@ def lost(tables: Tables) -> dict[str, int] | None:
 def dead_letters(tables: Tables) -> dict[str, int]:
     """Return rejected events by reason."""
     return _counts(tables, "dead_letters", "reason") if tables.exists("dead_letters") else {}
+
+
+def clocks(tables: Tables) -> Doubts:
+    """Return the doubts about gateways' clocks; none if events were not ingested from a topic."""
+    return doubts(tables.query_at("clocks") if tables.exists("clocks") else [])
 
 
 def advice(source: Source) -> Advice | None:
