@@ -145,7 +145,11 @@ def test_each_wheel_is_installed_and_started_without_a_compiler(dist: Path, tmp_
         build = "in plain Python, without lanes" if pure else "compiled, with lanes"
         assert said == f"pidgate {VERSION} (hot path {build})\n"
         passes(
-            environment / "bin" / "pidgate", "check", "--config", ROOT / "examples/minimal.yaml", cwd=tmp_path
+            environment / "bin" / "pidgate",
+            "check",
+            "--config",
+            ROOT / "examples/laptop/pidgate.yaml",
+            cwd=tmp_path,
         )
         tried.append((wheel.name, round(took_s)))
     print(tried)
