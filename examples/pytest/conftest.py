@@ -73,7 +73,7 @@ admin: {{bind: "127.0.0.1:{admin}"}}
 """)
     with subprocess.Popen([sys.executable, "-m", "pidgate", "run", "--config", file]) as process:
         try:
-            give_up_s = time.monotonic() + 60
+            give_up_s = time.monotonic() + 120
             while not is_ready(admin):
                 assert process.poll() is None
                 assert time.monotonic() < give_up_s

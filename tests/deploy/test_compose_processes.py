@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -34,9 +35,14 @@ def processes() -> Iterator[ComposeProcesses]:
 
 
 def test_the_offender_is_refused_and_the_steady_client_is_not(processes: ComposeProcesses) -> None:
-    told = processes.page()
-    assert processes.services["steady"].poll() is None
-    print(json.dumps(told)[:4000])
+    (user,) = processes.page()["users"]["rows"]
+    assert user["name"] == "ANONYMOUS"
+    assert user["refused_1h"] > 0
+    # Its part is 20 of 40, so the offender has 21 ids and the steady client 4.
+    assert user["new_1h"] == 25
+    until(lambda: " refused" in processes.log("offender"), 60)
+    until(lambda: re.search(r"steady: [1-9]", processes.log("steady")), 60)
+    assert "refused" not in processes.log("steady")
 
 
 def test_prometheus_scrapes_with_the_token_and_reads_the_alerts(processes: ComposeProcesses) -> None:

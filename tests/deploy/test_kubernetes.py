@@ -4,6 +4,7 @@ No Kubernetes runs here: nothing of this was ever applied.
 """
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +152,27 @@ def test_wrong_values_are_refused(values: dict[str, Any], said: str, tmp_path: P
     file = tmp_path / "values.json"
     file.write_text(json.dumps(values))
     assert said in fails(tool("helm"), *TEMPLATE, "--values", file)
+
+
+def keys_of_schema(schema: dict[str, Any], prefix: str = "") -> Iterator[str]:
+    for name, inner in schema.get("properties", {}).items():
+        yield f"{prefix}{name}"
+        if inner.get("additionalProperties") is False:
+            yield from keys_of_schema(inner, f"{prefix}{name}.")
+
+
+def test_the_schema_has_each_value_and_no_other() -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    named = set(keys_of_schema(schema)) - {"global"}
+    top = {key.partition(".")[0] for key in named}
+    assert top == set(values)
+    for key in named:
+        outer, _, inner = key.rpartition(".")
+        found = values
+        for word in filter(None, outer.split(".")):
+            found = found[word]
+        assert inner in found, key
 
 
 @pytest.mark.kafka

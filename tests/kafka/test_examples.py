@@ -23,15 +23,15 @@ from tools.sandbox.kafka import Cluster
 from tools.sandbox.ports import free_block, free_port, give_back
 from tools.sandbox.spec import ClusterSpec
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).parents[2]
 PIDGATE = str(Path(sys.executable).with_name("pidgate"))
 NODES = (1, 2, 3)
 PORTS = 16
 COMMANDS = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
-READY_WITHIN_S = 60.0
-COMMAND_WITHIN_S = 60.0
+READY_WITHIN_S = 180.0
+COMMAND_WITHIN_S = 180.0
 
 
 @pytest.fixture(scope="module")
