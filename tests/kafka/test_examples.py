@@ -36,7 +36,7 @@ COMMAND_WITHIN_S = 180.0
 
 @pytest.fixture(scope="module")
 def brokers() -> Iterator[Cluster]:
-    with Cluster(ClusterSpec(node_ids=NODES)) as cluster:
+    with Cluster(ClusterSpec(node_ids=NODES, ready_within_s=180)) as cluster:
         yield cluster
 
 
@@ -162,8 +162,8 @@ def of_kind(told: Mapping[str, str], start: str) -> str:
     return next(text for command, text in told.items() if command.startswith(start))
 
 
-def test_laptop(brokers: Cluster, ports: int, tmp_path: Path) -> None:
-    replaced = on_loopback(brokers, ports, "127.0.0.1:19092")
+def test_laptop(cluster: Cluster, ports: int, tmp_path: Path) -> None:
+    replaced = on_loopback(cluster, ports, "127.0.0.1:19092")
     with Machine("laptop", tmp_path / "laptop", replaced) as machine:
         told = machine.play()
     assert re.search(r"\b21\b", of_kind(told, "load")), told
@@ -172,9 +172,9 @@ def test_laptop(brokers: Cluster, ports: int, tmp_path: Path) -> None:
 
 
 def test_rogues_are_refused_and_the_healthy_client_is_not(
-    brokers: Cluster, ports: int, tmp_path: Path
+    cluster: Cluster, ports: int, tmp_path: Path
 ) -> None:
-    replaced = on_loopback(brokers, ports, "127.0.0.1:19092")
+    replaced = on_loopback(cluster, ports, "127.0.0.1:19092")
     with Machine("rogues", tmp_path / "rogues", replaced) as machine:
         (run,) = machine.commands(run=True)
         machine.run(run)
