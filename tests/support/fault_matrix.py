@@ -165,7 +165,7 @@ MATRIX: Final[dict[str, tuple[Row, ...]]] = {
         Row(
             "its event loop hangs for 10 s",
             "its connections wait for 10 s; those that a lane carries go on",
-            "nothing lost, doubled or out of order; /livez says 503 after 5 s, event_loop_hangs names the place, and "
+            "nothing lost, doubled or out of order; /livez says 503 after 6 s, event_loop_hangs names the place, and "
             "systemd's watchdog gets no message",
             (
                 f"{_STARTED_AGAIN}[hang-one gateway]",
