@@ -76,7 +76,11 @@ def changed(file: Path, before: str, after: str) -> None:
 def gateway_named(servers: str, name: str, state: Path | None) -> GatewayProcess:
     return GatewayProcess(
         servers,
-        quotas={"mode": "enforce", "default": {"producer_ids_rate": RATE}},
+        quotas={
+            "mode": "enforce",
+            "default": {"producer_ids_rate": RATE},
+            "producer_ids": {"window": "10h", "grace": "0s"},
+        },
         settings={
             "gateway_id": name,
             "events": {"topic": EVENTS, "replication_factor": 1},
@@ -114,10 +118,10 @@ class Fleet:
         self.wait_until_charged()
 
     def wait_until_charged(self) -> None:
-        """Tokens that come back while the test runs: 200 an hour, so at most 17 in five minutes."""
+        """20 tokens an hour come back while the test runs, so at most 5 in a quarter of an hour."""
         for gateway in self.gateways:
             until(
-                lambda gateway=gateway: self.ids - 17 < RATE - tokens(gateway) <= self.ids,  # type: ignore[misc]
+                lambda gateway=gateway: self.ids - 5 < RATE - tokens(gateway) <= self.ids,  # type: ignore[misc]
                 what=f"{self.ids} ids are charged",
             )
         one, other = map(tokens, self.gateways)
