@@ -113,12 +113,13 @@ def test_from_an_empty_machine_to_the_first_refusal(tmp_path: Path) -> None:
         name: value for name, value in os.environ.items() if name.startswith(("PIP_", "SSL_", "JGO_"))
     }
     python = clone / ".venv" / "bin" / "python"
-    for command in (
+    commands: tuple[list[str | Path], ...] = (
         [sys.executable, "-m", "venv", clone / ".venv"],
         [python, "-m", "pip", "install", "-q", "--require-hashes", "-r", "requirements/demo.lock"],
         [python, "-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation", "-e", "."],
         [python, "-m", "tests.support.compose_processes"],
-    ):
+    )
+    for command in commands:
         done = subprocess.run(
             command, cwd=clone, env=environment, capture_output=True, text=True, check=False
         )

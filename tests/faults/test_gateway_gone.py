@@ -17,6 +17,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from tests.support.connects import connects
+from tests.support.connects import Outcome, connects
 from tests.support.memory_group import memory_group
 from tests.support.outage import Outage
 from tests.support.running_producers import until
@@ -177,7 +178,7 @@ def balancer(
 
 
 def haproxy(config: Path, stack: ExitStack, *options: str) -> subprocess.Popen[bytes]:
-    command = ["haproxy", "-db", "-f", config, *options]
+    command: list[str | Path] = ["haproxy", "-db", "-f", config, *options]
     process = guard.spawn(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     stack.callback(guard.ended, process)
     stack.callback(process.wait)
@@ -326,7 +327,7 @@ def test_a_deleted_pod_resets_no_new_connection_and_loses_nothing(
             assert failures(found), "the Service deals connections to a port that is closed"
 
 
-def failures(outcomes: Mapping[str, int]) -> dict[str, int]:
+def failures(outcomes: Counter[Outcome]) -> dict[Outcome, int]:
     return {outcome: count for outcome, count in outcomes.items() if outcome not in ("answered", "late")}
 
 

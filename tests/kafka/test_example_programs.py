@@ -33,7 +33,7 @@ def gateway(cluster: Cluster) -> Iterator[GatewayProcess]:
     """Two new ids pass, then one every 5 s."""
     producer_ids = {"window": "5s", "grace": "0s"}
     quotas = {"mode": "enforce", "producer_ids": producer_ids, "default": {"producer_ids_rate": 1}}
-    with GatewayProcess(cluster.bootstrap_servers(), quotas=quotas) as running:
+    with GatewayProcess(cluster.bootstrap_servers(), quotas=quotas, ready_within_s=180) as running:
         yield running
 
 

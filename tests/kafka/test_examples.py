@@ -60,9 +60,10 @@ class Machine:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for process, _ in self._started:
+        running = [process for process, admin in self._started]
+        for process in running:
             process.terminate()
-        for process, _ in self._started:
+        for process in running:
             try:
                 process.wait(40)
             except subprocess.TimeoutExpired:
