@@ -164,7 +164,7 @@ def test_up_and_back_under_load_loses_nothing(brokers: Cluster, newer: Path, tmp
         until(lambda: abs(tokens(reader) - tokens(fleet.gateways[0])) < 1)
         for client in running:
             client.enough()
-        journals = [client.wait() for client in running]
+        journals = [client.wait(400) for client in running]
         assert [journal.count(Outcome.FAILED) for journal in journals] == [0] * len(running)
         assert min(journal.count(Outcome.ACKNOWLEDGED) for journal in journals) > 10 * PER_S
         raise_if_bad(check(journals, read_log(servers, topic), only_ours=True))

@@ -52,6 +52,10 @@ BY_NIGHT = {
         ("kafka/test_examples.py::", "kafka/test_example_programs.py::"),
         "a cluster of three and a minute of commands; unit/cli/test_cli.py checks each file of an example by day",
     ),
+    "kafka/test_status_page.py::test_the_recorded_day_is_replayed_at_other_rates": (
+        "its process gets 10 s, which may be little where all tests run; unit/cli/test_what_if.py replays by day"
+    ),
+    "kafka/test_what_if.py::": "thousands of requests are timed; unit/cli/test_what_if.py replays by day",
     "kafka/test_doctor.py::test_a_stopped_broker_and_a_slowed_gateway_are_told_apart": (
         "half a minute with a cluster of its own; unit/cli/test_doctor.py tells them apart by day"
     ),
