@@ -100,7 +100,7 @@ def test_a_clock_that_was_not_set_yet_makes_two_hours_of_use_at_most(tables: Tab
     assert (sums["events"], sums["cut"], sums["clocks_unknown"]) == (2, 1, 2)
     assert "1 intervals of id_usage" in said
     assert "clocks are not known for 2 events" in said
-    (row,) = tables.events("id_usage").collect()
+    (row,) = tables.query_events("id_usage", "from found")
     assert (row["first_ms"], row["last_ms"]) == (NOW_MS - 5 - HOUR_MS, NOW_MS - 5)
 
 
@@ -121,7 +121,7 @@ def test_a_clock_that_is_behind_is_told_and_its_events_get_their_hours(
     assert (sums["events"], sums["duplicates"]) == (900, 9)
     assert sums["account"]["clock_offsets_ms"] == {"gw-b": behind_ms + 20}
     assert "The clock of gw-b is 2,400 s behind." in said
-    rows = tables.events("decision").collect()
+    rows = tables.query_events("decision", "from found")
     assert len(rows) == 900
     for row in rows:
         wall_ms = right[row["gateway_id"], row["seq"]]

@@ -2,6 +2,8 @@
 
 import ast
 import asyncio
+import shutil
+import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -292,17 +294,29 @@ def test_a_histogram_has_twelve_buckets_at_most() -> None:
     assert len(WAITED_BUCKETS_MS) < 12
 
 
-def test_names_follow_prometheus_conventions() -> None:
-    """As `promtool check metrics` does: a help for each, base units, `_total` for counters and nothing else."""
+def page_of_all() -> str:
+    """What a scrape shows of a gateway with a user and a byte rate."""
     rates = ByteQuotas(rates={("alice", None): ByteRates(500, 700)})
     byte_quota = ByteQuota(QuotasHolder(Quotas(bytes=rates)))
     sensors = byte_quota.sensors(Kind.PRODUCE, "alice", "app", 0)
     assert sensors is not None
     sensors.record(5_500, 0)
     users = GatewayCollector(Counters(), lambda: [snapshot("alice")], lambda: True, "1.2.3")
-    text = generate_latest(MetricsRegistry(users, ByteCollector(byte_quota, lambda: 0))).decode()
+    return generate_latest(MetricsRegistry(users, ByteCollector(byte_quota, lambda: 0))).decode()
 
-    for family in text_string_to_metric_families(text):
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="no promtool here (Debian's package prometheus)")
+def test_promtool_finds_no_fault() -> None:
+    command = ("promtool", "check", "metrics")
+    done = subprocess.run(
+        command, input=page_of_all(), capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
+def test_names_follow_prometheus_conventions() -> None:
+    """As `promtool check metrics` does: a help for each, base units, `_total` for counters and nothing else."""
+    for family in text_string_to_metric_families(page_of_all()):
         assert family.documentation
         assert not family.name.endswith(
             ("_ms", "_milliseconds", "_minutes", "_hours", "_kb", "_mb", "_count", "_sum")
