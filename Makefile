@@ -1,6 +1,7 @@
 # Two commands do everything on a fresh machine: `make demo` and `make test`.
 # All they need is a Python 3.11 or newer; everything else goes into .venv.
-PYTHON ?= python3.11
+# The oldest that serves: wheels of all packages exist for it.
+PYTHON ?= $(or $(firstword $(foreach name,python3.11 python3.12 python3.13 python3,$(shell command -v $(name)))),python3.11)
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed

@@ -21,6 +21,7 @@ TOOLS = "tools that `make release-tools` installs; test_systemd.py and test_vers
 BY_NIGHT = {
     "deploy/test_actions.py::": TOOLS,
     "deploy/test_compose.py::test_compose_takes_the_file": TOOLS,
+    "deploy/test_compose_processes.py::": "a minute of processes; test_compose.py reads their files by day",
     "deploy/test_kubernetes.py::": TOOLS,
     "deploy/test_systemd.py::test_a_gateway_makes_no_call_that_the_unit_forbids": "strace takes half a minute",
     "image/test_built_image.py::": "two roots of Debian's packages and a build; test_dockerfile.py has the steps",
@@ -47,6 +48,10 @@ BY_NIGHT = {
     "unit/gateway/lane/test_core_against_python.py::test_a_broken_core_is_noticed": CORE,
     "unit/gateway/lane/test_core_against_python.py::test_sanitizers_find_nothing": CORE,
     "unit/gateway/lane/test_threads.py::test_under_the_thread_sanitizer": CORE,
+    **dict.fromkeys(
+        ("kafka/test_examples.py::", "kafka/test_example_programs.py::"),
+        "a cluster of three and a minute of commands; unit/cli/test_cli.py checks each file of an example by day",
+    ),
     "kafka/test_status_page.py::test_the_recorded_day_is_replayed_at_other_rates": (
         "its process gets 10 s, which may be little where all tests run; unit/cli/test_what_if.py replays by day"
     ),
