@@ -77,8 +77,8 @@ KEEPS_ORDER: Final = frozenset({Reason.STICKY, Reason.ESTABLISHED})
 """Refusals that keep batches in order. They say nothing of the quota: the user may be below it."""
 
 
-_ONLY_REFUSALS: Final = (Reason.QUEUE, Reason.DEADLINE, Reason.BLOCKED, *sorted(KEEPS_ORDER))
-REFUSALS: Final = (Reason.FIRST_SEEN, Reason.FAIL_OPEN, *_ONLY_REFUSALS)
+_ONLY_REFUSALS: Final = (Reason.DEADLINE, Reason.BLOCKED, *sorted(KEEPS_ORDER))
+REFUSALS: Final = (Reason.FIRST_SEEN, Reason.QUEUE, Reason.FAIL_OPEN, *_ONLY_REFUSALS)
 """Reasons of refusals."""
 _NO_ADMISSIONS: Final = (*_ONLY_REFUSALS, Reason.HELD)
 ADMISSIONS: Final = tuple(reason for reason in Reason if reason not in _NO_ADMISSIONS)

@@ -23,7 +23,15 @@ from pidgate.quota.byte_quota import ByteQuota, Kind
 from pidgate.quota.counters import WAITED_BUCKETS_MS, UserSnapshot
 from pidgate.quota.decisions import Client
 from pidgate.quota.entities import unidentified
-from pidgate.quota.settings import ByteQuotas, ByteRates, Mode, Quotas, QuotasHolder, UserQuota
+from pidgate.quota.settings import (
+    ByteQuotas,
+    ByteRates,
+    Mode,
+    ProducerIdSettings,
+    Quotas,
+    QuotasHolder,
+    UserQuota,
+)
 
 GATEWAY = Path(registry.__file__).parents[1]
 Samples = dict[str, float]
@@ -213,6 +221,20 @@ def test_snapshots_of_a_real_admission_are_shown() -> None:
     assert samples["pidgate_producer_ids_tokens|mallory"] == -1
     assert samples["pidgate_producer_ids_throttle_time_seconds|mallory"] == 10
     assert samples["pidgate_producer_ids_live|mallory"] == 2
+
+
+def test_an_id_admitted_after_waiting_in_line_is_among_the_admitted() -> None:
+    producer_ids = ProducerIdSettings(window_ms=5_000)
+    quotas = Quotas(mode=Mode.ENFORCE, users={"mallory": UserQuota.per_window(1)}, producer_ids=producer_ids)
+    admission = Admission(quotas, secret_source=lambda: 1, now_ms=0)
+    client = Client(connection_id=1, user="mallory", client_id="c", address="10.0.0.1")
+    for now_ms in (0, 6_000, 12_000):
+        for producer_id in range(3):
+            admission.judge(client, [(producer_id, 0, 0, b"t", 0)], transactional=False, now_ms=now_ms)
+    samples = scraped(Counters(), admission.user_snapshots(12_000))
+
+    assert samples["pidgate_producer_ids_admitted_total|mallory|first_seen"] == 2
+    assert samples["pidgate_producer_ids_admitted_total|mallory|queue"] == 1
 
 
 def test_every_counter_is_shown_and_counted_somewhere() -> None:
