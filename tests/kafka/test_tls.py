@@ -429,7 +429,7 @@ def test_the_examples_work(
         create_topic(tls_cluster.bootstrap_servers(), topic)
         third_id_is_refused(gateway, config, topic)
         assert read_values(config, topic, 1) == [b"by example"]
-        user = {"tls-mutual": "joe"}.get(example, "alice" if logs_in else "ANONYMOUS")
+        user = {"mtls/mutual": "joe"}.get(example, "alice" if logs_in else "ANONYMOUS")
         assert gateway.metrics().value("pidgate_producer_ids_admitted_total", user=user)
 
 
