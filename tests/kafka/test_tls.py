@@ -286,13 +286,16 @@ def test_certificates_rotated_under_load_cost_no_connection(
         done = threading.Event()
         sent = 0
 
+        def are_renewed(times: int) -> bool:
+            return len(gateway.log_events("tls_renewed")) >= times
+
         def rotate() -> None:
             try:
                 for number in (1, 2, 3):
                     time.sleep(1)
                     authority.issue("rotating")
-                    # Listener and brokers' side.
-                    until(lambda number=number: len(gateway.log_events("tls_renewed")) >= 2 * number, 60)
+                    # By the listener and the brokers' side.
+                    until(partial(are_renewed, 2 * number), 60)
                 time.sleep(1)
             finally:
                 done.set()
