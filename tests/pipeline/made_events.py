@@ -10,7 +10,6 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -67,17 +66,16 @@ def tables_of(rows: Mapping[str, Sequence[Row]], reads: Mapping[str, Read]) -> d
     for event_type, read in reads.items():
         schema = to_arrow_schema(table_schema(event_type))
         every = pa.Table.from_pylist([dict(row) for row in rows.get(event_type, ())], schema=schema)
-        with duckdb.connect() as duck:
-            duck.register("every", every)
-            names = ", ".join(f'"{name}"' for name in read.names)
-            query = f"select {names} from every where {read.where or 'true'}"
-            found[event_type] = duck.sql(query).to_arrow_table()
+        found[event_type] = (every if read.where is None else every.filter(read.where)).select(read.names)
     return found
 
 
 def results(rows: Mapping[str, Sequence[Row]], *jobs: str, expiry_ms: int = DAY) -> dict[str, list[Row]]:
     """What a pass finds in these events, in one bucket and one part, without an engine."""
-    todo = Pass(jobs, remember_ms=DAY, expiry_ms=expiry_ms)
+    return results_of_pass(rows, Pass(jobs, remember_ms=DAY, expiry_ms=expiry_ms))
+
+
+def results_of_pass(rows: Mapping[str, Sequence[Row]], todo: Pass) -> dict[str, list[Row]]:
     partial = todo.of_bucket(tables_of(rows, todo.by_id))
     found = todo.of_part(partial | tables_of(rows, todo.by_user))
     return {name: table.to_pylist(maps_as_pydicts="strict") for name, table in found.items()}

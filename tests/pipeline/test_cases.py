@@ -155,13 +155,13 @@ def test_all_stories_through_the_commands(tables: Tables, tmp_path: Path) -> Non
     commanded("ingest", tables.root, "--landed", str(tmp_path / "landed"))
     commanded("run", tables.root, *only)
     found: dict[str, set[str]] = {story.__name__: set() for story in STORIES}
-    rows = [row.asDict(recursive=True) for row in tables.written("offenders").collect()]
+    rows = tables.query("offenders")
     for row in rows:
         found[row["user"]].add(row["pattern"])
     assert found == {story.__name__: patterns for story, patterns in STORIES.items()}
     accused = {row["user"] for row in rows if row["harmful"]}
     assert accused == {story.__name__ for story, patterns in STORIES.items() if patterns & HARMFUL}
-    counts = {row["user"]: row["new_ids"] for row in tables.written("rates_users").collect()}
+    counts = {row["user"]: row["new_ids"] for row in tables.query("rates_users")}
     expected: dict[str, Row] = {
         row["user"]: row for row in results(rows_of_events(events), "rates")["rates_users"]
     }

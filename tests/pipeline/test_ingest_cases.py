@@ -90,7 +90,7 @@ def test_a_clock_that_was_not_set_yet_makes_two_hours_of_use_at_most(tables: Tab
     assert (sums["events"], sums["cut"], sums["account"]["clocks"]["unknown"]) == (2, 1, ["gw-a"])
     assert "1 intervals of id_usage" in said
     assert "The clock of 1 gateway is not known. Events of gw-a have no append time" in said
-    (row,) = tables.events("id_usage").collect()
+    (row,) = tables.query_events("id_usage", "from found")
     assert (row["first_ms"], row["last_ms"]) == (NOW_MS - 5 - HOUR_MS, NOW_MS - 5)
 
 
@@ -112,7 +112,7 @@ def test_a_clock_that_is_behind_is_told_and_its_events_get_their_hours(
     (wrong,) = sums["account"]["clocks"]["wrong"]
     assert (wrong["gateway_id"], wrong["offset_ms"]) == ("gw-b", behind_ms + 20)
     assert "1 gateway had a wrong clock. Against the brokers' clocks: gw-b up to 2,400 s behind in" in said
-    rows = tables.events("decision").collect()
+    rows = tables.query_events("decision", "from found")
     assert len(rows) == 900
     for row in rows:
         wall_ms = right[row["gateway_id"], row["seq"]]

@@ -47,6 +47,10 @@ BY_NIGHT = {
     "unit/gateway/lane/test_core_against_python.py::test_a_broken_core_is_noticed": CORE,
     "unit/gateway/lane/test_core_against_python.py::test_sanitizers_find_nothing": CORE,
     "unit/gateway/lane/test_threads.py::test_under_the_thread_sanitizer": CORE,
+    "kafka/test_status_page.py::test_the_recorded_day_is_replayed_at_other_rates": (
+        "its process gets 10 s, which may be little where all tests run; unit/cli/test_what_if.py replays by day"
+    ),
+    "kafka/test_what_if.py::": "thousands of requests are timed; unit/cli/test_what_if.py replays by day",
     "kafka/test_doctor.py::test_a_stopped_broker_and_a_slowed_gateway_are_told_apart": (
         "half a minute with a cluster of its own; unit/cli/test_doctor.py tells them apart by day"
     ),
@@ -114,8 +118,6 @@ BY_NIGHT = {
         "unit/gateway/quotas/test_reloading.py"
     ),
     "kafka/test_client_quotas_api.py::test_filters_find_ours_as_a_broker_finds_its_own": EXCHANGE,
-    "kafka/test_transactions_refused.py::test_who_waits_for_a_token_commits_everything[aiokafka": REAL_CLIENT,
-    "kafka/test_transactions_refused.py::test_who_waits_for_a_token_commits_everything[confluent": REAL_CLIENT,
     "kafka/test_clients_refused_3s.py::test_a_refusal_of_3_s_loses_doubles_and_reorders_nothing[aiokafka": REAL_CLIENT,
     "pipeline/test_ingest_cases.py::test_two_real_ingests_at_once": (
         "twenty times two processes; test_two_at_once_take_each_event_once has two threads by day"
@@ -127,7 +129,6 @@ BY_NIGHT = {
     "pipeline/test_run.py::test_every_job_of_the_report_has_run": WHOLE_REPORT,
     **dict.fromkeys(
         (
-            "pipeline/test_arrivals.py::test_each_kind_of_arrival",
             "pipeline/test_rates.py::test_the_command_reads_the_days_asked_for_and_the_expiry_from_the_events[spark",
             "pipeline/test_engines.py::test_spark_finds_the_same_in_any_number_of_buckets[1",
             "pipeline/test_engines.py::test_spark_finds_the_same_in_any_number_of_buckets[64",
@@ -148,7 +149,7 @@ BY_NIGHT = {
     "pipeline/test_ids_of_kafka.py::test_inferred_blocks_are_those_in_the_metadata_log": (
         "test_ids.py, without Kafka"
     ),
-    "pipeline/test_failover_kafka.py::test_the_job_finds_who_dies_and_the_quota_that_keeps_the_heap": (
+    "pipeline/test_failover_kafka.py::test_the_job_finds_who_dies_and_the_quota_that_keeps_the_heap[spark": (
         "test_failover_cascade.py and test_failover_kip.py, without Kafka"
     ),
 }
