@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
@@ -224,13 +224,14 @@ class Cases:
             stamped = {
                 "cluster": "c",
                 "gateway_id": "gw-0",
-                "incarnation": "run",
                 "decision_time_ms": 0,
+                "transactional": False,
                 **row,
             }
-            numbers[stamped["gateway_id"]] += 1
-            seq = numbers[stamped["gateway_id"]]
-            yield EVENT_TYPES[name](**{**stamped, "incarnation": f"of-{stamped['gateway_id']}", "seq": seq})
+            gateway, kind = stamped["gateway_id"], EVENT_TYPES[name]
+            numbers[gateway] += 1
+            stamped |= {"incarnation": f"of-{gateway}", "seq": numbers[gateway]}
+            yield kind(**{one.name: stamped[one.name] for one in fields(kind) if one.name in stamped})
 
 
 ROGUES = frozenset(("loader", "bridge", "crawler", *(f"worker-{number}" for number in range(4))))
