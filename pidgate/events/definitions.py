@@ -295,6 +295,17 @@ class ConfigEvent(Event):
 
 
 @dataclass(slots=True, kw_only=True)
+class BrokerStates:
+    """Pairs of producer id and partition that a gateway has seen for a broker, as a sketch of their number."""
+
+    node_id: Annotated[int, "Broker id"]
+    registers: Annotated[
+        str,
+        "HyperLogLog registers of the current slice (a quarter of `remember`): base64 of their deflated bytes",
+    ]
+
+
+@dataclass(slots=True, kw_only=True)
 class LifecycleEvent(Event):
     """A gateway started, caught up, lives or stops, or saw another gateway come or go."""
 
@@ -313,6 +324,9 @@ class LifecycleEvent(Event):
     restored_users: Annotated[int, "Users that were restored by now"] = 0
     restored_from: Annotated[RestoredFrom, "Where the state came from"] = "nothing"
     text: Annotated[str, "In words: which member, why"] = ""
+    producer_states: Annotated[
+        list[BrokerStates], "alive and stop: of the brokers for which it has seen more since it last told"
+    ] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)

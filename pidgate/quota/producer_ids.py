@@ -42,6 +42,7 @@ from pidgate.quota.entities import (
 )
 from pidgate.quota.grants import Grants
 from pidgate.quota.layered_filter import LayeredFilter, Sighting
+from pidgate.quota.producer_states import ProducerStates, pair_hash
 from pidgate.quota.restoring import MOST_NOTED_IDS, NotedIds, Restorer
 from pidgate.quota.settings import Quotas, QuotasHolder
 from pidgate.quota.token_bucket import TokenBucket
@@ -89,6 +90,7 @@ class ProducerIdQuota:
         self.restorer = Restorer(self.table)
         self.is_restored = is_restored
         self.noted = NotedIds()
+        self.states = ProducerStates(quotas.producer_ids)
         self.in_fleet = False
         self.generation = 0
         self.grants = Grants()
@@ -118,6 +120,7 @@ class ProducerIdQuota:
 
     def sweep(self, now_ms: int) -> list[GaveUp]:
         """Drop users without any state; return the ids that gave up since the last sweep."""
+        self.states.sweep(now_ms)
         return self.table.sweep(now_ms) if self.is_restored else []
 
     def users(self) -> list[User]:
@@ -433,6 +436,18 @@ class ProducerIdQuota:
         own_ms = own.wait_ms(place, now_ms) if own else 0
         cluster_ms = cluster.wait_ms(place, now_ms) if cluster else 0
         return (cluster_ms, Bound.CLUSTER) if cluster_ms > own_ms else (own_ms, Bound.USER)
+
+    def note_pair(
+        self,
+        client: Client,
+        producer_id: int,
+        topic: bytes,
+        partition: int,
+        node_ids: Sequence[int],
+        now_ms: int,
+    ) -> None:
+        """Note that a batch of the id was forwarded to the partition, which has replicas on these brokers."""
+        self.states.note(client.user, pair_hash(producer_id, topic, partition), node_ids, now_ms)
 
     # InitProducerId
 

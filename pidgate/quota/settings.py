@@ -172,7 +172,8 @@ class ByteQuotas:
 class Quotas:
     """Everything in force at one moment. It is replaced as a whole, never changed.
 
-    `help_url` is shown in the error message of a refusal; empty: nothing is shown.
+    `help_url` is shown in the error message of a refusal; empty: nothing is shown. `fuse`: producer states that a
+    broker has room for; None: no fuse.
     """
 
     mode: Mode = Mode.OBSERVE
@@ -180,6 +181,7 @@ class Quotas:
     default: UserQuota = field(default_factory=UserQuota)
     users: Mapping[str, UserQuota] = field(default_factory=dict)
     cluster_rate_milli: int | None = None
+    fuse: int | None = None
     help_url: str = ""
     bytes: ByteQuotas = field(default_factory=ByteQuotas)
 

@@ -52,6 +52,15 @@ def _lanes(value: object) -> int | None:
     raise ValueError(f"write auto, or a number of threads from 0 (off) to {MOST_THREADS}")
 
 
+DEFAULT_CLIENT = "<default>"
+"""Key among client ids for all that are not named, as in Kafka."""
+
+
+def _client(name: str) -> str:
+    """Return the client id of an entity in the quota package."""
+    return quota.DEFAULT if name == DEFAULT_CLIENT else bounded(name)
+
+
 class Section(BaseModel):
     model_config = SECTION
 
@@ -210,14 +219,12 @@ class DefaultSettings(ClientSettings):
 
     transactional_ids_rate_milli: RateMilli | None = Field(default=None, alias="transactional_ids_rate")
     clients: Mapping[str, ByteRatesSettings] = {}
-    default_client: ByteRatesSettings = ByteRatesSettings()
 
     def byte_rates(self, user: str) -> Iterator[tuple[quota.ByteEntity, quota.ByteRates]]:
         """Yield the byte rates of this user, alone and with client ids."""
         yield (user, None), self.to_byte_rates()
-        yield (user, quota.DEFAULT), self.default_client.to_byte_rates()
         for client_id, rates in self.clients.items():
-            yield (user, bounded(client_id)), rates.to_byte_rates()
+            yield (user, _client(client_id)), rates.to_byte_rates()
 
 
 class UserSettings(DefaultSettings):
@@ -249,18 +256,19 @@ class QuotasSettings(Section):
     """Quotas of all users, and their common rules.
 
     `runtime_changes`: handling of quotas set at run time, through Kafka's admin API or `pidgate quotas`. `byte_rates`:
-    who keeps byte rates of users that are set so.
+    who keeps byte rates of users that are set so. `fuse`: the producer states that a broker has room for. When the
+    forecast comes near it, users above their own quota are enforced.
     """
 
     mode: Mode = "observe"
     producer_ids: ProducerIdsSettings = ProducerIdsSettings()
     cluster_producer_ids_rate_milli: RateMilli | None = Field(default=None, alias="cluster_producer_ids_rate")
+    fuse: int | None = Field(default=None, ge=1)
     help_url: str = ""
     default: DefaultSettings = DefaultSettings()
     users: dict[str, UserSettings] = {}
     unidentified: dict[Mechanism, UserSettings] = {}
     clients: dict[str, ByteRatesSettings] = {}
-    default_client: ByteRatesSettings = ByteRatesSettings()
     runtime_changes: Literal["runtime_wins", "file_wins", "refused"] = "runtime_wins"
     byte_rates: Literal["gateway", "brokers"] = "gateway"
 
@@ -278,8 +286,7 @@ class QuotasSettings(Section):
                 for name, user in self.named().items()
                 for entity, rates in user.byte_rates(name)
             ),
-            ((None, quota.DEFAULT), self.default_client.to_byte_rates()),
-            *(((None, bounded(name)), rates.to_byte_rates()) for name, rates in self.clients.items()),
+            *(((None, _client(name)), rates.to_byte_rates()) for name, rates in self.clients.items()),
         ]
         nothing = quota.ByteRates()
         return quota.ByteQuotas(
@@ -308,6 +315,7 @@ class QuotasSettings(Section):
             ),
             users={name: user.to_user_quota() for name, user in self.named().items()},
             cluster_rate_milli=self.cluster_producer_ids_rate_milli,
+            fuse=self.fuse,
             help_url=self.help_url,
             bytes=self.byte_quotas(),
         )

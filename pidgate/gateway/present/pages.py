@@ -19,6 +19,7 @@ class Page(StrEnum):
     TOPIC_UNAVAILABLE = "docs/runbooks.md#pidgateeventstopicunavailable"
     EVENTS_LOST = "docs/runbooks.md#pidgateeventslost"
     CHANGES_STAY = "docs/runbooks.md#pidgatechangenotwritten"
+    FUSE = "docs/operating.md#the-fuse"
     MEMBER_SILENT = "docs/fleet.md"
     LIMIT_HIT = "docs/limits.md"
     MEMBERS_DIFFER = "docs/runbooks.md#pidgatemembersdiffer"

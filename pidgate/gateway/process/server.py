@@ -22,6 +22,7 @@ from pidgate.gateway.present.present import Present
 from pidgate.gateway.process.outside import Outside
 from pidgate.gateway.process.traffic import Traffic
 from pidgate.gateway.quotas.administration import InForce
+from pidgate.gateway.quotas.fusing import Fusing
 from pidgate.gateway.quotas.reloading import Reloading
 from pidgate.gateway.quotas.store import QuotaStore
 from pidgate.gateway.recording.setup import recorder_of
@@ -74,6 +75,7 @@ class Gateway:
         )
         administer = self._quotas.administer
         self.traffic = Traffic(settings, self._manager.state, recorder, administer, outside)
+        self._fusing = Fusing(self._quotas, self._manager.state, self._now_ms, wall_ms)
         self._reloading = Reloading(
             file,
             settings,
@@ -110,6 +112,7 @@ class Gateway:
         self._manager.start()
         self._quotas.start()
         self._reloading.start()
+        self._fusing.start()
 
     async def until_stopped(self) -> None:
         """Return when a drain has ended."""
@@ -132,6 +135,7 @@ class Gateway:
         for what, end in (
             ("configuration", self._reloading.stop),
             ("traffic", end_traffic),
+            ("fuse", self._fusing.stop),
             ("quotas", self._quotas.stop),
             ("state", self._manager.stop),
             ("admin", self._close_admin),
@@ -190,7 +194,7 @@ class Gateway:
 
         return (
             GatewayCollector(self.traffic.counters, self.traffic.users, self.is_ready, version()),
-            StateCollector(self._manager),
+            StateCollector(self._manager, self._now_ms),
             ReloadCollector(self._reloading),
             QuotaStoreCollector(self._quotas),
             ByteCollector(self.traffic.byte_quota, self._now_ms),
