@@ -91,7 +91,9 @@ class Fuse:
                 yield None
                 continue
             units = live.units(now_ms)
+            states = live.pairs_bucket
             is_above = quota.rate_milli == 0 or (units is not None and units < 0)
+            is_above |= states is not None and states.units(now_ms) < 0
             yield (user, self._states_of(user, now_ms)) if is_above else None
 
     def _states_of(self, user: User, now_ms: int) -> int:

@@ -218,6 +218,7 @@ class DefaultSettings(ClientSettings):
     """Quota of every user without its own."""
 
     transactional_ids_rate_milli: RateMilli | None = Field(default=None, alias="transactional_ids_rate")
+    producer_states_rate_milli: RateMilli | None = Field(default=None, alias="producer_states_rate")
     clients: Mapping[str, ByteRatesSettings] = {}
 
     def byte_rates(self, user: str) -> Iterator[tuple[quota.ByteEntity, quota.ByteRates]]:
@@ -244,6 +245,7 @@ class UserSettings(DefaultSettings):
             "bytes" in self.exempt,
             self.transactional_ids_rate_milli,
             client_rates_milli=self.client_rates_milli(),
+            producer_states_rate_milli=self.producer_states_rate_milli,
         )
 
     def client_rates_milli(self) -> dict[str, int]:
@@ -312,6 +314,7 @@ class QuotasSettings(Section):
             default=quota.UserQuota(
                 self.default.producer_ids_rate_milli,
                 transactional_ids_rate_milli=self.default.transactional_ids_rate_milli,
+                producer_states_rate_milli=self.default.producer_states_rate_milli,
             ),
             users={name: user.to_user_quota() for name, user in self.named().items()},
             cluster_rate_milli=self.cluster_producer_ids_rate_milli,

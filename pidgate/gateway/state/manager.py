@@ -317,6 +317,7 @@ class QuotaStateManager:
         with self._going_on():
             self.state.hand_over(self._now_ms())
         self.state.end_restoring()
+        self.state.pairs_free_until_ms = self._now_ms() + self._ids.grace_ms
         users, now_ms = self.state.users(), self._now_ms()
         log.info(
             Event.STATE_RESTORED,
