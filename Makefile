@@ -72,7 +72,7 @@ format: $(STAMP) ## let ruff format and fix what it can
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-docs: $(STAMP)   ## what is generated: the fields in docs/events.md and their JSON schema, the drawings in docs/architecture.md, the tables in docs/clients.md and docs/faults.md, docs/rules.md
+docs: $(STAMP)   ## what is generated: the fields in docs/reference/events.md and their JSON schema, the drawings in docs/explanation/architecture.md, the tables in docs/reference/clients.md and docs/explanation/faults.md, docs/reference/rules.md
 	$(BIN)/python -m tests.support.events_page
 	$(BIN)/python -m tests.support.architecture_page
 	$(BIN)/python -m tests.support.clients_page
@@ -91,7 +91,7 @@ pipeline-demo: $(STAMP) ## who burns ids, and the quota that holds them: real Ka
 pipeline-scale: $(STAMP) ## measure ingest at 1, the other jobs at 5 and 50 million events (about half an hour, 30 GB of disk)
 	$(BIN)/python -m tools.bench.pipeline_scale
 
-clients: $(STAMP) ## the full client matrix, every client refused for 3 s and for 40 s; generates the table in docs/clients.md
+clients: $(STAMP) ## the full client matrix, every client refused for 3 s and for 40 s; generates the table in docs/reference/clients.md
 	$(BIN)/python -m pytest -m clients; status=$$?; $(BIN)/python -m tests.clients.report && exit $$status
 
 faults: $(STAMP) ## tests that break brokers and gateways (their own)

@@ -1,7 +1,7 @@
 """Client libraries that a refusal or a told throttle harms, by version. PURE.
 
-The one table of them: the gateway's decisions, its log and metric, `who`, `check` and docs/clients.md read it. It
-chooses where a client of a user over quota meets its refusal, never whether: anybody can claim any name.
+The one table of them: the gateway's decisions, its log and metric, `who`, `check` and docs/reference/clients.md read
+it. It chooses where a client of a user over quota meets its refusal, never whether: anybody can claim any name.
 """
 
 from __future__ import annotations

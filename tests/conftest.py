@@ -25,6 +25,7 @@ from functools import cache
 from typing import Any
 
 import pytest
+from hypothesis import settings
 from xdist.remote import Producer  # type: ignore[import-untyped]
 from xdist.scheduler import LoadGroupScheduling, LoadScopeScheduling  # type: ignore[import-untyped]
 
@@ -36,6 +37,9 @@ from tests.support.reports import sendable
 
 for variable in ("CI", "BUILD_NUMBER"):
     os.environ.pop(variable, None)
+
+settings.register_profile("pidgate", settings(), deadline=None)  # a busy machine is not a fault
+settings.load_profile("pidgate")
 
 CHOICE = pytest.StashKey[Choice]()
 

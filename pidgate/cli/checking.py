@@ -136,7 +136,7 @@ def _harmed_clients(quotas: Quotas) -> Iterator[str]:
     """Yield the client libraries to upgrade before anything is refused."""
     anybody = (_ANYBODY, *quotas.users)
     if any(resolve(quotas, user).enforces for user in anybody):
-        yield "Client libraries that a refusal harms (docs/clients.md):"
+        yield "Client libraries that a refusal harms (docs/reference/clients.md):"
         yield from (f"  {line}." for line in client_faults.in_words())
 
 

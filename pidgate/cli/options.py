@@ -154,12 +154,12 @@ class WhoOptions:
     since: str = option("1h", "How far back: 30m, 1h, 7d.")
     user: str | None = option(None, "This user only.", parser=unescaped)
     top: int = option(20, "How many users to show, most new ids first.", min=1)
-    as_json: bool = option(False, "JSON; see docs/who.md.", "--json")
+    as_json: bool = option(False, "JSON; see docs/how-to/who.md.", "--json")
 
 
 @dataclass(frozen=True, kw_only=True)
 class LoadOptions:
-    """Send with good and bad synthetic clients, and report their results. Kinds: docs/load.md."""
+    """Send with good and bad synthetic clients, and report their results. Kinds: docs/how-to/load.md."""
 
     topic: Annotated[str, typer.Option(help="Topic to produce to.", show_default=False)]
     bootstrap_servers: str | None = option(
@@ -178,7 +178,7 @@ class LoadOptions:
     client_id: str = option("pidgate-load", "Prefix of transactional ids, too.")
     delivery_timeout: str = option("120s", "When a batch is given up.")
     drain: str = option("5s", "Time to wait for the last answers.")
-    as_json: bool = option(False, "For programs; see docs/load.md.", "--json")
+    as_json: bool = option(False, "For programs; see docs/how-to/load.md.", "--json")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -125,7 +125,7 @@ def _set(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _byte_rows(entry: Mapping[str, Any], name: str) -> Iterator[tuple[str, ...]]:
-    """Yield the byte rates of a user. docs/byte-quotas.md says which rate applies to a client."""
+    """Yield the byte rates of a user. docs/how-to/byte-quotas.md says which rate applies to a client."""
     for rates in entry["byte_rates"]:
         client_id = rates["client_id"]
         of_client = "" if client_id is None else f" of client {escaped(client_id) or '(default)'}"

@@ -18,18 +18,18 @@ class State(StrEnum):
 class Start(StrEnum):
     """The page of each check before the start."""
 
-    FILE = "docs/doctor.md#the-file"
-    NAMES = "docs/doctor.md#names"
-    PORTS = "docs/doctor.md#ports"
-    NODE_PORTS = "docs/doctor.md#ports-of-brokers"
-    OPEN_FILES = "docs/doctor.md#open-files"
-    TLS = "docs/doctor.md#certificates"
-    BROKERS = "docs/doctor.md#brokers"
-    LOGIN = "docs/doctor.md#the-login-of-the-own-client"
-    RIGHTS = "docs/doctor.md#rights-on-the-gateways-topics"
-    TOPICS = "docs/doctor.md#settings-of-the-gateways-topics"
-    EXPIRATION = "docs/doctor.md#how-long-brokers-remember"
-    ADMIN = "docs/doctor.md#a-gateway-that-does-not-answer"
+    FILE = "docs/how-to/doctor.md#the-file"
+    NAMES = "docs/how-to/doctor.md#names"
+    PORTS = "docs/how-to/doctor.md#ports"
+    NODE_PORTS = "docs/how-to/doctor.md#ports-of-brokers"
+    OPEN_FILES = "docs/how-to/doctor.md#open-files"
+    TLS = "docs/how-to/doctor.md#certificates"
+    BROKERS = "docs/how-to/doctor.md#brokers"
+    LOGIN = "docs/how-to/doctor.md#the-login-of-the-own-client"
+    RIGHTS = "docs/how-to/doctor.md#rights-on-the-gateways-topics"
+    TOPICS = "docs/how-to/doctor.md#settings-of-the-gateways-topics"
+    EXPIRATION = "docs/how-to/doctor.md#how-long-brokers-remember"
+    ADMIN = "docs/how-to/doctor.md#a-gateway-that-does-not-answer"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,9 @@
 """Every type of event a gateway writes: one flat dataclass each, and the meaning of each field beside it.
 
-The one place where events are defined: the writer, the reader, the JSON schema and the fields in docs/events.md are
-derived from these classes. Field names are the JSON names; the text in `Annotated` is the documentation. Types are
-simple (integers, text, booleans, lists, a few flat records), so that tables of other systems can be derived too.
+The one place where events are defined: the writer, the reader, the JSON schema and the fields in
+docs/reference/events.md are derived from these classes. Field names are the JSON names; the text in `Annotated` is the
+documentation. Types are simple (integers, text, booleans, lists, a few flat records), so that tables of other systems
+can be derived too.
 
 Knows nothing of how events are made or carried. Pure: times are given.
 
@@ -62,20 +63,20 @@ class Event:
     listener: Annotated[str, "Name of the listener that the client connected to"] = ""
     user: Annotated[
         str,
-        "Principal name; NUL and a SASL mechanism (`\\u0000OAUTHBEARER`): everybody whom that mechanism let in without "
-        "a name that can be read; empty: no user (lifecycle, config, topology)",
+        "Principal name; NUL and a SASL mechanism (`\\u0000OAUTHBEARER`): all clients of that mechanism without a "
+        "readable name; empty: no user (lifecycle, config, topology)",
     ] = ""
     client_id: Annotated[str, "Client id of the request"] = ""
-    software_name: Annotated[str, "Client software as told in ApiVersions; empty: not told"] = ""
+    software_name: Annotated[str, "Client software by ApiVersions; empty: none"] = ""
     software_version: Annotated[str, "Its version"] = ""
     address: Annotated[str, "The client's address, without port"] = ""
 
 
 @dataclass(slots=True, kw_only=True)
 class DecisionEvent(Event):
-    """An unseen producer id was admitted or refused, an id refreshed, or one let through under observe, exempt,
-    grace or fail_open; or a mute holds an id's first batch of a partition. The audit log, and the state that gateways
-    share.
+    """An unseen producer id was admitted, refused or let through (observe, exempt, grace, fail_open), a known id was
+    refreshed, or a mute holds an id's first batch of a partition. These events are the audit log and the state that
+    gateways share.
     """
 
     type: ClassVar[str] = "decision"
@@ -88,43 +89,39 @@ class DecisionEvent(Event):
     ] = None
     topic: Annotated[
         str,
-        "Topic of the batch: its name, or its id (base64, as Kafka prints it) if only that is known; empty, with "
-        "partition -1, where no batch was judged (inherited)",
+        "Topic name, or its id (base64, as Kafka prints it) if only that is known; empty, with partition -1, if no "
+        "batch was judged (inherited)",
     ]
     partition: Annotated[int, "Partition of the batch"]
     base_sequence: Annotated[int, "First sequence number of the batch"]
     request_partitions: Annotated[int, "How many batches with a producer id the request carried"]
-    decision: Annotated[DecisionWord, "What was decided; hold: nothing yet, the batch waits behind a mute"]
+    decision: Annotated[DecisionWord, "hold: no decision yet, the batch waits behind a mute"]
     reason: Annotated[
         ReasonWord,
-        "Why. first_seen: by the bucket; refresh: remembered from an earlier slice, free; sticky: an earlier "
-        "batch is still refused; established: first sight above sequence 0; queue: by its place among those "
-        "that came back; deadline: back before its throttle was over; observe: nothing is refused; exempt; "
-        "restoring: it passed before the state was restored, and was charged then; grace: uncharged after a "
-        "cold start; inherited: handed out to a remembered id; fail_open: the quota code was in trouble; blocked: "
-        "the user's rate is 0; held: of a hold, at most one per id every 150 s",
+        "first_seen: by the bucket; refresh: remembered from an earlier slice, free; sticky: an earlier batch is still "
+        "refused; established: first sight above sequence 0; queue: by its place in the queue; deadline: back before "
+        "its throttle was over; observe: nothing is refused; exempt; restoring: passed before the state was restored, "
+        "charged then; grace: uncharged after a cold start; inherited: given to a remembered id; fail_open: an error "
+        "in the quota code; blocked: the user's rate is 0; held: a hold, at most one per id every 150 s",
     ]
-    would_refuse: Annotated[bool, "Forwarded, but enforcing today's quotas would have refused it"] = False
+    would_refuse: Annotated[bool, "Forwarded, but today's quotas, enforced, would have refused it"] = False
     tokens_before: Annotated[
         int | None,
-        "The user's balance before, in units of which token_units make one token; null: no bucket was asked",
+        "The user's balance before, in units (token_units make one token); null: no bucket was asked",
     ] = None
     tokens_after: Annotated[int | None, "The balance after, in the same units; below 0: throttled"] = None
     token_units: Annotated[
         int | None,
-        "What one token is in tokens_before and tokens_after: window_ms x 1000 of the window then in force; null: no "
-        "bucket was asked",
+        "Units of one token: window_ms x 1000 of the window then in force; null: no bucket was asked",
     ] = None
     throttle_time_ms: Annotated[int, "Throttle told to the client; 0: none"] = 0
     queue_position: Annotated[int | None, "Place in the user's queue, 0 = next; null: not in line"] = None
     waited_ms: Annotated[int | None, "Since the id's first refusal; null: it was not refused before"] = None
-    quota_version: Annotated[
-        int, "Which quotas were in force: counted up at each config event of the gateway"
-    ]
+    quota_version: Annotated[int, "Quotas in force, numbered by the gateway's config events"]
     applied_offsets: Annotated[
         list[int],
-        "What the decision knew of other gateways: for each partition of the events topic (by index) the next "
-        "offset that this gateway had not applied yet",
+        "What the decision knew of other gateways: per partition of the events topic (by index), the next offset not "
+        "yet applied",
     ] = field(default_factory=list)
 
 
@@ -135,8 +132,8 @@ class RefusalOutcomeEvent(Event):
     type: ClassVar[str] = "refusal_outcome"
 
     producer_id: Annotated[int, "The producer id"]
-    attempts: Annotated[int, "How often it was refused"]
-    waited_ms: Annotated[int, "From its first refusal to its admission, or to when it was last seen"]
+    attempts: Annotated[int, "Number of refusals"]
+    waited_ms: Annotated[int, "From its first refusal to its admission or last sight"]
     outcome: Annotated[Literal["admitted", "gave_up"], "gave_up: not seen again within its time in the queue"]
 
 
@@ -154,7 +151,7 @@ class IdUsageEvent(Event):
     batches: Annotated[int, "Batches in them"]
     records: Annotated[int, "Records in them, as the batch headers count them"]
     bytes: Annotated[int, "Bytes of these requests, with headers"]
-    partitions: Annotated[int, "Distinct partitions written to (bounded: a lower bound when very many)"]
+    partitions: Annotated[int, "Distinct partitions written to (a lower bound if very many)"]
     first_ms: Annotated[int, "Wall clock time of the first of these requests"]
     last_ms: Annotated[int, "Wall clock time of the last one"]
     connections: Annotated[int, "Connections that used the id"]
@@ -176,14 +173,14 @@ class InitProducerIdEvent(Event):
     node_id: Annotated[int | None, "Broker that answered; null: unknown (a bootstrap address)"]
     transactional: Annotated[bool, "Whether the request named a transactional id"]
     count: Annotated[
-        int, "How many alike this event stands for: beyond 10 a second of one user, client id and address"
+        int, "Events summed in this one: beyond 10 a second of one user, client id and address"
     ] = 1
 
 
 @dataclass(slots=True, kw_only=True)
 class TransactionalIdEvent(Event):
-    """A transactional id that is limited by `transactional_ids_rate` was admitted at InitProducerId as new, or
-    refreshed. What gateways share of them; a refusal is an init_producer_id event with error 14.
+    """A transactional id limited by `transactional_ids_rate` was admitted at InitProducerId as new, or refreshed.
+    Gateways share these; a refusal is an init_producer_id event with error 14.
     """
 
     type: ClassVar[str] = "transactional_id"
@@ -191,15 +188,12 @@ class TransactionalIdEvent(Event):
     transactional_id_hash: Annotated[str, "Short hash of the transactional id"]
     reason: Annotated[
         ReasonWord,
-        "Why it was admitted, in the words of a decision: first_seen, refresh, observe, exempt, restoring, "
-        "grace, fail_open",
+        "As in decision: first_seen, refresh, observe, exempt, restoring, grace, fail_open",
     ]
-    would_refuse: Annotated[bool, "Forwarded, but enforcing today's quotas would have refused it"] = False
+    would_refuse: Annotated[bool, "Forwarded, but today's quotas, enforced, would have refused it"] = False
     tokens_after: Annotated[int | None, "The user's balance of transactional ids; null: no bucket"] = None
     token_units: Annotated[int | None, "What one token is in tokens_after; null: no bucket"] = None
-    quota_version: Annotated[
-        int, "Which quotas were in force: counted up at each config event of the gateway"
-    ]
+    quota_version: Annotated[int, "Quotas in force, numbered by the gateway's config events"]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -210,27 +204,25 @@ class ProduceErrorEvent(Event):
 
     producer_id: Annotated[int, "The producer id of the batch; -1: a batch without one"]
     code: Annotated[int, "Kafka's error code"]
-    count: Annotated[int, "How many partitions of answers carried it"]
+    count: Annotated[int, "Partitions of answers with this code"]
     node_id: Annotated[int | None, "Broker that answered; null: unknown"]
 
 
 @dataclass(slots=True, kw_only=True)
 class ConnectionEvent(Event):
-    """A client's connection was opened or closed. Its opening is published once its user is known, with the time at
-    which it was opened.
+    """A client's connection was opened or closed. The opening is published once the user is known, with the time of
+    opening.
     """
 
     type: ClassVar[str] = "connection"
 
-    phase: Annotated[Literal["open", "close"], "Which of the two"]
+    phase: Annotated[Literal["open", "close"], "Opened or closed"]
     node_id: Annotated[int | None, "Broker behind the port the client chose; null: a bootstrap port"]
-    principal_mechanism: Annotated[
-        str, "SASL mechanism, as far as it is known by then; SSL: a certificate; empty: none"
-    ] = ""
+    principal_mechanism: Annotated[str, "SASL mechanism known by then; SSL: a certificate; empty: none"] = ""
     close_reason: Annotated[
         str,
         "client, reset, broker, upstream, unreachable, moved, idle, login, drain, protocol, limit, tls, "
-        "unauthenticated, proxy, gateway_topic, quota (no room for a refusal, or the refused batch did not come), "
+        "unauthenticated, proxy, gateway_topic, quota (no room for a refusal, or the refused batch did not return), "
         "acks0_refused, error, or a newer word; empty when it opens",
     ] = ""
     seconds: Annotated[float, "How long it was open; 0 when it opens"] = 0.0
@@ -239,8 +231,7 @@ class ConnectionEvent(Event):
     requests: Annotated[int, "Requests of the client"] = 0
     count: Annotated[
         int,
-        "How many alike this event stands for: beyond 10 a second of one user, client id and address; then "
-        "seconds, bytes and requests are sums",
+        "Events summed in this one, as in init_producer_id; then seconds, bytes and requests are sums",
     ] = 1
 
 
@@ -258,14 +249,14 @@ class QuotaInForce:
     source: Annotated[str, "Where it was set: `file`, `run_time`, or a newer word"] = "file"
     set_by: Annotated[str, "Principal that set it at run time; empty: from the file"] = ""
     set_wall_ms: Annotated[int | None, "When it was set at run time"] = None
-    owner: Annotated[str, "Who answers for the user, from the file"] = ""
+    owner: Annotated[str, "Owner of the user, from the file"] = ""
     note: Annotated[str, "Note of the change that is in force; empty for the file's quotas"] = ""
 
 
 @dataclass(slots=True, kw_only=True)
 class ConfigEvent(Event):
-    """The quotas in force, in full: at start, at each change (decision_time_ms is when it came into force), and now
-    and then once more.
+    """All quotas in force: at start, at each change (decision_time_ms is when it came into force), and repeated from
+    time to time.
     """
 
     type: ClassVar[str] = "config"
@@ -275,18 +266,16 @@ class ConfigEvent(Event):
     transactional: Annotated[ModeWord, "Mode for requests of transactions"]
     window_ms: Annotated[int, "Time a rate is counted over"]
     burst: Annotated[float, "Capacity of a bucket in windows of its rate"]
-    remember_ms: Annotated[int, "How long an id that was used is known"]
+    remember_ms: Annotated[int, "How long a used id is known"]
     layers: Annotated[int, "Slices that remember_ms is divided into"]
-    false_positive_rate: Annotated[
-        float, "p: the share of new ids that pass unpaid, over all layers of a user"
-    ]
+    false_positive_rate: Annotated[float, "Share of new ids that pass uncharged, over all layers of a user"]
     max_throttle_ms: Annotated[int, "Cap of one refusal's throttle"]
     max_live_ids: Annotated[int, "Bound of all filters together"]
     queue: Annotated[int, "Ids of one user that may wait in line"]
     sticky_entries: Annotated[int, "Refusal entries of one user"]
-    refuse_init_producer_id: Annotated[
-        bool, "Whether a user without tokens is refused new ids (InitProducerId) as well"
-    ] = False
+    refuse_init_producer_id: Annotated[bool, "Whether InitProducerId is refused to a user without tokens"] = (
+        False
+    )
     default_rate_milli: Annotated[int | None, "Rate of users that are not named; null: no limit"] = None
     default_transactional_ids_rate_milli: Annotated[int | None, "Their rate of new transactional ids"] = None
     default_source: Annotated[str, "Where that was set"] = "file"
@@ -313,8 +302,8 @@ class LifecycleEvent(Event):
 
     phase: Annotated[
         LifecyclePhase,
-        "alive: every 30 s or so, so that others notice a gateway that is gone; member_seen and member_gone: "
-        "another gateway of this cluster, named in `text`",
+        "alive: about every 30 s, so that others notice a loss; member_seen, member_gone: another gateway of this "
+        "cluster, named in `text`",
     ]
     mode: Annotated[ModeWord, "`quotas.mode`"]
     window_ms: Annotated[int, "Window of the quota; gateways whose windows differ name each other"]
@@ -323,7 +312,7 @@ class LifecycleEvent(Event):
     restored_ids: Annotated[int, "Producer ids that were restored by now"] = 0
     restored_users: Annotated[int, "Users that were restored by now"] = 0
     restored_from: Annotated[RestoredFrom, "Where the state came from"] = "nothing"
-    text: Annotated[str, "In words: which member, why"] = ""
+    text: Annotated[str, "Which member, why"] = ""
     producer_states: Annotated[
         list[BrokerStates], "alive and stop: of the brokers for which it has seen more since it last told"
     ] = field(default_factory=list)

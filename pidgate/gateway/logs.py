@@ -35,7 +35,7 @@ _TOPIC_AVAILABLE: Final = "topic doing waited_ms buffered dropped"
 class Event(StrEnum):
     """Names of log events, each with the keys it may have and what it means to an operator.
 
-    `log.info(Event.CONNECTION_CLOSED, cause=..., ...)`. docs/logs.md is generated from here.
+    `log.info(Event.CONNECTION_CLOSED, cause=..., ...)`. docs/reference/logs.md is generated from here.
     """
 
     keys: frozenset[str]
@@ -81,7 +81,7 @@ class Event(StrEnum):
     ADMIN_REQUEST_UNREADABLE = (
         "admin_request_unreadable",
         "address cause suppressed_count",
-        "Somebody sent the admin address what is no HTTP request.",
+        "The admin address received bytes that are no HTTP request.",
     )
     CONFIG_RELOADED = (
         "config_reloaded",
@@ -156,7 +156,7 @@ class Event(StrEnum):
     CONNECTION_CLOSED = (
         "connection_closed",
         _CONNECTION + "cause reason suppressed_count seconds requests bytes_in bytes_out",
-        "A connection has ended; `cause` is one of those in [faults](faults.md).",
+        "A connection has ended; `cause` is one of those in [limits](limits.md#metrics).",
     )
     UPSTREAM_FAILED = (
         "upstream_failed",
@@ -271,7 +271,7 @@ class Event(StrEnum):
     EVENTS_TOPIC_UNAVAILABLE = (
         "events_topic_unavailable",
         _TOPIC_UNAVAILABLE,
-        "Events cannot be read or written; they are kept in memory meanwhile.",
+        "Events cannot be read or written; they are kept in memory.",
     )
     EVENTS_TOPIC_AVAILABLE = (
         "events_topic_available",
@@ -291,7 +291,7 @@ class Event(StrEnum):
     QUOTAS_CHANGED = (
         "quotas_changed",
         _QUOTA_CHANGE + "action value before set_by set_through set_wall_ms until_wall_ms note",
-        "Somebody has changed a quota at run time; the line says who, through what, and until when.",
+        "A quota was changed at run time: by whom, through what, until when.",
     )
     QUOTA_CHANGE_ENDED = (
         "quota_change_ended",
@@ -306,7 +306,7 @@ class Event(StrEnum):
     QUOTA_COMMAND = (
         "quota_command",
         "deed user producer_id set_by set_through",
-        "Somebody released an id, ended a wait, blocked a user or the like.",
+        "An operator released an id, ended a wait, blocked a user or the like.",
     )
     QUOTAS_TOPIC_READ = (
         "quotas_topic_read",
@@ -356,7 +356,7 @@ class Event(StrEnum):
     DRAINING = (
         "draining",
         "cause connections drain_timeout_ms",
-        "The gateway was told to stop, and finishes what is in flight.",
+        "The gateway was told to stop, and finishes requests in flight.",
     )
     STOPPED = (
         "stopped",

@@ -1,6 +1,6 @@
 """The result of a run, as JSON and as a table. PURE except for the console that it writes to.
 
-docs/load.md describes the fields.
+docs/how-to/load.md describes the fields.
 """
 
 from __future__ import annotations

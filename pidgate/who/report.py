@@ -1,4 +1,4 @@
-"""`pidgate who --json`: a stable format, described in docs/who.md. Fields are added, never renamed. Pure."""
+"""`pidgate who --json`: a stable format, described in docs/how-to/who.md. Fields are added, never renamed. Pure."""
 
 from __future__ import annotations
 

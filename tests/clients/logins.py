@@ -263,5 +263,5 @@ class LoggedInClient:
             assert logins > connections
         assert logins > 2
         if logins > connections:
-            return f"authenticates anew: {logins} logins on {connections} connections"
-        return f"comes again when a session has ended: {connections} connections, {ended} ended by the broker"
+            return f"re-authenticates: {logins} logins on {connections} connections"
+        return f"reconnects when a session ends: {connections} connections, {ended} ended by the broker"

@@ -1,8 +1,8 @@
-"""The matrix as it came out of a run: collected cell by cell, written as JSON and Markdown, put into docs/clients.md.
+"""The matrix of a run: collected cell by cell, written as JSON and Markdown, put into docs/reference/clients.md.
 
 `python -m tests.clients.report` takes clients-matrix.json, which the run wrote, and replaces the parts of
-docs/clients.md between markers: what clients do, and how they log in. A part of which a cell is missing stays as it
-is. No cell is ever typed.
+docs/reference/clients.md between markers: what clients do, and how they log in. A part of which a cell is missing
+stays as it is. No cell is ever typed.
 """
 
 import json
@@ -27,7 +27,7 @@ HANGS: Final = "hangs"
 _ROOT: Final = Path(__file__).parents[2]
 JSON_FILE: Final = _ROOT / "clients-matrix.json"
 MARKDOWN_FILE: Final = _ROOT / "clients-matrix.md"
-DOCUMENT: Final = _ROOT / "docs" / "clients.md"
+DOCUMENT: Final = _ROOT / "docs" / "reference" / "clients.md"
 BEGIN: Final = "<!-- generated from here by make clients -->\n"
 END: Final = "<!-- to here -->\n"
 LOGINS_BEGIN: Final = "<!-- logins, generated from here by make clients -->\n"
@@ -40,6 +40,13 @@ class Cell:
 
     state: str
     note: str = ""
+
+    @property
+    def is_notable(self) -> bool:
+        """Whether a reader of the page wants the note. The JSON file of a run has all of them."""
+        if self.state == OK:
+            return "raised" in self.note or "connections" in self.note
+        return bool(self.note) and " has no " not in self.note
 
 
 @dataclass(slots=True)
@@ -78,19 +85,19 @@ class Matrix:
         ]
 
     def logins_to_markdown(self) -> str:
-        """One table a Kafka version, and what was seen."""
-        parts = [f"Run on {self.ran_on}, Java's clients on the versions that their names say.\n"]
-        for kafka in KAFKAS:
-            parts.append(f"\n### Logins to Kafka {kafka}\n\n{self._table(kafka, LOGIN_CLIENTS, LOGINS)}")
-        parts.append(f"\n### What each login was\n\n{self._notes(LOGIN_CLIENTS, LOGINS)}")
+        """One table for the Kafka versions that agree, and what was seen."""
+        parts = [f"Run on {self.ran_on}. The names of Java's clients give their versions.\n"]
+        for kafkas, table in self._tables(LOGIN_CLIENTS, LOGINS):
+            parts.append(f"\n### Logins to Kafka {kafkas}\n\n{table}")
+        parts.append(f"\n### Notes on logins\n\n{self._notes(LOGIN_CLIENTS, LOGINS)}")
         return "".join(parts)
 
     def to_markdown(self) -> str:
-        """One table a Kafka version, the refusals in words, and why the n/a are n/a."""
+        """One table for the Kafka versions that agree, and a note of each cell in which not everything went well."""
         ran_with = ", ".join(f"{name} {number}" for name, number in self.versions.items())
         parts = [f"Run on {self.ran_on} with {ran_with}.\n"]
-        for kafka in KAFKAS:
-            parts.append(f"\n### Kafka {kafka}, three brokers\n\n{self._table(kafka, CLIENTS, COLUMNS)}")
+        for kafkas, table in self._tables(CLIENTS, COLUMNS):
+            parts.append(f"\n### Kafka {kafkas}, three brokers\n\n{table}")
         others = {str(client) for client in OTHERS}
         columns = [
             column
@@ -102,9 +109,16 @@ class Matrix:
                 f"{client} {other_client.version(client.driver)}" for client in OTHERS if not client.release
             )
             parts.append(f"\n### Clients of two years ago, and in other languages\n\n{versions}.\n")
-            parts += [f"\nKafka {kafka}:\n\n{self._table(kafka, OTHERS, columns)}" for kafka in KAFKAS]
-        parts.append(f"\n### What each cell was\n\n{self._notes((*CLIENTS, *OTHERS), COLUMNS)}")
+            parts += [f"\nKafka {kafkas}:\n\n{table}" for kafkas, table in self._tables(OTHERS, columns)]
+        parts.append(f"\n### Notes on cells\n\n{self._notes((*CLIENTS, *OTHERS), COLUMNS)}")
         return "".join(parts)
+
+    def _tables(self, clients: Sequence[Client], columns: Sequence[str]) -> list[tuple[str, str]]:
+        """Return the distinct tables, each with the Kafka versions it is of."""
+        kafkas_of: dict[str, list[str]] = {}
+        for kafka in KAFKAS:
+            kafkas_of.setdefault(self._table(kafka, clients, columns), []).append(kafka)
+        return [(" and ".join(kafkas), table) for table, kafkas in kafkas_of.items()]
 
     def _table(self, kafka: str, clients: Sequence[Client], columns: Sequence[str]) -> str:
         lines = [_row(["", *columns]), _row(["---"] * (len(columns) + 1))]
@@ -114,14 +128,26 @@ class Matrix:
         return "".join(lines)
 
     def _notes(self, clients: Sequence[Client], columns: Sequence[str]) -> str:
-        lines = [_row(["client", "feature", "Kafka", "cell", "what was done, or why not"]), _row(["---"] * 5)]
+        """Return a row for each client and note; of a cell that is ok with all Kafka versions the newest one's."""
+        noted: dict[tuple[str, Cell], dict[str, list[str]]] = {}
         for client in clients:
             for column in columns:
-                for kafka in KAFKAS:
-                    cell = self.cells.get((kafka, str(client), column))
-                    if cell is not None and cell.note:
-                        lines.append(_row([str(client), column, kafka, cell.state, cell.note]))
+                for kafka, cell in self._notable_cells(str(client), column):
+                    noted.setdefault((str(client), cell), {}).setdefault(column, []).append(kafka)
+        lines = [_row(["client", "feature", "cell", "what was done, or why not"]), _row(["---"] * 4)]
+        for (name, cell), found in noted.items():
+            features = [
+                column if tuple(kafkas) == tuple(KAFKAS) else f"{column} ({', '.join(kafkas)})"
+                for column, kafkas in found.items()
+            ]
+            lines.append(_row([name, ", ".join(features), cell.state, cell.note]))
         return "".join(lines)
+
+    def _notable_cells(self, client: str, column: str) -> list[tuple[str, Cell]]:
+        cells = [(kafka, self.cells.get((kafka, client, column))) for kafka in KAFKAS]
+        found = [(kafka, cell) for kafka, cell in cells if cell is not None and cell.is_notable]
+        are_alike = len(found) > 1 and all(cell.state == OK for _, cell in found)
+        return found[:1] if are_alike else found
 
 
 def _row(cells: list[str]) -> str:

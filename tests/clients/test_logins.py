@@ -1,6 +1,6 @@
 """The second matrix: every way of showing who one is, with the newest clients and those of two years ago.
 
-`make clients` runs it, too, and generates its table in docs/clients.md.
+`make clients` runs it, too, and generates its table in docs/reference/clients.md.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

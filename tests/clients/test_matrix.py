@@ -1,6 +1,6 @@
 """The matrix: every client, every feature, both Kafkas, and every client refused for 3 s and for 40 s.
 
-`make clients` runs it and generates the table in docs/clients.md.
+`make clients` runs it and generates the table in docs/reference/clients.md.
 """
 
 from collections.abc import Callable, Iterator

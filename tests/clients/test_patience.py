@@ -1,6 +1,6 @@
 """How long each client family waits for a quota with its defaults, and with a budget of 20 s for a record.
 
-What an application is told when the refusal lasts longer than that; docs/clients.md has the table.
+What an application is told when the refusal lasts longer than that; docs/reference/clients.md has the table.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ def produce(client: RawClient, topic: str, producer_id: int) -> int:
 
 
 @rule(
-    "A client that a refused batch ends is refused at InitProducerId, and an id that it is given has its token.",
+    "A client that cannot survive a refused batch is refused at InitProducerId; an id given to it is charged there.",
     "cost",
 )
 @pytest.mark.parametrize(("software", "code"), [(HARMED, 0), (OTHER, NOT_ENOUGH_REPLICAS)])

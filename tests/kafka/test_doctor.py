@@ -23,7 +23,7 @@ from tools.sandbox.spec import ClusterSpec
 
 pytestmark = pytest.mark.kafka
 
-START = "docs/doctor.md#"
+START = "docs/how-to/doctor.md#"
 
 
 def found(*options: str | Path) -> tuple[int, dict[str, tuple[str, str]], list[str]]:
@@ -134,4 +134,4 @@ def test_a_stopped_broker_and_a_slowed_gateway_are_told_apart() -> None:
         finally:
             cluster.node(3).signal(signal.SIGCONT)
         assert told[0] == 1
-        assert told[1]["docs/runbooks.md#pidgatebrokerdown"] == ("failed", "Broker 3 does not answer")
+        assert told[1]["docs/how-to/runbooks.md#pidgatebrokerdown"] == ("failed", "Broker 3 does not answer")

@@ -34,7 +34,7 @@ FENCE: Final = re.compile(r"^```(sh|yaml)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 def blocks() -> list[tuple[str, str]]:
     """Return the language and the text of each block of the tutorial."""
-    return FENCE.findall((ROOT / "docs" / "tutorial.md").read_text())
+    return FENCE.findall((ROOT / "docs" / "tutorial" / "index.md").read_text())
 
 
 class FirstHour:

@@ -1,6 +1,6 @@
 """The status page in real Chromium, before a gateway with clients that wait.
 
-PIDGATE_PICTURES=FOLDER makes pictures of it. Those of docs/operating.md are in docs/images.
+PIDGATE_PICTURES=FOLDER makes pictures of it. Those of docs/how-to/index.md are in docs/images.
 """
 
 from __future__ import annotations

@@ -377,7 +377,7 @@ def test_a_users_page_opens_by_click_and_leads_back(built: Built, browser: Brows
         assert mine.locator("h2").inner_text() == ROGUE
         assert "one request" in mine.inner_text()
         assert mine.get_by_text("the least rate that refuses none of its ids as they came").is_visible()
-        assert mine.get_by_text("docs/mending.md#producer_per_batch").is_visible()
+        assert mine.get_by_text("docs/how-to/mending.md#producer_per_batch").is_visible()
         assert mine.locator("table").first.locator("tbody tr").count() >= 3, "the price of each rate"
         assert len(visit.charts()) == 1
         line = mine.locator(".limit span").first

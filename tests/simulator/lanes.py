@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 MOST_API_KEYS: Final = 128
 READ_BYTES: Final = 256 * 1024
-BLOCK_BYTES: Final = 256 * 1024
+BLOCK_BYTES: Final = 1_310_724
 ALL_PARTITIONS: Final = b"\xff" * 128
 LONGEST_DELAY_S: Final = 0.002
 """Of a step: the kernel gives the core to another thread. Most are far sooner."""

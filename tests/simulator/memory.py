@@ -1,9 +1,9 @@
 """What gateways keep: memory as they count it, and their tables, within their limits after each step; all given back.
 
-docs/architecture.md, Memory: what must outlive a read is counted against a budget of two halves. Frames that arrive
-keep to it: of each half one at a time may go beyond, so that it is finished. The rest is bounded for each connection:
-what one read brought and cannot be dealt with yet, and what its peers do not take; where the budget is spent, nothing
-more is read. Tables are bounded for each user (docs/rules.md).
+docs/explanation/architecture.md, Memory: what must outlive a read is counted against a budget of two halves. Frames
+that arrive keep to it: of each half one at a time may go beyond, so that it is finished. The rest is bounded for each
+connection: what one read brought and cannot be dealt with yet, and what its peers do not take; where the budget is
+spent, nothing more is read. Tables are bounded for each user (docs/reference/rules.md).
 """
 
 from __future__ import annotations

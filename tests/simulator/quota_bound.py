@@ -1,7 +1,7 @@
 """The most new ids that a user may bring, from window, rate, burst and failures; and whether it was kept.
 
-A token bucket (docs/rules.md, What an id costs): its capacity is rate x burst, its refill rate / window, and an id is
-admitted while it is not below zero. So in any time t, wherever it begins, at most
+A token bucket (docs/reference/rules.md, What an id costs): its capacity is rate x burst, its refill rate / window,
+and an id is admitted while it is not below zero. So in any time t, wherever it begins, at most
 
     rate x burst + rate x t / window + 1
 
@@ -15,7 +15,7 @@ is shared by a fleet whose topic works, comes what the documents allow for failu
 - a process begins with a full bucket if it keeps its state nowhere, if its clock was set, or if it cannot read the
   topic that has what its snapshot lacks;
 - in a fleet two gateways may admit within one propagation delay what one of them would have refused; while the topic
-  is out of reach each has a bucket of its own (docs/fleet.md).
+  is out of reach each has a bucket of its own (docs/how-to/fleet.md).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """How long anybody may have to wait: each batch of each client, and all together until everything is drained.
 
-By docs/rules.md an id waits for one token and for one comeback of everybody before it, who returns at the end
+By docs/reference/rules.md an id waits for one token and for one comeback of everybody before it, who returns at the end
 of his mute only; whoever never returns keeps his place until he is given up. Stated for what is sent and served while
 nothing else is wrong, and for what waits once nothing is wrong any more. A byte rate's mutes have no bound, nor has
 what is sent before the steps begin: gateways that know no cluster yet and clients that come all at once.

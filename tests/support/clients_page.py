@@ -1,4 +1,4 @@
-"""The tables about libraries in docs/clients.md: `python -m tests.support.clients_page` writes them (`make docs`)."""
+"""Write the tables of libraries in docs/reference/clients.md: `python -m tests.support.clients_page` (`make docs`)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pidgate.client_faults import CLIENT_FAULTS, ClientFault
 from tests.support.architecture_page import generated
 from tests.support.import_graph import ROOT
 
-PAGE: Final = ROOT / "docs" / "clients.md"
+PAGE: Final = ROOT / "docs" / "reference" / "clients.md"
 
 
 def table() -> str:

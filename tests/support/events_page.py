@@ -1,4 +1,4 @@
-"""What docs/ holds of the events' definitions: the fields in docs/events.md, and the JSON schema (2020-12).
+"""What docs/ holds of the events' definitions: the fields in docs/reference/events.md, and the JSON schema (2020-12).
 
 `python -m tests.support.events_page` writes both anew (`make docs`); a test holds them to the definitions.
 """
@@ -14,10 +14,13 @@ from pidgate.events.definitions import EVENT_TYPES, SCHEMA_VERSION, Event
 from tests.support.architecture_page import generated
 from tests.support.import_graph import ROOT
 
-PAGE: Final = ROOT / "docs" / "events.md"
-SCHEMA_FILE: Final = ROOT / "docs" / "events.schema.json"
+PAGE: Final = ROOT / "docs" / "reference" / "events.md"
+SCHEMA_FILE: Final = ROOT / "docs" / "reference" / "events.schema.json"
 
 Schema = dict[str, Any]
+
+_MOST_WORDS: Final = 8
+"""A field with more words lists them in its meaning."""
 
 _SIMPLE: dict[object, str] = {str: "string", bool: "boolean", float: "number", NoneType: "null"}
 
@@ -97,8 +100,8 @@ def versions() -> str:
     return (
         f"These are events of version {SCHEMA_VERSION}; each value begins "
         f'`{{"schema_version":{SCHEMA_VERSION},"type":"<type>",`, so that a reader can skip types by their first '
-        "bytes. Gateways read newer versions too, as far as they know their fields, so that a cluster's gateways can "
-        "be upgraded one after the other."
+        "bytes. Gateways read the fields they know of newer versions too, so a cluster's gateways can be upgraded one "
+        "by one."
     )
 
 
@@ -129,6 +132,8 @@ def _type(hint: Any, records: dict[str, type]) -> str:
         return names[hint]
     inner = get_args(hint)
     if get_origin(hint) is Literal:
+        if len(inner) > _MOST_WORDS:
+            return "one word"
         return ", ".join(f"`{word}`" for word in inner)
     if get_origin(hint) is list:
         return f"list of {_type(inner[0], records)}"
@@ -148,7 +153,7 @@ def page(written: str) -> str:
 
 
 def schema_file() -> str:
-    """Return docs/events.schema.json."""
+    """Return docs/reference/events.schema.json."""
     return json.dumps(json_schema(), indent=2) + "\n"
 
 

@@ -8,7 +8,7 @@ taken from class histograms (`jcmd GC.class_histogram`, which collects garbage f
 four more batches of each id, after node 1 has left and node 2 leads, after node 1 is back from its snapshots, and after
 the partitions of `one` have got a second replica on a broker that had none. Then a broker with a small heap is filled
 until it dies. Needs a JDK's `jcmd` on the PATH, of any version. Prints a table; --commit keeps it for the test of
-the model's defaults, and for docs/pipeline/failover.md.
+the model's defaults, and for docs/how-to/pipeline/failover.md.
 """
 
 import argparse

@@ -3,7 +3,7 @@
 Imports inside functions and under TYPE_CHECKING count too. A folder is one of `pidgate/` or `tools/`, or one at the top
 of the repository. A room is a folder or, of the gateway, a folder in it; files in `pidgate/` itself are in no room.
 
-`python -m tests.support.import_graph` prints the drawing that docs/architecture.md holds.
+`python -m tests.support.import_graph` prints the drawing that docs/explanation/architecture.md holds.
 """
 
 import ast

@@ -1,4 +1,4 @@
-"""docs/logs.md, from the events in gateway/logs.py: `python -m tests.support.logs_page` writes it (`make docs`)."""
+"""Write docs/reference/logs.md from gateway/logs.py: `python -m tests.support.logs_page` (`make docs`)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pidgate.gateway import logs
 from pidgate.gateway.logs import Event
 from tests.support.import_graph import ROOT
 
-PAGE: Final = ROOT / "docs" / "logs.md"
+PAGE: Final = ROOT / "docs" / "reference" / "logs.md"
 PACKAGE: Final = Path(logs.__file__).parents[1]
 SOURCES: Final = [
     file for room in ("gateway", "cli", "load", "who") for file in (PACKAGE / room).rglob("*.py")
@@ -32,11 +32,11 @@ For operators who search or alert on the gateway's log. Each line has one event,
 between versions without a note in the changelog. The page is generated from `gateway/logs.py`.
 
 Lines go to stderr: JSON, one object a line, or text on a terminal. Every line has `timestamp` (UTC), `level` and \
-`event`. `suppressed_count` is the number of like lines that were left out since the last one: what clients can \
-provoke has at most 50 lines a second, and one a second for each user or cause. `remedy` says what to do. Keys of a \
+`event`. `suppressed_count` is the number of similar lines left out since the last one: lines that clients can cause \
+are limited to 50 a second, and one a second for each user or cause. `remedy` says what to do. Keys of a \
 connection: `connection_id`, `listener`, `address`, `user`, `client_id`, `node_id`.
 
-`log_level` in the file is taken up without a restart. `debug` adds a line for each connection.
+A change of `log_level` in the file needs no restart. `debug` adds a line for each connection.
 
 | event | level | what has happened | keys |
 | --- | --- | --- | --- |

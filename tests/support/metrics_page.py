@@ -1,4 +1,4 @@
-"""docs/metrics.md, from what a gateway shows at /metrics: `python -m tests.support.metrics_page` (`make docs`)."""
+"""Write docs/reference/metrics.md from a gateway's /metrics: `python -m tests.support.metrics_page` (`make docs`)."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.process.server import Gateway
 from tests.support.import_graph import ROOT
 
-PAGE: Final = ROOT / "docs" / "metrics.md"
+PAGE: Final = ROOT / "docs" / "reference" / "metrics.md"
 
 _HEAD: Final = """\
 # Metrics
 
 For operators: everything that `/metrics` of the admin address shows, in Prometheus' text format. The page is \
-generated from the gateway. Which of them need an alert is in [runbooks.md](runbooks.md).
+generated from the gateway. Which of them need an alert is in [runbooks.md](../how-to/runbooks.md).
 
 A metric with the label `user` has a row for each of the first 1,000 users, and one row `(other)` for the sum of all \
 others. A name in brackets otherwise stands for connections whose user cannot be read.

@@ -1031,7 +1031,7 @@ CONTROLS: Final[dict[str, Scheduled]] = {
 
 BY_TEST: Final[dict[str, Tested]] = {
     "the rest is the whole": Tested(
-        "A client id of its own rate has a part of its user's rate; all other client ids share the rest.",
+        "A client id with a rate has a part of its user's rate; all other client ids share the rest.",
         around(entities, "_part", _whole_as_rest),
         "tests/unit/quota/test_client_ids.py::test_a_thousand_client_ids_get_not_one_id_more_than_one",
         "assert one == 151",

@@ -22,7 +22,7 @@ BINDING: Final = ROOT / "tests/support/native_core.c"
 MOST_IN_FLIGHT: Final = 64
 MOST_PARTITIONS: Final = 1024
 MOST_UNIT_BYTES: Final = 4096
-MOST_KEPT_BYTES: Final = 262_144
+MOST_KEPT_BYTES: Final = 1_310_724
 MOST_KEPT_ANSWER_BYTES: Final = 65_536
 
 WARNINGS: Final = ("-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Wpedantic", "-Werror")

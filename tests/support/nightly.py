@@ -84,7 +84,7 @@ def ran(name: str) -> dict[str, Any]:
         )
         part["closing_of_second_try"] = summary_of(printed)[-1]
     elif name == "clients":
-        # Of a second try there are only the cells that failed at first: docs/clients.md stays as it is.
+        # Of a second try there are only the cells that failed at first: docs/reference/clients.md stays as it is.
         report = subprocess.run([sys.executable, "-m", "tests.clients.report"], cwd=ROOT, check=False)
         green = report.returncode == 0
     return {

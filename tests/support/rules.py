@@ -1,4 +1,4 @@
-"""`@rule`: the rules that tests hold. docs/rules.md lists them (rules_page.py)."""
+"""`@rule`: the rules that tests hold. docs/reference/rules.md lists them (rules_page.py)."""
 
 from __future__ import annotations
 

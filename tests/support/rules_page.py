@@ -1,4 +1,4 @@
-"""docs/rules.md, made of the `@rule` marks: `python -m tests.support.rules_page` writes it (`make docs`).
+"""docs/reference/rules.md, made of the `@rule` marks: `python -m tests.support.rules_page` writes it (`make docs`).
 
 The marks are read from the source: nothing is imported, so the page needs no broker and no Java.
 """
@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, get_args
 from tests.support.import_graph import ROOT
 from tests.support.rules import Theme
 
-PAGE: Final = ROOT / "docs" / "rules.md"
+PAGE: Final = ROOT / "docs" / "reference" / "rules.md"
 
 TITLES: Final[dict[Theme, str]] = {
     "order": "Order and loss",
@@ -36,10 +36,10 @@ PROMISES: Final[dict[str, tuple[str, ...]]] = {
         "Clients are offered the broker's versions, cut to the versions the gateway knows.",
         "Every API that can create producer state is judged or withheld.",
     ),
-    "No client sheds its quota": (
+    "Hostile clients are part of the tests": (
         "A quota belongs to the user, whatever connection, address or gateway a request uses.",
         "A user holds at most as much memory for frames and filters as is left to others.",
-        "One turn of the event loop has 10 ms of work for each account, and one that waits at a time.",
+        "In one turn of the event loop each account has 10 ms of work, and one waiting account is served.",
     ),
     "An error inside the quota code": ("An error inside the quota code forwards traffic and is counted.",),
     "One quota over restarts": (
@@ -54,7 +54,7 @@ PROMISES: Final[dict[str, tuple[str, ...]]] = {
 _HEAD: Final = """\
 # Rules
 
-For everyone who changes the quota or the proxy: each rule and the test that fails if it is broken. A rule in bold carries a promise of the README. The page is generated from the `@rule` marks of the tests (`make docs`); [architecture.md](architecture.md) explains the mechanisms.
+For everyone who changes the quota or the proxy: each rule and the test that fails if it is broken. A rule in bold carries a promise of the README. The page is generated from the `@rule` marks of the tests (`make docs`); [architecture.md](../explanation/architecture.md) explains the mechanisms.
 """  # noqa: E501
 _PROMISES: Final = re.compile(r"^## What it promises\n(.*?)^## ", re.MULTILINE | re.DOTALL)
 
@@ -93,7 +93,7 @@ def promises() -> list[str]:
 
 
 def page() -> str:
-    """Return docs/rules.md."""
+    """Return docs/reference/rules.md."""
     found = marks()
     parts = [_HEAD.rstrip()]
     for theme in get_args(Theme):
@@ -107,7 +107,7 @@ def _line(sentence: str, tests: list[str]) -> str:
     links = []
     for test in tests:
         path, _, name = test.partition("::")
-        links.append(f"[{name}](../{path})")
+        links.append(f"[{name}](../../{path})")
     promised = any(sentence in rules for rules in PROMISES.values())
     return f"- {f'**{sentence}**' if promised else sentence} {', '.join(links)}"
 

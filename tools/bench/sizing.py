@@ -1,4 +1,4 @@
-"""One table of what the gateway takes of a machine, docs/sizing.md, made from the committed results.
+"""One table of what the gateway takes of a machine, docs/reference/sizing.md, made from the committed results.
 
 `python -m tools.bench.sizing` rewrites it, as `python -m tools.bench --commit` does. A test compares page and results.
 """
@@ -20,7 +20,7 @@ from tools.bench.report import RESULTS, newest
 from tools.bench.statistics import Spread
 from tools.bench.targets import ROOT
 
-PAGE: Final = ROOT / "docs" / "sizing.md"
+PAGE: Final = ROOT / "docs" / "reference" / "sizing.md"
 
 
 class Row(NamedTuple):
@@ -79,9 +79,10 @@ ROWS: Final[Sequence[Row]] = (
 _HEAD: Final = """\
 # Sizing
 
-Made by `python -m tools.bench.sizing` from the results in [the results](../tools/bench/results/README.md): the median
-of the runs, with the least and the greatest in brackets; how each was measured: [method](../tools/bench/README.md). One
-gateway, hot path compiled, on the machine that the result names; for another one, measure one row there.
+For operators who plan machines. Made by `python -m tools.bench.sizing` from
+[the results](../../tools/bench/results/README.md): the median of the runs, with the least and the greatest in brackets;
+how each was measured: [method](../../tools/bench/README.md). One gateway, hot path compiled, on the machine that the
+result names; for another one, measure one row there.
 
 A thousandth of a core for each MB/s is what the gateway's process takes, for both sides of a connection together. Add
 the rows that your traffic is made of: 20 MB/s of 1 KB requests and 100 MB/s of large batches are 20 times the first row
@@ -103,7 +104,7 @@ def _line(row: Row, path: Path | None) -> str:
     if path is None or not runs:
         return f"| {row.what} | not measured | {row.unit} | scenario {row.scenario[:2]} |"
     shown = Spread.of([row.quantity(run) for run in runs]).shown(row.digits)
-    source = f"[{path.stem}](../tools/bench/results/{path.name}), commit {content['machine']['commit']}"
+    source = f"[{path.stem}](../../tools/bench/results/{path.name}), commit {content['machine']['commit']}"
     return f"| {row.what} | {shown} | {row.unit} | {source} |"
 
 

@@ -20,9 +20,9 @@ from pidgate.gateway.admin import service_manager
 from pidgate.gateway.clock import monotonic_s, next_tick
 from pidgate.gateway.logs import Event, logger
 
-CHECK_S: Final = 1.0
-HANGS_AFTER: Final = 5
-"""Wake-ups of the thread without a turn of the loop. Two seconds are a busy machine, five are not."""
+CHECK_S: Final = 2.0
+HANGS_AFTER: Final = 3
+"""Wake-ups of the thread without a turn of the loop. Two seconds are a busy machine, six are not."""
 CLIENT_S: Final = 0.3
 """Time for a client of the admin address to send its request: Kubernetes gives a probe 1 s."""
 LARGEST_REQUEST_BYTES: Final = 16 * 1024
@@ -67,14 +67,19 @@ class HangWatch:
             if missed < HANGS_AFTER:
                 self._ended.wait(CHECK_S)
             else:
-                self._answer_for(CHECK_S, f"the event loop hangs, for {missed} s\n")
+                self._answer_for(CHECK_S, f"the event loop hangs, for {missed * CHECK_S:.0f} s\n")
             if self._turns != seen:
                 seen, missed = self._turns, 0
                 service_manager.notify("WATCHDOG=1")
                 continue
             missed += 1
             if missed == HANGS_AFTER:
-                log.error(Event.EVENT_LOOP_HANGS, seconds=missed, stack=self._stack(), remedy=REMEDY)
+                log.error(
+                    Event.EVENT_LOOP_HANGS,
+                    seconds=round(missed * CHECK_S),
+                    stack=self._stack(),
+                    remedy=REMEDY,
+                )
 
     def _stack(self) -> str:
         frame = sys._current_frames().get(self._loop_thread)

@@ -1,7 +1,7 @@
 """Requests that name a gateway topic, and responses that list one. PURE.
 
 A client that can write events could admit ids and charge users on every gateway. Broker ACLs are the first
-defence; this is the second, for clusters without ACLs: see "The events topic" in docs/operating.md.
+defence; this is the second, for clusters without ACLs: see docs/how-to/creates.md.
 """
 
 from __future__ import annotations

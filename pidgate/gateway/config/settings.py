@@ -1,6 +1,7 @@
 """The configuration's sections and keys: frozen, each key checked by itself.
 
-A key exists only once its code works. Rules between keys are in conflicts.py.
+A key exists only once its code works. Rules between keys are in conflicts.py. The text below a key is its line in
+docs/reference/configuration.md and in the JSON schema.
 """
 
 from collections.abc import Iterator, Mapping
@@ -8,7 +9,7 @@ from fractions import Fraction
 from socket import gethostname
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, Field, PlainValidator
+from pydantic import BaseModel, Field, PlainValidator, WithJsonSchema
 
 from pidgate import units
 from pidgate.gateway.config.tls_settings import ClusterTlsSettings, ListenerTlsSettings, ServerTlsSettings
@@ -69,19 +70,20 @@ UpstreamIdentity = Literal["pass", "delegation_token", "own"]
 
 
 class ClusterSettings(Section):
-    """The Kafka cluster behind the gateway. `tls` None: no TLS towards the brokers.
-
-    `proxy_protocol`: each client's connection to a broker begins with a PROXY header, which carries the
-    client's address. `upstream_identity`: the identity of clients at the brokers. `pass`: clients log in
-    themselves. `delegation_token`: a client with a certificate is logged in as its user, with a delegation
-    token obtained by the gateway. `own`: all clients appear as the gateway's own client.
-    """
+    """The Kafka cluster behind the gateway."""
 
     name: str = ""
+    """Name of the cluster in events and on the status page."""
     bootstrap_servers: tuple[ServerAddress, ...] = Field(min_length=1, strict=False)
+    """Brokers to start from, as host:port."""
     tls: ClusterTlsSettings | None = None
+    """TLS towards the brokers. `{}`: with this machine's CAs. Left out: no TLS."""
     proxy_protocol: bool = False
+    """Begin each client's connection to a broker with a PROXY header that carries the client's address."""
     upstream_identity: UpstreamIdentity = "pass"
+    """The user that brokers see. `pass`: clients log in themselves. `delegation_token`: the user of the client's
+    certificate, by a delegation token. `own`: the user of `own_client`, for all clients.
+    """
 
 
 class SaslSettings(Section):
@@ -91,8 +93,11 @@ class SaslSettings(Section):
     """
 
     mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
+    """SASL mechanism of the gateway's own Kafka clients."""
     username: str = Field(min_length=1)
+    """Its user."""
     password_file: str = Field(min_length=1)
+    """File that holds its password, readable by the gateway's user alone."""
 
 
 class EventsSettings(Section):
@@ -102,10 +107,17 @@ class EventsSettings(Section):
     """
 
     enabled: bool = True
+    """Write decisions to the topic, and follow those of other gateways. `false`: for a single gateway that may forget,
+    or has a state directory.
+    """
     topic: str = Field(default="__pidgate_events", pattern=r"^[A-Za-z0-9._-]{1,240}$")
+    """The events topic; the topic of quotas has `_quotas` behind this name. The same for all gateways of a cluster."""
     retention_ms: PositiveDurationMs = Field(default=7 * 24 * _HOUR_MS, alias="retention")
+    """`retention.ms` of the topic when the gateway creates it."""
     replication_factor: int = Field(default=3, ge=1, le=32)
+    """Its replicas when the gateway creates it; at most as many as there are brokers."""
     redact: tuple[Literal["user", "client_id", "address"], ...] = Field(default=(), strict=False)
+    """Fields that events carry as a hash."""
 
     @property
     def quotas_topic(self) -> str:
@@ -116,21 +128,32 @@ class NodePortsSettings(Section):
     """Ports that represent brokers: in the order of `node_ids`, or `first` + node id without them."""
 
     first: int = Field(default=9300, ge=1, le=65_535)
+    """Port of the first node of `node_ids`; without them of node 0."""
     node_ids: NodeIds = ()
+    """Nodes with a port, in this order: [0-5, 10]. Needed where several gateways share a name."""
 
 
 class ListenerSettings(Section):
     """Address where clients connect, and the advertised addresses of brokers; used by nodes.py."""
 
     bind: BindAddress = Address("127.0.0.1", 9292)
+    """Address and port where clients bootstrap."""
     advertise: Advertised | None = None
+    """Host that clients get in Metadata, and the port if it is not the node's own. May hold `{node_id}`."""
     node_ports: NodePortsSettings | None = None
+    """Ports that represent brokers. Left out: from 9300 on."""
     only_node: int | None = Field(default=None, ge=0)
+    """The one broker of a sidecar; `bind` is its port."""
     sni: Advertised | None = None
+    """One port for all brokers, told apart by TLS server name: broker-{node_id}.kafka.example."""
     authentication: Literal["required", "none"] | None = None
+    """Whether clients must log in. Left out: as the brokers require it."""
     sasl_oauthbearer_sub_claim_name: ClaimName = DEFAULT_CLAIM
+    """Claim of a bearer token that is the user, as in the brokers' setting of that name."""
     tls: ListenerTlsSettings | None = None
+    """TLS towards clients."""
     proxy_protocol_from: Networks = ()
+    """Addresses of proxies whose connections begin with a PROXY header (version 2)."""
 
     @property
     def requires_login(self) -> bool | None:
@@ -178,15 +201,27 @@ class ProducerIdsSettings(Section):
     """How new producer ids are counted, remembered and refused; the same for all users."""
 
     window_ms: PositiveDurationMs = Field(default=_HOUR_MS, alias="window")
+    """Time over which a rate is counted."""
     burst_windows: float = Field(default=1.0, alias="burst", gt=0, le=100, allow_inf_nan=False)
-    given_remember_ms: Annotated[int | None, PlainValidator(_remember)] = Field(
-        default=24 * _HOUR_MS, alias="remember"
-    )
+    """Capacity of a bucket, in windows of the rate."""
+    given_remember_ms: Annotated[
+        int | None,
+        PlainValidator(_remember),
+        WithJsonSchema({"type": ["string", "integer"], "title": "duration, or `window`"}),
+    ] = Field(default=24 * _HOUR_MS, alias="remember")
+    """Time after its last use in which an id is free of charge; the brokers' `producer.id.expiration.ms`. `window`: as
+    long as a window.
+    """
     transactional: Mode = "observe"
+    """`enforce`: refuse new ids in transactions as well."""
     given_grace_ms: DurationMs | None = Field(default=None, alias="grace")
+    """Time after a cold start in which unseen ids pass uncharged, up to ten times the rate. Left out: one window."""
     max_throttle_ms: PositiveDurationMs = Field(default=10_000, alias="max_throttle")
+    """Longest `throttle_time_ms` of one refusal; below the clients' request timeout."""
     max_live_ids: int = Field(default=10_000_000, ge=1)
+    """Ids remembered in all, which bounds the memory: 150 MB with all of them in use."""
     refuse_init_producer_id: bool = False
+    """Give no producer id to a user without tokens."""
 
     @property
     def remember_ms(self) -> int:
@@ -202,7 +237,9 @@ class ByteRatesSettings(Section):
     """Bytes per second (KIP-13) to which the gateway limits an entity, over all brokers behind it."""
 
     producer_byte_rate: SizeBytes | None = None
+    """Bytes produced per second, over all brokers behind the gateway."""
     consumer_byte_rate: SizeBytes | None = None
+    """Bytes fetched per second, likewise."""
 
     def to_byte_rates(self) -> quota.ByteRates:
         return quota.ByteRates(self.producer_byte_rate, self.consumer_byte_rate)
@@ -212,14 +249,18 @@ class ClientSettings(ByteRatesSettings):
     """Quota of one client id of a user. Its rate of ids is a part of the user's, in thousandths of an id per window."""
 
     producer_ids_rate_milli: RateMilli | None = Field(default=None, alias="producer_ids_rate")
+    """New producer ids per window. 0: no new id; left out: no limit. Of a client id: a part of its user's rate."""
 
 
 class DefaultSettings(ClientSettings):
     """Quota of every user without its own."""
 
     transactional_ids_rate_milli: RateMilli | None = Field(default=None, alias="transactional_ids_rate")
+    """New transactional ids per window."""
     producer_states_rate_milli: RateMilli | None = Field(default=None, alias="producer_states_rate")
+    """New pairs of producer id and partition per window: charged, never refused. New ids wait for the debt."""
     clients: Mapping[str, ByteRatesSettings] = {}
+    """Rates of single client ids; `<default>`: byte rates of each client id that is not named."""
 
     def byte_rates(self, user: str) -> Iterator[tuple[quota.ByteEntity, quota.ByteRates]]:
         """Yield the byte rates of this user, alone and with client ids."""
@@ -232,9 +273,13 @@ class UserSettings(DefaultSettings):
     """Quota of one user. Missing keys are taken from `default` and `quotas.mode`."""
 
     mode: Mode | None = None
+    """`observe` or `enforce`, instead of `quotas.mode`."""
     owner: str = ""
+    """Team that `explain` and `quotas describe` name."""
     clients: Mapping[str, ClientSettings] = {}
+    """Rates of single client ids of this user."""
     exempt: tuple[Literal["producer_ids", "bytes"], ...] = Field(default=(), strict=False)
+    """Quotas that count this user and never hold it."""
 
     def to_user_quota(self) -> quota.UserQuota:
         mode = None if self.mode is None else quota.Mode(self.mode)
@@ -255,24 +300,32 @@ class UserSettings(DefaultSettings):
 
 
 class QuotasSettings(Section):
-    """Quotas of all users, and their common rules.
-
-    `runtime_changes`: handling of quotas set at run time, through Kafka's admin API or `pidgate quotas`. `byte_rates`:
-    who keeps byte rates of users that are set so. `fuse`: the producer states that a broker has room for. When the
-    forecast comes near it, users above their own quota are enforced.
-    """
+    """Quotas of all users, and their common rules."""
 
     mode: Mode = "observe"
+    """`observe` counts and refuses nothing; `enforce` refuses and throttles."""
     producer_ids: ProducerIdsSettings = ProducerIdsSettings()
+    """How ids are counted, remembered and refused."""
     cluster_producer_ids_rate_milli: RateMilli | None = Field(default=None, alias="cluster_producer_ids_rate")
+    """New producer ids per window of all enforced users together."""
     fuse: int | None = Field(default=None, ge=1)
+    """Producer states that a broker has room for. At 80 % of it, users above their own quota are enforced."""
     help_url: str = ""
+    """Address that a refusal's message names."""
     default: DefaultSettings = DefaultSettings()
+    """Quota of each user that is not named."""
     users: dict[str, UserSettings] = {}
+    """Quotas by user. Missing keys are those of `default`."""
     unidentified: dict[Mechanism, UserSettings] = {}
+    """Quotas of clients without a readable user name, by SASL mechanism (`SSL`: certificates). Keys as for a user."""
     clients: dict[str, ByteRatesSettings] = {}
+    """Byte rates of single client ids, over all users; `<default>`: of each not named. Keys: the two byte rates."""
     runtime_changes: Literal["runtime_wins", "file_wins", "refused"] = "runtime_wins"
+    """`runtime_wins`: what is set at run time overrides the file. `file_wins`: only where the file says nothing.
+    `refused`: nothing but the observe mode of all users can be set.
+    """
     byte_rates: Literal["gateway", "brokers"] = "gateway"
+    """Who keeps byte rates of users that are set at run time: the gateway, or each broker by itself."""
 
     def named(self) -> dict[User, UserSettings]:
         """Return every user with its own quotas, including the entities of unidentified users."""
@@ -327,55 +380,80 @@ class QuotasSettings(Section):
 class LimitsSettings(Section):
     """Bounds that depend on the machine or the cluster. The fixed ones are in gateway/proxy/bounds.py."""
 
-    # 100 MiB is the brokers' socket.request.max.bytes.
     frame_bytes: SizeBytes = Field(default=100 * 2**20, alias="frame")
+    """Largest request; the brokers' `socket.request.max.bytes`."""
     buffered_total_bytes: SizeBytes = Field(default=512 * 2**20, alias="buffered_total")
+    """Memory for requests and responses that wait."""
     # Brokers close connections after connections.max.idle.ms, 10 minutes.
     idle_ms: PositiveDurationMs = Field(default=_TEN_MINUTES_MS, alias="idle")
+    """Time after which a connection without traffic is closed."""
     # None: half of the process's open file limit, as a client takes two descriptors.
     connections: int | None = Field(default=None, ge=1)
+    """Client connections in all. Left out: half of the open files."""
     # None: half of `connections`, so that no user can take all.
     connections_per_user: int | None = Field(default=None, ge=1)
+    """Connections of one user. Left out: what it leaves free for others."""
     # A fleet of 5,000 is admitted within 15 s; a crash loop is limited to the same rate.
     connections_rate_per_user: int = Field(default=200, ge=1)
+    """New connections of one user per second."""
     # Off: behind a NAT all clients have one address.
     connections_per_address: int | None = Field(default=None, ge=1)
+    """Connections from one address. Left out: no limit."""
 
 
 class AdminSettings(Section):
-    """The address of /livez, /readyz, /metrics and the quota API.
-
-    `writable`: quotas may be set there. `token_file` holds the required token; without it the gateway creates
-    one for its own user. `hosts`: its names, in addition to its addresses and localhost.
-    """
+    """The address of the status page, /livez, /readyz, /metrics and the quota API."""
 
     bind: BindAddress = Address("127.0.0.1", 9290)
+    """Address of the status page, `/metrics`, `/livez`, `/readyz` and the quota API."""
     tls: ServerTlsSettings | None = None
+    """TLS of that address."""
     writable: bool = False
+    """Let holders of the token set quotas."""
     token_file: str = ""
+    """File with the token. Left out: the gateway makes one for its own user where one is needed."""
     hosts: tuple[Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,253}$")], ...] = Field(
         default=(), strict=False
     )
+    """Further host names of the address, as browsers and Prometheus use them."""
 
 
 class Settings(Section):
     """All settings. Created only by load, parse or from_options, which also check rules between keys."""
 
     cluster: ClusterSettings
+    """The Kafka cluster behind the gateway."""
     given_gateway_id: str = Field(default="", alias="gateway_id", pattern=r"^[A-Za-z0-9._:-]{0,128}$")
+    """Name of this gateway in events and logs. Left out: host name and admin port."""
     own_client: SaslSettings | None = None
+    """Login of the gateway's own Kafka clients, for its topics. Clients of the gateway log in with their own."""
     listeners: tuple[ListenerSettings, ...] = Field(default=(ListenerSettings(),), min_length=1, strict=False)
+    """Where clients connect."""
     quotas: QuotasSettings = QuotasSettings()
+    """Quotas and what they have in common."""
     limits: LimitsSettings = LimitsSettings()
+    """Bounds that depend on the machine."""
     events: EventsSettings = EventsSettings()
+    """The topic of all decisions."""
     state_dir: str | None = None
+    """Local directory of the quota's state, one for each gateway."""
     # Off: a second gateway that is started on the same ports by mistake is told so.
     reuse_port: bool = False
-    # None: as many as there are cores, less one; at least one.
-    lanes: Annotated[int | None, PlainValidator(_lanes)] = None
+    """Let several gateways of one machine share the ports."""
+    lanes: Annotated[
+        int | None,
+        PlainValidator(_lanes),
+        WithJsonSchema(
+            {"anyOf": [{"const": "auto"}, {"type": "integer", "minimum": 0, "maximum": MOST_THREADS}]}
+        ),
+    ] = None
+    """Threads in C for traffic without decisions. `auto`: as many as cores, less one; 0: none."""
     admin: AdminSettings = AdminSettings()
+    """The admin address."""
     drain_timeout_ms: DurationMs = Field(default=25_000, alias="drain_timeout")
+    """Longest drain after SIGTERM; below the supervisor's own limit."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """Least level of log lines."""
 
     @property
     def gateway_id(self) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, Field, PlainValidator
+from pydantic import BaseModel, Field, PlainValidator, WithJsonSchema
 
 from pidgate.gateway.config.principal_rules import DEFAULT_RULES, PrincipalRules
 from pidgate.gateway.config.values import SECTION
@@ -36,18 +36,22 @@ def _rules(value: object) -> str:
     return value
 
 
-PemFile = Annotated[str, PlainValidator(_file_name)]
-TlsVersion = Annotated[str, PlainValidator(_version)]
-MappingRules = Annotated[str, PlainValidator(_rules)]
+PemFile = Annotated[str, PlainValidator(_file_name), WithJsonSchema({"type": "string", "title": "file"})]
+TlsVersion = Annotated[
+    str, PlainValidator(_version), WithJsonSchema({"enum": ["1.2", "1.3", 1.2, 1.3], "title": "version"})
+]
+MappingRules = Annotated[str, PlainValidator(_rules), WithJsonSchema({"type": "string", "title": "text"})]
 
 
 class TlsSettings(BaseModel):
-    """TLS of either side, with this machine's OpenSSL ciphers. Without `key_file` the key is in `cert_file`."""
+    """TLS of either side, with this machine's OpenSSL ciphers."""
 
     model_config = SECTION
 
     cert_file: PemFile = ""
+    """Certificate in PEM, with the chain to its CA."""
     given_key_file: PemFile = Field(default="", alias="key_file")
+    """Its key. Left out: it is in `cert_file`."""
 
     @property
     def key_file(self) -> str:
@@ -58,15 +62,20 @@ class ServerTlsSettings(TlsSettings):
     """The certificate shown to clients, with its chain."""
 
     cert_file: PemFile
+    """Certificate in PEM that clients are shown, with the chain to its CA."""
 
 
 class ListenerTlsSettings(ServerTlsSettings):
     """The same, plus client certificates: whether they are required, by which CA, and their mapping to users."""
 
     min_version: TlsVersion = "1.2"
+    """Oldest version of TLS: 1.2 or 1.3."""
     client_auth: Literal["none", "requested", "required"] = "none"
+    """Whether clients are asked for a certificate, as Kafka's `ssl.client.auth`."""
     client_ca_file: PemFile = ""
+    """CA of clients' certificates."""
     ssl_principal_mapping_rules: MappingRules = DEFAULT_RULES
+    """User of a certificate, in the syntax of the brokers' setting of that name."""
 
     @property
     def identifies(self) -> bool:
@@ -75,10 +84,9 @@ class ListenerTlsSettings(ServerTlsSettings):
 
 
 class ClusterTlsSettings(TlsSettings):
-    """TLS towards the brokers.
-
-    `ca_file` defaults to this machine's CAs. `cert_file`: shown to brokers that ask for one.
-    """
+    """TLS towards the brokers. `cert_file` is shown to those that ask for one."""
 
     ca_file: PemFile = ""
+    """CA of the brokers' certificates. Left out: this machine's CAs."""
     verify_hostname: bool = True
+    """Check the host name in a broker's certificate. `false` where certificates name other hosts."""

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Annotated, Final, NamedTuple
 
-from pydantic import AfterValidator, ConfigDict, PlainValidator, StringConstraints
+from pydantic import AfterValidator, ConfigDict, PlainValidator, StringConstraints, WithJsonSchema
 
 from pidgate import units
 from pidgate.quota import settings as quota
@@ -66,14 +66,39 @@ def _networks(value: object) -> tuple[Network, ...]:
     return tuple(found)
 
 
-DurationMs = Annotated[int, PlainValidator(units.duration_ms)]
-PositiveDurationMs = Annotated[int, PlainValidator(units.duration_ms), AfterValidator(_positive("10s"))]
-SizeBytes = Annotated[int, PlainValidator(units.size_bytes), AfterValidator(_positive("100MiB"))]
-RateMilli = Annotated[int, PlainValidator(units.rate), AfterValidator(quota.rate_milli)]
-BindAddress = Annotated[Address, PlainValidator(units.address)]
-ServerAddress = Annotated[Address, PlainValidator(_server)]
-Advertised = Annotated[Advertise, PlainValidator(_advertise)]
+_DURATION: Final = WithJsonSchema(
+    {"type": ["string", "integer"], "title": "duration", "examples": ["30s", "1h"]}
+)
+_SIZE: Final = WithJsonSchema({"type": ["string", "integer"], "title": "size", "examples": ["1MiB", "5MB"]})
+_ADDRESS: Final = WithJsonSchema({"type": "string", "title": "host:port"})
+
+DurationMs = Annotated[int, PlainValidator(units.duration_ms), _DURATION]
+PositiveDurationMs = Annotated[
+    int, PlainValidator(units.duration_ms), AfterValidator(_positive("10s")), _DURATION
+]
+SizeBytes = Annotated[int, PlainValidator(units.size_bytes), AfterValidator(_positive("100MiB")), _SIZE]
+RateMilli = Annotated[
+    int,
+    PlainValidator(units.rate),
+    AfterValidator(quota.rate_milli),
+    WithJsonSchema({"type": "number", "title": "number from 0 on", "minimum": 0}),
+]
+BindAddress = Annotated[Address, PlainValidator(units.address), _ADDRESS]
+ServerAddress = Annotated[Address, PlainValidator(_server), _ADDRESS]
+Advertised = Annotated[
+    Advertise, PlainValidator(_advertise), WithJsonSchema({"type": "string", "title": "host or host:port"})
+]
 Mechanism = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 ClaimName = Annotated[str, StringConstraints(pattern=r"^[^\s]{1,255}$")]
-Networks = Annotated[tuple[Network, ...], PlainValidator(_networks)]
-NodeIds = Annotated[tuple[int, ...], PlainValidator(units.node_id_list)]
+Networks = Annotated[
+    tuple[Network, ...],
+    PlainValidator(_networks),
+    WithJsonSchema({"type": "array", "title": "list of addresses or networks", "items": {"type": "string"}}),
+]
+NodeIds = Annotated[
+    tuple[int, ...],
+    PlainValidator(units.node_id_list),
+    WithJsonSchema(
+        {"type": "array", "title": "list of ids or ranges", "items": {"type": ["integer", "string"]}}
+    ),
+]

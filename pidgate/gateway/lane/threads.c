@@ -24,13 +24,33 @@ int64_t lane_now_ms(void) {
 
 /* ---- blocks and pipes ---------------------------------------------------------------------------------------- */
 
-static uint8_t *take_block(Lane *lane) {
-    return lane->free_block_count ? lane->free_blocks[--lane->free_block_count] : NULL;
+static bool make_blocks(Blocks *blocks, int count, uint32_t block_bytes) {
+    size_t bytes = (size_t)count * block_bytes;
+    blocks->block_bytes = block_bytes;
+    blocks->memory = malloc(bytes);  /* resident only where it was used */
+    if (!blocks->memory)
+        return false;
+    blocks->end = blocks->memory + bytes;
+    for (int at = 0; at < count; at++)
+        blocks->unused[blocks->unused_count++] = blocks->memory + (size_t)at * block_bytes;
+    return true;
+}
+
+static Blocks *blocks_of(Lane *lane, const uint8_t *block) {
+    return block >= lane->blocks.memory && block < lane->blocks.end ? &lane->blocks : &lane->long_blocks;
+}
+
+/* Take a block for so many bytes. Returns NULL if there is none left. */
+static uint8_t *take_block(Lane *lane, size_t bytes) {
+    Blocks *blocks = bytes <= BLOCK_BYTES ? &lane->blocks : &lane->long_blocks;
+    return bytes <= blocks->block_bytes && blocks->unused_count ? blocks->unused[--blocks->unused_count] : NULL;
 }
 
 static void give_block(Lane *lane, uint8_t **block) {
-    if (*block)
-        lane->free_blocks[lane->free_block_count++] = *block;
+    if (*block) {
+        Blocks *blocks = blocks_of(lane, *block);
+        blocks->unused[blocks->unused_count++] = *block;
+    }
     *block = NULL;
 }
 
@@ -163,15 +183,16 @@ static bool forward(Lane *lane, Flow *flow, Residue *residue, const uint8_t *byt
     if (sent < 0)
         sent = 0;  /* full; or broken, which the transport finds as well */
     bool is_broken = sent == 0 && errno != EAGAIN && errno != EINTR;
-    uint8_t *block = is_broken ? NULL : take_block(lane);
+    size_t left = count - (size_t)sent;
+    uint8_t *block = is_broken ? NULL : take_block(lane, left);
     if (!block) {
-        copy_out(&residue->unsent, &residue->unsent_bytes, bytes + sent, count - (size_t)sent);
+        copy_out(&residue->unsent, &residue->unsent_bytes, bytes + sent, left);
         return false;
     }
     flow->unsent = block;
     flow->unsent_at = 0;
-    flow->unsent_bytes = (uint32_t)(count - (size_t)sent);
-    memcpy(block, bytes + sent, flow->unsent_bytes);
+    flow->unsent_bytes = (uint32_t)left;
+    memcpy(block, bytes + sent, left);
     return true;
 }
 
@@ -241,6 +262,28 @@ static bool may_splice(Lane *lane, Connection *connection, Flow *flow, bool is_r
     return !is_blocked(flow) && unread_bytes(connection, is_request) >= SPLICED_FROM_BYTES && take_pipe(lane, flow);
 }
 
+/* Keep the beginning of a frame or unit until the rest comes. Returns false if there is no block for it. */
+static bool keep(Lane *lane, Flow *flow, bool is_request, const uint8_t *rest, size_t bytes) {
+    size_t whole = bytes + 1;  /* at least */
+    if (is_request && bytes >= SIZE_PREFIX_BYTES) {
+        size_t told = (size_t)rest[0] << 24 | (size_t)rest[1] << 16 | (size_t)rest[2] << 8 | rest[3];
+        if (SIZE_PREFIX_BYTES + told <= MOST_KEPT_BYTES)  /* a longer one is waited for up to its first batch only */
+            whole = SIZE_PREFIX_BYTES + told;
+    }
+    if (flow->kept && blocks_of(lane, flow->kept)->block_bytes >= whole)
+        memmove(flow->kept, rest, bytes);
+    else {
+        uint8_t *block = take_block(lane, whole);
+        if (!block)
+            return false;
+        memcpy(block, rest, bytes);
+        give_block(lane, &flow->kept);
+        flow->kept = block;
+    }
+    flow->kept_bytes = (uint32_t)bytes;
+    return true;
+}
+
 /* One read of one side, and what it means. */
 static void carry(Lane *lane, Connection *connection, bool is_request) {
     Flow *flow = is_request ? &connection->requests : &connection->answers;
@@ -253,13 +296,14 @@ static void carry(Lane *lane, Connection *connection, bool is_request) {
         return;
     }
     size_t kept = flow->kept_bytes;
-    if (kept)
-        memcpy(lane->buffer, flow->kept, kept);
+    uint8_t *buffer = flow->kept ? flow->kept : lane->buffer;
     uint64_t inside = unread_bytes(connection, is_request);
-    size_t room = READ_BYTES;
-    if (flow->is_bulk && inside + HEAD_READ_BYTES < READ_BYTES)
+    size_t room = flow->kept ? blocks_of(lane, buffer)->block_bytes - kept : READ_BYTES;
+    if (room > READ_BYTES)
+        room = READ_BYTES;
+    if (flow->is_bulk && inside + HEAD_READ_BYTES < room)
         room = (size_t)inside + HEAD_READ_BYTES;
-    ssize_t count = recv(flow->from, lane->buffer + kept, room, MSG_DONTWAIT);
+    ssize_t count = recv(flow->from, buffer + kept, room, MSG_DONTWAIT);
     if (count <= 0) {
         if (count == 0 || (errno != EAGAIN && errno != EINTR))
             leave_and_tell(lane, connection, MORE);  /* the transport finds the same */
@@ -270,14 +314,14 @@ static void carry(Lane *lane, Connection *connection, bool is_request) {
     core->may_stream = lane->announced_bytes < MOST_ANNOUNCED_BYTES;
     Look look;
     if (!is_request)
-        look = core_answers(core, lane->buffer, bytes);
+        look = core_answers(core, buffer, bytes);
     else if (!is_revoked(connection))
-        look = core_requests(core, lane->buffer, bytes, lane_now_ms());
+        look = core_requests(core, buffer, bytes, lane_now_ms());
     else {
         size_t last = inside < bytes ? (size_t)inside : bytes;  /* the end of the frame under way */
         look = (Look){0, TO_PYTHON};
         if (last)
-            look = (Look){core_requests(core, lane->buffer, last, lane_now_ms()).passed, last < bytes ? TO_PYTHON : MORE};
+            look = (Look){core_requests(core, buffer, last, lane_now_ms()).passed, last < bytes ? TO_PYTHON : MORE};
     }
     if (is_request) {
         connection->request_bytes += look.passed;
@@ -287,24 +331,19 @@ static void carry(Lane *lane, Connection *connection, bool is_request) {
     uint64_t unread = unread_bytes(connection, is_request);
     if (look.passed && !inside)
         flow->is_bulk = unread >= SPLICED_FROM_BYTES;
-    bool is_lent = forward(lane, flow, residue, lane->buffer, look.passed);
+    bool is_lent = forward(lane, flow, residue, buffer, look.passed);
     size_t rest = bytes - look.passed;
     if (rest && look.next == MORE && is_lent) {
-        if (!flow->kept)
-            flow->kept = take_block(lane);
-        if (flow->kept && rest <= BLOCK_BYTES) {
-            memcpy(flow->kept, lane->buffer + look.passed, rest);
-            flow->kept_bytes = (uint32_t)rest;
+        if (keep(lane, flow, is_request, buffer + look.passed, rest))
             return;
-        }
         is_lent = false;
     }
-    give_block(lane, &flow->kept);
     if (!is_lent || look.next != MORE) {
-        copy_out(&residue->rest, &residue->rest_bytes, lane->buffer + look.passed, rest);
+        copy_out(&residue->rest, &residue->rest_bytes, buffer + look.passed, rest);
         leave_and_tell(lane, connection, look.next);
         return;
     }
+    give_block(lane, &flow->kept);
     if (may_splice(lane, connection, flow, is_request) && !splice_inside(lane, connection, flow, is_request))
         leave_and_tell(lane, connection, MORE);
 }
@@ -463,7 +502,8 @@ static void free_lane(Lane *lane) {
     free(lane->connections);
     free(lane->free_connections);
     free(lane->buffer);
-    free(lane->blocks);
+    free(lane->blocks.memory);
+    free(lane->long_blocks.memory);
     pthread_mutex_destroy(&lane->lock);
     free(lane);
 }
@@ -478,12 +518,11 @@ Lane *lane_start(void) {
     lane->epoll = epoll_create1(EPOLL_CLOEXEC);
     lane->stop_event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     lane->left_event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    lane->buffer = malloc(BLOCK_BYTES + READ_BYTES);
-    lane->blocks = malloc((size_t)MOST_BLOCKS * BLOCK_BYTES);  /* resident only where it was used */
-    if (lane->epoll < 0 || lane->stop_event < 0 || lane->left_event < 0 || !lane->buffer || !lane->blocks)
+    lane->buffer = malloc(READ_BYTES);
+    if (lane->epoll < 0 || lane->stop_event < 0 || lane->left_event < 0 || !lane->buffer ||
+        !make_blocks(&lane->blocks, MOST_BLOCKS, BLOCK_BYTES) ||
+        !make_blocks(&lane->long_blocks, MOST_LONG_BLOCKS, LONG_BLOCK_BYTES))
         goto failed;
-    for (int at = 0; at < MOST_BLOCKS; at++)
-        lane->free_blocks[lane->free_block_count++] = lane->blocks + (size_t)at * BLOCK_BYTES;
     for (int at = 0; at < MOST_PIPES; at++) {
         if (pipe2(lane->pipes[at], O_NONBLOCK | O_CLOEXEC) < 0) {
             lane->pipes[at][0] = lane->pipes[at][1] = -1;

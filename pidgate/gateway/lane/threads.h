@@ -15,8 +15,10 @@
 
 enum {
     READ_BYTES = 256 * 1024,
-    BLOCK_BYTES = 256 * 1024,   /* what waits in one direction of a connection: at most one read, or a frame's beginning */
+    BLOCK_BYTES = 256 * 1024,   /* what waits in one direction of a connection: a read, or a frame's beginning */
     MOST_BLOCKS = 32,           /* of a thread; when they are used up, a connection that needs one goes back to Python */
+    LONG_BLOCK_BYTES = MOST_KEPT_BYTES,  /* the same for a request that is longer */
+    MOST_LONG_BLOCKS = 8,
     MOST_PIPES = 16,
     MOST_ANNOUNCED_BYTES = 64 * 1024 * 1024,  /* a broker allocates a frame at its length: half frames are not free */
     PIPE_BYTES = 1024 * 1024,
@@ -30,6 +32,14 @@ enum {
 typedef struct {
     _Atomic uint64_t number;
 } Cell;
+
+/* Blocks of one size that are not in use. */
+typedef struct {
+    uint8_t *memory, *end;
+    uint8_t *unused[MOST_BLOCKS];
+    int unused_count;
+    uint32_t block_bytes;
+} Blocks;
 
 /* One direction of a connection. */
 typedef struct {
@@ -74,9 +84,7 @@ typedef struct {
     int epoll, stop_event, left_event;
     bool is_told;              /* of those that left; until they are taken */
     uint8_t *buffer;
-    uint8_t *blocks;
-    uint8_t *free_blocks[MOST_BLOCKS];
-    int free_block_count;
+    Blocks blocks, long_blocks;
     int pipes[MOST_PIPES][2];
     int free_pipes[MOST_PIPES];
     int free_pipe_count;

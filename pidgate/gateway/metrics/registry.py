@@ -81,9 +81,7 @@ class GatewayCollector(Collector, SeesManyRows[UserRows]):
         counters = self._counters
         yield counter("connections", "Client connections accepted.", counters.connections_total)
         yield gauge("connections", "Client connections open now.", counters.connections_open)
-        faults = (
-            "Connections of clients with a fault that a refusal or a throttle brings out (docs/clients.md)."
-        )
+        faults = "Connections of clients with a fault that a refusal or throttle triggers (docs/reference/clients.md)."
         yield counter("client_faults", faults, counters.client_faults, "fault")
         closed, failures = counters.connections_closed, counters.upstream_failures
         yield counter("connections_closed", "Client connections closed.", closed, "cause")

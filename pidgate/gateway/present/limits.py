@@ -59,7 +59,7 @@ BEYOND: Final = {
     "connections without a login": "the oldest is closed",
     "TLS handshakes in progress": "the longest is closed",
 }
-"""By the key of the setting; without one, by name (docs/limits.md)."""
+"""By the key of the setting; without one, by name (docs/reference/limits.md)."""
 
 
 class LimitWatch:

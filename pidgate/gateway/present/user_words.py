@@ -122,7 +122,7 @@ def _of_id(known_id: JsonObject, answer: JsonObject) -> Iterator[str]:
 def _gives_up(who: str, left_ms: int | None) -> Iterator[str]:
     """Yield when a client gives up, if its library is known."""
     if left_ms is not None:
-        yield f"{who} gives up in {about_duration(left_ms)} by its library's defaults (docs/clients.md)."
+        yield f"{who} gives up in {about_duration(left_ms)} by its library's defaults (docs/reference/clients.md)."
 
 
 def _refusal(refusal: JsonObject, answer: JsonObject) -> str:

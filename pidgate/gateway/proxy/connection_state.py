@@ -3,7 +3,7 @@
 `Life` covers the connection from its first socket to its last (ClientConnection). Whether a request is
 forwarded, answered or held is no state of its own: `Session` derives it from what waits at that moment.
 
-`python -m pidgate.gateway.proxy.connection_state` prints the diagram in docs/architecture.md.
+`python -m pidgate.gateway.proxy.connection_state` prints the diagram in docs/explanation/architecture.md.
 """
 
 from __future__ import annotations

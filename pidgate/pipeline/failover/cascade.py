@@ -1,7 +1,7 @@
 """Broker deaths hour by hour, modelled on real brokers.
 
 Replicas already hold the states, so a leader change adds none (KIP-847; measured in
-docs/pipeline/failover.md). States are added by clients that open new producers after a death, by partitions
+docs/how-to/pipeline/failover.md). States are added by clients that open new producers after a death, by partitions
 reassigned to brokers without a replica, and by restarts. A broker that died of its heap loads the same states
 from its snapshots and dies again, each time with another storm of clients, until enough states have expired.
 
@@ -21,7 +21,7 @@ Array = NDArray[np.float64]
 MEBIBYTE = 2**20
 
 BYTES_PER_STATE = 300
-"""Measured (docs/pipeline/failover.md): one (id, partition) after one batch.
+"""Measured (docs/how-to/pipeline/failover.md): one (id, partition) after one batch.
 
 Up to 460 after five batches, because a broker keeps the offsets of the last five; one again after a restart.
 """

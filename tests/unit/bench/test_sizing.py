@@ -1,4 +1,4 @@
-"""docs/sizing.md: made from the committed results, and each number as they have it."""
+"""docs/reference/sizing.md: made from the committed results, and each number as they have it."""
 
 import json
 

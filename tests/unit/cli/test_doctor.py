@@ -126,5 +126,5 @@ def test_a_gateway_that_does_not_answer_could_not_be_asked() -> None:
         address = f"127.0.0.1:{unheard.getsockname()[1]}"
     shown = typed("doctor", "--admin", address)
     assert shown.returncode == 2
-    assert "docs/doctor.md#a-gateway-that-does-not-answer" in shown.stdout
+    assert "docs/how-to/doctor.md#a-gateway-that-does-not-answer" in shown.stdout
     assert typed("doctor", "--config", "/nowhere/pidgate.yaml").returncode == 2

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pidgate.findings.patterns import HARMFUL, WASTEFUL, Pattern
 
-PAGE = (Path(__file__).parents[3] / "docs" / "mending.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "how-to" / "mending.md").read_text("utf-8")
 ASKED_TO_CHANGE = HARMFUL | WASTEFUL
 
 

@@ -100,7 +100,7 @@ RECORDS = st.lists(
 
 
 @rule(
-    "A byte debt is paid at its rate, whatever was recorded: who waits for it waits no longer than told.",
+    "A byte debt is paid at its rate whatever was recorded, so no wait is longer than told.",
     "mutes",
 )
 @settings(max_examples=examples(300))

@@ -40,9 +40,7 @@ def admitted_of(world: World, client_ids: list[str], ids: range) -> int:
     )
 
 
-@rule(
-    "A client id of its own rate has a part of its user's rate; all other client ids share the rest.", "cost"
-)
+@rule("A client id with a rate has a part of its user's rate; all other client ids share the rest.", "cost")
 def test_a_thousand_client_ids_get_not_one_id_more_than_one() -> None:
     alone, many = World(shared(billing=50)), World(shared(billing=50))
     one = admitted_of(alone, ["rogue"], range(1_000))

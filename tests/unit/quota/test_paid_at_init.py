@@ -57,7 +57,7 @@ class Clients(World):
 
 
 @rule(
-    "A client that a refused batch ends is refused at InitProducerId, and an id that it is given has its token.",
+    "A client that cannot survive a refused batch is refused at InitProducerId; an id given to it is charged there.",
     "cost",
 )
 def test_an_id_that_is_given_has_its_token_whatever_others_take() -> None:

@@ -16,7 +16,9 @@ from tests.support.import_graph import ROOT
 
 def test_the_example_of_the_page_prints_what_the_page_shows() -> None:
     blocks = re.findall(
-        r"```(?:python)?\n(.*?)```", (ROOT / "docs" / "library.md").read_text("utf-8"), re.DOTALL
+        r"```(?:python)?\n(.*?)```",
+        (ROOT / "docs" / "reference" / "library.md").read_text("utf-8"),
+        re.DOTALL,
     )
     code, shown = blocks
     printed = io.StringIO()

@@ -1,4 +1,4 @@
-"""docs/rules.md is what the marks say, and each promise of the README has rules."""
+"""docs/reference/rules.md is what the marks say, and each promise of the README has rules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""demo-summary.json: the facts of the last screen, each with its source. Schema: docs/demo.md."""
+"""demo-summary.json: the facts of the last screen, each with its source. Schema: docs/tutorial/demo.md."""
 
 import json
 from collections.abc import Mapping, Sequence

@@ -16,7 +16,7 @@ from pidgate.gateway.config.settings import Settings
 
 ROOT: Final = Path(__file__).parents[4]
 MOST_KEYS: Final = 85
-REFERENCE: Final = ("docs/operating.md", "docs/limits.md")
+REFERENCE: Final = ("docs/how-to/index.md", "docs/reference/limits.md")
 
 
 def sections(annotation: object) -> Iterator[type[BaseModel]]:

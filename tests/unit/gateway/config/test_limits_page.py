@@ -22,7 +22,7 @@ def documented(page: str) -> list[tuple[str, int | None]]:
     ]
 
 
-@pytest.mark.parametrize("page", ["docs/limits.md"])
+@pytest.mark.parametrize("page", ["docs/reference/limits.md"])
 def test_each_limit_is_documented_with_its_default(page: str) -> None:
     fields = LimitsSettings.model_fields
     defaults = [(info.alias or name, info.default) for name, info in fields.items()]

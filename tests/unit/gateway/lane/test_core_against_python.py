@@ -227,7 +227,7 @@ MUTANTS: dict[str, Sequence[Change]] = {
             "        *walked = (size_t)(cursor.at - buf);\n    }",
             "    }\n    *walked = (size_t)(cursor.at - buf);",
         ),
-        ("        if (reading == CUT)\n            return MORE;\n", ""),
+        ("        if (reading == CUT)\n", "        if (reading == CUT && !walked)\n"),
     ],
     "aborted transactions have no tags": [
         (

@@ -45,15 +45,18 @@ PATIENCE_S: Final = 20.0
 IN_FLIGHT: Final = 20
 
 
-def produce(correlation_id: int, value_bytes: int) -> bytes:
-    """Return a framed request of one batch."""
+def produce(correlation_id: int, value_bytes: int, batches: int = 1) -> bytes:
+    """Return a framed request of so many batches, each of another partition."""
     records = bytes(value_bytes)
     batch = (
         bytes(8) + (49 + value_bytes).to_bytes(4, "big") + bytes(4) + b"\x02" + bytes(4 + 2 + 4 + 8 + 8) + ID
         + bytes(4) + (1).to_bytes(4, "big") + records
     )  # fmt: skip
-    body = b"\x02" + uvarint(len(TOPIC) + 1) + TOPIC + b"\x02" + bytes(4) + uvarint(len(batch) + 1) + batch
-    return framed(HEAD + struct.pack(">i", correlation_id) + SAME + body + b"\0\0\0")
+    entries = b"".join(
+        number.to_bytes(4, "big") + uvarint(len(batch) + 1) + batch + b"\0" for number in range(batches)
+    )
+    body = b"\x02" + uvarint(len(TOPIC) + 1) + TOPIC + uvarint(batches + 1) + entries
+    return framed(HEAD + struct.pack(">i", correlation_id) + SAME + body + b"\0\0")
 
 
 def heartbeat(correlation_id: int, filler: int) -> bytes:
@@ -244,6 +247,27 @@ def test_what_a_lane_may_not_pass_comes_back_unforwarded(lane: Any, sockets: Exi
     assert is_silent(carried.at_broker)
 
 
+@pytest.mark.parametrize(("value_bytes", "passes"), [(300_000, True), (330_000, False)])
+def test_a_long_request_of_several_batches_is_kept_until_it_is_whole(
+    lane: Any, sockets: ExitStack, value_bytes: int, passes: bool
+) -> None:
+    carried, request = Carried(lane, sockets), produce(1, value_bytes, 4)
+    following = produce(2, 50, 2)
+    carried.lend()
+    sending = threading.Thread(target=carried.application.sendall, args=(request + following,))
+    sending.start()
+    if passes:
+        assert receive(carried.at_broker, len(request + following)) == request + following
+    else:
+        left = carried.leaves()
+        assert (left.to_broker, left.client_rest) == (b"", request[: len(left.client_rest)])
+        assert is_silent(carried.at_broker)
+        carried.client.setblocking(True)
+        receive(carried.client, len(request + following) - len(left.client_rest))
+    sending.join(PATIENCE_S)
+    assert not sending.is_alive()
+
+
 @pytest.mark.parametrize("closes", ["application", "at_broker"])
 def test_an_end_of_stream_is_left_to_the_transport(lane: Any, sockets: ExitStack, closes: str) -> None:
     carried = Carried(lane, sockets)
@@ -286,7 +310,9 @@ class Script:
     def __init__(self, dice: Random) -> None:
         sizes = [dice.choice([1, 50, 800, 20_000, 70_000, 300_000]) for _ in range(self.count)]
         self.frames = [
-            produce(number, size) if dice.random() < 0.8 else heartbeat(number, min(size, 5_000))
+            produce(number, size, dice.choice([1, 1, 3]))
+            if dice.random() < 0.8
+            else heartbeat(number, min(size, 5_000))
             for number, size in enumerate(sizes)
         ]
         self.sent = b"".join(self.frames)

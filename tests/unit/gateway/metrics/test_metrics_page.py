@@ -1,4 +1,4 @@
-"""docs/metrics.md is what a gateway shows."""
+"""docs/reference/metrics.md is what a gateway shows."""
 
 from __future__ import annotations
 

@@ -76,6 +76,8 @@ def test_a_draw_of_many_users_and_connections_is_short(users: int, connections: 
         gc.unfreeze()
         scene.loop.close()
     first_s, around_s, step_s = (min(times_s) for times_s in zip(*drawn, strict=True))
-    print(f"first {first_s * 1000:.0f} ms, around {around_s * 1000:.0f} ms, longest step {step_s * 1000:.1f} ms")
+    print(
+        f"first {first_s * 1000:.0f} ms, around {around_s * 1000:.0f} ms, longest step {step_s * 1000:.1f} ms"
+    )
     assert max(first_s, around_s) < LONGEST_DRAW_S
     assert step_s < LONGEST_STEP_S

@@ -32,7 +32,9 @@ def test_no_life_goes_back_and_every_life_ends() -> None:
 
 
 def test_the_diagram_in_the_docs_is_this_one() -> None:
-    assert f"```mermaid\n{diagram()}```" in (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    assert f"```mermaid\n{diagram()}```" in (ROOT / "docs" / "explanation" / "architecture.md").read_text(
+        "utf-8"
+    )
 
 
 METADATA = raw.request(3, 1, {"topics": []}, correlation_id=1)

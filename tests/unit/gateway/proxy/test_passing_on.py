@@ -125,7 +125,9 @@ def test_so_is_one_behind_a_mute() -> None:
         assert left == 0
 
 
-@rule("Bytes of a request count as they leave: one that never ends costs what has left of it.", "mutes")
+@rule(
+    "Bytes of a request count as they are forwarded, so an endless request costs its forwarded part.", "mutes"
+)
 def test_its_bytes_count_as_they_leave() -> None:
     with scene_of(bytes_per_s=ByteQuotas(rates={("ANONYMOUS", None): ByteRates(1_000)})) as scene:
         pair, left = begun(scene, produce(2))

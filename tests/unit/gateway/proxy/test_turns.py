@@ -62,7 +62,8 @@ def forwarded(pairs: list[Pair]) -> int:
 
 
 @rule(
-    "One turn of the event loop has 10 ms of work for each account, and one that waits at a time.", "memory"
+    "In one turn of the event loop each account has 10 ms of work, and one waiting account is served.",
+    "memory",
 )
 def test_many_connections_of_an_account_take_no_longer_than_one(scene: Scene) -> None:
     frame = dear_produce()

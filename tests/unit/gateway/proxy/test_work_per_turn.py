@@ -398,7 +398,7 @@ def test_bytes_are_work_too(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @rule(
-    "One turn of the event loop has 10 ms of work for each account, and one that waits at a time.",
+    "In one turn of the event loop each account has 10 ms of work, and one waiting account is served.",
     "memory",
 )
 def test_many_small_frames_in_one_read(scene: Scene) -> None:
@@ -443,7 +443,7 @@ def steps_of_new_ids(rate: int, frames: bytes) -> int:
 
 
 @rule(
-    "One turn of the event loop has 10 ms of work for each account, and one that waits at a time.",
+    "In one turn of the event loop each account has 10 ms of work, and one waiting account is served.",
     "memory",
 )
 @NEW_IDS
@@ -620,7 +620,7 @@ def steps_of_held(frame: bytes, count: int) -> int:
 
 
 @rule(
-    "One turn of the event loop has 10 ms of work for each account, and one that waits at a time.",
+    "In one turn of the event loop each account has 10 ms of work, and one waiting account is served.",
     "memory",
 )
 @pytest.mark.parametrize("kind", DEAR)

@@ -1,4 +1,4 @@
-"""Connections that do not come about: each row of the table in docs/operating.md is caused, and held against the log.
+"""Connections that fail: each row of the table in docs/how-to/connections.md is caused, and compared with the log.
 
 The table's second column is a part of the line. The line also has an address, or the key of the file that is wrong.
 """
@@ -39,7 +39,7 @@ from tests.support.loopback import (
 from tests.support.tls_listener import client_tls
 from tools.sandbox.certificates import Authority, Pair
 
-PAGE: Final = Path(__file__).parents[4] / "docs" / "operating.md"
+PAGE: Final = Path(__file__).parents[4] / "docs" / "how-to" / "connections.md"
 NOT_AUTHORIZED: Final = 29
 CREATE_TOPICS: Final = 19
 EVENTS: Final = "__pidgate_events"
