@@ -1,6 +1,7 @@
 # Two commands do everything on a fresh machine: `make demo` and `make test`.
 # All they need is a Python 3.11 or newer; everything else goes into .venv.
-PYTHON ?= python3.11
+# The oldest that serves: wheels of all packages exist for it.
+PYTHON ?= $(or $(firstword $(foreach name,python3.11 python3.12 python3.13 python3,$(shell command -v $(name)))),python3.11)
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
@@ -16,13 +17,14 @@ FUSE   ?=
 SEEDS  ?= 1000
 FOR    ?= 10m
 HOURS  ?= 2
+MINUTES ?= 60
 PARTS  ?=
 PRODUCT := pidgate tools deploy examples
 
 # Tests start hundreds of gateways: each takes a second more where Python may not keep what it compiled.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: test tests-of-the-day simulate nightly check format docs demo pipeline-demo pipeline-scale clients faults soak fuzz bench dist audit release-tools lock clean help
+.PHONY: test tests-of-the-day simulate nightly check format docs demo pipeline-demo pipeline-scale clients faults soak crowd fuzz bench dist audit release-tools lock clean help
 
 help:            ## what there is
 	@grep -hE '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -72,8 +74,10 @@ format: $(STAMP) ## let ruff format and fix what it can
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-docs: $(STAMP)   ## what is generated: the fields in docs/reference/events.md and their JSON schema, the drawings in docs/explanation/architecture.md, the tables in docs/reference/clients.md and docs/explanation/faults.md, docs/reference/rules.md
+docs: $(STAMP)   ## the generated parts of docs/, then the site in build/site (strict: each link is checked)
 	$(BIN)/python -m tests.support.events_page
+	$(BIN)/python -m tests.support.configuration_page
+	$(BIN)/python -m tests.support.commands_page
 	$(BIN)/python -m tests.support.architecture_page
 	$(BIN)/python -m tests.support.clients_page
 	$(BIN)/python -m tests.support.faults_page
@@ -81,6 +85,7 @@ docs: $(STAMP)   ## what is generated: the fields in docs/reference/events.md an
 	$(BIN)/python -m tests.support.metrics_page
 	$(BIN)/python -m tools.dashboards
 	$(BIN)/python -m tests.support.rules_page
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
 
 demo: $(or $(wildcard $(STAMP)),$(DEMO)) ## a broker dies of producer ids, then lives behind the gateway [QUOTA=n|off] [FUSE=1] [ROGUES=n] [SEED=n]
 	$(BIN)/python -m tools.sandbox.demo --quota $(QUOTA) --rogues $(ROGUES) --seed $(SEED) $(if $(FUSE),--fuse)
@@ -99,6 +104,9 @@ faults: $(STAMP) ## tests that break brokers and gateways (their own)
 
 soak: $(JARS)    ## a gateway under mixed clients, refusals and restarts for so long: does anything grow [HOURS=2]; writes tools/bench/results/<date>-soak
 	$(BIN)/python -m tests.soak --hours $(HOURS)
+
+crowd: $(JARS)   ## 2,000 users with 20,000 connections and rogues for so long, through a reload, a restore and a fail-over: what is lost, who is refused [MINUTES=60]; writes tools/bench/results/<date>-crowd
+	$(BIN)/python -m tests.crowd --minutes $(MINUTES)
 
 fuzz: $(JARS)    ## coverage-guided fuzzing of every decoder, so long in all [FOR=10m]; leaves what it finds in .fuzz/
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements/fuzz.lock

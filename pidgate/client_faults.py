@@ -116,19 +116,51 @@ CLIENT_FAULTS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long a library tries to send a refused record, with its defaults, and which setting says so."""
+    """How long a library tries to send a refused record.
 
-    seconds: int
+    family     its name in the documentation
+    library    name in ApiVersions, or RDKAFKA
+    client_id  only clients with this id. Empty: any
+    seconds    with its defaults. None: without end
+    setting    what bounds the time
+    tries      the setting that bounds the tries after the first one. Empty: there is none, or it changes nothing
+    tries_s    with FEW_TRIES of them: a refused client comes back when its mute is over, at most 10 s later
+    """
+
+    family: str
+    library: str
+    seconds: int | None
     setting: str
+    tries: str = ""
+    tries_s: int = 0
+    client_id: str = ""
+
+    def sentence(self) -> str:
+        """Return when such a client gives up, with its defaults and with the tries that many applications set."""
+        end = (
+            "tries a refused record without end"
+            if self.seconds is None
+            else f"gives up a refused record after {self.seconds} s"
+        )
+        said = f"{end} by its default ({self.setting})"
+        if self.tries:
+            said += f"; after {self.tries_s} s with {self.tries} {FEW_TRIES}"
+        return said
 
 
-PATIENCE: Final = {
-    RDKAFKA: Patience(300, "message.timeout.ms"),
-    JAVA: Patience(120, "delivery.timeout.ms"),
-    "kafka-python": Patience(120, "delivery_timeout_ms"),
-    "sarama": Patience(30, "Producer.Retry.Max"),
-}
-"""By name in ApiVersions. Others name themselves nothing there, or go on for ever."""
+FEW_TRIES: Final = 3
+"""A number that applications set, from times when it was the example of many pages."""
+PATIENCES: Final = (
+    Patience("kafka-console-producer", JAVA, 30, "message-send-max-retries 3", client_id="console-producer"),
+    Patience("Java", JAVA, 120, "delivery.timeout.ms", "retries", 30),
+    Patience("librdkafka", RDKAFKA, 300, "message.timeout.ms", "message.send.max.retries", 50),
+    Patience("kafka-python 3", "kafka-python", 120, "delivery_timeout_ms", "retries", 30),
+    Patience("sarama", "sarama", 30, "Producer.Retry.Max"),
+    Patience("franz-go", "kgo", None, "RecordDeliveryTimeout", "RecordRetries", 30),
+)
+"""The first one that is about a client counts; aiokafka and kafkajs name themselves nothing. Measured:
+tests/clients/test_patience.py.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,21 +185,26 @@ def find_faults(name: str, version: str, client_id: str) -> tuple[ClientFault, .
     return tuple(fault for fault in CLIENT_FAULTS if fault.concerns(library, number, client_id))
 
 
-def patience_of(name: str, version: str) -> Patience | None:
-    """Return the patience of a library that names itself so. None: unknown, or without end."""
-    return PATIENCE.get(library_of(name, version)[0])
+def patience_of(name: str, version: str, client_id: str) -> Patience | None:
+    """Return the patience of a client that names itself so. None: unknown."""
+    library = library_of(name, version)[0]
+    for patience in PATIENCES:
+        if library == patience.library and patience.client_id in ("", client_id):
+            return patience
+    return None
 
 
 @_remembered
 def traits_of(name: str, version: str, client_id: str) -> ClientTraits:
     """Return what a gateway does for a client that names itself so."""
-    faults, patience = find_faults(name, version, client_id), patience_of(name, version)
-    if not faults and patience is None:
+    faults, patience = find_faults(name, version, client_id), patience_of(name, version, client_id)
+    seconds = None if patience is None else patience.seconds
+    if not faults and seconds is None:
         return ORDINARY
     return ClientTraits(
         is_refused_at_init=any(fault.is_refused_at_init for fault in faults),
         is_told_throttle=all(fault.is_told_throttle for fault in faults),
-        patience_ms=None if patience is None else patience.seconds * 1_000,
+        patience_ms=None if seconds is None else seconds * 1_000,
     )
 
 

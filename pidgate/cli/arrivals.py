@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from pidgate.events.definitions import ConfigEvent, DecisionEvent
 from pidgate.events.reading import EventUnreadable, from_json
 from pidgate.gateway.topics.records import EventRecord
+from pidgate.quota.settings import Mode, ProducerIdSettings
+from pidgate.quota.token_bucket import GIVES_UP_AFTER_MS, Outcome, QuotaReplay
 from pidgate.who.tally import ADMITTED_AS_NEW
 
 _TYPES: Final = (b'"type":"decision"', b'"type":"config"')
@@ -110,3 +112,29 @@ class History:
             if before_ms is None or new.at_ms - before_ms >= remember_ms:
                 found.append(new)
         return found
+
+
+def outcomes(
+    ids: Sequence[NewId], rate_milli: int | None, settings: ProducerIdSettings, balance: Balance | None
+) -> list[Outcome]:
+    """Replay ids in order of time, and return the outcome of each.
+
+    `rate_milli` None: no limit. `balance`: at the beginning, None: full.
+    """
+    found = [Outcome() for _ in ids]
+    quota = QuotaReplay(rate_milli, settings, ids[0].at_ms) if rate_milli and ids else None
+    if quota is not None and balance is not None and balance.at_ms <= ids[0].at_ms:
+        quota.bucket.restore(balance.units, balance.token_units, balance.at_ms)
+    for new, outcome in zip(ids, found, strict=True):
+        is_refusable = not new.transactional or settings.transactional is Mode.ENFORCE
+        if quota is not None and is_refusable:
+            quota.add_arrival(new.at_ms, outcome)
+        elif quota is not None:
+            quota.add_unrefused(new.at_ms, outcome)
+        elif rate_milli == 0 and is_refusable:
+            outcome.add(Outcome(refused=1, gave_up=1, longest_wait_ms=GIVES_UP_AFTER_MS))
+        else:
+            outcome.admitted = 1
+    if quota is not None:
+        quota.finish()
+    return found

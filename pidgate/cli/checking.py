@@ -3,20 +3,18 @@
 import asyncio
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final
 
 from pidgate import client_faults, units
 from pidgate.cli import tls_words
 from pidgate.cli.options import USAGE_ERROR, CheckOptions, complain
+from pidgate.doctor.brokers import login_warnings_of
 from pidgate.gateway.cluster.nodes import NodePorts
-from pidgate.gateway.cluster.probe import mechanisms_of
 from pidgate.gateway.config import conflicts
 from pidgate.gateway.config.loading import ConfigError, Problem, Settings, checked
 from pidgate.gateway.config.settings import ListenerSettings
 from pidgate.gateway.config.source import Source, read_yaml
-from pidgate.gateway.quotas.inherited import closed_ports, inherited_quotas, login_warnings
-from pidgate.gateway.tls.contexts import TlsUnusable, client_context
 from pidgate.names import escaped
 from pidgate.quota.entities import EffectiveQuota, User, client_accounts, resolve, shown
 from pidgate.quota.settings import (
@@ -33,9 +31,6 @@ VALID: Final = 0
 # A name without a user: resolves to the quota of users that are not named.
 _ANYBODY: Final = ""
 _LISTED_NODES: Final = 20
-_SHARED_MECHANISMS: Final = ("OAUTHBEARER", "GSSAPI", "SCRAM-SHA-512")
-_ASKED_S: Final = 5.0
-"""Time for brokers to answer: a file may be checked where there are none."""
 _ONE_OF: Final = {60_000: "minute", 3_600_000: "hour", 86_400_000: "day"}
 
 
@@ -54,7 +49,7 @@ def check(options: CheckOptions) -> int:
             )
         print(error, file=sys.stderr)
         return USAGE_ERROR
-    warned = list(file_warnings(settings, source))
+    warned = [*file_warnings(settings, source), *asyncio.run(login_warnings_of(settings))]
     if options.as_json:
         print(json.dumps({"valid": True, "warnings": warned}, indent=2))
         return VALID
@@ -76,35 +71,6 @@ def file_warnings(settings: Settings, source: Source) -> Iterator[str]:
     for path, text in conflicts.warnings(settings):
         yield f"{source.where(path)}: {source.key(path)}: {text}"
     yield from tls_words.warned(settings, source)
-    yield from _login_warnings(settings)
-
-
-def _login_warnings(settings: Settings) -> Iterator[str]:
-    """Warn of what the file misses for these brokers, after asking them for their SASL mechanisms.
-
-    The file alone does not show whether the brokers want a login. Without an answer it is the only source.
-    """
-    quotas = settings.to_quotas()
-    if not (quotas.users or settings.own_client is None or any(inherited_quotas(quotas, _SHARED_MECHANISMS))):
-        return
-    mechanisms = asyncio.run(_mechanisms(settings))
-    if mechanisms is not None:
-        found = login_warnings(settings, quotas, mechanisms)
-    elif any(listener.requires_login for listener in settings.listeners):
-        found = closed_ports(settings)
-    else:
-        return
-    yield from (f"{key}: {text}" for key, text in found)
-
-
-async def _mechanisms(settings: Settings) -> Sequence[str] | None:
-    tls = settings.cluster.tls
-    try:
-        context = None if tls is None else client_context(tls, ("cluster", "tls"))
-    except TlsUnusable:
-        return None
-    servers, has_header = settings.cluster.bootstrap_servers, settings.cluster.proxy_protocol
-    return await mechanisms_of(servers, _ASKED_S, context, sends_proxy_header=has_header)
 
 
 def explanation(settings: Settings) -> Iterator[str]:

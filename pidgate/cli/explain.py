@@ -18,7 +18,11 @@ def explain(options: ExplainOptions) -> int:
     if options.user is None:
         if options.producer_id is not None:
             complain("explain", "a producer id of no user; write --user alice")
+        if options.fleet:
+            return for_each(options, "explain", lambda gateway: gateway.get("/v1/fleet"), _show_fleet)
         return for_each(options, "explain", lambda gateway: gateway.get("/v1/explain"), _show_waits)
+    if options.fleet:
+        complain("explain", "--fleet shows who waits; leave --user out, or name the gateways with --admin")
 
     def show(answer: JsonObject) -> None:
         print(f"{answer['gateway']} at {answer['address']}, {moment(answer['wall_ms'])}")
@@ -31,6 +35,31 @@ def explain(options: ExplainOptions) -> int:
         lambda gateway: gateway.get("/v1/explain", user=options.user, producer_id=options.producer_id),
         show,
     )
+
+
+def _show_fleet(answer: JsonObject) -> None:
+    print(f"{counted(len(answer['gateways']), 'gateway')}, {moment(answer['wall_ms'])}")
+    for line in fleet_in_words(answer):
+        print(line)
+    for line in waits_in_words(answer):
+        print(line)
+
+
+def fleet_in_words(answer: JsonObject) -> Iterator[str]:
+    """Yield a line for each gateway; one that did not answer is named first."""
+    for row in sorted(answer["gateways"], key=lambda row: bool(row["answered"])):
+        name = printable(row["gateway"])
+        if not row["answered"]:
+            yield f"  {name}: DOES NOT ANSWER, last heard {about_duration(row['heard_ms'])} ago"
+            continue
+        state = "ready" if row["is_ready"] else f"not ready: {printable(row['not_ready'])}"
+        quotas = "" if row["same_quotas"] else f"; ITS QUOTAS ARE NOT THOSE OF {printable(answer['gateway'])}"
+        yield (
+            f"  {name}: {state}, {row['mode']}, {counted(row['connections'], 'connection')}, "
+            f"{counted(row['waiting'], 'client')} waiting, {counted(row['changes'], 'quota')} set at run time{quotas}"
+        )
+    if not answer["has_topic"]:
+        yield "  It knows no other gateway: events.enabled is false."
 
 
 def _show_waits(answer: JsonObject) -> None:
@@ -47,7 +76,8 @@ def waits_in_words(answer: JsonObject) -> Iterator[str]:
     for row in waits["rows"]:
         client = f"client {printable(row['client_id'])!r} at {printable(row['address'])}"
         library = f" ({printable(row['library'])})" if row["library"] else ""
-        yield f"  {row['name']}: {client}{library} waits since {_ago(row, now_ms)}{_until(row, now_ms)}"
+        at = f"at {printable(row['gateway'])} " if "gateway" in row else ""
+        yield f"  {row['name']}: {client}{library} waits {at}since {_ago(row, now_ms)}{_until(row, now_ms)}"
         yield f"    because {row['says']}{_line_of(row)}"
         if row["lifts"]:
             yield f"    to end it: {row['lifts'][0]}"

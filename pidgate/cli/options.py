@@ -377,8 +377,11 @@ class MyOptions:
 @dataclass(frozen=True, kw_only=True)
 class ExplainOptions(GatewayOptions):
     """Show which clients wait now, why and until when. With --user: why that user is refused or admitted, with tokens,
-    queued ids, and the last refusal and its end.
+    queued ids, and the last refusal and its end. With --fleet: who waits at any gateway.
     """
 
     user: UserOption = None
+    fleet: bool = option(
+        False, "Ask all gateways of the fleet, through the events topic of the one that is named.", "--fleet"
+    )
     producer_id: int | None = option(None, "", "--producer-id", min=0, metavar="ID")

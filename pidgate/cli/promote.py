@@ -17,7 +17,7 @@ from typing import Final
 
 from pidgate import units
 from pidgate.cli import kafka_login, quota_change
-from pidgate.cli.arrivals import Balance, History, NewId
+from pidgate.cli.arrivals import Balance, History, NewId, outcomes
 from pidgate.cli.options import USAGE_ERROR, ModeOptions, PromoteOptions
 from pidgate.events.definitions import ConfigEvent
 from pidgate.events.redaction import UserNames
@@ -28,7 +28,7 @@ from pidgate.gateway.config.source import option_value
 from pidgate.gateway.topics.own_client import OwnClient
 from pidgate.quota.entities import EffectiveQuota, resolve, shown
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
-from pidgate.quota.token_bucket import GIVES_UP_AFTER_MS, Outcome, QuotaReplay
+from pidgate.quota.token_bucket import GIVES_UP_AFTER_MS, Outcome
 from pidgate.units import about_duration, moment, printable
 from pidgate.who.reading import CannotRead, read
 
@@ -96,29 +96,12 @@ class Replayed:
 def replay(
     ids: Sequence[NewId], rate_milli: int | None, settings: ProducerIdSettings, balance: Balance | None
 ) -> Replayed:
-    """Replay ids in order of time. `rate_milli` None: no limit. `balance`: at the beginning, None: full."""
-    parts: dict[tuple[int, str, str], Outcome] = {}
-    quota = QuotaReplay(rate_milli, settings, ids[0].at_ms) if rate_milli and ids else None
-    if quota is not None and balance is not None:
-        quota.bucket.restore(balance.units, balance.token_units, balance.at_ms)
-    for new in ids:
-        part = parts.setdefault((new.at_ms // HOUR_MS * HOUR_MS, new.client_id, new.address), Outcome())
-        is_refusable = not new.transactional or settings.transactional is Mode.ENFORCE
-        if quota is not None and is_refusable:
-            quota.add_arrival(new.at_ms, part)
-        elif quota is not None:
-            quota.add_unrefused(new.at_ms, part)
-        elif rate_milli == 0 and is_refusable:
-            part.add(Outcome(refused=1, gave_up=1, longest_wait_ms=GIVES_UP_AFTER_MS))
-        else:
-            part.add(Outcome(admitted=1))
-    if quota is not None:
-        quota.finish()
+    """Replay ids in order of time (arrivals.outcomes), and sum the outcomes."""
     found = Replayed()
-    for (hour_ms, client_id, address), part in parts.items():
-        found.all.add(part)
-        found.by_hour.setdefault(hour_ms, Outcome()).add(part)
-        found.by_place.setdefault((client_id, address), Outcome()).add(part)
+    for new, outcome in zip(ids, outcomes(ids, rate_milli, settings, balance), strict=True):
+        found.all.add(outcome)
+        found.by_hour.setdefault(new.at_ms // HOUR_MS * HOUR_MS, Outcome()).add(outcome)
+        found.by_place.setdefault((new.client_id, new.address), Outcome()).add(outcome)
     return found
 
 

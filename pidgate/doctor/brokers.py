@@ -18,6 +18,7 @@ from pidgate.gateway.cluster.probe import cause_of, remedy_of
 from pidgate.gateway.cluster.resolving import Resolver
 from pidgate.gateway.config.password_file import CredentialsUnreadable, password_in
 from pidgate.gateway.config.settings import Settings
+from pidgate.gateway.quotas.inherited import closed_ports, login_warnings
 from pidgate.gateway.quotas.topic_store import QuotasTopic
 from pidgate.gateway.state.events_topic import EventTopic, remember_warning
 from pidgate.gateway.tls.contexts import TlsUnusable, client_context
@@ -50,23 +51,12 @@ class BrokerChecks:
 
     async def run(self) -> None:
         """Ask, until a question fails that the next ones need."""
-        cluster = self._settings.cluster
-        try:
-            if cluster.tls is not None:
-                self._context = client_context(cluster.tls, ("cluster", "tls"))
-        except TlsUnusable as error:
-            problem = unasked(f"cluster.tls cannot be used: {error.text}", "correct it: no broker was asked")
-            self._checks.add("bootstrap servers answer", Start.BROKERS, [problem])
+        found = await self.first_answer()
+        problems = [_as_problem(*one) for one in login_findings(self._settings, found and found[1])]
+        self._checks.add("the file fits the login that the brokers want", Start.LOGIN, problems)
+        if found is None or (found[1] and self._settings.own_client is None):
             return
-        answers = await self._answers("bootstrap servers answer", cluster.bootstrap_servers)
-        address = next((one for one, offered in answers.items() if offered is not None), None)
-        if address is None:
-            return
-        offered = answers[address] or ()
-        if offered and self._settings.own_client is None:
-            if self._settings.events.enabled:
-                self._no_login(offered)
-            return
+        address, _ = found
         topics: list[GatewayTopic] = []
         if self._settings.events.enabled:
             topics = [EventTopic.from_settings(self._settings), QuotasTopic.from_settings(self._settings)]
@@ -76,6 +66,19 @@ class BrokerChecks:
         await self._nodes(answer)
         if topics:
             await self._topics(topics, answer)
+
+    async def first_answer(self) -> tuple[tuple[str, int], Sequence[str]] | None:
+        """Ask the bootstrap servers; return the first that answered, with its SASL mechanisms."""
+        cluster = self._settings.cluster
+        try:
+            if cluster.tls is not None:
+                self._context = client_context(cluster.tls, ("cluster", "tls"))
+        except TlsUnusable as error:
+            problem = unasked(f"cluster.tls cannot be used: {error.text}", "correct it: no broker was asked")
+            self._checks.add("bootstrap servers answer", Start.BROKERS, [problem])
+            return None
+        answers = await self._answers("bootstrap servers answer", cluster.bootstrap_servers)
+        return next(((one, offered) for one, offered in answers.items() if offered is not None), None)
 
     async def _answers(
         self, title: str, servers: Sequence[tuple[str, int]]
@@ -106,11 +109,6 @@ class BrokerChecks:
     def _connection(self, address: tuple[str, int]) -> Any:
         has_header = self._settings.cluster.proxy_protocol
         return connection_to(*address, self._context, self._resolver, sends_proxy_header=has_header)
-
-    def _no_login(self, offered: Sequence[str]) -> None:
-        text = f"the brokers want a login ({', '.join(offered)}), and the gateway has none for its topics"
-        problem = failed(text, "write own_client with mechanism, username and password_file")
-        self._checks.add("the own client logs in", Start.LOGIN, [problem])
 
     async def _log_in(self, address: tuple[str, int], names: Sequence[str]) -> bytes | None:
         """Log in as the own client, if there is one, and return the Metadata of the gateway's topics."""
@@ -231,6 +229,28 @@ class BrokerChecks:
             cause, _, remedy = told.rpartition(". ")
             problems = [] if expiration_ms == remember_ms else [warning(f"remember {cause}", remedy)]
         self._checks.add("remember is the brokers' producer.id.expiration.ms", Start.EXPIRATION, problems)
+
+
+def login_findings(settings: Settings, mechanisms: Sequence[str] | None) -> Iterator[tuple[str, str]]:
+    """Yield (key, sentence) for what the file misses. `mechanisms` of the brokers; None: no broker has answered.
+
+    The file alone does not show whether the brokers want a login.
+    """
+    if mechanisms is not None:
+        yield from login_warnings(settings, settings.to_quotas(), mechanisms)
+    elif any(listener.requires_login for listener in settings.listeners):
+        yield from closed_ports(settings)
+
+
+async def login_warnings_of(settings: Settings) -> list[str]:
+    """Return what the file misses for its brokers, for `pidgate check`: a file may be checked where there are none."""
+    found = await BrokerChecks(Checks(""), settings).first_answer()
+    return [f"{key}: {text}" for key, text in login_findings(settings, found and found[1])]
+
+
+def _as_problem(key: str, text: str) -> Problem:
+    cause, _, remedy = text.rpartition("; ")
+    return (failed if key == "own_client" else warning)(f"{key}: {cause or text}", cause and remedy)
 
 
 def _metadata(names: Sequence[str]) -> Generator[Build, bytes, bytes]:

@@ -37,7 +37,9 @@ ReasonWord = Literal[
     "held",
 ]
 ModeWord = Literal["observe", "enforce"]
-LifecyclePhase = Literal["start", "caught_up", "alive", "stop", "member_seen", "member_gone"]
+LifecyclePhase = Literal[
+    "start", "caught_up", "alive", "stop", "member_seen", "member_gone", "asked", "answered"
+]
 RestoredFrom = Literal["topic", "state_dir", "nothing"]
 
 
@@ -303,7 +305,7 @@ class LifecycleEvent(Event):
     phase: Annotated[
         LifecyclePhase,
         "alive: about every 30 s, so that others notice a loss; member_seen, member_gone: another gateway of this "
-        "cluster, named in `text`",
+        "cluster, named in `text`; asked, answered: what the gateways show now, as JSON in the answer's `text`",
     ]
     mode: Annotated[ModeWord, "`quotas.mode`"]
     window_ms: Annotated[int, "Window of the quota; gateways whose windows differ name each other"]

@@ -27,13 +27,10 @@ EVEN: Final = (0.8, 1.25)
 GROWN: Final = (1.5, 3.0)
 """An interval has grown like a back-off (10, 20, 40 s) within these multiples. One in seven random intervals
 has."""
-RESTART_PAUSE_MS: Final = (2_000, 6 * 60_000)
-"""Pauses of supervisors before they restart a process: from seconds (systemd, a shell loop) to the five
-minutes that end Kubernetes' back-off, plus the start itself."""
 OVERLAP_MS: Final = 1_000
 """A start overlaps with the one before if that was in use for at least this long after it."""
 KNOWN_PAUSES: Final = 0.8
-"""Share of the intervals with known pauses needed for a beat."""
+"""Share of the intervals with known pauses needed for a beat of pauses."""
 FEWEST_PERIODS: Final = 5
 PERIODS_MS: Final = tuple(
     minutes * 60_000 for minutes in (1, 5, 10, 15, 30, 60, 120, 180, 240, 360, 720, 1440)
@@ -60,12 +57,13 @@ def cadence(starts: Iterable[Start]) -> dict[str, float]:
     """Return the cadence features of SourceFeatures; unknown ones are left out.
 
     - bursts: starts of one or several producers.
-    - interval_ms, pause_ms: between their beginnings, and from the last use of one to the next (geometric
-      means).
-    - beat_share: of the intervals, or else of the pauses, those that equal the one before or have grown as a
-      back-off does.
+    - interval_ms, pause_ms: between their beginnings, and from the end that a start follows (geometric means).
+      A start follows the earliest end that no other start has followed, so several processes are told apart.
+    - beat_share: of the intervals, or else of the pauses of each process, those that equal the one before or have
+      grown as a back-off does.
     - grown: how many of them grew.
-    - restart_share: of the intervals, those with a supervisor's pause.
+    - run_ms: from a start to its end (geometric mean).
+    - processes: runs and pauses between two starts: so many take turns.
     - overlap_share: bursts that began while the one before was in use.
     - clock: from 0 (any time) to 1 (always the same second, minute, ... of the period clock_ms).
     - clock_periods: periods with a start in them.
@@ -114,25 +112,17 @@ def _join(burst: _Burst, end_ms: int | None, ids: int) -> None:
 
 def _measured(bursts: Sequence[_Burst]) -> dict[str, float]:
     intervals = [after.at_ms - before.at_ms for before, after in pairwise(bursts)]
-    pauses = [
-        None if before.end_ms is None else after.at_ms - before.end_ms for before, after in pairwise(bursts)
-    ]
-    known = [pause for pause in pauses if pause is not None]
+    known, pause_steps = _pauses(bursts)
     steps = [after / before for before, after in pairwise(intervals)]
-    pause_steps = [
-        after / before
-        for before, after in pairwise(pauses)
-        if before is not None and after is not None and before > 0 and after > 0
-    ]
     sums = {
         "bursts": len(bursts),
         "burst_ids": sum(burst.ids for burst in bursts),
         "intervals": len(intervals),
         "log_interval": sum(map(millionths, map(math.log, intervals))),
         "pauses": len(known),
-        "log_pause": sum(millionths(math.log(max(pause, 1))) for pause in known),
-        "overlaps": sum(pause < -OVERLAP_MS for pause in known),
-        "restarts": _within(known, RESTART_PAUSE_MS),
+        "log_pause": sum(millionths(math.log(pause)) for pause in known),
+        "log_run": sum(millionths(math.log(max(_end_ms(burst) - burst.at_ms, 1))) for burst in bursts),
+        "overlaps": sum(_end_ms(before) - after.at_ms > OVERLAP_MS for before, after in pairwise(bursts)),
         "steps": len(steps),
         "even": _within(steps, EVEN),
         "grown": _within(steps, GROWN),
@@ -141,6 +131,24 @@ def _measured(bursts: Sequence[_Burst]) -> dict[str, float]:
         "pause_grown": _within(pause_steps, GROWN),
     }
     return beat(sums, _clocks([burst.at_ms for burst in bursts]))
+
+
+def _pauses(bursts: Sequence[_Burst]) -> tuple[list[int], list[float]]:
+    """Return the pauses before starts that follow an end, and the ratio of each to the one before of its process."""
+    ends = sorted((_end_ms(burst), number) for number, burst in enumerate(bursts))
+    pauses: dict[int, int] = {}
+    steps = []
+    for number, burst in enumerate(bursts):
+        end_ms, before = ends[len(pauses)]
+        if end_ms < burst.at_ms:
+            pauses[number] = burst.at_ms - end_ms
+            if before in pauses:
+                steps.append(pauses[number] / pauses[before])
+    return list(pauses.values()), steps
+
+
+def _end_ms(burst: _Burst) -> int:
+    return burst.at_ms if burst.end_ms is None else burst.end_ms
 
 
 def _within(values: Sequence[float], between: tuple[float, float]) -> int:
@@ -176,16 +184,19 @@ def beat(sums: Mapping[str, int], clocks: Iterable[Mapping[str, int]]) -> dict[s
     `clocks`: for each period the periods with a start in them, and the sums of sine and cosine in millionths.
     """
     bursts, steps, pause_steps = sums["bursts"], sums["steps"], sums["pause_steps"]
-    found: dict[str, float] = {"bursts": bursts, "grown": max(sums["grown"], sums["pause_grown"])}
+    has_pauses = pause_steps and pause_steps >= KNOWN_PAUSES * steps
+    # Intervals between the starts of several processes grow by chance.
+    found: dict[str, float] = {"bursts": bursts, "grown": sums["pause_grown" if has_pauses else "grown"]}
     found["ids_per_burst"] = sums["burst_ids"] / bursts
+    found["run_ms"] = geometric_mean(sums["log_run"], bursts)
     if sums["intervals"]:
         found["interval_ms"] = geometric_mean(sums["log_interval"], sums["intervals"])
+        found["overlap_share"] = sums["overlaps"] / sums["intervals"]
     if known := sums["pauses"]:
         found["pause_ms"] = geometric_mean(sums["log_pause"], known)
-        found["restart_share"] = sums["restarts"] / known
-        found["overlap_share"] = sums["overlaps"] / known
+        found["processes"] = max(1.0, (found["run_ms"] + found["pause_ms"]) / found["interval_ms"])
     beats = [(sums["even"] + sums["grown"]) / steps] if steps else []
-    if pause_steps and pause_steps >= KNOWN_PAUSES * steps:
+    if has_pauses:
         beats.append((sums["pause_even"] + sums["pause_grown"]) / pause_steps)
     if beats:
         found["beat_share"] = max(beats)

@@ -44,15 +44,14 @@ class SourceFeatures:
     pause_ms: float = nan
     beat_share: float = nan
     grown: float = nan
-    restart_share: float = nan
+    run_ms: float = nan
+    processes: float = nan
     overlap_share: float = nan
     ids_per_burst: float = nan
     clock: float = nan
     clock_ms: float = nan
     clock_periods: float = nan
-    resets: float = (
-        nan  # share of connections cut off, of those closed by clients; the console does not read it
-    )
+    resets: float = nan  # share of connections cut off, of those closed by clients
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

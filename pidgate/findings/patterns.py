@@ -63,7 +63,7 @@ PATTERN_WORDS: Final[dict[Pattern, PatternWords]] = {
     Pattern.RESTART_LOOP: PatternWords(
         "Restart loop",
         "crashes and is started again, over and over",
-        "{who} {is_} in a restart loop: {bursts} starts, one after the other, every {interval}{backing_off}, "
+        "{who} {is_} in a restart loop: {bursts} starts{in_turn}, every {interval}{backing_off}, "
         "{new_ids} new ids{in_active}{per_start}{lived}",
         "Find out why the process ends (its log, exit code, out of memory, a liveness probe that is too strict), and "
         "let the supervisor wait longer after each crash. A job that runs so often should keep one process with one "

@@ -23,8 +23,8 @@ from pidgate.findings.patterns import Pattern
 
 FEWEST_IDS: Final = 8
 """New ids needed for a finding about a source."""
-BEAT: Final = 0.6
-"""Share of the intervals that equal the one before or doubled; by chance it is 0.26."""
+BEAT: Final = 0.5
+"""Share of the pauses (or intervals) that equal the one before or doubled; by chance it is 0.26."""
 FEWEST_GROWN: Final = 3
 BACK_OFF: Final = 0.1
 """Share of the starts after a pause that has grown, in a back-off: 10, 20, 40, 80, 160, then 300 s for half an hour
@@ -39,24 +39,24 @@ of Kubernetes' back-off ..."""
 LONGEST_FLUSH_MS: Final = 120_000
 """... and if they live for a moment: flushes by a timer come every minute or two. Back-offs end at five, and
 keep to the beat."""
-LONGEST_LOOP_MS: Final = 20 * 60_000
-"""Kubernetes waits 5 minutes at most and resets the back-off after a run of 10."""
+LONGEST_PAUSE_MS: Final = 6 * 60_000
+"""Of a supervisor before it restarts a process: the five minutes that end Kubernetes' back-off, and the start."""
+LOOP_MS: Final = 20 * 60_000
+"""From start to start of a process: Kubernetes waits 5 minutes at most and resets the back-off after a run of 10."""
+LONGEST_LOOP_MS: Final = 90 * 60_000
+"""A process that runs for an hour before it dies is a loop too, after more starts: few look even by chance."""
 CRASHES: Final = 0.3
-"""Share of cut connections, of those closed by clients: their process died. Then no beat is needed ..."""
+"""Share of cut connections, of those closed by clients: their process died. Then neither beat nor pause matters, but
+more starts are needed. The kernel closes the connections of most processes that die."""
 FEWEST_CRASHES: Final = 12
-LONGEST_CRASH_LOOP_MS: Final = 90 * 60_000
-"""... but more starts; and a process that runs for an hour before it dies is a loop too."""
-RESTARTS: Final = 0.8
-"""Share of pauses that are a supervisor's: the kernel closes the connections of most processes that die, so
-that nothing is cut. No beat is needed either, if each start is a process rather than a piece of work ..."""
-SHORTEST_PROCESS_MS: Final = 10_000
-"""... by its life. Other such pauses belong to processes that died before they sent anything."""
 OVERLAP: Final = 0.2
-"""Highest share of starts of consecutive processes that overlap with the one before."""
+"""Above this share of starts that overlap with the one before, producers are opened side by side."""
 CLOCK_JITTER_MS: Final = 6 * 60_000
 """CLOCK for periods of hours: jobs started by the clock begin within minutes, people and load do not."""
 CLOCK_NO_CHANCE: Final = 5.5
 """Few starts lie close together on some clock: n R^2 exceeds this by chance once in 245 times (Rayleigh's test)."""
+CRON_PERIODS: Final = 2
+"""A late run may overlap with the next one; instances run longer."""
 CRON_IDS: Final = 20
 """Producers of one start of a job ..."""
 BATCH_IDS: Final = 5
@@ -92,8 +92,9 @@ COME_AGAIN: Final = 2
 """Lives at each address of a crowd: machines that are switched on again; an added pod has a new address."""
 DAY_RHYTHM: Final = 0.4
 """Starts that follow a day's load. Spread over half of the day they give 0.64, over all of it 0 ..."""
-NO_CHANCE: Final = 8
-"""... and few starts any number: n R^2 exceeds this by chance once in 3,000 times (Rayleigh's test)."""
+NO_CHANCE: Final = 10
+"""... and few starts any number: the sum of n R^2 of starts and ends exceeds this by chance once in 2,000 times
+(Rayleigh's test)."""
 RELEASED_LONG: Final = 0.3
 """Share of producers that run overnight in a service released several times a day."""
 FEWEST_GROWTHS: Final = 3
@@ -137,7 +138,7 @@ def _runs_by_the_clock(s: SourceFeatures) -> bool:
     return (
         s.bursts >= FEWEST_BURSTS
         and s.ids_per_burst <= CRON_IDS
-        and s.overlap_share <= MOST
+        and s.run_ms <= CRON_PERIODS * s.clock_ms
         and s.clock >= concentrated
         and s.bursts * s.clock * s.clock >= CLOCK_NO_CHANCE
         and s.clock_periods >= MOST * s.bursts
@@ -147,33 +148,22 @@ def _runs_by_the_clock(s: SourceFeatures) -> bool:
 
 
 def _is_restarted(s: SourceFeatures) -> bool:
-    in_turn = s.bursts >= FEWEST_BURSTS and s.overlap_share <= OVERLAP
-    at_a_beat = s.beat_share >= BEAT and s.interval_ms <= LONGEST_LOOP_MS
-    return in_turn and (at_a_beat or _crashes(s)) and _is_no_batch(s) and _is_no_error(s)
+    soon = s.bursts >= FEWEST_BURSTS * s.processes and _turn_ms(s) <= LOOP_MS
+    often = s.bursts >= FEWEST_CRASHES * s.processes and _turn_ms(s) <= LONGEST_LOOP_MS
+    supervised = (soon or often) and s.beat_share >= BEAT and s.pause_ms <= LONGEST_PAUSE_MS
+    crashed = often and s.resets >= CRASHES
+    return (supervised or crashed) and _is_no_batch(s) and _is_no_error(s)
 
 
-def _crashes(s: SourceFeatures) -> bool:
-    supervised = (
-        s.restart_share >= RESTARTS
-        and s.life_ms >= SHORTEST_PROCESS_MS
-        and s.requests > BATCH_REQUESTS
-        and s.failed < MOST
-    )
-    return (
-        (s.resets >= CRASHES or supervised)
-        and s.bursts >= FEWEST_CRASHES
-        and s.interval_ms <= LONGEST_CRASH_LOOP_MS
-    )
+def _turn_ms(s: SourceFeatures) -> float:
+    """Return the time from a process' start to the next start of the same."""
+    return s.run_ms + s.pause_ms
 
 
 def _is_no_batch(s: SourceFeatures) -> bool:
     """Return whether each start is a process, not a producer for a batch."""
-    slow = (
-        s.one_request < MOST and s.interval_ms >= SHORTEST_LOOP_MS
-    ) or s.interval_ms >= SHORTEST_EMPTY_LOOP_MS
-    flushed = (
-        s.interval_ms >= LONGEST_FLUSH_MS and s.beat_share >= NEARLY_ALL and s.ids_per_burst <= BATCH_IDS
-    )
+    slow = (s.one_request < MOST and _turn_ms(s) >= SHORTEST_LOOP_MS) or _turn_ms(s) >= SHORTEST_EMPTY_LOOP_MS
+    flushed = _turn_ms(s) >= LONGEST_FLUSH_MS and s.beat_share >= NEARLY_ALL and s.ids_per_burst <= BATCH_IDS
     return slow and (
         s.short_lived < NEARLY_ALL or s.requests > BATCH_REQUESTS or s.resets >= CRASHES or flushed
     )
@@ -215,12 +205,12 @@ SOURCES: Final[tuple[Rule[SourceFeatures], ...]] = (
         _is_restarted,
         (
             "bursts",
+            "processes",
             "interval_ms",
+            "run_ms",
             "pause_ms",
             "beat_share",
             "grown",
-            "restart_share",
-            "overlap_share",
             "resets",
         ),
     ),
@@ -257,7 +247,7 @@ def _scales(a: AppFeatures) -> bool:
     by_day = (
         a.starts_rhythm >= DAY_RHYTHM
         and a.ends_rhythm >= DAY_RHYTHM
-        and a.late_ids * a.starts_rhythm * a.starts_rhythm >= NO_CHANCE
+        and a.late_ids * (a.starts_rhythm**2 + a.ends_rhythm**2) >= NO_CHANCE
     )
     come_and_go = a.late_long < MOST and a.long_ids >= 1 and a.over_life_ms >= SHORTEST_INSTANCE_MS
     return (

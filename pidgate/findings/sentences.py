@@ -102,6 +102,11 @@ def _in_active(of: Row) -> str:
     return f" in {about_duration(of['active_ms'])}"
 
 
+def _in_turn(of: Row) -> str:
+    processes = round(of.get("processes") or 1)
+    return f" of about {processes:,} processes" if processes > 1 else ", one after the other"
+
+
 def _per_start(of: Row) -> str:
     ids = round(of.get("ids_per_burst") or 1)
     return f", {ids} at each start" if ids > 1 else ""
@@ -144,6 +149,7 @@ _WORDS: Final[Mapping[str, Callable[[Row], str]]] = {
     "interval": lambda of: about_duration(of["interval_ms"]),
     "lived": lambda of: f", each in use for about {about_duration(of['life_ms'])}",
     "backing_off": lambda of: ", with growing pauses" if _backs_off(of) else "",
+    "in_turn": _in_turn,
     "per_start": _per_start,
     "per_burst": lambda of: _count(max(of["ids_per_burst"], 1)),
     "kept": lambda of: f"{_count(of['names'])} different transactional ids",

@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import date
-from functools import reduce
-from operator import and_
 from typing import Self
-
-import pyarrow.dataset as ds
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as f
 
 from pidgate.pipeline.errors import BadOption
 
@@ -37,20 +31,23 @@ class Days:
         since = f" from {self.since}" if self.since else ""
         return since + (f" to {self.until}" if self.until else "")
 
-    def of(self, events: DataFrame) -> DataFrame:
-        """Return the events of these days. `day` is a partition folder, so other days are not opened."""
-        if self.since is not None:
-            events = events.where(f.col("day") >= self.since)
-        if self.until is not None:
-            events = events.where(f.col("day") <= self.until)
-        return events
-
     @property
-    def condition(self) -> ds.Expression | None:
-        """Return the same for Arrow; None for all days."""
-        bounds = [ds.field("day") >= self.since] if self.since is not None else []
-        bounds += [ds.field("day") <= self.until] if self.until is not None else []
-        return reduce(and_, bounds) if bounds else None
+    def condition(self) -> str:
+        """Return the range in SQL. `day` is a partition folder, so other days are not opened."""
+        bounds = [f"day >= '{self.since}'"] if self.since is not None else []
+        bounds += [f"day <= '{self.until}'"] if self.until is not None else []
+        return " and ".join(bounds) or "true"
+
+    def has(self, path: str) -> bool:
+        """Return whether a file lies in the folder of one of these days, or of none."""
+        day = path.partition("/day=")[2].partition("/")[0]
+        return not day or (self.since or day) <= day <= (self.until or day)
+
+    def during(self, column: str) -> str:
+        """Return the range in DuckDB's SQL, for a column with times in ms."""
+        bounds = [f"{column} >= epoch_ms(timestamp '{self.since}')"] if self.since is not None else []
+        bounds += [f"{column} < epoch_ms(date '{self.until}' + 1)"] if self.until is not None else []
+        return " and ".join(bounds) or "true"
 
 
 def _is_day(text: str) -> bool:

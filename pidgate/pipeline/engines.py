@@ -1,8 +1,9 @@
 """The engines of a pass: Spark, which is the default everywhere, and this process alone for a first look.
 
 Both deal rows into buckets and parts by the same functions and run the same kernels (passes.py), so their results are
-equal. Between the kernels Spark moves envelopes: rows with a table's name and some of its rows as an Arrow stream. This
-spares the conversion to and from Spark's rows.
+equal. Spark's tasks read events and write results by pyarrow, as those of ingest do. Between the kernels Spark moves
+envelopes: rows with a table's name and some of its rows as an Arrow stream. This spares the conversion to and from
+Spark's rows.
 """
 
 from __future__ import annotations
@@ -10,36 +11,39 @@ from __future__ import annotations
 import gc
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from enum import StrEnum
-from functools import reduce
-from typing import Final
+from typing import Any, Final
 
-import duckdb
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark import TaskContext
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from pidgate.pipeline import arrow_tables
 from pidgate.pipeline.days import Days
-from pidgate.pipeline.passes import Pass, Placed, Read, dealt, dealt_by_user, place_by_id, place_by_user
-from pidgate.pipeline.runs import Keep, Run
+from pidgate.pipeline.dealing import Placed, dealt, dealt_to_parts, place_by_id, place_by_user
+from pidgate.pipeline.files import Files
+from pidgate.pipeline.kernels import ArrowTables
+from pidgate.pipeline.passes import Pass, Read, Reads
+from pidgate.pipeline.runs import Run
 from pidgate.pipeline.tables import Tables
 
 BYTES_OF_BUCKET: Final = 24_000_000
 """Of Parquet: about a million events, for which a kernel needs some 300 MB."""
+BYTES_OF_TASK: Final = 12_000_000
+"""Of Parquet that one task deals out."""
 FEWEST_BUCKETS: Final = 32
 """On a cluster, where Spark's 200 partitions of a shuffle would be too many for a small history."""
 ROWS_AT_ONCE: Final = 400_000
-"""Rows that a Spark task deals out together."""
+"""Rows that are dealt out together."""
 _ENVELOPE: Final = pa.schema([("part", pa.int32()), ("name", pa.string()), ("payload", pa.binary())])
 _SEALED: Final = from_arrow_schema(_ENVELOPE)
 
 Batches = Iterable[pa.RecordBatch]
-
-
-Write = Callable[[Run, str], None]
-"""Function that writes one result of a pass, as part of a job's run."""
+Done = Callable[[pa.Table], pa.Table]
 
 
 class Engine(StrEnum):
@@ -47,67 +51,40 @@ class Engine(StrEnum):
     LOCAL = "local"
 
 
-def results_of(todo: Pass, tables: Tables, days: Days, keep: Keep, buckets: int | None = None) -> Write:
-    """Compute a pass by the engine of these tables. `buckets`: None chooses a number by the size of the events."""
-    if tables.session is None:
-        return _by_process(todo, tables, days, buckets)
-    return _by_spark(todo, tables, days, keep, buckets)
+# Events
 
 
-def _buckets_of(tables: Tables, fewest: int) -> int:
-    size = sum(sum(tables.files.sizes(f"events/{name}").values()) for name in ("decision", "id_usage"))
-    return max(fewest, -(-size // BYTES_OF_BUCKET))
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Files of one kind of event, to be dealt out together."""
+
+    name: str
+    read: Read
+    paths: Sequence[str]
+
+    def dealt(self, files: Files, placed: Placed, number: int) -> Iterator[tuple[int, str, pa.Table]]:
+        """Yield (place, name, rows)."""
+        events = files.dataset_of(self.paths, self.read.schema(self.name))
+        for table in _gathered(events.scanner(self.read.names, filter=self.read.where).to_batches()):
+            for place, rows in dealt(table, placed(table, number), number):
+                yield place, self.name, rows
 
 
-# Spark
-
-
-def _by_spark(todo: Pass, tables: Tables, days: Days, keep: Keep, buckets: int | None) -> Write:
-    partitions = int(tables.spark.conf.get("spark.sql.shuffle.partitions") or 8)
-    buckets = buckets or _buckets_of(tables, min(partitions, FEWEST_BUCKETS))
-    parts = min(partitions, buckets)
-    of_ids = _dealt_out(tables, days, todo.by_id, place_by_id, buckets)
-    partial = of_ids.repartitionById(buckets, "part").mapInArrow(_of_bucket(todo, parts), _SEALED)
-    if todo.by_user:
-        partial = partial.unionByName(_dealt_out(tables, days, todo.by_user, place_by_user, parts))
-    results = partial.repartitionById(parts, "part").mapInArrow(_of_part(todo), _SEALED)
-    kept = keep("results", results)
-
-    def write(run: Run, name: str) -> None:
-        schema = todo.results[name]
-        rows = kept.where(kept["name"] == name)
-        run.write(name, rows.mapInArrow(_opened(schema), from_arrow_schema(schema)))
-
-    return write
-
-
-def _dealt_out(
-    tables: Tables, days: Days, reads: Mapping[str, Read], placed: Placed, number: int
-) -> DataFrame:
-    """Return the events in envelopes for each place."""
-    frames = []
-    for event_type, read in reads.items():
-        events = days.of(tables.events(event_type))
-        events = events if read.where is None else events.where(read.where)
-        frames.append(events.select(*read.names).mapInArrow(_dealing(event_type, placed, number), _SEALED))
-    return reduce(DataFrame.unionByName, frames)
-
-
-def _dealing(name: str, placed: Placed, number: int) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
-    def deal(batches: Batches) -> Iterator[pa.RecordBatch]:
-        _spare_collector()
-        for table in _gathered(batches):
-            for part, rows in dealt(table, placed(table, number), number):
-                # Only now: each piece would carry the dictionaries of the whole.
-                yield _envelope(part, name, _with_dictionaries(rows))
-
-    return deal
-
-
-def _spare_collector() -> None:
-    """Keep imported modules from the garbage collector, which Spark's workers run in full after each task."""
-    if not gc.get_freeze_count():
-        gc.freeze()
+def shares_of(tables: Tables, reads: Reads, days: Days) -> list[Share]:
+    """Return all events to read, in shares of about BYTES_OF_TASK. Folders of other days are not opened."""
+    found = []
+    for name, read in reads.items():
+        paths: list[str] = []
+        size = 0
+        for path, size_bytes in tables.event_sizes(name, days).items():
+            if paths and size + size_bytes > BYTES_OF_TASK:
+                found.append(Share(name, read, paths))
+                paths, size = [], 0
+            paths.append(path)
+            size += size_bytes
+        if paths:
+            found.append(Share(name, read, paths))
+    return found
 
 
 def _gathered(batches: Batches) -> Iterator[pa.Table]:
@@ -124,6 +101,76 @@ def _gathered(batches: Batches) -> Iterator[pa.Table]:
         yield pa.Table.from_batches(gathered)
 
 
+def _buckets_of(tables: Tables, fewest: int) -> int:
+    size = sum(sum(tables.event_sizes(name).values()) for name in ("decision", "id_usage"))
+    return max(fewest, -(-size // BYTES_OF_BUCKET))
+
+
+# Spark
+
+
+class OfSpark:
+    """Results in a file for each part, which tasks of Spark have written to the run's folder."""
+
+    def __init__(self, todo: Pass, run: Run, days: Days, buckets: int | None) -> None:
+        self._todo, self._tables = todo, run.tables
+        partitions = int(run.tables.spark.conf.get("spark.sql.shuffle.partitions") or 8)
+        buckets = buckets or _buckets_of(run.tables, min(partitions, FEWEST_BUCKETS))
+        parts = min(partitions, buckets)
+        self._folder = run.whole.kept("-".join(todo.jobs))
+        of_ids = self._dealt_out(days, todo.by_id, place_by_id, buckets)
+        partial = of_ids.repartitionById(buckets, "part").mapInArrow(_of_bucket(todo, parts), _SEALED)
+        if todo.by_user:
+            partial = partial.unionByName(self._dealt_out(days, todo.by_user, place_by_user, parts))
+        write = _write_part(todo, run.tables.files.full(""), self._folder)
+        partial.repartitionById(parts, "part").mapInArrow(write, _SEALED).toArrow()
+
+    def _dealt_out(self, days: Days, reads: Reads, placed: Placed, number: int) -> DataFrame:
+        """Return the events in envelopes for each place."""
+        root = self._tables.files.full("")
+
+        def deal(share: Share) -> Iterator[pa.RecordBatch]:
+            for part, name, rows in share.dealt(Files(root), placed, number):
+                # Only now: each piece would carry the dictionaries of the whole.
+                yield _envelope(part, name, _with_dictionaries(rows))
+
+        return _in_tasks(self._tables.spark, shares_of(self._tables, reads, days), deal)
+
+    def write(self, run: Run, name: str) -> None:
+        """Make one result a part of a job's run."""
+        run.take(name, f"{self._folder}/{name}")
+
+    def each(self, name: str, do: Done) -> pa.Table:
+        """Return, together, what a function makes of the parts of a result: it must be small."""
+        root, schema = self._tables.files.full(""), self._todo.results[name]
+
+        def done(path: str) -> Iterator[pa.RecordBatch]:
+            yield _envelope(0, name, do(arrow_tables.read(Files(root), [path], schema)))
+
+        paths = list(self._tables.files.data_files(f"{self._folder}/{name}"))
+        return _unsealed(_in_tasks(self._tables.spark, paths, done).toArrow().to_batches())[name]
+
+
+def _in_tasks(
+    spark: SparkSession, of_tasks: Sequence[Any], do: Callable[[Any], Iterator[pa.RecordBatch]]
+) -> DataFrame:
+    """Return the envelopes that a function yields for each of these, in a task for each."""
+
+    def run(batches: Batches) -> Iterator[pa.RecordBatch]:
+        _spare_collector()
+        for batch in batches:
+            for number in batch["id"].to_pylist():
+                yield from do(of_tasks[number])
+
+    return spark.range(0, len(of_tasks), 1, max(1, len(of_tasks))).mapInArrow(run, _SEALED)
+
+
+def _spare_collector() -> None:
+    """Keep imported modules from the garbage collector, which Spark's workers run in full after each task."""
+    if not gc.get_freeze_count():
+        gc.freeze()
+
+
 def _with_dictionaries(table: pa.Table) -> pa.Table:
     columns = [
         column.combine_chunks().dictionary_encode() if pa.types.is_string(column.type) else column
@@ -135,26 +182,21 @@ def _with_dictionaries(table: pa.Table) -> pa.Table:
 def _of_bucket(todo: Pass, parts: int) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
     def run(batches: Batches) -> Iterator[pa.RecordBatch]:
         _spare_collector()
-        for part, name, rows in dealt_by_user(todo.of_bucket(_unsealed(batches)), parts):
+        for part, name, rows in dealt_to_parts(todo.of_bucket(_unsealed(batches)), parts):
             yield _envelope(part, name, rows)
 
     return run
 
 
-def _of_part(todo: Pass) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
+def _write_part(todo: Pass, root: str, folder: str) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
     def run(batches: Batches) -> Iterator[pa.RecordBatch]:
         _spare_collector()
+        task = TaskContext.get()
+        assert task is not None
+        # A task that is tried again writes the same files.
         for name, rows in todo.of_part(_unsealed(batches)).items():
-            yield _envelope(0, name, rows)
-
-    return run
-
-
-def _opened(schema: pa.Schema) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
-    def run(batches: Batches) -> Iterator[pa.RecordBatch]:
-        _spare_collector()
-        for table in _unsealed(batches).values():
-            yield from table.cast(schema).to_batches(max_chunksize=10_000)
+            arrow_tables.write(Files(root), f"{folder}/{name}/part-{task.partitionId():05}.parquet", rows)
+        yield from ()
 
     return run
 
@@ -172,53 +214,59 @@ def _unsealed(batches: Batches) -> dict[str, pa.Table]:
     for batch in batches:
         for name, payload in zip(batch["name"].to_pylist(), batch["payload"], strict=True):
             found[name].append(pa.ipc.open_stream(payload.as_buffer()).read_all())
-    return {name: _joined(tables) for name, tables in found.items()}
+    return _all_joined(found)
 
 
-def _joined(tables: list[pa.Table]) -> pa.Table:
-    return pa.concat_tables(tables, promote_options="permissive").unify_dictionaries()
+def _all_joined(found: Mapping[str, list[pa.Table]]) -> dict[str, pa.Table]:
+    return {
+        name: pa.concat_tables(tables, promote_options="permissive").unify_dictionaries()
+        for name, tables in found.items()
+    }
 
 
 # This process alone
 
 
-def _by_process(todo: Pass, tables: Tables, days: Days, buckets: int | None) -> Write:
-    threads = os.cpu_count() or 2
-    buckets = buckets or _buckets_of(tables, threads)
-    parts = threads
-    dealt_out: list[dict[str, list[pa.Table]]] = [defaultdict(list) for _ in range(buckets)]
-    partial: list[dict[str, list[pa.Table]]] = [defaultdict(list) for _ in range(parts)]
-    for name, read in todo.by_id.items():
-        events = _read(tables, days, name, read)
-        for bucket, rows in dealt(events, place_by_id(events, buckets), buckets):
-            dealt_out[bucket][name].append(rows)
-    for name, read in todo.by_user.items():
-        events = _read(tables, days, name, read)
-        for part, rows in dealt(events, place_by_user(events, parts), parts):
-            partial[part][name].append(rows)
-    with ThreadPoolExecutor(threads) as pool:
-        for found in pool.map(lambda one: todo.of_bucket(_all_joined(one)), dealt_out):
-            for part, name, rows in dealt_by_user(found, parts):
-                partial[part][name].append(rows)
-        dealt_out.clear()
-        results = list(pool.map(lambda one: todo.of_part(_all_joined(one)), partial))
+class OfProcess:
+    """The same in memory, a dictionary for each part."""
 
-    def write(run: Run, name: str) -> None:
-        table = pa.concat_tables([found[name] for found in results])
-        run.write_table(name, table)
+    def __init__(self, todo: Pass, run: Run, days: Days, buckets: int | None) -> None:
+        parts = os.cpu_count() or 2
+        buckets = buckets or _buckets_of(run.tables, parts)
+        of_ids = _dealt_here(run.tables, shares_of(run.tables, todo.by_id, days), place_by_id, buckets)
+        partial = _dealt_here(run.tables, shares_of(run.tables, todo.by_user, days), place_by_user, parts)
+        with ThreadPoolExecutor(parts) as pool:
+            for found in pool.map(lambda one: todo.of_bucket(_all_joined(one)), of_ids):
+                for part, name, rows in dealt_to_parts(found, parts):
+                    partial[part][name].append(rows)
+            of_ids.clear()
+            self._parts: list[ArrowTables] = list(
+                pool.map(lambda one: todo.of_part(_all_joined(one)), partial)
+            )
 
-    return write
+    def write(self, run: Run, name: str) -> None:
+        run.write(name, pa.concat_tables([part[name] for part in self._parts]))
+
+    def each(self, name: str, do: Done) -> pa.Table:
+        return pa.concat_tables([do(part[name]) for part in self._parts])
 
 
-def _all_joined(found: Mapping[str, list[pa.Table]]) -> dict[str, pa.Table]:
-    return {name: _joined(tables) for name, tables in found.items()}
+def _dealt_here(
+    tables: Tables, shares: Iterable[Share], placed: Placed, number: int
+) -> list[dict[str, list[pa.Table]]]:
+    """Return the events of each place."""
+    found: list[dict[str, list[pa.Table]]] = [defaultdict(list) for _ in range(number)]
+    for share in shares:
+        for place, name, rows in share.dealt(tables.files, placed, number):
+            found[place][name].append(rows)
+    return found
 
 
-def _read(tables: Tables, days: Days, event_type: str, read: Read) -> pa.Table:
-    events = tables.event_files(event_type, days)
-    if events is None:
-        return read.without_rows(event_type)
-    with duckdb.connect() as duck:
-        found = duck.from_arrow(events)
-        found = found if read.where is None else found.filter(read.where)
-        return found.select(*(f'"{name}"' for name in read.names)).to_arrow_table()
+Results = OfSpark | OfProcess
+"""The results of a pass, readable until the run of all jobs ends."""
+
+
+def results_of(todo: Pass, run: Run, days: Days, buckets: int | None = None) -> Results:
+    """Compute a pass by the engine of the run's tables. `buckets`: None chooses a number by the size of the events."""
+    engine = OfProcess if run.tables.session is None else OfSpark
+    return engine(todo, run, days, buckets)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -49,14 +49,18 @@ class Files:
 
     def data_files(self, folder: str) -> Iterator[str]:
         """Yield the paths of all files below a folder except hidden ones."""
-        for path in self.sizes(folder):
-            if not path.rpartition("/")[2].startswith((".", "_")):
-                yield path
+        yield from filter(is_data, self.sizes(folder))
 
     def dataset(self, folder: str, schema: pa.Schema | None = None) -> ds.Dataset:
         """Return the Parquet files below a folder, with folders such as day=2026-11-21 as columns."""
         return ds.dataset(
             self._at(folder), schema, format="parquet", filesystem=self._system, partitioning="hive"
+        )
+
+    def dataset_of(self, paths: Sequence[str], schema: pa.Schema) -> ds.Dataset:
+        """Return these Parquet files."""
+        return ds.dataset(
+            [self._at(path) for path in paths], schema, format="parquet", filesystem=self._system
         )
 
     def rename(self, source: str, target: str) -> None:
@@ -192,6 +196,11 @@ class Files:
 
     def _at(self, path: str) -> str:
         return f"{self._root}/{path}"
+
+
+def is_data(path: str) -> bool:
+    """Return whether a file is not hidden."""
+    return not path.rpartition("/")[2].startswith((".", "_"))
 
 
 def opened(root: str) -> tuple[fs.FileSystem, str]:

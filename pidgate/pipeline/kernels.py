@@ -22,9 +22,9 @@ _FOLDER = Path(__file__).parent
 class Kernel:
     """A DuckDB in memory, on one thread: engines run several kernels side by side."""
 
-    def __init__(self, tables: ArrowTables, variables: Mapping[str, float]) -> None:
+    def __init__(self, tables: ArrowTables, variables: Mapping[str, float] | None = None) -> None:
         self._duck = duckdb.connect(config={"threads": 1, "enable_external_access": False})
-        for name, value in variables.items():
+        for name, value in (variables or {}).items():
             self._duck.execute(f"set variable {name} = {value!r}")
         for name, table in tables.items():
             self.add(name, table)

@@ -1,4 +1,4 @@
-"""One pass over the events for `rates` and `offenders`: kernels by producer id, then kernels by user.
+"""One pass over the events for some jobs: kernels by producer id, then kernels by user.
 
     events --by producer id--> buckets: arrivals, use, partial sums     (arrivals.sql, use.sql, */by_id.sql)
            --by user---------> parts:   merged sums, findings, results  (*/by_user.sql, offenders/*.sql)
@@ -8,94 +8,170 @@ The engines (engines.py) move the tables; everything that decides a number is ca
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
-import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
+import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from pidgate.pipeline.arrivals import DECISIONS
 from pidgate.pipeline.kernels import ArrowTables, Kernel
 from pidgate.pipeline.offenders import findings
 from pidgate.pipeline.rates.figures import USERS, rates_users
-from pidgate.pipeline.schemas import table_schema
+from pidgate.pipeline.recommend import recommended
+from pidgate.pipeline.schemas import LABELS_OF_IDS, table_schema
 
 RATES: Final = "rates"
 OFFENDERS: Final = "offenders"
-JOBS: Final = (RATES, OFFENDERS)
-
-_INTEGER, _TEXT = pa.int64(), pa.string()
-
-
-def _schema(texts: str, integers: str) -> pa.Schema:
-    return pa.schema(
-        [*((name, _TEXT) for name in texts.split()), *((name, _INTEGER) for name in integers.split())]
-    )
+RECOMMEND: Final = "recommend"
+IDS: Final = "ids"
+FAILOVER: Final = "failover"
 
 
-RESULTS: Final[Mapping[str, Mapping[str, pa.Schema]]] = {
-    RATES: {
-        "rates_by_time": _schema("user unit", "start_ms ids new_ids refusals"),
-        "rates_clients": _schema("user client_id", "ids new_ids peak_new_ids_per_hour requests refusals"),
-        "held_by_hour": _schema("user", "hour_ms ids_held states_held"),
-        "rates_users": USERS,
-    },
-    OFFENDERS: {"offenders": findings.FINDINGS, "offenders_places": findings.PLACES},
-}
-"""Result tables of each job."""
+def _schema(texts: str, integers: str, flags: str = "") -> pa.Schema:
+    kinds = {pa.string(): texts, pa.int64(): integers, pa.bool_(): flags}
+    return pa.schema([(name, kind) for kind, names in kinds.items() for name in names.split()])
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Columns of an event table that a pass reads. `where`: a condition in SQL."""
+    """Columns of an event table that a pass reads, and the rows."""
 
     columns: str
-    where: str | None = None
+    where: pc.Expression | None = None
 
     @property
     def names(self) -> list[str]:
-        return self.columns.split()
+        return list(dict.fromkeys(self.columns.split()))
 
     def without_rows(self, event_type: str) -> pa.Table:
-        schema = to_arrow_schema(table_schema(event_type))
+        schema = self.schema(event_type)
         return pa.schema([schema.field(name) for name in self.names]).empty_table()
 
+    @staticmethod
+    def schema(event_type: str) -> pa.Schema:
+        return to_arrow_schema(table_schema(event_type))
 
-BY_ID: Final[Mapping[str, Mapping[str, Read]]] = {
-    RATES: {"refusal_outcome": Read("user outcome waited_ms producer_id")},
-    OFFENDERS: {"produce_error": Read("user producer_id wall_time_ms code")},
-}
-USAGE: Final = Read("user client_id address producer_id requests partitions first_ms last_ms")
-BY_USER: Final[Mapping[str, Mapping[str, Read]]] = {
-    RATES: {},
-    OFFENDERS: {
-        "connection": Read(
-            "user client_id address wall_time_ms count close_reason",
-            "phase = 'close' and close_reason in ('client', 'reset')",
-        )
-    },
-}
-"""Events that are read by user alone."""
-_PARTIAL: Final[Mapping[str, Sequence[str]]] = {
-    RATES: (
-        "ids",
-        "ids_by_life",
-        "ids_by_minutes",
-        "ids_by_day",
-        "clients",
-        "came_by_minute",
-        "came_by_client",
-        "held_changes",
-        "waits",
+
+Reads = Mapping[str, Read]
+_OF_ALL: Final[Reads] = {
+    "decision": Read(
+        "user client_id address producer_id decision reason wall_time_ms gateway_id incarnation seq connection_id "
+        "transactional transactional_id_hash topic"
     ),
-    OFFENDERS: ("producers", "span"),
+    "id_usage": Read("user client_id address producer_id requests partitions first_ms last_ms"),
 }
-"""Tables of a bucket that go on to the users. One without a user (span) goes to all parts."""
+"""Events by producer id that every job reads: those of arrivals.sql and use.sql."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """The kernels of a job."""
+
+    results: Mapping[str, pa.Schema]
+    partial: Sequence[str]
+    """Tables of a bucket that go on to the parts. One without a user or a block goes to all of them."""
+    of_part: Callable[[Pass, ArrowTables], dict[str, pa.Table]]
+    """Function from the partial tables (and those by user) to the results."""
+    by_id: Reads = field(default_factory=dict)
+    """More events by producer id, or more columns."""
+    by_user: Reads = field(default_factory=dict)
+    """Events that are read by user alone."""
+
+
+def _rates(_: Pass, tables: ArrowTables) -> dict[str, pa.Table]:
+    with Kernel(tables) as kernel:
+        kernel.run("rates/by_user")
+        found = {name: kernel.table(name) for name in ("rates_by_time", "rates_clients", "held_by_hour")}
+        return {**found, "rates_users": rates_users(kernel.table("users"))}
+
+
+def _ids(_: Pass, tables: ArrowTables) -> dict[str, pa.Table]:
+    with Kernel(tables) as kernel:
+        kernel.run("ids/by_block")
+        return {"merged": kernel.table("merged"), "ids_epochs": tables["ids_epochs"]}
+
+
+def _failover(_: Pass, tables: ArrowTables) -> dict[str, pa.Table]:
+    with Kernel(tables) as kernel:
+        kernel.run("failover/by_user")
+        return {"failover_past": kernel.table("failover_past")}
+
+
+def _recommend(todo: Pass, tables: ArrowTables) -> dict[str, pa.Table]:
+    assert todo.question is not None
+    return recommended.by_user(todo.question, tables)
+
+
+JOBS: Final[Mapping[str, Job]] = {
+    RATES: Job(
+        results={
+            "rates_by_time": _schema("user unit", "start_ms ids new_ids refusals"),
+            "rates_clients": _schema("user client_id", "ids new_ids peak_new_ids_per_hour requests refusals"),
+            "held_by_hour": _schema("user", "hour_ms ids_held states_held"),
+            "rates_users": USERS,
+        },
+        partial=(
+            "ids", "ids_by_life", "ids_by_minutes", "ids_by_day", "clients", "came_by_minute", "came_by_client",
+            "held_changes", "waits",
+        ),
+        of_part=_rates,
+        by_id={"refusal_outcome": Read("user outcome waited_ms producer_id")},
+    ),
+    OFFENDERS: Job(
+        results={"offenders": findings.FINDINGS, "offenders_places": findings.PLACES},
+        partial=("producers", "span"),
+        of_part=lambda _, tables: findings.by_user(tables),
+        by_id={
+            "id_usage": Read("incarnation connection_id"),
+            "produce_error": Read("user producer_id wall_time_ms code"),
+        },
+        by_user={
+            "connection": Read(
+                "user client_id address incarnation connection_id wall_time_ms close_reason",
+                (pc.field("phase") == "close") & pc.field("close_reason").isin(["client", "reset"]),
+            )
+        },
+    ),
+    RECOMMEND: Job(
+        results=recommended.RESULTS,
+        partial=("history", "seen", "extent"),
+        of_part=_recommend,
+        by_id={
+            "decision": Read("software_name software_version"),
+            "id_usage": Read("records wall_time_ms"),
+            LABELS_OF_IDS: Read("user producer_id healthy"),
+        },
+    ),
+    IDS: Job(
+        results={
+            "merged": _schema("", "block_start node_id first_ms last_ms ids_seen ids_given ids_unnamed"),
+            "ids_epochs": _schema("user", "producer_id first_epoch last_epoch bumps", "exhausted"),
+        },
+        partial=("blocks", "ids_epochs"),
+        of_part=_ids,
+        by_id={
+            "decision": Read("epoch"),
+            "id_usage": Read("epoch"),
+            "init_producer_id": Read(
+                "user answered_producer_id answered_epoch node_id wall_time_ms count",
+                (pc.field("error") == 0) & (pc.field("answered_producer_id") >= 0),
+            ),
+        },
+    ),
+    FAILOVER: Job(
+        results={
+            "failover_past": _schema(
+                "user topic",
+                "hour_ms long_ids long_states short_ids short_states active_ids active_states user_short_ids "
+                "user_active_ids user_ids",
+            )
+        },
+        partial=("lives_by_hour",),
+        of_part=_failover,
+    ),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,96 +181,55 @@ class Pass:
     jobs: Sequence[str]
     remember_ms: int
     expiry_ms: int
+    question: recommended.Question | None = None
+    """Of `recommend`."""
 
     @property
-    def by_id(self) -> Mapping[str, Read]:
+    def by_id(self) -> Reads:
         """Return the events to read by producer id."""
-        found = {"decision": Read(" ".join(DECISIONS)), "id_usage": USAGE}
-        return found | {name: read for job in self.jobs for name, read in BY_ID[job].items()}
+        return _together([_OF_ALL, *(JOBS[job].by_id for job in self.jobs)])
 
     @property
-    def by_user(self) -> Mapping[str, Read]:
-        return {name: read for job in self.jobs for name, read in BY_USER[job].items()}
+    def by_user(self) -> Reads:
+        return _together(JOBS[job].by_user for job in self.jobs)
 
     @property
     def results(self) -> Mapping[str, pa.Schema]:
-        return {name: schema for job in self.jobs for name, schema in RESULTS[job].items()}
+        return {name: schema for job in self.jobs for name, schema in JOBS[job].results.items()}
 
     def of_bucket(self, tables: ArrowTables) -> dict[str, pa.Table]:
         """Return the partial tables of a bucket of producer ids. `tables`: those that have rows there."""
         tables = {name: tables.get(name) or read.without_rows(name) for name, read in self.by_id.items()}
+        harmful = {"harmful": self.question.harmful} if self.question is not None else {}
         variables = {"remember_ms": self.remember_ms, "expiry_ms": self.expiry_ms}
-        with Kernel(tables, variables) as kernel:
-            kernel.run("arrivals")
-            kernel.run("use")
-            for job in self.jobs:
-                kernel.run(f"{job}/by_id")
-            return {name: kernel.table(name) for job in self.jobs for name in _PARTIAL[job]}
+        with Kernel(tables | harmful, variables) as kernel:
+            for script in ("arrivals", "use", *(f"{job}/by_id" for job in self.jobs)):
+                kernel.run(script)
+            return {name: kernel.table(name) for job in self.jobs for name in JOBS[job].partial}
 
     def of_part(self, tables: ArrowTables) -> dict[str, pa.Table]:
         """Return the result tables of a part of the users. `tables`: those that have rows there."""
-        if not tables.keys() >= {*self.by_user, *(name for job in self.jobs for name in _PARTIAL[job])}:
+        if not tables.keys() >= {*self.by_user, *(name for job in self.jobs for name in JOBS[job].partial)}:
             tables = self._nothing() | dict(tables)
         found: dict[str, pa.Table] = {}
-        if RATES in self.jobs:
-            with Kernel({name: tables[name] for name in _PARTIAL[RATES]}, {}) as kernel:
-                kernel.run("rates/by_user")
-                found = {name: kernel.table(name) for name in RESULTS[RATES] if name != "rates_users"}
-                found["rates_users"] = rates_users(kernel.table("users"))
-        if OFFENDERS in self.jobs:
-            found |= findings.by_user(
-                {name: tables[name] for name in (*_PARTIAL[OFFENDERS], *BY_USER[OFFENDERS])}
-            )
+        for name in self.jobs:
+            job = JOBS[name]
+            found |= job.of_part(self, {name: tables[name] for name in (*job.partial, *job.by_user)})
         return {name: table.cast(self.results[name]) for name, table in found.items()}
 
     def _nothing(self) -> dict[str, pa.Table]:
         """Return all tables of a part without a row."""
 
-        def empty(reads: Mapping[str, Read]) -> dict[str, pa.Table]:
+        def empty(reads: Reads) -> dict[str, pa.Table]:
             return {name: read.without_rows(name) for name, read in reads.items()}
 
         return self.of_bucket(empty(self.by_id)) | empty(self.by_user)
 
 
-Places = NDArray[np.int64]
-Placed = Callable[[pa.Table, int], Places]
-"""Function from a table and the number of places to the place of each row."""
-
-
-def place_by_id(table: pa.Table, buckets: int) -> Places:
-    """Return the bucket of each row. Rows without an id are spread by their number."""
-    ids = table["producer_id"].to_numpy()
-    if "seq" in table.column_names:
-        ids = np.where(ids < 0, table["seq"].to_numpy(), ids)
-    found: Places = ids % buckets
+def _together(several: Iterable[Reads]) -> Reads:
+    found: dict[str, Read] = {}
+    for reads in several:
+        for name, read in reads.items():
+            columns = f"{found[name].columns} {read.columns}" if name in found else read.columns
+            found[name] = Read(columns, read.where)
     return found
-
-
-def place_by_user(table: pa.Table, parts: int) -> Places:
-    users = table["user"].combine_chunks()
-    users = users if pa.types.is_dictionary(users.type) else users.dictionary_encode()
-    users = users.combine_chunks() if isinstance(users, pa.ChunkedArray) else users
-    of_names = np.array([zlib.crc32(name.encode()) % parts for name in users.dictionary.to_pylist()] or [0])
-    found: Places = of_names[users.indices.to_numpy(zero_copy_only=False)]
-    return found
-
-
-def dealt(table: pa.Table, places: Places, number: int) -> Iterator[tuple[int, pa.Table]]:
-    """Yield each place that has rows, with these."""
-    order = np.argsort(places, kind="stable")
-    bounds = np.searchsorted(places[order], np.arange(number + 1))
-    ordered = table.take(pa.array(order))
-    for place, (begin, end) in enumerate(pairwise(bounds)):
-        if end > begin:
-            yield place, ordered.slice(begin, end - begin)
-
-
-def dealt_by_user(tables: ArrowTables, parts: int) -> Iterator[tuple[int, str, pa.Table]]:
-    """Yield (part, name, rows) of the partial tables of a bucket."""
-    for name, table in tables.items():
-        if "user" in table.column_names:
-            for part, rows in dealt(table, place_by_user(table, parts), parts):
-                yield part, name, rows
-        else:
-            for part in range(parts):
-                yield part, name, table

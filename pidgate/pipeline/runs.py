@@ -5,18 +5,14 @@ All results are written this way; ingest has its own commits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
 
 from pidgate.pipeline import arrow_tables
 from pidgate.pipeline.swaps import Swaps
-from pidgate.pipeline.tables import Tables
-
-Keep = Callable[[str, DataFrame], DataFrame]
-"""Function that computes a frame once under a name, and returns the frame to use instead."""
+from pidgate.pipeline.tables import Rows, Tables
 
 
 class Run:
@@ -29,23 +25,24 @@ class Run:
         self.whole = whole or self
         """The run of all jobs together; what it keeps is readable until the last of them ends."""
 
-    def write(self, name: str, frame: DataFrame) -> DataFrame:
-        """Write a result; return it as written."""
-        return self._written(self.place("results", name), frame)
-
-    def write_table(self, name: str, table: pa.Table) -> None:
+    def write(self, name: str, table: pa.Table) -> None:
         """Write a result that this process holds."""
         self.place("results", name)
         path = f"{self.folder}/written/results/{name}/part-0.parquet"
         arrow_tables.write(self.tables.files, path, table)
 
-    def pairs(self, name: str) -> Set[tuple[str, str]]:
-        """Return (user, pattern) of a result that this run has written."""
-        return self.tables.pairs_at(f"{self.folder}/written/results/{name}")
+    def take(self, name: str, folder: str) -> None:
+        """Make a folder of Parquet files a result."""
+        self.place("results", name)
+        self.tables.files.swap(folder, f"{self.folder}/written/results/{name}", f"{folder}.replaced")
 
-    def keep(self, name: str, frame: DataFrame) -> DataFrame:
-        """Compute a frame once; the returned frame is readable until the run ends."""
-        return self._written(self.tables.files.full(f"{self.folder}/kept/{name}"), frame)
+    def query(self, name: str, sql: str = "from found") -> Rows:
+        """Return the rows of a query over a result that this run has written, which the query calls `found`."""
+        return self.tables.query_at(f"{self.folder}/written/results/{name}", sql)
+
+    def kept(self, name: str) -> str:
+        """Return the path of a folder that is removed when the run ends."""
+        return f"{self.folder}/kept/{name}"
 
     def write_text(self, folder: str, name: str, text: str) -> None:
         """Write a file of a folder that is replaced as a whole."""
@@ -63,10 +60,6 @@ class Run:
     def root(self) -> str:
         """Return the folder that represents the tables' root."""
         return self.tables.files.full(f"{self.folder}/written")
-
-    def _written(self, path: str, frame: DataFrame) -> DataFrame:
-        frame.write.parquet(path)
-        return self.tables.spark.read.schema(frame.schema).parquet(path)
 
 
 @contextmanager

@@ -45,6 +45,11 @@ def folder_of(event_type: str, day: int, bucket: int) -> str:
     return f"events/{event_type}/day={date(1970, 1, 1) + timedelta(days=day)}/bucket={bucket}"
 
 
+def is_event(name: str) -> bool:
+    """Return whether this is the name of an event type, rather than of the labels of ids."""
+    return name in EVENT_TYPES
+
+
 @cache
 def event_schema(event_type: str) -> spark.StructType:
     """Return the JSON fields of an event type without `type`, preceded by `schema_version`.
@@ -55,10 +60,23 @@ def event_schema(event_type: str) -> spark.StructType:
     return spark.StructType([spark.StructField("schema_version", spark.LongType()), *_struct(made).fields])
 
 
+LABELS_OF_IDS = "labels_ids"
+_LABELS_OF_IDS = (
+    spark.StructType()
+    .add("user", spark.StringType())
+    .add("producer_id", spark.LongType())
+    .add("healthy", spark.BooleanType())
+    .add("pattern", spark.StringType())
+)
+"""Ground truth for each generated id."""
+
+
 @cache
-def table_schema(event_type: str) -> spark.StructType:
-    """Return the columns of an events table without its folders."""
-    return spark.StructType([*event_schema(event_type).fields, *ORIGIN.fields])
+def table_schema(name: str) -> spark.StructType:
+    """Return the columns of an events table without its folders, or of the labels of ids."""
+    if name == LABELS_OF_IDS:
+        return _LABELS_OF_IDS
+    return spark.StructType([*event_schema(name).fields, *ORIGIN.fields])
 
 
 def _struct(made: Any) -> spark.StructType:

@@ -193,6 +193,8 @@ class UserCounters:
             inits_would_refuse=self.inits_would_refuse,
             inits_failed_open=self.inits_failed_open,
             bytes=dict(zip(DIRECTIONS, (self.bytes_in, self.bytes_out), strict=True)),
+            new_1h=sum(self.new_by_minute.of_hour(now_ms)),
+            refused_1h=sum(self.refused_by_minute.of_hour(now_ms)),
         )
 
 
@@ -214,6 +216,7 @@ class UserSnapshot:
     inits_refused       InitProducerId requests refused; `inits_would_refuse`: that enforcing would have refused
     inits_failed_open   InitProducerId requests let pass because nobody could decide
     bytes               of the user's connections after the login, by direction
+    new_1h, refused_1h  new ids, and refused requests, of the last hour
     """
 
     user: User
@@ -240,6 +243,8 @@ class UserSnapshot:
     inits_failed_open: int = 0
     bytes: Mapping[str, int] = field(default_factory=dict)
     states_tokens: float | None = None
+    new_1h: int = 0
+    refused_1h: int = 0
 
 
 class UserCountersTable:

@@ -1,7 +1,6 @@
 """The features of pidgate.findings, from a user's places in the last hours. Pure.
 
-The share of cut connections is unknown here. Spark reads it from connection events, which are too many to
-parse for an answer on a terminal.
+A process ends when the connection of its first batch does. The pipeline looks at the connection of its last batch.
 """
 
 from __future__ import annotations
@@ -88,6 +87,7 @@ def source_features(source: Source, one_in: int) -> SourceFeatures:
     requests = [life.requests or 0 for life in used]
     refused = one_in * sum(life.refused for life in lives)
     active_ms = _active_ms(lives)
+    closed = [life.was_cut for life in lives if life.was_cut is not None]
     codes = [life.error_code for life in lives if life.error_code is not None]
     return SourceFeatures(
         new_ids=source.new_ids - refused,
@@ -105,6 +105,7 @@ def source_features(source: Source, one_in: int) -> SourceFeatures:
         connections=1 / _mean(_ids_per_connection(source)),
         alive=one_in * sum(map(_life_ms, lives)) / active_ms,
         active_ms=active_ms,
+        resets=_mean(closed),
         **cadence(start for place in source.places for start in place.starts),
     )
 
@@ -150,8 +151,8 @@ def app_features(
     """Return the features of an application's calm places, plus address and client id of its largest crowds."""
     lives = [life for place in places for life in place.lives]
     late = [life for life in lives if (life.started_ms or 0) > span.head_until_ms]
-    over = [life for life in lives if life.end_ms < span.open_from_ms]
-    long_lived = [life for life in lives if _life_ms(life) >= span.long_ms]
+    over = [life for life in lives if life.gone_ms < span.open_from_ms]
+    long_lived = [life for life in lives if _stay_ms(life) >= span.long_ms]
     at_address = _largest_crowd(
         places, lambda place: place.address, lambda alike: sum(p.names for p in alike)
     )
@@ -164,13 +165,13 @@ def app_features(
         ids=one_in * len(lives),
         new_ids=sum(place.new_ids for place in places) - one_in * sum(life.refused for life in lives),
         late_ids=one_in * len(late),
-        late_long=_mean(_life_ms(life) >= span.long_ms for life in late),
-        over_life_ms=_geometric_mean(map(_life_ms, over)),
+        late_long=_mean(_stay_ms(life) >= span.long_ms for life in late),
+        over_life_ms=_geometric_mean(map(_stay_ms, over)),
         long_ids=one_in * len(long_lived),
-        long_time=sum(map(_life_ms, long_lived)) / max(1, sum(map(_life_ms, lives))),
-        alive=one_in * sum(map(_life_ms, lives)) / span.length_ms,
+        long_time=sum(map(_stay_ms, long_lived)) / max(1, sum(map(_stay_ms, lives))),
+        alive=one_in * sum(map(_stay_ms, lives)) / _length_ms(lives),
         starts_rhythm=_rhythm([life.seen_ms for life in late]),
-        ends_rhythm=_rhythm([life.end_ms for life in over]),
+        ends_rhythm=_rhythm([life.gone_ms for life in over]),
         met_at_address=at_address.met,
         alive_at_address=one_in * at_address.alive,
         met_at_client_id=at_client_id.met,
@@ -197,17 +198,17 @@ def _largest_crowd(
     crowds = []
     for name, alike in by_key.items():
         lives = [life for place in alike for life in place.lives]
-        crowds.append(_Crowd(met(alike), sum(map(_life_ms, lives)) / _active_ms(lives), name))
+        crowds.append(_Crowd(met(alike), sum(map(_stay_ms, lives)) / _length_ms(lives), name))
     return max(crowds, default=_Crowd())
 
 
 def _sessions(lives: Sequence[Life], span: Span) -> dict[str, float]:
-    """Return the features of groups of starts, computed as in pipeline/offenders/app_features.py."""
+    """Return the features of groups of starts, computed as in pipeline/offenders/apps.sql."""
     gap_ms = span.session_gap_ms
     minute_ms = max(1, min(60_000, gap_ms // 10))
     moments = [(life.seen_ms // minute_ms * minute_ms, 1, 0) for life in lives]
     moments += [
-        (life.end_ms // minute_ms * minute_ms, 0, 1) for life in lives if life.end_ms < span.open_from_ms
+        (life.gone_ms // minute_ms * minute_ms, 0, 1) for life in lives if life.gone_ms < span.open_from_ms
     ]
     sessions: list[_Session] = []
     alive, start_ms = 0, None
@@ -264,10 +265,21 @@ def _life_ms(life: Life) -> int:
     return max(0, life.end_ms - life.seen_ms)
 
 
+def _stay_ms(life: Life) -> int:
+    """Return how long the process of a producer was there."""
+    return max(0, life.gone_ms - life.seen_ms)
+
+
 def _active_ms(lives: Sequence[Life]) -> int:
     if not lives:
         return 1
     return max(1, max(life.end_ms for life in lives) - min(life.seen_ms for life in lives))
+
+
+def _length_ms(lives: Sequence[Life]) -> int:
+    if not lives:
+        return 1
+    return max(1, max(life.gone_ms for life in lives) - min(life.seen_ms for life in lives))
 
 
 def _mean(values: Iterable[float]) -> float:

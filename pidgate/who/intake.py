@@ -19,8 +19,11 @@ _ONLY_TICKED: Final = re.compile(
 )
 
 _CONNECTION: Final = re.compile(
-    rb'"user":"([^"\\]*)","client_id":.*"phase":"(open|close)","node_id":.*"count":([0-9]{1,9})\}$'
+    rb'"wall_time_ms":([0-9]{1,18}),.*"connection_id":([0-9]{1,18}|null),.*"user":"([^"\\]*)","client_id":.*'
+    rb'"phase":"(open|close)","node_id":.*"close_reason":"([a-z0-9_]*)",.*"count":([0-9]{1,9})\}$'
 )
+_BY_CLIENT: Final = (b"client", b"reset")
+"""Reasons of closes by clients; all others say nothing of them."""
 
 
 class Intake:
@@ -41,10 +44,7 @@ class Intake:
                 is_new = self.tally.passed(gateway_id, incarnation, int(ticked[3]), judged=judged)
                 connection = _CONNECTION.search(record.value, ticked.end()) if is_new else None
                 if connection is not None:
-                    many = int(connection[3])
-                    self.tally.connections(
-                        connection[1].decode("utf-8", "replace"), many if connection[2] == b"open" else -many
-                    )
+                    self._connection(incarnation, connection)
                 continue
             try:
                 event = from_json(record.value)
@@ -56,6 +56,14 @@ class Intake:
                 self.tally.add(event, judged=judged)
             else:
                 self.tally.tick(event.gateway_id, event.incarnation, event.seq, judged=False)
+
+    def _connection(self, incarnation: str, told: re.Match[bytes]) -> None:
+        at_ms, connection_id, name, phase, reason, count = told.groups()
+        user, many = name.decode("utf-8", "replace"), int(count)
+        self.tally.connections(user, many if phase == b"open" else -many)
+        if reason in _BY_CLIENT and connection_id != b"null":
+            was_cut = reason == b"reset"
+            self.tally.closed(user, incarnation, int(connection_id), int(at_ms), was_cut=was_cut)
 
     def _tick(self, value: bytes, judged: bool) -> None:
         """Record the number of an event with a newer gateway's type: it cannot be read, but it is not lost."""

@@ -26,8 +26,7 @@ class Library:
         for fault in self.faults:
             yield f"{name} ({counted(self.ids, 'new id')}): {fault.breaks}; {fault.remedy}"
         if is_refused and self.patience is not None:
-            seconds, setting = self.patience.seconds, self.patience.setting
-            yield f"{name} gives up a refused record after {seconds} s by its default ({setting})"
+            yield f"{name} {self.patience.sentence()}"
 
 
 def libraries_of(user: UserPicture) -> list[Library]:
@@ -35,7 +34,8 @@ def libraries_of(user: UserPicture) -> list[Library]:
     found: dict[tuple[str, tuple[ClientFault, ...]], Library] = {}
     for place in user.places:
         name, _, version = place.software.partition(" ")
-        faults, patience = find_faults(name, version, place.client_ids), patience_of(name, version)
+        faults = find_faults(name, version, place.client_ids)
+        patience = patience_of(name, version, place.client_ids)
         if faults or patience is not None:
             library = found.setdefault((place.software, faults), Library(place.software, faults, patience))
             library.ids += place.new_ids

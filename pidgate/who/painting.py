@@ -134,6 +134,7 @@ def _quotas_in_force(
 
 
 def _paint(user: UserTally, tally: Tally, window: Window, quotas: tuple[Quotas, str] | None) -> UserPicture:
+    user.note_ends()
     details = list(user.ids)
     one_in = user.ids.one_in
     over = [one for one in details if one.last_ms >= 0]
@@ -206,7 +207,7 @@ def _named(names: Names) -> Named:
 
 def _is_open(one: IdTally) -> bool:
     """Return whether an id is in use: used and not reported yet. Usage is reported when its connections close."""
-    return one.used and one.last_ms < 0 and not one.refused
+    return one.used and one.last_ms < 0 and not one.refused and one.closed_ms < 0
 
 
 def _life_ms(one: IdTally, window: Window) -> int | None:
@@ -257,7 +258,7 @@ def _place(
         software=place.software,
         new_ids=place.new_ids,
         starts=tuple(
-            Start(at_ms, None if (one := user.ids.get(producer_id)) is None else _end_ms(one, window))
+            Start(at_ms, None if (one := user.ids.get(producer_id)) is None else _gone_ms(one, window))
             for at_ms, producer_id in place.starts
         ),
         lives=tuple(_life(one, window) for one in details if one.used),
@@ -272,6 +273,8 @@ def _life(one: IdTally, window: Window) -> Life:
         started_ms=one.started_ms if one.started_ms >= 0 else None,
         seen_ms=one.started_ms if one.started_ms >= 0 else one.first_ms,
         end_ms=_end_ms(one, window),
+        gone_ms=_gone_ms(one, window),
+        was_cut=one.was_cut if one.closed_ms >= 0 else None,
         requests=one.requests if is_reported else None,
         refused=one.refused,
         failed=has_failed,
@@ -284,3 +287,8 @@ def _life(one: IdTally, window: Window) -> Life:
 def _end_ms(one: IdTally, window: Window) -> int:
     seen_ms = max(one.started_ms, one.first_ms)
     return max(seen_ms, one.last_ms, window.to_ms if _is_open(one) else 0)
+
+
+def _gone_ms(one: IdTally, window: Window) -> int:
+    """Return when its process ended."""
+    return max(_end_ms(one, window), one.closed_ms)

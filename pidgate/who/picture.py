@@ -51,6 +51,10 @@ class Life:
     seen_ms: int
     end_ms: int
     """Last reported use; the end of the window for an id in use, `seen_ms` for a refused one."""
+    gone_ms: int
+    """When its client closed or cut its connection, not before `end_ms`; else `end_ms`."""
+    was_cut: bool | None = None
+    """None: not closed by its client."""
     requests: int | None = None
     refused: bool = False
     failed: bool = False

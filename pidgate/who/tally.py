@@ -42,6 +42,7 @@ MOST_PLACES_IN_ALL: Final = 30_000
 FEW_PLACES: Final = 16
 """Places that every user may have, however many there are in total."""
 MOST_GATEWAYS: Final = 1_000
+MOST_CLOSES: Final = 50_000
 UNUSED_AFTER_MS: Final = 60_000
 """An id allocated less than this before the end may still be used."""
 
@@ -77,6 +78,8 @@ class Tally:
         self._connections = _Share(CONNECTIONS_KEPT)
         self._places = 0
         self._incarnations: dict[str, int] = {}
+        self._closes: dict[int, tuple[int, bool]] = {}
+        """Of connections that no id is known of, the newest last."""
         self._take: Mapping[type[Event], Callable[[Any], None]] = {
             DecisionEvent: self._decision,
             IdUsageEvent: self._usage,
@@ -117,6 +120,18 @@ class Tally:
         user = self._user(name)
         if user is not None:
             user.connections_open += opened
+
+    def closed(self, name: str, incarnation: str, connection_id: int, at_ms: int, *, was_cut: bool) -> None:
+        """Note that a client closed or cut a connection."""
+        user, key = self.users.get(name), self._key(incarnation, connection_id)
+        connection = None if user is None else user.connections.get(key)
+        if connection is not None:
+            connection.closed = at_ms, was_cut
+            return
+        # Its ids may still come: partitions are read at different speeds. Most connections bring none.
+        if len(self._closes) >= MOST_CLOSES:
+            del self._closes[next(iter(self._closes))]
+        self._closes[key] = at_ms, was_cut
 
     def _decision(self, event: DecisionEvent) -> None:
         if event.decision == "hold":
@@ -257,20 +272,24 @@ class Tally:
     def _brought_by(self, user: UserTally, place: PlaceTally, event: DecisionEvent) -> None:
         if event.connection_id is None:
             return
-        process = self._incarnations.get(event.incarnation)
-        if process is None:
-            if len(self._incarnations) >= MOST_GATEWAYS:
-                self._incarnations.clear()
-            process = self._incarnations[event.incarnation] = crc32(event.incarnation.encode())
-        key = process << 32 | event.connection_id
+        key = self._key(event.incarnation, event.connection_id)
         connection = user.connections.get(key)
         if connection is None:
             if not user.connections.takes(key):
                 return
-            connection = ConnectionTally(place)
+            connection = ConnectionTally(place, closed=self._closes.pop(key, None))
             user.connections.put(key, connection)
             self._connections.added(lambda: (user.connections for user in self.users.values()))
         connection.ids += 1
+        connection.producer_id = event.producer_id
+
+    def _key(self, incarnation: str, connection_id: int) -> int:
+        process = self._incarnations.get(incarnation)
+        if process is None:
+            if len(self._incarnations) >= MOST_GATEWAYS:
+                self._incarnations.clear()
+            process = self._incarnations[incarnation] = crc32(incarnation.encode())
+        return process << 32 | connection_id
 
 
 class _Share:

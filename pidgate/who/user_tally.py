@@ -26,7 +26,7 @@ MOST_REFUSED_KEPT: Final = 10_000
 """Refused ids of one user whose return is still waited for."""
 IDS_KEPT: Final = 2_000
 """Ids of one user with recorded life and requests; above it, a sample of them."""
-CONNECTIONS_KEPT: Final = 1_000
+CONNECTIONS_KEPT: Final = IDS_KEPT
 
 
 def software_of(event: Event) -> str:
@@ -81,14 +81,20 @@ class IdTally:
     """Hash of its transactional id."""
     error_ms: int = -1
     error_code: int = 0
+    closed_ms: int = -1
+    """When the client closed or cut the connection of its first batch; see `note_ends`."""
+    was_cut: bool = False
 
 
 @dataclass(slots=True, eq=False)
 class ConnectionTally:
-    """Number of ids used by one connection."""
+    """Number of new ids on one connection, and the last of them."""
 
     place: PlaceTally
     ids: int = 0
+    producer_id: int = -1
+    closed: tuple[int, bool] | None = None
+    """When its client closed it, and whether it was cut. None: it did not."""
 
 
 class UserTally:
@@ -145,6 +151,13 @@ class UserTally:
         if len(self.waiting) >= MOST_REFUSED_KEPT:
             del self.waiting[next(iter(self.waiting))]
         self.waiting[producer_id] = until_ms
+
+    def note_ends(self) -> None:
+        """Give ids the end of their connections. One with several new ids says nothing of any of them."""
+        for connection in self.connections:
+            detail = self.ids.get(connection.producer_id) if connection.ids == 1 else None
+            if detail is not None and connection.closed is not None:
+                detail.closed_ms, detail.was_cut = connection.closed
 
     def count(self, marks: int, before: int) -> None:
         """Count marks set for one of this user's ids, given its earlier marks `before`."""

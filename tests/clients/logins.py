@@ -20,9 +20,7 @@ from pidgate.protocol import delegation_tokens
 from pidgate.quota.entities import shown, unidentified
 from tests.clients.roster import Client
 from tests.support import kerberos
-from tests.support.clients import old_clients
 from tests.support.clients.load import Load, Login
-from tests.support.clients.other_client import NotAvailable
 from tests.support.clients.process import ClientProcess
 from tests.support.kerberos import Kdc
 from tests.support.log_checks import raise_if_bad
@@ -70,11 +68,8 @@ class Site:
 
 def not_offered(client: Client, way: str) -> str | None:
     """Why there can be no such cell: what the library lacks; None when it lacks nothing."""
-    if client.release:
-        try:
-            old_clients.packages(client.driver, client.release)
-        except NotAvailable as reason:
-            return str(reason)
+    if client.why_missing:
+        return client.why_missing
     if way not in ("mutual TLS", "GSSAPI") and str(client) == "kafka-python-2.0.2":
         return (
             "it sends its tokens without Kafka's headers (SaslHandshake v0), which the gateway does not offer"

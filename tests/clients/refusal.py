@@ -150,6 +150,8 @@ class RefusedClient:
             is_batched=self.trial.is_batched,
             partitions=PARTITIONS,
             give_up_s=self.trial.give_up_s,
+            retries=self.trial.retries,
+            awaits_s=self.trial.awaits_s,
             records_per_s=self.trial.records_per_s,
         )
         self.process = self._open.enter_context(

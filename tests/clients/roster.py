@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pidgate.client_faults import traits_of
-from tests.support.clients.old_clients import RELEASES
+from tests.support.clients import old_clients
 from tools.sandbox.jars import NEWEST, OLDEST
 
 
@@ -20,6 +20,11 @@ class Client:
     @property
     def is_java(self) -> bool:
         return self.driver == "java"
+
+    @property
+    def why_missing(self) -> str:
+        """Why it cannot run here; empty: it can. Fetched or built at the first look."""
+        return old_clients.why_missing(self.driver, self.release)
 
     @property
     def is_refused_at_init(self) -> bool:
@@ -49,7 +54,9 @@ CLIENTS: Final = (
     Client("java", OLDEST),
 )
 
-_OF_TWO_YEARS_AGO: Final = tuple(Client(name, release=release) for name, release in RELEASES.items())
+_OF_TWO_YEARS_AGO: Final = tuple(
+    Client(name, release=release) for name, release in old_clients.RELEASES.items()
+)
 
 OTHERS: Final = (*_OF_TWO_YEARS_AGO, Client("sarama"), Client("franz-go"), Client("kafkajs"))
 """Of two years ago, and in other languages: refused only, and only where they can be had or built."""
@@ -96,8 +103,16 @@ class Trial:
     """Each a batch of its own: 40 a partition, of which clients send five at once where they can."""
     is_batched: bool = False
     """The client fills its batches as it does by default."""
+    retries: int = 0
+    """The application's setting of tries after the first one, where the client has it; 0: its default."""
+    awaits_s: int = 0
+    """The application waits so long for the outcome of each record; 0: as long as the client."""
 
     def __str__(self) -> str:
+        if self.retries:
+            return f"refused {self.seconds} s with {self.retries} retries"
+        if self.awaits_s:
+            return f"refused {self.seconds} s and awaited for {self.awaits_s} s"
         if self.is_batched:
             return f"refused {self.seconds} s with {self.records} records queued"
         if self.at_start:
@@ -115,3 +130,28 @@ QUEUED: Final = Trial(10, records=20_000, is_batched=True)
 TRIALS: Final = (SHORT, LONG, TOO_LONG, NO_ID_SHORT, NO_ID_LONG)
 
 COLUMNS: Final = (*FEATURES, *map(str, TRIALS))
+
+FAMILIES: Final = (
+    Client("aiokafka"),
+    Client("kafka-python"),
+    Client("confluent-kafka"),
+    Client("java"),
+    Client("franz-go"),
+    Client("kafkajs"),
+    Client("sarama"),
+)
+GIVES_UP: Final[dict[Trial, set[str]]] = {
+    Trial(10): set(),
+    Trial(30): set(),
+    # kafkajs gives up the batches in flight; aiokafka's send() waits 40 s for room.
+    Trial(125): {"aiokafka", "kafka-python", "java", "kafkajs"},
+    # The drivers of the others have no such setting.
+    Trial(30, give_up_s=20): {"aiokafka", "kafka-python", "confluent-kafka", "java"},
+    Trial(10, retries=3): set(),
+    # Three mutes of 10 s, and librdkafka counts otherwise; aiokafka has no such setting.
+    Trial(45, retries=3): {"aiokafka", "kafka-python", "java", "franz-go"},
+    Trial(125, retries=3): {"aiokafka", "kafka-python", "confluent-kafka", "java", "franz-go", "kafkajs"},
+    # What aiokafka and kafka-python give up waiting for is written all the same.
+    Trial(30, awaits_s=20): {"aiokafka", "kafka-python", "franz-go"},
+}
+"""The families that do not have everything acknowledged."""

@@ -10,7 +10,6 @@ import pytest
 
 from tests.clients.refusal import RefusedClient, assert_good, refused_clients
 from tests.clients.roster import LONG, NO_ID_LONG, NO_ID_SHORT, OTHERS, SHORT, Client
-from tests.support.clients import old_clients, other_client
 from tools.sandbox.kafka import Cluster
 
 pytestmark = [pytest.mark.kafka, pytest.mark.clients]
@@ -20,26 +19,16 @@ NOT_IDEMPOTENT = {
 }
 
 
-@pytest.fixture(scope="session")
-def missing() -> dict[Client, str]:
-    """Return those that cannot run here, with why."""
-    found = dict(NOT_IDEMPOTENT)
-    for client in OTHERS:
-        try:
-            if client.release:
-                old_clients.packages(client.driver, client.release)
-            else:
-                other_client.build(client.driver)
-        except other_client.NotAvailable as reason:
-            found[client] = str(reason)
-    return found
+def why_missing(client: Client) -> str:
+    """Return why a client is not in this matrix; empty: it is."""
+    return NOT_IDEMPOTENT.get(client) or client.why_missing
 
 
 @pytest.fixture(scope="module", params=(SHORT, LONG, NO_ID_SHORT, NO_ID_LONG), ids=str)
 def refused_clients_of(
-    three_of: Cluster, request: pytest.FixtureRequest, missing: dict[Client, str]
+    three_of: Cluster, request: pytest.FixtureRequest
 ) -> Iterator[dict[Client, RefusedClient]]:
-    here = [client for client in OTHERS if client not in missing]
+    here = [client for client in OTHERS if not why_missing(client)]
     with refused_clients(three_of, here, request.param) as started:
         yield started
 
@@ -47,12 +36,11 @@ def refused_clients_of(
 @pytest.mark.parametrize("client", OTHERS, ids=str)
 def test_it_goes_on_once_tokens_are_back(
     refused_clients_of: dict[Client, RefusedClient],
-    missing: dict[Client, str],
     client: Client,
     record_property: Callable[[str, object], None],
 ) -> None:
-    if client in missing:
-        pytest.skip(missing[client])
+    if reason := why_missing(client):
+        pytest.skip(reason)
     run = refused_clients_of[client]
     result = run.finish()
     record_property("note", result)

@@ -15,7 +15,6 @@ import pytest
 from pidgate.load.journal import Outcome, ProducerJournal
 from tests.clients.refusal import RefusedClient, assert_good, refused_clients
 from tests.clients.roster import QUEUED, VERSIONS, Client
-from tests.support.clients import old_clients, other_client
 from tests.support.clients.load import Load
 from tests.support.clients.process import ClientProcess
 from tests.support.log_checks import raise_if_bad
@@ -28,28 +27,11 @@ from tools.sandbox.topics import create_topic
 pytestmark = [pytest.mark.kafka, pytest.mark.clients]
 
 
-def why_missing(client: Client) -> str:
-    """Why a client cannot run here; empty: it can."""
-    try:
-        if client.release:
-            old_clients.packages(client.driver, client.release)
-        elif client.driver in (*other_client.GO_CLIENTS, "kafkajs"):
-            other_client.build(client.driver)
-    except other_client.NotAvailable as reason:
-        return str(reason)
-    return ""
-
-
-@pytest.fixture(scope="session")
-def missing() -> dict[Client, str]:
-    return {client: reason for client in VERSIONS if (reason := why_missing(client))}
-
-
 @pytest.fixture(scope="module", params=(QUEUED,), ids=str)
 def refused_clients_of(
-    three_of: Cluster, request: pytest.FixtureRequest, missing: dict[Client, str]
+    three_of: Cluster, request: pytest.FixtureRequest
 ) -> Iterator[dict[Client, RefusedClient]]:
-    here = [client for client in VERSIONS if client not in missing]
+    here = [client for client in VERSIONS if not client.why_missing]
     with refused_clients(three_of, here, request.param) as started:
         yield started
 
@@ -57,12 +39,11 @@ def refused_clients_of(
 @pytest.mark.parametrize("client", VERSIONS, ids=str)
 def test_all_that_was_queued_is_acknowledged_once(
     refused_clients_of: dict[Client, RefusedClient],
-    missing: dict[Client, str],
     client: Client,
     record_property: Callable[[str, object], None],
 ) -> None:
-    if client in missing:
-        pytest.skip(missing[client])
+    if client.why_missing:
+        pytest.skip(client.why_missing)
     run = refused_clients_of[client]
     result = run.finish()
     record_property("note", result)
@@ -83,8 +64,8 @@ THROTTLED: Final = THROTTLED_S * BYTES_PER_S // RECORD_BYTES
 def throttled(cluster: Cluster, topic: str, *, is_named: bool, for_s: float) -> ProducerJournal:
     """sarama with acks=1 and no producer id under a byte rate, until it is done or the time is over."""
     client = Client("sarama", release=HANGS)
-    if reason := why_missing(client):
-        pytest.skip(reason)
+    if client.why_missing:
+        pytest.skip(client.why_missing)
     direct = cluster.bootstrap_servers()
     create_topic(direct, topic)
     quotas = {"mode": "enforce", "default": {"producer_byte_rate": BYTES_PER_S}}
@@ -137,7 +118,7 @@ MAY_DIE: Final = (Client("confluent-kafka", release="2.3.0"), Client("confluent-
 @pytest.fixture(scope="module")
 def refused_by_brokers() -> Iterator[dict[Client, ProducerJournal]]:
     """Three replicas are wanted in sync, and one is away for 15 s. No gateway is there."""
-    clients = [one for one in (*UNHARMED, *RAISES_ALL, *MAY_DIE) if not why_missing(one)]
+    clients = [one for one in (*UNHARMED, *RAISES_ALL, *MAY_DIE) if not one.why_missing]
     with Cluster(ClusterSpec(nodes=3)) as cluster, ExitStack() as running:
         direct = cluster.bootstrap_servers()
         config = {"min.insync.replicas": "3"}
@@ -174,7 +155,7 @@ def test_the_control_brokers_that_refuse_do_the_same_to_it(
     record_property: Callable[[str, object], None],
 ) -> None:
     if family not in refused_by_brokers:
-        pytest.skip(why_missing(family))
+        pytest.skip(family.why_missing)
     journal = refused_by_brokers[family]
     acknowledged, raised = journal.count(Outcome.ACKNOWLEDGED), journal.count(Outcome.FAILED)
     record_property("note", f"{acknowledged} acknowledged, {raised} raised of {QUEUED.records}")

@@ -4,6 +4,7 @@ No Kubernetes runs here: nothing of this was ever applied.
 """
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,12 @@ import pytest
 import yaml
 
 from pidgate.gateway.config.loading import parse
+from tests.support.command_line import typed
 from tests.support.image import ROOT
 from tests.support.release_tools import fails, passes, tool
+from tests.support.running_producers import until
+from tools.sandbox.gateway import GatewayProcess
+from tools.sandbox.kafka import Cluster
 
 CHART = ROOT / "deploy" / "helm" / "pidgate"
 KUBERNETES = ROOT / "deploy" / "kubernetes"
@@ -147,6 +152,52 @@ def test_wrong_values_are_refused(values: dict[str, Any], said: str, tmp_path: P
     file = tmp_path / "values.json"
     file.write_text(json.dumps(values))
     assert said in fails(tool("helm"), *TEMPLATE, "--values", file)
+
+
+def keys_of_schema(schema: dict[str, Any], prefix: str = "") -> Iterator[str]:
+    for name, inner in schema.get("properties", {}).items():
+        yield f"{prefix}{name}"
+        if inner.get("additionalProperties") is False:
+            yield from keys_of_schema(inner, f"{prefix}{name}.")
+
+
+def test_the_schema_has_each_value_and_no_other() -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    named = set(keys_of_schema(schema)) - {"global"}
+    top = {key.partition(".")[0] for key in named}
+    assert top == set(values)
+    for key in named:
+        outer, _, inner = key.rpartition(".")
+        found = values
+        for word in filter(None, outer.split(".")):
+            found = found[word]
+        assert inner in found, key
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("values", [FRONT, EVERYTHING], ids=["no token", "the doctor"])
+def test_the_command_of_helm_test_tells_a_gateway_from_none(values: dict[str, Any], tmp_path: Path) -> None:
+    """As rendered, but for the address and the place of the token."""
+    *words, address = only(rendered(values, tmp_path), "Pod")["spec"]["containers"][0]["args"]
+    assert address == "gw-pidgate-admin:9290"
+    token = tmp_path / "token"
+    token.touch(mode=0o600)
+    token.write_text("a-secret-word")
+    command = [word.replace("/etc/pidgate/token", str(token)) for word in words]
+    with Cluster() as cluster, GatewayProcess(cluster.bootstrap_servers()) as gateway:
+        asked = [*command, f"127.0.0.1:{gateway.admin_port}"]
+        if "--token-file" in words:
+            gateway.stop()
+            gateway.config["admin"]["token_file"] = str(token)
+            gateway.start()
+        done = typed(*asked)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert ("brokers answer" in done.stdout) is ("doctor" in words)
+        cluster.node(1).kill()
+        until(lambda: typed(*asked).returncode == 1, 60)
+        gateway.kill()
+        assert typed(*asked).returncode == (2 if "doctor" in words else 1)
 
 
 def test_helm_lints_it(tmp_path: Path) -> None:

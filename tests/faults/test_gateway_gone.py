@@ -15,7 +15,9 @@ import socket
 import struct
 import subprocess
 import sys
+import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
@@ -25,6 +27,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
+from tests.support.connects import Outcome, connects
 from tests.support.memory_group import memory_group
 from tests.support.outage import Outage
 from tests.support.running_producers import until
@@ -59,11 +62,12 @@ def drained(gateway: GatewayProcess) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """Two gateways, what clients bootstrap at, how they are run, and what starts beside the second gateway."""
+    """Two gateways, what clients bootstrap at, how they are run, and the balancer before the gateways."""
 
     gateways: Sequence[GatewayProcess]
     servers: str
     run_by: Sequence[str] = ()
+    balancer: subprocess.Popen[bytes] | None = None
 
 
 def gateway_at(
@@ -107,8 +111,8 @@ def one_name(
     first_at: str = FIRST,
     second_at: str = SECOND,
 ) -> Way:
-    """examples/fleet.yaml: a name with two addresses."""
-    example = yaml.safe_load((EXAMPLES / "fleet.yaml").read_text())["listeners"][0]
+    """examples/fleet/one-name.yaml: a name with two addresses."""
+    example = yaml.safe_load((EXAMPLES / "fleet" / "one-name.yaml").read_text())["listeners"][0]
     assert example["advertise"] == NAME
     hosts = folder / "hosts"
     hosts.write_text(f"127.0.0.1 localhost\n{first_at} {NAME}\n{second_at} {NAME}\n")
@@ -120,8 +124,8 @@ def one_name(
 
 
 def one_port(brokers: Cluster, events: str, _folder: Path, _stack: ExitStack) -> Way:
-    """examples/several.yaml: gateways of one machine on one port."""
-    assert yaml.safe_load((EXAMPLES / "several.yaml").read_text())["reuse_port"] is True
+    """examples/fleet/one-machine.yaml: gateways of one machine on one port."""
+    assert yaml.safe_load((EXAMPLES / "fleet" / "one-machine.yaml").read_text())["reuse_port"] is True
     first = gateway_at(brokers, events, FIRST, reuse_port=True)
     second = gateway_at(brokers, events, FIRST, first.port, first.first_node_port, reuse_port=True)
     return Way((first, second), f"{FIRST}:{first.port}")
@@ -135,10 +139,10 @@ def balancer(
     first_at: str = FIRST,
     second_at: str = SECOND,
 ) -> Way:
-    """examples/haproxy.cfg, with addresses and ports of this machine."""
+    """examples/haproxy/haproxy.cfg, with addresses and ports of this machine."""
     if shutil.which("haproxy") is None:
         pytest.skip("haproxy is missing")
-    listener = yaml.safe_load((EXAMPLES / "behind-haproxy.yaml").read_text())["listeners"][0]
+    listener = yaml.safe_load((EXAMPLES / "haproxy" / "pidgate.yaml").read_text())["listeners"][0]
     changed = {"advertise": BALANCER, "proxy_protocol_from": ["127.0.0.1", first_at, second_at]}
     gateways: list[GatewayProcess] = []
     for host in (first_at, second_at):
@@ -153,7 +157,7 @@ def balancer(
         }
         gateways.append(made)
     first, second = gateways
-    text = (EXAMPLES / "haproxy.cfg").read_text()
+    text = (EXAMPLES / "haproxy" / "haproxy.cfg").read_text()
     for written, here in (
         ("bind :", f"bind {BALANCER}:"),
         ("9292", str(first.port)),
@@ -170,13 +174,16 @@ def balancer(
         text = re.sub(rf"(server gw-{number} .*)", rf"\1 port {made.admin_port}", text)
     config = folder / "haproxy.cfg"
     config.write_text(text)
-    process = guard.spawn(
-        ["haproxy", "-db", "-f", config], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
-    )
+    return Way((first, second), f"{BALANCER}:{first.port}", balancer=haproxy(config, stack))
+
+
+def haproxy(config: Path, stack: ExitStack, *options: str) -> subprocess.Popen[bytes]:
+    command: list[str | Path] = ["haproxy", "-db", "-f", config, *options]
+    process = guard.spawn(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     stack.callback(guard.ended, process)
     stack.callback(process.wait)
     stack.callback(process.kill)
-    return Way((first, second), f"{BALANCER}:{first.port}")
+    return process
 
 
 WAYS: Final = (two_bootstrap_servers, one_name, one_port, balancer)
@@ -205,6 +212,123 @@ def test_every_family_goes_on_through_the_other_gateway(
         print(f"\n{name} took {outage.fault_s:.1f} s: {shown}, failed {failed}, missing {outage.missing}")
         stuck = {family for family, pause in pauses.items() if pause > WITHIN_S}
         assert stuck == LEFT_ALONE.get(way_of.__name__, set())
+
+
+def test_the_gateways_are_taken_out_with_clients_running(brokers: Cluster, tmp_path: Path) -> None:
+    """examples/haproxy/without-gateways.cfg: HAProxy leads to the brokers, then the gateways drain."""
+    with ExitStack() as stack:
+        way = balancer(brokers, "__taken-out", tmp_path, stack)
+        for gateway in way.gateways:
+            stack.enter_context(gateway)
+        text = (EXAMPLES / "haproxy" / "without-gateways.cfg").read_text()
+        first = way.gateways[0]
+        ports = {"9292": first.port, "9301": first.first_node_port, "9302": first.first_node_port + 1}
+        for written, here in (
+            *((f"bind :{port}", f"bind {BALANCER}:{real}") for port, real in ports.items()),
+            *((f"10.0.0.2{node}:9092", ":".join(map(str, brokers.nodes[node]))) for node in NODES),
+        ):
+            assert written in text
+            text = text.replace(written, here)
+        config = tmp_path / "without-gateways.cfg"
+        config.write_text(text)
+
+        def taken_out() -> None:
+            assert way.balancer is not None
+            haproxy(config, stack, "-sf", str(way.balancer.pid))
+            time.sleep(1)
+            for gateway in way.gateways:
+                assert gateway.stop() == 0
+
+        with Outage(brokers.bootstrap_servers(), way.servers, "taken-out") as outage:
+            pauses = outage.pauses(taken_out, WITHIN_S)
+            failed = outage.check()
+        shown = {family: round(pause, 1) for family, pause in pauses.items()}
+        print(f"\ntaken out in {outage.fault_s:.1f} s: {shown}, failed {failed}, missing {outage.missing}")
+        assert max(pauses.values()) < WITHIN_S
+        assert failed == {}
+
+
+# ---- Kubernetes: a pod is deleted --------------------------------------------------------------------------
+
+ENDPOINT_LAG_S: Final = 2.0
+"""Until every node's Service has forgotten a pod that is being deleted; kube-proxy does so behind the API."""
+CHART: Final = yaml.safe_load((EXAMPLES.parent / "deploy/helm/pidgate/values.yaml").read_text())
+
+
+class Service:
+    """Stands for a Service of Kubernetes: it deals connections to its endpoints, without health checks or retries."""
+
+    def __init__(self, brokers: Cluster, folder: Path, stack: ExitStack) -> None:
+        advertised = {"advertise": BALANCER}
+        first = gateway_at(brokers, "__service", FIRST, listener=advertised)
+        second = gateway_at(brokers, "__service", SECOND, first.port, first.first_node_port, advertised)
+        self.pods = (first, second)
+        self.ports = (first.port, *(first.first_node_port + node for node in NODES))
+        self._socket = folder / "service"
+        lines = [f"global\n  stats socket {self._socket} level admin"]
+        lines += [
+            "defaults\n  mode tcp\n  retries 0\n  timeout connect 2s\n  timeout client 11m\n  timeout server 11m"
+        ]
+        for port in self.ports:
+            binds = f"  bind {BALANCER}:{port}\n  bind 127.0.0.1:{port}"
+            servers = f"  server gw-1 {FIRST}:{port}\n  server gw-2 {SECOND}:{port}"
+            lines.append(f"listen port-{port}\n{binds}\n{servers}")
+        config = folder / "service.cfg"
+        config.write_text("\n".join(lines) + "\n")
+        haproxy(config, stack)
+
+    def forget(self, pod: str) -> None:
+        """Deal no new connection to it; those that are open stay."""
+        for port in self.ports:
+            with socket.socket(socket.AF_UNIX) as control:
+                control.connect(str(self._socket))
+                control.sendall(f"set server port-{port}/{pod} state maint\n".encode())
+                assert control.recv(200).strip() == b""
+
+
+def deleted(service: Service, prestop_s: float) -> None:
+    """What a kubelet does: the preStop hook, SIGTERM, and SIGKILL at the end of the grace period."""
+    forgetting = threading.Timer(ENDPOINT_LAG_S, service.forget, ["gw-1"])
+    forgetting.start()
+    time.sleep(prestop_s)
+    assert service.pods[0].stop(CHART["terminationGracePeriodSeconds"] - prestop_s) == 0
+    forgetting.join()
+
+
+@pytest.mark.parametrize(
+    "prestop_s", [CHART["preStopSeconds"], 0], ids=["as in the chart", "no hook: the control"]
+)
+def test_a_deleted_pod_resets_no_new_connection_and_loses_nothing(
+    brokers: Cluster, tmp_path: Path, prestop_s: int
+) -> None:
+    if shutil.which("haproxy") is None:
+        pytest.skip("haproxy is missing")
+    with ExitStack() as stack:
+        service = Service(brokers, tmp_path, stack)
+        for pod in service.pods:
+            stack.enter_context(pod)
+        servers, name = f"{BALANCER}:{service.ports[0]}", f"deleted-{prestop_s}"
+        with (
+            Outage(brokers.bootstrap_servers(), servers, name) as outage,
+            connects(service.ports[0], 4) as clients,
+        ):
+            time.sleep(2)
+            assert not failures(clients.outcomes())
+            pauses = outage.pauses(lambda: deleted(service, prestop_s), WITHIN_S)
+            found = clients.outcomes()
+            failed = outage.check()
+        shown = {family: round(pause, 1) for family, pause in pauses.items()}
+        print(f"\n{name} took {outage.fault_s:.1f} s: {dict(found)}, {shown}, failed {failed}")
+        assert max(pauses.values()) < WITHIN_S
+        if prestop_s:
+            assert failures(found) == {}
+            assert failed == {}
+        else:
+            assert failures(found), "the Service deals connections to a port that is closed"
+
+
+def failures(outcomes: Counter[Outcome]) -> dict[Outcome, int]:
+    return {outcome: count for outcome, count in outcomes.items() if outcome not in ("answered", "late")}
 
 
 @pytest.mark.parametrize(("way", "stuck"), [("one_name", {"kafkajs"}), ("balancer", set[str]())])

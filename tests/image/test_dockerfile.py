@@ -87,7 +87,7 @@ def test_the_steps_give_a_working_command(container: Container) -> None:
 def test_the_health_command_of_the_image_tells_a_live_gateway_from_a_dead_one(container: Container) -> None:
     final = stages()[-1]
     health = the(final, "HEALTHCHECK").exec_form()
-    config = yaml.safe_load((ROOT / "examples" / "container.yaml").read_text())
+    config = yaml.safe_load((ROOT / "examples" / "front" / "pidgate.yaml").read_text())
     config["cluster"]["bootstrap_servers"] = ["127.0.0.1:1"]
     config["listeners"][0]["bind"] = f"0.0.0.0:{free_port()}"
     config["listeners"][0]["node_ports"]["first"] = free_block(6)

@@ -131,21 +131,33 @@ def test_each_wheel_is_installed_and_started_without_a_compiler(dist: Path, tmp_
         install: list[str | Path] = [
             environment / "bin" / "pip",
             "install",
-            "--quiet",
             "--only-binary",
             ":all:",
             "--no-cache-dir",
         ]
         without_compiler = {**os.environ, "PATH": str(environment / "bin"), "CC": "no-compiler"}
         lock = ROOT / "requirements" / "run.lock"
-        subprocess.run([*install, "--require-hashes", "-r", lock], env=without_compiler, check=True)
+        done = subprocess.run(
+            [*install, "--require-hashes", "-r", lock],
+            env=without_compiler,
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+        )
         subprocess.run([*install, "--no-deps", "--no-index", wheel], env=without_compiler, check=True)
         took_s = processor_s() - begun_s
+        # Progress: a line for each package as it is fetched; those of other systems are ignored.
+        fetched = re.findall(r"^(?:Collecting|Processing|Ignoring) ", done.stdout, re.MULTILINE)
+        assert len(fetched) >= len(re.findall(r"^[\w.-]+==", lock.read_text(), re.MULTILINE)), done.stdout
         said = passes(environment / "bin" / "pidgate", "version", cwd=tmp_path)
         build = "in plain Python, without lanes" if pure else "compiled, with lanes"
         assert said == f"pidgate {VERSION} (hot path {build})\n"
         passes(
-            environment / "bin" / "pidgate", "check", "--config", ROOT / "examples/minimal.yaml", cwd=tmp_path
+            environment / "bin" / "pidgate",
+            "check",
+            "--config",
+            ROOT / "examples/laptop/pidgate.yaml",
+            cwd=tmp_path,
         )
         tried.append((wheel.name, round(took_s)))
     print(tried)

@@ -15,7 +15,9 @@ from typing import Any
 
 import pytest
 import yaml
+from playwright.sync_api import expect
 
+from tests.support.browsing import chromium
 from tests.support.command_line import typed
 from tools.sandbox.gateway import GatewayProcess
 from tools.sandbox.kafka import Cluster
@@ -24,6 +26,7 @@ from tools.sandbox.spec import ClusterSpec
 pytestmark = pytest.mark.kafka
 
 START = "docs/how-to/doctor.md#"
+SOON_MS = 45_000
 
 
 def found(*options: str | Path) -> tuple[int, dict[str, tuple[str, str]], list[str]]:
@@ -109,7 +112,12 @@ def test_a_stopped_broker_and_a_slowed_gateway_are_told_apart() -> None:
     with (
         Cluster(ClusterSpec(node_ids=(1, 2, 3))) as cluster,
         GatewayProcess(cluster.bootstrap_servers(), node_ids=(1, 2, 3)) as gateway,
+        chromium() as browser,
     ):
+        page = browser.new_page()
+        page.goto(gateway.admin_url)
+        alerts = page.locator("#alerts")
+        expect(page.locator("#facts")).to_contain_text("brokers 3/3", timeout=SOON_MS)
         admin = gateway.admin_url.removeprefix("http://")
         give_up_s = time.monotonic() + 60
         while (verdict := found("--admin", admin)[2]) != [
@@ -121,6 +129,8 @@ def test_a_stopped_broker_and_a_slowed_gateway_are_told_apart() -> None:
         with socket.create_connection(("127.0.0.1", gateway.port)), slowed(gateway):
             time.sleep(8)
             code, findings, verdict = found("--admin", admin)
+            expect(alerts).to_contain_text("This gateway is slow", timeout=SOON_MS)
+            expect(alerts).not_to_contain_text("Broker")
         assert (code, verdict) == (1, ["It is this gateway: its event loop is late."]), findings
         assert findings["a-broker-is-slow"][0] == "ok", findings
 
@@ -131,6 +141,9 @@ def test_a_stopped_broker_and_a_slowed_gateway_are_told_apart() -> None:
             while (told := found("--admin", admin))[2] != stopped:
                 assert time.monotonic() < give_up_s, told
                 time.sleep(1)
+            expect(alerts).to_contain_text("Broker 3 does not answer", timeout=SOON_MS)
+            expect(alerts).not_to_contain_text("This gateway is slow", timeout=SOON_MS)
+            expect(page.locator("#facts")).to_contain_text("brokers 2/3")
         finally:
             cluster.node(3).signal(signal.SIGCONT)
         assert told[0] == 1

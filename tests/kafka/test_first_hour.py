@@ -1,186 +1,27 @@
-"""The first hour: the tutorial's commands word by word, up to a refusal that is seen, explained and lifted.
-
-Only addresses, ports and paths are replaced; `--admin` names the port that is not the default one. With a login the
-file gets the tutorial's `own_client`, and `load` its `--kafka-config`.
-"""
+"""The first hour, by the tutorial; tests/install plays it where nothing is installed yet."""
 
 from __future__ import annotations
 
-import re
-import shlex
 import subprocess
-import sys
-import time
-import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final
 
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from tests.support.first_hour import HERE, first_hour, play_tutorial
+from tests.support.running_producers import until
 from tools.sandbox.kafka import Cluster
-from tools.sandbox.ports import free_block, give_back
 from tools.sandbox.spec import SASL_PLAINTEXT
 
 pytestmark = pytest.mark.kafka
 
-ROOT: Final = Path(__file__).parents[2]
-PIDGATE: Final = str(Path(sys.executable).with_name("pidgate"))
-PORTS: Final = 12
-FENCE: Final = re.compile(r"^```(sh|yaml)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-
-
-def blocks() -> list[tuple[str, str]]:
-    """Return the language and the text of each block of the tutorial."""
-    return FENCE.findall((ROOT / "docs" / "tutorial" / "index.md").read_text())
-
-
-class FirstHour:
-    """Types the tutorial's commands in a directory of its own; `said` holds what each one wrote."""
-
-    def __init__(self, servers: str, user: str, login: dict[str, str] | None, directory: Path) -> None:
-        self.user = user
-        self.said: dict[str, str] = {}
-        self._login = login
-        self._directory = directory
-        self._first = free_block(PORTS)
-        self._gateway: subprocess.Popen[bytes] | None = None
-        self._replaced = {
-            "broker1:9092, broker2:9092": ", ".join(servers.split(",")),
-            "broker1:9092,broker2:9092": servers,
-            "gateway.example": "127.0.0.1",
-            "0.0.0.0:9292": "127.0.0.1:9292",
-            "9290": str(self._first),
-            "9292": str(self._first + 1),
-            "9300": str(self._first + 2),
-            "--user ANONYMOUS": f"--user {user}",
-            "username: pidgate": f"username: {login['user'] if login else ''}",
-            "/etc/pidgate/password": str(directory / "password"),
-        }
-        if login is not None:
-            (directory / "password").write_text(login["password"])
-            (directory / "client.properties").write_text(
-                "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
-                f"sasl.username={user}\nsasl.password={user}-secret\n"
-            )
-
-    def play(self) -> None:
-        for language, text in blocks():
-            for word, replacement in self._replaced.items():
-                text = text.replace(word, replacement)
-            if language == "yaml":
-                self._write(text)
-            else:
-                for line in text.splitlines():
-                    self._type(line.partition("#")[0].strip())
-
-    def _write(self, text: str) -> None:
-        if text.startswith("own_client:") and self._login is None:
-            return
-        with (self._directory / "pidgate.yaml").open("a") as file:
-            file.write(text)
-
-    def _type(self, line: str) -> None:
-        if not line.startswith("pidgate "):
-            return
-        _, command, *rest = words = shlex.split(line)
-        if command == "run":
-            self._run(rest)
-            return
-        if command == "load" and self._login is not None:
-            words += ["--kafka-config", "client.properties"]
-        if command in ("quotas", "explain"):
-            words += ["--admin", f"127.0.0.1:{self._first}"]
-        if command == "who":
-            self.load("look")
-        self.said[line] = self._done(*words[1:])
-
-    def load(self, topic: str) -> None:
-        """Send something, so that there is something to see."""
-        servers = f"127.0.0.1:{self._first + 1}"
-        more = [] if self._login is None else ["--kafka-config", "client.properties"]
-        self._done(
-            "load", "-b", servers, "--topic", topic, "--create-topic", "1", "--clients", "crash-loop=1@5",
-            "--duration", "3s", *more,
-        )  # fmt: skip
-
-    def _done(self, *words: str) -> str:
-        done = subprocess.run(
-            [PIDGATE, *words], cwd=self._directory, capture_output=True, text=True, timeout=60, check=False
-        )
-        assert done.returncode == 0, (words, done.stdout, done.stderr)
-        return " ".join(done.stdout.split())
-
-    def _run(self, options: list[str]) -> None:
-        self.stop()
-        if "--config" not in options:
-            options += ["--bind", f"127.0.0.1:{self._first + 1}", "--admin", f"127.0.0.1:{self._first}"]
-        with (self._directory / "log").open("ab") as log:
-            self._gateway = subprocess.Popen(
-                [PIDGATE, "run", *options], cwd=self._directory, stdout=log, stderr=log
-            )
-        give_up_s = time.monotonic() + 30
-        while not self._is_ready():
-            assert time.monotonic() < give_up_s, self.log
-            time.sleep(0.1)
-
-    def _is_ready(self) -> bool:
-        ready = f"http://127.0.0.1:{self._first}/readyz"
-        with suppress(OSError), urllib.request.urlopen(ready, timeout=5) as answer:
-            return bool(answer.status == 200)
-        return False
-
-    @property
-    def log(self) -> str:
-        return (self._directory / "log").read_text()
-
-    def stop(self) -> None:
-        if self._gateway is not None:
-            self._gateway.terminate()
-            self._gateway.wait(30)
-            self._gateway = None
-
-    def told(self, start: str) -> str:
-        return next(text for line, text in self.said.items() if line.startswith(f"pidgate {start}"))
-
-    def end(self) -> None:
-        self.stop()
-        give_back(self._first, PORTS)
-
-
-@contextmanager
-def first_hour(servers: str, user: str, login: dict[str, str] | None, directory: Path) -> Iterator[FirstHour]:
-    hour = FirstHour(servers, user, login, directory)
-    try:
-        yield hour
-    finally:
-        hour.end()
+OWN_TOPICS = {"__pidgate_events", "__pidgate_events_quotas"}
 
 
 @pytest.mark.parametrize("has_login", [False, True], ids=["PLAINTEXT", "SASL"])
 def test_tutorial_word_by_word(sasl_cluster: Cluster, tmp_path: Path, *, has_login: bool) -> None:
-    began_s = time.monotonic()
-    servers = sasl_cluster.bootstrap_servers(*([SASL_PLAINTEXT] if has_login else []))
-    login = {"user": "admin", "password": "admin-secret"} if has_login else None
-    with first_hour(servers, "bob" if has_login else "ANONYMOUS", login, tmp_path) as hour:
-        hour.play()
-        assert hour.user in hour.told("who")
-        check = hour.told("check")
-        assert "at most 2,001 in any hour" in check
-        assert "quotas are in force from 1h on" in check
-        assert ("every client is the user ANONYMOUS" in check) is not has_login
-        assert "In force now: each new producer id of any user not named" in hour.told("quotas grace")
-        assert "In force now" in hour.told("quotas alter")
-        explained = hour.told("explain --user")
-        assert "Last refused: " in explained
-        assert f"More for a while: pidgate quotas raise {hour.user} N --for 2h" in explained
-        assert "In force now" in hour.told("quotas reset")
-        load = hour.told("load")
-        assert re.search(r"\b21\b", load), load
-        hour.load("after")  # lifted
-        assert time.monotonic() - began_s < 90
+    play_tutorial(sasl_cluster, tmp_path, has_login=has_login)
 
 
 def topics_of(cluster: Cluster) -> set[str]:
@@ -192,17 +33,24 @@ def test_looking_touches_nothing_and_a_login_is_asked_for_in_plain_words(
     sasl_cluster: Cluster, topic_name: Callable[[str], str], tmp_path: Path
 ) -> None:
     name = topic_name("looked-at")
-    with first_hour(sasl_cluster.bootstrap_servers(), "ANONYMOUS", None, tmp_path) as hour:
+    servers = sasl_cluster.bootstrap_servers()
+    # Another test may have left them.
+    admin = AdminClient({"bootstrap.servers": servers})
+    for deleted in admin.delete_topics([*(topics_of(sasl_cluster) & OWN_TOPICS)] or ["none"]).values():
+        deleted.exception(30)
+    with first_hour(servers, "ANONYMOUS", None, tmp_path) as hour:
         before = topics_of(sasl_cluster)
-        hour._run(["--bootstrap-servers", sasl_cluster.bootstrap_servers()])
+        hour.run(["--bootstrap-servers", servers])
         hour.load(name)
-        found = hour._done("who", "--admin", f"127.0.0.1:{hour._first}")
+        found = hour.done("pidgate", "who", "--admin", f"127.0.0.1:{hour.first_port}")
         assert "ANONYMOUS" in found
         assert topics_of(sasl_cluster) - before == {name}
+        hour.run(["--bootstrap-servers", servers, "--topics"])
+        until(lambda: topics_of(sasl_cluster) - before == {name, *OWN_TOPICS})
 
     wanting = ["--bootstrap-servers", sasl_cluster.bootstrap_servers(SASL_PLAINTEXT)]
     refused = subprocess.run(
-        [PIDGATE, "who", *wanting], capture_output=True, text=True, timeout=60, check=False
+        [HERE / "pidgate", "who", *wanting], capture_output=True, text=True, timeout=60, check=False
     )
     assert refused.returncode == 2
     assert "pidgate who: the brokers want a login (" in refused.stderr
@@ -215,6 +63,6 @@ def test_looking_touches_nothing_and_a_login_is_asked_for_in_plain_words(
     )
     given = ["--kafka-config", str(properties), "--topic", name]
     done = subprocess.run(
-        [PIDGATE, "who", *wanting, *given], capture_output=True, text=True, timeout=60, check=False
+        [HERE / "pidgate", "who", *wanting, *given], capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 0, done.stderr

@@ -26,7 +26,7 @@ from tools.sandbox.topics import create_topic
 pytestmark = [pytest.mark.kafka, pytest.mark.nightly]
 
 TopicName = Callable[[str], str]
-EXAMPLE = Path(__file__).parents[2] / "examples/kerberos.yaml"
+EXAMPLE = Path(__file__).parents[2] / "examples/sasl/kerberos.yaml"
 ALL_SUCH = shown(unidentified("GSSAPI"))
 BROKER_HOST = "127.55.44.33"
 

@@ -14,7 +14,12 @@ from confluent_kafka import Producer
 from tests.support.bearer import FAR_FUTURE_S, bearer, broker_properties, jwt
 from tests.support.frames import produce_one
 from tests.support.raw import RawClient, decoded, produce_code, request
-from tests.support.tls_examples import TLS_FILES, write_tls_files
+from tests.support.tls_examples import (
+    TLS_FILES,
+    third_id_is_refused,
+    with_rates_of_one,
+    write_tls_files,
+)
 from tools.sandbox.certificates import Authority
 from tools.sandbox.gateway import GatewayProcess
 from tools.sandbox.kafka import Cluster
@@ -23,7 +28,7 @@ from tools.sandbox.topics import create_topic
 
 pytestmark = pytest.mark.kafka
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "oauthbearer.yaml"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "sasl" / "oauthbearer.yaml"
 TopicName = Callable[[str], str]
 PRODUCE, SASL_HANDSHAKE, SASL_AUTHENTICATE = 0, 17, 36
 FAILED_AUTHENTICATION, NOT_ENOUGH_REPLICAS = 58, 19
@@ -81,11 +86,13 @@ async def _sent_by_aiokafka(servers: str, topic: str) -> None:
         await producer.send_and_wait(topic, b"by a token")
 
 
-def _sent_by_librdkafka(servers: str, topic: str, ca_file: str = "", **claims: str) -> None:
+def _with_token(servers: str, ca_file: str = "", **claims: str) -> dict[str, Any]:
+    """Return a configuration of librdkafka."""
+
     def token(_config: str) -> tuple[str, float]:
         return jwt(**claims), float(FAR_FUTURE_S)
 
-    config: dict[str, Any] = {
+    return {
         "bootstrap.servers": servers,
         "security.protocol": "SASL_SSL" if ca_file else "SASL_PLAINTEXT",
         "sasl.mechanism": "OAUTHBEARER",
@@ -93,7 +100,10 @@ def _sent_by_librdkafka(servers: str, topic: str, ca_file: str = "", **claims: s
         "enable.idempotence": True,
         **({"ssl.ca.location": ca_file} if ca_file else {}),
     }
-    producer = Producer(config)
+
+
+def _sent_by_librdkafka(servers: str, topic: str, **claims: str) -> None:
+    producer = Producer(_with_token(servers, **claims))
     producer.produce(topic, b"by a token")
     assert producer.flush(30) == 0
 
@@ -187,7 +197,7 @@ def test_who_authenticates_anew_keeps_his_name_and_his_quota(gateway: GatewayPro
 def test_the_example_works(
     oauth_cluster: Cluster, authority: Authority, topic_name: TopicName, tmp_path: Path
 ) -> None:
-    """As it stands, but for addresses, the folder of its files, and its own topics."""
+    """As it is, but for addresses, the folder of its files, its own topics, and a rate of 1."""
     text = EXAMPLE.read_text()
     write_tls_files(text, tmp_path, authority)
     settings = yaml.safe_load(text.replace(TLS_FILES, f"{tmp_path}/"))
@@ -196,8 +206,12 @@ def test_the_example_works(
     cluster = {"bootstrap_servers": servers.split(","), "tls": settings["cluster"]["tls"]}
     topic = create_topic(oauth_cluster.bootstrap_servers(), topic_name("example"))
     with GatewayProcess(
-        servers, listener=listener, settings={"cluster": cluster, "quotas": settings["quotas"]}
+        servers,
+        listener=listener,
+        settings={"cluster": cluster, "quotas": with_rates_of_one(settings["quotas"])},
     ) as running:
         claims = {"sub": "f3a1", "preferred_username": "alice"}
-        _sent_by_librdkafka(running.bootstrap_servers, topic, str(authority.ca_file), **claims)
-        assert running.metrics().value("pidgate_producer_ids_admitted_total", user="alice") == 1
+        third_id_is_refused(
+            running, _with_token(running.bootstrap_servers, str(authority.ca_file), **claims), topic
+        )
+        assert running.metrics().value("pidgate_producer_ids_admitted_total", user="alice") == 2

@@ -30,7 +30,7 @@ from tools.sandbox.topics import create_topic
 
 pytestmark = pytest.mark.kafka
 
-EXAMPLE = Path(__file__).parents[2] / "examples/behind-haproxy.yaml"
+EXAMPLE = Path(__file__).parents[2] / "examples/haproxy/pidgate.yaml"
 FRONT = "127.55.44.22"
 """Where clients find HAProxy, at the gateway's own ports."""
 PROXY = "127.0.0.9"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -207,6 +208,27 @@ def test_an_action_shows_its_command_first_and_is_undone_by_one_click(
         expect(page.locator("#lines")).to_contain_text("quota 4 per 10h (file)")
         page.get_by_role("button", name="Sign out").click()
         expect(page.get_by_role("button", name="Sign in to act")).to_be_visible()
+
+
+def test_the_recorded_day_is_replayed_at_other_rates(scene: WaitingClients, browser: Browser) -> None:
+    with visited(browser, scene, "#user=alice") as visit:
+        page = visit.page
+        expect(page.locator("#lines")).to_contain_text("quota 4 per 10h (file)")
+        page.get_by_label("New ids per window").fill("0, 5000")
+        # Its process gets 10 s, which may be little on a machine that is busy.
+        give_up_s = time.monotonic() + 55
+        while page.locator("#what-if-rows tbody tr").count() == 0:
+            assert time.monotonic() < give_up_s, page.locator("#what-if").inner_text()
+            page.get_by_role("button", name="Replay the last day").click()
+            expect(page.get_by_role("button", name="Replay the last day")).to_be_enabled(timeout=20_000)
+        blocked, enough = page.locator("#what-if-rows tbody tr").all()
+        ids = blocked.locator("td").nth(1).inner_text()
+        assert int(ids) >= 4, "the ids that alice brought before she was refused"
+        assert [cell.inner_text() for cell in blocked.locator("td").all()][:3] == ["0", ids, ids]
+        assert [cell.inner_text() for cell in enough.locator("td").all()][:3] == ["5,000", "0", "0"]
+        expect(page.locator("#what-if-result")).to_contain_text("Not enough record: it holds")
+        visit.picture("page-what-if")
+        assert [line for line in visit.said if "503" not in line] == []
 
 
 def test_a_gateway_that_stops_is_said(scene: WaitingClients, browser: Browser) -> None:

@@ -25,7 +25,12 @@ from confluent_kafka import Consumer, KafkaError, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from tests.support.tls_examples import TLS_FILES, write_tls_files
+from tests.support.tls_examples import (
+    TLS_FILES,
+    third_id_is_refused,
+    with_rates_of_one,
+    write_tls_files,
+)
 from tools.sandbox.certificates import Authority, Pair
 from tools.sandbox.gateway import GatewayProcess
 from tools.sandbox.kafka import Cluster
@@ -308,21 +313,21 @@ def test_certificates_rotated_under_load_cost_no_connection(
 
 EXAMPLES = {
     # Example: the brokers' listener, and whether clients have TLS, and log in.
-    "minimal": (PLAINTEXT, False, False),
-    "sasl": (SASL_PLAINTEXT, False, True),
-    "tls-clients": (PLAINTEXT, True, False),
-    "tls": (SASL_SSL, True, True),
-    "tls-mutual": (SSL, True, False),
-    "tls-brokers": (SASL_SSL, False, True),
+    "laptop/pidgate": (PLAINTEXT, False, False),
+    "sasl/sasl": (SASL_PLAINTEXT, False, True),
+    "tls/clients": (PLAINTEXT, True, False),
+    "tls/tls": (SASL_SSL, True, True),
+    "mtls/mutual": (SSL, True, False),
+    "tls/brokers": (SASL_SSL, False, True),
 }
 
 
 ELSEWHERE = {
-    "tls-sni": "test_tls.py",
-    "tls-identity": "test_upstream_identity.py",
-    "tls-own": "test_upstream_identity.py",
-    "oauthbearer": "test_oauthbearer.py",
-    "kerberos": "test_gssapi.py",
+    "tls/sni": "test_tls.py",
+    "mtls/identity": "test_upstream_identity.py",
+    "mtls/own": "test_upstream_identity.py",
+    "sasl/oauthbearer": "test_oauthbearer.py",
+    "sasl/kerberos": "test_gssapi.py",
 }
 """Examples with a test of their own."""
 
@@ -331,15 +336,20 @@ def test_every_row_of_the_page_has_an_example_that_is_run() -> None:
     page = (ROOT / "docs" / "how-to" / "security.md").read_text()
     _, _, table = page.partition("| clients speak |")
     rows = [line for line in table.partition("\n\n")[0].splitlines()[2:]]
-    named = [re.findall(r"\(\.\./\.\./examples/([\w-]+)\.yaml\)", row) for row in rows]
+    named = [re.findall(r"\(\.\./\.\./examples/([\w/-]+)\.yaml\)", row) for row in rows]
     assert len(rows) > 8
     assert all(len(examples) == 1 for examples in named), named
     shown = {examples[0] for examples in named}
     assert shown <= {*EXAMPLES, *ELSEWHERE}
-    written = {path.stem for path in (ROOT / "examples").glob("tls*.yaml")}
+    written = {
+        f"{folder}/{path.stem}"
+        for folder in ("sasl", "tls", "mtls")
+        for path in (ROOT / "examples" / folder).glob("*.yaml")
+    }
     assert written <= {*EXAMPLES, *ELSEWHERE}
     for example, module in ELSEWHERE.items():
-        assert f"{example}.yaml" in (Path(__file__).parent / module).read_text()
+        name = example.rpartition("/")[2]
+        assert f"{name}.yaml" in (Path(__file__).parent / module).read_text()
 
 
 async def _read_back(servers: str, authority: Authority, topic: str, value: bytes) -> bytes:
@@ -356,7 +366,7 @@ def test_the_example_of_one_port_for_all_brokers_works(
     tls_cluster: Cluster, authority: Authority, topic_name: TopicName, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With aiokafka, since where its names lead can be chosen here."""
-    settings = yaml.safe_load((ROOT / "examples" / "tls-sni.yaml").read_text())
+    settings = yaml.safe_load((ROOT / "examples" / "tls" / "sni.yaml").read_text())
     topic = topic_name("sni")
     create_topic(tls_cluster.bootstrap_servers(), topic)
     wildcard = authority.issue("wildcard", names=["DNS:*.kafka.example"])
@@ -383,7 +393,7 @@ def test_the_example_of_one_port_for_all_brokers_works(
 def test_the_examples_work(
     tls_cluster: Cluster, authority: Authority, joe: Pair, topic_name: TopicName, tmp_path: Path, example: str
 ) -> None:
-    """As they stand, but for addresses and the folder of their files."""
+    """As they are, but for addresses, the folder of their files, and a rate of 1."""
     protocol, has_tls, logs_in = EXAMPLES[example]
     text = (ROOT / "examples" / f"{example}.yaml").read_text()
     text = text.replace("username: pidgate,", "username: admin,")  # a user that the cluster has
@@ -397,7 +407,9 @@ def test_the_examples_work(
         tls = {"ca_file": str(authority.ca_file)}
     events = {"topic": topic_name("events"), "replication_factor": 1, "enabled": logs_in}
     # Its admin address is asked without TLS here; test_cli_tls.py asks with it.
-    own = {key: settings[key] for key in ("own_client", "quotas") if key in settings}
+    own = {"quotas": with_rates_of_one(settings["quotas"])}
+    if "own_client" in settings:
+        own["own_client"] = settings["own_client"]
     with GatewayProcess(
         servers,
         listener={"tls": settings["listeners"][0].get("tls")},
@@ -413,11 +425,9 @@ def test_the_examples_work(
                 "sasl.username": "alice",
                 "sasl.password": "alice-secret",
             }
-        topic = topic_name(example)
+        topic = topic_name(example.replace("/", "-"))
         create_topic(tls_cluster.bootstrap_servers(), topic)
-        producer = Producer({**config, "enable.idempotence": True})
-        producer.produce(topic, b"by example")
-        assert producer.flush(20) == 0
+        third_id_is_refused(gateway, config, topic)
         assert read_values(config, topic, 1) == [b"by example"]
         user = {"tls-mutual": "joe"}.get(example, "alice" if logs_in else "ANONYMOUS")
         assert gateway.metrics().value("pidgate_producer_ids_admitted_total", user=user)

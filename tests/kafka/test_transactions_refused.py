@@ -22,13 +22,13 @@ QUOTAS = {
 }
 
 
-@pytest.mark.parametrize("driver", ["confluent-kafka", "aiokafka", "kafka-python"])
-def test_who_waits_for_a_token_commits_everything(cluster: Cluster, driver: str) -> None:
-    topic = create_topic(cluster.bootstrap_servers(), f"refused-transactions-{driver}")
+def test_who_waits_for_a_token_commits_everything(cluster: Cluster) -> None:
+    """kafka-python; tests/clients/test_transactions.py has all the others."""
+    topic = create_topic(cluster.bootstrap_servers(), "refused-transactions")
     with GatewayProcess(cluster.bootstrap_servers(), quotas=QUOTAS) as gateway:
         started = [
             ClientProcess.produce(
-                driver,
+                "kafka-python",
                 Load(
                     bootstrap_servers=gateway.bootstrap_servers,
                     topic=topic,

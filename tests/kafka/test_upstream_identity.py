@@ -18,7 +18,12 @@ from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
 from tests.support.clients import java_tools
 from tests.support.clients.load import Login
-from tests.support.tls_examples import TLS_FILES, write_tls_files
+from tests.support.tls_examples import (
+    TLS_FILES,
+    third_id_is_refused,
+    with_rates_of_one,
+    write_tls_files,
+)
 from tools.sandbox.certificates import Authority, Pair
 from tools.sandbox.gateway import GatewayProcess
 from tools.sandbox.kafka import Cluster
@@ -28,7 +33,7 @@ from tools.sandbox.topics import create_topic
 
 pytestmark = pytest.mark.kafka
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = Path(__file__).parents[2] / "examples" / "mtls"
 TopicName = Callable[[str], str]
 RULES = "RULE:^CN=([^,]+).*$/$1/"
 NOT_ALLOWED = KafkaError.TOPIC_AUTHORIZATION_FAILED
@@ -223,9 +228,9 @@ def test_as_the_gateway_itself_everybody_may_what_it_may(
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("example", ["tls-identity.yaml", "tls-own.yaml"])
+@pytest.mark.parametrize("example", ["identity.yaml", "own.yaml"])
 def test_the_example_works(topic_name: TopicName, authority: Authority, tmp_path: Path, example: str) -> None:
-    """As it stands, but for addresses, the folder of its files, and the user of the brokers."""
+    """As it is, but for addresses, the folder of its files, the user of the brokers, and a rate of 1."""
     text = (EXAMPLES / example).read_text()
     write_tls_files(text, tmp_path, authority)
     (tmp_path / "pidgate").write_text(f"{SUPER_USER}-secret\n")
@@ -238,9 +243,10 @@ def test_the_example_works(topic_name: TopicName, authority: Authority, tmp_path
         topic = create_topic(cluster.bootstrap_servers(), topic_name("example"))
         allow(cluster, "joe", topic)
         settings["cluster"]["bootstrap_servers"] = cluster.bootstrap_servers(SASL_SSL).split(",")
-        kept = {key: settings[key] for key in ("cluster", "own_client", "quotas")}
+        kept = {key: settings[key] for key in ("cluster", "own_client")}
+        kept["quotas"] = with_rates_of_one(settings["quotas"])
         listener = {"tls": settings["listeners"][0]["tls"]}
         with GatewayProcess(cluster.bootstrap_servers(SASL_SSL), listener=listener, settings=kept) as gateway:
             joe = authority.issue("joe", subject="/O=acme/OU=web/CN=Joe")
-            assert sent(client_of(gateway, authority, joe), topic) == 0
-            assert gateway.metrics().value("pidgate_producer_ids_admitted_total", user="joe") == 1
+            third_id_is_refused(gateway, client_of(gateway, authority, joe), topic)
+            assert gateway.metrics().value("pidgate_producer_ids_admitted_total", user="joe") == 2

@@ -84,8 +84,8 @@ def tables(spark: SparkSession, tmp_path: Path) -> Tables:
 
 
 @pytest.fixture(scope="session")
-def studied(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Tables, list[Event]]:
+def studied(tmp_path_factory: pytest.TempPathFactory) -> tuple[Tables, list[Event]]:
     """One history, and what every job wrote of it. To be read only."""
     from tests.pipeline.studied import study
 
-    return study(spark, tmp_path_factory.mktemp("studied"))
+    return study(tmp_path_factory.mktemp("studied"))

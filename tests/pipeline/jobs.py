@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from typer.testing import CliRunner, Result
+
+from pidgate.pipeline.cli import app
 from tools.sandbox import guard
+
+
+def commanded(command: str, tables: str, *options: str) -> Result:
+    """Run a command in this process, to its end; ingest takes the signals."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        done = CliRunner().invoke(app, [command, "--tables", tables, *options])
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    assert done.exit_code == 0, (done.output, done.exception)
+    return done
 
 
 @contextmanager

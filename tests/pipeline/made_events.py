@@ -10,12 +10,12 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from pidgate.events.definitions import EVENT_TYPES, Event
+from pidgate.events.writing import to_json
 from pidgate.pipeline.passes import Pass, Read
 from pidgate.pipeline.schemas import PARTITIONS, bucket_of, table_schema
 
@@ -42,6 +42,16 @@ def write_events(root: str, event_type: str, rows: Iterable[Row]) -> None:
     pq.write_to_dataset(table, Path(root) / "events" / event_type, partition_cols=PARTITIONS.names)
 
 
+def land(folder: Path, events: Iterable[Event]) -> None:
+    """Write a file for each type, as a sink does."""
+    folder.mkdir()
+    lines: dict[str, list[bytes]] = {}
+    for one in events:
+        lines.setdefault(one.type, []).append(to_json(one) + b"\n")
+    for event_type, mine in lines.items():
+        (folder / f"{event_type}.jsonl").write_bytes(b"".join(mine))
+
+
 def rows_of_events(events: Iterable[Event]) -> dict[str, list[Row]]:
     """By type, as rows of their tables."""
     found: dict[str, list[Row]] = {}
@@ -56,17 +66,16 @@ def tables_of(rows: Mapping[str, Sequence[Row]], reads: Mapping[str, Read]) -> d
     for event_type, read in reads.items():
         schema = to_arrow_schema(table_schema(event_type))
         every = pa.Table.from_pylist([dict(row) for row in rows.get(event_type, ())], schema=schema)
-        with duckdb.connect() as duck:
-            duck.register("every", every)
-            names = ", ".join(f'"{name}"' for name in read.names)
-            query = f"select {names} from every where {read.where or 'true'}"
-            found[event_type] = duck.sql(query).to_arrow_table()
+        found[event_type] = (every if read.where is None else every.filter(read.where)).select(read.names)
     return found
 
 
 def results(rows: Mapping[str, Sequence[Row]], *jobs: str, expiry_ms: int = DAY) -> dict[str, list[Row]]:
     """What a pass finds in these events, in one bucket and one part, without an engine."""
-    todo = Pass(jobs, remember_ms=DAY, expiry_ms=expiry_ms)
+    return results_of_pass(rows, Pass(jobs, remember_ms=DAY, expiry_ms=expiry_ms))
+
+
+def results_of_pass(rows: Mapping[str, Sequence[Row]], todo: Pass) -> dict[str, list[Row]]:
     partial = todo.of_bucket(tables_of(rows, todo.by_id))
     found = todo.of_part(partial | tables_of(rows, todo.by_user))
     return {name: table.to_pylist(maps_as_pydicts="strict") for name, table in found.items()}

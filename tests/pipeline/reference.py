@@ -200,7 +200,7 @@ def producers(rows: Mapping[str, Sequence[Row]], remember_ms: int) -> list[Row]:
     met: dict[tuple[str, int], Row] = {}
     for row in sorted(arrivals(rows.get("decision", ()), remember_ms), key=lambda one: one["at_ms"]):
         place = (row["user"], row["client_id"] or "", row["address"] or "")
-        connection = tuple(row[name] for name in ("gateway_id", "incarnation", "connection_id"))
+        connection = row["incarnation"], row["connection_id"]
         first = {"place": place, "connection": connection, "started_ms": row["at_ms"], "names": set()}
         one = met.setdefault(
             (row["user"], row["producer_id"]), {**first, "admitted": False, "transactional": False}
@@ -222,7 +222,9 @@ def producers(rows: Mapping[str, Sequence[Row]], remember_ms: int) -> list[Row]:
             if one["started_ms"] is None:
                 one["place"] = min(one["place"], place)
             one["requests"] = one.get("requests", 0) + row["requests"]
-            one["used_ms"] = max(one.get("used_ms", 0), row["first_ms"], row["last_ms"])
+            used_ms = max(row["first_ms"], row["last_ms"])
+            if used_ms >= one.get("used_ms", 0):
+                one["used_ms"], one["last_connection"] = used_ms, (row["incarnation"], row["connection_id"])
     for row in rows.get("produce_error", ()):
         if (known := met.get((row["user"], row["producer_id"]))) is not None:
             known["error_ms"] = max(known.get("error_ms", 0), row["wall_time_ms"])
@@ -248,36 +250,35 @@ def sources(rows: Mapping[str, Sequence[Row]], remember_ms: int) -> dict[tuple[A
         if count < OWN_STORY:
             others[place[0], app[place], is_large[place], place[2]] += count
     found: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
-    names: dict[tuple[Any, ...], set[Place]] = defaultdict(set)
     for place, mine in of_place.items():
         user, client, address = place
         alone = starts[place] >= OWN_STORY
         at_one = alone or others[user, app[place], is_large[place], address] >= OWN_STORY
         key = (user, alone, is_large[place], client if alone else app[place], address if at_one else None)
         found[key] += [one for one in mine if one["started_ms"] is not None]
-        names[key].add(place)
-    closes = [
-        row
+    closes = {
+        (row["incarnation"], row["connection_id"]): row
         for row in rows.get("connection", ())
         if row["phase"] == "close" and row["close_reason"] in {"client", "reset"}
-    ]
-    return {
-        key: _features(mine, [row for row in closes if _place(row) in names[key]])
-        for key, mine in found.items()
-        if mine
     }
+    last = Counter(_last_connection(one) for one in known)
+    for one in known:
+        connection = _last_connection(one)
+        one["close"] = closes.get(connection) if last[connection] == 1 else None
+    return {key: _features(mine) for key, mine in found.items() if mine}
 
 
-def _place(row: Row) -> Place:
-    return row["user"], row["client_id"] or "", row["address"] or ""
+def _last_connection(one: Row) -> Any:
+    return one.get("last_connection", one["connection"])
 
 
-def _features(mine: Sequence[Row], closes: Sequence[Row]) -> dict[str, Any]:
+def _features(mine: Sequence[Row]) -> dict[str, Any]:
+    closes = [one["close"] for one in mine if one["close"] is not None]
     used = [one for one in mine if "requests" in one]
     end_ms = {id(one): max(one["started_ms"], one.get("used_ms", 0)) for one in mine}
     life_ms = {id(one): end_ms[id(one)] - one["started_ms"] for one in mine}
     length_ms = max(1, max(end_ms.values()) - min(one["started_ms"] for one in mine))
-    closed = sum(row["count"] for row in closes)
+    gone_ms = {id(one): max(end_ms[id(one)], (one["close"] or {}).get("wall_time_ms", 0)) for one in mine}
 
     def share(which: Callable[[Row], bool]) -> float | None:
         return sum(map(which, used)) / len(used) if used else None
@@ -300,8 +301,6 @@ def _features(mine: Sequence[Row], closes: Sequence[Row]) -> dict[str, Any]:
         "connections": len({one["connection"] for one in mine}) / len(mine),
         "alive": sum(life_ms.values()) / length_ms,
         "active_ms": length_ms,
-        "resets": sum(row["count"] for row in closes if row["close_reason"] == "reset") / closed
-        if closed
-        else None,
-        **cadence(Start(one["started_ms"], end_ms[id(one)]) for one in mine),
+        "resets": sum(row["close_reason"] == "reset" for row in closes) / len(closes) if closes else None,
+        **cadence(Start(one["started_ms"], gone_ms[id(one)]) for one in mine),
     }

@@ -6,12 +6,15 @@ The only source of result tables for tests of the report: a table made by hand m
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
 from rich.console import Console
 
 from pidgate.events.definitions import (
@@ -24,23 +27,21 @@ from pidgate.events.definitions import (
     TopologyEvent,
 )
 from pidgate.findings.patterns import Pattern
-from pidgate.pipeline.commands.common import Say
+from pidgate.pipeline.commands.common import Say, pass_over
 from pidgate.pipeline.commands.failover import answer_from
 from pidgate.pipeline.commands.progress import Progress
 from pidgate.pipeline.commands.run import Job, jobs, run_jobs
 from pidgate.pipeline.days import EVER
+from pidgate.pipeline.engines import results_of
 from pidgate.pipeline.failover.cascade import Heap
 from pidgate.pipeline.failover.study import Options
-from pidgate.pipeline.ingest.columns import DEAD_LETTERS, GAPS
+from pidgate.pipeline.ingest.columns import CLOCKS, DEAD_LETTERS, GAPS
+from pidgate.pipeline.passes import FAILOVER
 from pidgate.pipeline.runs import Run
 from pidgate.pipeline.tables import Tables
 from tests.pipeline.made_events import write_events
 from tests.support.offender_events import DAY_MS, END_MS, Scenes
 from tests.support.who_events import HOUR_MS, START_MS, Client, Stream
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-    from pyspark.sql.types import StructType
 
 ROGUE = "mallory"
 HOSTILE = "<script>window.stolen=1</script><img src=x onerror=window.stolen=2>"
@@ -126,11 +127,11 @@ def write_history(root: str, events: list[Event]) -> None:
         write_events(root, event_type, ({"schema_version": 1, **asdict(event)} for event in mine))
 
 
-def study(spark: SparkSession, root: Path) -> tuple[Tables, list[Event]]:
+def study(root: Path) -> tuple[Tables, list[Event]]:
     """Write the history and run every job on it, each as its command does."""
-    tables, events = Tables(spark, str(root)), scenes().stream.events()
+    tables, events = Tables(None, str(root)), scenes().stream.events()
     write_history(tables.root, events)
-    _beside(tables, "labels", "user string, pattern string", _labels())
+    _beside(tables, "labels", StructType().add("user", "string").add("pattern", "string"), _labels())
     _beside(
         tables, "gaps", GAPS, [("gw-1", "run", 5, 21, 17, 0, "lost"), ("gw-1", "run", 40, 42, 3, 0, "lost")]
     )
@@ -138,6 +139,8 @@ def study(spark: SparkSession, root: Path) -> tuple[Tables, list[Event]]:
         (reason, "", None, None, None, None, None, None, 0, at, 0) for at, reason in enumerate(_LETTERS)
     ]
     _beside(tables, "dead_letters", DEAD_LETTERS, letters)
+    hours = [("gw-1", "run", START_MS, 2_400_020, 2_400_020, 9), ("gw-2", "run", None, None, 0, 9)]
+    _beside(tables, "clocks", CLOCKS, hours)
     todo = [Job("failover", _failover) if job.name == "failover" else job for job in jobs()]
     run_jobs(tables, todo, EVER, quiet([job.name for job in todo]))
     return tables, events
@@ -149,7 +152,10 @@ def quiet(todo: Sequence[str]) -> Progress:
 
 def _failover(run: Run, _: Say) -> None:
     """Of brokers that are small enough for a few ids to fill them."""
-    answer_from(run, Options(Heap(heap_bytes=3_000, base_bytes=0, bytes_per_state=10)), [], 1.0, (3, 2))
+    found = results_of(pass_over(run.tables, EVER, FAILOVER), run, EVER)
+    answer_from(
+        run, found, Options(Heap(heap_bytes=3_000, base_bytes=0, bytes_per_state=10, usable_share=1.0))
+    )
 
 
 _LETTERS = ("malformed", "late", "late")
@@ -165,5 +171,7 @@ def _labels() -> Iterator[tuple[str, str]]:
         yield user, Pattern.STEADY.value
 
 
-def _beside(tables: Tables, name: str, schema: StructType | str, rows: object) -> None:
-    tables.spark.createDataFrame(list(rows), schema).coalesce(1).write.parquet(tables.path(name))  # type: ignore[call-overload]
+def _beside(tables: Tables, name: str, schema: StructType, rows: Iterable[tuple[object, ...]]) -> None:
+    Path(tables.path(name)).mkdir()
+    made = [dict(zip(schema.names, row, strict=True)) for row in rows]
+    pq.write_table(pa.Table.from_pylist(made, to_arrow_schema(schema)), tables.path(name, "part.parquet"))

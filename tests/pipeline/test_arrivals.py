@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pyspark.sql import functions as f
-
-from pidgate.pipeline.arrivals import arrivals
-from pidgate.pipeline.schemas import table_schema
-from tests.pipeline.made_events import DAY, HOUR, MONDAY, MadeUp, Row, event
+from pidgate.pipeline.kernels import Kernel
+from pidgate.pipeline.passes import RATES, Pass
+from tests.pipeline.made_events import DAY, HOUR, MONDAY, MadeUp, Row, event, tables_of
 from tests.pipeline.reference import arrivals as reference
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 
 def decided(producer_id: int, at: int, reason: str, decision: str = "admit", **more: Any) -> Row:
@@ -27,12 +22,15 @@ def decided(producer_id: int, at: int, reason: str, decision: str = "admit", **m
     )
 
 
-def frame(spark: SparkSession, rows: list[Row]) -> DataFrame:
-    schema = table_schema("decision")
-    return spark.createDataFrame([tuple(row[name] for name in schema.names) for row in rows], schema)
+def arrivals(rows: list[Row]) -> list[Row]:
+    reads = Pass((RATES,), DAY, DAY).by_id
+    with Kernel(tables_of({"decision": rows}, reads), {"remember_ms": DAY}) as kernel:
+        kernel.run("arrivals")
+        found: list[Row] = kernel.table("arrivals").to_pylist()
+    return found
 
 
-def test_each_kind_of_arrival(spark: SparkSession) -> None:
+def test_each_kind_of_arrival() -> None:
     rows = [
         decided(1, 0, "first_seen"),
         decided(1, 5, "first_seen", gateway_id="gw-2"),  # had not heard of it yet
@@ -50,12 +48,18 @@ def test_each_kind_of_arrival(spark: SparkSession) -> None:
         decided(-1, 0, "first_seen"),
         decided(1, 7, "first_seen", user="bob"),
     ]
-    arrived = arrivals(frame(spark, rows), DAY).cache()
+    arrived = sorted(arrivals(rows), key=lambda row: (row["producer_id"], row["user"], row["at_ms"]))
     told = [
-        (row.user, row.producer_id, row.at_ms - MONDAY, row.first_admitted_ms and row.first_admitted_ms - MONDAY,
-         row.refusals, row.gateway_id)
-        for row in arrived.orderBy("producer_id", "user", "at_ms").collect()
-    ]  # fmt: skip
+        (
+            row["user"],
+            row["producer_id"],
+            row["at_ms"] - MONDAY,
+            row["first_admitted_ms"] and row["first_admitted_ms"] - MONDAY,
+            row["refusals"],
+            row["gateway_id"],
+        )
+        for row in arrived
+    ]
     assert told == [
         ("alice", 1, 0, 0, 0, "gw-1"),
         ("alice", 1, 54 * HOUR + 1, 54 * HOUR + 1, 0, "gw-1"),
@@ -63,15 +67,12 @@ def test_each_kind_of_arrival(spark: SparkSession) -> None:
         ("alice", 3, 0, 10_000, 2, "gw-1"),
         ("alice", 4, 0, None, 1, "gw-1"),
     ]
-    assert arrived.where("first_admitted_ms is not null").count() == 4
-    assert [row.producer_id for row in arrived.where("first_admitted_ms is null").collect()] == [4]
-    arrived.unpersist()
 
 
-def test_random_histories_give_what_a_loop_over_them_gives(spark: SparkSession) -> None:
+def test_random_histories_give_what_a_loop_over_them_gives() -> None:
     rows = MadeUp(seed=7, ids=300).of["decision"]
     assert len({row["user"] for row in rows}) == 5
-    told = [row.asDict() for row in arrivals(frame(spark, rows), DAY).collect()]
+    told = arrivals(rows)
     expected = reference(rows, DAY)
     assert in_order(told) == in_order(expected)
     assert len(expected) > 250
@@ -90,9 +91,9 @@ def in_order(rows: list[Row]) -> list[tuple[Any, ...]]:
     return sorted((tuple(row[name] for name in NAMES) for row in rows), key=lambda row: row[:3])
 
 
-def test_the_order_of_files_does_not_matter(spark: SparkSession) -> None:
+def test_the_order_of_files_does_not_matter() -> None:
     """Two gateways tell the same millisecond: the first by name describes the client, wherever it lies."""
     rows = [decided(1, 0, "first_seen", gateway_id=name, client_id=name) for name in ("b", "a", "c")]
     for shuffled in (rows, rows[::-1]):
-        (row,) = arrivals(frame(spark, shuffled)).select("client_id", f.col("gateway_id")).collect()
-        assert tuple(row) == ("a", "a")
+        (row,) = arrivals(shuffled)
+        assert (row["client_id"], row["gateway_id"]) == ("a", "a")

@@ -120,8 +120,8 @@ def test_all_jobs_find_through_connect_what_they_find_embedded(
             assert not children(process.pid), "a JVM of its own"
     found = Tables(embedded.spark, str(tables))
     for name in SAME:
-        there, here = found.written(name), embedded.written(name)
-        assert sorted(map(str, there.collect())) == sorted(map(str, here.collect())), name
+        there, here = found.query(name), embedded.query(name)
+        assert sorted(map(str, there)) == sorted(map(str, here)), name
     assert (tables / "report.html").exists()
 
 

@@ -22,12 +22,11 @@ from pidgate.pipeline.failover.cascade import (
     verdict,
     worst_loss,
 )
-from pidgate.pipeline.failover.held import HOUR_MS
-from pidgate.pipeline.failover.study import greatest_rate
+from pidgate.pipeline.failover.study import HOUR_MS, greatest_rate
 
 CALIBRATION = Path(__file__).with_name("calibration") / "failover.json"
 HOURS = 6
-ROOM_FOR_100 = Heap(heap_bytes=1_000 + 100 * 10, base_bytes=1_000, bytes_per_state=10)
+ROOM_FOR_100 = Heap(heap_bytes=1_000 + 100 * 10, base_bytes=1_000, bytes_per_state=10, usable_share=1.0)
 LOST = Scenario("broker 1 lost", lost_broker=1, lost_at_ms=2 * HOUR_MS, expiry_hours=2)
 BROKERS = (1, 2, 3)
 

@@ -2,40 +2,44 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from io import StringIO
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from pidgate.pipeline.arrivals import arrivals
+from pidgate.pipeline.commands.common import pass_over
 from pidgate.pipeline.commands.failover import answer_from
-from pidgate.pipeline.days import Days
+from pidgate.pipeline.days import EVER, Days
+from pidgate.pipeline.engines import results_of
 from pidgate.pipeline.errors import HistoryEmpty
-from pidgate.pipeline.expiry import CHECK_INTERVAL_MS, expiration_ms
 from pidgate.pipeline.failover import words
 from pidgate.pipeline.failover.cascade import Heap, Load
-from pidgate.pipeline.failover.held import HOUR_MS, held, lives
-from pidgate.pipeline.failover.loads import uniform_plans
-from pidgate.pipeline.failover.placement import Bucket, bucket_in_force, enforced, shares
-from pidgate.pipeline.failover.study import NO_QUOTA, Options, Past, loads_of
+from pidgate.pipeline.failover.study import HOUR_MS, NO_QUOTA, Options, Past, Plan, ends, loads_of
+from pidgate.pipeline.in_force import (
+    CHECK_INTERVAL_MS,
+    enforced,
+    expiration_ms,
+    newest_event,
+    settings,
+    shares,
+    windows,
+)
+from pidgate.pipeline.passes import FAILOVER, Pass
 from pidgate.pipeline.runs import replacing
-from pidgate.pipeline.schemas import table_schema
+from pidgate.pipeline.tables import Tables
+from pidgate.quota.settings import ProducerIdSettings
 from pidgate.quota.token_bucket import TokenBucket
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-    from pidgate.pipeline.tables import Tables
-
+from tests.pipeline.made_events import DAY, Row, event, tables_of, write_events
 
 EXPIRY_MS = 2 * HOUR_MS
 START_MS = 480_000 * HOUR_MS
@@ -72,95 +76,84 @@ def made_up_lives() -> list[Life]:
 LIVES = made_up_lives()
 
 
-def frame(spark: SparkSession, event_type: str, rows: Sequence[Mapping[str, Any]]) -> DataFrame:
-    schema = table_schema(event_type)
-    return spark.createDataFrame([tuple(row.get(name) for name in schema.names) for row in rows], schema)
-
-
-def origin(number: int) -> dict[str, Any]:
-    return {"gateway_id": "g", "incarnation": "i", "seq": number}
-
-
-def decisions(spark: SparkSession) -> DataFrame:
-    return frame(
-        spark,
-        "decision",
-        [
-            {
-                **origin(number),
-                "wall_time_ms": one.first_ms,
-                "user": one.user,
-                "producer_id": one.producer_id,
-                "topic": one.topic,
-                "decision": "admit" if one.admitted else "refuse",
-                "reason": "first_seen",
-            }
-            for number, one in enumerate(LIVES)
+def rows() -> dict[str, list[Row]]:
+    return {
+        "decision": [
+            event(
+                "decision",
+                wall_time_ms=one.first_ms,
+                user=one.user,
+                producer_id=one.producer_id,
+                topic=one.topic,
+                decision="admit" if one.admitted else "refuse",
+                reason="first_seen",
+            )
+            for one in LIVES
         ],
-    )
-
-
-def usage(spark: SparkSession) -> DataFrame:
-    return frame(
-        spark,
-        "id_usage",
-        [
-            {
-                **origin(number),
-                "wall_time_ms": one.last_ms,
-                "user": one.user,
-                "producer_id": one.producer_id,
-                "partitions": len(REPLICAS[one.topic]),
-                "first_ms": one.first_ms,
-                "last_ms": one.last_ms,
-            }
-            for number, one in enumerate(LIVES)
+        "id_usage": [
+            event(
+                "id_usage",
+                wall_time_ms=one.last_ms,
+                user=one.user,
+                producer_id=one.producer_id,
+                partitions=len(REPLICAS[one.topic]),
+                first_ms=one.first_ms,
+                last_ms=one.last_ms,
+            )
+            for one in LIVES
             if one.admitted
         ],
-    )
+        "topology": topology(),
+        "config": [config(), config(wall_time_ms=0, default_rate_milli=1, quotas=[])],
+    }
 
 
-def topology(spark: SparkSession) -> DataFrame:
+def topology() -> list[Row]:
     """The newest event counts: an older one has everything on broker 9, and another expiry."""
     newest = [{"topic": name, "leaders": [], "replicas": places} for name, places in REPLICAS.items()]
     old = [{"topic": "clicks", "leaders": [], "replicas": [[9]]}]
     times = {"wall_time_ms": START_MS, "producer_id_expiration_ms": EXPIRY_MS}
     before = {"wall_time_ms": START_MS - 1, "producer_id_expiration_ms": 1}
-    return frame(spark, "topology", [{**times, "topics": newest}, {**before, "topics": old}])
+    return [
+        event("topology", brokers=[], topics=newest, **times),
+        event("topology", brokers=[], topics=old, **before),
+    ]
 
 
-def config(spark: SparkSession) -> DataFrame:
+def config(**changes: Any) -> Row:
     quotas = [
         {"user": "steady", "rate_milli": 5_000, "exempt": True},
         {"user": "rogue", "rate_milli": RATE * 1_000, "exempt": False},
     ]
-    newest = {
-        **origin(2),
-        "wall_time_ms": START_MS,
-        "mode": "enforce",
-        "window_ms": HOUR_MS,
-        "burst": 1.0,
-        "false_positive_rate": 0.001,
-        "default_rate_milli": 7_000,
-        "quotas": quotas,
-    }
-    return frame(
-        spark, "config", [newest, {**newest, "wall_time_ms": 0, "default_rate_milli": 1, "quotas": []}]
-    )
+    told = {
+        "wall_time_ms": START_MS, "mode": "enforce", "window_ms": HOUR_MS, "burst": 1.0, "remember_ms": DAY,
+        "layers": 4, "false_positive_rate": 0.001, "transactional": "observe", "max_throttle_ms": 10_000,
+        "max_live_ids": 10_000, "queue": 10, "sticky_entries": 10, "default_rate_milli": 7_000,
+        "quotas": quotas, **changes,
+    }  # fmt: skip
+    return event("config", **told)
 
 
-@pytest.fixture(scope="module")
-def past(spark: SparkSession) -> Iterator[Past]:
-    told = topology(spark)
-    holding = held(lives(arrivals(decisions(spark)), usage(spark)), EXPIRY_MS).persist()
-    reopening = spark.createDataFrame([("rogue", 2.0)], "user string, reopens double")
-    yield Past.of(holding, shares(told).persist(), reopening, Bucket(), EXPIRY_MS)
-    holding.unpersist()
+@pytest.fixture
+def past(tmp_path: Path) -> Past:
+    """Of two parts, a user in each, as an engine keeps it."""
+    tables = Tables(None, str(tmp_path))
+    write_events(tables.root, "topology", topology())
+    parts = []
+    for user in ("rogue", "steady"):
+        todo = Pass((FAILOVER,), DAY, EXPIRY_MS)
+        mine = {name: [row for row in of_type if row.get("user") == user] for name, of_type in rows().items()}
+        parts.append(todo.of_part(todo.of_bucket(tables_of(mine, todo.by_id)))["failover_past"])
+
+    def ask(do: Callable[[pa.Table], pa.Table]) -> pa.Table:
+        return pa.concat_tables([do(part) for part in parts])
+
+    return Past(ask, shares(tables), ProducerIdSettings(), EXPIRY_MS, {"rogue"}, 2.0, *ends(ask))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def loads(past: Past) -> dict[str, Load]:
-    return loads_of(past, uniform_plans(past.users, {NO_QUOTA: None, "10": RATE, "0": 0.0}))
+    return loads_of(past, {NO_QUOTA: Plan(), "10": Plan(RATE), "0": Plan(0.0)})
 
 
 def hour(at_ms: int) -> int:
@@ -238,27 +231,29 @@ def test_a_bucket_lets_in_no_more_than_the_bound(
         if bucket.wait_ms(0, at_ms) == 0:
             bucket.charge(at_ms)
             admitted.append(at_ms)
-    bound = Bucket(burst=burst).most_admitted(rate, during_ms)
+    settings = ProducerIdSettings(burst=Fraction(burst).limit_denominator())
+    bound = rate * windows(settings, during_ms) + 1
     assert all(sum(0 <= later - first <= during_ms for later in admitted) <= bound for first in admitted)
 
 
-def test_what_brokers_and_gateways_say(spark: SparkSession, tables: Tables) -> None:
-    assert expiration_ms(tables) == 24 * HOUR_MS
-    topology(spark).selectExpr("*", "'2024-10-04' day", "'0' bucket").write.partitionBy(
-        "day", "bucket"
-    ).parquet(tables.path("events", "topology"))
+def test_what_brokers_and_gateways_say(tmp_path: Path) -> None:
+    tables = Tables(None, str(tmp_path))
+    assert (expiration_ms(tables), shares(tables)) == (24 * HOUR_MS, {})
+    assert settings(newest_event(tables, "config")) == ProducerIdSettings()
+    for event_type, made in rows().items():
+        write_events(tables.root, event_type, made)
     assert expiration_ms(tables) == EXPIRY_MS
-    assert bucket_in_force(config(spark)) == Bucket(HOUR_MS, 1.0, 0.001, 7.0)
-    assert bucket_in_force(config(spark).limit(0)) == Bucket()
-    found = {(row.topic, row.broker): row.share for row in shares(topology(spark)).collect()}
-    assert found["clicks", 1] == 0.75
-    assert found["clicks", 2] == 1.0
-    assert found["", 3] == 0.5
-    assert sum(share for (topic, _), share in found.items() if topic == "clicks") == 2
+    in_force = newest_event(tables, "config")
+    assert in_force is not None
+    assert in_force["default_rate_milli"] == 7_000
+    assert settings(in_force).false_positive_rate == 0.001
+    found = shares(tables)
+    assert (found["clicks"][1], found["clicks"][2], found[""][3]) == (0.75, 1.0, 0.5)
+    assert sum(found["clicks"].values()) == 2
 
 
-def held_to(spark: SparkSession, **changes: object) -> tuple[dict[str, float | None], float | None] | None:
-    """What `enforced` says of a config event: rates by user, and that of all others."""
+def held_to(**changes: object) -> tuple[float | None, dict[str, float | None]]:
+    """What `enforced` says of a config event: the rate of users that are not named, and rates by user."""
     quotas = [
         {"user": "exempt", "rate_milli": 5_000, "exempt": True, "mode": "enforce"},
         {"user": "observed", "rate_milli": 6_000, "exempt": False, "mode": "observe"},
@@ -266,61 +261,58 @@ def held_to(spark: SparkSession, **changes: object) -> tuple[dict[str, float | N
         {"user": "as all", "rate_milli": 9_000, "exempt": False, "mode": None},
         {"user": "by default", "rate_milli": None, "exempt": False, "mode": "enforce"},
     ]
-    event = {
-        **{**origin(2), "wall_time_ms": START_MS, "mode": "enforce", "default_rate_milli": 7_000},
-        **{"quotas": quotas, **changes},
-    }
-    found = enforced(frame(spark, "config", [event, {**event, "wall_time_ms": 0, "quotas": []}]))
-    return None if found is None else ({row.user: row.rate for row in found[0].collect()}, found[1])
+    default, of_users = enforced(config(**{"quotas": quotas, **changes}))
+    return default, dict(of_users)
 
 
-def test_who_is_held_to_which_rate(spark: SparkSession) -> None:
+def test_who_is_held_to_which_rate() -> None:
     rates = {"exempt": None, "observed": None, "held": 8.0, "as all": 9.0, "by default": 7.0}
-    assert held_to(spark) == (rates, 7.0)
-    assert held_to(spark, mode="observe") == ({**rates, "as all": None}, None)
-    without = {**rates, "by default": None}
-    assert held_to(spark, default_rate_milli=None) == (without, None)
-    assert held_to(spark, quotas=[]) == ({}, 7.0)
-    assert held_to(spark, mode="observe", quotas=[]) is None
-    assert enforced(config(spark).limit(0)) is None
+    assert held_to() == (7.0, rates)
+    assert held_to(mode="observe") == (None, {**rates, "as all": None})
+    assert held_to(default_rate_milli=None) == (None, {**rates, "by default": None})
+    assert held_to(quotas=[]) == (7.0, {})
+    assert enforced(None) == held_to(mode="observe", quotas=[]) == (None, {})
 
 
-def test_the_job_finds_who_dies_and_the_quota_that_keeps_the_heap(tables: Tables) -> None:
-    spark = tables.spark
-    for name, events in (
-        ("decision", decisions(spark)),
-        ("id_usage", usage(spark)),
-        ("topology", topology(spark)),
-        ("config", config(spark)),
-    ):
-        day = events.selectExpr("*", "'2024-10-04' day", "'0' bucket").coalesce(1)
-        day.write.partitionBy("day", "bucket").parquet(tables.path("events", name))
-    offenders = spark.createDataFrame([("rogue", True), ("steady", False)], "user string, harmful boolean")
-    rates = "user string, recommended_rate double, current_rate double"
+def answer_of(tables: Tables, heap: Heap, rates: Sequence[float], days: Days = EVER) -> Any:
     with replacing(tables) as run:
-        run.write("offenders", offenders)
-        run.write("recommendations", spark.createDataFrame([("rogue", 5.0, None)], rates))
-    heap = Heap(heap_bytes=1_000 + 400 * 10, base_bytes=1_000, bytes_per_state=10)
+        found = results_of(pass_over(tables, days, FAILOVER), run, days)
+        return answer_from(run, found, Options(heap), rates)
+
+
+@pytest.mark.parametrize("engine", ["spark", "local"])
+def test_the_job_finds_who_dies_and_the_quota_that_keeps_the_heap(engine: str, tables: Tables) -> None:
+    tables = tables if engine == "spark" else Tables(None, tables.root)
+    for name, made in rows().items():
+        write_events(tables.root, name, made)
+    offenders = [{"user": "rogue", "harmful": True}, {"user": "steady", "harmful": False}]
+    rates = pa.schema(
+        [("user", pa.string()), ("recommended_rate", pa.float64()), ("current_rate", pa.float64())]
+    )
     with replacing(tables) as run:
-        answer = answer_from(run, Options(heap), [18.0], 1.0, (1, 1))
+        run.write("offenders", pa.Table.from_pylist(offenders))
+        run.write(
+            "recommendations", pa.Table.from_pylist([{"user": "rogue", "recommended_rate": 5.0}], rates)
+        )
+    heap = Heap(heap_bytes=1_000 + 400 * 10, base_bytes=1_000, bytes_per_state=10, usable_share=1.0)
+    answer = answer_of(tables, heap, [18.0])
     assert not any(said.holds for said in answer.of(NO_QUOTA))
-    with pytest.raises(HistoryEmpty, match="from 2024-10-05"), replacing(tables) as run:
-        answer_from(run, Options(heap), [], 1.0, (1, 1), Days("2024-10-05"))
+    with pytest.raises(HistoryEmpty, match="from 2024-10-05"):
+        answer_of(tables, heap, [], Days("2024-10-05"))
     assert answer.rate == 17
     assert all(said.holds for said in answer.of("solved: 17 each"))
     assert not all(said.holds for said in answer.of("18 each"))
     assert all(said.holds for said in answer.of("in force") + answer.of("recommended"))
 
-    kafka, summary, kip = (tables.result(f"failover_{name}") for name in ("kafka", "summary", "kip"))
-    assert kafka is not None
-    assert summary is not None
-    assert kip is not None
-    assert kafka.where("quota = 'solved: 17 each' and heap_bytes > 5000").isEmpty()
-    assert not kafka.where("quota = 'none' and dead").isEmpty()
-    assert summary.where("quota = 'none' and not holds and first_death_ms is not null").count() == 2
-    assert kip.where("step = 1 and broker = 2 and dead").select("load").distinct().collect()[0][0] == 210
+    def count(name: str, where: str) -> int:
+        return len(tables.query(f"failover_{name}", f"from found where {where}"))
+
+    assert count("kafka", "quota = 'solved: 17 each'") > 0
+    assert count("kafka", "quota = 'solved: 17 each' and heap_bytes > 5000") == 0
+    assert count("kafka", "quota = 'none' and dead") > 0
+    assert count("summary", "quota = 'none' and not holds and first_death_ms is not null") == 2
+    assert count("kip", "step = 1 and broker = 2 and dead and load = 210") > 0
     assert "A quota of 17 new ids per window" in " ".join(words.sentences(answer, heap))
-    assert json.loads(words.as_json(answer, heap))["quota_that_holds"] == 17
     shown = StringIO()
     Console(file=shown, width=200).print(words.kafka_table(answer, heap), words.kip_table())
     assert "solved: 17 each" in shown.getvalue()

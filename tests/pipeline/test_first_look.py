@@ -26,11 +26,19 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_shipped_sample_names_its_rogues(here: Path) -> None:
     done = CliRunner().invoke(app, ["run", "--engine", "local", "--json"])
     assert done.exit_code == 0, done.output
-    harmful = [json.loads(line) for line in done.stdout.splitlines()]
-    assert {row["pattern"] for row in harmful} >= {"restart_loop", "producer_per_batch", "producer_per_error"}
+    found = json.loads(done.stdout)
+    at = Tables(None, FOLDER)
+    assert {row["pattern"] for row in at.query("offenders", "from found where harmful")} >= {
+        "restart_loop",
+        "producer_per_batch",
+        "producer_per_error",
+    }
+    assert found["not_run"] == []
     assert "First look (--engine local)" in done.stderr
     assert FOLDER in done.stderr
-    assert Tables(None, FOLDER).query("rates_users", "select count(*) as users from found") == [{"users": 16}]
+    assert at.query("rates_users", "select count(*) as users from found") == [{"users": 16}]
+    assert Path(FOLDER, "report.html").exists()
+    assert Path(FOLDER, "recommended", "quotas.yaml").exists()
 
 
 def test_a_folder_of_ones_own_without_events_is_no_sample(here: Path) -> None:
@@ -39,6 +47,6 @@ def test_a_folder_of_ones_own_without_events_is_no_sample(here: Path) -> None:
     assert not (here / FOLDER).exists()
 
 
-def test_a_job_that_needs_spark_is_refused(here: Path) -> None:
-    failure = CliRunner().invoke(app, ["run", "--engine", "local", "--only", "recommend"]).exception
+def test_a_topic_is_not_read_by_it(here: Path) -> None:
+    failure = CliRunner().invoke(app, ["run", "--engine", "local", "--kafka", "kafka:9092"]).exception
     assert isinstance(failure, BadOption)

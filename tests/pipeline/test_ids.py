@@ -5,14 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from rich.console import Console
 from typer.testing import CliRunner
 
 from pidgate.pipeline.cli import app
-from pidgate.pipeline.commands.ids import write_ids
-from pidgate.pipeline.days import Days
 from pidgate.pipeline.errors import HistoryEmpty
-from pidgate.pipeline.runs import replacing
 from tests.pipeline.made_events import HOUR, MONDAY, Row, event, write_events
 
 if TYPE_CHECKING:
@@ -38,14 +34,14 @@ def used(event_type: str, producer_id: int, at: int, epoch: int = 0) -> Row:
     )
 
 
-def rows(tables: Tables, name: str, *order: str) -> list[tuple[Any, ...]]:
-    return [
-        tuple(row)
-        for row in tables.spark.read.parquet(tables.path("results", name)).orderBy(*order).collect()
-    ]
+def rows(tables: Tables, name: str, order: str) -> list[tuple[Any, ...]]:
+    return [tuple(row.values()) for row in tables.query(name, f"from found order by {order}")]
 
 
-def test_blocks_coverage_bursts_and_epochs(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("engine", ["spark", "local"])
+def test_blocks_coverage_bursts_and_epochs(
+    engine: str, tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
     inits = [
         answered(0, 1, 0),
         answered(9, 1, 500, count=40),  # 39 more that were summed into it
@@ -72,7 +68,9 @@ def test_blocks_coverage_bursts_and_epochs(tables: Tables, monkeypatch: pytest.M
     write_events(tables.root, "decision", decisions)
     write_events(tables.root, "id_usage", usages)
     monkeypatch.setattr("pidgate.pipeline.session.spark_session", lambda *_, **__: tables.spark)
-    answer = CliRunner().invoke(app, ["ids", "--tables", tables.root, "--since", "2026-09-28"])
+    answer = CliRunner().invoke(
+        app, ["ids", "--tables", tables.root, "--since", "2026-09-28", "--engine", engine]
+    )
     assert answer.exit_code == 0, answer.output
     assert "2 ids above epoch 0, 32,767 bumps, 1 with their epochs used up" in answer.stderr
     assert rows(tables, "ids_blocks", "block_start") == [
@@ -82,7 +80,7 @@ def test_blocks_coverage_bursts_and_epochs(tables: Tables, monkeypatch: pytest.M
         (3_000, 2, MONDAY + HOUR, MONDAY + 2 * HOUR, 2, 2, 0, None, False),
         (8_000, None, MONDAY + HOUR, MONDAY + HOUR, 1, 5, 0, None, False),
     ]
-    assert rows(tables, "ids_by_hour", "hour_ms", "node_id") == [
+    assert rows(tables, "ids_by_hour", "hour_ms, node_id nulls first") == [
         (MONDAY, 1, 2, 4, 11, 39, 1, 4 / 11),
         (MONDAY, 2, 1, 1, 1_000, 0, 0, 1 / 1_000),
         (MONDAY + HOUR, None, 1, 1, 5, 0, 0, 1 / 5),
@@ -95,5 +93,6 @@ def test_blocks_coverage_bursts_and_epochs(tables: Tables, monkeypatch: pytest.M
 
 
 def test_no_history_is_said(tables: Tables) -> None:
-    with pytest.raises(HistoryEmpty, match="init_producer_id"), replacing(tables) as run:
-        write_ids(run, Days(), Console(quiet=True).print)
+    failure = CliRunner().invoke(app, ["ids", "--tables", tables.root, "--engine", "local"]).exception
+    assert isinstance(failure, HistoryEmpty)
+    assert "init_producer_id" in str(failure)

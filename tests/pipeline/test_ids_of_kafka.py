@@ -15,8 +15,13 @@ from aiokafka import AIOKafkaProducer
 from pidgate.load.connection import connect
 from pidgate.load.context import take_id
 from pidgate.load.tally import Tally
-from pidgate.pipeline.ids import BLOCK, epochs, id_blocks
-from pidgate.pipeline.schemas import event_schema, table_schema
+from pidgate.pipeline.commands.common import pass_over
+from pidgate.pipeline.commands.ids import write_ids
+from pidgate.pipeline.days import EVER
+from pidgate.pipeline.engines import results_of
+from pidgate.pipeline.passes import IDS
+from pidgate.pipeline.runs import replacing
+from pidgate.pipeline.schemas import event_schema
 from tests.pipeline.made_events import event, write_events
 from tests.support.topic_values import every_value
 from tools.sandbox.gateway import GatewayProcess
@@ -30,6 +35,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.kafka
 
 NODES = (1, 2)
+BLOCK = 1_000
 EVENTS_TOPIC = "__events-of-ids"
 THROUGH = {1: 2_300, 2: 450}
 """Broker 1 needs three blocks for it. Neither comes near the end of its last one, where it asks for another ahead."""
@@ -119,16 +125,16 @@ def test_inferred_blocks_are_those_in_the_metadata_log(two_brokers: Cluster, tab
         ]
         write_events(tables.root, event_type, [event(event_type, **one) for one in of_type])
         assert of_type, event_type
-    inits, decisions, usages = (tables.events(name) for name in ("init_producer_id", "decision", "id_usage"))
-    assert table_schema("init_producer_id").names == inits.columns[:-2]
-    blocks = id_blocks(inits, decisions).collect()
-    assert {(row.block_start, row.node_id) for row in blocks} == recorded
+    with replacing(tables) as run:
+        write_ids(run, results_of(pass_over(tables, EVER, IDS), run, EVER))
+    blocks = tables.query("ids_blocks")
+    assert {(row["block_start"], row["node_id"]) for row in blocks} == recorded
 
-    seen, unnamed = sum(row.ids_seen for row in blocks), sum(row.ids_unnamed for row in blocks)
+    seen, unnamed = (sum(row[name] for row in blocks) for name in ("ids_seen", "ids_unnamed"))
     assert seen + unnamed >= sum(THROUGH.values()), "each id that passed is told, or counted"
     assert unnamed > 0, "there was a storm"
-    named = {row.answered_producer_id for row in inits.select("answered_producer_id").collect()}
+    named = {one["answered_producer_id"] for one in events if one["type"] == "init_producer_id"}
     assert not named & set(past), "what went past the gateway is not in its events"
-    (risen,) = epochs(decisions, usages, inits).collect()
-    assert (risen.first_epoch, risen.exhausted) == (0, False)
-    assert risen.bumps >= 2
+    (risen,) = tables.query("ids_epochs")
+    assert (risen["first_epoch"], risen["exhausted"]) == (0, False)
+    assert risen["bumps"] >= 2

@@ -18,7 +18,7 @@ from pidgate.pipeline.errors import BadOption, TopicLostData, TopicMissing, rais
 from pidgate.pipeline.ingest import seqs
 from pidgate.pipeline.ingest.accounts import settle
 from pidgate.pipeline.ingest.batches import Batches, Rules, Taken, losses_between
-from pidgate.pipeline.ingest.columns import DEAD_LETTERS, GAPS, Place, Reason, Record
+from pidgate.pipeline.ingest.columns import Place, Reason, Record
 from pidgate.pipeline.ingest.commits import CommitLog, Position
 from pidgate.pipeline.ingest.compaction import SMALL_BYTES, compact, small_files
 from pidgate.pipeline.ingest.loop import waiting
@@ -82,7 +82,7 @@ class Stream:
         return batches.take_batch({"0": range(offset, end)}, NOW_MS)
 
     def seqs(self, word: str = "decision") -> list[int]:
-        return sorted(row["seq"] for row in self.tables.events(word).select("seq").collect())
+        return sorted(row["seq"] for row in self.tables.query_events(word, "from found"))
 
 
 @pytest.fixture
@@ -106,9 +106,9 @@ def test_a_batch_becomes_tables_and_the_next_one_leaves_out_what_is_known(
     taken = stream.take([decision(3), late, decision(5), decision(9)], 106)
     assert (taken.events, taken.duplicates) == ({"decision": 2}, 2)
 
-    rows = stream.tables.events("decision").orderBy("seq").collect()
+    rows = stream.tables.query_events("decision", "from found order by seq")
     assert [row["seq"] for row in rows] == [1, 3, 5, 9]
-    told = rows[0].asDict(recursive=True)
+    told = rows[0]
     assert told == asdict(decision(1)) | {
         "schema_version": 1,
         "kafka_partition": 0,
@@ -118,7 +118,7 @@ def test_a_batch_becomes_tables_and_the_next_one_leaves_out_what_is_known(
         "bucket": "7",
     }
     assert stream.seqs("lifecycle") == [2]
-    dead = stream.tables.read("dead_letters", schema=DEAD_LETTERS).orderBy("kafka_offset").collect()
+    dead = stream.tables.query_at("dead_letters", "from found order by kafka_offset")
     assert [(row["reason"], row["seq"], bytes(row["value"])) for row in dead] == [
         (Reason.LATE, 4, to_json(late)),
         (Reason.MALFORMED, None, b"hello"),
@@ -147,7 +147,7 @@ def check_what_becomes_of_gaps(stream: Stream, monkeypatch: pytest.MonkeyPatch) 
     # There are so many processes that it is forgotten; its gaps stay.
     monkeypatch.setattr(seqs, "MOST_INTERVALS", 0)
     assert settle(files, stream.log(), Rules(gap_after_ms=0), NOW_MS).gaps == 2
-    gaps = stream.tables.read("gaps", schema=GAPS).orderBy("first_seq").collect()
+    gaps = stream.tables.query_at("gaps", "from found order by first_seq")
     assert [(row["first_seq"], row["last_seq"], row["missing"]) for row in gaps] == [(6, 6, 1), (8, 8, 1)]
     # And without the numbers seen an event would be there twice.
     stream.take([decision(3)], 112)

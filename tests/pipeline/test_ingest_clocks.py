@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import random
+import re
 from typing import Any
 
 import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pidgate.pipeline.ingest import clocks
 from pidgate.pipeline.ingest.columns import ARRIVALS
@@ -61,11 +64,58 @@ def test_a_backlog_after_an_outage_is_no_slow_clock() -> None:
 
 
 def test_what_no_broker_dated_is_not_known() -> None:
-    events = arrived([("a", None, 5), ("b", 100 * HOUR_MS, 100 * HOUR_MS)])
-    assert [row["incarnation"] for row in clocks.measured(NONE, events).to_pylist()] == ["b"]
-    nothing = arrived([("a", None, 5)])
-    assert clocks.measured(NONE, nothing).num_rows == 0
-    assert clocks.shifts(NONE, nothing).tolist() == [0]
+    known = NONE
+    for _ in range(2):
+        events = arrived([("a", None, 5), ("a", None, 6), ("b", 100 * HOUR_MS, 100 * HOUR_MS)])
+        known = clocks.measured(known, events)
+    rows = [
+        (row["incarnation"], row["hour_ms"], row["offset_ms"], row["events"]) for row in known.to_pylist()
+    ]
+    assert rows == [("b", 100 * HOUR_MS, 0, 2), ("a", None, None, 4)]
+    assert clocks.shifts(known, events).tolist() == [0, 0, 0]
+    assert clocks.doubts(known.to_pylist()) == clocks.Doubts(unknown=("gw",))
+
+
+rows_of_clocks = st.lists(
+    st.builds(
+        lambda gateway, hour, offset_ms: {
+            "gateway_id": gateway,
+            "hour_ms": None if offset_ms is None else hour * HOUR_MS,
+            "offset_ms": offset_ms,
+            "applied_ms": offset_ms if offset_ms is not None and abs(offset_ms) > MINUTE_MS else 0,
+        },
+        st.sampled_from("abc"),
+        st.integers(-(2**42), 2**50) | st.integers(400_000, 400_009),
+        st.none() | st.integers(-9, 9) | st.integers(-(2**62), 2**62),
+    )
+)
+
+
+@given(rows_of_clocks)
+def test_each_doubt_says_what_the_rows_say(rows: list[dict[str, Any]]) -> None:
+    claims = dict(clocks.doubts(rows).sentences())
+    wrong = {row["gateway_id"] for row in rows if row["applied_ms"]}
+    unknown = {row["gateway_id"] for row in rows if row["offset_ms"] is None}
+    assert len(claims) == bool(wrong) + bool(unknown)
+    for claim, reason in claims.items():
+        if told := re.fullmatch(r"(\d) gateways? had a wrong clock", claim):
+            assert int(told[1]) == len(wrong)
+            name, seconds, side, hours = re.findall(
+                r"([abc]) up to ([\d,]+) s (\w+) in ([\d,]+) hour", reason
+            )[0]
+            alike = [
+                row
+                for row in rows
+                if row["gateway_id"] == name and row["applied_ms"] * (1 if side == "behind" else -1) > 0
+            ]
+            largest_ms = max(abs(row["applied_ms"]) for row in rows)
+            assert max(abs(row["applied_ms"]) for row in alike) == largest_ms
+            assert seconds == f"{largest_ms / 1000:,.0f}"
+            assert int(hours) == len({row["hour_ms"] for row in alike})
+        else:
+            (number,) = re.fullmatch(r"The clock of (\d) gateways? is not known", claim).groups()  # type: ignore[union-attr]
+            assert int(number) == len(unknown)
+            assert all(name in reason for name in sorted(unknown)[:2])
 
 
 def test_rows_with_an_offset_stay_and_others_go_after_some_hours() -> None:

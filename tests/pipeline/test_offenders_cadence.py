@@ -13,11 +13,11 @@ from pidgate.pipeline.offenders.findings import judged_sources, prepared
 from tests.support.who_events import START_MS
 
 COMPARED = (
-    "bursts", "interval_ms", "pause_ms", "beat_share", "grown", "restart_share", "overlap_share", "ids_per_burst",
-    "clock",
+    "bursts", "interval_ms", "pause_ms", "beat_share", "grown", "overlap_share", "ids_per_burst",
+    "processes", "run_ms", "clock",
 )  # fmt: skip
 """Without the period of the clock: of two that fit alike, rounding chooses."""
-TRUNCATED = {"interval_ms", "pause_ms"}
+TRUNCATED = {"interval_ms", "pause_ms", "run_ms"}
 """Whole milliseconds in tables."""
 
 
@@ -61,8 +61,8 @@ def of_tables(made: list[list[tuple[int, int]]]) -> dict[int, dict[str, float]]:
     ]
     schema = pa.schema([(name, _TYPES.get(name, pa.int64())) for name in producers[0]])
     connections = pa.schema(
-        [("user", pa.string()), ("client_id", pa.string()), ("address", pa.string()), ("wall_time_ms", pa.int64()),
-         ("count", pa.int64()), ("close_reason", pa.string())]
+        [("user", pa.string()), ("client_id", pa.string()), ("address", pa.string()), ("incarnation", pa.string()),
+         ("connection_id", pa.int64()), ("wall_time_ms", pa.int64()), ("close_reason", pa.string())]
     ).empty_table()  # fmt: skip
     tables = {"producers": pa.Table.from_pylist(producers, schema=schema), "connection": connections}
     with prepared(tables, Span(START_MS, START_MS), own_story=1) as kernel:
@@ -72,7 +72,7 @@ def of_tables(made: list[list[tuple[int, int]]]) -> dict[int, dict[str, float]]:
 
 _IDLE = {
     "producer_id": 0, "admitted": True, "requests": None, "failed": False, "error_code": None, "transactional": False,
-    "name": None, "connection": None,
+    "name": None, "connection": None, "last_connection": None,
 }  # fmt: skip
 _TYPES = dict.fromkeys(("user", "client_id", "address", "name"), pa.string()) | dict.fromkeys(
     ("admitted", "failed", "transactional"), pa.bool_()

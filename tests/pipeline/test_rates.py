@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from pidgate.pipeline.cli import app
 from pidgate.pipeline.days import Days
 from pidgate.pipeline.errors import BadOption, HistoryEmpty
-from pidgate.pipeline.passes import RATES, RESULTS
+from pidgate.pipeline.passes import JOBS, RATES
 from tests.pipeline.made_events import DAY, HOUR, MINUTE, MONDAY, MadeUp, Row, event, results, write_events
 from tests.pipeline.reference import Reference
 
@@ -34,7 +34,7 @@ def in_order(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
 def compare(rows: dict[str, list[Row]], expiry_ms: int = EXPIRY_MS) -> Reference:
     expected = Reference(rows, remember_ms=DAY, expiry_ms=expiry_ms)
     found = results(rows, RATES, expiry_ms=expiry_ms)
-    for name in RESULTS[RATES]:
+    for name in JOBS[RATES].results:
         told = in_order([tuple(row.values()) for row in found[name]])
         wanted = in_order(getattr(expected, name))
         assert [tuple(map(approximate, row)) for row in wanted] == told, name
@@ -124,8 +124,7 @@ def test_the_command_reads_the_days_asked_for_and_the_expiry_from_the_events(
         ],
     )
     inner = Days.parsed("2026-09-29", "2026-09-29")
-    plan = inner.of(tables.events("decision"))._jdf.queryExecution().executedPlan().toString()
-    assert "PartitionFilters: [isnotnull(day" in plan
+    assert [path.split("/")[2] for path in tables.event_sizes("decision", inner)] == ["day=2026-09-29"]
     monkeypatch.setattr("pidgate.pipeline.session.spark_session", lambda *_, **__: tables.spark)
     day = ["--since", "2026-09-29", "--until", "2026-09-29", "--engine", engine]
     answer = CliRunner().invoke(app, ["rates", "--tables", tables.root, *day])

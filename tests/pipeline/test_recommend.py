@@ -6,19 +6,20 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
 
 from pidgate.gateway.config.loading import parse
-from pidgate.pipeline.cli import app
-from pidgate.pipeline.commands.common import pass_over
-from pidgate.pipeline.commands.recommend import heap_of, rates_of, write_recommendations
+from pidgate.pipeline.commands.common import heap_of, pass_over
+from pidgate.pipeline.commands.recommend import BY_FINDINGS, rates_of, write_recommendations
 from pidgate.pipeline.days import Days
 from pidgate.pipeline.errors import BadOption, HistoryEmpty
 from pidgate.pipeline.passes import OFFENDERS
-from pidgate.pipeline.recommend.histories import BY_FINDINGS, LABELS_OF_IDS, with_health
 from pidgate.pipeline.runs import replacing
 from pidgate.pipeline.tables import Tables
+from tests.pipeline.jobs import commanded
+from tests.pipeline.made_events import DAY, MONDAY, event, land, write_events
 from tests.pipeline.recommend_cases import DAYS, Cases
 
 if TYPE_CHECKING:
@@ -33,18 +34,29 @@ def quiet(_: str) -> None:
 
 @pytest.fixture(scope="module")
 def done(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Tables:
-    """`run --only offenders --only recommend` over all cases."""
-    tables = Tables(spark, str(tmp_path_factory.mktemp("recommend")))
-    Cases(thinner=THINNER).all().write(tables.root)
-    only = ("--only", "offenders", "--only", "recommend")
-    made = CliRunner().invoke(app, ["run", "--tables", tables.root, *only, "--heap", "6GiB"])
-    assert made.exit_code == 0, made.output
+    """`ingest`, then `run --only offenders --only recommend` over all cases."""
+    folder = tmp_path_factory.mktemp("recommend")
+    tables = Tables(spark, str(folder / "tables"))
+    land(folder / "landed", Cases(thinner=THINNER).all().events())
+    commanded("ingest", tables.root, "--landed", str(folder / "landed"))
+    commanded(
+        "run",
+        tables.root,
+        "--only",
+        "offenders",
+        "--only",
+        "recommend",
+        "--heap",
+        "6GiB",
+        "--engine",
+        "local",
+    )
     return tables
 
 
 @pytest.fixture(scope="module")
 def rows(done: Tables) -> dict[str, dict[str, Any]]:
-    return {row["user"]: row.asDict(recursive=True) for row in done.written("recommendations").collect()}
+    return {row["user"]: row for row in done.query("recommendations")}
 
 
 Rows = dict[str, dict[str, Any]]
@@ -115,7 +127,7 @@ def test_too_little_evidence_gives_no_rate_and_says_so(rows: Rows, user: str) ->
 
 
 def test_each_rate_tried_has_its_price(done: Tables, rows: Rows) -> None:
-    tried = [row.asDict() for row in done.written("recommend_candidates").where("user = 'mixed'").collect()]
+    tried = done.query("recommend_candidates", "from found where \"user\" = 'mixed'")
     by_rate = {one["candidate_rate"]: one for one in tried}
     assert len(by_rate) == len(tried) >= 4
     for name in ("cap", "mended"):
@@ -124,7 +136,7 @@ def test_each_rate_tried_has_its_price(done: Tables, rows: Rows) -> None:
 
 
 def test_the_default_is_enough_for_today_and_all_rates_together_are_counted(done: Tables) -> None:
-    totals = done.written("recommend_totals").collect()[0]
+    totals = done.query("recommend_totals")[0]
     assert (totals["default_rate"], totals["default_users"], totals["default_covers"]) == (450, 4, 4)
     assert totals["unlimited"] == 2, "the two without enough evidence"
     assert totals["history_days"] == DAYS
@@ -154,19 +166,19 @@ def test_only_the_days_that_are_asked_for_count(done: Tables) -> None:
 
 
 def test_the_command_recommends_nothing_on_a_short_history_and_writes_rates_for_mended_clients(
-    spark: SparkSession, tmp_path: Path
+    tables: Tables, tmp_path: Path
 ) -> None:
     cases = Cases()
     cases.mixed()
-    cases.of["decision"] = [row for row in cases.of["decision"] if row["wall_time_ms"] < min(
-        row["wall_time_ms"] for row in cases.of["decision"]
-    ) + 6 * 3_600_000]  # fmt: skip
-    cases.write(str(tmp_path))
+    until_ms = min(row["wall_time_ms"] for row in cases.of["decision"]) + 6 * 3_600_000
+    cases.of["decision"] = [row for row in cases.of["decision"] if row["wall_time_ms"] < until_ms]
+    land(tmp_path / "landed", cases.events())
+    commanded("ingest", tables.root, "--landed", str(tmp_path / "landed"))
 
     def recommend(*options: str) -> dict[str, Any]:
-        done = CliRunner().invoke(app, ["recommend", "--tables", str(tmp_path), "--json", *options])
-        assert done.exit_code == 0, done.output
-        return dict(json.loads(done.stdout))
+        return dict(
+            json.loads(commanded("recommend", tables.root, "--engine", "local", "--json", *options).stdout)
+        )
 
     found = recommend()
     assert found["action"] == "none"
@@ -176,36 +188,41 @@ def test_the_command_recommends_nothing_on_a_short_history_and_writes_rates_for_
     shorter = ("--least-history", "1h", "--candidates", "33")
     assert recommend(*shorter)["recommended_rate"] == found["cap_rate"]
     assert recommend(*shorter, "--after-mending")["recommended_rate"] == found["mended_rate"]
-    (row,) = (
-        row
-        for row in Tables(spark, str(tmp_path)).written("recommend_candidates").collect()
-        if row["candidate_rate"] == 33
-    )
+    (row,) = tables.query("recommend_candidates", "from found where candidate_rate = 33")
     assert row["refused_ids"] > 0
 
 
-def test_findings_or_labels_say_who_is_a_rogue(tables: Tables) -> None:
-    spark, columns = tables.spark, "user string, client_id string, address string, producer_id bigint"
-    arriving = [
-        ("mixed", "rogue-7", "a", 1),
-        ("mixed", "rogue-7", "b", 2),
-        ("mixed", "orders", "a", 3),
-        ("calm", "rogue-7", "a", 4),
+def test_findings_or_labels_say_who_is_a_rogue(tmp_path: Path) -> None:
+    tables = Tables(None, str(tmp_path))
+    places = [
+        ("mixed", "rogue-7", "a"),
+        ("mixed", "rogue-7", "b"),
+        ("mixed", "orders", "a"),
+        ("calm", "rogue-7", "a"),
     ]
-    came = spark.createDataFrame(arriving, columns)
+    write_events(tables.root, "decision", [
+        event("decision", user=user, client_id=client_id, address=address, producer_id=number, decision="admit",
+              reason="observe", wall_time_ms=MONDAY + number * DAY)
+        for number, (user, client_id, address) in enumerate(places, 1)
+    ])  # fmt: skip
 
-    def rogues() -> set[int]:
-        judged, _ = with_health(tables, came)
-        return {row["producer_id"] for row in judged.where("not healthy").collect()}
+    def rogues() -> dict[str, int]:
+        with replacing(tables) as run:
+            write_recommendations(run, quiet)
+        return {row["user"]: row["rogue_ids"] for row in tables.query("recommendations")}
 
-    assert rogues() == set()
+    assert rogues() == {"mixed": 0, "calm": 0}
     with replacing(tables) as run:
         harmful = [("mixed", "rogue-7", "a", "restart_loop"), ("other", "orders", "a", "restart_loop")]
-        places = "user string, client_id string, address string, pattern string"
-        run.write("offenders_places", spark.createDataFrame(harmful, places))
-    assert rogues() == {1}
-    spark.createDataFrame([("calm", 4, False, "x")], LABELS_OF_IDS).write.parquet(tables.path("labels_ids"))
-    assert rogues() == {4}
+        names = ("user", "client_id", "address", "pattern")
+        run.write(
+            "offenders_places", pa.Table.from_pylist([dict(zip(names, one, strict=True)) for one in harmful])
+        )
+    assert rogues() == {"mixed": 1, "calm": 0}
+    labels = {"user": ["calm"], "producer_id": [4], "healthy": [False], "pattern": ["x"]}
+    Path(tables.path("labels_ids")).mkdir()
+    pq.write_table(pa.table(labels), tables.path("labels_ids", "part.parquet"))
+    assert rogues() == {"mixed": 0, "calm": 1}
 
 
 @pytest.mark.parametrize("text", ["10;20", "0", "-3", "nan"])

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pidgate.gateway.config.loading import parse
 from pidgate.gateway.recording.config_event import config_event
-from pidgate.pipeline.recommend.in_force import settings
+from pidgate.pipeline.in_force import settings
 from pidgate.pipeline.recommend.quotas_file import NewRate, changes_diff, mode_of, quotas_yaml
 from pidgate.quota.entities import is_unidentified, unidentified
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota

@@ -13,11 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pidgate.findings.patterns import PATTERN_WORDS, Pattern, pattern_words
-from pidgate.pipeline.failover.placement import Bucket
 from pidgate.pipeline.recommend import sentences
 from pidgate.pipeline.recommend.chosen import Asked
 from pidgate.pipeline.recommend.measured import INPUT, Course, Seen, row_of
-from pidgate.pipeline.recommend.recommended import recommended
+from pidgate.pipeline.recommend.recommended import HARMFUL, Question, advised_user
 from pidgate.pipeline.recommend.trial import Cost
 from pidgate.quota.settings import ProducerIdSettings
 from pidgate.quota.token_bucket import Outcome, QuotaReplay
@@ -37,7 +36,6 @@ TOTALS = {
     "heap_bytes": 2 << 30,
     "states_that_fit": 6_000_000.0,
 }
-BUCKET = Bucket(HOUR, 1.0)
 EXPIRY = DAY
 
 Row = dict[str, Any]
@@ -265,9 +263,16 @@ def advised(rows: list[Row], current: float | None, mode: str = "observe", **sto
         "client": None, "top_topic": None, "top_broker": None, **story,
     }  # fmt: skip
     row = {"user": "u", **told, **{name: None for name in ("judged_cap_rate",)}, **measures}
-    run = recommended(Asked(), lambda _: in_force, BUCKET, EXPIRY, TOTALS)
-    (made,) = run([pa.RecordBatch.from_pylist([row])])
-    return dict(made.to_pylist()[0])
+    question = Question(
+        asked=Asked(),
+        config=None,
+        shares={"": {1: 0.5}},
+        expiry_ms=EXPIRY,
+        healthy_by="labels",
+        harmful=HARMFUL.empty_table(),
+        findings={"u": {name: row.pop(name) for name in ("patterns", "rogues")}},
+    )
+    return dict(advised_user(question, TOTALS, row | in_force))
 
 
 @settings(max_examples=60, deadline=None)

@@ -1,4 +1,4 @@
-"""The report from result tables to the browser: read by Spark, opened in a real Chromium."""
+"""The report from result tables to the browser: read by queries, opened in a real Chromium."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 from playwright.sync_api import Browser, Page
 from typer.testing import CliRunner
@@ -155,6 +156,14 @@ def test_what_never_came_and_what_could_not_be_read_is_counted(built: Built) -> 
     assert built.found.dead_letters == {"late": 2, "malformed": 1}
 
 
+def test_a_wrong_and_an_unknown_clock_are_told(built: Built) -> None:
+    told = [one.why for one in findings(built.found) if "clock" in one.headline]
+    assert len(told) == 2
+    assert "gw-1 up to 2,400 s behind in 1 hour between" in told[0]
+    assert "Events of gw-2 have no append time by a broker's clock" in told[1]
+    assert "gw-1 up to 2,400 s behind" in built.path.read_text()
+
+
 def test_brokers_die_when_the_model_says(built: Built) -> None:
     kafka = built.found.kafka
     assert kafka is not None
@@ -183,7 +192,7 @@ def test_without_results_it_says_what_to_run(tables: Tables) -> None:
 
 def test_a_table_of_another_version_is_named(tables: Tables) -> None:
     with replacing(tables) as run:
-        run.write("detector_accuracy", tables.spark.createDataFrame([("steady",)], "pattern string"))
+        run.write("detector_accuracy", pa.table({"pattern": ["steady"]}))
 
     with pytest.raises(TableUnreadable, match="another version: run the jobs with this --tables again"):
         write_report(tables)
@@ -198,12 +207,11 @@ def test_a_table_that_is_half_written_is_told(tables: Tables) -> None:
 
 def test_a_table_that_is_replaced_meanwhile_is_told(known: Tables) -> None:
     source = Source(known)
-    source.frame("offenders")
     for file in Path(known.path("results", "offenders")).glob("*.parquet"):
         file.unlink()
 
     with pytest.raises(TableUnreadable, match="incomplete, or was replaced"), source.whole():
-        source.rows("offenders", at_most=1)
+        source.rows("offenders")
 
 
 # The command

@@ -21,6 +21,7 @@ TOOLS = "tools that `make release-tools` installs; test_systemd.py and test_vers
 BY_NIGHT = {
     "deploy/test_actions.py::": TOOLS,
     "deploy/test_compose.py::test_compose_takes_the_file": TOOLS,
+    "deploy/test_compose_processes.py::": "a minute of processes; test_compose.py reads their files by day",
     "deploy/test_kubernetes.py::": TOOLS,
     "deploy/test_systemd.py::test_a_gateway_makes_no_call_that_the_unit_forbids": "strace takes half a minute",
     "image/test_built_image.py::": "two roots of Debian's packages and a build; test_dockerfile.py has the steps",
@@ -47,6 +48,14 @@ BY_NIGHT = {
     "unit/gateway/lane/test_core_against_python.py::test_a_broken_core_is_noticed": CORE,
     "unit/gateway/lane/test_core_against_python.py::test_sanitizers_find_nothing": CORE,
     "unit/gateway/lane/test_threads.py::test_under_the_thread_sanitizer": CORE,
+    **dict.fromkeys(
+        ("kafka/test_examples.py::", "kafka/test_example_programs.py::"),
+        "a cluster of three and a minute of commands; unit/cli/test_cli.py checks each file of an example by day",
+    ),
+    "kafka/test_status_page.py::test_the_recorded_day_is_replayed_at_other_rates": (
+        "its process gets 10 s, which may be little where all tests run; unit/cli/test_what_if.py replays by day"
+    ),
+    "kafka/test_what_if.py::": "thousands of requests are timed; unit/cli/test_what_if.py replays by day",
     "kafka/test_doctor.py::test_a_stopped_broker_and_a_slowed_gateway_are_told_apart": (
         "half a minute with a cluster of its own; unit/cli/test_doctor.py tells them apart by day"
     ),
@@ -114,17 +123,17 @@ BY_NIGHT = {
         "unit/gateway/quotas/test_reloading.py"
     ),
     "kafka/test_client_quotas_api.py::test_filters_find_ours_as_a_broker_finds_its_own": EXCHANGE,
-    "kafka/test_transactions_refused.py::test_who_waits_for_a_token_commits_everything[aiokafka": REAL_CLIENT,
-    "kafka/test_transactions_refused.py::test_who_waits_for_a_token_commits_everything[confluent": REAL_CLIENT,
     "kafka/test_clients_refused_3s.py::test_a_refusal_of_3_s_loses_doubles_and_reorders_nothing[aiokafka": REAL_CLIENT,
     "pipeline/test_ingest_cases.py::test_two_real_ingests_at_once": (
         "twenty times two processes; test_two_at_once_take_each_event_once has two threads by day"
+    ),
+    "pipeline/test_cases.py::test_all_stories_through_the_commands": (
+        "ingest and run of 25,000 events; each story goes through the kernels by day, and each command by itself"
     ),
     "pipeline/test_report.py::": WHOLE_REPORT,
     "pipeline/test_run.py::test_every_job_of_the_report_has_run": WHOLE_REPORT,
     **dict.fromkeys(
         (
-            "pipeline/test_arrivals.py::test_each_kind_of_arrival",
             "pipeline/test_rates.py::test_the_command_reads_the_days_asked_for_and_the_expiry_from_the_events[spark",
             "pipeline/test_engines.py::test_spark_finds_the_same_in_any_number_of_buckets[1",
             "pipeline/test_engines.py::test_spark_finds_the_same_in_any_number_of_buckets[64",
@@ -145,7 +154,7 @@ BY_NIGHT = {
     "pipeline/test_ids_of_kafka.py::test_inferred_blocks_are_those_in_the_metadata_log": (
         "test_ids.py, without Kafka"
     ),
-    "pipeline/test_failover_kafka.py::test_the_job_finds_who_dies_and_the_quota_that_keeps_the_heap": (
+    "pipeline/test_failover_kafka.py::test_the_job_finds_who_dies_and_the_quota_that_keeps_the_heap[spark": (
         "test_failover_cascade.py and test_failover_kip.py, without Kafka"
     ),
 }

@@ -20,7 +20,7 @@ For operators: every command of `pidgate` and its options, as `--help` shows the
 
 Exit code 0 means done, 1 failed or refused, and 2 a mistake in the command line or in a file.
 """
-_SHARED_BY: Final = 4
+_SHARED_BY: Final = 2
 """An option that so many commands have with the same words is described once."""
 
 _GATEWAY: Final = ("`--config`", "`--admin`", "`--ca-file`", "`--token-file`", "`--json`")

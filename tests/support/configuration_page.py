@@ -151,7 +151,7 @@ class _Schema(GenerateJsonSchema):
     def get_title_from_name(self, name: str) -> str:
         return ""
 
-    def field_title_should_be_set(self, schema: CoreSchema) -> bool:  # type: ignore[override]
+    def field_title_should_be_set(self, schema: CoreSchema) -> bool:
         return False
 
 

@@ -337,6 +337,14 @@ MATRIX: Final[dict[str, tuple[Row, ...]]] = {
             "make soak fails if RSS grows by 2 MB an hour or more; the same statistic catches an injected leak",
             ("faults/test_soak.py::test_an_injected_leak_is_caught",),
         ),
+        Row(
+            "a reload, a drained and a killed gateway under 20,000 connections and rogues",
+            "closed connections; all are back after some 30 s",
+            "make crowd: nothing is lost or doubled, no user within its quota is refused, rogues are held",
+            (
+                "faults/test_crowd.py::test_nothing_is_lost_nobody_within_its_quota_refused_and_rogues_are_held",
+            ),
+        ),
     ),
     "Clients": (
         Row(

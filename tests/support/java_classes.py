@@ -19,12 +19,17 @@ _SOURCES = Path(__file__).parent / "java"
 _COMPILER = "org.eclipse.jdt:ecj:3.39.0"
 
 
-@cache
 def java_classes(name: str, kafka_version: str = NEWEST, more: tuple[Path, ...] = ()) -> Path:
-    """Return the directory with the compiled class of this name, for as long as this process lives.
+    """Return the directory with the compiled class of this name.
 
     `more`: jars that it needs beside Kafka's.
     """
+    return compiled(_SOURCES / f"{name}.java", kafka_version, more)
+
+
+@cache
+def compiled(source: Path, kafka_version: str = NEWEST, more: tuple[Path, ...] = ()) -> Path:
+    """Return the directory with the classes of this source, for as long as this process lives."""
     import jgo
 
     compiler = os.pathsep.join(map(str, jgo.build(_COMPILER).all_jars))
@@ -34,7 +39,7 @@ def java_classes(name: str, kafka_version: str = NEWEST, more: tuple[Path, ...] 
         [
             *(java_for(kafka_version), "-XX:-UsePerfData", "-cp", compiler),
             *("org.eclipse.jdt.internal.compiler.batch.Main", "-source", "17", "-target", "17"),
-            *("-proc:none", "-nowarn", "-d", directory, "-cp", kafka, _SOURCES / f"{name}.java"),
+            *("-proc:none", "-nowarn", "-d", directory, "-cp", kafka, source),
         ],
         check=True,
         timeout=120,

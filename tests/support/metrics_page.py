@@ -23,7 +23,17 @@ For operators: everything that `/metrics` of the admin address shows, in Prometh
 generated from the gateway. Which of them need an alert is in [runbooks.md](../how-to/runbooks.md).
 
 A metric with the label `user` has a row for each of the first 1,000 users, and one row `(other)` for the sum of all \
-others. A name in brackets otherwise stands for connections whose user cannot be read.
+others. A name in brackets otherwise stands for connections whose user cannot be read. `pidgate_top_new_ids` and \
+`pidgate_top_refusals` have the ten users with the most, and `(other)`.
+
+`/metrics/overview` shows the same metrics with few series, however many users there are: all users of a metric are \
+one row `(other)`, and only the two `pidgate_top_` metrics name users. Scrape one of the two pages. Both need the \
+same token.
+
+Histograms are classic ones, with 12 buckets at most; Prometheus' text format carries no native ones. Requests in \
+lanes (`pidgate_lane_requests_total`) are in none of them, because a lane reads no clock for a request: it passes \
+bytes on within some microseconds. So `pidgate_forward_seconds` is about the requests that Python handles: those \
+that need a decision, the first ones of a connection, and all of them with `lanes: 0`.
 
 | metric | type | labels | meaning |
 | --- | --- | --- | --- |
@@ -38,12 +48,28 @@ _TAIL: Final = """
 | KIP-936: `throttle-time` (ms) | `pidgate_producer_ids_throttle_time_seconds{user}` |
 | KIP-13, groups Produce and Fetch: `byte-rate` | `pidgate_byte_rate` |
 | KIP-13: `throttle-time` (ms) | `pidgate_byte_throttle_time_seconds` |
+| KIP-13, KIP-936: the quota in force | `pidgate_byte_quota`, `pidgate_producer_ids_quota{user}` |
 | KIP-219: connections that are muted | `pidgate_connections_muted` |
+| KIP-546: entries of `kafka-configs --describe` | `pidgate_quota_changes` counts those set at run time |
+| KIP-730: blocks of producer ids | a block has 1,000 ids: `pidgate_producer_ids_admitted_total` / 1,000 |
+| `kafka.producer:type=producer-metrics`: `produce-throttle-time-avg` (ms), in the client | \
+`pidgate_producer_ids_throttle_time_seconds{user}`, `pidgate_byte_throttle_time_seconds` |
+| `kafka.producer:type=producer-metrics`: `request-latency-avg` (ms), in the client | \
+`pidgate_forward_seconds` + `pidgate_wait_seconds{kind="held"}` + `pidgate_broker_seconds` |
 | `kafka.server:type=ReplicaManager,name=ProducerIdCount` | `pidgate_producer_ids_live{user}` counts ids once; a \
 broker counts one for each id and partition |
 | `kafka.server:type=socket-server-metrics`: `connection-count` | `pidgate_connections` |
+| `kafka.server:type=socket-server-metrics`: `connection-creation-rate` | rate of `pidgate_connections_total` |
 | `kafka.network:type=RequestMetrics,name=RequestsPerSec,request=X` | `pidgate_requests_total{api="X"}` |
+| `kafka.network:type=RequestMetrics,name=LocalTimeMs` | `pidgate_decision_seconds`, `pidgate_forward_seconds` |
+| `kafka.network:type=RequestMetrics,name=RemoteTimeMs` | `pidgate_broker_seconds` |
+| `kafka.network:type=RequestMetrics,name=ThrottleTimeMs` | `pidgate_wait_seconds{kind="throttle"}` |
+| `kafka.network:type=RequestMetrics,name=RequestQueueTimeMs` | `pidgate_wait_seconds{kind="held"}`, \
+`pidgate_event_loop_lateness_seconds` |
 | `kafka.server:type=BrokerTopicMetrics,name=BytesInPerSec` | `pidgate_bytes_total{direction="from_clients"}` |
+| `kafka.server:type=BrokerTopicMetrics,name=BytesOutPerSec` | `pidgate_bytes_total{direction="to_clients"}` |
+| `kafka.network:type=SocketServer,name=NetworkProcessorAvgIdlePercent` | 1 - rate of \
+`pidgate_event_loop_lateness_seconds_sum`, roughly |
 """
 
 

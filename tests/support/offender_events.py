@@ -50,7 +50,8 @@ class Scenes:
             stream.error(client, producer_id, last_ms + 20, error)
         if last_ms < END_MS:
             at_ms = last_ms + closed_after_ms
-            stream.make(ConnectionEvent, at_ms, client, phase="close", node_id=1, close_reason=close)
+            told = {"phase": "close", "node_id": 1, "close_reason": close, "connection_id": connection}
+            stream.make(ConnectionEvent, at_ms, client, **told)
 
     # What harms
 
@@ -77,6 +78,25 @@ class Scenes:
             life_ms = int(self.chance.expovariate(1 / 300_000)) + 15_000
             self.one(client, at_ms, life_ms=life_ms, requests=40, close=close)
             at_ms += life_ms + 8 * MINUTE_MS + int(self.chance.expovariate(1 / 1_500_000))
+
+    def crashing_beside(self, client: Client, processes: int = 3, starts: int = 40) -> None:
+        """Processes with one client id at one address. Each runs for a random time and is restarted after 10 s."""
+        for number in range(processes):
+            at_ms = START_MS + DAY_MS + number * 17_000
+            for _ in range(starts):
+                run_ms = int(self.chance.expovariate(1 / 90_000)) + 4_000
+                life_ms = self.chance.randrange(run_ms)
+                self.one(client, at_ms, life_ms=life_ms, requests=3, closed_after_ms=run_ms - life_ms)
+                at_ms += run_ms + 10_000 + self.chance.randrange(800)
+
+    def pool(self, client: Client, workers: int = 4, tasks: int = 60) -> None:
+        """Workers with one client id at one address, each of which takes a task when there is one."""
+        for number in range(workers):
+            at_ms = START_MS + DAY_MS + number * 17_000
+            for _ in range(tasks):
+                life_ms = self.chance.randrange(20_000, 200_000)
+                self.one(client, at_ms, life_ms=life_ms, requests=20)
+                at_ms += life_ms + int(self.chance.expovariate(1 / 30_000)) + 500
 
     def per_error(self, client: Client, errors: int = 40, *, told: bool = True) -> None:
         at_ms = START_MS + DAY_MS

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Final, Self
 
 from pidgate.load.journal import Outcome, ProducerJournal
-from tests.support.clients import other_client
+from tests.support.clients import old_clients
 from tests.support.clients.load import Load
 from tests.support.clients.process import ClientProcess
 from tests.support.log_checks import raise_if_bad
@@ -39,11 +39,8 @@ class Outage:
 
     def __enter__(self) -> Self:
         for number, family in enumerate(FAMILIES):
-            try:
-                if family in ("sarama", "franz-go", "kafkajs"):
-                    other_client.build(family)
-            except other_client.NotAvailable as reason:
-                self.missing[family] = str(reason)
+            if reason := old_clients.why_missing(family):
+                self.missing[family] = reason
                 continue
             load = Load(
                 bootstrap_servers=self._servers,

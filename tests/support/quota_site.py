@@ -7,13 +7,12 @@ from collections.abc import Callable
 from secrets import token_hex
 from typing import Any
 
-from prometheus_client import CollectorRegistry
-
 from pidgate.gateway.admin import site
 from pidgate.gateway.admin.quotas_api import QuotasApi
 from pidgate.gateway.clock import wall_ms
 from pidgate.gateway.config import loading
 from pidgate.gateway.config.settings import Settings
+from pidgate.gateway.metrics.registry import MetricsRegistry
 from pidgate.gateway.quotas.administration import InForce
 from pidgate.gateway.quotas.store import QuotaStore
 from pidgate.gateway.state.recent_events import RecentEvents
@@ -47,7 +46,7 @@ class Gateway:
 
     def __init__(self, settings: Settings) -> None:
         self.now_ms = 1_000_000
-        self.registry = CollectorRegistry()
+        self.registry = self.overview_registry = MetricsRegistry()
         self.book = QuotaStore(settings, self, OwnClient.from_settings(settings), token_hex(6), wall_ms)
         self.quota = ProducerIdQuota(settings.to_quotas(), lambda: 7, self.now_ms)
         self.recent = RecentEvents(wall_ms())
@@ -67,7 +66,8 @@ class Gateway:
     def not_ready_reason(self) -> str:
         return ""
 
-    async def refresh_metrics(self) -> None: ...
+    async def ask_fleet(self) -> dict[str, Any]:
+        return {}
 
     def ask(self, producer_id: int, *, user: str = "alice", came_back: bool = False) -> Forward | Refuse:
         client, decisions = question(user, producer_id, came_back=came_back, address="10.0.0.7")

@@ -80,6 +80,7 @@ class Talk:
             "principal_claim": DEFAULT_CLAIM,
             "gateway_logs_in": False,
             "hosts": lambda: (),
+            "clock_s": lambda: 0.0,
         }
         self.at = Surroundings(admission, **{**usual, **surroundings})
         self.session = Session(self.at, client)

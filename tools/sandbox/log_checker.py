@@ -7,8 +7,9 @@ The log is read with librdkafka, which shares no code with the project.
 
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import Any, Literal
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
@@ -192,6 +193,19 @@ def read_log(
     Read from the brokers rather than the gateway. `settings` go to librdkafka, for example for SASL. Raises
     TimeoutError if the end was not reached, KafkaException for errors.
     """
+    read = stream_log(bootstrap_servers, topic, isolation=isolation, timeout_s=timeout_s, settings=settings)
+    return sorted(read, key=attrgetter("partition"))
+
+
+def stream_log(
+    bootstrap_servers: str,
+    topic: str,
+    *,
+    isolation: Isolation = "read_uncommitted",
+    timeout_s: float = 60.0,
+    settings: Mapping[str, Any] | None = None,
+) -> Iterator[LogRecord]:
+    """Read as `read_log` does, but keep nothing: records come in order within each partition only."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap_servers,
@@ -205,29 +219,25 @@ def read_log(
         }
     )
     try:
-        return _read_to_end(consumer, topic, time.monotonic() + timeout_s)
+        yield from _read_to_end(consumer, topic, time.monotonic() + timeout_s)
     finally:
         consumer.close()
 
 
-def _read_to_end(consumer: Any, topic: str, give_up_s: float) -> list[LogRecord]:
-    metadata = consumer.list_topics(topic, timeout=10).topics[topic]
+def _read_to_end(consumer: Any, topic: str, give_up_s: float) -> Iterator[LogRecord]:
+    metadata = consumer.list_topics(topic, timeout=60).topics[topic]
     if metadata.error is not None:
         raise KafkaException(metadata.error)
     unfinished = set(metadata.partitions)
-    records: dict[int, list[LogRecord]] = {partition: [] for partition in sorted(unfinished)}
-    consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in records])
+    consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in sorted(unfinished)])
     while unfinished:
         if time.monotonic() > give_up_s:
             raise TimeoutError(f"{topic}: the end of partitions {sorted(unfinished)} was not reached")
         for message in consumer.consume(num_messages=10_000, timeout=0.2):
             error = message.error()
             if error is None:
-                records[message.partition()].append(
-                    LogRecord(message.partition(), message.offset(), message.value() or b"")
-                )
+                yield LogRecord(message.partition(), message.offset(), message.value() or b"")
             elif error.code() == KafkaError._PARTITION_EOF:
                 unfinished.discard(message.partition())
             elif not error.retriable():
                 raise KafkaException(error)
-    return [record for partition in records.values() for record in partition]

@@ -29,16 +29,16 @@ def create_topic(
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     wanted = NewTopic(name, partitions, replication_factor, config=dict(config or {}))
     try:
-        admin.create_topics([wanted], operation_timeout=30)[name].result(timeout=60)
+        admin.create_topics([wanted], operation_timeout=60)[name].result(timeout=120)
     except KafkaException as error:
         if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
             raise
-        admin.delete_topics([name], operation_timeout=30)[name].result(timeout=60)
-        admin.create_topics([wanted], operation_timeout=30)[name].result(timeout=60)
+        admin.delete_topics([name], operation_timeout=60)[name].result(timeout=120)
+        admin.create_topics([wanted], operation_timeout=60)[name].result(timeout=120)
     # confluent-kafka's types do not export OffsetSpec, and its methods are untyped.
     latest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
     newest = {TopicPartition(name, partition): latest for partition in range(partitions)}
-    give_up_s = time.monotonic() + 30
+    give_up_s = time.monotonic() + 120
     while True:
         try:
             for answer in admin.list_offsets(newest, request_timeout=10).values():

@@ -3,7 +3,7 @@
 The token is that of `admin.token_file`, or the one that the gateway creates for its own system user. Writes
 need `admin.writable` and always the token. Reads need it if it is configured, because responses include the
 author and reason of changes, and wherever other machines can reach the address. There /metrics needs it too,
-or the scrape token, which opens /metrics alone. Cross-site requests are refused with any token, since browsers
+or the scrape token, which opens metrics alone. Cross-site requests are refused with any token, since browsers
 send them for other sites. The status page exchanges the token once for a cookie (sessions.py), which then counts
 as the token.
 """
@@ -85,7 +85,7 @@ class Access:
         return self._across_sites(headers) or (None if is_open else self._without_token(headers))
 
     def check_scrape(self, headers: Mapping[str, str]) -> Refusal | None:
-        """Check a request for /metrics; None if it is allowed."""
+        """Check a request for metrics; None if it is allowed."""
         if self._is_loopback:
             return None
         if self._token_file is not None:

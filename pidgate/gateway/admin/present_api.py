@@ -4,6 +4,7 @@ GET  /                                the page
 GET  /page/FILE                       its scripts and styles; they hold no data
 GET  /v1/present?view=first|user|around[&user=][&find=][&sort=]   what holds now
 GET  /v1/live?...                     the same again and again, as server-sent events
+POST /v1/what-if                      {"user": "...", "rates": [...]}: the recorded day at other rates
 GET  /v1/session                      what this browser may do
 POST /v1/session                      {"token": "..."}: exchange the token for a cookie
 DELETE /v1/session                    end the session
@@ -24,6 +25,8 @@ from pidgate.gateway.admin.quotas_api import guarded, json_of, refused
 from pidgate.gateway.admin.sessions import SESSION_MS, cookie_name
 from pidgate.gateway.present.patterns import Patterns
 from pidgate.gateway.present.present import Present, as_json
+from pidgate.gateway.present.what_if import CannotTell, WhatIf
+from pidgate.quota.entities import User
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -41,6 +44,8 @@ PAUSE_FOR_DRAW: Final = 60.0
 MOST_PAUSE_S: Final = 10.0
 LONGEST_QUERY: Final = 1_000
 LARGEST_TOKEN: Final = 8_192
+MOST_RATES: Final = 6
+LARGEST_RATE: Final = 1e9
 VIEWS: Final = ("first", "user", "around")
 
 Query = tuple[str, str, str, str]
@@ -97,8 +102,9 @@ class Draws:
 class PresentApi:
     """Handlers of the page."""
 
-    def __init__(self, present: Present, access: Access, *, is_secure: bool) -> None:
+    def __init__(self, present: Present, access: Access, what_if: WhatIf, *, is_secure: bool) -> None:
         """`is_secure`: the address uses TLS."""
+        self._what_if = what_if
         self._access = access
         self._is_secure = is_secure
         self._draws = Draws(present)
@@ -112,6 +118,7 @@ class PresentApi:
         app.router.add_get("/page/{file}", guarded(self._named, self.file))
         app.router.add_get("/v1/present", guarded(reading, self.present))
         app.router.add_get("/v1/live", guarded(reading, self.live))
+        app.router.add_post("/v1/what-if", guarded(self._may_ask, self.what_if))
         app.router.add_get("/v1/session", guarded(self._named, self.session))
         app.router.add_post("/v1/session", guarded(self._access.check_body, self.begin_session))
         app.router.add_delete("/v1/session", guarded(self._access.check_body, self.end_session))
@@ -184,6 +191,19 @@ class PresentApi:
                 request.transport.abort()  # a slow client would keep what it has not read
         return stream.response
 
+    def _may_ask(self, headers: Mapping[str, str]) -> Refusal | None:
+        return self._access.check_read(headers) or self._access.check_body(headers)
+
+    async def what_if(self, request: web.Request) -> web.Response:
+        """Respond with what other rates would have refused of a user in the recorded day."""
+        asked = _what_if_in(await request.content.read(LARGEST_TOKEN))
+        if isinstance(asked, Refusal):
+            return refused(asked)
+        try:
+            return json_of(await self._what_if.ask(*asked))
+        except CannotTell as error:
+            return refused(Refusal(HTTPStatus.SERVICE_UNAVAILABLE, str(error)))
+
     # ---- the session -----------------------------------------------------------------------------------
 
     async def session(self, request: web.Request) -> web.Response:
@@ -238,6 +258,18 @@ def _query_of(request: web.Request) -> Query | Refusal:
     if max(map(len, (user, find, sort))) > LONGEST_QUERY:
         return Refusal(HTTPStatus.BAD_REQUEST, f"more than {LONGEST_QUERY} characters")
     return view, user, find, sort
+
+
+def _what_if_in(body: bytes) -> tuple[User, tuple[float, ...]] | Refusal:
+    try:
+        found = json.loads(body)
+        user, rates = found["user"], tuple(float(rate) for rate in found["rates"])
+    except (ValueError, KeyError, TypeError):
+        return Refusal(HTTPStatus.BAD_REQUEST, 'send {"user": "alice", "rates": [50, 200]}')
+    is_fit = isinstance(user, str) and 0 < len(user) <= LONGEST_QUERY and 0 < len(rates) <= MOST_RATES
+    if not is_fit or not all(0 <= rate <= LARGEST_RATE for rate in rates):
+        return Refusal(HTTPStatus.BAD_REQUEST, f"name a user, and up to {MOST_RATES} rates of at least 0")
+    return user, rates
 
 
 def _token_in(body: bytes) -> str:

@@ -62,6 +62,7 @@ class QuotasApi:
         *,
         recent: RecentEvents,
         present: Present | None = None,
+        ask_fleet: Callable[[], Awaitable[JsonObject]] | None = None,
     ) -> None:
         self._settings = settings
         self._administration = administration
@@ -69,6 +70,7 @@ class QuotasApi:
         self._now_ms = now_ms
         self._recent = recent
         self._present = present
+        self._ask_fleet = ask_fleet
         self.access = Access(settings.admin)
         self._listing = asyncio.Lock()
         """Held while a list is made: one at a time, because a list of 20,000 users has some 10 MB."""
@@ -77,6 +79,7 @@ class QuotasApi:
         reading, writing = self.access.check_read, self.access.check_write
         app.router.add_get("/v1/quotas", guarded(reading, self.quotas))
         app.router.add_get("/v1/explain", guarded(reading, self.explain))
+        app.router.add_get("/v1/fleet", guarded(reading, self.fleet))
         app.router.add_get("/v1/events", guarded(reading, self.events))
         app.router.add_post("/v1/quotas/changes", guarded(writing, self.change))
         app.router.add_post("/v1/commands", guarded(writing, self.command))
@@ -149,6 +152,12 @@ class QuotasApi:
             return refused(Refusal(HTTPStatus.BAD_REQUEST, "user is missing, as in /v1/explain?user=alice"))
         async with self._listing:
             return json_of(await self._present.waiting())
+
+    async def fleet(self, _request: web.Request) -> web.Response:
+        """Respond with the gateways of the fleet and who waits at each, as each of them answers over the topic."""
+        if self._ask_fleet is None:
+            return refused(Refusal(HTTPStatus.NOT_FOUND, "this process has no fleet"))
+        return json_of(await self._ask_fleet())
 
     async def events(self, request: web.Request) -> web.StreamResponse:
         """Respond with the newest events in memory, each with the time at which it was made."""

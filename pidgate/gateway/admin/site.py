@@ -1,4 +1,4 @@
-"""The admin address: /livez, /readyz and /metrics over HTTP, the quotas (quotas_api.py) and the page (present_api.py).
+"""The admin address over HTTP: /livez, /readyz, metrics, the quotas (quotas_api.py) and the page (present_api.py).
 
 Knows the gateway only as GatewayView. A thread answers while the event loop hangs (hang_watch.py). aiohttp is imported
 after the listeners are up, because the import takes as long as all others together.
@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pidgate.gateway.admin.access import Access
 from pidgate.gateway.admin.hang_watch import HangWatch
@@ -24,13 +24,14 @@ from pidgate.units import Address
 if TYPE_CHECKING:
     from aiohttp import web
     from aiohttp.typedefs import Handler
-    from prometheus_client import CollectorRegistry
     from prometheus_client.core import Metric
 
     from pidgate.gateway.admin.quotas_api import QuotasApi
     from pidgate.gateway.admin.visits import Visits
+    from pidgate.gateway.metrics.registry import MetricsRegistry
 
-NAMED: Final = ("/", "/readyz", "/metrics")
+SCRAPED: Final = ("/metrics", "/metrics/overview")
+NAMED: Final = ("/", "/readyz", *SCRAPED)
 """Paths that check the Host header here. /livez has nothing to protect; the others check by themselves."""
 PAUSE_FOR_WORK: Final = 9.0
 """Times what the last page took: scrapes take a tenth of the process at most."""
@@ -56,10 +57,18 @@ class GatewayView(Protocol):
         ...
 
     @property
-    def registry(self) -> CollectorRegistry: ...
+    def registry(self) -> MetricsRegistry:
+        """Return everything, with rows for users."""
+        ...
 
-    async def refresh_metrics(self) -> None:
-        """Refresh the user and bucket metrics in `registry`, yielding to traffic."""
+    @property
+    def overview_registry(self) -> MetricsRegistry:
+        """Return the same with the sums of all users alone, and the users that have most."""
+        ...
+
+    async def ask_fleet(self) -> dict[str, Any]:
+        """Return what all gateways of the fleet show now (present/fleet_answers.py)."""
+        ...
 
 
 class Routes(Protocol):
@@ -141,7 +150,7 @@ async def start(
         refusal = None
         if request.path in NAMED:
             refusal = access.check_host(request.headers.get("Host", ""))
-        if refusal is None and request.path == "/metrics":
+        if refusal is None and request.path in SCRAPED:
             refusal = access.check_scrape(request.headers)
         return await handler(request) if refusal is None else _text(f"{refusal.reason}\n", refusal.status)
 
@@ -151,6 +160,7 @@ async def start(
     app.router.add_get("/livez", handlers.livez)
     app.router.add_get("/readyz", handlers.readyz)
     app.router.add_get("/metrics", handlers.metrics)
+    app.router.add_get("/metrics/overview", handlers.overview)
     if page is not None:
         page.add_to(app)
     if quotas is not None:
@@ -183,10 +193,10 @@ async def start(
 
 
 class MetricsPage:
-    """The page of /metrics, rendered once for all scrapers that wait for it."""
+    """A page for scrapers, rendered once for all that wait for it."""
 
-    def __init__(self, gateway: GatewayView) -> None:
-        self._gateway = gateway
+    def __init__(self, registry: Callable[[], MetricsRegistry]) -> None:
+        self._registry = registry
         self._rendering = asyncio.Lock()
         self._next: asyncio.Task[bytes] | None = None
         self._not_before_s = 0.0
@@ -208,9 +218,9 @@ class MetricsPage:
             await asyncio.sleep(self._not_before_s - loop.time())
             self._next = None  # later scrapers need later values
             began_s = loop.time()
-            page = []
-            await self._gateway.refresh_metrics()
-            for family in self._gateway.registry.collect():
+            page, registry = [], self._registry()
+            await registry.refresh()
+            for family in registry.collect():
                 for piece in _exposition(family):
                     page.append(piece)
                     await asyncio.sleep(0)
@@ -224,7 +234,8 @@ class Handlers:
 
     def __init__(self, gateway: GatewayView) -> None:
         self._gateway = gateway
-        self._page = MetricsPage(gateway)
+        self._page = MetricsPage(lambda: gateway.registry)
+        self._overview = MetricsPage(lambda: gateway.overview_registry)
 
     async def livez(self, _request: web.Request) -> web.Response:
         """Respond 200: the event loop runs. While it hangs, HangWatch responds."""
@@ -237,12 +248,19 @@ class Handlers:
         return _text(f"not ready: {self._gateway.not_ready_reason()}\n", status=503)
 
     async def metrics(self, request: web.Request) -> web.StreamResponse:
-        """Respond with Prometheus text."""
-        from prometheus_client.exposition import CONTENT_TYPE_LATEST
+        return await _scraped(request, self._page)
 
-        from pidgate.gateway.admin.visits import send
+    async def overview(self, request: web.Request) -> web.StreamResponse:
+        return await _scraped(request, self._overview)
 
-        return await send(request, await self._page.next_page(), CONTENT_TYPE_LATEST)
+
+async def _scraped(request: web.Request, page: MetricsPage) -> web.StreamResponse:
+    """Respond with Prometheus text."""
+    from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
+    from pidgate.gateway.admin.visits import send
+
+    return await send(request, await page.next_page(), CONTENT_TYPE_LATEST)
 
 
 def _text(text: str, status: int = 200) -> web.Response:

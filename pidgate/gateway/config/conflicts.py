@@ -144,7 +144,11 @@ def _unidentified_warnings(settings: Settings) -> Iterator[Finding]:
     quotas = settings.quotas
     default = quotas.default
     has_rate = default.producer_ids_rate_milli is not None or default.to_byte_rates() != quota.ByteRates()
-    has_sasl = settings.own_client or any(listener.requires_login for listener in settings.listeners)
+    # With another upstream identity clients show certificates, and none of them logs in.
+    logs_in = settings.cluster.upstream_identity == "pass"
+    has_sasl = logs_in and (
+        settings.own_client or any(listener.requires_login for listener in settings.listeners)
+    )
     if has_sasl and quotas.mode == "enforce" and has_rate and not quotas.unidentified:
         yield (
             ("quotas", "unidentified"),

@@ -16,13 +16,12 @@ from prometheus_client.core import GaugeMetricFamily as gauge_family
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from pidgate.gateway.metrics.families import PREFIX, counter
+from pidgate.gateway.metrics.families import LABELLED_ROWS, PREFIX, counter
 from pidgate.gateway.metrics.turns import SeesManyRows
 from pidgate.names import escaped
 from pidgate.quota.byte_quota import ByteQuota, ByteSnapshot
 from pidgate.quota.entities import shown
 
-LABELLED_ROWS: Final = 1_000
 OTHER: Final = "(other)"
 
 _Labels = tuple[str, str, str]

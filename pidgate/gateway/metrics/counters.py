@@ -1,5 +1,6 @@
 """Plain counters of the hot path: no locks, no library. PURE."""
 
+from bisect import bisect_left
 from collections import Counter
 from typing import Final
 
@@ -14,6 +15,11 @@ API_KEYS: Final = 128
 
 LATENESS_BOUNDS_S: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 """Upper bounds of the buckets of the event loop's lateness; one more bucket holds larger values."""
+WORK_BOUNDS_S: Final = (0.00001, 0.00002, 0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.05)
+"""Of decisions and forwarding."""
+WAIT_BOUNDS_S: Final = (0.01, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 60.0, 120.0, 600.0)
+"""120 s is Java's delivery timeout."""
+BROKER_BOUNDS_S: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
 
 GUARDED_APIS: Final = tuple(sorted(SPOKEN[key].name for key in GUARDED))
 INIT_REFUSED: Final = "init_producer_id"
@@ -32,15 +38,31 @@ DELAYS: Final = ("all", "user")
 CLOSING_LIMITS: Final = ("address", "handshake", "silent", "user")
 
 NAMES: Final = (
-    "broker_answer_s", "broker_up", "buffered_bytes", "bytes_from_brokers", "bytes_from_clients", "bytes_to_brokers",
-    "bytes_to_clients", "client_faults",
-    "connections_closed", "connections_delayed", "connections_limited",
-    "connections_open", "connections_total", "events_unrecorded", "frames_malformed", "frames_too_large",
-    "late_busy", "late_busy_seconds", "late_without_core", "late_without_core_seconds", "muted_connections",
-    "gateway_topic_refused", "lane_connections", "lane_requests", "lanes", "open_files_exhausted", "quota_failed_open",
-    "reads_paused", "requests", "requests_refused", "stalled_seconds", "stalls", "tasks", "upstream_failures"
+    "broker_answer_s", "broker_times", "broker_up", "buffered_bytes", "bytes_from_brokers", "bytes_from_clients",
+    "bytes_to_brokers", "bytes_to_clients", "client_faults", "connections_closed", "connections_delayed",
+    "connections_limited", "connections_open", "connections_total", "decision_times", "events_unrecorded",
+    "forward_times", "frames_malformed", "frames_too_large", "gateway_topic_refused", "held_times",
+    "lane_connections", "lane_requests", "lanes", "late_busy", "late_without_core", "muted_connections",
+    "open_files_exhausted", "quota_failed_open", "reads_paused", "requests", "requests_refused", "stalled_seconds",
+    "stalls", "tasks", "throttle_times", "upstream_failures"
 )  # fmt: skip
 """Names of all counters. Not Counters.__slots__, which a compiled class does not have."""
+
+
+class Times:
+    """A histogram of durations."""
+
+    __slots__ = ("bounds_s", "counts", "sum_s")
+
+    def __init__(self, bounds_s: tuple[float, ...]) -> None:
+        self.bounds_s = bounds_s
+        self.counts = [0] * (len(bounds_s) + 1)
+        """By bucket; the last one holds what is above all bounds."""
+        self.sum_s = 0.0
+
+    def observe(self, seconds: float) -> None:
+        self.counts[bisect_left(self.bounds_s, seconds)] += 1
+        self.sum_s += seconds
 
 
 class Counters:
@@ -94,12 +116,21 @@ class Counters:
         """Seconds without a free descriptor."""
         self.tasks = 0
         """A level: tasks of the event loop."""
-        self.late_busy = [0] * (len(LATENESS_BOUNDS_S) + 1)
-        """Lateness of the event loop while busy, by bucket of LATENESS_BOUNDS_S."""
-        self.late_busy_seconds = 0.0
-        self.late_without_core = [0] * (len(LATENESS_BOUNDS_S) + 1)
-        """Lateness of the event loop while runnable without a core, by bucket of LATENESS_BOUNDS_S."""
-        self.late_without_core_seconds = 0.0
+        self.late_busy = Times(LATENESS_BOUNDS_S)
+        """Lateness of the event loop while busy."""
+        self.late_without_core = Times(LATENESS_BOUNDS_S)
+        """Lateness of the event loop while runnable without a core."""
+        # A lane observes none of these: it reads no clock for a request.
+        self.decision_times = Times(WORK_BOUNDS_S)
+        """Of a judgement of a Produce that does not repeat the one before."""
+        self.forward_times = Times(WORK_BOUNDS_S)
+        """From a read of whole requests to the end of their handling."""
+        self.held_times = Times(WAIT_BOUNDS_S)
+        """How long the first of held requests waited here."""
+        self.throttle_times = Times(WAIT_BOUNDS_S)
+        """Mutes, as long as they were imposed."""
+        self.broker_times = Times(BROKER_BOUNDS_S)
+        """From a request on a connection with nothing in flight to the first bytes of its answer."""
         self.stalls = 0
         """Timers later than lateness.STALL_S."""
         self.stalled_seconds = 0.0

@@ -1,12 +1,16 @@
 """Helpers that fill Prometheus metric families, with the common name prefix."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import accumulate
 from typing import Final, TypeVar
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
+from pidgate.gateway.metrics.counters import Times
+
 PREFIX: Final = "pidgate_"
+LABELLED_ROWS: Final = 1_000
+"""Users, and byte accounts, with labels of their own at /metrics."""
 Value = int | float | Mapping[str, int] | Mapping[str, float]
 Family = TypeVar("Family", CounterMetricFamily, GaugeMetricFamily)
 
@@ -22,18 +26,14 @@ def gauge(name: str, text: str, value: Value, label: str | None = None) -> Gauge
 
 
 def histogram(
-    name: str,
-    text: str,
-    bounds: Sequence[float],
-    observed: Mapping[str, tuple[Sequence[int], float]],
-    label: str,
+    name: str, text: str, observed: Times | Mapping[str, Times], label: str | None = None
 ) -> HistogramMetricFamily:
-    """Return a histogram. Per label value: the counts per bucket, one more than bounds, and the observed sum."""
-    family = HistogramMetricFamily(PREFIX + name, text, labels=[label])
-    for value, (counts, total) in observed.items():
-        sums = [float(count) for count in accumulate(counts)]
-        buckets = list(zip([*map(str, bounds), "+Inf"], sums, strict=True))
-        family.add_metric([value], buckets, sum_value=total)
+    """Return a histogram family; with a label, `observed` maps label values to times."""
+    family = HistogramMetricFamily(PREFIX + name, text, labels=[label] if label else None)
+    for value, times in ({"": observed} if isinstance(observed, Times) else observed).items():
+        sums = [float(count) for count in accumulate(times.counts)]
+        buckets = list(zip([*map(str, times.bounds_s), "+Inf"], sums, strict=True))
+        family.add_metric([value] if label else [], buckets, sum_value=times.sum_s)
     return family
 
 

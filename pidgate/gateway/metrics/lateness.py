@@ -9,13 +9,12 @@ own work.
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect_left
 from collections.abc import Callable
 from typing import Final
 
 from pidgate.gateway.clock import monotonic_s, until_tick_s
 from pidgate.gateway.logs import Event, LogLimit, logger
-from pidgate.gateway.metrics.counters import LATENESS_BOUNDS_S, Counters
+from pidgate.gateway.metrics.counters import Counters
 
 log = logger()
 
@@ -60,12 +59,9 @@ class LatenessWatch:
         # The loop's timers count whole milliseconds and may fire up to one early.
         late_s = max(0.0, self._clock() - self._due_s)
         without_core_s = min(late_s, self._without_core_s(late_s))
-        busy_s = late_s - without_core_s
         counters = self._counters
-        counters.late_busy[bisect_left(LATENESS_BOUNDS_S, busy_s)] += 1
-        counters.late_busy_seconds += busy_s
-        counters.late_without_core[bisect_left(LATENESS_BOUNDS_S, without_core_s)] += 1
-        counters.late_without_core_seconds += without_core_s
+        counters.late_busy.observe(late_s - without_core_s)
+        counters.late_without_core.observe(without_core_s)
         if late_s > STALL_S:
             counters.stalls += 1
             counters.stalled_seconds += late_s

@@ -4,21 +4,21 @@ None of this code runs on the request path. Metrics per user have KIP-936's name
 user).
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 
-from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from pidgate.gateway.metrics.counters import LATENESS_BOUNDS_S, Counters
-from pidgate.gateway.metrics.families import counter, gauge, histogram
+from pidgate.gateway.metrics.counters import Counters
+from pidgate.gateway.metrics.families import LABELLED_ROWS, counter, gauge, histogram
 from pidgate.gateway.metrics.turns import SeesManyRows
 from pidgate.gateway.metrics.users import UserFamilies, UserRows
 from pidgate.protocol.versions import SPOKEN
 from pidgate.quota.counters import UserSnapshot
 from pidgate.quota.decisions import KEEPS_ORDER
 
-__all__ = ["Counters", "GatewayCollector", "build_registry"]
+__all__ = ["Counters", "GatewayCollector", "MetricsRegistry"]
 
 
 class GatewayCollector(Collector, SeesManyRows[UserRows]):
@@ -30,12 +30,13 @@ class GatewayCollector(Collector, SeesManyRows[UserRows]):
         users: Callable[[], Iterable[UserSnapshot]],
         is_ready: Callable[[], bool],
         version: str,
+        labelled_users: int = LABELLED_ROWS,
     ) -> None:
         self._counters = counters
         self._users = users
         self._is_ready = is_ready
         self._version = version
-        self._user_families = UserFamilies()
+        self._user_families = UserFamilies(labelled_users)
 
     def _begin(self) -> tuple[UserRows, Iterator[None]]:
         rows = self._user_families.rows()
@@ -51,6 +52,7 @@ class GatewayCollector(Collector, SeesManyRows[UserRows]):
         yield from self._requests()
         yield from self._connections()
         yield from self._flow()
+        yield from self._times()
         yield from self._user_families.collect(self._rows())
 
     def _requests(self) -> Iterator[Metric]:
@@ -123,11 +125,8 @@ class GatewayCollector(Collector, SeesManyRows[UserRows]):
         yield gauge("buffered_bytes", "Frames held in memory, all connections.", counters.buffered_bytes)
         yield counter("reads_paused", "Times reading from a peer was paused.", counters.reads_paused)
         late = "Lateness of a timer that runs ten times a second."
-        by_cause = {
-            "busy": (counters.late_busy, counters.late_busy_seconds),
-            "no_core": (counters.late_without_core, counters.late_without_core_seconds),
-        }
-        yield histogram("event_loop_lateness_seconds", late, LATENESS_BOUNDS_S, by_cause, "cause")
+        by_cause = {"busy": counters.late_busy, "no_core": counters.late_without_core}
+        yield histogram("event_loop_lateness_seconds", late, by_cause, "cause")
         yield counter(
             "event_loop_stalls", "Times the event loop was late by more than 0.1 s.", counters.stalls
         )
@@ -140,11 +139,41 @@ class GatewayCollector(Collector, SeesManyRows[UserRows]):
         exhausted = "Seconds without a free descriptor: connections are closed without an answer."
         yield counter("open_files_exhausted", exhausted, counters.open_files_exhausted)
 
+    def _times(self) -> Iterator[Metric]:
+        counters = self._counters
+        decided = "Time of the quota's judgement of a Produce that does not repeat the one before."
+        yield histogram("decision_seconds", decided, counters.decision_times)
+        forwarded = (
+            "Time from a read of whole requests to the end of their handling: decided, and written to the broker, "
+            "answered or held. Without requests in lanes, and without the event loop's lateness before the read."
+        )
+        yield histogram("forward_seconds", forwarded, counters.forward_times)
+        waited = (
+            "held: how long the first of held requests waited here, when it goes on; throttle: mutes of clients, as "
+            "long as they were imposed."
+        )
+        by_kind = {"held": counters.held_times, "throttle": counters.throttle_times}
+        yield histogram("wait_seconds", waited, by_kind, "kind")
+        answered = (
+            "Time from writing a request to a broker to the first bytes of its answer, where no other was in flight. "
+            "Without long polls, and without requests in lanes."
+        )
+        yield histogram("broker_seconds", answered, counters.broker_times)
 
-def build_registry(collectors: Sequence[Collector]) -> CollectorRegistry:
-    """Return a registry of these collectors, plus the families of its process (CPU, memory, files)."""
-    registry = CollectorRegistry()
-    for collector in collectors:
-        registry.register(collector)
-    ProcessCollector(registry=registry)
-    return registry
+
+class MetricsRegistry(CollectorRegistry):
+    """A registry of these collectors. `refresh` before each `collect`."""
+
+    def __init__(self, *collectors: Collector, on_refresh: Callable[[], None] = lambda: None) -> None:
+        super().__init__()
+        self._own = collectors
+        self._on_refresh = on_refresh
+        for collector in collectors:
+            self.register(collector)
+
+    async def refresh(self) -> None:
+        """Take the next values of users and buckets, in turns with the traffic."""
+        self._on_refresh()
+        for collector in self._own:
+            if isinstance(collector, SeesManyRows):
+                await collector.collect_rows()

@@ -1,11 +1,11 @@
 """KIP-936's metrics per user and further ones, from the quota's snapshots.
 
-Clients choose user names, so their number is bounded. The first LABELLED_USERS seen keep their own label for
+Clients choose user names, so their number is bounded. The first LABELLED_ROWS seen keep their own label for
 the life of the process (a series that comes and goes would look like a counter reset); the rest are summed.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Final
 
@@ -13,12 +13,12 @@ from prometheus_client.core import CounterMetricFamily as counter
 from prometheus_client.core import GaugeMetricFamily as gauge
 from prometheus_client.core import HistogramMetricFamily, Metric
 
-from pidgate.gateway.metrics.families import PREFIX
+from pidgate.gateway.metrics.families import LABELLED_ROWS, PREFIX
 from pidgate.quota.counters import CLOSES, DIRECTIONS, OUTCOMES, WAITED_BUCKETS_MS, UserSnapshot
 from pidgate.quota.decisions import ADMISSIONS, KEEPS_ORDER, REFUSALS
 from pidgate.quota.entities import User, is_unidentified, shown
 
-LABELLED_USERS: Final = 1_000
+TOP_USERS: Final = 10
 OTHER_USERS: Final = "(other)"
 
 
@@ -63,8 +63,12 @@ class UserRows:
         self.by_label: dict[str, _Row] = {}
         self._label_of = label_of
         self._others = _Sum()
+        self.of_hour: list[tuple[User, int, int]] = []
+        """Users with new ids or refusals in the last hour, and how many."""
 
     def add(self, snapshot: UserSnapshot) -> None:
+        if snapshot.new_1h or snapshot.refused_1h:
+            self.of_hour.append((snapshot.user, snapshot.new_1h, snapshot.refused_1h))
         label = self._label_of(snapshot.user)
         if label == OTHER_USERS:
             self._others.add(snapshot)
@@ -76,7 +80,7 @@ class UserRows:
 class UserFamilies:
     """Builds the families at each scrape and keeps the labelled users."""
 
-    def __init__(self, labelled_users: int = LABELLED_USERS) -> None:
+    def __init__(self, labelled_users: int = LABELLED_ROWS) -> None:
         self._room = labelled_users
         self._labelled: set[str] = set()
 
@@ -86,6 +90,7 @@ class UserFamilies:
 
     def collect(self, seen: UserRows) -> Iterator[Metric]:
         rows = seen.by_label
+        yield from _top(seen.of_hour)
         yield from _numbers(rows)
         yield _by_label(
             rows, "producer_ids_admitted", "Producer ids admitted.", "reason", "admitted", ADMISSIONS
@@ -110,6 +115,23 @@ class UserFamilies:
                 return OTHER_USERS
             self._labelled.add(user)
         return shown(user)
+
+
+def _top(seen: Sequence[tuple[User, int, int]]) -> Iterator[Metric]:
+    """Yield gauges whose users change: a counter with such rows would look as if it was reset."""
+    text = "of the last hour: the ten users with the most, and all others together."
+    new_ids = {user: count for user, count, _ in seen if count}
+    refusals = {user: count for user, _, count in seen if count}
+    for name, what, counts in (
+        ("top_new_ids", "New producer ids", new_ids),
+        ("top_refusals", "Requests refused by the quota", refusals),
+    ):
+        family = gauge(PREFIX + name, f"{what} {text}", labels=["user"])
+        users = sorted(counts, key=counts.__getitem__, reverse=True)
+        for user in users[:TOP_USERS]:
+            family.add_metric([shown(user)], counts[user])
+        family.add_metric([OTHER_USERS], sum(counts[user] for user in users[TOP_USERS:]))
+        yield family
 
 
 _NUMBERS: Final = (

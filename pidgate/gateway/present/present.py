@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+from pidgate.events.definitions import LifecyclePhase
 from pidgate.gateway.clock import wall_ms
 from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.present.acting import change_as_json
@@ -24,6 +25,7 @@ from pidgate.gateway.proxy.connection import Shared
 from pidgate.gateway.quotas.origins import QuotaOrigins
 from pidgate.gateway.quotas.reloading import Reloading
 from pidgate.gateway.quotas.store import QuotaStore
+from pidgate.gateway.state.fleet import Fleet
 from pidgate.gateway.state.manager import QuotaStateManager
 from pidgate.quota.changes import ALL_MODES, Setting
 from pidgate.quota.entities import User, shown
@@ -88,6 +90,33 @@ class Present:
 
     def moment(self) -> Moment:
         return Moment(self.now_ms(), wall_ms())
+
+    @property
+    def gateway_id(self) -> str:
+        return self._settings.gateway_id
+
+    @property
+    def has_topic(self) -> bool:
+        """Return whether this gateway knows others, by the events topic."""
+        return self._settings.events.enabled
+
+    @property
+    def fleet(self) -> Fleet:
+        return self._manager.fleet
+
+    @property
+    def per_user_per_s(self) -> int:
+        """limits.connections_rate_per_user."""
+        return self._shared.connection_quotas.limits.per_user_per_s
+
+    @property
+    def brokers(self) -> int:
+        """Number of brokers that are known."""
+        return len(self._shared.counters.broker_up)
+
+    def tell_fleet(self, phase: LifecyclePhase, text: str) -> None:
+        """Write a question to the other gateways, or the answer to theirs."""
+        self._manager.publish_phase(phase, text=text)
 
     def sticky_entries(self, user: User) -> int:
         return self._shared.admission.sticky.count_entries(user)

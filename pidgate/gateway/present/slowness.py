@@ -45,7 +45,7 @@ class Slowness:
             self._looks.popleft()
 
     def _now(self, now_ms: int) -> _Look:
-        return _Look(now_ms, self._counters.late_busy_seconds, self._counters.late_without_core_seconds)
+        return _Look(now_ms, self._counters.late_busy.sum_s, self._counters.late_without_core.sum_s)
 
     def of_loop(self, now_ms: int) -> LoopShare:
         """Return how late the event loop was in the last seconds."""

@@ -36,13 +36,20 @@ async def admin_site(settings: Settings, view: GatewayView, present: Present) ->
     from pidgate.gateway.admin import site
     from pidgate.gateway.admin.present_api import PresentApi
     from pidgate.gateway.admin.quotas_api import QuotasApi
+    from pidgate.gateway.present.what_if import WhatIf
 
     api = QuotasApi(
-        settings, present.quotas, present.state, present.now_ms, recent=present.recent, present=present
+        settings,
+        present.quotas,
+        present.state,
+        present.now_ms,
+        recent=present.recent,
+        present=present,
+        ask_fleet=view.ask_fleet,
     )
     admin = settings.admin
     tls = None if admin.tls is None else LiveContext.of_server(admin.tls, ("admin", "tls"))
-    page = PresentApi(present, api.access, is_secure=tls is not None)
+    page = PresentApi(present, api.access, WhatIf(present, settings), is_secure=tls is not None)
     return (await site.start(admin.bind, view, api, tls, page)).close
 
 

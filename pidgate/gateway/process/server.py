@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final
-
-from prometheus_client import CollectorRegistry
-from prometheus_client.registry import Collector
+from typing import TYPE_CHECKING, Any, Final
 
 from pidgate.gateway.clock import monotonic_ms, wall_ms
 from pidgate.gateway.config.loading import Overrides
 from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.logs import Event, guarded, logger
-from pidgate.gateway.metrics.turns import SeesManyRows
+from pidgate.gateway.present.fleet_answers import FleetAnswers
 from pidgate.gateway.present.own_answer import OwnAnswers
 from pidgate.gateway.present.present import Present
 from pidgate.gateway.process.outside import Outside
@@ -31,6 +27,9 @@ from pidgate.gateway.state.manager import QuotaStateManager
 from pidgate.quota.changes import Command
 from pidgate.quota.entities import User
 from pidgate.version import version
+
+if TYPE_CHECKING:
+    from pidgate.gateway.metrics.registry import MetricsRegistry
 
 log = logger()
 
@@ -94,6 +93,8 @@ class Gateway:
             self.traffic.slowness,
             lambda: "" if self.is_ready() else self.not_ready_reason(),
         )
+        self._fleet_answers = FleetAnswers(self._present, settings.events.redact)
+        self._manager.on_fleet_word = self._fleet_answers.heard
         self.traffic.shared.tell_user = OwnAnswers(self._present, settings.gateway_id).tell
         self._stopped = asyncio.Event()
         self._is_draining = False
@@ -186,30 +187,36 @@ class Gateway:
             return "the gateway drains"
         return self._manager.progress if self.traffic.is_reached else self.traffic.failure
 
-    @cached_property
-    def _collectors(self) -> Sequence[Collector]:
+    async def ask_fleet(self) -> dict[str, Any]:
+        return await self._fleet_answers.ask()
+
+    def _registry(self, labelled_rows: int) -> MetricsRegistry:
+        from prometheus_client import ProcessCollector
+
         from pidgate.gateway.metrics.byte_rates import ByteCollector
         from pidgate.gateway.metrics.collectors import QuotaStoreCollector, ReloadCollector, StateCollector
-        from pidgate.gateway.metrics.registry import GatewayCollector
+        from pidgate.gateway.metrics.registry import GatewayCollector, MetricsRegistry
 
-        return (
-            GatewayCollector(self.traffic.counters, self.traffic.users, self.is_ready, version()),
+        traffic = self.traffic
+        return MetricsRegistry(
+            GatewayCollector(traffic.counters, traffic.users, self.is_ready, version(), labelled_rows),
             StateCollector(self._manager, self._now_ms),
             ReloadCollector(self._reloading),
             QuotaStoreCollector(self._quotas),
-            ByteCollector(self.traffic.byte_quota, self._now_ms),
+            ByteCollector(traffic.byte_quota, self._now_ms, labelled_rows),
+            ProcessCollector(registry=None),
+            on_refresh=self._count_lanes,
         )
 
     @cached_property
-    def registry(self) -> CollectorRegistry:
-        """Everything that /metrics shows."""
-        from pidgate.gateway.metrics.registry import build_registry
+    def registry(self) -> MetricsRegistry:
+        from pidgate.gateway.metrics.families import LABELLED_ROWS
 
-        return build_registry(self._collectors)
+        return self._registry(LABELLED_ROWS)
 
-    async def refresh_metrics(self) -> None:
-        """Take what `registry` shows next of users and buckets, in turns with the traffic."""
+    @cached_property
+    def overview_registry(self) -> MetricsRegistry:
+        return self._registry(0)
+
+    def _count_lanes(self) -> None:
         self.traffic.count_lanes(self.traffic.shared.now_ms())
-        for collector in self._collectors:
-            if isinstance(collector, SeesManyRows):
-                await collector.collect_rows()

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Final
 
+from pidgate.gateway.clock import monotonic_s
 from pidgate.gateway.proxy.apis.api import SIZE_PREFIX_BYTES, InFlightRequest
 from pidgate.gateway.proxy.apis.produce import PRODUCE_API
 from pidgate.gateway.proxy.apis.responses import COUNTED, ENDPOINTS_LAST, NO_BYTES, UNREAD, Response
@@ -86,8 +87,7 @@ class BrokerChannel(Reader):
 
     def data_received(self, data: bytes) -> None:
         nbytes = len(data)
-        self._age.was_heard = True
-        self._counters.bytes_from_brokers += nbytes
+        self._count(nbytes)
         if self._pass_plain_success(data):
             self.spend(ARRIVED_FOR + REPEATED_FOR)
             self._connection.answers_passed()
@@ -105,8 +105,7 @@ class BrokerChannel(Reader):
         return view[:SCARCE_READ_BYTES] if is_scarce else view
 
     def buffer_filled(self, nbytes: int) -> None:
-        self._age.was_heard = True
-        self._counters.bytes_from_brokers += nbytes
+        self._count(nbytes)
         buf, end = READ_BUFFER, nbytes
         if not self._received.is_plain:
             arrived = self._received.received(nbytes)
@@ -115,6 +114,14 @@ class BrokerChannel(Reader):
             buf, end = arrived
         self._answers_arrived(buf, end)
         self.socket.turn_back(nbytes)
+
+    def _count(self, nbytes: int) -> None:
+        self._age.was_heard = True
+        self._counters.bytes_from_brokers += nbytes
+        in_flight = self._in_flight
+        if in_flight.written_s:
+            self._counters.broker_times.observe(monotonic_s() - in_flight.written_s)
+            in_flight.written_s = 0.0
 
     def has_time(self) -> bool:
         return self._turns.has_time(self._session.context.account, self._now_ms())
@@ -263,6 +270,9 @@ class BrokerChannel(Reader):
             self._counters.bytes_to_brokers += len(data)
             if self._is_full:
                 self._count_written()
+        in_flight = self._in_flight
+        if not in_flight.written_s and in_flight.is_one_prompt:
+            in_flight.written_s = monotonic_s()
 
     # ---- answers ---------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from sys import intern
 from typing import Final
 
+from pidgate.gateway.clock import monotonic_s
 from pidgate.gateway.proxy.actions import PASS_FRAME
 from pidgate.gateway.proxy.apis.api import SIZE_PREFIX_BYTES
 from pidgate.gateway.proxy.buffers import Purpose
@@ -176,9 +177,12 @@ class ClientChannel(Reader):
             if not self._turns.has_time(self._session.context.account, now_ms):
                 self._leave_rest(buf, 0, end)
                 return
+            began_s = monotonic_s()
             kept_from = self._take_requests(buf, end, now_ms)
             if connection.reads_no_more:
                 return
+            if kept_from:
+                self._counters.forward_times.observe(monotonic_s() - began_s)
             if kept_from and reservation.is_under_way and not reservation.left_bytes:
                 reservation.drop()
             if kept_from < end:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
-from pidgate.gateway.clock import monotonic_ms
+from pidgate.gateway.clock import monotonic_ms, monotonic_s
 from pidgate.gateway.cluster.authentication import Authentication
 from pidgate.gateway.cluster.broker_answers import BrokerAnswers
 from pidgate.gateway.cluster.gateway_topics import GatewayTopics
@@ -245,6 +245,7 @@ class ConnectionContext:
             principal_claim=principal_claim,
             gateway_logs_in=shared.upstream_identity is not None and shared.upstream_identity.is_of_everybody,
             hosts=shared.nodes.hosts,
+            clock_s=monotonic_s,
         )
         self.gateway_topic_log = shared.gateway_topic_log
         self.refusal_log = shared.refusal_log

@@ -147,6 +147,8 @@ class Session:
                     break
         finally:
             del held[:done]
+            if done:
+                context.counters.held_times.observe((now_ms - context.held_since_ms) / 1_000)
         if now_ms < context.muted_until_ms or (held and not self.awaits_answer and not self.awaits_account):
             context.actions.append(WakeAt(max(now_ms, context.muted_until_ms)))
         return context.take_actions()

@@ -118,6 +118,8 @@ class QuotaStateManager:
             on_mistake=lambda error: log_mistake("events topic", reason=f"an event: {error!r}"),
         )
         self.fleet = Fleet(OwnSettings(self._ids.window_ms, self._ids.remember_ms, settings.quotas.mode))
+        self.on_fleet_word: Callable[[LifecycleEvent, int], None] = lambda _event, _age_ms: None
+        """Called with another gateway's question or answer, and its age."""
         self._caught_up = asyncio.Event()
         self._background: list[asyncio.Task[None]] = []
 
@@ -147,7 +149,7 @@ class QuotaStateManager:
         Without topic and directory the state is ready at once.
         """
         self._is_started = True
-        self._publish_phase("start")
+        self.publish_phase("start")
         if self._recorder is not None:
             self._recorder.quotas_set(self.state.in_force.value, self._now_ms(), self._provenance)
         if self.events.state_dir is None and self.events.follower is None:
@@ -179,7 +181,7 @@ class QuotaStateManager:
 
     async def stop(self) -> None:
         """Publish the stop, wait up to LAST_EVENTS_S for the topic, and save the state."""
-        self._publish_phase("stop", producer_states=told_states(self.state.states, self._now_ms()))
+        self.publish_phase("stop", producer_states=told_states(self.state.states, self._now_ms()))
         if self.events.publisher is not None:
             await guarded("last events", self.events.publisher.flush(LAST_EVENTS_S))
         for task in self._background:
@@ -304,6 +306,8 @@ class QuotaStateManager:
 
     def _gateway_event(self, event: LifecycleEvent | ConfigEvent, at_ms: int) -> None:
         """Apply a lifecycle or config event of a gateway, possibly of an earlier run of this one."""
+        if isinstance(event, LifecycleEvent) and event.phase in ("asked", "answered"):
+            self.on_fleet_word(event, self._now_ms() - at_ms)
         for change in self.fleet.take(event, at_ms, self._now_ms()):
             self._fleet_changed(change)
         if isinstance(event, LifecycleEvent):
@@ -326,7 +330,7 @@ class QuotaStateManager:
             waited_ms=round(seconds * 1000),
             unreadable=self._applier.unreadable,
         )
-        self._publish_phase(
+        self.publish_phase(
             "caught_up",
             restored_from=restored_from,
             restored_users=len(users),
@@ -346,7 +350,7 @@ class QuotaStateManager:
                     self._fleet_changed(change)
                 if now_s - alive_at_s >= ALIVE_EVERY_S:
                     alive_at_s = now_s
-                    self._publish_phase(
+                    self.publish_phase(
                         "alive", producer_states=told_states(self.state.states, self._now_ms())
                     )
                 if now_s - quotas_at_s >= QUOTAS_EVERY_S and self._recorder is not None:
@@ -390,10 +394,10 @@ class QuotaStateManager:
         if change.kind == "seen":
             self.state.in_fleet = True
             log.info(Event.FLEET_MEMBER_SEEN, **member)
-            self._publish_phase("member_seen", text=change.gateway_id)
+            self.publish_phase("member_seen", text=change.gateway_id)
         elif change.kind == "gone":
             log.warning(Event.FLEET_MEMBER_GONE, reason=change.reason, **member)
-            self._publish_phase("member_gone", text=f"{change.gateway_id}: {change.reason}")
+            self.publish_phase("member_gone", text=f"{change.gateway_id}: {change.reason}")
         else:
             log.error(
                 Event.FLEET_MEMBER_DIFFERS,
@@ -404,9 +408,10 @@ class QuotaStateManager:
                 **member,
             )
             difference = f"{change.setting} is {change.theirs} there, {change.ours} here"
-            self._publish_phase("member_seen", text=f"{change.gateway_id}: {difference}")
+            self.publish_phase("member_seen", text=f"{change.gateway_id}: {difference}")
 
-    def _publish_phase(self, phase: LifecyclePhase, **fields: Any) -> None:
+    def publish_phase(self, phase: LifecyclePhase, **fields: Any) -> None:
+        """Publish a lifecycle event of this gateway, if events are written."""
         if self._recorder is not None:
             self._recorder.lifecycle(
                 phase,

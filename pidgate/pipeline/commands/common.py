@@ -7,18 +7,15 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any
 
 import typer
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as f
 from rich.console import Console
 
 from pidgate import units
 from pidgate.pipeline import session
-from pidgate.pipeline.arrivals import REMEMBER_MS
 from pidgate.pipeline.days import Days
 from pidgate.pipeline.engines import Engine
 from pidgate.pipeline.errors import BadOption
-from pidgate.pipeline.expiry import expiration_ms
-from pidgate.pipeline.newest import newest_value
+from pidgate.pipeline.failover.cascade import BASE_BYTES, Heap
+from pidgate.pipeline.in_force import REMEMBER_MS, expiration_ms, newest_value
 from pidgate.pipeline.passes import Pass
 from pidgate.pipeline.tables import Tables
 
@@ -43,6 +40,11 @@ SinceOption = Annotated[
 ]
 UntilOption = Annotated[str | None, typer.Option("--until", help="Last day to read, included.")]
 
+HeapOption = Annotated[
+    str | None,
+    typer.Option("--heap", help="Heap of one broker (6GiB), to show the share that producer states take."),
+]
+
 Say = Callable[[str], None]
 """Callback that shows a step of a job."""
 
@@ -61,16 +63,11 @@ def start(
     return Tables(session.spark_session(job, master=master, memory=memory), tables), console
 
 
-def pass_over(
-    tables: Tables, days: Days, *jobs: str, expiry_ms: int | None = None, remember_ms: int | None = None
-) -> Pass:
-    """Return what to compute for these jobs; None takes a duration from the events. Raises HistoryEmpty."""
+def pass_over(tables: Tables, days: Days, *jobs: str) -> Pass:
+    """Return what to compute for these jobs, with the durations of the newest events. Raises HistoryEmpty."""
     tables.check_events("decision", days)
-    return Pass(
-        jobs,
-        remember_ms=remember_ms or newest_value(tables, "config", "remember_ms") or REMEMBER_MS,
-        expiry_ms=expiry_ms or expiration_ms(tables),
-    )
+    remember_ms = newest_value(tables, "config", "remember_ms") or REMEMBER_MS
+    return Pass(jobs, remember_ms, expiration_ms(tables))
 
 
 def print_rows(rows: Iterable[Mapping[str, Any]]) -> None:
@@ -79,15 +76,25 @@ def print_rows(rows: Iterable[Mapping[str, Any]]) -> None:
         print(json.dumps(row, ensure_ascii=False))
 
 
-def print_json(frame: DataFrame) -> None:
-    """Print each row as a JSON line on stdout."""
-    for row in frame.select(f.to_json(f.struct("*"))).toLocalIterator():
-        print(row[0])
-
-
 def duration_ms(text: str, option: str) -> int:
     """Parse a duration such as 30s, 15m, 24h or 7d as milliseconds. Raises BadOption with the option's name."""
     try:
         return units.duration_ms(text)
     except ValueError as error:
         raise BadOption(f"{option}: {error}") from error
+
+
+def size_of(text: str | None, option: str) -> int | None:
+    """Parse a size such as 6GiB. Raises BadOption with the option's name."""
+    try:
+        return None if text is None else units.size_bytes(text)
+    except ValueError as error:
+        raise BadOption(f"{option}: {error}") from error
+
+
+def heap_of(text: str | None, base_bytes: int = BASE_BYTES) -> int | None:
+    """Parse a heap such as 6GiB. Raises BadOption, also if no state fits it."""
+    heap_bytes = size_of(text, "--heap")
+    if heap_bytes is not None and Heap(heap_bytes, base_bytes).states_that_fit <= 0:
+        raise BadOption(f"--heap {text}: a broker with so little heap has no room for producer states.")
+    return heap_bytes

@@ -2,200 +2,181 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, Final
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from functools import partial
+from typing import Annotated, Any, Final
 
+import pyarrow as pa
 import typer
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as f
 
-from pidgate.pipeline.arrivals import arrivals
 from pidgate.pipeline.commands import common
-from pidgate.pipeline.days import EVER, Days
-from pidgate.pipeline.errors import BadOption
-from pidgate.pipeline.expiry import expiration_ms
+from pidgate.pipeline.days import Days
+from pidgate.pipeline.engines import Engine, Results, results_of
 from pidgate.pipeline.failover import kip, words
-from pidgate.pipeline.failover.cascade import BASE_BYTES, BYTES_PER_STATE, MEBIBYTE, Heap
-from pidgate.pipeline.failover.held import held, lives
-from pidgate.pipeline.failover.loads import named_plan, uniform_plans
-from pidgate.pipeline.failover.placement import (
-    bucket_in_force,
+from pidgate.pipeline.failover.cascade import BASE_BYTES, Heap
+from pidgate.pipeline.failover.study import NO_QUOTA, Answer, Options, Past, Plan, ends, study
+from pidgate.pipeline.in_force import (
     enforced,
     even_shares,
+    expiration_ms,
+    newest_event,
+    quotas_of,
+    settings,
     shares,
 )
-from pidgate.pipeline.failover.study import NO_QUOTA, Answer, Options, Past, study
+from pidgate.pipeline.passes import FAILOVER
 from pidgate.pipeline.runs import Run, replacing
 from pidgate.pipeline.tables import Tables
+from pidgate.units import about_size
 
-ROWS = (
-    "quota string, scenario string, broker bigint, hour_ms bigint, ids bigint, states bigint, heap_bytes bigint, "
-    "dead boolean"
+_HOURS: Final = pa.schema(
+    [
+        *((name, pa.string()) for name in ("quota", "scenario")),
+        *((name, pa.int64()) for name in ("broker", "hour_ms", "ids", "states", "heap_bytes")),
+        ("dead", pa.bool_()),
+    ]
 )
-SUMMARY = (
-    "quota string, scenario string, deaths bigint, brokers_dead array<bigint>, first_death_ms bigint, "
-    "peak_heap_bytes bigint, peak_broker bigint, peak_hour_ms bigint, heap_limit_bytes bigint, holds boolean"
+_SUMMARY: Final = pa.schema(
+    [
+        *((name, pa.string()) for name in ("quota", "scenario")),
+        ("deaths", pa.int64()),
+        ("brokers_dead", pa.list_(pa.int64())),
+        *(
+            (name, pa.int64())
+            for name in (
+                "first_death_ms",
+                "peak_heap_bytes",
+                "peak_broker",
+                "peak_hour_ms",
+                "heap_limit_bytes",
+            )
+        ),
+        ("holds", pa.bool_()),
+    ]
 )
-KIP_ROWS = "rule string, step bigint, broker bigint, load double, dead boolean"
-HEAP_MB, REOPENS, BROKERS = 1024, 1.0, 3
-USABLE_SHARE: Final = 0.9
-"""Share of the heap that may be live: a broker with less to spare only collects garbage."""
+EXAMPLE_HEAP: Final = 2**30
+REOPENS: Final = 1.0
+"""New producers per active id of a user whose clients reopen when a broker dies."""
+BROKERS: Final = 3
+"""Brokers, and replicas of each partition, without a topology event."""
 
 
 def failover(
     tables: common.TablesOption = common.DEFAULT_TABLES,
     since: common.SinceOption = None,
     until: common.UntilOption = None,
-    heap_mb: Annotated[int, typer.Option(min=1, help="Heap of one broker, MiB.")] = HEAP_MB,
-    base_heap_mb: Annotated[
-        float | None, typer.Option(help="Live heap without producer states, MiB (default: a small broker's).")
-    ] = None,
-    bytes_per_state: Annotated[
-        float | None, typer.Option(help="Heap of one (id, partition), bytes (default: as measured).")
+    heap: common.HeapOption = None,
+    base_heap: Annotated[
+        str | None, typer.Option(help="Live heap without producer states (default: a small broker's).")
     ] = None,
     lose: Annotated[int | None, typer.Option(help="Broker to lose (default: the fullest one).")] = None,
     reassign: Annotated[
         bool, typer.Option("--reassign", help="Move a dead broker's replicas to the others.")
     ] = False,
-    reopens: Annotated[
-        float, typer.Option(min=0, help="New producers per active id when a broker dies.")
-    ] = REOPENS,
     quota: Annotated[
         list[float] | None, typer.Option(help="A rate to try for all users, ids per window; repeatable.")
     ] = None,
-    brokers: Annotated[
-        int, typer.Option(min=1, help="Number of brokers without a topology event.")
-    ] = BROKERS,
-    replication_factor: Annotated[
-        int, typer.Option(min=1, help="The same without a topology event.")
-    ] = BROKERS,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON on stdout.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the summary as JSON lines on stdout.")
+    ] = False,
+    engine: common.EngineOption = Engine.SPARK,
     master: common.MasterOption = None,
     memory: common.MemoryOption = common.DEFAULT_MEMORY,
 ) -> None:
     """Simulate broker deaths with and without quotas, and find the quota that protects a heap."""
-    heap, days = _heap(heap_mb, base_heap_mb, bytes_per_state), Days.parsed(since, until)
-    at, console = common.start("failover", tables, master, memory)
+    days = Days.parsed(since, until)
+    base_bytes = common.size_of(base_heap, "--base-heap") or BASE_BYTES
+    of_heap = Heap(common.heap_of(heap, base_bytes) or EXAMPLE_HEAP, base_bytes)
+    at, console = common.start("failover", tables, master, memory, engine)
     console.print(words.kip_table())
-    try:
-        with console.status("running the model"), replacing(at) as run:
-            answer = answer_from(
-                run, Options(heap, lose, reassign), quota or [], reopens, (brokers, replication_factor), days
-            )
-    finally:
-        at.spark.stop()
-    console.print(words.kafka_table(answer, heap))
-    for sentence in words.sentences(answer, heap):
+    with console.status("running the model"), replacing(at) as run:
+        found = results_of(common.pass_over(at, days, FAILOVER), run, days)
+        answer = answer_from(run, found, Options(of_heap, lose, reassign), quota or [])
+    console.print(words.kafka_table(answer, of_heap))
+    for sentence in words.sentences(answer, of_heap):
         console.print(sentence)
     console.print(f"Written: failover_kip, failover_kafka and failover_summary under {at.path('results')}.")
     if as_json:
-        print(words.as_json(answer, heap))
+        common.print_rows(at.query("failover_summary"))
 
 
-def write_failover(run: Run, say: common.Say, days: Days = EVER, heap_bytes: int | None = None) -> None:
+def write_failover(run: Run, say: common.Say, found: Results, heap_bytes: int | None = None) -> None:
     """Write all tables of the job. Without a heap it is an example's, and said to be. Raises HistoryEmpty."""
     if heap_bytes is None:
-        say(f"The brokers' heap is not known (--heap): the model runs with an example of {HEAP_MB} MiB.")
-    heap = _heap(HEAP_MB if heap_bytes is None else heap_bytes // MEBIBYTE, None, None)
-    answer = answer_from(run, Options(heap), [], REOPENS, (BROKERS, BROKERS), days)
+        say(
+            f"The brokers' heap is not known (--heap): the model runs with an example of {about_size(EXAMPLE_HEAP)}."
+        )
+    heap = Heap(heap_bytes or EXAMPLE_HEAP)
+    answer = answer_from(run, found, Options(heap))
     for sentence in words.sentences(answer, heap):
         say(sentence)
 
 
-def _heap(heap_mb: int, base_heap_mb: float | None, bytes_per_state: float | None) -> Heap:
-    base_bytes = BASE_BYTES if base_heap_mb is None else base_heap_mb * MEBIBYTE
-    heap = Heap(heap_mb * MEBIBYTE, base_bytes, bytes_per_state or BYTES_PER_STATE, USABLE_SHARE)
-    if heap.states_that_fit <= 0:
-        raise BadOption(
-            f"a heap of {heap_mb} MiB has no room for states besides {base_bytes / MEBIBYTE:.0f} MiB of base heap: "
-            "raise --heap-mb, or lower --base-heap-mb."
-        )
-    return heap
-
-
-def answer_from(
-    run: Run,
-    options: Options,
-    rates: Sequence[float],
-    reopens: float,
-    size: tuple[int, int],
-    days: Days = EVER,
-) -> Answer:
-    """Read the events of these days, run the model, write the three results.
-
-    `size`: brokers and replication factor if there is no topology event.
-    """
+def answer_from(run: Run, found: Results, options: Options, rates: Sequence[float] = ()) -> Answer:
+    """Run the model and write its three results."""
     tables = run.tables
-    _write_kip(run)
-    past = _past(tables, days, reopens, *size)
-    try:
-        answer = study(past, _plans(tables, past, rates), options)
-    finally:
-        past.held.unpersist()
-        past.shares.unpersist()
+    steps = [one for rule in kip.RULES for one in kip.run(rule)]
+    run.write(
+        "failover_kip", pa.Table.from_pylist([{**asdict(one), "load": float(one.load)} for one in steps])
+    )
+    ask = partial(found.each, "failover_past")
+    config, harmful = newest_event(tables, "config"), None
+    if tables.exists("results", "offenders"):
+        harmful = {row["user"] for row in tables.query("offenders", 'select "user" from found where harmful')}
+    past = Past(
+        ask,
+        shares(tables) or even_shares(BROKERS, BROKERS),
+        settings(config),
+        expiration_ms(tables),
+        harmful,
+        REOPENS,
+        *ends(ask),
+    )
+    answer = study(past, _plans(tables, rates), options)
     _write(run, answer, options.heap)
     return answer
 
 
-def _past(tables: Tables, days: Days, reopens: float, brokers: int, replication_factor: int) -> Past:
-    decisions = tables.needed_events("decision", days)
-    topology, config = tables.events("topology"), tables.events("config")
-    expiry_ms = expiration_ms(tables)
-    of_topics = shares(topology).persist()
-    if of_topics.isEmpty():
-        of_topics = even_shares(tables.spark, brokers, replication_factor)
-    lived = lives(arrivals(decisions), days.of(tables.events("id_usage")))
-    holding = held(lived, expiry_ms).persist()
-    return Past.of(
-        holding, of_topics, _reopening(tables, holding, reopens), bucket_in_force(config), expiry_ms
-    )
-
-
-def _reopening(tables: Tables, holding: DataFrame, reopens: float) -> DataFrame:
-    """Return the users that `offenders` reports as harmful; without its results all users, the worst case."""
-    found = tables.result("offenders")
-    who = holding if found is None else found.where("harmful")
-    return who.select("user").distinct().withColumn("reopens", f.lit(float(reopens)))
-
-
-def _plans(tables: Tables, past: Past, rates: Sequence[float]) -> DataFrame:
+def _plans(tables: Tables, rates: Sequence[float]) -> Mapping[str, Plan]:
     """Return the plans: no quota, the quotas in force, those of `recommend`, and the given rates."""
-    plans = uniform_plans(past.users, {NO_QUOTA: None, **{f"{rate:g} each": rate for rate in rates}})
-    in_force = enforced(tables.events("config"))
-    if in_force is not None:
-        plans = plans.unionByName(named_plan(past.users, "in force", *in_force))
-    recommended = tables.result("recommendations")
-    if recommended is not None:
-        rates_of = recommended.selectExpr("user", "coalesce(recommended_rate, current_rate) rate")
-        plans = plans.unionByName(named_plan(past.users, "recommended", rates_of, past.bucket.default_rate))
+    plans = {NO_QUOTA: Plan(), **{f"{rate:g} each": Plan(rate) for rate in rates}}
+    default, of_users = enforced(config := newest_event(tables, "config"))
+    if default is not None or any(rate is not None for rate in of_users.values()):
+        plans["in force"] = Plan(default, of_users)
+    if tables.exists("results", "recommendations"):
+        rows = tables.query(
+            "recommendations", 'select "user", coalesce(recommended_rate, current_rate) as rate from found'
+        )
+        plans["recommended"] = Plan(
+            quotas_of(config)(None)["current_rate"], {row["user"]: row["rate"] for row in rows}
+        )
     return plans
 
 
-def _write_kip(run: Run) -> None:
-    rows = [
-        (one.rule, one.step, one.broker, float(one.load), one.dead)
-        for rule in kip.RULES
-        for one in kip.run(rule)
-    ]
-    # One partition, because the report shows the steps in file order.
-    run.write("failover_kip", run.tables.spark.createDataFrame(rows, KIP_ROWS).coalesce(1))
-
-
 def _write(run: Run, answer: Answer, heap: Heap) -> None:
-    rows, summary = [], []
+    hours, summary = [], []
     for verdict in answer.verdicts:
+        what: dict[str, Any] = {"quota": verdict.quota, "scenario": verdict.scenario}
         for row in verdict.rows:
-            held = (round(row.ids), round(row.states), round(heap.used_bytes(row.states)))
-            rows.append((verdict.quota, verdict.scenario, row.broker, row.hour_ms, *held, row.dead))
-        dead = [broker for _, broker in verdict.deaths]
-        first_ms = verdict.deaths[0][0] if verdict.deaths else None
-        peak = (
-            round(verdict.peak_heap_bytes),
-            verdict.peak_broker,
-            verdict.peak_hour_ms,
-            round(heap.limit_bytes),
+            held = {
+                "ids": round(row.ids),
+                "states": round(row.states),
+                "heap_bytes": round(heap.used_bytes(row.states)),
+            }
+            hours.append({**what, "broker": row.broker, "hour_ms": row.hour_ms, **held, "dead": row.dead})
+        summary.append(
+            {
+                **what,
+                "deaths": len(verdict.deaths),
+                "brokers_dead": [broker for _, broker in verdict.deaths],
+                "first_death_ms": verdict.deaths[0][0] if verdict.deaths else None,
+                "peak_heap_bytes": round(verdict.peak_heap_bytes),
+                "peak_broker": verdict.peak_broker,
+                "peak_hour_ms": verdict.peak_hour_ms,
+                "heap_limit_bytes": round(heap.limit_bytes),
+                "holds": verdict.holds,
+            }
         )
-        summary.append((verdict.quota, verdict.scenario, len(dead), dead, first_ms, *peak, verdict.holds))
-    spark = run.tables.spark
-    run.write("failover_kafka", spark.createDataFrame(rows, ROWS))
-    run.write("failover_summary", spark.createDataFrame(summary, SUMMARY))
+    run.write("failover_kafka", pa.Table.from_pylist(hours, _HOURS))
+    run.write("failover_summary", pa.Table.from_pylist(summary, _SUMMARY))

@@ -131,7 +131,7 @@ class Total:
         if self.sums["batches"]:
             self.sums.update(warm_records=events + dead + taken.duplicates, warm_ms=taken.took_ms)
         self.sums.update(batches=1, events=events, dead=dead, duplicates=taken.duplicates)
-        self.sums.update(cut=taken.cut, clocks_unknown=taken.clocks_unknown)
+        self.sums.update(cut=taken.cut)
         types = ", ".join(f"{count:,} {word}" for word, count in sorted(taken.events.items()))
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(taken.dead.items()))
         self._say(
@@ -148,7 +148,7 @@ class Total:
             )
 
     def as_dict(self) -> dict[str, object]:
-        told = ("batches", "events", "dead", "duplicates", "cut", "clocks_unknown", "warm_records", "warm_ms")
+        told = ("batches", "events", "dead", "duplicates", "cut", "warm_records", "warm_ms")
         account = None if self._account is None else asdict(self._account)
         return {name: self.sums[name] for name in told} | {"account": account}
 
@@ -170,16 +170,8 @@ class Total:
                 f"{cut:,} intervals of id_usage were longer than an hour or not within the hour before their "
                 "event, and were cut: a clock was set meanwhile."
             )
-        for gateway, offset_ms in account.clock_offsets_ms.items():
-            self._say(
-                f"The clock of {gateway} is {abs(offset_ms) / 1000:,.0f} s {'behind' if offset_ms > 0 else 'ahead'}. "
-                "The times of its events were corrected (clocks/)."
-            )
-        if unknown := self.sums["clocks_unknown"]:
-            self._say(
-                f"Gateways' clocks are not known for {unknown:,} events: they have no append time by a "
-                "broker's clock (message.timestamp.type=LogAppendTime)."
-            )
+        for claim, reason in account.clocks.sentences():
+            self._say(f"{claim}. {reason}")
 
 
 def _beginning(source: Topic | Landed, tables: str, how: How) -> str:

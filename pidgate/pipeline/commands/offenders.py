@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Final
 
 import pyarrow as pa
@@ -15,8 +15,8 @@ from pidgate.findings.accuracy import accuracy, confusion
 from pidgate.findings.rules import PATTERNS
 from pidgate.pipeline.commands import common
 from pidgate.pipeline.days import Days
-from pidgate.pipeline.engines import Engine, Write, results_of
-from pidgate.pipeline.passes import OFFENDERS, RESULTS
+from pidgate.pipeline.engines import Engine, Results, results_of
+from pidgate.pipeline.passes import JOBS, OFFENDERS
 from pidgate.pipeline.runs import Run, replacing
 from pidgate.pipeline.tables import Tables
 
@@ -56,7 +56,7 @@ def offenders(
     at, console = common.start("offenders", tables, master, memory, engine)
     todo = common.pass_over(at, days, OFFENDERS)
     with replacing(at) as run:
-        write_offenders(run, results_of(todo, at, days, run.keep))
+        write_offenders(run, results_of(todo, run, days))
     show_offenders(at, console, as_json=as_json)
     _show_accuracy(at, console)
     console.print(
@@ -64,17 +64,21 @@ def offenders(
     )
 
 
-def write_offenders(run: Run, write: Write) -> None:
+def write_offenders(run: Run, found: Results) -> None:
     """Write offenders and offenders_places; with labels also detector_accuracy and detector_confusion."""
-    for name in RESULTS[OFFENDERS]:
-        write(run, name)
+    for name in JOBS[OFFENDERS].results:
+        found.write(run, name)
     if run.tables.exists("labels"):
-        labels, found = run.tables.pairs("labels"), run.pairs("offenders")
+        labels, named = _pairs(run.tables.query_at("labels")), _pairs(run.query("offenders"))
         for name, rows in {
-            "detector_accuracy": accuracy(found, labels, PATTERNS),
-            "detector_confusion": confusion(found, labels),
+            "detector_accuracy": accuracy(named, labels, PATTERNS),
+            "detector_confusion": confusion(named, labels),
         }.items():
-            run.write_table(name, pa.Table.from_pylist(list(rows), ACCURACY[name]))
+            run.write(name, pa.Table.from_pylist(list(rows), ACCURACY[name]))
+
+
+def _pairs(rows: Iterable[Mapping[str, Any]]) -> set[tuple[str, str]]:
+    return {(row["user"], row["pattern"]) for row in rows}
 
 
 def show_offenders(at: Tables, console: Console, *, as_json: bool = False) -> None:

@@ -10,8 +10,8 @@ from rich.table import Table
 
 from pidgate.pipeline.commands import common
 from pidgate.pipeline.days import Days
-from pidgate.pipeline.engines import Engine, Write, results_of
-from pidgate.pipeline.passes import RATES, RESULTS, Pass
+from pidgate.pipeline.engines import Engine, Results, results_of
+from pidgate.pipeline.passes import JOBS, RATES, Pass
 from pidgate.pipeline.runs import Run, replacing
 from pidgate.pipeline.tables import Tables
 from pidgate.quota import entities
@@ -19,20 +19,6 @@ from pidgate.units import about_duration
 
 SHOWN = 10
 
-ExpiryOption = Annotated[
-    float | None,
-    typer.Option(
-        "--expiry-hours",
-        min=0.01,
-        help="The brokers' producer.id.expiration.ms, in hours (default: from the events, else 24).",
-    ),
-]
-RememberOption = Annotated[
-    float | None,
-    typer.Option(
-        "--remember-hours", min=0.01, help="An id idle for longer is new again (default: likewise)."
-    ),
-]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the users shown as JSON lines instead.")]
 
 
@@ -40,8 +26,6 @@ def rates(
     tables: common.TablesOption = common.DEFAULT_TABLES,
     since: common.SinceOption = None,
     until: common.UntilOption = None,
-    expiry_hours: ExpiryOption = None,
-    remember_hours: RememberOption = None,
     as_json: JsonOption = False,
     engine: common.EngineOption = Engine.SPARK,
     master: common.MasterOption = None,
@@ -50,9 +34,9 @@ def rates(
     """Count each user's producer ids: arrival rates, ids held by brokers, and waiting clients."""
     days = Days.parsed(since, until)
     found, console = common.start("rates", tables, master, memory, engine)
-    todo = common.pass_over(found, days, RATES, expiry_ms=_ms(expiry_hours), remember_ms=_ms(remember_hours))
+    todo = common.pass_over(found, days, RATES)
     with replacing(found) as run:
-        write_rates(run, console.print, todo, results_of(todo, found, days, run.keep))
+        write_rates(run, console.print, todo, results_of(todo, run, days))
     show_rates(found, console, as_json=as_json)
     if not as_json:
         console.print(
@@ -60,16 +44,12 @@ def rates(
         )
 
 
-def write_rates(run: Run, say: common.Say, todo: Pass, write: Write) -> None:
+def write_rates(run: Run, say: common.Say, todo: Pass, found: Results) -> None:
     """Write all tables of the job."""
     expire, remembered = about_duration(todo.expiry_ms), about_duration(todo.remember_ms)
     say(f"States expire after {expire}, ids are remembered {remembered}.")
-    for name in RESULTS[RATES]:
-        write(run, name)
-
-
-def _ms(hours: float | None) -> int | None:
-    return None if hours is None else round(hours * 3_600_000)
+    for name in JOBS[RATES].results:
+        found.write(run, name)
 
 
 def show_rates(tables: Tables, console: Console, *, as_json: bool = False) -> None:

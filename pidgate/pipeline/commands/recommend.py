@@ -3,48 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
+import pyarrow as pa
 import typer
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as f
-from pyspark.sql.pandas.types import from_arrow_schema
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from pidgate import units
 from pidgate.pipeline.commands import common
-from pidgate.pipeline.commands.failover import USABLE_SHARE
 from pidgate.pipeline.commands.progress import Progress
 from pidgate.pipeline.days import EVER, Days
-from pidgate.pipeline.errors import BadOption
-from pidgate.pipeline.failover.placement import bucket_in_force
-from pidgate.pipeline.newest import newest_event
-from pidgate.pipeline.recommend import histories, measured
+from pidgate.pipeline.engines import Engine, results_of
+from pidgate.pipeline.errors import BadOption, HistoryEmpty
+from pidgate.pipeline.in_force import expiration_ms, newest_event, settings, shares
+from pidgate.pipeline.passes import RECOMMEND, Pass
 from pidgate.pipeline.recommend.chosen import Asked
-from pidgate.pipeline.recommend.in_force import quotas_of, settings
-from pidgate.pipeline.recommend.measured import Course
 from pidgate.pipeline.recommend.quotas_file import NOT_TOLD, NewRate, changes_diff, mode_of, quotas_yaml
-from pidgate.pipeline.recommend.recommended import RESULT, TOTALS, candidates, fit, recommended, totals_of
+from pidgate.pipeline.recommend.recommended import HARMFUL, SUMMED, TOTALS, Question, Row, totals_of
 from pidgate.pipeline.recommend.sentences import overall
 from pidgate.pipeline.runs import Run, replacing
+from pidgate.pipeline.schemas import LABELS_OF_IDS
 from pidgate.pipeline.tables import Tables
 from pidgate.units import about_duration
 
-DAY_MS = 86_400_000
-JUDGED_SHARE = 7 / 30
-JUDGED_MOST_MS = 7 * DAY_MS
-"""At most the last week judges the rates; the days before it are for learning."""
 SHOWN = 12
 DEFAULTS = Asked()
 LEAST_HISTORY = "7d"
+ALL_HEALTHY, BY_FINDINGS, BY_LABELS = "assumed", "offenders", "labels"
+"""Where the health of ids comes from."""
 HEALTHY_BY = {
-    histories.BY_LABELS: "by the history's own labels",
-    histories.BY_FINDINGS: "unless `offenders` found harm",
-    histories.ALL_HEALTHY: "all of them: run `pidgate pipeline offenders` first to tell a rogue's",
+    BY_LABELS: "by the history's own labels",
+    BY_FINDINGS: "unless `offenders` found harm",
+    ALL_HEALTHY: "all of them: run `pidgate pipeline offenders` first to tell a rogue's",
 }
 
 LeastHistoryOption = Annotated[
@@ -58,10 +51,6 @@ AfterMendingOption = Annotated[
     bool,
     typer.Option("--after-mending", help="Write the rates for mended clients, instead of caps for now."),
 ]
-HeapOption = Annotated[
-    str | None,
-    typer.Option("--heap", help="Heap of one broker (6GiB), to show the share that producer states take."),
-]
 ServersOption = Annotated[
     str,
     typer.Option("--bootstrap-servers", help="For the file's `cluster` (default: the brokers in events)."),
@@ -72,7 +61,7 @@ def recommend(
     tables: common.TablesOption = common.DEFAULT_TABLES,
     since: common.SinceOption = None,
     until: common.UntilOption = None,
-    heap: HeapOption = None,
+    heap: common.HeapOption = None,
     after_mending: AfterMendingOption = False,
     candidates: Annotated[
         str, typer.Option(help="More rates to try for all users, to see what they would refuse: 10,50,100.")
@@ -89,24 +78,25 @@ def recommend(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the recommendations as JSON lines instead.")
     ] = False,
+    engine: common.EngineOption = Engine.SPARK,
     master: common.MasterOption = None,
     memory: common.MemoryOption = common.DEFAULT_MEMORY,
 ) -> None:
     """Find each user's quota, with its price: a cap for now, and a rate for after mending."""
-    tried, days, heap_bytes = rates_of(candidates), Days.parsed(since, until), heap_of(heap)
+    tried, days, heap_bytes = rates_of(candidates), Days.parsed(since, until), common.heap_of(heap)
     asked = Asked(
         headroom=headroom,
         least_history_ms=common.duration_ms(least_history, "--least-history"),
         least_ids=least_ids,
         after_mending=after_mending,
     )
-    found, console = common.start("recommend", tables, master, memory)
+    found, console = common.start("recommend", tables, master, memory, engine)
     progress = Progress(console, ["recommend"])
     with progress.of("recommend"), replacing(found) as run:
-        advised = write_recommendations(
+        totals = write_recommendations(
             run, progress.say, days=days, tried=tried, asked=asked, heap_bytes=heap_bytes
         )
-        write_files(run, progress.say, advised, enforce=enforce, servers=bootstrap_servers)
+        write_files(run, progress.say, totals, enforce=enforce, servers=bootstrap_servers)
     _show(found, console, as_json=as_json)
 
 
@@ -121,26 +111,6 @@ def rates_of(text: str) -> list[float]:
     return rates
 
 
-def heap_of(text: str | None) -> int | None:
-    """Parse a heap such as 6GiB. Raises BadOption, also if no state fits it."""
-    try:
-        heap_bytes = None if text is None else units.size_bytes(text)
-    except ValueError as error:
-        raise BadOption(f"--heap: {error}") from error
-    room = fit(heap_bytes, USABLE_SHARE)
-    if room is not None and room <= 0:
-        raise BadOption(f"--heap {text}: a broker with so little heap has no room for producer states.")
-    return heap_bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Advised:
-    """Outcome of a run: the recommendations, and the row of recommend_totals."""
-
-    rows: DataFrame
-    totals: Mapping[str, Any]
-
-
 def write_recommendations(
     run: Run,
     say: common.Say,
@@ -149,63 +119,72 @@ def write_recommendations(
     tried: Sequence[float] = (),
     asked: Asked = DEFAULTS,
     heap_bytes: int | None = None,
-) -> Advised:
-    """Write recommendations, recommend_candidates and recommend_totals. Raises HistoryEmpty."""
-    tables = run.tables
-    decisions = tables.needed_events("decision", days)
-    config = newest_event(tables.events("config"))
-    shape, quota_of, bucket = settings(config), quotas_of(config), bucket_in_force(tables.events("config"))
-    expiry_ms = histories.expiry_ms(tables)
-    usages = days.of(tables.events("id_usage"))
-    seen = run.keep("seen", histories.seen(decisions, usages))
-    first_ms, last_ms, data_days = histories.ends_and_days(seen)
-    judged_ms = min(JUDGED_MOST_MS, int((last_ms + 1 - first_ms) * JUDGED_SHARE))
-    course = Course(
-        shape, first_ms, last_ms + 1 - judged_ms, last_ms + 1, headroom=asked.headroom, given=tuple(tried)
-    )
-    rows, healthy_by = histories.of_users(tables, decisions, usages, shape.remember_ms)
-    begun: dict[str, Any] = {
-        "begin_ms": course.begin_ms,
-        "split_ms": course.split_ms,
-        "end_ms": course.end_ms,
-        # Days without any event are a gap, and no evidence of rest.
-        "history_ms": min(course.end_ms - course.begin_ms, data_days * DAY_MS),
-        "history_days": data_days,
-        "healthy_by": healthy_by,
-        "headroom": asked.headroom,
-        "least_history_ms": asked.least_history_ms,
-        "least_days": asked.least_days,
-        "least_ids": asked.least_ids,
-        "heap_bytes": heap_bytes,
-        "states_that_fit": fit(heap_bytes, USABLE_SHARE),
-        "broker_share": histories.share_of_a_broker(tables),
-    }
+) -> Row:
+    """Write recommendations and recommend_candidates; write and return the row of recommend_totals.
+
+    Raises HistoryEmpty.
+    """
+    run.tables.check_events("decision", days)
+    question = _question(run.tables, tuple(tried), asked, heap_bytes)
+    remember_ms = settings(question.config).remember_ms
+    found = results_of(Pass((RECOMMEND,), remember_ms, question.expiry_ms, question), run, days)
+    begun = question.begun(found.each("recommend_extent", lambda extent: extent).to_pylist())
+    if begun is None:
+        raise HistoryEmpty("no decision event names a user, so there is nobody to recommend a quota for.")
     say(
         f"{about_duration(begun['history_ms'])} of history with data, the last "
-        f"{about_duration(course.end_ms - course.split_ms)} kept back to judge. Healthy are ids "
-        f"{HEALTHY_BY[healthy_by]}."
+        f"{about_duration(begun['end_ms'] - begun['split_ms'])} kept back to judge. Healthy are ids "
+        f"{HEALTHY_BY[question.healthy_by]}."
     )
-    by_user = rows.groupBy("user").applyInArrow(
-        measured.measured(course, quota_of), from_arrow_schema(measured.RESULT)
-    )
-    measures = run.keep("measures", by_user)
-    run.write("recommend_candidates", candidates(measures))
-    told = measures.drop("tried").join(histories.stories(tables, seen), "user")
-    advise = recommended(asked, quota_of, bucket, expiry_ms, begun)
-    advised = run.write("recommendations", told.mapInArrow(advise, from_arrow_schema(RESULT)))
-    totals = totals_of(advised, begun, bucket, expiry_ms)
-    run.write("recommend_totals", tables.spark.createDataFrame([totals], TOTALS))
+    for name in ("recommendations", "recommend_candidates"):
+        found.write(run, name)
+    totals = totals_of(question, begun, run.query("recommendations", SUMMED))
+    run.write("recommend_totals", pa.Table.from_pylist([totals], TOTALS))
     for sentence in overall(totals):
         say(sentence)
-    return Advised(advised, totals)
+    return totals
+
+
+def _question(tables: Tables, tried: tuple[float, ...], asked: Asked, heap_bytes: int | None) -> Question:
+    """Return what the replay of each user needs. Health is by labels, else by the places of harmful findings."""
+    healthy_by, harmful, findings = BY_LABELS, HARMFUL.empty_table(), []
+    if not tables.exists(LABELS_OF_IDS):
+        healthy_by = BY_FINDINGS if tables.exists("results", "offenders_places") else ALL_HEALTHY
+    if healthy_by == BY_FINDINGS:
+        places = tables.query(
+            "offenders_places", 'select distinct "user", client_id, address, true as is_harmful from found'
+        )
+        harmful = pa.Table.from_pylist(places, HARMFUL)
+    if tables.exists("results", "offenders"):
+        findings = tables.query("offenders", _FINDINGS)
+    return Question(
+        asked=asked,
+        config=newest_event(tables, "config"),
+        shares=shares(tables),
+        expiry_ms=expiration_ms(tables),
+        heap_bytes=heap_bytes,
+        tried=tried,
+        healthy_by=healthy_by,
+        harmful=harmful,
+        findings={row.pop("user"): row for row in findings},
+    )
+
+
+_FINDINGS = """
+    select
+        "user", list(distinct pattern order by pattern) as patterns,
+        coalesce(list(distinct client order by client) filter (client is not null), []) as rogues
+    from (select *, 'client ' || nullif(client_id, '') || coalesce(' at ' || address, '') as client from found)
+    where harmful group by all
+"""
 
 
 def write_files(
-    run: Run, say: common.Say, advised: Advised, *, enforce: bool = False, servers: str = ""
+    run: Run, say: common.Say, totals: Mapping[str, Any], *, enforce: bool = False, servers: str = ""
 ) -> None:
     """Write recommended/quotas.yaml and recommended/changes.diff. `servers`: as typed, comma-separated."""
-    tables, totals = run.tables, advised.totals
-    config = newest_event(tables.events("config"))
+    tables = run.tables
+    config = newest_event(tables, "config")
     changes = [
         NewRate(
             row["user"],
@@ -213,7 +192,7 @@ def write_files(
             mode_of(row["mode"], row["current_rate"], enforce=enforce),
             row["reasons"],
         )
-        for row in advised.rows.where("action = 'set'").toLocalIterator()
+        for row in run.query("recommendations", "from found where action = 'set' order by \"user\"")
     ]
     first, split, last = (
         datetime.fromtimestamp(totals[name] / 1000, UTC).date().isoformat()
@@ -243,17 +222,16 @@ def write_files(
 
 def _brokers(tables: Tables) -> list[str]:
     """Return the broker addresses of the newest topology event."""
-    told = newest_event(tables.events("topology").where("size(brokers) > 0"))
+    told = newest_event(tables, "topology", "len(brokers) > 0")
     return [f"{one['host']}:{one['port']}" for one in told["brokers"]] if told else []
 
 
 def _show(tables: Tables, console: Console, *, as_json: bool) -> None:
-    found = tables.written("recommendations")
     if as_json:
-        common.print_json(found)
+        common.print_rows(tables.query("recommendations"))
         return
-    order = f.when(f.col("action") == "set", 0).when(f.col("action") == "keep", 1).otherwise(2)
-    rows = found.orderBy(f.desc("rogue_ids"), order, "user").limit(SHOWN).collect()
+    order = f"rogue_ids desc, list_position(['set', 'keep', 'none'], action), \"user\" limit {SHOWN}"
+    rows = tables.query("recommendations", f"from found order by {order}")
     table = Table("user", "action", "now", "cap for now", "after mending", "why")
     for row in rows:
         rates = (

@@ -54,13 +54,11 @@ def report(
         int, typer.Option("--users", min=0, max=500, help="Number of users with a page, worst first.")
     ] = USERS,
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON on stdout.")] = False,
-    master: common.MasterOption = None,
-    memory: common.MemoryOption = common.DEFAULT_MEMORY,
 ) -> None:
     """Write the results of all jobs to one HTML file: findings, charts, and the recommended quotas."""
     days = Days.parsed(since, until)
-    root, console = common.start("report", tables, master, memory)
-    show(console, write_report(root, output, users=users, days=days), as_json=as_json)
+    made = write_report(Tables(None, tables), output, users=users, days=days)
+    show(Console(stderr=True), made, as_json=as_json)
 
 
 def write_report(

@@ -40,8 +40,8 @@ class Heap:
     heap_bytes: float
     base_bytes: float = BASE_BYTES
     bytes_per_state: float = BYTES_PER_STATE
-    usable_share: float = 1.0
-    """Share of the heap for live data; the rest is for requests and the collector."""
+    usable_share: float = 0.9
+    """Share of the heap that may be live: a broker with less to spare only collects garbage."""
 
     @property
     def limit_bytes(self) -> float:

@@ -1,17 +1,19 @@
 """A study with the model: broker deaths per quota and scenario, and the rate that prevents them.
 
-The transforms run on Spark; only sums by hour and broker reach this process.
+The past of all users stays with the engine. Only sums by hour and topic reach this process.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as f
+import pyarrow as pa
+import pyarrow.compute as pc
 
+from pidgate.pipeline.dealing import numbered
 from pidgate.pipeline.errors import BadOption, HistoryEmpty
 from pidgate.pipeline.failover.cascade import (
     Heap,
@@ -22,40 +24,68 @@ from pidgate.pipeline.failover.cascade import (
     verdict,
     worst_loss,
 )
-from pidgate.pipeline.failover.held import HOUR_MS
-from pidgate.pipeline.failover.loads import by_broker, under_quotas, uniform_plans
-from pidgate.pipeline.failover.placement import Bucket
+from pidgate.pipeline.in_force import CHECK_INTERVAL_MS, Shares, windows
+from pidgate.pipeline.kernels import ArrowTables, Kernel
+from pidgate.quota.settings import ProducerIdSettings
 
+HOUR_MS = 3_600_000
 NO_QUOTA = "none"
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
-    """The past from this package's transforms. Every question reads `held` and `shares` again."""
+class Plan:
+    """Ids per window of each user; None: no limit."""
 
-    held: DataFrame
-    shares: DataFrame
-    users: DataFrame
-    reopening: DataFrame
-    bucket: Bucket
+    default: float | None = None
+    rates: Mapping[str, float | None] = field(default_factory=dict)
+    """Of users with a rate of their own."""
+
+
+Ask = Callable[[Callable[[pa.Table], pa.Table]], pa.Table]
+"""Function that calls another one with each part of failover_past, and returns what that returns, together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What a question reads: the past, and what is the same for all quotas."""
+
+    ask: Ask
+    shares: Shares
+    settings: ProducerIdSettings
     expiry_ms: int
-    last_used_ms: int
+    reopening: Collection[str] | None
+    """Users whose clients open new producers when a broker dies; None: all of them, the worst case."""
+    reopens: float
+    """New producers of such a user per active id."""
+    last_used_ms: int = 0
     """Last hour in which an id was used; later states only wait to expire."""
-    most_wanted: int
+    most_wanted: int = 0
     """Most short-lived ids of one user held at the same time; a larger quota has no effect."""
 
-    @classmethod
-    def of(
-        cls, held: DataFrame, shares: DataFrame, reopening: DataFrame, bucket: Bucket, expiry_ms: int
-    ) -> Past:
-        """Build it in one pass over `held`. Raises HistoryEmpty if nothing was held."""
-        last_used_ms, most_wanted = held.agg(
-            f.max(f.when(f.col("active_ids") > 0, f.col("hour_ms"))), f.max("user_short_ids")
-        ).collect()[0]
-        if last_used_ms is None:
-            raise HistoryEmpty("the decision and id_usage events contain no producer id.")
-        users = held.select("user").distinct()
-        return cls(held, shares, users, reopening, bucket, expiry_ms, last_used_ms, int(most_wanted))
+    @property
+    def variables(self) -> Mapping[str, float]:
+        return {
+            "windows": windows(self.settings, self.expiry_ms + CHECK_INTERVAL_MS + 2 * HOUR_MS),
+            "false_positive_rate": self.settings.false_positive_rate,
+            "reopens": self.reopens,
+            "all_reopen": self.reopening is None,
+            "last_used_ms": self.last_used_ms,
+        }
+
+
+def ends(ask: Ask) -> tuple[int, int]:
+    """Return Past.last_used_ms and most_wanted. Raises HistoryEmpty if nothing was held."""
+    found = ask(_ends)
+    hours = [at_ms for at_ms in found["last_used_ms"].to_pylist() if at_ms is not None]
+    if not hours:
+        raise HistoryEmpty("the decision and id_usage events contain no producer id.")
+    return max(hours), pc.max(found["most_wanted"]).as_py()
+
+
+def _ends(past: pa.Table) -> pa.Table:
+    used = past.filter(pc.field("active_ids") > 0)
+    most = {"last_used_ms": pc.max(used["hour_ms"]), "most_wanted": pc.max(past["user_short_ids"])}
+    return pa.table({name: pa.array([value.as_py()], pa.int64()) for name, value in most.items()})
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,22 +98,62 @@ class Options:
     reassign: bool = False
 
 
-def loads_of(past: Past, plans: DataFrame) -> dict[str, Load]:
+def loads_of(past: Past, plans: Mapping[str, Plan]) -> dict[str, Load]:
     """Return the load of each quota, hours x brokers, until the last use."""
-    used = past.held.where(f.col("hour_ms") <= past.last_used_ms)
-    loads = under_quotas(used, plans, past.reopening, past.bucket, past.expiry_ms)
-    rows = by_broker(loads, past.shares).collect()
-    hours = range(min(row.hour_ms for row in rows), past.last_used_ms + 1, HOUR_MS)
-    brokers = sorted({row.broker for row in rows})
-    found: dict[str, Load] = {}
-    for row in rows:
-        if row.quota not in found:
-            empty = [np.zeros((len(hours), len(brokers))) for _ in range(4)]
-            found[row.quota] = Load(row.quota, hours, brokers, *empty)
-        load, at = found[row.quota], (hours.index(row.hour_ms), brokers.index(row.broker))
-        load.ids[at], load.states[at] = row.ids, row.states
-        load.storm_states[at], load.allowance_states[at] = row.storm_states, row.allowance_states
+    tables = {
+        "plans": pa.table(
+            {
+                "quota": list(plans),
+                "default_rate": pa.array([plan.default for plan in plans.values()], pa.float64()),
+            }
+        ),
+        "rates": pa.Table.from_pylist(
+            [
+                {"quota": quota, "user": user, "rate": rate, "is_named": True}
+                for quota, plan in plans.items()
+                for user, rate in plan.rates.items()
+            ],
+            _RATES,
+        ),
+        "reopening": pa.Table.from_pylist(
+            [{"user": user, "is_named": True} for user in past.reopening or ()], _REOPENING
+        ),
+    }
+    loads = past.ask(partial(_loads, tables, past.variables))
+    shares = [
+        {"topic": topic, "broker": broker, "share": share}
+        for topic, of_topic in past.shares.items()
+        for broker, share in of_topic.items()
+    ]
+    with Kernel({"loads": loads, "shares": pa.Table.from_pylist(shares)}) as kernel:
+        kernel.run("failover/by_broker")
+        rows = kernel.table("by_broker")
+    quotas, of_quota = numbered(rows["quota"])
+    hour_ms = rows["hour_ms"].to_numpy()
+    hours = range(int(hour_ms.min()), past.last_used_ms + 1, HOUR_MS)
+    brokers, at_broker = np.unique(rows["broker"].to_numpy(), return_inverse=True)
+    found = {}
+    for number, quota in enumerate(quotas):
+        mine = of_quota == number
+        grids = []
+        for name in ("ids", "states", "storm_states", "allowance_states"):
+            grid = np.zeros((len(hours), len(brokers)))
+            grid[(hour_ms[mine] - hours[0]) // HOUR_MS, at_broker[mine]] = rows[name].to_numpy()[mine] / 1_000
+            grids.append(grid)
+        found[quota] = Load(quota, hours, brokers.tolist(), *grids)
     return found
+
+
+_RATES = pa.schema(
+    [("quota", pa.string()), ("user", pa.string()), ("rate", pa.float64()), ("is_named", pa.bool_())]
+)
+_REOPENING = pa.schema([("user", pa.string()), ("is_named", pa.bool_())])
+
+
+def _loads(tables: ArrowTables, variables: Mapping[str, float], past: pa.Table) -> pa.Table:
+    with Kernel({**tables, "failover_past": past}, variables) as kernel:
+        kernel.run("failover/loads")
+        return kernel.table("loads")
 
 
 def verdicts(load: Load, options: Options, loss: Scenario) -> list[Verdict]:
@@ -109,8 +179,7 @@ def quota_that_holds(past: Past, options: Options, loss: Scenario) -> int | None
     """Return the highest rate for all users without a death in either scenario; None if there is none."""
 
     def holds(rates: Sequence[int]) -> Mapping[int, bool]:
-        plans = uniform_plans(past.users, {str(rate): float(rate) for rate in rates})
-        loads = loads_of(past, plans)
+        loads = loads_of(past, {str(rate): Plan(rate) for rate in rates})
         return {rate: all_hold(verdicts(loads[str(rate)], options, loss)) for rate in rates}
 
     return greatest_rate(holds, past.most_wanted)
@@ -139,7 +208,7 @@ def solved(rate: int) -> str:
     return f"solved: {rate} each"
 
 
-def study(past: Past, plans: DataFrame, options: Options) -> Answer:
+def study(past: Past, plans: Mapping[str, Plan], options: Options) -> Answer:
     """Run every plan (one is NO_QUOTA) unchanged and with the loss; solve for the rate without deaths."""
     loads = loads_of(past, plans)
     loss = loss_to_study(loads[NO_QUOTA], options, past.expiry_ms)
@@ -148,7 +217,7 @@ def study(past: Past, plans: DataFrame, options: Options) -> Answer:
     if is_needed := not all_hold(found[NO_QUOTA]):
         rate = quota_that_holds(past, options, loss)
     if rate is not None:
-        again = loads_of(past, uniform_plans(past.users, {solved(rate): float(rate)}))
+        again = loads_of(past, {solved(rate): Plan(rate)})
         found |= {quota: verdicts(load, options, loss) for quota, load in again.items()}
     return Answer([one for both in found.values() for one in both], is_needed, rate)
 

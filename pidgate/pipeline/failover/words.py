@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from datetime import UTC
 
@@ -70,28 +69,6 @@ def sentences(answer: Answer, heap: Heap) -> Iterator[str]:
             f"lost or not; the fullest heap is at most {peak / MEBIBYTE:.0f} MiB. One rate for all is the coarsest "
             "answer; `recommend` has one for each user."
         )
-
-
-def as_json(answer: Answer, heap: Heap) -> str:
-    """Return the summary as JSON."""
-    verdicts = [
-        {
-            "quota": found.quota,
-            "scenario": found.scenario,
-            "holds": found.holds,
-            "deaths": [{"hour_ms": hour_ms, "broker": broker} for hour_ms, broker in found.deaths],
-            "peak_heap_bytes": round(found.peak_heap_bytes),
-            "peak_broker": found.peak_broker,
-            "peak_hour_ms": found.peak_hour_ms,
-        }
-        for found in answer.verdicts
-    ]
-    whole = {
-        "heap_limit_bytes": round(heap.limit_bytes),
-        "quota_that_holds": answer.rate,
-        "verdicts": verdicts,
-    }
-    return json.dumps(whole, indent=1)
 
 
 def _fate(found: Verdict) -> str:

@@ -14,19 +14,20 @@ from pidgate.pipeline import arrow_tables
 from pidgate.pipeline.files import Files
 from pidgate.pipeline.ingest import clocks, seqs
 from pidgate.pipeline.ingest.batches import CLOCKS, NUMBERS, Rules, numbers_seen
+from pidgate.pipeline.ingest.clocks import Doubts
 from pidgate.pipeline.ingest.columns import LOSSES, Cause
 from pidgate.pipeline.ingest.commits import CommitLog
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """Sums of the tables gaps/ and losses/, and the applied offset of each gateway with a wrong clock."""
+    """Sums of the tables gaps/ and losses/, and the doubts in clocks/."""
 
     gaps: int
     missing: int
     missing_by_retention: int
     lost_offsets: int
-    clock_offsets_ms: dict[str, int]
+    clocks: Doubts
 
 
 def settle(files: Files, log: CommitLog, rules: Rules, now_ms: int) -> Account:
@@ -45,11 +46,10 @@ def settle(files: Files, log: CommitLog, rules: Rules, now_ms: int) -> Account:
     log.commit(position, staging, log.replacing(staging, tables))
     missing = [(row["missing"], row["cause"]) for row in gaps.to_pylist()]
     found = arrow_tables.read(files, files.data_files(CLOCKS), clocks.OF_CLOCKS).to_pylist()
-    wrong = sorted((row for row in found if row["applied_ms"]), key=lambda row: abs(row["applied_ms"]))
     return Account(
         gaps=len(missing),
         missing=sum(count for count, _ in missing),
         missing_by_retention=sum(count for count, cause in missing if cause == Cause.RETENTION),
         lost_offsets=sum(loss.missing for loss in position.losses),
-        clock_offsets_ms={row["gateway_id"]: row["applied_ms"] for row in wrong},
+        clocks=clocks.doubts(found),
     )

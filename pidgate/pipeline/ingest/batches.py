@@ -58,8 +58,6 @@ class Taken:
     losses: tuple[seqs.Loss, ...] = ()
     cut: int = 0
     """Intervals of id_usage that were bounded."""
-    clocks_unknown: int = 0
-    """Events without the broker's append time."""
     behind: int = 0
     """Offsets in the topic, or landed files, after this batch."""
     took_ms: int = 0
@@ -125,7 +123,6 @@ class Batches:
             duplicates=int(twice.sum()),
             losses=losses,
             cut=cut,
-            clocks_unknown=fresh.filter(is_event)["append_time_ms"].null_count,
             behind=sum(max(0, end - next_offsets.get(p, offsets.first[p])) for p, end in offsets.end.items()),
             took_ms=round((time.monotonic() - began_s) * 1000),
         )

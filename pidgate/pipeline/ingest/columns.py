@@ -103,4 +103,4 @@ LOSSES = _columns(
 CLOCKS = _columns(
     "gateway_id string, incarnation string, hour_ms long, offset_ms long, applied_ms long, events long"
 )
-"""Clocks of gateways against the broker's (clocks.py), by hour of append."""
+"""Clocks of gateways against the broker's (clocks.py), by hour of append. No hour and offset: not known."""

@@ -1,24 +1,25 @@
 -- Offenders, second level: the sums behind the features of each application's calm producers: those of sources without a
 -- pattern.
 
--- A producer that sends seldom is there until the last close at its place before the next producer starts.
+-- One that sends seldom is there until the last close at its place before the next producer starts.
 create temp table calm as
 with quiet as (
     select * from known anti join patterns using (source)
 ), starts as (
     select "user", client_id, address, seen_ms, max(producer_id) as producer_id from quiet group by all
 ), closed as (
-    select s."user", s.producer_id, max(at_ms) as closed_ms
-    from closes c
+    select s."user", s.producer_id, max(wall_time_ms) as place_closed_ms
+    from connection c
     asof join starts s
-        on c."user" = s."user" and c.client_id = s.client_id and c.address = s.address and c.at_ms >= s.seen_ms
+        on c."user" = s."user" and coalesce(c.client_id, '') = s.client_id and coalesce(c.address, '') = s.address
+            and c.wall_time_ms >= s.seen_ms
     group by all
 )
 select
-    "user", app, client_id, address, started_ms, admitted, seen_ms,
-    greatest(last_ms, closed_ms) as last_ms, coalesce(started_ms > getvariable('head_until_ms'), false) as late,
-    greatest(last_ms, closed_ms) < getvariable('open_from_ms') as over,
-    greatest(last_ms, closed_ms) - seen_ms as life_ms, life_ms >= getvariable('long_ms') as is_long
+    "user", app, client_id, address, started_ms, admitted, seen_ms, greatest(gone_ms, place_closed_ms) as last_ms,
+    coalesce(started_ms > getvariable('head_until_ms'), false) as late,
+    greatest(gone_ms, place_closed_ms) < getvariable('open_from_ms') as over,
+    greatest(gone_ms, place_closed_ms) - seen_ms as life_ms, life_ms >= getvariable('long_ms') as is_long
 from quiet left join closed using ("user", producer_id);
 
 create temp table lives as
@@ -27,7 +28,7 @@ select
     count(*) filter (late and is_long) as late_long, count(*) filter (over) as over_ids,
     sum(round(1e6 * ln(greatest(life_ms, 1)))::bigint) filter (over)::bigint as log_over_life,
     count(*) filter (is_long) as long_ids, coalesce(sum(life_ms) filter (is_long), 0)::bigint as long_ms,
-    sum(life_ms)::bigint as lives_ms,
+    sum(life_ms)::bigint as lives_ms, min(seen_ms) as first_ms, max(last_ms) as end_ms,
     sum(round(1e6 * cos(started_ms % 86_400_000 * 2 * pi() / 86_400_000))::bigint) filter (late)::bigint as starts_across,
     sum(round(1e6 * sin(started_ms % 86_400_000 * 2 * pi() / 86_400_000))::bigint) filter (late)::bigint as starts_up,
     sum(round(1e6 * cos(last_ms % 86_400_000 * 2 * pi() / 86_400_000))::bigint) filter (over)::bigint as ends_across,

@@ -6,13 +6,14 @@ select
     "user", producer_id, min(at_ms) as started_ms, arg_min(coalesce(client_id, ''), at_ms) as client_id,
     arg_min(coalesce(address, ''), at_ms) as address, bool_or(first_admitted_ms is not null) as admitted,
     bool_or(transactional) as transactional, min(transactional_id_hash) as name,
-    arg_min(hash(gateway_id, incarnation, connection_id), at_ms) as connection
+    arg_min(hash(incarnation, connection_id), at_ms) as connection
 from arrivals
 group by all;
 
 create temp table uses as
 select
-    "user", producer_id, sum(requests)::bigint as requests, min(first_ms) as first_ms, max(last_ms) as last_ms
+    "user", producer_id, sum(requests)::bigint as requests, min(first_ms) as first_ms, max(last_ms) as last_ms,
+    arg_max(hash(incarnation, connection_id), last_ms) as last_connection
 from usage
 group by all;
 
@@ -36,7 +37,7 @@ select
     coalesce(s.address, place.address) as address, started_ms, coalesce(started_ms, first_ms) as seen_ms,
     greatest(coalesce(started_ms, first_ms), last_ms) as last_ms, coalesce(admitted, true) as admitted, requests,
     coalesce(error_ms >= last_ms, false) as failed, error_code, coalesce(transactional, false) as transactional, name,
-    connection
+    connection, coalesce(last_connection, connection) as last_connection
 from starts s
 full join uses using ("user", producer_id)
 left join old_places using ("user", producer_id)

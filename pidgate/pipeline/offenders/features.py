@@ -18,7 +18,7 @@ def source_features(sums: Row, beats: Iterable[Row], clocks: Mapping[int, list[R
     ids, used = sums["ids"], sums["used"]
     length_ms = max(1, sums["end_ms"] - sums["first_ms"])
     rhythm = best_beat((one["gap_ms"], beat(one, clocks[one["gap_ms"]])) for one in beats)
-    for name in ("interval_ms", "pause_ms"):
+    for name in ("interval_ms", "pause_ms", "run_ms"):
         if name in rhythm:
             rhythm[name] = int(rhythm[name])
     return {
@@ -50,7 +50,7 @@ def app_features(sums: Row, span: Span) -> dict[str, Any]:
         "late_long": _share(sums["late_long"], late),
         "over_life_ms": int(geometric_mean(sums["log_over_life"], over)) if over else None,
         "long_time": sums["long_ms"] / max(1, sums["lives_ms"]),
-        "alive": sums["lives_ms"] / span.length_ms,
+        "alive": sums["lives_ms"] / max(1, sums["end_ms"] - sums["first_ms"]),
         "starts_rhythm": _concentration(sums["starts_across"], sums["starts_up"], late),
         "ends_rhythm": _concentration(sums["ends_across"], sums["ends_up"], over),
         "alive_at_address": sums["lives_at_address"] / sums["length_at_address"],

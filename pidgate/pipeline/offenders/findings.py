@@ -83,8 +83,6 @@ def _variables(span: Span) -> dict[str, float]:
         "even_high": cadence.EVEN[1],
         "grown_low": cadence.GROWN[0],
         "grown_high": cadence.GROWN[1],
-        "restart_low": cadence.RESTART_PAUSE_MS[0],
-        "restart_high": cadence.RESTART_PAUSE_MS[1],
         "head_until_ms": span.head_until_ms,
         "open_from_ms": span.open_from_ms,
         "long_ms": span.long_ms,

@@ -26,20 +26,20 @@ with counted as (
 )
 select *, dense_rank() over (order by "user", alone, is_large, client, shared_address) as source from sourced;
 
+-- A process ends when its connection does: closed_ms, if the client closed or cut it. What a gateway or a broker closes
+-- (idle, drain) says nothing of the client, nor does a connection with several ids.
 create temp table known as
-select p.*, source, app from producers p join places using ("user", client_id, address);
-
--- Only closes by clients are read: what a gateway closes (idle, drain) or a broker says nothing of the client.
-create temp table closes as
-select
-    "user", coalesce(client_id, '') as client_id, coalesce(address, '') as address, wall_time_ms as at_ms, count,
-    close_reason = 'reset' as is_cut
-from connection;
-
-create temp table closed_by_source as
-select source, sum(count)::bigint as closed, coalesce(sum(count) filter (is_cut), 0)::bigint as cut
-from closes join places using ("user", client_id, address)
-group by all;
+with closes as (
+    select hash(incarnation, connection_id) as last_connection, max(wall_time_ms) as closed_ms, bool_or(close_reason = 'reset') as is_cut
+    from connection
+    group by all
+), alone as (
+    select last_connection, min(producer_id) as producer_id from producers group by all having count(*) = 1
+)
+select p.*, source, app, closed_ms, is_cut, greatest(last_ms, closed_ms) as gone_ms
+from producers p
+join places using ("user", client_id, address)
+left join (alone join closes using (last_connection)) using (last_connection, producer_id);
 
 -- Logarithms, sines and cosines are summed as whole millionths, so that the order of rows cannot matter.
 create temp table sources as
@@ -57,19 +57,19 @@ with started as (
         count(*) filter (was_used and failed) as failed, min(error_code) as error_code,
         count(*) filter (transactional) as transactional, count(distinct name) as names,
         count(distinct connection) as connections, min(started_ms) as first_ms, max(last_ms) as end_ms,
-        sum(life_ms)::bigint as lives_ms
+        sum(life_ms)::bigint as lives_ms, count(closed_ms) as closed, count(*) filter (is_cut) as cut
     from started
     group by all
 ), named as (
     select source, min("user") as "user", min(client) as client, min(shared_address) as address from places group by all
 )
-select * from summed join named using (source) left join closed_by_source using (source);
+select * from summed join named using (source);
 
 -- The beat of each source's starts, as findings/cadence.py defines it. Starts are joined by second, then to bursts: those
 -- no further apart than each of the gaps.
 create temp table ticks as
 with seconds as (
-    select source, min(started_ms) as at_ms, max(last_ms) as end_ms, count(*) as ids
+    select source, min(started_ms) as at_ms, max(gone_ms) as end_ms, count(*) as ids
     from known
     where started_ms is not null
     group by source, started_ms // 1_000
@@ -77,7 +77,7 @@ with seconds as (
 select *, at_ms - lag(at_ms) over (partition by source order by at_ms) as quiet_ms from seconds;
 
 create temp table bursts as
-with numbered as (
+with counted as (
     select
         source, at_ms, end_ms, ids, gap_ms,
         count(*) filter (coalesce(quiet_ms > gap_ms, true)) over (partition by source, gap_ms order by at_ms) as burst
@@ -85,31 +85,65 @@ with numbered as (
 ), joined as (
     select
         source, gap_ms, burst, min(at_ms) as at_ms, max(end_ms) as end_ms, sum(ids)::bigint as ids
-    from numbered
+    from counted
     group by all
 )
+select *, row_number() over (partition by source, gap_ms order by burst) as number from joined;
+
+-- A start follows the earliest end that no other start has followed: so several processes are told apart. `follows`: that
+-- end's place among all ends. `spare`: ends before a start, less the starts up to it.
+create temp table steps as
+with ends as (
+    select
+        source, gap_ms, end_ms, number as before,
+        row_number() over (partition by source, gap_ms order by end_ms, number) as follows
+    from bursts
+), moments as (
+    select source, gap_ms, at_ms as ms, number from bursts
+    union all
+    select source, gap_ms, end_ms, null from bursts
+), counted as (
+    select
+        source, gap_ms, number,
+        count(*) filter (number is null) over (
+            partition by source, gap_ms order by ms range between unbounded preceding and 1 preceding
+        ) - number as spare
+    from moments
+), followed as (
+    select source, gap_ms, number, number + least(0, min(spare) over (partition by source, gap_ms order by number)) as follows
+    from counted
+    where number is not null
+), first_to_follow as (
+    select *, follows > lag(follows, 1, 0) over (partition by source, gap_ms order by number) as has_followed from followed
+), paused as (
+    select b.*, if(has_followed, before, null) as before, if(has_followed, at_ms - e.end_ms, null) as pause_ms
+    from bursts b
+    join first_to_follow using (source, gap_ms, number)
+    left join ends e using (source, gap_ms, follows)
+)
 select
-    *, lag(at_ms) over in_time as before_ms, at_ms - before_ms as interval_ms,
-    at_ms - lag(end_ms) over in_time as pause_ms, before_ms - lag(at_ms, 2) over in_time as last_interval_ms,
-    before_ms - lag(end_ms, 2) over in_time as last_pause_ms
-from joined
-window in_time as (partition by source, gap_ms order by burst);
+    p.*, lag(p.at_ms) over in_time as before_ms, p.at_ms - before_ms as interval_ms,
+    before_ms - lag(p.at_ms, 2) over in_time as last_interval_ms, lag(p.end_ms) over in_time - p.at_ms as overlap_ms,
+    last.pause_ms as last_pause_ms
+from paused p
+left join paused last on last.source = p.source and last.gap_ms = p.gap_ms and last.number = p.before
+window in_time as (partition by p.source, p.gap_ms order by p.number);
 
 create temp table beats as
 with stepped as (
     select
         *, interval_ms / last_interval_ms as step,
-        if(pause_ms > 0 and last_pause_ms > 0, pause_ms / last_pause_ms, null) as pause_step
-    from bursts
+        pause_ms / last_pause_ms as pause_step
+    from steps
 )
 select
     source, gap_ms, count(*) as bursts, sum(ids)::bigint as burst_ids, count(interval_ms) as intervals,
     sum(round(1e6 * ln(interval_ms))::bigint)::bigint as log_interval,
-    count(pause_ms) as pauses, sum(round(1e6 * ln(greatest(pause_ms, 1)))::bigint)::bigint as log_pause,
-    count(*) filter (pause_ms < -getvariable('overlap_ms')) as overlaps, count(step) as steps,
+    count(pause_ms) as pauses, sum(round(1e6 * ln(pause_ms))::bigint)::bigint as log_pause,
+    count(*) filter (overlap_ms > getvariable('overlap_ms')) as overlaps, count(step) as steps,
+    sum(round(1e6 * ln(greatest(end_ms - at_ms, 1)))::bigint)::bigint as log_run,
     count(*) filter (step between getvariable('even_low') and getvariable('even_high')) as even,
     count(*) filter (step between getvariable('grown_low') and getvariable('grown_high')) as grown,
-    count(*) filter (pause_ms between getvariable('restart_low') and getvariable('restart_high')) as restarts,
     count(pause_step) as pause_steps,
     count(*) filter (pause_step between getvariable('even_low') and getvariable('even_high')) as pause_even,
     count(*) filter (pause_step between getvariable('grown_low') and getvariable('grown_high')) as pause_grown
@@ -121,7 +155,7 @@ with turned as (
     select
         source, gap_ms, period_ms, (at_ms % period_ms) * (2 * pi() / period_ms) as turn,
         coalesce(at_ms // period_ms <> before_ms // period_ms, true) as is_new_period
-    from bursts cross join periods
+    from steps cross join periods
 )
 select
     source, gap_ms, period_ms, count(*) filter (is_new_period) as periods,

@@ -77,32 +77,23 @@ with changes as (
 select "user", hour_ms, max(ids)::bigint as ids_held, max(states)::bigint as states_held from hours group by all;
 
 -- Quantiles are exact: the least value that at least this share of the ids does not exceed.
-create temp table life as
-with ranked as (
-    select
-        "user", life_ms, sum(sum(ids)) over (partition by "user" order by life_ms) as up_to,
-        sum(sum(ids)) over (partition by "user") as total
-    from ids_by_life
-    group by "user", life_ms
-)
-select
-    "user", min(life_ms) filter (100 * up_to >= 50 * total) as life_ms_p50,
-    min(life_ms) filter (100 * up_to >= 95 * total) as life_ms_p95
-from ranked
-group by all;
+create temp table counted as
+select "user", life_ms as ms, 'lived' as what, sum(ids) as ids from ids_by_life group by all
+union all
+select "user", waited_ms, 'waited', sum(ids) from waits where outcome = 'admitted' group by all;
 
-create temp table waited as
+create temp table quantiles as
 with ranked as (
     select
-        "user", waited_ms, sum(sum(ids)) over (partition by "user" order by waited_ms) as up_to,
-        sum(sum(ids)) over (partition by "user") as total
-    from waits
-    where outcome = 'admitted'
-    group by "user", waited_ms
+        *, sum(ids) over (partition by "user", what order by ms) as up_to,
+        sum(ids) over (partition by "user", what) as total
+    from counted
 )
 select
-    "user", min(waited_ms) filter (100 * up_to >= 50 * total) as waited_ms_p50,
-    min(waited_ms) filter (100 * up_to >= 95 * total) as waited_ms_p95
+    "user", min(ms) filter (what = 'lived' and 100 * up_to >= 50 * total) as life_ms_p50,
+    min(ms) filter (what = 'lived' and 100 * up_to >= 95 * total) as life_ms_p95,
+    min(ms) filter (what = 'waited' and 100 * up_to >= 50 * total) as waited_ms_p50,
+    min(ms) filter (what = 'waited' and 100 * up_to >= 95 * total) as waited_ms_p95
 from ranked
 group by all;
 
@@ -141,8 +132,7 @@ with used as (
     from used
     full join decided using ("user")
     full join peaks using ("user")
-    full join life using ("user")
-    full join waited using ("user")
+    full join quantiles using ("user")
     full join gave_up using ("user")
     full join held using ("user")
 )

@@ -5,7 +5,7 @@ An arrival takes some 60 bytes, so a rogue of five million ids takes 300 MB.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -55,9 +55,8 @@ COST = pa.struct(
         )
     ]
 )  # fmt: skip
-RESULT = pa.schema(
+MEASURES = pa.schema(
     [
-        ("user", pa.string()),
         *((name, pa.int64()) for name in ("ids", "rogue_ids", "rogue_transactional_ids", "healthy_refusals")),
         *((name, pa.int64()) for name in ("requests", "records", "rogue_last_ms")),
         *((name, pa.int64()) for name in ("ids_last_week", "ids_week_before", "peak_weekday", "peak_weeks")),
@@ -73,7 +72,6 @@ RESULT = pa.schema(
             for name in ("ids", "healthy_ids", "cap_refused", "cap_refused_healthy", "mended_refused")
         ),
         *((name, COST) for name in ("now", "cap", "mended")),
-        ("tried", pa.list_(pa.struct([("candidate_rate", pa.float64()), *COST]))),
     ]
 )
 
@@ -210,19 +208,8 @@ def _flags(column: pa.Array) -> Flags:
     return values
 
 
-def measured(course: Course, quota_of: Callable[[str], Mapping[str, Any]]) -> Callable[[pa.Table], pa.Table]:
-    """Return the function from a user's rows (INPUT) to its row of RESULT."""
-
-    def measure(table: pa.Table) -> pa.Table:
-        user = table.column("user")[0].as_py()
-        row = row_of(Seen.of(table), course, quota_of(user)["current_rate"])
-        return pa.Table.from_pylist([{"user": user, **row}], RESULT)
-
-    return measure
-
-
 def row_of(seen: Seen, course: Course, current_rate: float | None) -> Mapping[str, Any]:
-    """Return the columns of RESULT except the user."""
+    """Return the columns of MEASURES, and `tried`: the cost of each rate."""
     everything = np.ones(len(seen.at_ms), dtype=bool)
     came, settings = seen.arrivals(everything), course.settings
     rogue = ~seen.healthy

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import yaml
 
-from pidgate.pipeline.recommend.in_force import InForce
+from pidgate.pipeline.in_force import InForce
 from pidgate.quota.entities import OTHER_USERS, is_unidentified, mechanism_of
 from pidgate.units import show_duration
 

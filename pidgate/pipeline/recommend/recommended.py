@@ -1,19 +1,29 @@
-"""The result tables of `recommend`, from each user's measures, story and quota in force."""
+"""The kernel of a part of the users: each one's history replayed, its recommendation, and the rates tried."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil, fsum
 from typing import Any, Final
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as f
 
-from pidgate.pipeline.expiry import CHECK_INTERVAL_MS
+from pidgate.pipeline.dealing import dealt, numbered
 from pidgate.pipeline.failover.cascade import Heap
-from pidgate.pipeline.failover.placement import Bucket
-from pidgate.pipeline.recommend import measured
-from pidgate.pipeline.recommend.chosen import Asked, choose
+from pidgate.pipeline.in_force import (
+    CHECK_INTERVAL_MS,
+    UNKNOWN_TOPIC,
+    InForce,
+    Shares,
+    quotas_of,
+    settings,
+    windows,
+)
+from pidgate.pipeline.kernels import ArrowTables, Kernel
+from pidgate.pipeline.recommend.chosen import A_DAY_MS, Action, Asked, choose
+from pidgate.pipeline.recommend.measured import COST, MEASURES, Course, Seen, row_of
 from pidgate.pipeline.recommend.sentences import reasons, remedies
 from pidgate.pipeline.recommend.trial import rounded_up
 
@@ -21,20 +31,24 @@ Row = dict[str, Any]
 
 DEFAULT_COVERS: Final = 0.95
 """Share of today's healthy users for which the default is enough."""
+JUDGED_SHARE: Final = 7 / 30
+JUDGED_MOST_MS: Final = 7 * A_DAY_MS
+"""At most the last week judges the rates; the days before it are for learning."""
 _TEXTS: Final = pa.list_(pa.string())
-TOTALS: Final = (
-    "begin_ms bigint, split_ms bigint, end_ms bigint, history_ms bigint, history_days bigint, healthy_by string, "
-    "headroom double, least_history_ms bigint, least_days bigint, least_ids bigint, heap_bytes bigint, "
-    "states_that_fit double, broker_share double, default_rate double, default_users bigint, default_covers bigint, "
-    "default_states bigint, recommended_states bigint, unlimited bigint, judged_healthy_ids bigint, "
-    "judged_cap_refused_healthy bigint"
-)
-RESULT: Final = pa.schema(
+_TOTALS: Final = {
+    pa.int64(): "begin_ms split_ms end_ms history_ms history_days least_history_ms least_days least_ids heap_bytes "
+    "default_users default_covers default_states recommended_states unlimited judged_healthy_ids "
+    "judged_cap_refused_healthy",
+    pa.float64(): "headroom states_that_fit broker_share default_rate",
+    pa.string(): "healthy_by",
+}
+TOTALS: Final = pa.schema([(name, kind) for kind, names in _TOTALS.items() for name in names.split()])
+RECOMMENDATIONS: Final = pa.schema(
     [
         *((name, pa.string()) for name in ("user", "owner", "mode", "source", "set_by", "action", "lacks")),
         *((name, pa.float64()) for name in ("current_rate", "recommended_rate", "headroom")),
         ("lower_bound", pa.bool_()),
-        *(one for one in measured.RESULT if one.name not in ("user", "tried")),
+        *MEASURES,
         *((name, pa.int64()) for name in ("cap_states", "mended_states", "recommended_states")),
         *((name, pa.int64()) for name in ("first_ms", "last_ms", "days", "history_ms")),
         *((name, _TEXTS) for name in ("patterns", "rogues")),
@@ -44,91 +58,166 @@ RESULT: Final = pa.schema(
         ("remedies", _TEXTS),
     ]
 )
+CANDIDATES: Final = pa.schema(
+    [
+        ("user", pa.string()),
+        *((name, pa.int64()) for name in ("ids", "requests", "records")),
+        ("candidate_rate", pa.float64()),
+        *COST,
+    ]
+)
+EXTENT: Final = pa.schema([(name, pa.int64()) for name in ("day", "first_ms", "last_ms")])
+RESULTS: Final = {
+    "recommendations": RECOMMENDATIONS,
+    "recommend_candidates": CANDIDATES,
+    "recommend_extent": EXTENT,
+}
+HARMFUL: Final = pa.schema(
+    [*((name, pa.string()) for name in ("user", "client_id", "address")), ("is_harmful", pa.bool_())]
+)
 
 
-def candidates(measures: DataFrame) -> DataFrame:
-    """Return recommend_candidates: what each rate tried would have refused."""
-    tried = measures.select("user", "ids", "requests", "records", f.explode("tried").alias("tried"))
-    return tried.select("user", "ids", "requests", "records", "tried.*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What is the same for all users. Picklable."""
 
+    asked: Asked
+    config: InForce | None
+    shares: Shares
+    expiry_ms: int
+    heap_bytes: int | None = None
+    tried: tuple[float, ...] = ()
+    """More rates to try for all users."""
+    healthy_by: str
+    """Where the health of ids comes from."""
+    harmful: pa.Table
+    """HARMFUL: places of harmful findings."""
+    findings: Mapping[str, Row]
+    """User -> patterns and rogues that `offenders` found."""
 
-def states_of(rate: float, partitions_per_id: float, bucket: Bucket, expiry_ms: int, share: float) -> int:
-    """Return the most producer states that a rate allows on the fullest broker, at once."""
-    ids = bucket.most_admitted(rate, expiry_ms + CHECK_INTERVAL_MS)
-    return round(ids * partitions_per_id * share)
+    @property
+    def broker_share(self) -> float:
+        """Largest share of a cluster's states on one broker; 1 without topology, an upper bound."""
+        return max(self.shares.get(UNKNOWN_TOPIC, {}).values(), default=1.0)
 
+    def begun(self, extent: Iterable[Row]) -> Row | None:
+        """Return the columns of TOTALS that no user changes; None if no decision names a user.
 
-def recommended(
-    asked: Asked,
-    quota_of: Callable[[str], Mapping[str, Any]],
-    bucket: Bucket,
-    expiry_ms: int,
-    totals: Mapping[str, Any],
-) -> Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]:
-    """Return the function from rows with a user's measures and story to rows of RESULT."""
-
-    def row(user: Row) -> Row:
-        user = user | {
-            **quota_of(user["user"]),
-            "history_ms": totals["history_ms"],
-            "healthy_refusals": user["healthy_refusals"] + user["unnamed_refusals"],
-            "headroom": asked.headroom,
+        `extent`: the days of the history. Days without any event are a gap, and no evidence of rest.
+        """
+        rows = list(extent)
+        first_ms = min((row["first_ms"] for row in rows if row["first_ms"] is not None), default=None)
+        if first_ms is None:
+            return None
+        end_ms = max(row["last_ms"] for row in rows if row["last_ms"] is not None) + 1
+        days = len({row["day"] for row in rows})
+        return {
+            "begin_ms": first_ms,
+            "split_ms": end_ms - min(JUDGED_MOST_MS, int((end_ms - first_ms) * JUDGED_SHARE)),
+            "end_ms": end_ms,
+            "history_ms": min(end_ms - first_ms, days * A_DAY_MS),
+            "history_days": days,
+            "healthy_by": self.healthy_by,
+            "headroom": self.asked.headroom,
+            "least_history_ms": self.asked.least_history_ms,
+            "least_days": self.asked.least_days,
+            "least_ids": self.asked.least_ids,
+            "heap_bytes": self.heap_bytes,
+            "states_that_fit": None if self.heap_bytes is None else Heap(self.heap_bytes).states_that_fit,
+            "broker_share": self.broker_share,
         }
-        action, rate, lack = choose(user, asked)
-        follows = rate if rate is not None else user["current_rate"]
 
-        def states(of: float | None) -> int | None:
-            share = totals["broker_share"]
-            return None if of is None else states_of(of, user["partitions_per_id"], bucket, expiry_ms, share)
-
-        made = user | {
-            "action": action.value,
-            "recommended_rate": rate,
-            "lacks": lack.value if lack else "",
-            "lower_bound": user["healthy_refusals"] > 0,
-            "cap_states": states(user["cap_rate"]),
-            "mended_states": states(user["mended_rate"]),
-            "recommended_states": states(follows),
-        }
-        return made | {"reasons": reasons(made, totals), "remedies": remedies(made)}
-
-    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            yield pa.RecordBatch.from_pylist([row(user) for user in batch.to_pylist()], schema=RESULT)
-
-    return run
+    def states_of(self, rate: float, partitions_per_id: float) -> int:
+        """Return the most producer states that a rate allows on the fullest broker, at once."""
+        ids = rate * windows(settings(self.config), self.expiry_ms + CHECK_INTERVAL_MS) + 1
+        return round(ids * partitions_per_id * self.broker_share)
 
 
-def totals_of(advised: DataFrame, begun: Mapping[str, Any], bucket: Bucket, expiry_ms: int) -> Row:
-    """Return the row of recommend_totals: `begun`, and the sums over all users."""
-    healthy = advised.where("action != 'none' and rogue_ids = 0")
-    users, rate, partitions = healthy.agg(
-        f.count("*"),
-        f.expr(f"percentile_disc({DEFAULT_COVERS}) within group (order by mended_rate)"),
-        f.avg("partitions_per_id"),
-    ).collect()[0]
-    default = None if rate is None else rounded_up(rate)
-    covered = 0 if default is None else healthy.where(f.col("mended_rate") <= default).count()
-    allowed = f.coalesce(f.sum("recommended_states"), f.lit(0)).alias("recommended_states")
-    unlimited = f.count_if(f.col("recommended_states").isNull()).alias("unlimited")
-    sums = advised.agg(allowed, unlimited).collect()[0].asDict()
-    names = ("judged_healthy_ids", "judged_cap_refused_healthy")
-    of_rated = advised.where("action != 'none'").agg(
-        *(f.coalesce(f.sum(name), f.lit(0)).alias(name) for name in names)
-    )
-    sums |= of_rated.collect()[0].asDict()
-    states = (
-        0 if default is None else states_of(default, partitions, bucket, expiry_ms, begun["broker_share"])
-    )
-    told = {
-        "default_rate": default,
-        "default_users": users,
-        "default_covers": covered,
-        "default_states": states,
+def by_user(question: Question, tables: ArrowTables) -> dict[str, pa.Table]:
+    """Return the result tables of these users. All arrivals of one user are in memory."""
+    with Kernel({"seen": tables["seen"]}) as kernel:
+        kernel.run("recommend/by_user")
+        stories = {row["user"]: row for row in kernel.table("stories").to_pylist()}
+    totals, quota_of = question.begun(tables["extent"].to_pylist()), quotas_of(question.config)
+    rows: list[Row] = []
+    tried: list[Row] = []
+    if totals is not None and len(tables["history"]):
+        course = Course(
+            settings(question.config),
+            totals["begin_ms"],
+            totals["split_ms"],
+            totals["end_ms"],
+            headroom=question.asked.headroom,
+            given=question.tried,
+        )
+        names, numbers = numbered(tables["history"]["user"])
+        for number, history in dealt(tables["history"], numbers, len(names)):
+            user, quota = names[number], quota_of(names[number])
+            measures = row_of(Seen.of(history), course, quota["current_rate"])
+            known = {**measures, **stories.get(user, {}), **quota, "user": user}
+            rows.append(advised_user(question, totals, known))
+            counts = {name: measures[name] for name in ("ids", "requests", "records")}
+            tried += ({"user": user, **counts, **cost} for cost in measures["tried"])
+    return {
+        "recommendations": pa.Table.from_pylist(rows, RECOMMENDATIONS),
+        "recommend_candidates": pa.Table.from_pylist(tried, CANDIDATES),
+        "recommend_extent": tables["extent"],
     }
-    return {**begun, **sums, **told}
 
 
-def fit(heap_bytes: int | None, usable: float) -> float | None:
-    """Return the producer states that fit a broker's heap; None if the heap is not known."""
-    return None if heap_bytes is None else Heap(heap_bytes, usable_share=usable).states_that_fit
+def advised_user(question: Question, totals: Row, user: Row) -> Row:
+    """Return the row of recommendations of a user with its measures, story and quota in force."""
+    of_topic = question.shares.get(user["top_topic"], {})
+    user |= {
+        "history_ms": totals["history_ms"],
+        "healthy_refusals": user["healthy_refusals"] + user["unnamed_refusals"],
+        "headroom": question.asked.headroom,
+        "top_broker": max(of_topic, key=lambda broker: (of_topic[broker], -broker), default=None),
+        "patterns": [],
+        "rogues": [],
+        **question.findings.get(user["user"], {}),
+    }
+    action, rate, lack = choose(user, question.asked)
+    rates = {
+        "cap_states": user["cap_rate"],
+        "mended_states": user["mended_rate"],
+        "recommended_states": rate if rate is not None else user["current_rate"],
+    }
+    partitions = user["partitions_per_id"]
+    user |= {
+        "action": action.value,
+        "recommended_rate": rate,
+        "lacks": lack.value if lack else "",
+        "lower_bound": user["healthy_refusals"] > 0,
+        **{name: None if of is None else question.states_of(of, partitions) for name, of in rates.items()},
+    }
+    return user | {"reasons": reasons(user, totals), "remedies": remedies(user)}
+
+
+SUMMED: Final = (
+    "select action, rogue_ids, mended_rate, partitions_per_id, recommended_states, judged_healthy_ids, "
+    "judged_cap_refused_healthy from found"
+)
+"""The columns of recommendations that totals_of() reads."""
+
+
+def totals_of(question: Question, begun: Row, rows: Sequence[Row]) -> Row:
+    """Return the row of recommend_totals: `begun`, and the sums over all users."""
+    rated = [row for row in rows if row["action"] != Action.NONE]
+    healthy = [row for row in rated if not row["rogue_ids"]]
+    rates = sorted(row["mended_rate"] for row in healthy)
+    default = rounded_up(rates[ceil(DEFAULT_COVERS * len(rates)) - 1]) if rates else None
+    partitions = fsum(row["partitions_per_id"] for row in healthy) / max(1, len(healthy))
+    return {
+        **begun,
+        "default_users": len(healthy),
+        "default_rate": default,
+        "default_covers": 0 if default is None else bisect_right(rates, default),
+        "default_states": 0 if default is None else question.states_of(default, partitions),
+        "recommended_states": sum(row["recommended_states"] or 0 for row in rows),
+        "unlimited": sum(row["recommended_states"] is None for row in rows),
+        **{
+            name: sum(row[name] or 0 for row in rated)
+            for name in ("judged_healthy_ids", "judged_cap_refused_healthy")
+        },
+    }

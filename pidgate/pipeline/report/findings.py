@@ -147,6 +147,13 @@ def _doubts(found: Found) -> Iterator[Finding]:
             headline=f"{counted(dead, 'event')} could not be read",
             why=f"They are in dead_letters with their reason: {listed(list(found.dead_letters or {}))}.",
         )
+    for claim, reason in found.clocks.sentences():
+        yield Finding(
+            Weight.WARN,
+            headline=claim,
+            why=reason,
+            action="Synchronise the gateways' clocks (NTP), and keep the topic's LogAppendTime.",
+        )
     if found.advice and found.advice.lower_bounds:
         yield Finding(
             Weight.WARN,

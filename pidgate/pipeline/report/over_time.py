@@ -5,15 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from pyspark.sql import Column, DataFrame, Row
-from pyspark.sql import functions as f
-
 from pidgate.pipeline.days import Days
-from pidgate.pipeline.report.rows import Blocks, Heaps, Held, Series, Study, Times, Totals, typed
-from pidgate.pipeline.report.rows import Row as TableRow
+from pidgate.pipeline.report.rows import Blocks, Heaps, Held, Row, Series, Study, Times, Totals, typed
 from pidgate.pipeline.report.series import HOUR_MS, Span, running, span_between
-from pidgate.pipeline.report.source import Source, collected
-from pidgate.pipeline.report.sums import within
+from pidgate.pipeline.report.source import Source
 
 GREATEST = 6
 """Users with their own line in charts of all users; more colours are hard to tell apart."""
@@ -25,33 +20,31 @@ def times(
     source: Source, totals: Totals | None, pages: Sequence[str], window_ms: int, days: Days
 ) -> Times | None:
     """Return new ids and refusals of all users, and the windowed new ids of each user with a page."""
-    frame = source.frame("rates_by_time")
-    if frame is None or totals is None:
+    if totals is None or "rates_by_time" not in source.names():
         return None
-    frame = within(frame, "start_ms", days)
-    span = span_between(totals.first_ms, totals.last_ms)
-    mine = frame.where(f.col("unit") == span.unit)
-    by_user = _greatest_first(mine, span, "start_ms", f.sum("new_ids"))
-    refusals = mine.groupBy(_step(span, "start_ms")).agg(f.sum("refusals").alias("n")).collect()
+    span, of_days = span_between(totals.first_ms, totals.last_ms), days.during("start_ms")
+    mine = f"unit = '{span.unit}' and {of_days}"
+    refusals = f"select 'refusals' as name, {_step(span, 'start_ms')}, sum(refusals)::bigint as n from found"
+    lines = _lines(source, "rates_by_time", span, f"{refusals} where {mine} group by all")
     return Times(
         span=span,
-        by_user=by_user,
-        refusals=Series("refusals", span.dense({row["step"]: row["n"] for row in refusals})),
-        within_window=_within_window(frame, span, pages, window_ms),
+        by_user=_greatest_first(source, "rates_by_time", span, "start_ms", "sum(new_ids)::bigint", mine),
+        refusals=lines.get("refusals", Series("refusals", span.dense({}))),
+        within_window=_within_window(source, span, pages, window_ms, of_days),
         is_running=window_ms % span.step_ms == 0,
     )
 
 
 def _within_window(
-    frame: DataFrame, span: Span, users: Sequence[str], window_ms: int
+    source: Source, span: Span, users: Sequence[str], window_ms: int, of_days: str
 ) -> Mapping[str | None, Series]:
     """Return per step the new ids of the window ending with it; above an hour, of its busiest hour."""
     # Only steps that divide the window add up to it.
     runs = window_ms % span.step_ms == 0
     unit = span.unit if runs else min(span.unit, "hour", key=("minute", "hour", "day").index)
-    mine = frame.where((f.col("unit") == unit) & f.col("user").isin(list(users)))
-    rows = mine.groupBy("user", _step(span, "start_ms")).agg(f.max("new_ids").alias("n")).collect()
-    found = _dense(span, rows, "user")
+    most = f'select "user" as name, {_step(span, "start_ms")}, max(new_ids) as n from found'
+    mine = f"unit = '{unit}' and {of_days} and \"user\" in (select unnest($users::varchar[]))"
+    found = _lines(source, "rates_by_time", span, f"{most} where {mine} group by all", users=list(users))
     if not runs:
         return found
     steps = window_ms // span.step_ms
@@ -60,81 +53,70 @@ def _within_window(
 
 def held(source: Source, days: Days) -> Held | None:
     """Return ids and states held over all users; for steps above an hour their fullest hour."""
-    frame = source.frame("held_by_hour")
-    if frame is None:
-        return None
-    frame = within(frame, "hour_ms", days)
-    by_hour = frame.groupBy("hour_ms").agg(
-        f.sum("ids_held").alias("ids_held"), f.sum("states_held").alias("states_held")
+    of_days = days.during("hour_ms")
+    sums = source.rows(
+        "held_by_hour",
+        f"""
+        with by_hour as (
+            select hour_ms, sum(ids_held)::bigint as ids, sum(states_held)::bigint as states
+            from found where {of_days} group by all
+        )
+        select min(hour_ms) as first_ms, max(hour_ms) as last_ms, max(ids) as most_ids, max(states) as most_states,
+            -max({{'ids': ids, 'minus': -hour_ms}}).minus as most_at_ms
+        from by_hour
+        """,
     )
-    first_ms, last_ms, most_ids, most_states, most_at_ms = by_hour.agg(
-        f.min("hour_ms"),
-        f.max("hour_ms"),
-        f.max("ids_held"),
-        f.max("states_held"),
-        f.max_by("hour_ms", f.struct("ids_held", -f.col("hour_ms"))),
-    ).collect()[0]
-    if first_ms is None:
+    if sums is None or sums[0]["first_ms"] is None:
         return None
-    span = span_between(first_ms, last_ms, finest_ms=HOUR_MS)
-    by_user = _greatest_first(frame, span, "hour_ms", f.sum("ids_held") / (span.step_ms // HOUR_MS))
-    return Held(span, by_user, most_ids, most_states, most_at_ms)
+    row = sums[0]
+    span = span_between(row.pop("first_ms"), row.pop("last_ms"), finest_ms=HOUR_MS)
+    in_step = f"sum(ids_held) / {span.step_ms // HOUR_MS}"
+    return Held(span, _greatest_first(source, "held_by_hour", span, "hour_ms", in_step, of_days), **row)
 
 
 def blocks(source: Source) -> Blocks | None:
-    frame = source.frame("ids_by_hour")
-    every = source.frame("ids_blocks")
-    if frame is None or every is None:
+    every = source.rows(
+        "ids_blocks", "select count(*) as blocks, coalesce(sum(ids_seen), 0)::bigint as ids_seen from found"
+    )
+    ends = source.rows(
+        "ids_by_hour",
+        "select min(hour_ms) as first_ms, max(hour_ms) as last_ms, sum(ids_in_blocks)::bigint as in_blocks from found",
+    )
+    if not every or not ends or ends[0]["first_ms"] is None:
         return None
-    number, ids_seen = every.agg(f.count("*"), f.sum("ids_seen")).collect()[0]
-    ends = (f.min("hour_ms"), f.max("hour_ms"), f.sum("ids_in_blocks"))
-    first_ms, last_ms, in_blocks = frame.agg(*ends).collect()[0]
-    if first_ms is None:
-        return None
-    span = span_between(first_ms, last_ms, finest_ms=HOUR_MS)
-    by_step = frame.groupBy(f.col("node_id").cast("string").alias("name"), _step(span, "hour_ms"))
-    lines = _by_broker(span, by_step.agg(f.sum("blocks").alias("n")).collect())
+    span = span_between(ends[0]["first_ms"], ends[0]["last_ms"], finest_ms=HOUR_MS)
+    of_nodes = f"select node_id::varchar as name, {_step(span, 'hour_ms')}, sum(blocks)::bigint as n"
+    lines = _by_broker(_lines(source, "ids_by_hour", span, f"{of_nodes} from found group by all"))
     together = [sum(values) for values in zip(*(line.values for line in lines), strict=True)]
     busiest = max(range(span.steps), key=together.__getitem__)
-    bumped, exhausted, most = _epochs(source)
+    counts = "count(*) filter (bumps > 0) as bumped, count(*) filter (exhausted) as exhausted"
+    most = f"where bumps > 0 or exhausted order by bumps desc, producer_id limit {_BUMPS}"
     return Blocks(
-        blocks=number,
-        ids_seen=ids_seen or 0,
+        **every[0],
+        **(source.rows("ids_epochs", f"select {counts} from found") or [{"bumped": 0, "exhausted": 0}])[0],
         span=span,
         by_broker=[Series(f"broker {one.name}" if one.name else "unknown", one.values) for one in lines],
-        in_blocks=in_blocks or 0,
+        in_blocks=ends[0]["in_blocks"],
         busiest_ms=span.start_ms + busiest * span.step_ms,
         busiest_blocks=int(together[busiest]),
-        bumped=bumped,
-        exhausted=exhausted,
-        most_bumps=most,
+        most_bumps=source.rows("ids_epochs", f"from found {most}") or [],
     )
 
 
-def _epochs(source: Source) -> tuple[int, int, list[TableRow]]:
-    frame = source.frame("ids_epochs")
-    if frame is None:
-        return 0, 0, []
-    counts = frame.agg(f.count_if(f.col("bumps") > 0), f.count_if("exhausted")).collect()[0]
-    most = frame.where("bumps > 0 or exhausted").orderBy(f.desc("bumps"), "producer_id").limit(_BUMPS)
-    return counts[0], counts[1], collected(most)
-
-
 def heaps(source: Source) -> list[Heaps] | None:
-    found = source.rows("failover_summary", at_most=_STUDIES)
-    frame = source.frame("failover_kafka")
-    if frame is None or found is None:
+    found = source.rows("failover_summary", f"from found limit {_STUDIES}")
+    ends = source.rows(
+        "failover_kafka", "select min(hour_ms) as first_ms, max(hour_ms) as last_ms from found"
+    )
+    if ends is None or found is None:
         return None
-    first_ms, last_ms = frame.agg(f.min("hour_ms"), f.max("hour_ms")).collect()[0]
-    if first_ms is None:
+    if ends[0]["first_ms"] is None:
         return []
-    span = span_between(first_ms, last_ms, finest_ms=HOUR_MS)
-    broker = f.col("broker").cast("string").alias("name")
-    by_step = frame.groupBy("quota", "scenario", broker, _step(span, "hour_ms"))
-    died_ms = f.min(f.expr("if(dead, hour_ms, null)")).alias("died_ms")
-    rows = by_step.agg(f.max("heap_bytes").alias("n"), died_ms).collect()
+    span = span_between(**ends[0], finest_ms=HOUR_MS)
     of_study: dict[tuple[str, str], list[Row]] = defaultdict(list)
-    for row in rows:
+    most = f"{_step(span, 'hour_ms')}, max(heap_bytes) as n, min(hour_ms) filter (dead) as died_ms"
+    by_step = f"select quota, scenario, broker::varchar as name, {most} from found group by all"
+    for row in source.rows("failover_kafka", by_step) or ():
         of_study[row["quota"], row["scenario"]].append(row)
     return [
         _heaps_of(study, span, of_study[study.quota, study.scenario])
@@ -154,37 +136,39 @@ def _heaps_of(study: Study, span: Span, rows: Sequence[Row]) -> Heaps:
         broker = int(row["name"])
         if row["died_ms"] is not None and broker in study.brokers_dead:
             died[broker] = min(row["died_ms"], died.get(broker, row["died_ms"]))
-    return Heaps(study=study, span=span, by_broker=_by_broker(span, rows), died=died)
+    return Heaps(study=study, span=span, by_broker=_by_broker(_dense(span, rows)), died=died)
 
 
 # Steps
 
 
-def _step(span: Span, column: str) -> Column:
-    """Return the start of a time's step in `span`. Steps of several days count from the span's start."""
-    since = f.col(column) - f.lit(span.start_ms)
-    return (f.col(column) - f.pmod(since, f.lit(span.step_ms))).alias("step")
+def _step(span: Span, column: str) -> str:
+    """Return the start of a time's step in `span`, in SQL. Steps of several days count from the span's start."""
+    return f"{column} - ({column} - {span.start_ms}) % {span.step_ms} as step"
 
 
-def _greatest_first(frame: DataFrame, span: Span, at: str, amount: Column) -> list[Series]:
+def _greatest_first(source: Source, name: str, span: Span, at: str, amount: str, where: str) -> list[Series]:
     """Return a line for each of the largest users, and one without a name for the rest."""
-    totals = frame.groupBy("user").agg(amount.alias("n"))
-    greatest = [row["user"] for row in totals.orderBy(f.desc("n"), "user").limit(GREATEST).collect()]
-    name = f.when(f.col("user").isin(greatest), f.col("user")).alias("name")
-    rows = frame.groupBy(name, _step(span, at)).agg(amount.alias("n")).collect()
-    lines = _dense(span, rows, "name")
-    others = lines.pop(None, None)
-    return [lines[user] for user in greatest if user in lines] + ([others] if others else [])
+    largest = f'select "user", {amount} as n from found where {where} group by all order by n desc, "user"'
+    greatest = [row["user"] for row in source.rows(name, f"{largest} limit {GREATEST}") or ()]
+    user = 'if("user" in (select unnest($users::varchar[])), "user", null) as name'
+    by_step = f"select {user}, {_step(span, at)}, {amount} as n from found where {where} group by all"
+    lines = _lines(source, name, span, by_step, users=greatest)
+    return [lines[user] for user in (*greatest, None) if user in lines]
 
 
-def _dense(span: Span, rows: Iterable[Row], name: str) -> dict[str | None, Series]:
+def _lines(source: Source, name: str, span: Span, sql: str, **values: list[str]) -> dict[str | None, Series]:
+    """Return a line for each name in a query for name, step and n."""
+    return _dense(span, source.rows(name, sql, **values) or ())
+
+
+def _dense(span: Span, rows: Iterable[Row]) -> dict[str | None, Series]:
     counts: dict[str | None, dict[int, float]] = defaultdict(dict)
     for row in rows:
-        counts[row[name]][row["step"]] = row["n"]
+        counts[row["name"]][row["step"]] = row["n"]
     return {one: Series(one, span.dense(values)) for one, values in counts.items()}
 
 
-def _by_broker(span: Span, rows: Iterable[Row]) -> list[Series]:
-    """Return a line per broker in id order; the unknown broker (None) comes first."""
-    lines = _dense(span, rows, "name")
+def _by_broker(lines: Mapping[str | None, Series]) -> list[Series]:
+    """Return the lines of brokers in id order; the unknown broker (None) comes first."""
     return [lines[name] for name in sorted(lines, key=lambda name: -1 if name is None else int(name))]

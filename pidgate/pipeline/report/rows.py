@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
 from pidgate.findings.patterns import Pattern
+from pidgate.pipeline.ingest.clocks import Doubts
 from pidgate.pipeline.report.series import Span
 
 Row = Mapping[str, Any]
@@ -197,6 +198,7 @@ class Found:
     """Events rejected by ingest, by reason."""
     lost: Mapping[str, int] | None = None
     """Missing events, by gateway."""
+    clocks: Doubts = field(default_factory=Doubts)
     advice: Advice | None = None
     accuracy: Sequence[Row] | None = None
     confusion: Sequence[Row] | None = None

@@ -31,6 +31,9 @@ type load struct {
 	IsIdempotent     bool    `json:"is_idempotent"`
 	IsNamed          bool    `json:"is_named"`
 	RecordsPerS      float64 `json:"records_per_s"`
+	Retries          int     `json:"retries"`
+	AwaitsS          float64 `json:"awaits_s"`
+	TransactionSize  int     `json:"transaction_size"`
 }
 
 type event struct {
@@ -63,6 +66,26 @@ func (l load) value(client string, partition, n int) []byte {
 	return append(label, bytes.Repeat([]byte("."), max(0, l.SizeBytes-len(label)))...)
 }
 
+// transactions calls commit with the first number of each transaction and the one behind its last, and tells of its
+// records when it has committed.
+func (l load) transactions(began time.Time, commit func(first, last int) (map[int]int64, error)) error {
+	for first := 0; first < l.Records; first += l.TransactionSize {
+		l.wait(began, first)
+		last := min(first+l.TransactionSize, l.Records)
+		for n := first; n < last; n++ {
+			tell(event{Event: "sent", Partition: n % l.Partitions, N: n})
+		}
+		offsets, err := commit(first, last)
+		if err != nil {
+			return err
+		}
+		for n := first; n < last; n++ {
+			told(n%l.Partitions, n, offsets[n], nil)
+		}
+	}
+	return nil
+}
+
 // wait comes back when record n is due.
 func (l load) wait(began time.Time, n int) {
 	if l.RecordsPerS > 0 {
@@ -84,15 +107,51 @@ func runSarama(l load) error {
 	if !l.IsBatched {
 		config.Producer.Flush.MaxMessages = 1
 	}
+	if l.Retries > 0 {
+		config.Producer.Retry.Max = l.Retries
+	}
 	if l.IsIdempotent {
 		config.Producer.Idempotent = true
 		config.Producer.RequiredAcks = sarama.WaitForAll
 		// Idempotence demands it.
 		config.Net.MaxOpenRequests = 1
 	}
+	if l.TransactionSize > 0 {
+		config.Producer.Transaction.ID = fmt.Sprintf("%s-%d", l.Topic, l.Number)
+	}
 	producer, err := sarama.NewAsyncProducer(strings.Split(l.BootstrapServers, ","), config)
 	if err != nil {
 		return err
+	}
+	message := func(n int) *sarama.ProducerMessage {
+		partition := n % l.Partitions
+		return &sarama.ProducerMessage{
+			Topic:     l.Topic,
+			Partition: int32(partition),
+			Value:     sarama.ByteEncoder(l.value("sarama", partition, n)),
+			Metadata:  n,
+		}
+	}
+	if l.TransactionSize > 0 {
+		defer producer.AsyncClose()
+		return l.transactions(time.Now(), func(first, last int) (map[int]int64, error) {
+			if err := producer.BeginTxn(); err != nil {
+				return nil, err
+			}
+			offsets := map[int]int64{}
+			for n := first; n < last; n++ {
+				producer.Input() <- message(n)
+			}
+			for range last - first {
+				select {
+				case sent := <-producer.Successes():
+					offsets[sent.Metadata.(int)] = sent.Offset
+				case failure := <-producer.Errors():
+					return nil, failure
+				}
+			}
+			return offsets, producer.CommitTxn()
+		})
 	}
 	var ended, settled sync.WaitGroup
 	ended.Add(2)
@@ -114,14 +173,8 @@ func runSarama(l load) error {
 	began := time.Now()
 	for n := range l.Records {
 		l.wait(began, n)
-		partition := n % l.Partitions
-		tell(event{Event: "sent", Partition: partition, N: n})
-		producer.Input() <- &sarama.ProducerMessage{
-			Topic:     l.Topic,
-			Partition: int32(partition),
-			Value:     sarama.ByteEncoder(l.value("sarama", partition, n)),
-			Metadata:  n,
-		}
+		tell(event{Event: "sent", Partition: n % l.Partitions, N: n})
+		producer.Input() <- message(n)
 	}
 	// A producer that is being closed sends nothing again: it raises what is refused.
 	settled.Wait()
@@ -140,27 +193,59 @@ func runFranz(l load) error {
 		// The least that it takes: 40 records of a partition are five batches, all of them in flight.
 		options = append(options, kgo.ProducerBatchMaxBytes(1<<10))
 	}
+	if l.Retries > 0 {
+		options = append(options, kgo.RecordRetries(l.Retries))
+	}
+	if l.TransactionSize > 0 {
+		options = append(options, kgo.TransactionalID(fmt.Sprintf("%s-%d", l.Topic, l.Number)))
+	}
 	client, err := kgo.NewClient(options...)
 	if err != nil {
 		return err
 	}
 	defer client.Close()
-	ctx := context.Background()
+	record := func(n int) *kgo.Record {
+		partition := n % l.Partitions
+		return &kgo.Record{
+			Topic:     l.Topic,
+			Partition: int32(partition),
+			Value:     l.value("franz-go", partition, n),
+		}
+	}
+	if l.TransactionSize > 0 {
+		return l.transactions(time.Now(), func(first, last int) (map[int]int64, error) {
+			if err := client.BeginTransaction(); err != nil {
+				return nil, err
+			}
+			var records []*kgo.Record
+			for n := first; n < last; n++ {
+				records = append(records, record(n))
+			}
+			offsets := map[int]int64{}
+			for at, result := range client.ProduceSync(context.Background(), records...) {
+				if result.Err != nil {
+					return nil, result.Err
+				}
+				offsets[first+at] = result.Record.Offset
+			}
+			return offsets, client.EndTransaction(context.Background(), kgo.TryCommit)
+		})
+	}
 	began := time.Now()
 	for n := range l.Records {
 		l.wait(began, n)
 		partition := n % l.Partitions
 		tell(event{Event: "sent", Partition: partition, N: n})
-		record := &kgo.Record{
-			Topic:     l.Topic,
-			Partition: int32(partition),
-			Value:     l.value("franz-go", partition, n),
+		ctx, cancel := context.Background(), context.CancelFunc(func() {})
+		if l.AwaitsS > 0 {
+			ctx, cancel = context.WithTimeout(ctx, time.Duration(l.AwaitsS*float64(time.Second)))
 		}
-		client.Produce(ctx, record, func(record *kgo.Record, err error) {
+		client.Produce(ctx, record(n), func(record *kgo.Record, err error) {
+			cancel()
 			told(partition, n, record.Offset, err)
 		})
 	}
-	return client.Flush(ctx)
+	return client.Flush(context.Background())
 }
 
 func main() {

@@ -88,13 +88,13 @@ async def _produce_to(
             except KafkaError as error:
                 journal.failed(partition, n, repr(error))
             else:
-                outcomes.create_task(_outcome(future, partition, n, journal))
+                outcomes.create_task(_outcome(future, partition, n, journal, load.awaits_s))
 
 
-async def _outcome(future: Any, partition: int, n: int, journal: ProducerJournal) -> None:
+async def _outcome(future: Any, partition: int, n: int, journal: ProducerJournal, awaits_s: float) -> None:
     try:
-        metadata = await future
-    except KafkaError as error:
+        metadata = await asyncio.wait_for(future, awaits_s or None)
+    except (KafkaError, TimeoutError) as error:
         journal.failed(partition, n, repr(error))
     else:
         journal.acknowledged(partition, n, metadata.offset)

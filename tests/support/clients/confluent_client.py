@@ -48,6 +48,8 @@ def produce(load: Load, journal: ProducerJournal, pace: Pace) -> None:
         settings |= {"linger.ms": 0, "batch.num.messages": 1}
     if load.give_up_s:
         settings["message.timeout.ms"] = int(load.give_up_s * 1_000)
+    if load.retries:
+        settings["message.send.max.retries"] = load.retries
     if load.transaction_size:
         _produce_transactions(load, journal, pace, settings)
         return

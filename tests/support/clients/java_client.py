@@ -79,7 +79,7 @@ def produce(load: Load, journal: ProducerJournal, pace: Pace) -> None:
         "client.id": "java",
         "enable.idempotence": "true",
         # The tool sets 0, which idempotence does not take.
-        "retries": "2147483647",
+        "retries": str(load.retries or 2147483647),
         "max.in.flight.requests.per.connection": str(load.in_flight),
     }
     if not load.is_batched:

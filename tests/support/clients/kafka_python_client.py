@@ -63,10 +63,13 @@ def produce(load: Load, journal: ProducerJournal, pace: Pace) -> None:
     if load.give_up_s:
         settings["delivery_timeout_ms"] = int(load.give_up_s * 1_000)
         settings["request_timeout_ms"] = min(30_000, int(load.give_up_s * 500))
+    if load.retries:
+        settings["retries"] = load.retries
     if load.transaction_size:
         _produce_transactions(load, journal, pace, settings)
         return
     producer = KafkaProducer(**settings)
+    awaited: list[tuple[int, float, Any]] = []
     for n in pace.numbers():
         where = load.partition_of(n)
         journal.sent(where, n)
@@ -75,8 +78,17 @@ def produce(load: Load, journal: ProducerJournal, pace: Pace) -> None:
         except KafkaError as error:
             journal.failed(where, n, repr(error))
         else:
+            if load.awaits_s:
+                awaited.append((n, time.monotonic() + load.awaits_s, future))
+                continue
             future.add_callback(partial(_acknowledged, journal, where, n))
             future.add_errback(partial(_failed, journal, where, n))
+    for n, until_s, future in awaited:
+        where = load.partition_of(n)
+        try:
+            journal.acknowledged(where, n, future.get(max(0.001, until_s - time.monotonic())).offset)
+        except KafkaError as error:
+            journal.failed(where, n, repr(error))
     producer.flush()
     producer.close()
 

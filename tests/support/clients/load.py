@@ -76,6 +76,10 @@ class Load(_Errand):
     """Requests per connection, where the client has this setting."""
     give_up_s: float = 0.0
     """The client's own budget for one record; 0: its default."""
+    retries: int = 0
+    """Tries after the first one, where the client has this setting; 0: its default."""
+    awaits_s: float = 0.0
+    """The application gives up waiting for a record's outcome after so long, where its language does so; 0: never."""
     transaction_size: int = 0
     """Records in one transaction; 0: without transactions. Only for the Python clients."""
     abort_every: int = 0

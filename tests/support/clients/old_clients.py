@@ -20,6 +20,19 @@ RELEASES: Final = {"aiokafka": "0.12.0", "confluent-kafka": "2.6.1", "kafka-pyth
 
 
 @cache
+def why_missing(client: str, release: str = "") -> str:
+    """Return why a client cannot run here; empty: it can. Builds or fetches it."""
+    try:
+        if release:
+            packages(client, release)
+        elif client in (*other_client.GO_CLIENTS, "kafkajs"):
+            other_client.build(client)
+    except NotAvailable as reason:
+        return str(reason)
+    return ""
+
+
+@cache
 def packages(client: str, release: str) -> Path | None:
     """Get a release of a client; return the folder of a Python client, None of any other. Raises NotAvailable."""
     if client in (*other_client.GO_CLIENTS, "kafkajs"):

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 import uvloop
+import yaml
 
 from pidgate.cli import running
 from pidgate.version import has_lanes
@@ -26,7 +27,7 @@ from tools.sandbox.ports import free_block
 
 PIDGATE = Path(sys.executable).with_name("pidgate")
 ROOT = Path(__file__).parents[3]
-EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
+EXAMPLES = sorted((ROOT / "examples").glob("*/*.yaml"))
 NOBODY = "127.0.0.1:1"
 """A broker that refuses every connection."""
 
@@ -168,7 +169,7 @@ events: {enabled: false}
     assert "events.enabled: with no topic and no state_dir nothing is remembered" in said[1].stdout
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: f"{example.parent.name}/{example.name}")
 def test_every_example_is_valid_and_surprises_nobody(example: Path, tmp_path: Path) -> None:
     done = typed("check", "--config", with_its_files(example, tmp_path))
 
@@ -195,8 +196,27 @@ def with_its_files(example: Path, folder: Path) -> Path:
     return written(folder, text.replace(TLS_FILES, f"{folder}/"))
 
 
-def test_there_are_examples() -> None:
-    assert {"minimal.yaml", "sidecar.yaml", "sasl.yaml"} <= {example.name for example in EXAMPLES}
+def test_each_folder_of_examples_names_its_files_and_the_test_that_runs_them() -> None:
+    folders = sorted(entry for entry in (ROOT / "examples").iterdir() if entry.is_dir())
+    index = (ROOT / "examples" / "README.md").read_text()
+    assert {example.parent for example in EXAMPLES} <= set(folders)
+    for folder in folders:
+        page = (folder / "README.md").read_text()
+        assert f"[{folder.name}]({folder.name}/)" in index
+        assert re.search(r"\(\.\./\.\./tests/[\w/]+\.py\)", page), page
+        missing = {
+            entry.name
+            for entry in folder.iterdir()
+            if entry.suffix in (".yaml", ".cfg")
+            and f"]({entry.name})" not in page
+            and f"--config {entry.name}" not in page
+        }
+        assert missing == set()
+
+
+def test_all_examples_enforce_but_the_one_that_says_it_observes() -> None:
+    modes = {example: yaml.safe_load(example.read_text())["quotas"].get("mode") for example in EXAMPLES}
+    assert {example.name for example, mode in modes.items() if mode != "enforce"} == {"observe.yaml"}
 
 
 @pytest.mark.parametrize("command", ["check", "run"])

@@ -28,8 +28,9 @@ LOOP = SourceFeatures(
     interval_ms=60_500,
     pause_ms=40_000,
     beat_share=0.9,
-    restart_share=1.0,
     overlap_share=0.0,
+    processes=1,
+    run_ms=20_000,
     ids_per_burst=1.0,
     resets=0.5,
 )

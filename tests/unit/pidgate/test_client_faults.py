@@ -8,13 +8,16 @@ from hypothesis import strategies as st
 
 from pidgate.client_faults import (
     CLIENT_FAULTS,
+    JAVA,
     ORDINARY,
     RDKAFKA,
     ClientTraits,
     find_faults,
     library_of,
+    patience_of,
     traits_of,
 )
+from tests.clients.roster import GIVES_UP
 from tests.support import clients_page
 
 
@@ -76,6 +79,37 @@ def test_whatever_a_client_calls_itself_is_read(name: str, version: str) -> None
     find_faults(name, version, name)
 
 
-def test_the_page_has_the_table_of_the_code() -> None:
+def test_the_page_has_the_tables_of_the_code() -> None:
     page = clients_page.PAGE.read_text("utf-8")
-    assert clients_page.table() in page, "run make docs"
+    assert all(part() in page for part in clients_page.PARTS.values()), "run make docs"
+
+
+def test_the_console_producer_is_told_from_other_clients_of_its_library() -> None:
+    assert traits_of(JAVA, "3.9.1", "console-producer").patience_ms == 30_000
+    assert traits_of(JAVA, "3.9.1", "orders").patience_ms == 120_000
+
+
+DRIVERS = {"java": JAVA, "confluent-kafka": RDKAFKA, "kafka-python": "kafka-python", "franz-go": "kgo"}
+"""The families of tests/clients/test_patience.py whose library is in the table and is refused at Produce."""
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_the_table_says_what_was_measured(driver: str) -> None:
+    patience = patience_of(DRIVERS[driver], "1.0.0", "")
+    assert patience is not None
+    for trial, gave_up in GIVES_UP.items():
+        if not trial.give_up_s and not trial.awaits_s:
+            end_s = patience.tries_s if trial.retries else patience.seconds
+            assert (driver in gave_up) == (end_s is not None and end_s < trial.seconds), trial
+
+
+def test_a_patience_is_said_with_its_settings() -> None:
+    java, franz = patience_of(JAVA, "3.9.1", "orders"), patience_of("kgo", "1.17.0", "")
+    assert java is not None
+    assert franz is not None
+    assert java.sentence() == (
+        "gives up a refused record after 120 s by its default (delivery.timeout.ms); after 30 s with retries 3"
+    )
+    assert franz.sentence() == (
+        "tries a refused record without end by its default (RecordDeliveryTimeout); after 30 s with RecordRetries 3"
+    )

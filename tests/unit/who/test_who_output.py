@@ -73,7 +73,8 @@ producer: FATAL, Unable to reconstruct MessageSet (librdkafka#4736); use librdka
 (unidentified): client x\\x1b[31m[bold] at 10.6.0.1 (Java 3.7.0) is steady: 3 long-lived producers, 3
 new ids
 quiet: too little is known, 3 new ids
-quiet: Java 3.7.0 gives up a refused record after 120 s by its default (delivery.timeout.ms)
+quiet: Java 3.7.0 gives up a refused record after 120 s by its default (delivery.timeout.ms); after
+30 s with retries 3
 quiet-too: too little is known, 1 new id
 1 id of 312 allocated since 13:40 was not seen; lost events or summed-up storms account for that.
 2 events were lost (dropped by a gateway, of gw-a:9290).

@@ -310,3 +310,26 @@ def test_open_connections_are_counted_from_events_that_are_not_parsed() -> None:
 
     assert {name: user.connections_open for name, user in tally.users.items()} == {"al-ice": 2, "bob": -1}
     assert (tally.events, tally.duplicates) == (7, 1)
+
+
+@pytest.mark.parametrize("closes_first", [False, True])
+def test_a_process_ends_with_its_connection_in_whatever_order_it_is_read(closes_first: bool) -> None:
+    """Two crash side by side; a third connection has two ids, so its end is nobody's."""
+    stream, tally = Stream(), Tally()
+    at_ms = {}
+    for number in range(3):
+        connection = stream.connection()
+        for _ in range(1 + number // 2):
+            one = stream.producer(Client(), START_MS + number, life_ms=2_000, connection=connection)
+            at_ms[one] = (START_MS + 9_000 + number) if number < 2 else START_MS + number + 2_020
+        told = {"node_id": 1, "close_reason": "reset" if number else "client", "connection_id": connection}
+        stream.make(ConnectionEvent, START_MS + 9_000 + number, Client(), phase="close", **told)
+    records = [EventRecord(0, n, one.wall_time_ms, to_json(one)) for n, one in enumerate(stream.events())]
+    is_close = [b'"type":"connection"' in one.value for one in records]
+    records.sort(key=lambda one: (b'"type":"connection"' in one.value) is not closes_first)
+    assert sum(is_close) == 3
+    Intake(tally, Span(START_MS, START_MS + HOUR_MS, START_MS, 0)).take(records)
+
+    lives = [life for place in picture(tally).places for life in place.lives]
+    assert sorted(life.gone_ms for life in lives) == sorted(at_ms.values())
+    assert [life.was_cut for life in sorted(lives, key=lambda one: one.seen_ms)] == [False, True, None, None]

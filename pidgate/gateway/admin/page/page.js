@@ -3,6 +3,7 @@
 import { act, ACTIONS, toast, useSession } from "./actions.js";
 import { h, setClock, utc } from "./dom.js";
 import * as views from "./views.js";
+import { whatIf } from "./whatif.js";
 
 const RETRY_MS = 3_000;
 const USER_SORTS = ["", "user", "new", "tokens", "waiting", "refused", "bytes"];
@@ -56,7 +57,8 @@ function opened() {
       id: "find", type: "search", placeholder: "Filter", value: route.find, "aria-label": "Filter", autocomplete: "off",
       oninput: (event) => go({ find: event.target.value.trim() }),
     });
-    main.replaceChildren(...(route.view === "user" ? [] : [find]), h("div", { id: "body" }, h("p", { class: "empty" }, "Reading the gateway.")));
+    main.replaceChildren(...(route.view === "user" ? [] : [find]), h("div", { id: "body" }, h("p", { class: "empty" }, "Reading the gateway.")),
+      ...(route.view === "user" ? [whatIf(route.user, () => latest)] : []));
   }
   if (session?.may_read) listen();
 }

@@ -225,7 +225,7 @@ class InFlightRequests:
     The broker's answers are matched by position. An answer of the gateway's own leaves after all earlier ones.
     """
 
-    __slots__ = ("_in_order", "own_bytes")
+    __slots__ = ("_in_order", "own_bytes", "written_s")
 
     def __init__(self) -> None:
         # A list, because few connections have more than five and an empty deque takes 700 bytes of every idle
@@ -233,6 +233,8 @@ class InFlightRequests:
         self._in_order: list[InFlightRequest | bytes] = []
         self.own_bytes = 0
         """Bytes of the gateway's own answers that wait for their turn."""
+        self.written_s = 0.0
+        """When the only request in flight was written to the broker. 0: not measured."""
 
     def __len__(self) -> int:
         return len(self._in_order)
@@ -242,6 +244,15 @@ class InFlightRequests:
         """Return whether an answer is outstanding, or of the gateway's own, that is not to a long poll."""
         return any(isinstance(one, bytes) or one.api_key not in LONG_POLLS for one in self._in_order)
 
+    @property
+    def is_one_prompt(self) -> bool:
+        """Return whether one request is in flight, and nothing else, whose answer may not take minutes."""
+        in_order = self._in_order
+        if len(in_order) != 1:
+            return False
+        only = in_order[0]
+        return isinstance(only, InFlightRequest) and only.api_key not in LONG_POLLS
+
     def requests(self) -> list[InFlightRequest | bytes]:
         """Return all in order. Do not change the list."""
         return self._in_order
@@ -249,6 +260,7 @@ class InFlightRequests:
     def lend(self) -> None:
         """Forget all: a lane matches their answers."""
         self._in_order = []
+        self.written_s = 0.0
 
     def take_back(self, requests: list[InFlightRequest]) -> None:
         """Expect the answers to these, which a lane has left."""
@@ -334,8 +346,12 @@ class Surroundings:
         principal_claim: str,
         gateway_logs_in: bool,
         hosts: Callable[[], Collection[str]],
+        clock_s: Callable[[], float],
     ) -> None:
-        """`gateway_logs_in`: the gateway logs in at the brokers for every client. `hosts`: those of brokers."""
+        """`gateway_logs_in`: the gateway logs in at the brokers for every client. `hosts`: those of brokers.
+
+        `clock_s`: measures decisions, and decides nothing.
+        """
         self.admission = admission
         self.counters = counters
         self.gateway_topics = gateway_topics
@@ -348,6 +364,7 @@ class Surroundings:
         self.principal_claim = principal_claim
         self.gateway_logs_in = gateway_logs_in
         self.hosts = hosts
+        self.clock_s = clock_s
 
 
 class Login:
@@ -505,7 +522,10 @@ class ApiContext:
 
     def judge(self, batches: list[ProducerBatch], *, transactional: bool, now_ms: int) -> Verdict:
         """Judge the request's batches (Admission.judge) and count them for the turn."""
+        clock_s = self.at.clock_s
+        began_s = clock_s()
         verdict = self.admission.judge(self.client, batches, transactional=transactional, now_ms=now_ms)
+        self.counters.decision_times.observe(clock_s() - began_s)
         decided = verdict.decisions if isinstance(verdict, Forward) else batches
         self.account.spent += len(batches) + DECIDED_FOR * len(decided)
         return verdict
@@ -578,6 +598,7 @@ class ApiContext:
 
     def mute_for(self, for_ms: int, why: Why, now_ms: int, producer_id: int = NO_PRODUCER_ID) -> None:
         """Mute the channel for so long, and note why, unless a longer mute is in force."""
+        self.counters.throttle_times.observe(for_ms / 1_000)
         until_ms = now_ms + for_ms
         if until_ms >= self.muted_until_ms:
             self.note_wait(why, now_ms, until_ms, producer_id)

@@ -7,15 +7,15 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable
 from contextlib import closing
+from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry
 
 from pidgate.gateway.admin import site
 from pidgate.gateway.admin.access import OwnNames
 from pidgate.gateway.config.listening import CannotListen
 from pidgate.gateway.metrics.counters import Counters
-from pidgate.gateway.metrics.registry import GatewayCollector, build_registry
+from pidgate.gateway.metrics.registry import GatewayCollector, MetricsRegistry
 from pidgate.units import Address
 from tests.support.rules import rule
 
@@ -26,8 +26,8 @@ class View:
     def __init__(self) -> None:
         self.counters = Counters()
         self.reason = "127.0.0.1:9092: connection refused"
-        self.registry: CollectorRegistry = build_registry(
-            [GatewayCollector(self.counters, lambda: (), self.is_ready, "1.2.3")]
+        self.registry = self.overview_registry = MetricsRegistry(
+            GatewayCollector(self.counters, lambda: (), self.is_ready, "1.2.3")
         )
 
     def is_ready(self) -> bool:
@@ -36,8 +36,8 @@ class View:
     def not_ready_reason(self) -> str:
         return self.reason
 
-    async def refresh_metrics(self) -> None:
-        """There are no users."""
+    async def ask_fleet(self) -> dict[str, Any]:
+        return {}
 
 
 def get(url: str) -> tuple[int, str, str]:

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 import structlog
-from prometheus_client import CollectorRegistry
 
 from pidgate.gateway import logs
 from pidgate.gateway.admin import site
+from pidgate.gateway.metrics.registry import MetricsRegistry
 from pidgate.units import Address
 
 TOKEN = "s3cr3t-admin-token"
@@ -38,11 +38,14 @@ class Broken:
     def not_ready_reason(self) -> str:
         return ""
 
-    async def refresh_metrics(self) -> None: ...
+    async def ask_fleet(self) -> dict[str, Any]:
+        return {}
 
     @property
-    def registry(self) -> CollectorRegistry:
+    def registry(self) -> MetricsRegistry:
         raise LookupError("a mistake of ours")
+
+    overview_registry = registry
 
 
 @pytest.fixture(autouse=True)

@@ -179,6 +179,8 @@ def test_beyond_loopback_nothing_is_read_without_the_token_and_the_scrape_token_
             assert site.status("GET", path) == 401
             assert site.status("GET", path, **scrape) == 401
         assert site.status("GET", "/metrics", **scrape) == 200
+        assert site.status("GET", "/metrics/overview") == 401
+        assert site.status("GET", "/metrics/overview", **scrape) == 200
         assert site.status("POST", "/v1/session", {"token": "the-scrape-token"}) == 401
         assert site.status("GET", "/") == 200, "the page holds no data, and asks for the token"
         cookie = site.signed_in("the-token")

@@ -10,17 +10,19 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 import uvloop
 from aiohttp import web
 from prometheus_client.core import Metric
 from prometheus_client.exposition import generate_latest
-from prometheus_client.registry import Collector, CollectorRegistry
+from prometheus_client.registry import Collector
 
 from pidgate.gateway.admin import site, visits
 from pidgate.gateway.config.tls_settings import ServerTlsSettings
 from pidgate.gateway.metrics.families import gauge
+from pidgate.gateway.metrics.registry import MetricsRegistry
 from pidgate.gateway.tls.live import LiveContext
 from pidgate.units import Address
 from tools.sandbox.certificates import Authority
@@ -54,8 +56,7 @@ class View:
 
     def __init__(self) -> None:
         self.page = Large()
-        self.registry = CollectorRegistry()
-        self.registry.register(self.page)
+        self.registry = self.overview_registry = MetricsRegistry(self.page)
         self.page.collected = 0
 
     def is_ready(self) -> bool:
@@ -64,8 +65,8 @@ class View:
     def not_ready_reason(self) -> str:
         return ""
 
-    async def refresh_metrics(self) -> None:
-        """There are no users."""
+    async def ask_fleet(self) -> dict[str, Any]:
+        return {}
 
 
 class Flood:

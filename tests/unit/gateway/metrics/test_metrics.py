@@ -2,18 +2,22 @@
 
 import ast
 import asyncio
+import shutil
+import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from prometheus_client import generate_latest
+import pytest
+from prometheus_client import ProcessCollector, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from pidgate.gateway.metrics import registry
 from pidgate.gateway.metrics.byte_rates import ByteCollector
 from pidgate.gateway.metrics.counters import CLOSE_CAUSES, NAMES, Counters
-from pidgate.gateway.metrics.registry import GatewayCollector, build_registry
+from pidgate.gateway.metrics.families import LABELLED_ROWS
+from pidgate.gateway.metrics.registry import GatewayCollector, MetricsRegistry
 from pidgate.gateway.metrics.turns import ROWS_PER_TURN
-from pidgate.gateway.metrics.users import LABELLED_USERS, OTHER_USERS, UserFamilies
+from pidgate.gateway.metrics.users import OTHER_USERS, UserFamilies
 from pidgate.quota.admission import Admission
 from pidgate.quota.byte_quota import ByteQuota, Kind
 from pidgate.quota.counters import WAITED_BUCKETS_MS, UserSnapshot
@@ -29,7 +33,9 @@ def scraped(counters: Counters, users: Iterable[UserSnapshot] = (), *, ready: bo
     collector = GatewayCollector(counters, lambda: users, lambda: ready, "1.2.3")
     return {
         "|".join([sample.name, *_label_values(sample.labels)]): sample.value
-        for family in text_string_to_metric_families(generate_latest(build_registry([collector])).decode())
+        for family in text_string_to_metric_families(
+            generate_latest(MetricsRegistry(collector, ProcessCollector(registry=None))).decode()
+        )
         for sample in family.samples
     }
 
@@ -240,9 +246,9 @@ def turns_of_a_look(users: int) -> int:
         return times
 
     times = asyncio.run(counted())
-    shown = build_registry([collector])
+    shown = MetricsRegistry(collector, ProcessCollector(registry=None))
     shown_users = shown.get_sample_value("pidgate_producer_ids_would_refuse_total", {"user": "(other)"})
-    assert shown_users == users - LABELLED_USERS
+    assert shown_users == users - LABELLED_ROWS
     return times
 
 
@@ -250,17 +256,67 @@ def test_the_rows_of_many_users_are_taken_in_turns() -> None:
     assert turns_of_a_look(3_000) >= 3_000 // ROWS_PER_TURN
 
 
-def test_names_follow_prometheus_conventions() -> None:
-    """As `promtool check metrics` does: a help for each, base units, `_total` for counters and nothing else."""
+def test_the_overview_has_few_series_whatever_users_there_are_and_names_those_with_most() -> None:
+    users = [snapshot(f"user-{n}", new_1h=n, refused_1h=2 * n if n < 5 else 0) for n in range(500)]
+    collector = GatewayCollector(Counters(), lambda: users, lambda: True, "1.2.3", labelled_users=0)
+    families = list(MetricsRegistry(collector).collect())
+    assert sum(len(family.samples) for family in families) < 500
+    top = {
+        (family.name, sample.labels["user"]): sample.value
+        for family in families
+        if family.name.startswith("pidgate_top_")
+        for sample in family.samples
+    }
+    assert len(top) == 11 + 5
+    assert (top["pidgate_top_new_ids", "user-499"], top["pidgate_top_refusals", "user-4"]) == (499, 8)
+    assert top["pidgate_top_new_ids", OTHER_USERS] == sum(range(490))
+    assert top["pidgate_top_refusals", OTHER_USERS] == 0
+    named = {sample.labels.get("user") for family in families for sample in family.samples}
+    assert len(named - {None, OTHER_USERS}) == 10 + 4
+
+
+def test_a_histogram_has_twelve_buckets_at_most() -> None:
+    counters = Counters()
+    counters.forward_times.observe(0.000_03)
+    text = generate_latest(MetricsRegistry(GatewayCollector(counters, list, lambda: True, "1")))
+    samples = scraped(counters)
+    assert samples["pidgate_forward_seconds_bucket|2e-05"] == 0
+    assert samples["pidgate_forward_seconds_bucket|5e-05"] == 1
+    assert samples["pidgate_forward_seconds_sum"] == pytest.approx(0.000_03)
+    for family in text_string_to_metric_families(text.decode()):
+        if family.type == "histogram":
+            rows: dict[str, int] = {}
+            for sample in family.samples:
+                if "le" in sample.labels:
+                    rest = str({name: sample.labels[name] for name in sample.labels if name != "le"})
+                    rows[rest] = rows.get(rest, 0) + 1
+            assert all(2 <= count <= 12 for count in rows.values()), family.name
+    assert len(WAITED_BUCKETS_MS) < 12
+
+
+def page_of_all() -> str:
+    """What a scrape shows of a gateway with a user and a byte rate."""
     rates = ByteQuotas(rates={("alice", None): ByteRates(500, 700)})
     byte_quota = ByteQuota(QuotasHolder(Quotas(bytes=rates)))
     sensors = byte_quota.sensors(Kind.PRODUCE, "alice", "app", 0)
     assert sensors is not None
     sensors.record(5_500, 0)
     users = GatewayCollector(Counters(), lambda: [snapshot("alice")], lambda: True, "1.2.3")
-    text = generate_latest(build_registry([users, ByteCollector(byte_quota, lambda: 0)])).decode()
+    return generate_latest(MetricsRegistry(users, ByteCollector(byte_quota, lambda: 0))).decode()
 
-    for family in text_string_to_metric_families(text):
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="no promtool here (Debian's package prometheus)")
+def test_promtool_finds_no_fault() -> None:
+    command = ("promtool", "check", "metrics")
+    done = subprocess.run(
+        command, input=page_of_all(), capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
+def test_names_follow_prometheus_conventions() -> None:
+    """As `promtool check metrics` does: a help for each, base units, `_total` for counters and nothing else."""
+    for family in text_string_to_metric_families(page_of_all()):
         assert family.documentation
         assert not family.name.endswith(
             ("_ms", "_milliseconds", "_minutes", "_hours", "_kb", "_mb", "_count", "_sum")

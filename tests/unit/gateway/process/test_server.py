@@ -15,6 +15,7 @@ from tests.support.loopback import (
     Client,
     Peer,
     ScriptedBroker,
+    answer_to,
     gateway_before,
     offers_plain,
     run,
@@ -47,6 +48,24 @@ def test_requests_and_answers_pass_and_node_ports_open_before_they_are_shown() -
                 for _, port in shown.values():
                     on_node = await gateway.connect(port)
                     assert (await on_node.ask(HEARTBEAT, 0, {"group_id": "g"}))["error_code"] == 0
+
+    run(scenario())
+
+
+def test_the_times_of_forwarding_and_of_the_broker_are_observed() -> None:
+    async def slow(head: RequestHead, _peer: Peer) -> bytes:
+        await asyncio.sleep(0.06)
+        return answer_to(head, {})
+
+    async def scenario() -> None:
+        async with ScriptedBroker({HEARTBEAT: slow}) as broker, gateway_before(broker.address) as gateway:
+            client = await gateway.connect()
+            for _ in range(3):
+                await client.ask(HEARTBEAT, 0, {"group_id": "g"})
+            assert gateway.metric("forward_seconds_count") == 3
+            assert gateway.metric("broker_seconds_count") == 3
+            assert gateway.metric("broker_seconds_bucket", le="0.05") == 0
+            assert gateway.metric("broker_seconds_sum") >= 0.18
 
     run(scenario())
 

@@ -149,6 +149,21 @@ def test_nothing_passes_a_mute_and_all_of_it_goes_on_in_order() -> None:
     ]
 
 
+def test_a_decision_a_throttle_and_a_held_request_are_timed() -> None:
+    script = Script(rate=0)
+    counters = script.talk.context.counters
+    ticks = iter((1.0, 1.25))
+    script.talk.at.clock_s = ticks.__next__
+    script.send(produce(7))
+    script.send(metadata(2))
+    until_ms = script.talk.muted_until_ms
+    script.talk.release(until_ms)
+    assert counters.decision_times.sum_s == 0.25
+    assert counters.throttle_times.sum_s == counters.held_times.sum_s == until_ms / 1_000
+    times = (counters.decision_times, counters.throttle_times, counters.held_times)
+    assert [sum(one.counts) for one in times] == [1, 1, 1]
+
+
 def test_going_on_stops_at_the_next_refusal() -> None:
     script = Script(rate=0)
     script.send(produce(7))
