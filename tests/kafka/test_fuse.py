@@ -6,6 +6,7 @@ import json
 import time
 import urllib.request
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -35,23 +36,21 @@ OBSERVING = {
 SASL_HANDSHAKE, SASL_AUTHENTICATE, REFUSED = 17, 36, 19
 
 
-class Attacker:
+class Attacker(RawClient):
     """bob: a new producer id with each request."""
 
     def __init__(self, gateway: GatewayProcess, topic: str, first_id: int) -> None:
-        self._client = RawClient(f"127.0.0.1:{gateway.first_node_port + 1}")
-        self._client.ask(request(SASL_HANDSHAKE, 1, {"mechanism": "PLAIN"}, client_id="bob-app"))
+        super().__init__(f"127.0.0.1:{gateway.first_node_port + 1}")
+        self.ask(request(SASL_HANDSHAKE, 1, {"mechanism": "PLAIN"}, client_id="bob-app"))
         token = b"\0bob\0bob-secret"
-        self._client.ask(request(SASL_AUTHENTICATE, 2, {"auth_bytes": token}, client_id="bob-app"))
+        self.ask(request(SASL_AUTHENTICATE, 2, {"auth_bytes": token}, client_id="bob-app"))
         self._topic = topic
         self._next_id = first_id
 
     def is_refused(self) -> bool:
         self._next_id += 1
         batch = record_batch(self._next_id, 0, 0, records=ONE_RECORD)
-        answer = self._client.ask(
-            framed(produce_request(9, [(self._topic, [(0, batch)])], client_id="bob-app"))
-        )
+        answer = self.ask(framed(produce_request(9, [(self._topic, [(0, batch)])], client_id="bob-app")))
         code = produce_code(answer)
         assert code in (0, REFUSED)
         return code == REFUSED
@@ -97,17 +96,20 @@ def test_an_attacker_trips_it_and_nobody_below_its_quota_is_refused(
     sasl_cluster: Cluster, topic: str, tmp_path: Path
 ) -> None:
     servers = sasl_cluster.bootstrap_servers("SASL_PLAINTEXT")
-    with fleet_of(
-        sasl_cluster,
-        f"{topic}-events",
-        quotas(CAPACITY),
-        gateways=2,
-        bootstrap_servers=servers,
-        settings=own_client(tmp_path),
-    ) as fleet:
+    with ExitStack() as stack:
+        fleet = stack.enter_context(
+            fleet_of(
+                sasl_cluster,
+                f"{topic}-events",
+                quotas(CAPACITY),
+                gateways=2,
+                bootstrap_servers=servers,
+                settings=own_client(tmp_path),
+            )
+        )
         first, second = fleet.gateways
         told = produce_by_new_producers(first.bootstrap_servers, topic, 5)
-        attacker = Attacker(first, topic, 900_000)
+        attacker = stack.enter_context(Attacker(first, topic, 900_000))
         admitted = 0
         while not attacker.is_refused():
             admitted += 1
@@ -115,7 +117,8 @@ def test_an_attacker_trips_it_and_nobody_below_its_quota_is_refused(
             time.sleep(0.05 if admitted > CAPACITY / 2 else 0)
             assert admitted < ATTACK, "the fuse has not tripped"
         assert admitted > 0.7 * CAPACITY
-        until(lambda: Attacker(second, topic, 910_000 + time.monotonic_ns() % 10_000).is_refused())
+        elsewhere = stack.enter_context(Attacker(second, topic, 910_000))
+        until(elsewhere.is_refused)
         for gateway in fleet.gateways:
             told += produce_by_new_producers(gateway.bootstrap_servers, topic, 5)
         assert told == [None] * 15
@@ -134,8 +137,10 @@ def test_an_attacker_trips_it_and_nobody_below_its_quota_is_refused(
 
 def test_without_a_fuse_the_attacker_goes_on(sasl_cluster: Cluster, topic: str) -> None:
     servers = sasl_cluster.bootstrap_servers("SASL_PLAINTEXT")
-    with GatewayProcess(servers, quotas=quotas(None)) as gateway:
-        attacker = Attacker(gateway, topic, 950_000)
+    with (
+        GatewayProcess(servers, quotas=quotas(None)) as gateway,
+        Attacker(gateway, topic, 950_000) as attacker,
+    ):
         assert not any(attacker.is_refused() for _ in range(ATTACK))
         assert gateway.metrics().value("pidgate_producer_states", node_id="1") > CAPACITY
 

@@ -17,11 +17,11 @@ NO_BROKER: tuple[int, ...] = ()
 
 
 def quotas(
-    rate: int | None = RATE, *, ids: int | None = None, mode: Mode = Mode.ENFORCE, **user: object
+    rate: int | None = RATE, *, ids: int | None = None, mode: Mode = Mode.ENFORCE, exempt: bool = False
 ) -> Quotas:
     found = enforcing(ids, mode=mode)
     of_states = None if rate is None else rate * 1_000
-    return replace(found, default=replace(found.default, producer_states_rate_milli=of_states, **user))
+    return replace(found, default=replace(found.default, producer_states_rate_milli=of_states, exempt=exempt))
 
 
 def produce(world: World, client: Client, producer_id: int, partition: int = 0) -> bool:
@@ -43,7 +43,7 @@ def tokens(world: World, user: str = "alice") -> float | None:
 
 @rule(
     "A known id may use any partition: its new pairs are charged, and new ids of its user wait for the debt.",
-    "ids",
+    "cost",
 )
 def test_a_known_id_uses_any_partition_and_the_debt_meets_the_next_new_id() -> None:
     world = World(quotas())

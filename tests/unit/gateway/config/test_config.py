@@ -181,7 +181,7 @@ log_level: loud
         "f.yaml:13: quotas.users.no.exempt[0]: 'byte' is not possible here; write 'producer_ids' or 'bytes'",
         "f.yaml:14: quotas.users.mode.rat: is not a known key; "
         "remove it (known here: producer_byte_rate, consumer_byte_rate, producer_ids_rate, transactional_ids_rate, "
-        "clients, mode, owner, exempt)",
+        "producer_states_rate, clients, mode, owner, exempt)",
         "f.yaml:15: limits.frame: '1 furlong' is not a size; write for example 65536, 64KiB, 100MB or 100MiB",
         "f.yaml:16: drain_timeout: 25 has no unit; write 25s, 25ms, 25m or 25h",
         "f.yaml:17: log_level: 'loud' is not possible here; write 'debug', 'info', 'warning' or 'error'",

@@ -22,6 +22,7 @@ NO_LIMITS = {
     "quotas.producer_ids.refuse_init_producer_id": "a switch",
     "quotas.default.producer_ids_rate": "of a user: its row",
     "quotas.default.transactional_ids_rate": "of a user: its page",
+    "quotas.default.producer_states_rate": "of a user: its page",
     "quotas.default.producer_byte_rate": "of a user: its waits",
     "quotas.default.consumer_byte_rate": "of a user: its waits",
     "events.enabled": "a switch",
