@@ -287,12 +287,12 @@ class ConfigEvent(Event):
 
 @dataclass(slots=True, kw_only=True)
 class BrokerStates:
-    """Pairs of producer id and partition that a gateway has seen for a broker, as a sketch of their number."""
+    """Sketch of the producer states that a gateway has seen for a broker."""
 
     node_id: Annotated[int, "Broker id"]
     registers: Annotated[
         str,
-        "HyperLogLog registers of the current slice (a quarter of `remember`): base64 of their deflated bytes",
+        "HyperLogLog registers of the current quarter of `remember`: deflated, in base64",
     ]
 
 
@@ -316,7 +316,7 @@ class LifecycleEvent(Event):
     restored_from: Annotated[RestoredFrom, "Where the state came from"] = "nothing"
     text: Annotated[str, "Which member, why"] = ""
     producer_states: Annotated[
-        list[BrokerStates], "alive and stop: of the brokers for which it has seen more since it last told"
+        list[BrokerStates], "alive and stop: of brokers with more since it last told"
     ] = field(default_factory=list)
 
 

@@ -309,7 +309,7 @@ class QuotasSettings(Section):
     cluster_producer_ids_rate_milli: RateMilli | None = Field(default=None, alias="cluster_producer_ids_rate")
     """New producer ids per window of all enforced users together."""
     fuse: int | None = Field(default=None, ge=1)
-    """Producer states that a broker has room for. At 80 % of it, users above their own quota are enforced."""
+    """Producer states that a broker has room for; from 80 % on, users above their quota are enforced."""
     help_url: str = ""
     """Address that a refusal's message names."""
     default: DefaultSettings = DefaultSettings()

@@ -34,7 +34,7 @@ class StateCollector(Collector):
         yield gauge("producer_ids_filter_bytes", memory, table.filter_bytes if table else 0)
         overfull = "Ids added to filters above max_live_ids: false positives may rise."
         yield counter("producer_ids_overfull_inserts", overfull, table.overfull_inserts if table else 0)
-        states = "Producer states forecast at each broker: pairs of id and partition used within `remember`."
+        states = "Producer states (pairs of id and partition) forecast at each broker."
         found = manager.state.states.by_broker(self._now_ms())
         yield gauge("producer_states", states, {str(one.node_id): one.count for one in found}, "node_id")
         not_noted = "Ids that passed before the state was restored, too many to be noted: new again."
@@ -85,7 +85,7 @@ class QuotaStoreCollector(Collector):
         yield gauge("quota_changes", changes, len(store.in_force.changes))
         version = "Increases whenever the quotas in force change."
         yield gauge("quotas_version", version, store.in_force.version)
-        room = "Producer states that a broker has room for (quotas.fuse); 0: no fuse."
+        room = "quotas.fuse; 0: none."
         yield gauge("producer_states_capacity", room, store.in_force.quotas.fuse or 0)
         fused = "Users that the fuse enforces now."
         yield gauge("fuse_enforced_users", fused, sum(map(is_by_fuse, store.in_force.changes)))

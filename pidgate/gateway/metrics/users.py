@@ -142,7 +142,7 @@ _NUMBERS: Final = (
         "states_tokens",
         "states_tokens",
         1,
-        "New producer states that the user's ids may make now (producer_states_rate); below 0: new ids are throttled.",
+        "Tokens of producer_states_rate; below 0: new ids are throttled.",
     ),
     (
         gauge,
