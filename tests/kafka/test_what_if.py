@@ -1,11 +1,12 @@
-"""What others see while a gateway replays a user's day: their requests take as long as before."""
+"""What others see while a gateway replays a user's day: its event loop goes on as before."""
 
 from __future__ import annotations
 
 import json
-import threading
 import time
+import urllib.error
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 import pytest
@@ -16,23 +17,21 @@ from tools.sandbox.gateway import GatewayProcess
 from tools.sandbox.kafka import Cluster
 from tools.sandbox.topics import create_topic
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
-REQUESTS: Final = 400
-MOST_MORE_S: Final = 0.1
-"""Of the slowest in a hundred: a process that starts takes a core of two for a moment."""
+MOST_LATE_S: Final = 0.1
+"""By the event loop's own work: on a busy machine any process waits for a core."""
 NEW_IDS: Final = 2_000
+ANSWERED_WITHIN_S: Final = 120.0
+"""A replay gets 10 s, which may be little on a busy machine: then it is asked for again."""
 
 
-def p99_s(client: RawClient, frame: bytes) -> float:
-    """Send requests one after another; return how long the slowest in a hundred took."""
-    took_s = []
-    for _ in range(REQUESTS):
-        began_s = time.monotonic()
-        client.ask(frame)
-        took_s.append(time.monotonic() - began_s)
-        time.sleep(0.002)
-    return sorted(took_s)[REQUESTS * 99 // 100]
+def stalls(gateway: GatewayProcess) -> float:
+    """Return how often the event loop was late by more than MOST_LATE_S."""
+    metrics, late = gateway.metrics(), "pidgate_event_loop_lateness_seconds"
+    ticks = metrics.value(f"{late}_count", cause="busy")
+    assert ticks > 0
+    return ticks - metrics.value(f"{late}_bucket", cause="busy", le=str(MOST_LATE_S))
 
 
 def what_if(gateway: GatewayProcess, *rates: float) -> dict[str, Any]:
@@ -41,12 +40,19 @@ def what_if(gateway: GatewayProcess, *rates: float) -> dict[str, Any]:
         data=json.dumps({"user": "ANONYMOUS", "rates": rates}).encode(),
         headers={"Content-Type": "application/json"},
     )
-    with urllib.request.urlopen(request, timeout=30) as answer:
-        found: dict[str, Any] = json.load(answer)
-        return found
+    give_up_s = time.monotonic() + ANSWERED_WITHIN_S
+    while True:
+        try:
+            with urllib.request.urlopen(request, timeout=30) as answer:
+                found: dict[str, Any] = json.load(answer)
+                return found
+        except urllib.error.HTTPError as error:
+            told = error.read().decode()
+            assert "the replay was stopped" in told, told
+            assert time.monotonic() < give_up_s, told
 
 
-def test_others_wait_no_longer_while_a_day_is_replayed(cluster: Cluster) -> None:
+def test_no_request_waits_while_a_day_is_replayed(cluster: Cluster) -> None:
     topic = create_topic(cluster.bootstrap_servers(), "what-if")
 
     def produce(producer_id: int) -> bytes:
@@ -54,21 +60,23 @@ def test_others_wait_no_longer_while_a_day_is_replayed(cluster: Cluster) -> None
         return framed(produce_request(9, [(topic, [(0, batch)])], client_id="storm"))
 
     with (
-        GatewayProcess(cluster.bootstrap_servers(), quotas={"mode": "observe"}) as gateway,
+        GatewayProcess(
+            cluster.bootstrap_servers(), quotas={"mode": "observe"}, ready_within_s=180
+        ) as gateway,
         RawClient(gateway.bootstrap_servers) as storm,
         RawClient(gateway.bootstrap_servers) as other,
     ):
         for number in range(NEW_IDS):
             assert produce_code(storm.ask(produce(900_000 + number))) == 0
         steady = produce(900_000)  # the broker knows the batch already, and says so each time
-        before_s = p99_s(other, steady)
-        told: list[dict[str, Any]] = []
-        asking = threading.Thread(target=lambda: told.append(what_if(gateway, 100, 1_000, 10_000)))
-        asking.start()
-        meanwhile_s = p99_s(other, steady)
-        asking.join()
-        print(f"p99 {before_s * 1e3:.1f} ms before, {meanwhile_s * 1e3:.1f} ms meanwhile")
-        assert meanwhile_s - before_s < MOST_MORE_S
-        assert told[0]["new_ids"] == NEW_IDS
-        assert [row["refused_ids"] > 0 for row in told[0]["rows"]] == [True, True, False]
-        assert told[0]["not_enough"].startswith("Not enough record: it holds")
+        before = stalls(gateway)
+        with ThreadPoolExecutor(1) as thread:
+            asked = thread.submit(what_if, gateway, 100, 1_000, 10_000)
+            while not asked.done():
+                assert produce_code(other.ask(steady)) == 0
+                time.sleep(0.002)
+        told = asked.result()
+        assert stalls(gateway) == before
+        assert told["new_ids"] == NEW_IDS
+        assert [row["refused_ids"] > 0 for row in told["rows"]] == [True, True, False]
+        assert told["not_enough"].startswith("Not enough record: it holds")
