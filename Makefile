@@ -13,6 +13,7 @@ LANE   := $(wildcard pidgate/gateway/lane/*.[ch])
 QUOTA  ?= 100
 ROGUES ?= 4
 SEED   ?= 1
+FUSE   ?=
 SEEDS  ?= 1000
 FOR    ?= 10m
 HOURS  ?= 2
@@ -86,8 +87,8 @@ docs: $(STAMP)   ## the generated parts of docs/, then the site in build/site (s
 	$(BIN)/python -m tests.support.rules_page
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
 
-demo: $(or $(wildcard $(STAMP)),$(DEMO)) ## a broker dies of producer ids, then lives behind the gateway [QUOTA=n|off] [ROGUES=n] [SEED=n]
-	$(BIN)/python -m tools.sandbox.demo --quota $(QUOTA) --rogues $(ROGUES) --seed $(SEED)
+demo: $(or $(wildcard $(STAMP)),$(DEMO)) ## a broker dies of producer ids, then lives behind the gateway [QUOTA=n|off] [FUSE=1] [ROGUES=n] [SEED=n]
+	$(BIN)/python -m tools.sandbox.demo --quota $(QUOTA) --rogues $(ROGUES) --seed $(SEED) $(if $(FUSE),--fuse)
 
 pipeline-demo: $(STAMP) ## who burns ids, and the quota that holds them: real Kafka, the gateway, Spark (needs a Java 17 or 21)
 	$(BIN)/python -m tools.sandbox.pipeline_demo

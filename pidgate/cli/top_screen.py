@@ -265,7 +265,14 @@ def heading(head: JsonObject, find: str, sort: str) -> str:
     wait = "" if oldest is None else f"   OLDEST WAIT {about_duration(oldest)}"
     chosen = (f"   /{printable(find)}" if find else "") + (f"   sort {sort}" if sort else "")
     rates = f" new ids {number(head['new_per_s'])}/s   refused/1h {number(head['refused_1h'])}"
-    return f"{first}   {mode}\n{rates}   waiting {number(head['waiting'])}{wait}{chosen}"
+    return f"{first}   {mode}\n{rates}   waiting {number(head['waiting'])}{wait}{_states(head['states'])}{chosen}"
+
+
+def _states(states: JsonObject | None) -> str:
+    if states is None:
+        return ""
+    most = "" if states["capacity"] is None else f" of {number(states['capacity'])}"
+    return f"   states {number(states['count'])}{most} (broker {states['node_id']})"
 
 
 def wait_row(row: JsonObject, now_ms: int) -> tuple[str, ...]:

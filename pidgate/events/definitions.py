@@ -286,6 +286,17 @@ class ConfigEvent(Event):
 
 
 @dataclass(slots=True, kw_only=True)
+class BrokerStates:
+    """Sketch of the producer states that a gateway has seen for a broker."""
+
+    node_id: Annotated[int, "Broker id"]
+    registers: Annotated[
+        str,
+        "HyperLogLog registers of the current quarter of `remember`: deflated, in base64",
+    ]
+
+
+@dataclass(slots=True, kw_only=True)
 class LifecycleEvent(Event):
     """A gateway started, caught up, lives or stops, or saw another gateway come or go."""
 
@@ -304,6 +315,9 @@ class LifecycleEvent(Event):
     restored_users: Annotated[int, "Users that were restored by now"] = 0
     restored_from: Annotated[RestoredFrom, "Where the state came from"] = "nothing"
     text: Annotated[str, "Which member, why"] = ""
+    producer_states: Annotated[
+        list[BrokerStates], "alive and stop: of brokers with more since it last told"
+    ] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)

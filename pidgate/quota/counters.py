@@ -174,6 +174,7 @@ class UserCounters:
             exempt=quota.exempt,
             rate_milli=quota.rate_milli,
             tokens=status.tokens,
+            states_tokens=status.states_tokens,
             admitted_per_s=self.new_ids.per_second(now_ms),
             throttle_time_ms=self.throttle_times_ms.mean(now_ms),
             waiting=status.waiting,
@@ -204,6 +205,7 @@ class UserSnapshot:
     rate_milli          the quota in thousandths of an id per window, None without a limit
     tokens              of the user's bucket, below 0 while throttling (KIP-936), None without a limit
     admitted_per_s      new ids (KIP-936 `rate`)
+    states_tokens       those of producer states; None: no rate
     throttle_time_ms    average of the latest refusals (KIP-936 `throttle-time`)
     waiting             ids in line; `oldest_waiting_ms` since the first refusal of the one that waits longest
     admitted            ids by reason; `refused`: requests by reason; `closed`: connections by reason
@@ -240,6 +242,7 @@ class UserSnapshot:
     inits_would_refuse: int = 0
     inits_failed_open: int = 0
     bytes: Mapping[str, int] = field(default_factory=dict)
+    states_tokens: float | None = None
     new_1h: int = 0
     refused_1h: int = 0
 
@@ -287,13 +290,14 @@ class UserStatus:
     """One user's state at one moment; the defaults are those of an unknown user.
 
     `tokens`: below 0 while throttled, None without a limit; `waiting`: ids in the queue; `oldest_waiting_ms`: age of
-    its longest wait; `live_ids`: distinct ids remembered.
+    its longest wait; `live_ids`: distinct ids remembered; `states_tokens`: of producer states, None without a rate.
     """
 
     tokens: float | None = None
     waiting: int = 0
     oldest_waiting_ms: int = 0
     live_ids: int = 0
+    states_tokens: float | None = None
 
 
 MOST_OWNED_IDS: Final = 40_000

@@ -89,6 +89,8 @@ class Bound(StrEnum):
     """The bucket that stood in the way."""
 
     USER = "user"
+    STATES = "states"
+    """The user's, of producer states."""
     CLUSTER = "cluster"
 
 
@@ -275,6 +277,8 @@ def refusal_of(
     rate_milli = quota.rate_milli
     if longest.bound is Bound.CLUSTER:
         rate_milli = quotas.cluster_rate_milli
+    elif longest.bound is Bound.STATES:
+        rate_milli = quota.states_rate_milli
     elif longest.producer_id == NO_PRODUCER_ID and longest.transactional:
         rate_milli = quota.transactional_ids_rate_milli
     return Refuse(
@@ -310,4 +314,9 @@ def _what_happened(refusal: Refuse) -> str:
     if refusal.bound is Bound.CLUSTER:
         owner = "of the cluster"
     rate = f"{show_milli(refusal.rate_milli or 0)} per {show_duration(refusal.window_ms)}"
+    if refusal.bound is Bound.STATES:
+        return (
+            f"producer_states_rate quota of user {user} exceeded ({rate}): the ids in use have written to many "
+            f"partitions, and producer id {producer_id} is new"
+        )
     return f"producer_ids_rate quota {owner} exceeded ({rate}): producer id {producer_id} is new"

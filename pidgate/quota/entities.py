@@ -101,7 +101,7 @@ class EffectiveQuota:
     """Quota of one user: rate in thousandths of an id per window (None: no limit), mode, exemption.
 
     `transactional_ids_rate_milli`: of new transactional ids; None: they are not even counted. `grace_milli`: see
-    UserQuota.
+    UserQuota. `states_rate_milli`: new producer states, which are charged and never refused.
     """
 
     rate_milli: int | None
@@ -109,6 +109,7 @@ class EffectiveQuota:
     exempt: bool
     transactional_ids_rate_milli: int | None = None
     grace_milli: int | None = None
+    states_rate_milli: int | None = None
 
     @property
     def enforces(self) -> bool:
@@ -132,8 +133,11 @@ def resolve(quotas: Quotas, user: User) -> EffectiveQuota:
     grace = own.grace_milli
     if grace is None:
         grace = default.grace_milli
+    of_states = own.producer_states_rate_milli
+    if of_states is None:
+        of_states = default.producer_states_rate_milli
     mode = own.mode or default.mode or quotas.mode
-    return EffectiveQuota(rate, mode, own.exempt or default.exempt, of_names, grace)
+    return EffectiveQuota(rate, mode, own.exempt or default.exempt, of_names, grace, of_states)
 
 
 def _part(rate_milli: int | None, rates: Mapping[str, int], client_id: str | None) -> int | None:
@@ -191,12 +195,13 @@ def why_not_refused(quotas: Quotas, quota: EffectiveQuota) -> NotRefused | None:
 def bound_milli(quotas: Quotas, user: User, *, transactional: bool) -> int | None:
     """Return the rate that new ids of this user are held to, in thousandths of an id per window; None: no rate.
 
-    It is the lower one of the user's and the cluster's.
+    It is the lowest one of the user's and the cluster's; an id has one producer state at least.
     """
     quota = resolve(quotas, user)
     if not may_refuse(quotas, quota, transactional=transactional):
         return None
-    return min(rate for rate in (quota.rate_milli, quotas.cluster_rate_milli) if rate is not None)
+    rates = quota.rate_milli, quota.states_rate_milli, quotas.cluster_rate_milli
+    return min(rate for rate in rates if rate is not None)
 
 
 def is_asked_at_init(quotas: Quotas, user: User, *, transactional: bool) -> bool:
@@ -212,9 +217,19 @@ def limits_transactional_ids(quotas: Quotas) -> bool:
     return any(quota.transactional_ids_rate_milli is not None for quota in of_all)
 
 
+def limits_states(quotas: Quotas) -> bool:
+    """Return whether a rate of producer states is set for anybody."""
+    of_all = [quotas.default, *quotas.users.values()]
+    return any(quota.producer_states_rate_milli is not None for quota in of_all)
+
+
 def is_bounded(quotas: Quotas, quota: EffectiveQuota) -> bool:
     """Return whether a rate limits how many new ids the user may bring."""
-    return quota.rate_milli is not None or quotas.cluster_rate_milli is not None
+    return (
+        quota.rate_milli is not None
+        or quota.states_rate_milli is not None
+        or quotas.cluster_rate_milli is not None
+    )
 
 
 K = TypeVar("K")

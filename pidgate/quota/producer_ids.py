@@ -42,10 +42,11 @@ from pidgate.quota.entities import (
 )
 from pidgate.quota.grants import Grants
 from pidgate.quota.layered_filter import LayeredFilter, Sighting
+from pidgate.quota.producer_states import ProducerStates, pair_hash
 from pidgate.quota.restoring import MOST_NOTED_IDS, NotedIds, Restorer
 from pidgate.quota.settings import Quotas, QuotasHolder
 from pidgate.quota.token_bucket import TokenBucket
-from pidgate.quota.users import GRACE_TIMES_RATE, LiveUser, TransactionalIds, UserTable
+from pidgate.quota.users import GRACE_TIMES_RATE, LiveUser, RatedKeys, UserTable
 
 GENERATION_STEP: Final = 1 << 48
 """Beyond the number of any slice, so that a connection's cache entry of an earlier generation never matches."""
@@ -89,6 +90,9 @@ class ProducerIdQuota:
         self.restorer = Restorer(self.table)
         self.is_restored = is_restored
         self.noted = NotedIds()
+        self.states = ProducerStates(quotas.producer_ids)
+        self.pairs_free_until_ms = 0
+        """Pairs are not kept over a restart: until then all look new, and none is charged."""
         self.in_fleet = False
         self.generation = 0
         self.grants = Grants()
@@ -118,6 +122,7 @@ class ProducerIdQuota:
 
     def sweep(self, now_ms: int) -> list[GaveUp]:
         """Drop users without any state; return the ids that gave up since the last sweep."""
+        self.states.sweep(now_ms)
         return self.table.sweep(now_ms) if self.is_restored else []
 
     def users(self) -> list[User]:
@@ -325,7 +330,7 @@ class ProducerIdQuota:
 
     def _bounding_rate_milli(self, live: LiveUser) -> int:
         """Return the user's rate, or the cluster's if the user has none."""
-        own = live.quota.rate_milli
+        own = live.quota.rate_milli if live.quota.rate_milli is not None else live.quota.states_rate_milli
         return (self.table.quotas.cluster_rate_milli or 0) if own is None else own
 
     def _refuse_blocked(self, decision: Decision, bound: Bound) -> None:
@@ -336,14 +341,18 @@ class ProducerIdQuota:
         if decision.producer_id in live.queue.waiting:
             live.queue.note_throttle(decision.producer_id, now_ms + decision.throttle_time_ms)
         decision.tokens_before = decision.tokens_after = live.units(now_ms)
-        of_user = decision.bound is Bound.USER
+        rates_milli = {
+            Bound.USER: live.quota.rate_milli,
+            Bound.STATES: live.quota.states_rate_milli,
+            Bound.CLUSTER: self.table.quotas.cluster_rate_milli,
+        }
         self.table.refusals.note_refusal(
             decision.user,
             Refusal(
                 decision.producer_id,
                 decision.reason,
                 decision.bound,
-                live.quota.rate_milli if of_user else self.table.quotas.cluster_rate_milli,
+                rates_milli[decision.bound],
                 now_ms,
                 now_ms + decision.throttle_time_ms,
                 decision.queue_position,
@@ -427,12 +436,48 @@ class ProducerIdQuota:
         return min(max(SHORTEST_THROTTLE_MS, wait_ms), self.table.quotas.producer_ids.max_throttle_ms)
 
     def _wait_ms(self, live: LiveUser, place: int, now_ms: int, *, enforced: bool) -> tuple[int, Bound]:
-        """Return the wait (ms) until both buckets have a token for that place, and the bucket that is behind."""
+        """Return the wait (ms) until all buckets have a token for that place, and the bucket that is behind."""
         table = self.table
         own, cluster = table.spent_buckets(live) if enforced else table.observed_buckets(live, now_ms)
-        own_ms = own.wait_ms(place, now_ms) if own else 0
+        own_ms, bound = own.wait_ms(place, now_ms) if own else 0, Bound.USER
+        states = live.pairs_bucket
+        if states is not None and (states_ms := states.wait_ms(place, now_ms)) > own_ms:
+            own_ms, bound = states_ms, Bound.STATES
         cluster_ms = cluster.wait_ms(place, now_ms) if cluster else 0
-        return (cluster_ms, Bound.CLUSTER) if cluster_ms > own_ms else (own_ms, Bound.USER)
+        return (cluster_ms, Bound.CLUSTER) if cluster_ms > own_ms else (own_ms, bound)
+
+    def note_pair(
+        self,
+        client: Client,
+        producer_id: int,
+        topic: bytes,
+        partition: int,
+        node_ids: Sequence[int],
+        now_ms: int,
+    ) -> None:
+        """Note that a batch of the id was forwarded to the partition, which has replicas on these brokers."""
+        hashed = pair_hash(producer_id, topic, partition)
+        self.states.note(client.user, hashed, node_ids, now_ms)
+        if self.table.counts_pairs and self.is_restored:
+            self._charge_pair(client, hashed, now_ms)
+
+    def _charge_pair(self, client: Client, hashed: int, now_ms: int) -> None:
+        """Charge a pair that is new. It was forwarded: a known id may use any partition."""
+        live = self.table.live(client.user, now_ms, client.address)
+        if not live.quota.states_rate_milli:
+            return
+        pairs = self.table.pairs(client.user, live, now_ms)
+        sighting = pairs.filter.find(hashed, now_ms)
+        if sighting is Sighting.CURRENT:
+            return
+        is_free = live.quota.exempt or now_ms < self.pairs_free_until_ms or live.quota.grace_milli
+        if sighting is Sighting.UNSEEN and not is_free:
+            pairs.spend(self.reason_of_pair(live), now_ms)
+        pairs.filter.insert(hashed, now_ms, floor=live.pairs_floor)
+
+    def reason_of_pair(self, live: LiveUser) -> Reason:
+        """Return why a pair passes. Enforced, it makes a debt of a full bucket at most; observed, of one token."""
+        return Reason.FIRST_SEEN if live.quota.enforces else Reason.OBSERVE
 
     # InitProducerId
 
@@ -547,7 +592,7 @@ class ProducerIdQuota:
         return Forward((decision,))
 
     def _charge_transactional_id(
-        self, live: LiveUser, known: TransactionalIds, decision: Decision, now_ms: int
+        self, live: LiveUser, known: RatedKeys, decision: Decision, now_ms: int
     ) -> None:
         """Charge an unseen transactional id, or refuse it without a token."""
         quota, rate_milli = live.quota, live.quota.transactional_ids_rate_milli
@@ -585,6 +630,8 @@ class ProducerIdQuota:
             if live is not None and live.bucket is not None:
                 live.bucket.fill(now_ms)
                 live.is_changed = True
+            if live is not None and live.pairs is not None and live.pairs.bucket is not None:
+                live.pairs.bucket.fill(now_ms)
 
     def insert_uncharged(
         self, user: User, producer_id: int, now_ms: int, *, transactional: bool = False

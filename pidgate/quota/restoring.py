@@ -17,7 +17,7 @@ from pidgate.quota.entities import User
 from pidgate.quota.layered_filter import LayerState
 from pidgate.quota.settings import Mode
 from pidgate.quota.token_bucket import TokenBucket
-from pidgate.quota.users import REMEMBER_MS, LiveUser, TransactionalIds, UserTable
+from pidgate.quota.users import REMEMBER_MS, LiveUser, RatedKeys, UserTable
 
 MOST_NOTED_IDS: Final = 200_000
 """About 25 MB. Further ids pass too, and are new again once the state is restored."""
@@ -326,7 +326,7 @@ def _exported_user(user: User, live: LiveUser, now_ms: int) -> UserState:
     )
 
 
-def _exported_names(names: TransactionalIds | None, now_ms: int) -> TransactionalIdsState | None:
+def _exported_names(names: RatedKeys | None, now_ms: int) -> TransactionalIdsState | None:
     if names is None:
         return None
     layers, bucket = names.filter.export_layers(now_ms), _exported(names.bucket, None, now_ms)

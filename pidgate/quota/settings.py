@@ -99,7 +99,8 @@ class UserQuota:
 
     `transactional_ids_rate_milli`: new transactional ids per window, in thousandths, as the rate of producer ids.
     `grace_milli`: unseen ids admitted uncharged, in thousandths of what the rate admits in a window. None: those of a
-    cold start's grace. `client_rates_milli`: parts of the rate that are set apart for client ids.
+    cold start's grace. `producer_states_rate_milli`: new pairs of producer id and partition per window, which are
+    charged and never refused. `client_rates_milli`: parts of the rate that are set apart for client ids.
     """
 
     producer_ids_rate_milli: int | None = None
@@ -109,9 +110,10 @@ class UserQuota:
     transactional_ids_rate_milli: int | None = None
     grace_milli: int | None = None
     client_rates_milli: Mapping[str, int] = field(default_factory=dict)
+    producer_states_rate_milli: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("producer_ids_rate_milli", "transactional_ids_rate_milli"):
+        for name in ("producer_ids_rate_milli", "transactional_ids_rate_milli", "producer_states_rate_milli"):
             rate = getattr(self, name)
             if rate is not None and rate < 0:
                 raise ValueError(f"{name} must not be negative")
@@ -172,7 +174,8 @@ class ByteQuotas:
 class Quotas:
     """Everything in force at one moment. It is replaced as a whole, never changed.
 
-    `help_url` is shown in the error message of a refusal; empty: nothing is shown.
+    `help_url` is shown in the error message of a refusal; empty: nothing is shown. `fuse`: producer states that a
+    broker has room for; None: no fuse.
     """
 
     mode: Mode = Mode.OBSERVE
@@ -180,6 +183,7 @@ class Quotas:
     default: UserQuota = field(default_factory=UserQuota)
     users: Mapping[str, UserQuota] = field(default_factory=dict)
     cluster_rate_milli: int | None = None
+    fuse: int | None = None
     help_url: str = ""
     bytes: ByteQuotas = field(default_factory=ByteQuotas)
 

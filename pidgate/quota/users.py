@@ -21,6 +21,7 @@ from pidgate.quota.entities import (
     account_of,
     client_accounts,
     has_room_of_its_own,
+    limits_states,
     limits_transactional_ids,
     may_refuse,
     owner_of,
@@ -82,8 +83,10 @@ def remembering(settings: ProducerIdSettings) -> ProducerIdSettings:
     return replace(settings, remember_ms=REMEMBER_MS)
 
 
-class TransactionalIds:
-    """Filter and bucket. The bucket outlives a removed rate, as that of producer ids.
+class RatedKeys:
+    """Filter and bucket of a user's transactional ids, or of its pairs of producer id and partition.
+
+    The bucket outlives a removed rate, as that of producer ids.
 
     `grace_admitted`: ids admitted as grace.
     """
@@ -100,7 +103,7 @@ class TransactionalIds:
         return None if self.bucket is None else self.bucket.units(now_ms)
 
     def spend(self, reason: Reason, now_ms: int) -> None:
-        """Charge an id that was admitted for `reason`, here or elsewhere."""
+        """Charge a key that was admitted for `reason`, here or elsewhere."""
         if self.bucket is None:
             return
         if reason is Reason.FIRST_SEEN:
@@ -127,6 +130,7 @@ class LiveUser:
     floor              least design count of a new filter layer
     given              times of ids given by InitProducerId and not charged yet
     grace_admitted     ids admitted as grace
+    pairs              None before the first one under a rate; an account of a client id has its user's
     origin             address of the user's first request; None: the user was first known from state or other gateways
     restored_ms        time of the restored balance; None: none was restored
     rehearsed          see UserTable.charge_observed
@@ -144,6 +148,8 @@ class LiveUser:
         "is_changed",
         "is_of_client_id",
         "origin",
+        "pairs",
+        "pairs_floor",
         "queue",
         "quota",
         "refuses_plain",
@@ -164,7 +170,8 @@ class LiveUser:
     ) -> None:
         self.use_filters(ids, transactional_ids)
         self.is_of_client_id = owner_of(user)[1] is not None
-        self.transactional_ids: TransactionalIds | None = None
+        self.transactional_ids: RatedKeys | None = None
+        self.pairs: RatedKeys | None = None
         self.queue = RetryQueue(quotas.producer_ids.queue)
         self.bucket: TokenBucket | None = None
         self.active_bucket: TokenBucket | None = None
@@ -189,11 +196,14 @@ class LiveUser:
         self.refuses_plain = may_refuse(quotas, quota, transactional=False)
         self.refuses_transactional = may_refuse(quotas, quota, transactional=True)
         self.blocked_by: Bound | None = None
-        if quota.rate_milli == 0 or quotas.cluster_rate_milli == 0:
-            self.blocked_by = Bound.USER if quota.rate_milli == 0 else Bound.CLUSTER
+        if quota.rate_milli == 0 or quota.states_rate_milli == 0:
+            self.blocked_by = Bound.USER
+        elif quotas.cluster_rate_milli == 0:
+            self.blocked_by = Bound.CLUSTER
         self.queue.limit = settings.queue
         self.floor = layer_floor(quota.rate_milli, settings)
         self.transactional_floor = layer_floor(quota.transactional_ids_rate_milli, settings)
+        self.pairs_floor = layer_floor(quota.states_rate_milli, settings)
 
     def given_lately(self, now_ms: int) -> int:
         """Count the ids given within BROUGHT_WITHIN_MS and not used yet."""
@@ -242,6 +252,13 @@ class LiveUser:
         """Forget all ids."""
         for ids in self.all_filters():
             ids.clear()
+        if self.pairs is not None and not self.is_of_client_id:
+            self.pairs.filter.clear()
+
+    @property
+    def pairs_bucket(self) -> TokenBucket | None:
+        """The bucket of pairs, if a rate of them is in force."""
+        return None if self.pairs is None or not self.quota.states_rate_milli else self.pairs.bucket
 
     def sight(self, producer_id: int, now_ms: int, *, transactional: bool = False) -> Sighting:
         """Look the id up in the filter of that use."""
@@ -265,6 +282,8 @@ class UserTable:
 
     def __init__(self, quotas: Quotas, secret_source: Callable[[], int], now_ms: int) -> None:
         self.quotas = quotas
+        self.counts_pairs = limits_states(quotas)
+        """Whether a rate of producer states is set for anybody."""
         self._apply_settings(quotas.producer_ids)
         self.grace = Grace()
         self.cluster: TokenBucket | None = None
@@ -283,6 +302,7 @@ class UserTable:
     def set_quotas(self, quotas: Quotas, now_ms: int) -> None:
         """Apply new quotas to every user: buckets keep their fraction, filters and queues their contents."""
         before, self.quotas = self.quotas, quotas
+        self.counts_pairs = limits_states(quotas)
         if quotas.producer_ids != before.producer_ids:
             self._apply_settings(quotas.producer_ids)
             self._reshape_filters(now_ms)
@@ -306,6 +326,8 @@ class UserTable:
                 ids.reshape(settings, now_ms)
             if live.transactional_ids is not None:
                 live.transactional_ids.filter.reshape(self._transactional_settings, now_ms)
+            if live.pairs is not None and not live.is_of_client_id:
+                live.pairs.filter.reshape(settings, now_ms)
 
     @property
     def history_ms(self) -> int:
@@ -324,6 +346,7 @@ class UserTable:
             nothing_known = all([ids.is_empty(now_ms) for ids in live.filters]) and (
                 live.transactional_ids is None or live.transactional_ids.is_idle(now_ms)
             )
+            nothing_known &= live.is_of_client_id or live.pairs is None or live.pairs.is_idle(now_ms)
             is_shared = any(account in self._users for account in self._client_accounts(user))
             if bucket_is_full and is_idle and not counts_grace and nothing_known and not is_shared:
                 self._remove(user)
@@ -374,6 +397,7 @@ class UserTable:
         for account in self._client_accounts(user):
             if account in self._users:
                 self._users[account].use_filters(*live.filters)
+                self._users[account].pairs = live.pairs
         self._of_origin[live.origin] += 1
 
     def _remove(self, user: User) -> LiveUser | None:
@@ -389,19 +413,33 @@ class UserTable:
         owner, client_id = owner_of(user)
         if client_id is not None:
             of_user = self.live(owner, now_ms)
-            return LiveUser(user, self.quotas, of_user.filter, of_user.transactional_filter)
+            account = LiveUser(user, self.quotas, of_user.filter, of_user.transactional_filter)
+            account.pairs = of_user.pairs
+            return account
         settings = self.quotas.producer_ids
         ids, transactional_ids = (LayeredFilter(settings, self._budget, secret) for secret in secrets)
         return LiveUser(user, self.quotas, ids, transactional_ids)
 
-    def transactional_ids(self, live: LiveUser, now_ms: int, secret: int | None = None) -> TransactionalIds:
+    def transactional_ids(self, live: LiveUser, now_ms: int, secret: int | None = None) -> RatedKeys:
         """Return the user's transactional ids, made when there are none. `secret`: of a filter to be restored."""
         if live.transactional_ids is None:
             secret = self._secret_source() if secret is None else secret
             ids = LayeredFilter(self._transactional_settings, self._budget, secret)
-            live.transactional_ids = TransactionalIds(ids)
+            live.transactional_ids = RatedKeys(ids)
             self.shape_bucket(live, now_ms)
         return live.transactional_ids
+
+    def pairs(self, user: User, live: LiveUser, now_ms: int) -> RatedKeys:
+        """Return the user's pairs of producer id and partition, made when there are none, for all of its accounts."""
+        if live.pairs is None:
+            ids = LayeredFilter(self.quotas.producer_ids, self._budget, self._secret_source())
+            pairs = RatedKeys(ids)
+            for account in (user, *self._client_accounts(user)):
+                if account in self._users:
+                    self._users[account].pairs = pairs
+            live.pairs = pairs
+            self.shape_bucket(live, now_ms)
+        return live.pairs
 
     def replace(self, user: User, live: LiveUser, now_ms: int) -> None:
         """Put the user in, in place of its earlier state."""
@@ -435,6 +473,8 @@ class UserTable:
         if rate_milli and live.transactional_ids is not None:
             bucket = live.transactional_ids.bucket
             live.transactional_ids.bucket = self._shaped(bucket, rate_milli, now_ms)
+        if live.quota.states_rate_milli and live.pairs is not None:
+            live.pairs.bucket = self._shaped(live.pairs.bucket, live.quota.states_rate_milli, now_ms)
 
     def set_cluster(self, bucket: TokenBucket, rehearsed: TokenBucket | None, now_ms: int) -> None:
         """Replace the cluster's bucket, and the one that counts observed ids too."""
@@ -526,12 +566,17 @@ class UserTable:
             len(live.queue.waiting),
             0 if first_ms is None else now_ms - first_ms,
             sum(ids.live_ids(now_ms) for ids in live.filters),
+            pairs.units(now_ms) / pairs.token_units if (pairs := live.pairs_bucket) else None,
         )
 
     @property
     def filter_bytes(self) -> int:
         """Memory of all filters."""
-        return sum(ids.size_bytes for live in self._users.values() for ids in live.all_filters())
+        return sum(ids.size_bytes for live in self._users.values() for ids in live.all_filters()) + sum(
+            live.pairs.filter.size_bytes
+            for live in self._users.values()
+            if live.pairs is not None and not live.is_of_client_id
+        )
 
     @property
     def filter_entries(self) -> tuple[int, int, int]:

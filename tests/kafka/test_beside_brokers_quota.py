@@ -164,7 +164,7 @@ def test_a_minute_beside_the_brokers_own_quota(cluster: Cluster, topics: tuple[s
         broker, {f"{name}-broker": {"producer_byte_rate": RATE, "consumer_byte_rate": RATE} for name in names}
     )
     rates = {"producer_byte_rate": RATE, "consumer_byte_rate": RATE}
-    enforced = {"mode": "enforce", "users": {"ANONYMOUS": {"default_client": rates}}}
+    enforced = {"mode": "enforce", "users": {"ANONYMOUS": {"clients": {"<default>": rates}}}}
     ends, until_s = threading.Event(), time.monotonic() + STARTS_S + OVER_S
     threads: list[threading.Thread] = []
     passed: dict[str, dict[str, Load | Seen]] = {}

@@ -55,7 +55,7 @@ FAR_ABOVE = 150_000
 HALF = 52_000
 """Two fetches of so many bytes of records are a bit more than that."""
 RATES = {"producer_byte_rate": RATE, "consumer_byte_rate": RATE}
-QUOTAS: dict[str, Any] = {"mode": "enforce", "users": {"ANONYMOUS": {"default_client": RATES}}}
+QUOTAS: dict[str, Any] = {"mode": "enforce", "users": {"ANONYMOUS": {"clients": {"<default>": RATES}}}}
 
 EARLY_MS = 3.0
 """Clocks of two processes are read in whole milliseconds."""
@@ -515,8 +515,8 @@ def test_a_throttled_answer_still_hides_the_brokers(
     "quotas",
     [
         {**QUOTAS, "mode": "observe"},
-        {**QUOTAS, "users": {"ANONYMOUS": {"default_client": RATES, "mode": "observe"}}},
-        {**QUOTAS, "users": {"ANONYMOUS": {"default_client": RATES, "exempt": ["bytes"]}}},
+        {**QUOTAS, "users": {"ANONYMOUS": {"clients": {"<default>": RATES}, "mode": "observe"}}},
+        {**QUOTAS, "users": {"ANONYMOUS": {"clients": {"<default>": RATES}, "exempt": ["bytes"]}}},
     ],
     ids=["observe", "observed user", "exempt"],
 )

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from datetime import UTC, datetime
+from pathlib import Path
 from random import Random
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from pidgate.events.definitions import EVENT_TYPES, Event, QuotaInForce, TopicPlaces
 from pidgate.pipeline.recommend.measured import INPUT
-from tests.pipeline.made_events import DAY, HOUR, MINUTE, MONDAY
+from pidgate.pipeline.schemas import PARTITIONS, table_schema
+from tests.pipeline.made_events import DAY, HOUR, MINUTE, MONDAY, event, write_events
 
 DAYS = 12
 END = MONDAY + DAYS * DAY
@@ -175,6 +180,24 @@ class Cases:
             made()
         return self
 
+    def write(self, root: str) -> None:
+        """Write the events, a file for each type and day."""
+        for event_type, rows in self.of.items():
+            for day, table in _by_day(event_type, rows):
+                folder = Path(root, "events", event_type, f"day={day}", "bucket=0")
+                folder.mkdir(parents=True)
+                pq.write_table(table, folder / "part.parquet")
+        enforced = [{"user": "censored", "rate_milli": 10_000, "mode": "enforce", "exempt": False, "source": "file",
+                     "set_by": "", "owner": "", "note": ""}]  # fmt: skip
+        write_events(root, "config", [event(
+            "config", quota_version=1, mode="observe", transactional="enforce", window_ms=HOUR, burst=1.0,
+            remember_ms=DAY, layers=4, false_positive_rate=0.001, max_throttle_ms=10_000, max_live_ids=10_000_000,
+            queue=1_000, sticky_entries=20_000, quotas=enforced,
+        )])  # fmt: skip
+        write_events(root, "topology", [event(
+            "topology", brokers=[], topics=[{"topic": "orders", "leaders": [1, 2], "replicas": [[1, 2], [2, 3]]}],
+        )])  # fmt: skip
+
     def events(self) -> Iterator[Event]:
         """Yield all events; a gateway numbers its own in order of time."""
         told = [(name, row) for name, rows in self.of.items() for row in rows]
@@ -201,13 +224,14 @@ class Cases:
             stamped = {
                 "cluster": "c",
                 "gateway_id": "gw-0",
-                "incarnation": "run",
                 "decision_time_ms": 0,
+                "transactional": False,
                 **row,
             }
-            numbers[stamped["gateway_id"]] += 1
-            seq = numbers[stamped["gateway_id"]]
-            yield EVENT_TYPES[name](**{**stamped, "incarnation": f"of-{stamped['gateway_id']}", "seq": seq})
+            gateway, kind = stamped["gateway_id"], EVENT_TYPES[name]
+            numbers[gateway] += 1
+            stamped |= {"incarnation": f"of-{gateway}", "seq": numbers[gateway]}
+            yield kind(**{one.name: stamped[one.name] for one in fields(kind) if one.name in stamped})
 
 
 ROGUES = frozenset(("loader", "bridge", "crawler", *(f"worker-{number}" for number in range(4))))
@@ -232,3 +256,26 @@ def measured_rows(cases: Cases, user: str) -> pa.Table:
             life[name] = life.get(name, 0) + use[name]
         life["partitions"] = use["partitions"]
     return pa.Table.from_pylist(list(lives.values()), INPUT)
+
+
+def _by_day(event_type: str, rows: list[dict[str, Any]]) -> Iterator[tuple[str, pa.Table]]:
+    """Column by column, since a dictionary of all columns for each row takes minutes."""
+    schema = to_arrow_schema(table_schema(event_type))
+    names = {field.name for field in PARTITIONS.fields}
+    blank = {"gateway_id": "gw-0", "incarnation": "run", "cluster": "c", "schema_version": 1, "listener": "",
+             "count": 1, "seconds": 0.0, "requests": 0, "throttle_time_ms": 0, "would_refuse": False}  # fmt: skip
+    rows = sorted(rows, key=lambda row: int(row["wall_time_ms"]))
+    for number, row in enumerate(rows):
+        row["seq"] = number
+    first = 0
+    while first < len(rows):
+        day = rows[first]["wall_time_ms"] // DAY
+        last = next((n for n in range(first, len(rows)) if rows[n]["wall_time_ms"] // DAY != day), len(rows))
+        mine = rows[first:last]
+        columns = {
+            name: pa.array([row.get(name, blank.get(name)) for row in mine], schema.field(name).type)
+            for name in schema.names
+            if name not in names
+        }
+        yield datetime.fromtimestamp(day * DAY / 1000, UTC).date().isoformat(), pa.table(columns)
+        first = last

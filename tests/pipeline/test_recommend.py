@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from typer.testing import CliRunner
 
 from pidgate.gateway.config.loading import parse
+from pidgate.pipeline.cli import app
 from pidgate.pipeline.commands.common import heap_of, pass_over
 from pidgate.pipeline.commands.recommend import BY_FINDINGS, rates_of, write_recommendations
 from pidgate.pipeline.days import Days
@@ -23,7 +25,7 @@ from tests.pipeline.made_events import DAY, MONDAY, event, land, write_events
 from tests.pipeline.recommend_cases import DAYS, Cases
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    pass
 
 THINNER = 10
 
@@ -33,24 +35,15 @@ def quiet(_: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def done(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Tables:
-    """`ingest`, then `run --only offenders --only recommend` over all cases."""
-    folder = tmp_path_factory.mktemp("recommend")
-    tables = Tables(spark, str(folder / "tables"))
-    land(folder / "landed", Cases(thinner=THINNER).all().events())
-    commanded("ingest", tables.root, "--landed", str(folder / "landed"))
-    commanded(
-        "run",
-        tables.root,
-        "--only",
-        "offenders",
-        "--only",
-        "recommend",
-        "--heap",
-        "6GiB",
-        "--engine",
-        "local",
+def done(tmp_path_factory: pytest.TempPathFactory) -> Tables:
+    """`run --only offenders --only recommend` over all cases."""
+    tables = Tables(None, str(tmp_path_factory.mktemp("recommend")))
+    Cases(thinner=THINNER).all().write(tables.root)
+    only = ("--only", "offenders", "--only", "recommend")
+    made = CliRunner().invoke(
+        app, ["run", "--tables", tables.root, *only, "--heap", "6GiB", "--engine", "local"]
     )
+    assert made.exit_code == 0, made.output
     return tables
 
 
@@ -158,6 +151,27 @@ def test_the_file_is_loaded_by_the_gateway(done: Tables, rows: Rows) -> None:
     assert "+      producer_ids_rate: 57" in (folder / "changes.diff").read_text()
 
 
+def test_through_ingest_they_are_the_same(rows: Rows, tables: Tables, tmp_path: Path) -> None:
+    land(tmp_path / "landed", Cases(thinner=THINNER).all().events())
+    commanded("ingest", tables.root, "--landed", str(tmp_path / "landed"))
+    only = ("--only", "offenders", "--only", "recommend")
+    commanded("run", tables.root, *only, "--heap", "6GiB", "--engine", "local")
+    found = {row["user"]: row for row in Tables(None, tables.root).query("recommendations")}
+    assert found.keys() == rows.keys()
+    for user, row in rows.items():
+        for name in (
+            "patterns",
+            "action",
+            "cap_rate",
+            "mended_rate",
+            "least_rate",
+            "ids",
+            "rogue_ids",
+            "requests",
+        ):
+            assert found[user][name] == row[name], (user, name)
+
+
 def test_only_the_days_that_are_asked_for_count(done: Tables) -> None:
     with pytest.raises(HistoryEmpty, match=r"from 2026-12-22 under .*--since"), replacing(done) as run:
         write_recommendations(run, quiet, days=Days(since="2026-12-22"))
@@ -166,19 +180,20 @@ def test_only_the_days_that_are_asked_for_count(done: Tables) -> None:
 
 
 def test_the_command_recommends_nothing_on_a_short_history_and_writes_rates_for_mended_clients(
-    tables: Tables, tmp_path: Path
+    tmp_path: Path,
 ) -> None:
     cases = Cases()
     cases.mixed()
     until_ms = min(row["wall_time_ms"] for row in cases.of["decision"]) + 6 * 3_600_000
     cases.of["decision"] = [row for row in cases.of["decision"] if row["wall_time_ms"] < until_ms]
-    land(tmp_path / "landed", cases.events())
-    commanded("ingest", tables.root, "--landed", str(tmp_path / "landed"))
+    cases.write(str(tmp_path))
 
     def recommend(*options: str) -> dict[str, Any]:
-        return dict(
-            json.loads(commanded("recommend", tables.root, "--engine", "local", "--json", *options).stdout)
+        done = CliRunner().invoke(
+            app, ["recommend", "--engine", "local", "--tables", str(tmp_path), "--json", *options]
         )
+        assert done.exit_code == 0, done.output
+        return dict(json.loads(done.stdout))
 
     found = recommend()
     assert found["action"] == "none"
@@ -188,7 +203,7 @@ def test_the_command_recommends_nothing_on_a_short_history_and_writes_rates_for_
     shorter = ("--least-history", "1h", "--candidates", "33")
     assert recommend(*shorter)["recommended_rate"] == found["cap_rate"]
     assert recommend(*shorter, "--after-mending")["recommended_rate"] == found["mended_rate"]
-    (row,) = tables.query("recommend_candidates", "from found where candidate_rate = 33")
+    (row,) = Tables(None, str(tmp_path)).query("recommend_candidates", "from found where candidate_rate = 33")
     assert row["refused_ids"] > 0
 
 

@@ -54,7 +54,7 @@ def blocks() -> Iterator[Block]:
 
 
 PLAYED: Final = {
-    "docs/tutorial/index.md": "tests/kafka/test_first_hour.py",
+    "docs/tutorial/index.md": "tests/support/first_hour.py",
     "docs/reference/library.md": "tests/unit/quota/test_tracker.py",
 }
 """Pages whose blocks a test runs word by word."""

@@ -35,8 +35,10 @@ QUOTAS: dict[str, Any] = {
         "alice": {
             "producer_ids_rate": 4,
             "transactional_ids_rate": 1,
-            "clients": {"part": {"producer_ids_rate": 1}},
-            "default_client": {"producer_byte_rate": BYTE_RATE, "consumer_byte_rate": BYTE_RATE},
+            "clients": {
+                "part": {"producer_ids_rate": 1},
+                "<default>": {"producer_byte_rate": BYTE_RATE, "consumer_byte_rate": BYTE_RATE},
+            },
         },
         "bob": {"producer_ids_rate": 0},
     },

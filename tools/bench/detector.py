@@ -18,7 +18,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, Final
 
-import duckdb
 import pyarrow as pa
 
 from pidgate.events.definitions import (
@@ -102,10 +101,8 @@ def judged(world: World) -> tuple[Pairs, Mapping[str, Pairs]]:
     for day in range(world.days):
         tables = tables_of(world, 0, day).tables
         for name, read in reads.items():
-            with duckdb.connect() as duck:
-                rows = duck.from_arrow(tables[name])
-                rows = rows if read.where is None else rows.filter(read.where)
-                kept[name].append(rows.select(*(f'"{one}"' for one in read.names)).to_arrow_table())
+            rows = tables[name] if read.where is None else tables[name].filter(read.where)
+            kept[name].append(rows.select(read.names))
         take(tally, tables)
     every = {name: pa.concat_tables(parts) for name, parts in kept.items()}
     partial = todo.of_bucket({name: every[name] for name in todo.by_id})

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from pidgate.gateway.config.principal_rules import DEFAULT_RULES
-from pidgate.gateway.config.settings import MIN_THROTTLE_MS, ListenerSettings, Settings
+from pidgate.gateway.config.settings import DEFAULT_CLIENT, MIN_THROTTLE_MS, ListenerSettings, Settings
 from pidgate.gateway.config.source import KeyPath
 from pidgate.gateway.config.token_file import TokenUnreadable, token_in
 from pidgate.quota import settings as quota
@@ -376,6 +376,11 @@ def _quota_conflicts(settings: Settings) -> Iterator[Finding]:
             ("quotas", "users"),
             "a principal's name contains no NUL; unidentified users are in quotas.unidentified",
         )
+    if settings.quotas.fuse is not None and settings.quotas.runtime_changes == "refused":
+        yield (
+            ("quotas", "fuse"),
+            "changes modes at run time, and quotas.runtime_changes is refused; allow them, or remove the fuse",
+        )
     yield from _client_conflicts(settings)
     yield from _client_rate_conflicts(settings)
 
@@ -391,6 +396,11 @@ def _client_rate_conflicts(settings: Settings) -> Iterator[Finding]:
         parts_milli = sum(user.client_rates_milli().values())
         if not user.client_rates_milli():
             continue
+        if DEFAULT_CLIENT in user.client_rates_milli():
+            yield (
+                (*path, "clients", DEFAULT_CLIENT, "producer_ids_rate"),
+                "is no rate of new producer ids: all other client ids share what the user's rate leaves",
+            )
         rate_milli = user.producer_ids_rate_milli
         if rate_milli is None:
             rate_milli = quotas.default.producer_ids_rate_milli
@@ -425,8 +435,7 @@ def _client_conflicts(settings: Settings) -> Iterator[Finding]:
     for path, clients in sections:
         if "" in clients:
             # The empty client id means clients that send none.
-            where = ".".join([*map(str, path), "default_client"])
             yield (
                 (*path, "clients", ""),
-                f"a client without an id; the quota of all other client ids is {where}",
+                f"a client without an id; write {DEFAULT_CLIENT} for the quota of all other client ids",
             )

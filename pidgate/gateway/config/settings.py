@@ -53,6 +53,15 @@ def _lanes(value: object) -> int | None:
     raise ValueError(f"write auto, or a number of threads from 0 (off) to {MOST_THREADS}")
 
 
+DEFAULT_CLIENT = "<default>"
+"""Key among client ids for all that are not named, as in Kafka."""
+
+
+def _client(name: str) -> str:
+    """Return the client id of an entity in the quota package."""
+    return quota.DEFAULT if name == DEFAULT_CLIENT else bounded(name)
+
+
 class Section(BaseModel):
     model_config = SECTION
 
@@ -248,17 +257,16 @@ class DefaultSettings(ClientSettings):
 
     transactional_ids_rate_milli: RateMilli | None = Field(default=None, alias="transactional_ids_rate")
     """New transactional ids per window."""
+    producer_states_rate_milli: RateMilli | None = Field(default=None, alias="producer_states_rate")
+    """New pairs of producer id and partition per window: charged, never refused. New ids wait for the debt."""
     clients: Mapping[str, ByteRatesSettings] = {}
-    """Rates of single client ids."""
-    default_client: ByteRatesSettings = ByteRatesSettings()
-    """Byte rates of each client id that is not named."""
+    """Rates of single client ids; `<default>`: byte rates of each client id that is not named."""
 
     def byte_rates(self, user: str) -> Iterator[tuple[quota.ByteEntity, quota.ByteRates]]:
         """Yield the byte rates of this user, alone and with client ids."""
         yield (user, None), self.to_byte_rates()
-        yield (user, quota.DEFAULT), self.default_client.to_byte_rates()
         for client_id, rates in self.clients.items():
-            yield (user, bounded(client_id)), rates.to_byte_rates()
+            yield (user, _client(client_id)), rates.to_byte_rates()
 
 
 class UserSettings(DefaultSettings):
@@ -282,6 +290,7 @@ class UserSettings(DefaultSettings):
             "bytes" in self.exempt,
             self.transactional_ids_rate_milli,
             client_rates_milli=self.client_rates_milli(),
+            producer_states_rate_milli=self.producer_states_rate_milli,
         )
 
     def client_rates_milli(self) -> dict[str, int]:
@@ -299,6 +308,8 @@ class QuotasSettings(Section):
     """How ids are counted, remembered and refused."""
     cluster_producer_ids_rate_milli: RateMilli | None = Field(default=None, alias="cluster_producer_ids_rate")
     """New producer ids per window of all enforced users together."""
+    fuse: int | None = Field(default=None, ge=1)
+    """Producer states that a broker has room for; from 80 % on, users above their quota are enforced."""
     help_url: str = ""
     """Address that a refusal's message names."""
     default: DefaultSettings = DefaultSettings()
@@ -308,9 +319,7 @@ class QuotasSettings(Section):
     unidentified: dict[Mechanism, UserSettings] = {}
     """Quotas of clients without a readable user name, by SASL mechanism (`SSL`: certificates). Keys as for a user."""
     clients: dict[str, ByteRatesSettings] = {}
-    """Byte rates of single client ids, over all users. Keys: the two byte rates."""
-    default_client: ByteRatesSettings = ByteRatesSettings()
-    """Byte rates of each client id that is not named, over all users. Keys as in `clients`."""
+    """Byte rates of single client ids, over all users; `<default>`: of each not named. Keys: the two byte rates."""
     runtime_changes: Literal["runtime_wins", "file_wins", "refused"] = "runtime_wins"
     """`runtime_wins`: what is set at run time overrides the file. `file_wins`: only where the file says nothing.
     `refused`: nothing but the observe mode of all users can be set.
@@ -332,8 +341,7 @@ class QuotasSettings(Section):
                 for name, user in self.named().items()
                 for entity, rates in user.byte_rates(name)
             ),
-            ((None, quota.DEFAULT), self.default_client.to_byte_rates()),
-            *(((None, bounded(name)), rates.to_byte_rates()) for name, rates in self.clients.items()),
+            *(((None, _client(name)), rates.to_byte_rates()) for name, rates in self.clients.items()),
         ]
         nothing = quota.ByteRates()
         return quota.ByteQuotas(
@@ -359,9 +367,11 @@ class QuotasSettings(Section):
             default=quota.UserQuota(
                 self.default.producer_ids_rate_milli,
                 transactional_ids_rate_milli=self.default.transactional_ids_rate_milli,
+                producer_states_rate_milli=self.default.producer_states_rate_milli,
             ),
             users={name: user.to_user_quota() for name, user in self.named().items()},
             cluster_rate_milli=self.cluster_producer_ids_rate_milli,
+            fuse=self.fuse,
             help_url=self.help_url,
             bytes=self.byte_quotas(),
         )

@@ -4,7 +4,7 @@ scrape.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
@@ -13,13 +13,15 @@ from pidgate.gateway.metrics.families import counter, gauge
 from pidgate.gateway.quotas.reloading import Reloading
 from pidgate.gateway.quotas.store import QuotaStore
 from pidgate.gateway.state.manager import QuotaStateManager
+from pidgate.quota.fuse import is_by_fuse
 
 
 class StateCollector(Collector):
     """Metrics of the state, the events topic, the state directory, the fleet and a cold start's grace."""
 
-    def __init__(self, manager: QuotaStateManager) -> None:
+    def __init__(self, manager: QuotaStateManager, now_ms: Callable[[], int]) -> None:
         self._manager = manager
+        self._now_ms = now_ms
 
     def collect(self) -> Iterator[Metric]:
         manager = self._manager
@@ -32,6 +34,9 @@ class StateCollector(Collector):
         yield gauge("producer_ids_filter_bytes", memory, table.filter_bytes if table else 0)
         overfull = "Ids added to filters above max_live_ids: false positives may rise."
         yield counter("producer_ids_overfull_inserts", overfull, table.overfull_inserts if table else 0)
+        states = "Producer states (pairs of id and partition) forecast at each broker."
+        found = manager.state.states.by_broker(self._now_ms())
+        yield gauge("producer_states", states, {str(one.node_id): one.count for one in found}, "node_id")
         not_noted = "Ids that passed before the state was restored, too many to be noted: new again."
         yield counter("producer_ids_not_noted", not_noted, manager.state.noted.not_noted)
         yield from self._topic()
@@ -80,6 +85,10 @@ class QuotaStoreCollector(Collector):
         yield gauge("quota_changes", changes, len(store.in_force.changes))
         version = "Increases whenever the quotas in force change."
         yield gauge("quotas_version", version, store.in_force.version)
+        room = "quotas.fuse; 0: none."
+        yield gauge("producer_states_capacity", room, store.in_force.quotas.fuse or 0)
+        fused = "Users that the fuse enforces now."
+        yield gauge("fuse_enforced_users", fused, sum(map(is_by_fuse, store.in_force.changes)))
         read = "1 once the topic of quotas was read to its end, or when there is none."
         yield gauge("quotas_topic_read", read, int(store.is_read))
         failing = "1 while the topic of quotas cannot be read or written; quotas_topic_unavailable says why."

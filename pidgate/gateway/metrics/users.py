@@ -25,7 +25,7 @@ OTHER_USERS: Final = "(other)"
 class _Sum:
     """Sum of the users without their own label, with the field names of a snapshot."""
 
-    tokens = rate_milli = None
+    tokens = states_tokens = rate_milli = None
     """Balances and quotas of many users have no meaningful sum."""
     waited_ms_sum: int
     waited_ms_buckets: Counter[int]
@@ -137,6 +137,13 @@ def _top(seen: Sequence[tuple[User, int, int]]) -> Iterator[Metric]:
 _NUMBERS: Final = (
     (gauge, "rate", "admitted_per_s", 1, "New producer ids admitted per second (KIP-936)."),
     (gauge, "tokens", "tokens", 1, "New producer ids the user may create now (KIP-936); below 0: throttled."),
+    (
+        gauge,
+        "states_tokens",
+        "states_tokens",
+        1,
+        "Tokens of producer_states_rate; below 0: new ids are throttled.",
+    ),
     (
         gauge,
         "throttle_time_seconds",

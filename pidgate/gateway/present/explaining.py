@@ -73,6 +73,8 @@ def explanation(
         "tokens": _tokens(bucket, now_ms),
         "full_tokens": _full_tokens(bucket),
         "transactional_tokens": _tokens(of_names, now_ms),
+        "producer_states_rate": rate_or_mode(resolve(quotas, user).states_rate_milli),
+        "states_tokens": status.states_tokens,
         "client_ids": [
             _of_client_id(client_id, account, table=table, in_force=in_force, now_ms=now_ms)
             for client_id, account in client_accounts(quotas, user).items()

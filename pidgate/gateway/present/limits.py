@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.present.explaining import Moment
 from pidgate.gateway.proxy.connection_quotas import LEAST_STRANGERS, STRANGERS, USER_BURST_MS
+from pidgate.quota.fuse import TRIPS_ABOVE
 
 if TYPE_CHECKING:
     from pidgate.gateway.proxy.connection import Shared
@@ -53,6 +54,7 @@ BEYOND: Final = {
     "limits.connections_rate_per_user": "its requests are read up to 10 s later",
     "limits.connections_per_address": "the connection is closed",
     "quotas.producer_ids.max_live_ids": "ids of a user above its share pass as known",
+    "quotas.fuse": "users above their own quota are enforced, even if they are observed",
     "quotas.cluster_producer_ids_rate": "new ids of enforced users are refused",
     "connections without a login": "the oldest is closed",
     "TLS handshakes in progress": "the longest is closed",
@@ -69,7 +71,7 @@ class LimitWatch:
         self._most: dict[str, float] = {}
         self._hits: dict[str, int] = {}
         self._last_hit_ms: dict[str, int] = {}
-        self._cluster_hits = 0
+        self._cluster_hits = self._fuse_hits = 0
 
     def look(self, now_ms: int) -> None:
         """Take the present values."""
@@ -145,6 +147,7 @@ class LimitWatch:
         held, limit, overfull = (0, 0, 0) if table is None else table.filter_entries
         per_id = limit / max(1, table.quotas.producer_ids.max_live_ids) if table is not None and limit else 1
         yield Level("quotas.producer_ids.max_live_ids", held / per_id, limit / per_id, overfull, "ids")
+        yield self._fuse(now_ms)
         cluster = None if table is None else table.cluster
         if cluster is None:
             yield Level("quotas.cluster_producer_ids_rate", None, None, 0, "ids")
@@ -152,3 +155,12 @@ class LimitWatch:
         left, full = cluster.units(now_ms) / cluster.token_units, cluster.capacity_units / cluster.token_units
         self._cluster_hits += left < 0
         yield Level("quotas.cluster_producer_ids_rate", full - left, full, self._cluster_hits, "ids")
+
+    def _fuse(self, now_ms: int) -> Level:
+        """Return the producer states of the fullest broker."""
+        state = self._shared.admission.state
+        capacity = state.in_force.value.fuse
+        fullest = next(iter(state.states.by_broker(now_ms)), None)
+        count, broker = (0, "") if fullest is None else (fullest.count, f"broker {fullest.node_id}")
+        self._fuse_hits += capacity is not None and count >= TRIPS_ABOVE * capacity
+        return Level("quotas.fuse", count, capacity, self._fuse_hits, "producer states", broker)

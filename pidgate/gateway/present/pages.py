@@ -19,6 +19,7 @@ class Page(StrEnum):
     TOPIC_UNAVAILABLE = "docs/how-to/runbooks.md#pidgateeventstopicunavailable"
     EVENTS_LOST = "docs/how-to/runbooks.md#pidgateeventslost"
     CHANGES_STAY = "docs/how-to/runbooks.md#pidgatechangenotwritten"
+    FUSE = "docs/how-to/fuse.md"
     MEMBER_SILENT = "docs/how-to/fleet.md"
     LIMIT_HIT = "docs/reference/limits.md"
     MEMBERS_DIFFER = "docs/how-to/runbooks.md#pidgatemembersdiffer"

@@ -29,8 +29,9 @@ from pidgate.gateway.state.fleet import Fleet
 from pidgate.gateway.state.manager import QuotaStateManager
 from pidgate.quota.changes import ALL_MODES, Setting
 from pidgate.quota.entities import User, shown
+from pidgate.quota.fuse import is_by_fuse
 from pidgate.quota.settings import Mode
-from pidgate.units import about_duration, counted, moment
+from pidgate.units import about_duration, counted, listed, moment
 from pidgate.version import version
 
 MOST_ROWS: Final = 200
@@ -204,6 +205,7 @@ class Present:
             "mode": QuotaOrigins(self.quotas.in_force, now.wall_ms).own(*ALL_MODES).as_json(),
             "is_writable": settings.admin.writable,
             "window_ms": self.quotas.in_force.quotas.producer_ids.window_ms,
+            "states": self._states(now),
             "connections": counters.connections_open,
             "muted": counters.muted_connections,
             "loop_late": round(sum(self._slowness.of_loop(now.now_ms)), 3),
@@ -213,6 +215,18 @@ class Present:
             "refused_1h": None if users is None else users.refused_1h,
             "is_unused": not counters.connections_total,
             "listeners": [str(listener.bind) for listener in settings.listeners],
+        }
+
+    def _states(self, now: Moment) -> JsonObject | None:
+        """Return the producer states of the fullest broker, and the users that the fuse enforces."""
+        fullest = next(iter(self.state.states.by_broker(now.now_ms)), None)
+        if fullest is None:
+            return None
+        in_force = self.quotas.in_force
+        return {
+            **as_json(fullest),
+            "capacity": in_force.quotas.fuse,
+            "enforced": [change.target.user for change in in_force.changes if is_by_fuse(change)][:MOST_ROWS],
         }
 
     @property
@@ -281,6 +295,15 @@ class Present:
                 False,
                 "Every user is observed: the emergency switch is on (pidgate mode file --all ends it)",
                 Page.ALL_OBSERVED,
+            )
+        enforced = [change for change in in_force.changes if is_by_fuse(change)]
+        if enforced:
+            users = listed([shown(change.target.user or "") for change in enforced])
+            yield Alert(
+                False,
+                f"The fuse enforces {users}: {enforced[0].note}",
+                Page.FUSE,
+                enforced[0].target.user,
             )
         if self._manager.grace_left_ms:
             left = about_duration(self._manager.grace_left_ms)

@@ -71,6 +71,9 @@ def _balance(answer: JsonObject) -> Iterator[str]:
         yield f"Tokens: {words.tokens(answer)}: {soon}."
     if answer["transactional_tokens"] is not None:
         yield f"Tokens of transactional ids: {words.tokens(answer, TRANSACTIONAL_RATE)}."
+    if answer["states_tokens"] is not None:
+        rate = words.value(RATE, answer["producer_states_rate"], answer["window_ms"])
+        yield f"Tokens of producer states: {number(answer['states_tokens'])} ({rate}; below 0 new ids wait)."
     if answer["cluster_tokens"] is not None:
         yield f"All users together: {number(answer['cluster_tokens'])} tokens left."
     if answer["waiting"]:
@@ -139,8 +142,12 @@ def _time(wall_ms: int) -> str:
     return f"{clock(wall_ms)}:{seconds:02}"
 
 
+_WHOSE = {"cluster": "all users together", "states": "its user's producer states"}
+"""By the bound of a refusal."""
+
+
 def _why(refusal: JsonObject, answer: JsonObject) -> str:
-    reason, whose = refusal["reason"], "all users together" if refusal["bound"] == "cluster" else "its user"
+    reason, whose = refusal["reason"], _WHOSE.get(refusal["bound"], "its user")
     if reason == "blocked":
         return f"new ids of {whose} are blocked (rate 0)"
     if reason == "deadline":

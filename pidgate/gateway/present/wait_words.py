@@ -35,6 +35,9 @@ def says(why: Why, named: Named) -> str:
         rate_milli = resolve(quotas, account_of(quotas, user, named.client_id)).rate_milli
         part = f"client id {escaped(named.client_id)} of {name}"
         return f"{new}, and the part of {part} is used up ({_rate(quotas, rate_milli)})"
+    if why is Why.STATES_RATE:
+        rate = _rate(quotas, resolve(quotas, user).states_rate_milli)
+        return f"{new}, and the ids of {name} have written to more new partitions than producer_states_rate ({rate})"
     if why is Why.CLUSTER_RATE:
         return f"{new}, and the rate of all users together is used up ({_rate(quotas, quotas.cluster_rate_milli)})"
     if why is Why.BLOCKED:
@@ -80,6 +83,8 @@ def lifts(why: Why, named: Named) -> tuple[str, ...]:
             "cluster_producer_ids_rate" if why is Why.CLUSTER_RATE else "producer_ids_rate of the client id"
         )
         return _release(named), f"{setting} in the gateway's file"
+    if why is Why.STATES_RATE:
+        return f"pidgate quotas refill {user}", "producer_states_rate in the gateway's file"
     if why is Why.BLOCKED:
         return f"pidgate quotas reset --user {user}", _release(named)
     if why is Why.NEW_PRODUCER:

@@ -237,8 +237,8 @@ def _why_in_line(live: LiveUser, client_id: str | None, refusal: Refusal | None)
         return Why.BLOCKED
     if refusal is not None and refusal.reason in KEEPS_ORDER:
         return Why.ORDER
-    if refusal is not None and refusal.bound is Bound.CLUSTER:
-        return Why.CLUSTER_RATE
+    if refusal is not None and refusal.bound is not Bound.USER:
+        return Why.CLUSTER_RATE if refusal.bound is Bound.CLUSTER else Why.STATES_RATE
     return Why.USER_RATE if client_id is None else Why.CLIENT_ID_RATE
 
 

@@ -18,6 +18,7 @@ from pidgate.gateway.present.present import Present
 from pidgate.gateway.process.outside import Outside
 from pidgate.gateway.process.traffic import Traffic
 from pidgate.gateway.quotas.administration import InForce
+from pidgate.gateway.quotas.fusing import Fusing
 from pidgate.gateway.quotas.reloading import Reloading
 from pidgate.gateway.quotas.store import QuotaStore
 from pidgate.gateway.recording.setup import recorder_of
@@ -73,6 +74,7 @@ class Gateway:
         )
         administer = self._quotas.administer
         self.traffic = Traffic(settings, self._manager.state, recorder, administer, outside)
+        self._fusing = Fusing(self._quotas, self._manager.state, self._now_ms, wall_ms)
         self._reloading = Reloading(
             file,
             settings,
@@ -111,6 +113,7 @@ class Gateway:
         self._manager.start()
         self._quotas.start()
         self._reloading.start()
+        self._fusing.start()
 
     async def until_stopped(self) -> None:
         """Return when a drain has ended."""
@@ -133,6 +136,7 @@ class Gateway:
         for what, end in (
             ("configuration", self._reloading.stop),
             ("traffic", end_traffic),
+            ("fuse", self._fusing.stop),
             ("quotas", self._quotas.stop),
             ("state", self._manager.stop),
             ("admin", self._close_admin),
@@ -196,7 +200,7 @@ class Gateway:
         traffic = self.traffic
         return MetricsRegistry(
             GatewayCollector(traffic.counters, traffic.users, self.is_ready, version(), labelled_rows),
-            StateCollector(self._manager),
+            StateCollector(self._manager, self._now_ms),
             ReloadCollector(self._reloading),
             QuotaStoreCollector(self._quotas),
             ByteCollector(traffic.byte_quota, self._now_ms, labelled_rows),

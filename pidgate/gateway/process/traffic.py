@@ -117,6 +117,7 @@ class Traffic:
         self.shared.administer = administer
         if recorder is not None:
             recorder.topic_name = admission.sticky.topics.canonical
+            recorder.on_pair = state.note_pair
         tls_of = [
             None if listener.tls is None else LiveContext.of_server(listener.tls, ("listeners", index, "tls"))
             for index, listener in enumerate(settings.listeners)

@@ -17,6 +17,7 @@ class Why(StrEnum):
 
     USER_RATE = "user_rate"
     CLIENT_ID_RATE = "client_id_rate"
+    STATES_RATE = "states_rate"
     CLUSTER_RATE = "cluster_rate"
     BLOCKED = "blocked"
     ORDER = "order"
@@ -69,8 +70,8 @@ def why_refused(refusal: Refuse) -> Why:
         return Why.UNDECIDED
     if reason is Reason.BLOCKED:
         return Why.BLOCKED
-    if refusal.bound is Bound.CLUSTER:
-        return Why.CLUSTER_RATE
+    if refusal.bound is not Bound.USER:
+        return Why.CLUSTER_RATE if refusal.bound is Bound.CLUSTER else Why.STATES_RATE
     if refusal.producer_id == NO_PRODUCER_ID:
         is_transactional = any(decision.transactional for decision in refusal.decisions)
         return Why.TRANSACTIONAL_IDS if is_transactional else Why.NEW_PRODUCER

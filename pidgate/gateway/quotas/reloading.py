@@ -7,7 +7,7 @@ apply at once; other differences are logged and need a restart.
 from __future__ import annotations
 
 import asyncio
-import threading
+import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final, Literal
 
-from pidgate.gateway.clock import next_tick, wall_ms
+from pidgate.gateway.clock import next_tick, until_tick_s, wall_ms
 from pidgate.gateway.config import conflicts
 from pidgate.gateway.config.file_watch import FileWatch
 from pidgate.gateway.config.loading import ConfigError, Overrides, checked, read
@@ -106,7 +106,7 @@ class Reloading:
         self._users = users
         self._watch = FileWatch(file) if file is not None else None
         self._disk = DiskThread("pidgate-reload")
-        self._signalled = threading.Event()
+        self._signalled = asyncio.Event()
         self._background: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -121,7 +121,6 @@ class Reloading:
         if self._background is not None:
             self._background.cancel()
             await asyncio.gather(self._background, return_exceptions=True)
-            self._signalled.set()
             self._disk.shutdown()
 
     def reload(self) -> None:
@@ -137,7 +136,7 @@ class Reloading:
                 if cause is not None:
                     await self._reload(watch, cause)
                 self.is_watching = True
-                cause = await self._disk.do(self._wait_for_cause, watch)
+                cause = await self._next_cause(watch)
             except Exception as error:
                 log.exception(Event.UNEXPECTED_ERROR, reason=f"reloading the configuration: {error}")
                 text = f"cannot be used: {type(error).__name__}: {str(error)[:LONGEST_REASON]}"
@@ -145,13 +144,14 @@ class Reloading:
                 cause = None
                 await next_tick()
 
-    def _wait_for_cause(self, watch: FileWatch) -> Cause:
-        """Look at the file in its thread: the event loop is woken for a change only."""
-        while not self._signalled.wait(watch.next_look_s):
-            if watch.has_changed():
-                return "file"
-        self._signalled.clear()
-        return "signal"
+    async def _next_cause(self, watch: FileWatch) -> Cause | None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(until_tick_s(asyncio.get_running_loop().time(), watch.next_look_s)):
+                await self._signalled.wait()
+        if self._signalled.is_set():
+            self._signalled.clear()
+            return "signal"
+        return "file" if await self._disk.do(watch.has_changed) else None
 
     async def _reload(self, watch: FileWatch, cause: Cause) -> None:
         began_s = asyncio.get_running_loop().time()

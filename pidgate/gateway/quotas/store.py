@@ -173,7 +173,7 @@ class QuotaStore:
     def check(self, change: Change) -> None:
         """Check a change. Raises NotAllowed when it may not be made."""
         allow = self._settings.quotas.runtime_changes != "refused"
-        administration.check(change, self._in_file, self._wall_ms(), allow=allow, file_wins=self._file_wins)
+        administration.check(change, self._in_file, self._wall_ms(), allow=allow, file_wins=self.file_wins)
 
     def preview(self, changes: Sequence[Change]) -> InForce:
         """Return the quotas that these changes would put in force. Raises NotAllowed."""
@@ -377,14 +377,15 @@ class QuotaStore:
     # ---- quotas in force -------------------------------------------------------------------------------
 
     @property
-    def _file_wins(self) -> bool:
+    def file_wins(self) -> bool:
+        """Return whether a value in the file stands above a change made at run time."""
         return self._settings.quotas.runtime_changes == "file_wins"
 
     def _compute(self, version: int, more: Sequence[Change] = ()) -> InForce:
         now_ms = self._wall_ms()
         known = {**self._log.changes(), **{change.target: change for change in more}}
         changes = [change for change in known.values() if not has_ended(change, now_ms)]
-        found = deciding(self._in_file, changes, file_wins=self._file_wins, wall_ms=now_ms)
+        found = deciding(self._in_file, changes, file_wins=self.file_wins, wall_ms=now_ms)
         return InForce(
             quotas=applied(self._in_file, found),
             provenance=provenance_in_force(self._settings, found.values()),

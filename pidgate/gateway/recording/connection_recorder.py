@@ -61,6 +61,7 @@ class ConnectionRecorder:
     __slots__ = (
         "_client",
         "_errors",
+        "_fresh",
         "_opened_ms",
         "_opened_wall_ms",
         "_recorder",
@@ -81,6 +82,7 @@ class ConnectionRecorder:
         self, recorder: Recorder, client: Client, sasl: SaslExchange, listener: str, node_id: int | None
     ) -> None:
         self._recorder = recorder
+        self._fresh = recorder.usage.fresh
         self._client = client
         self._sasl = sasl
         self.node_id = node_id
@@ -136,10 +138,12 @@ class ConnectionRecorder:
                 usage.last_ms = now_ms
                 if len(batches) == 1:
                     usage.count(batch, record_counts[0])
-                    return
-                if usage.count_all(batches, record_counts):
-                    return
-            self._count_each(batches, record_counts, now_ms)
+                elif not usage.count_all(batches, record_counts):
+                    self._count_each(batches, record_counts, now_ms)
+            else:
+                self._count_each(batches, record_counts, now_ms)
+            if self._fresh:
+                self._note_pairs(now_ms)
         except Exception as error:  # noqa: BLE001 - see guarded.py
             self.failed(error)
 
@@ -154,6 +158,11 @@ class ConnectionRecorder:
                 usage.count_recognised(
                     request.epoch, request.topics, request.partitions, request.batches, request.record_count
                 )
+            else:
+                for topic, partitions in zip(request.topics, request.partitions, strict=True):
+                    self._fresh += ((request.producer_id, topic, partition) for partition in partitions)
+            if self._fresh:
+                self._note_pairs(now_ms)
         except Exception as error:  # noqa: BLE001 - see guarded.py
             self.failed(error)
 
@@ -163,6 +172,18 @@ class ConnectionRecorder:
         usage = self.usages.get(producer_id) or self._begin(producer_id, carried.last_ms)
         if usage is not None:
             usage.count_carried(epoch, carried)
+        else:
+            for topic, bits in carried.written.items():
+                self._fresh += ((producer_id, topic, at) for at in range(bits.bit_length()) if bits >> at & 1)
+        if self._fresh:
+            self._note_pairs(carried.last_ms)
+
+    def _note_pairs(self, now_ms: int) -> None:
+        """Pass on the pairs of id and partition that were used for the first time in a while."""
+        try:
+            self._recorder.pairs_used(self._client, self.node_id, self._fresh, now_ms)
+        finally:
+            self._fresh.clear()
 
     def _count_each(self, batches: list[ProducerBatch], record_counts: list[int], now_ms: int) -> None:
         """Count a request of several ids for each of them, with its bytes for the first only.
@@ -173,6 +194,7 @@ class ConnectionRecorder:
         for batch, records in zip(batches, record_counts, strict=True):
             usage = self.usages.get(batch[0]) or self._begin(batch[0], now_ms)
             if usage is None:
+                self._fresh.append((batch[0], batch[3], batch[4]))
                 continue
             if batch[0] not in counted:
                 usage.requests += 1

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import base64
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -30,12 +30,15 @@ from pidgate.gateway.recording.config_event import Provenance, config_event
 from pidgate.gateway.recording.guarded import guarded
 from pidgate.gateway.recording.sampling import EventSampler, RefusedIds, Summed
 from pidgate.gateway.recording.topology import Topology
-from pidgate.gateway.recording.usage import IdUsage, RecordedConnection, UsageTable
-from pidgate.quota.decisions import GaveUp
+from pidgate.gateway.recording.usage import IdUsage, Pair, RecordedConnection, UsageTable
+from pidgate.quota.decisions import Client, GaveUp
 from pidgate.quota.settings import Quotas
 
 Sink = Callable[[str, bytes], None]
 """Sink for a record's key and the event. Neither waits nor raises."""
+
+OnPair = Callable[[Client, int, bytes, int, Sequence[int], int], None]
+"""(client, producer id, topic, partition, brokers, now_ms): the pair was used."""
 
 LONGEST_USAGE_MS: Final = 15 * 60_000
 """The usage of live ids is published at least this often; otherwise a slice of a day's memory is six hours
@@ -111,6 +114,7 @@ class Recorder:
         self.connections: dict[RecordedConnection, None] = {}
         self.sampler = EventSampler()
         self.usage = UsageTable()
+        self.on_pair: OnPair | None = None
         self.topology = Topology()
         self.producer_id_expiration_ms: int | None = None
         self.refused_ids = RefusedIds()
@@ -220,6 +224,15 @@ class Recorder:
     def publish_quotas(self, now_ms: int) -> None:
         """Publish the quotas in force again, for readers of the topic's latest hours."""
         self.publish(config_event(self.stamp(now_ms), self.quotas, self.quota_version, self._provenance))
+
+    def pairs_used(self, client: Client, node_id: int | None, pairs: list[Pair], now_ms: int) -> None:
+        """Pass pairs on to `on_pair`, with the brokers that have a replica of the partition, as far as known."""
+        if self.on_pair is None:
+            return
+        for producer_id, topic, partition in pairs:
+            name = self.topic_name(topic)
+            node_ids = self.topology.replicas_of(name, partition) or (() if node_id is None else (node_id,))
+            self.on_pair(client, producer_id, name, partition, node_ids, now_ms)
 
     @guarded
     def gave_up(self, gone: list[GaveUp]) -> None:

@@ -61,6 +61,11 @@ class Topology:
         """Have the brokers published once more."""
         self._brokers_changed = True
 
+    def replicas_of(self, topic: bytes, partition: int) -> tuple[int, ...]:
+        """Return the brokers with a replica of the partition; empty: unknown."""
+        known = self._topics.get(topic.decode("utf-8", "replace"))
+        return known[1][partition] if known is not None and 0 <= partition < len(known[1]) else ()
+
     def read(self) -> None:
         """Parse about PARTITIONS_PER_READ more partitions of the queued answers."""
         left = PARTITIONS_PER_READ

@@ -2,7 +2,8 @@
 
 Each id in use has one small record, shared by the id's connections; each connection finds its own records in
 a dict. At the end of a slice all records leave, and the next Produce of an id starts a new one. An id whose
-last connection closes leaves at once. This module knows neither events nor clocks.
+last connection closes leaves at once. A partition that an id uses for the first time in a slice is put into
+`fresh`. This module knows neither events nor clocks.
 """
 
 from __future__ import annotations
@@ -20,6 +21,10 @@ MOST_TOPICS: Final = 8
 MOST_PARTITIONS: Final = 512
 """Partitions of one topic. Within these bounds an id's partitions are counted exactly; beyond, the number is
 a lower bound."""
+
+
+Pair = tuple[int, bytes, int]
+"""Producer id, topic and partition."""
 
 
 class Carried(NamedTuple):
@@ -41,12 +46,15 @@ class IdUsage:
     """One producer id of one user since the slice began."""
 
     __slots__ = (
-        "_partition", "_partitions", "_topic", "_topics", "_written", "batches", "bytes", "connections", "epoch",
-        "first_ms", "first_user", "last_ms", "open_connections", "producer_id", "records", "requests",
+        "_fresh", "_partition", "_partitions", "_topic", "_topics", "_written", "batches", "bytes", "connections",
+        "epoch", "first_ms", "first_user", "last_ms", "open_connections", "producer_id", "records", "requests",
         "user"
     )  # fmt: skip
 
-    def __init__(self, first_user: RecordedConnection, user: User, producer_id: int, now_ms: int) -> None:
+    def __init__(
+        self, first_user: RecordedConnection, user: User, producer_id: int, now_ms: int, fresh: list[Pair]
+    ) -> None:
+        self._fresh = fresh
         self.first_user = first_user
         """The connection that used it first; the id's event names this connection's client."""
         self.user = user
@@ -131,8 +139,11 @@ class IdUsage:
             return False
         self._other_partition(of_topic, batches[0][4])
         self._other_partition(of_topic, batches[-1][4])
-        if self._written is not None and of_topic in self._written:
-            self._written[of_topic] |= written
+        before = 0 if self._written is None else self._written.get(of_topic, 0)
+        if before and self._written is not None:
+            self._written[of_topic] = before | written
+        if fresh := written & ~before:
+            self._fresh += ((mine, of_topic, batch[4]) for batch in batches if fresh >> batch[4] & 1)
         self.epoch = batches[0][1]
         self.batches += len(batches)
         self.records += sum(record_counts)
@@ -143,21 +154,30 @@ class IdUsage:
             self._other_partition(topic, partition)
 
     def _other_partition(self, topic: bytes, partition: int) -> None:
-        if self._partition >= 0:
+        is_fresh = self._partition < 0
+        if not is_fresh:
             if self._written is None:
                 self._written = {}
                 self._write(self._topic, self._partition)
-            self._write(topic, partition)
+            is_fresh = self._write(topic, partition)
+        if is_fresh:
+            self._fresh.append((self.producer_id, topic, partition))
         self._topic, self._partition = topic, partition
 
-    def _write(self, topic: bytes, partition: int) -> None:
+    def _write(self, topic: bytes, partition: int) -> bool:
+        """Note a partition; return False if it was noted before. One without room is never noted."""
         written = self._written
         if written is None or not 0 <= partition < MOST_PARTITIONS:
-            return
-        if topic in written:
-            written[topic] |= 1 << partition
-        elif len(written) < MOST_TOPICS:
-            written[topic] = 1 << partition
+            return True
+        before = written.get(topic)
+        if before is None:
+            if len(written) < MOST_TOPICS:
+                written[topic] = 1 << partition
+            return True
+        if before >> partition & 1:
+            return False
+        written[topic] = before | 1 << partition
+        return True
 
 
 class RecordedConnection(Protocol):
@@ -174,9 +194,14 @@ class RecordedConnection(Protocol):
 
 
 class UsageTable:
-    """All ids in use. `leaving`: records to publish, oldest on the left."""
+    """All ids in use. `leaving`: records to publish, oldest on the left.
+
+    `fresh`: pairs used for the first time in this slice. Who counts a request takes them out. A pair without room in a
+    record is in it each time.
+    """
 
     def __init__(self) -> None:
+        self.fresh: list[Pair] = []
         self._by_id: dict[tuple[User, int], IdUsage] = {}
         self.leaving: deque[IdUsage] = deque()
         self.uncounted_requests = 0
@@ -195,7 +220,7 @@ class UsageTable:
             if len(self) >= MOST_IDS:
                 self.uncounted_requests += 1
                 return None
-            usage = self._by_id[key] = IdUsage(connection, user, producer_id, now_ms)
+            usage = self._by_id[key] = IdUsage(connection, user, producer_id, now_ms, self.fresh)
         usage.connections += 1
         usage.open_connections += 1
         if connection.usages is NO_USAGES:

@@ -29,6 +29,7 @@ from pidgate.gateway.state.event_log import EventLog
 from pidgate.gateway.state.fleet import Fleet, FleetChange, OwnSettings
 from pidgate.gateway.state.handing_over import hand_over
 from pidgate.gateway.state.redacted_users import under_their_names
+from pidgate.gateway.state.shared_states import take_states, told_states
 from pidgate.gateway.state.state_dir import About, Loaded, StateDir
 from pidgate.gateway.topics.follower import StartAt
 from pidgate.gateway.topics.records import EventRecord
@@ -180,7 +181,7 @@ class QuotaStateManager:
 
     async def stop(self) -> None:
         """Publish the stop, wait up to LAST_EVENTS_S for the topic, and save the state."""
-        self.publish_phase("stop")
+        self.publish_phase("stop", producer_states=told_states(self.state.states, self._now_ms()))
         if self.events.publisher is not None:
             await guarded("last events", self.events.publisher.flush(LAST_EVENTS_S))
         for task in self._background:
@@ -309,6 +310,8 @@ class QuotaStateManager:
             self.on_fleet_word(event, self._now_ms() - at_ms)
         for change in self.fleet.take(event, at_ms, self._now_ms()):
             self._fleet_changed(change)
+        if isinstance(event, LifecycleEvent):
+            take_states(event, self.state.states, at_ms, self._now_ms())
         if isinstance(event, LifecycleEvent) and event.grace_until_wall_ms is not None:
             reason = f"{event.gateway_id} is in its grace"
             self._cold_start.share(event.grace_until_wall_ms, reason, is_restored=self.is_restored)
@@ -318,6 +321,7 @@ class QuotaStateManager:
         with self._going_on():
             self.state.hand_over(self._now_ms())
         self.state.end_restoring()
+        self.state.pairs_free_until_ms = self._now_ms() + self._ids.grace_ms
         users, now_ms = self.state.users(), self._now_ms()
         log.info(
             Event.STATE_RESTORED,
@@ -346,7 +350,9 @@ class QuotaStateManager:
                     self._fleet_changed(change)
                 if now_s - alive_at_s >= ALIVE_EVERY_S:
                     alive_at_s = now_s
-                    self.publish_phase("alive")
+                    self.publish_phase(
+                        "alive", producer_states=told_states(self.state.states, self._now_ms())
+                    )
                 if now_s - quotas_at_s >= QUOTAS_EVERY_S and self._recorder is not None:
                     quotas_at_s = now_s
                     self._recorder.publish_quotas(self._now_ms())

@@ -54,6 +54,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--quota", type=_quota, default=Fraction(100), help="mallory's new producer ids an hour, or 'off'"
     )
+    parser.add_argument("--fuse", action="store_true", help="observe, with a fuse")
     parser.add_argument("--rogues", type=_at_least_one, default=4, help="mallory's processes")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--kafka", default=NEWEST, help="Kafka version")
@@ -89,7 +90,7 @@ def _run(plan: Plan, console: Console, work: Path, summary_path: Path) -> bool:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     given = _parser().parse_args(arguments)
-    plan = Plan(quota=given.quota, rogues=given.rogues, seed=given.seed, version=given.kafka)
+    plan = Plan(quota=given.quota, fuse=given.fuse, rogues=given.rogues, seed=given.seed, version=given.kafka)
     console = console_of_stdout()
 
     def run(work: Path) -> bool:

@@ -28,6 +28,11 @@ BYSTANDER_RATE: Final = 20
 CRASH_LOOP_RATE: Final = 10
 """New producer ids per hour: one start of a service needs one."""
 
+FUSE_STATES: Final = 12_000
+"""Producer states: the fuse trips at 48 of mallory's ids."""
+MOST_BEHIND_FUSE: Final = 100
+"""New ids of mallory until the fuse has looked and the gateway has heard; a broker of this heap holds as many."""
+
 NODE_ID: Final = 1
 
 # With 16 the death takes twice as long, because in-flight data also uses memory.
@@ -36,9 +41,13 @@ _PRODUCERS_AT_A_TIME: Final = 32
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """All parameters. `quota` is mallory's, in new producer ids per hour; None: no quota."""
+    """All parameters. `quota` is mallory's, in new producer ids per hour; None: no quota.
+
+    `fuse`: the gateway observes, with a fuse, and mallory's quota is a fifth.
+    """
 
     quota: Fraction | None = Fraction(100)
+    fuse: bool = False
     rogues: int = 4
     seed: int = 1
     version: str = NEWEST
@@ -82,13 +91,16 @@ class Plan:
         """Return the user's quota, or None."""
         if self.quota is None:
             return None
-        return {MALLORY: self.quota, CAROL: Fraction(CRASH_LOOP_RATE)}.get(user, Fraction(BYSTANDER_RATE))
+        of_mallory = self.quota / 5 if self.fuse else self.quota
+        return {MALLORY: of_mallory, CAROL: Fraction(CRASH_LOOP_RATE)}.get(user, Fraction(BYSTANDER_RATE))
 
     def admitted_at_most(self, user: str, elapsed_s: float) -> int | None:
         """Return the new ids that a full bucket admits: a window's burst, one, and the refill."""
         rate = self.rate_of(user)
         if rate is None:
             return None
+        if self.fuse and user == MALLORY:
+            return MOST_BEHIND_FUSE
         if rate == 0:
             return 0
         return int(rate + 1 + rate * Fraction(elapsed_s) / WINDOW_S)
@@ -99,7 +111,7 @@ class Plan:
             return {"mode": "observe"}
         rates = {user: self.rate_of(user) or Fraction(0) for user in USERS}
         return {
-            "mode": "enforce",
+            **({"mode": "observe", "fuse": FUSE_STATES} if self.fuse else {"mode": "enforce"}),
             "producer_ids": {"window": f"{WINDOW_S}s"},
             "users": {user: {"producer_ids_rate": plain(rate)} for user, rate in rates.items()},
         }

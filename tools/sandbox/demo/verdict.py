@@ -52,6 +52,8 @@ def _through(plan: Plan, through: Half) -> str:
     if through.gateway is None:
         return "There was no gateway."
     way = "a gateway without limits" if plan.quota is None else "the gateway"
+    if plan.fuse:
+        way = "a gateway that observes, with a fuse,"
     if through.died:
         return (
             f"Through {way} it died, too, after {through.attack_s:.1f} s and "

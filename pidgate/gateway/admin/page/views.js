@@ -149,8 +149,15 @@ export function facts(head) {
   if (head.waiting !== null) items.push([`${number(head.waiting)} waiting`, false]);
   if (head.oldest_wait_ms !== null) items.push([`oldest wait ${lasting(head.oldest_wait_ms)}`, head.oldest_wait_ms >= LONG_WAIT_MS]);
   items.push([`${number(head.connections)} connections`, false]);
+  if (head.states) items.push(states(head.states));
   if (head.new_per_s !== null) items.push([`${number(head.new_per_s, 1)} new ids/s`, false], [`${number(head.refused_1h)} refused/1h`, false]);
   return items.map(([text, bad]) => h("span", { class: classes({ fact: true, bad }) }, text));
+}
+
+function states(it) {
+  const of = it.capacity === null ? "" : ` of ${number(it.capacity)}`;
+  const growth = it.per_hour > 0 ? `, +${number(it.per_hour)}/h` : "";
+  return [`broker ${it.node_id}: ~${number(it.count)}${of} producer states${growth}`, it.enforced.length > 0];
 }
 
 // ---- one user ------------------------------------------------------------------------------------------

@@ -122,16 +122,13 @@ def test_every_byte_rate_reaches_the_quota_package_under_its_entity() -> None:
 quotas:
   default:
     producer_byte_rate: 10MB
-    clients: {mirror: {consumer_byte_rate: 1MiB}}
-    default_client: {producer_byte_rate: 5}
+    clients: {mirror: {consumer_byte_rate: 1MiB}, <default>: {producer_byte_rate: 5}}
   users:
     alice: {producer_byte_rate: 2MB, consumer_byte_rate: 4MB}
     bob:
-      clients: {etl: {producer_byte_rate: 7}, quiet: {}}
-      default_client: {consumer_byte_rate: 8}
+      clients: {etl: {producer_byte_rate: 7}, quiet: {}, <default>: {consumer_byte_rate: 8}}
       exempt: [bytes]
-  clients: {kcat: {consumer_byte_rate: 9}}
-  default_client: {producer_byte_rate: 10}
+  clients: {kcat: {consumer_byte_rate: 9}, <default>: {producer_byte_rate: 10}}
 """
     )
     quotas = settings.to_quotas()
@@ -184,7 +181,7 @@ log_level: loud
         "f.yaml:13: quotas.users.no.exempt[0]: 'byte' is not possible here; write 'producer_ids' or 'bytes'",
         "f.yaml:14: quotas.users.mode.rat: is not a known key; "
         "remove it (known here: producer_byte_rate, consumer_byte_rate, producer_ids_rate, transactional_ids_rate, "
-        "clients, default_client, mode, owner, exempt)",
+        "producer_states_rate, clients, mode, owner, exempt)",
         "f.yaml:15: limits.frame: '1 furlong' is not a size; write for example 65536, 64KiB, 100MB or 100MiB",
         "f.yaml:16: drain_timeout: 25 has no unit; write 25s, 25ms, 25m or 25h",
         "f.yaml:17: log_level: 'loud' is not possible here; write 'debug', 'info', 'warning' or 'error'",
@@ -243,7 +240,18 @@ log_level: loud
         (
             CLUSTER + "quotas: {clients: {'': {producer_byte_rate: 1MB}}}",
             "f.yaml:2: quotas.clients.: a client without an id; "
-            "the quota of all other client ids is quotas.default_client",
+            "write <default> for the quota of all other client ids",
+        ),
+        (
+            CLUSTER
+            + "quotas: {users: {a: {producer_ids_rate: 9, clients: {<default>: {producer_ids_rate: 1}}}}}",
+            "f.yaml:2: quotas.users.a.clients.<default>.producer_ids_rate: is no rate of new producer ids: "
+            "all other client ids share what the user's rate leaves",
+        ),
+        (
+            CLUSTER + "quotas: {fuse: 1000, runtime_changes: refused}",
+            "f.yaml:2: quotas.fuse: changes modes at run time, and quotas.runtime_changes is refused; "
+            "allow them, or remove the fuse",
         ),
         (
             CLUSTER + "quotas: {default: {consumer_byte_rate: 1MB/s}}",

@@ -59,8 +59,8 @@ quotas:
   help_url: https://wiki.example
   default: {producer_ids_rate: 1.5, producer_byte_rate: 20MB, clients: {bulk: {producer_byte_rate: 5MB}}}
   users: {alice: {mode: observe, producer_ids_rate: 0, exempt: [bytes], owner: o}}
-  clients: {kcat: {consumer_byte_rate: 1MB}}
-  default_client: {consumer_byte_rate: 80MB}
+  clients: {kcat: {consumer_byte_rate: 1MB}, <default>: {consumer_byte_rate: 80MB}}
+  fuse: 2000000
   runtime_changes: file_wins
 limits: {frame: 10MiB, idle: 1m}
 events: {topic: __other, retention: 1d}
@@ -85,7 +85,8 @@ RELOADABLE = {
     "quotas.users.alice.owner",
     "quotas.users.alice.exempt",
     "quotas.clients.kcat.consumer_byte_rate",
-    "quotas.default_client.consumer_byte_rate",
+    "quotas.clients.<default>.consumer_byte_rate",
+    "quotas.fuse",
     "quotas.runtime_changes",
     "log_level",
 }
