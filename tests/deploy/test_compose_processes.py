@@ -110,7 +110,9 @@ def test_from_an_empty_machine_to_the_first_refusal(tmp_path: Path) -> None:
     shutil.copy(ROOT / "tests/support/compose_processes.py", clone / "tests/support")
     environment = {"PATH": os.environ["PATH"], "HOME": str(home), "PIP_NO_CACHE_DIR": "1"}
     environment |= {
-        name: value for name, value in os.environ.items() if name.startswith(("PIP_", "SSL_", "REQUESTS_", "JGO_"))
+        name: value
+        for name, value in os.environ.items()
+        if name.startswith(("PIP_", "SSL_", "REQUESTS_", "JGO_"))
     }
     python = clone / ".venv" / "bin" / "python"
     commands: tuple[list[str | Path], ...] = (
