@@ -141,6 +141,21 @@ MATRIX: Final[dict[str, tuple[Row, ...]]] = {
             ("kafka/test_restart.py::test_the_brokers_ports_are_open_after_a_kill",),
         ),
         Row(
+            "upgraded and rolled back one by one, or taken out of the path",
+            RETRY,
+            f"{NOTHING_LOST}; each version reads the other's state",
+            (
+                "faults/test_upgrade.py::test_up_and_back_under_load_loses_nothing",
+                f"{_GONE}::test_the_gateways_are_taken_out_with_clients_running",
+            ),
+        ),
+        Row(
+            "a pod is deleted",
+            f"{RETRY} to another pod",
+            f"{NOTHING_LOST}; no new connection is reset",
+            (f"{_GONE}::test_a_deleted_pod_resets_no_new_connection_and_loses_nothing",),
+        ),
+        Row(
             "killed or drained for good, another one stands by",
             f"{RETRY} to the same address",
             "log intact with one name, one port or a balancer; see below",
