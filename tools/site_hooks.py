@@ -7,30 +7,26 @@ no such file.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 ROOT: Final = Path(__file__).parents[1]
 _LINK: Final = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)\s:]+)\)")
-_OUTSIDE: Final = (
-    "docs/decisions",
-    "docs/nightly.json",
-    "docs/explanation/architecture.md",
-    "docs/reference/rules.md",
-)
 
 
-def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+def on_page_markdown(markdown: str, page: Any, config: Any, **_: Any) -> str:
     """Return the page's text for the site."""
-    folder = Path(page.file.abs_src_path).parent
-    return _LINK.sub(lambda link: _outside(folder, link[1], link[2]) or link[0], markdown)
+    folder, is_excluded = Path(page.file.abs_src_path).parent, config.exclude_docs.match_file
+    return _LINK.sub(lambda link: _outside(folder, link[1], link[2], is_excluded) or link[0], markdown)
 
 
-def _outside(folder: Path, text: str, target: str) -> str | None:
+def _outside(folder: Path, text: str, target: str, is_excluded: Callable[[str], bool]) -> str | None:
     path = (folder / target.partition("#")[0]).resolve()
     if not path.is_relative_to(ROOT):
         return None
     inside = path.relative_to(ROOT).as_posix()
-    if inside.startswith("docs/") and not inside.startswith(_OUTSIDE):
+    asked = inside.removeprefix("docs/") + "/" * path.is_dir()
+    if inside.startswith("docs/") and not is_excluded(asked):
         return None
     return f"`{inside}`" if text.strip("`") in (inside, path.name, path.stem) else f"{text} (`{inside}`)"

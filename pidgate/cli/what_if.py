@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from pidgate.cli.arrivals import History, NewId, outcomes
+from pidgate.cli.arrivals import History, NewId, in_json, may_be_of, outcomes
 from pidgate.events.definitions import IdUsageEvent
 from pidgate.events.reading import EventUnreadable, from_json
 from pidgate.events.redaction import UserNames
@@ -32,7 +32,6 @@ MOST_RECORDS: Final = 150_000
 LEAST_MS: Final = 3_600_000
 """Less record than that says little; a window of the quota at least."""
 REPLICAS: Final = 3
-_TYPE_WITHIN_BYTES: Final = 48
 
 
 class TooMany(Exception):
@@ -47,15 +46,12 @@ class Usage:
     """Requests, records and partitions of each id of a user."""
 
     def __init__(self, user: str) -> None:
-        self._in_json = json.dumps(user).encode()
+        self._in_json = in_json(user)
         self._by_id: dict[int, list[int]] = {}
 
     def add_records(self, records: Iterable[EventRecord]) -> None:
         for record in records:
-            if (
-                b'"type":"id_usage"' not in record.value[:_TYPE_WITHIN_BYTES]
-                or self._in_json not in record.value
-            ):
+            if not may_be_of(record, "id_usage", self._in_json):
                 continue
             try:
                 event = from_json(record.value)

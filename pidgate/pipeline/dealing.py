@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterator
 from itertools import pairwise
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +13,8 @@ from numpy.typing import NDArray
 
 from pidgate.pipeline.kernels import ArrowTables
 
+IDS_OF_BLOCK: Final = 1_000
+"""KIP-730."""
 Places = NDArray[np.int64]
 Placed = Callable[[pa.Table, int], Places]
 """Function from a table and the number of places to the place of each row."""
@@ -58,7 +61,7 @@ def dealt_to_parts(tables: ArrowTables, parts: int) -> Iterator[tuple[int, str, 
         if "user" in table.column_names:
             places = place_by_user(table, parts)
         elif "block_start" in table.column_names:
-            places = table["block_start"].to_numpy() // 1_000 % parts
+            places = table["block_start"].to_numpy() // IDS_OF_BLOCK % parts
         else:
             yield from ((part, name, table) for part in range(parts))
             continue

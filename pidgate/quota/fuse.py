@@ -61,7 +61,7 @@ class Fuse:
         if capacity is None or not self._state.is_restored:
             return NOTHING_TO_DO
         modes = [change for change in changes if change.target.setting is Setting.MODE]
-        fullest = next(iter(self._state.states.by_broker(now_ms)), None)
+        fullest = self._state.states.fullest(now_ms)
         is_switched = any(change.target.user is None for change in modes)
         if fullest is None or is_switched or fullest.count < HOLDS_ABOVE * capacity:
             return NOTHING_TO_DO

@@ -472,12 +472,9 @@ class ProducerIdQuota:
             return
         is_free = live.quota.exempt or now_ms < self.pairs_free_until_ms or live.quota.grace_milli
         if sighting is Sighting.UNSEEN and not is_free:
-            pairs.spend(self.reason_of_pair(live), now_ms)
+            # Enforced, it makes a debt of a full bucket at most; observed, of one token.
+            pairs.spend(Reason.FIRST_SEEN if live.quota.enforces else Reason.OBSERVE, now_ms)
         pairs.filter.insert(hashed, now_ms, floor=live.pairs_floor)
-
-    def reason_of_pair(self, live: LiveUser) -> Reason:
-        """Return why a pair passes. Enforced, it makes a debt of a full bucket at most; observed, of one token."""
-        return Reason.FIRST_SEEN if live.quota.enforces else Reason.OBSERVE
 
     # InitProducerId
 

@@ -44,7 +44,7 @@ def pair_hash(producer_id: int, topic: bytes, partition: int) -> int:
 class PairSketch:
     """Count of distinct pairs used within `remember_ms`. `size`: registers, a power of two up to REGISTERS."""
 
-    __slots__ = ("_layers", "_slice_ms", "_union", "size", "version")
+    __slots__ = ("_layers", "_slice_ms", "registers", "size", "version")
 
     def __init__(self, size: int, slice_ms: int) -> None:
         self.size = size
@@ -53,20 +53,20 @@ class PairSketch:
         self._slice_ms = slice_ms
         self._layers: dict[int, bytearray] = {}
         """By number of the slice."""
-        self._union = bytearray(size)
+        self.registers = bytearray(size)
+        """Those of all layers together, as of the last `expire`."""
 
     def add(self, hashed: int, now_ms: int) -> bool:
         """Note a pair; return whether a register of its layer has changed."""
         layer = self._layer(now_ms // self._slice_ms)
         at = hashed & (self.size - 1)
-        # The number of zeros before the first one, and one more.
-        rank = (hashed >> _INDEX_BITS | _HIGHEST) & -(hashed >> _INDEX_BITS | _HIGHEST)
-        bits = rank.bit_length()
-        if bits <= layer[at]:
+        rest = hashed >> _INDEX_BITS | _HIGHEST
+        rank = (rest & -rest).bit_length()  # the number of zeros before the first one, and one more
+        if rank <= layer[at]:
             return False
-        layer[at] = bits
-        if bits > self._union[at]:
-            self._union[at] = bits
+        layer[at] = rank
+        if rank > self.registers[at]:
+            self.registers[at] = rank
             self.version += 1
         return True
 
@@ -78,7 +78,7 @@ class PairSketch:
             return
         layer = self._layer(number)
         layer[:] = map(max, layer, registers)
-        self._union[:] = map(max, self._union, registers)
+        self.registers[:] = map(max, self.registers, registers)
         self.version += 1
 
     def _layer(self, number: int) -> bytearray:
@@ -95,17 +95,12 @@ class PairSketch:
             del self._layers[number]
         if ended:
             nothing = bytes(self.size)
-            self._union[:] = map(max, nothing, nothing, *self._layers.values())
+            self.registers[:] = map(max, nothing, nothing, *self._layers.values())
             self.version += 1
 
     @property
     def is_empty(self) -> bool:
         return not self._layers
-
-    @property
-    def registers(self) -> bytearray:
-        """Those of all layers together, as of the last `expire`."""
-        return self._union
 
     def newest(self, now_ms: int) -> bytes:
         """Return the registers of the slice that has not ended; empty if no pair has come in it."""
@@ -223,6 +218,10 @@ class ProducerStates:
             passed_ms = max(_MINUTE_MS, now_ms - since_ms)
             found.append(States(node_id, count, (count - before) * HISTORY_MS // passed_ms))
         return sorted(found, key=lambda states: -states.count)
+
+    def fullest(self, now_ms: int) -> States | None:
+        """Return the forecast of the fullest broker; None if none is known."""
+        return next(iter(self.by_broker(now_ms)), None)
 
     def of_user(self, user: User, now_ms: int) -> int:
         """Return the pairs that the user has used at this gateway."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 from math import nan
+from operator import attrgetter
 from typing import Final
 
 from pidgate.findings.cadence import cadence
@@ -27,6 +28,8 @@ from pidgate.who.picture import Life, Place, UserPicture, Window
 
 DAY_MS: Final = 86_400_000
 FEWEST_STARTS: Final = 8
+_GONE_MS: Final = attrgetter("gone_ms")
+"""Of a life: when its process had gone."""
 GROWS_ON_MS: Final = 60_000
 """A deployment ends; a process that opens producers and never closes them goes on."""
 ONE_AFTER_THE_OTHER_MS: Final = 100
@@ -169,7 +172,7 @@ def app_features(
         over_life_ms=_geometric_mean(map(_stay_ms, over)),
         long_ids=one_in * len(long_lived),
         long_time=sum(map(_stay_ms, long_lived)) / max(1, sum(map(_stay_ms, lives))),
-        alive=one_in * sum(map(_stay_ms, lives)) / _length_ms(lives),
+        alive=one_in * sum(map(_stay_ms, lives)) / _active_ms(lives, _GONE_MS),
         starts_rhythm=_rhythm([life.seen_ms for life in late]),
         ends_rhythm=_rhythm([life.gone_ms for life in over]),
         met_at_address=at_address.met,
@@ -198,7 +201,7 @@ def _largest_crowd(
     crowds = []
     for name, alike in by_key.items():
         lives = [life for place in alike for life in place.lives]
-        crowds.append(_Crowd(met(alike), sum(map(_stay_ms, lives)) / _length_ms(lives), name))
+        crowds.append(_Crowd(met(alike), sum(map(_stay_ms, lives)) / _active_ms(lives, _GONE_MS), name))
     return max(crowds, default=_Crowd())
 
 
@@ -270,16 +273,9 @@ def _stay_ms(life: Life) -> int:
     return max(0, life.gone_ms - life.seen_ms)
 
 
-def _active_ms(lives: Sequence[Life]) -> int:
-    if not lives:
-        return 1
-    return max(1, max(life.end_ms for life in lives) - min(life.seen_ms for life in lives))
-
-
-def _length_ms(lives: Sequence[Life]) -> int:
-    if not lives:
-        return 1
-    return max(1, max(life.gone_ms for life in lives) - min(life.seen_ms for life in lives))
+def _active_ms(lives: Sequence[Life], end: Callable[[Life], int] = attrgetter("end_ms")) -> int:
+    """Return the time from the first sight to the last `end`."""
+    return max(1, max(map(end, lives)) - min(life.seen_ms for life in lives)) if lives else 1
 
 
 def _mean(values: Iterable[float]) -> float:

@@ -36,7 +36,7 @@ class Stage:
     gateways: list[GatewayProcess]
 
     def rewrite(self, quotas: dict[str, Any]) -> None:
-        """Write these quotas into the files of all gateways, which look every two seconds."""
+        """Write these quotas into the files of all gateways, which look once a second."""
         for gateway in self.gateways:
             gateway.config["quotas"] = {**gateway.config["quotas"], **quotas}
             assert gateway.directory is not None

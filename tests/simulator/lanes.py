@@ -14,7 +14,7 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
-from tests.support.native_core import Granted, NativeCore, Next
+from tests.support.native_core import MOST_KEPT_BYTES, Granted, NativeCore, Next
 
 if TYPE_CHECKING:
     from tests.simulator.loop import SimulatedLoop
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 MOST_API_KEYS: Final = 128
 READ_BYTES: Final = 256 * 1024
-BLOCK_BYTES: Final = 1_310_724
 ALL_PARTITIONS: Final = b"\xff" * 128
 LONGEST_DELAY_S: Final = 0.002
 """Of a step: the kernel gives the core to another thread. Most are far sooner."""
@@ -409,7 +408,7 @@ class ModelLane:
         is_lent = self._forward(flow, data[:passed])
         rest = data[passed:]
         if rest and then is Next.MORE and is_lent:
-            if self._random.random() >= OF_NO_BLOCK_TO_KEEP and len(rest) <= BLOCK_BYTES:
+            if self._random.random() >= OF_NO_BLOCK_TO_KEEP and len(rest) <= MOST_KEPT_BYTES:
                 flow.kept = rest
                 return
             is_lent = False

@@ -34,8 +34,7 @@ For operators: every key of `pidgate.yaml`. The page is generated from the setti
   the nearest key.
 - Durations are `500ms`, `30s`, `2h`, `7d`; sizes `4KiB`, `5MB`, `1GiB`.
 - [pidgate.schema.json](pidgate.schema.json) is the JSON schema for editors; the package has it in
-  `pidgate/gateway/config`. For the YAML language server a file begins with `# yaml-language-server: $schema=PATH`, as
-  [the examples](../../examples) do.
+  `pidgate/gateway/config`. For the YAML language server a file begins with `# yaml-language-server: $schema=PATH`.
 - Keys below `quotas`, and `log_level`, are in force [without a restart](../how-to/reload.md), but for `window`,
   `remember`, `max_live_ids` and `grace`.
 - Limits that are the same on every cluster have no key: [limits](limits.md).

@@ -4,9 +4,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-LOOK_EVERY_S: Final = 1.5
-SETTLING_LOOK_S: Final = 0.3
-"""Between two looks at a file that has changed: its writer is done when they are alike."""
+LOOK_EVERY_S: Final = 1.0
 
 Signature = tuple[int, int, int, int]
 """Device, inode, size and modification time (ns) of the file, with symbolic links resolved."""
@@ -39,11 +37,6 @@ class FileWatch:
     def is_still(self) -> bool:
         """Return whether the file is as it was marked."""
         return signature(self._path) == self._marked
-
-    @property
-    def next_look_s(self) -> float:
-        """Return when to call `has_changed` again: soon while a change settles."""
-        return LOOK_EVERY_S if self._seen == self._marked else min(SETTLING_LOOK_S, LOOK_EVERY_S)
 
     def has_changed(self) -> bool:
         """Return whether the file has changed since `mark` but not since the last call: its writer is done."""

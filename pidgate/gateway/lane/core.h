@@ -25,7 +25,7 @@ enum {
     MOST_API_VERSIONS = 32,
     MOST_NEEDLES = 16,
     MOST_NEEDLE_BYTES = 256,
-    MOST_KEPT_BYTES = 1310724, /* an incomplete request that its owner keeps; a longer one goes to Python */
+    MOST_KEPT_BYTES = 1280 * 1024 + 4,  /* an incomplete request that its owner keeps; a longer one goes to Python */
     MOST_KEPT_ANSWER_BYTES = 65536,  /* an incomplete Produce answer */
     MOST_SEARCHED_BYTES = 4194304,   /* of a guarded request: protocol/work.py */
     MOST_UNIT_BYTES = 4096,    /* a unit of a Fetch answer that is cut; a longer one is BROKEN */

@@ -11,6 +11,7 @@ import asyncio
 import json
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from hashlib import blake2b
 from typing import Any, Final
 
@@ -226,10 +227,8 @@ def _read(text: str) -> JsonObject | None:
 async def _digest(quotas: Quotas) -> str:
     """Return a hash of the quotas in force, whatever the order of their users. In turns with the traffic."""
     found = 0
-    parts: list[object] = [
-        quotas.mode, quotas.producer_ids, quotas.default, quotas.cluster_rate_milli,
-        *quotas.users.items(), *quotas.bytes.rates.items(),
-    ]  # fmt: skip
+    shared = replace(quotas, help_url="", users={}, bytes=replace(quotas.bytes, rates={}))
+    parts: list[object] = [shared, *quotas.users.items(), *quotas.bytes.rates.items()]
     for number, part in enumerate(parts, 1):
         found ^= int.from_bytes(blake2b(repr(part).encode(errors="replace"), digest_size=8).digest())
         if number % HASHED_PER_TURN == 0:

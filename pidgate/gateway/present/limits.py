@@ -160,7 +160,7 @@ class LimitWatch:
         """Return the producer states of the fullest broker."""
         state = self._shared.admission.state
         capacity = state.in_force.value.fuse
-        fullest = next(iter(state.states.by_broker(now_ms)), None)
+        fullest = state.states.fullest(now_ms)
         count, broker = (0, "") if fullest is None else (fullest.count, f"broker {fullest.node_id}")
         self._fuse_hits += capacity is not None and count >= TRIPS_ABOVE * capacity
         return Level("quotas.fuse", count, capacity, self._fuse_hits, "producer states", broker)

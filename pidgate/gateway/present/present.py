@@ -27,7 +27,7 @@ from pidgate.gateway.quotas.reloading import Reloading
 from pidgate.gateway.quotas.store import QuotaStore
 from pidgate.gateway.state.fleet import Fleet
 from pidgate.gateway.state.manager import QuotaStateManager
-from pidgate.quota.changes import ALL_MODES, Setting
+from pidgate.quota.changes import ALL_MODES, Change, Setting
 from pidgate.quota.entities import User, shown
 from pidgate.quota.fuse import is_by_fuse
 from pidgate.quota.settings import Mode
@@ -219,15 +219,17 @@ class Present:
 
     def _states(self, now: Moment) -> JsonObject | None:
         """Return the producer states of the fullest broker, and the users that the fuse enforces."""
-        fullest = next(iter(self.state.states.by_broker(now.now_ms)), None)
+        fullest = self.state.states.fullest(now.now_ms)
         if fullest is None:
             return None
-        in_force = self.quotas.in_force
         return {
             **as_json(fullest),
-            "capacity": in_force.quotas.fuse,
-            "enforced": [change.target.user for change in in_force.changes if is_by_fuse(change)][:MOST_ROWS],
+            "capacity": self.quotas.in_force.quotas.fuse,
+            "enforced": [change.target.user for change in self._by_fuse()][:MOST_ROWS],
         }
+
+    def _by_fuse(self) -> list[Change]:
+        return [change for change in self.quotas.in_force.changes if is_by_fuse(change)]
 
     @property
     def acts_on(self) -> int:
@@ -296,8 +298,7 @@ class Present:
                 "Every user is observed: the emergency switch is on (pidgate mode file --all ends it)",
                 Page.ALL_OBSERVED,
             )
-        enforced = [change for change in in_force.changes if is_by_fuse(change)]
-        if enforced:
+        if enforced := self._by_fuse():
             users = listed([shown(change.target.user or "") for change in enforced])
             yield Alert(
                 False,

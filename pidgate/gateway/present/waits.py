@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Final
 from pidgate.gateway.present.explaining import Moment
 from pidgate.gateway.present.wait_words import Named, lifts, says
 from pidgate.gateway.proxy.reading import Pause
-from pidgate.gateway.proxy.waits import Why
+from pidgate.gateway.proxy.waits import OF_BOUND, Why
 from pidgate.quota.byte_quota import Kind
 from pidgate.quota.counters import Refusal
-from pidgate.quota.decisions import KEEPS_ORDER, NO_PRODUCER_ID, Bound
+from pidgate.quota.decisions import KEEPS_ORDER, NO_PRODUCER_ID
 from pidgate.quota.entities import User, owner_of, shown
 from pidgate.quota.retry_queue import Waiting
 from pidgate.quota.users import LiveUser, UserTable
@@ -237,8 +237,8 @@ def _why_in_line(live: LiveUser, client_id: str | None, refusal: Refusal | None)
         return Why.BLOCKED
     if refusal is not None and refusal.reason in KEEPS_ORDER:
         return Why.ORDER
-    if refusal is not None and refusal.bound is not Bound.USER:
-        return Why.CLUSTER_RATE if refusal.bound is Bound.CLUSTER else Why.STATES_RATE
+    if refusal is not None and (why := OF_BOUND.get(refusal.bound)) is not None:
+        return why
     return Why.USER_RATE if client_id is None else Why.CLIENT_ID_RATE
 
 

@@ -61,6 +61,10 @@ class Wait:
         return is_same and now_ms - self.until_ms <= SAME_WAIT_MS
 
 
+OF_BOUND: Final = {Bound.CLUSTER: Why.CLUSTER_RATE, Bound.STATES: Why.STATES_RATE}
+"""Waits for a bucket other than that of the user's or the client id's new ids."""
+
+
 def why_refused(refusal: Refuse) -> Why:
     """Return the reason of the wait that a refusal begins."""
     reason = refusal.reason
@@ -70,8 +74,8 @@ def why_refused(refusal: Refuse) -> Why:
         return Why.UNDECIDED
     if reason is Reason.BLOCKED:
         return Why.BLOCKED
-    if refusal.bound is not Bound.USER:
-        return Why.CLUSTER_RATE if refusal.bound is Bound.CLUSTER else Why.STATES_RATE
+    if (why := OF_BOUND.get(refusal.bound)) is not None:
+        return why
     if refusal.producer_id == NO_PRODUCER_ID:
         is_transactional = any(decision.transactional for decision in refusal.decisions)
         return Why.TRANSACTIONAL_IDS if is_transactional else Why.NEW_PRODUCER

@@ -17,7 +17,7 @@ from typing import Final, Literal
 
 from pidgate.gateway.clock import next_tick, until_tick_s, wall_ms
 from pidgate.gateway.config import conflicts
-from pidgate.gateway.config.file_watch import FileWatch
+from pidgate.gateway.config.file_watch import LOOK_EVERY_S, FileWatch
 from pidgate.gateway.config.loading import ConfigError, Overrides, checked, read
 from pidgate.gateway.config.reloadable import Difference, differences, taken_over
 from pidgate.gateway.config.settings import QuotasSettings, Settings
@@ -142,11 +142,11 @@ class Reloading:
                 text = f"cannot be used: {type(error).__name__}: {str(error)[:LONGEST_REASON]}"
                 self._refuse((Problem(str(self.file), "", text),), cause or "file")
                 cause = None
-                await next_tick()
+                await next_tick(LOOK_EVERY_S)
 
     async def _next_cause(self, watch: FileWatch) -> Cause | None:
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(until_tick_s(asyncio.get_running_loop().time(), watch.next_look_s)):
+            async with asyncio.timeout(until_tick_s(asyncio.get_running_loop().time(), LOOK_EVERY_S)):
                 await self._signalled.wait()
         if self._signalled.is_set():
             self._signalled.clear()

@@ -306,13 +306,15 @@ class QuotaStateManager:
 
     def _gateway_event(self, event: LifecycleEvent | ConfigEvent, at_ms: int) -> None:
         """Apply a lifecycle or config event of a gateway, possibly of an earlier run of this one."""
-        if isinstance(event, LifecycleEvent) and event.phase in ("asked", "answered"):
-            self.on_fleet_word(event, self._now_ms() - at_ms)
-        for change in self.fleet.take(event, at_ms, self._now_ms()):
+        now_ms = self._now_ms()
+        for change in self.fleet.take(event, at_ms, now_ms):
             self._fleet_changed(change)
-        if isinstance(event, LifecycleEvent):
-            take_states(event, self.state.states, at_ms, self._now_ms())
-        if isinstance(event, LifecycleEvent) and event.grace_until_wall_ms is not None:
+        if isinstance(event, ConfigEvent):
+            return
+        if event.phase in ("asked", "answered"):
+            self.on_fleet_word(event, now_ms - at_ms)
+        take_states(event, self.state.states, at_ms, now_ms)
+        if event.grace_until_wall_ms is not None:
             reason = f"{event.gateway_id} is in its grace"
             self._cold_start.share(event.grace_until_wall_ms, reason, is_restored=self.is_restored)
 

@@ -7,11 +7,11 @@ certificate and key, or with neither.
 from __future__ import annotations
 
 import ssl
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
+from pidgate.gateway.clock import next_tick
 from pidgate.gateway.config.file_watch import LOOK_EVERY_S, FileWatch
 from pidgate.gateway.config.source import KeyPath, dotted
 from pidgate.gateway.config.tls_settings import ClusterTlsSettings, ServerTlsSettings
@@ -97,42 +97,27 @@ def _files(tls: ServerTlsSettings | ClusterTlsSettings) -> list[str]:
 
 async def follow(contexts: Sequence[LiveContext]) -> None:
     """Reload contexts when their files change, until cancelled."""
-    if not contexts:
-        return
-    thread, ended = DiskThread("pidgate-tls"), threading.Event()
+    disk = DiskThread("pidgate-tls")
     try:
-        while True:
-            for one, error in await thread.do(_renewed, contexts, ended):
-                _log_renewed(one, error)
+        while contexts:
+            await next_tick(LOOK_EVERY_S)
+            for one in contexts:
+                await _renew(disk, one)
     finally:
-        ended.set()
-        thread.shutdown()
+        disk.shutdown()
 
 
-def _renewed(
-    contexts: Sequence[LiveContext], ended: threading.Event
-) -> list[tuple[LiveContext, Exception | None]]:
-    """Look at the files until some have changed; return those contexts, with the reason where it was not renewed."""
-    found: list[tuple[LiveContext, Exception | None]] = []
-    while not found and not ended.wait(LOOK_EVERY_S):
-        for one in contexts:
-            try:
-                if one.renew_if_changed():
-                    found.append((one, None))
-            except Exception as error:  # noqa: BLE001 - logged; without this thread no certificate would be renewed
-                found.append((one, error))
-    return found
-
-
-def _log_renewed(one: LiveContext, error: Exception | None) -> None:
-    if error is None:
-        log.info(Event.TLS_RENEWED, key=dotted(one.path))
-    elif isinstance(error, TlsUnusable):
+async def _renew(disk: DiskThread, one: LiveContext) -> None:
+    try:
+        if await disk.do(one.renew_if_changed):
+            log.info(Event.TLS_RENEWED, key=dotted(one.path))
+    except TlsUnusable as error:
         log.error(
             Event.TLS_NOT_RENEWED,
             key=dotted(error.path),
             reason=error.text,
             remedy="correct the file; until then new connections use the previous one",
         )
-    else:
-        log_mistake("tls", error, reason=f"renewing {dotted(one.path)}")
+    except Exception:  # noqa: BLE001 - logged with its traceback
+        # Keep the task alive: without it no certificate would be renewed. The next second tries again.
+        log_mistake("tls", reason=f"renewing {dotted(one.path)}")

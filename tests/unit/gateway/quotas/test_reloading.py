@@ -18,7 +18,6 @@ import pytest
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
-from pidgate.gateway.config import file_watch
 from pidgate.gateway.config.loading import load, parse
 from pidgate.gateway.config.reloadable import differences, taken_over
 from pidgate.gateway.config.settings import Settings
@@ -231,7 +230,7 @@ async def scene(folder: Path, text: str) -> Any:
 
 @pytest.fixture(autouse=True)
 def _often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_watch, "LOOK_EVERY_S", 0.02)
+    monkeypatch.setattr(reloading, "LOOK_EVERY_S", 0.02)
     monkeypatch.setattr(reloading, "SETTLED_S", 0.005)
 
 
@@ -268,7 +267,7 @@ def test_a_changed_file_holds_at_once_and_tokens_keep_their_fraction(tmp_path: P
 def test_a_signal_reads_the_file_without_waiting_for_a_look(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file_watch, "LOOK_EVERY_S", 3600.0)
+    monkeypatch.setattr(reloading, "LOOK_EVERY_S", 3600.0)
 
     async def scenario() -> None:
         async with scene(tmp_path, ENFORCING) as the:
