@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Self
+from typing import NamedTuple, Self
 
 from pidgate.protocol.errors import MalformedFrame
 from pidgate.protocol.proxy_header import HEAD_BYTES, Origin, bytes_behind, origin
 from tests.support.pumping import hand_on
 
 HOST = "127.0.0.1"
+_FIRST_BYTES = 4096
+
+
+class Told(NamedTuple):
+    """What a connection said of itself."""
+
+    origin: Origin | None
+    """None: the header says that the connection is the sender's own."""
+    first: bytes
+    """What came first behind the header."""
 
 
 class ProxyRelay:
@@ -18,8 +28,8 @@ class ProxyRelay:
     def __init__(self, to: tuple[str, int], port: int = 0) -> None:
         self._to = to
         self.port = port
-        self.origins: list[Origin | None] = []
-        """Of each connection, in the order in which they came; None: it was the sender's own."""
+        self.told: list[Told] = []
+        """By each connection that sent something, in the order in which they did."""
         self.refused: list[str] = []
         """Why connections were closed."""
         self._pumps = set[asyncio.Task[None]]()
@@ -39,6 +49,11 @@ class ProxyRelay:
     def address(self) -> str:
         return f"{HOST}:{self.port}"
 
+    @property
+    def origins(self) -> list[Origin]:
+        """Whom connections were made for, without the sender's own."""
+        return [told.origin for told in self.told if told.origin is not None]
+
     async def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
@@ -46,8 +61,13 @@ class ProxyRelay:
         try:
             head = await reader.readexactly(HEAD_BYTES)
             header = head + await reader.readexactly(bytes_behind(head))
-            self.origins.append(origin(header))
+            of = origin(header)
+            first = await reader.read(_FIRST_BYTES)
+            if not first:
+                return
+            self.told.append(Told(of, first))
             there, back = await asyncio.open_connection(*self._to)
+            back.write(first)
             try:
                 await asyncio.gather(_hand_on(reader, back), _hand_on(there, writer))
             finally:
