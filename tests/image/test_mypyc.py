@@ -22,3 +22,11 @@ def test_what_mypyc_cannot_compile_is_noticed(tmp_path: Path) -> None:
     module = tmp_path / "unpacked.py"
     module.write_text("def found(some: list[int], one: int) -> bool:\n    return one in (*some, 1)\n")
     assert front(str(module)).returncode != 0
+
+
+def test_a_constant_that_mypyc_loses_is_noticed(tmp_path: Path) -> None:
+    module = tmp_path / "bounds.py"
+    module.write_text("from typing import Final\n\nBOUNDS_S: Final = (0.1, 0.2)\n")
+    assert "bounds.BOUNDS_S" in front(str(module)).stdout
+    module.write_text("from typing import Final\n\nBOUNDS_S: Final[tuple[float, ...]] = (0.1, 0.2)\n")
+    assert front(str(module)).returncode == 0

@@ -13,13 +13,25 @@ API_KEYS: Final = 128
 """Every API key of Kafka (92 in 4.3) and a reserve; larger ones are never forwarded."""
 
 
-LATENESS_BOUNDS_S: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+LATENESS_BOUNDS_S: Final[tuple[float, ...]] = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 """Upper bounds of the buckets of the event loop's lateness; one more bucket holds larger values."""
-WORK_BOUNDS_S: Final = (0.00001, 0.00002, 0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.05)
+WORK_BOUNDS_S: Final[tuple[float, ...]] = (
+    0.00001,
+    0.00002,
+    0.00005,
+    0.0001,
+    0.0002,
+    0.0005,
+    0.001,
+    0.002,
+    0.005,
+    0.01,
+    0.05,
+)
 """Of decisions and forwarding."""
-WAIT_BOUNDS_S: Final = (0.01, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 60.0, 120.0, 600.0)
+WAIT_BOUNDS_S: Final[tuple[float, ...]] = (0.01, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 60.0, 120.0, 600.0)
 """120 s is Java's delivery timeout."""
-BROKER_BOUNDS_S: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
+BROKER_BOUNDS_S: Final[tuple[float, ...]] = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
 
 GUARDED_APIS: Final = tuple(sorted(SPOKEN[key].name for key in GUARDED))
 INIT_REFUSED: Final = "init_producer_id"
