@@ -25,7 +25,7 @@ class CannotCompile(Exception):
 def compiled() -> Path:
     """Return the folder that holds the compiled package (see `environment`).
 
-    Built when a source has changed, which takes half a minute. Raises CannotCompile.
+    Built when a source has changed, which takes some minutes. Raises CannotCompile.
     """
     packages, stamp = FOLDER / "packages", FOLDER / "stamp"
     FOLDER.mkdir(parents=True, exist_ok=True)
