@@ -10,6 +10,7 @@ from tests.simulator import (
     accounts,
     byte_bound,
     counting,
+    fuse,
     gaps,
     logs,
     memory,
@@ -56,6 +57,7 @@ def at_end(world: World) -> None:
     transactions.check(world, overtaken)
     quota_bound.check(world)
     byte_bound.check(world)
+    fuse.check(world)
     waiting.check(world, overtaken)
     accounts.check(world)
     counting.check(world)

@@ -304,8 +304,9 @@ def quotas_config(setup: QuotaSetup) -> dict[str, Any]:
         "producer_byte_rate": setup.producer_byte_rate,
         "consumer_byte_rate": setup.consumer_byte_rate,
         "transactional_ids_rate": setup.transactional_ids_rate,
+        "producer_states_rate": setup.states_rate,
     }
-    of_all = {} if setup.cluster_rate is None else {"cluster_producer_ids_rate": setup.cluster_rate}
+    of_all = {"cluster_producer_ids_rate": setup.cluster_rate, "fuse": setup.fuse}
     return {
         "mode": "enforce" if setup.is_enforced else "observe",
         "producer_ids": {
@@ -316,5 +317,5 @@ def quotas_config(setup: QuotaSetup) -> dict[str, Any]:
             "refuse_init_producer_id": setup.refuses_init,
         },
         "default": {key: rate for key, rate in rates.items() if rate is not None},
-        **of_all,
+        **{key: value for key, value in of_all.items() if value is not None},
     }

@@ -76,13 +76,17 @@ def check(world: World) -> None:
     quotas = world.setup.quotas
     if not world.fleet.gateways:
         return
-    rated = (quotas.rate, quotas.cluster_rate)
+    rated = (quotas.rate, quotas.cluster_rate, quotas.states_rate)
     if any(rate is not None for rate in rated):
         counted = _counted(world, admissions.producer_ids(world))
         if quotas.rate is not None:
             bound = bound_of(world, rates_of(world))
             for user, admitted in counted.items():
                 _check(f"user {user} brought", "new producer ids", admitted, bound)
+        if quotas.states_rate is not None:
+            bound = bound_of(world, [quotas.states_rate])  # the first pair of an id is charged like the id
+            for user, admitted in counted.items():
+                _check(f"user {user} brought", "ids with states", admitted, bound)
         if quotas.cluster_rate is not None:
             together = sorted((one for admitted in counted.values() for one in admitted), key=_by_time)
             paid = [one for one, is_overshoot in _with_overshoot(together) if not is_overshoot]

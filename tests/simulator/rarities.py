@@ -23,6 +23,8 @@ class Chances:
     little_memory: float = 0.0
     more_quotas: float = 0.0
     slow_disk: float = 0.0
+    states: float = 0.0
+    """A quota on producer states, or a fuse while users are observed."""
 
 
 LENT_AFTER: Final = (None, 0, 0, 1)
@@ -54,7 +56,16 @@ def with_rarities(schedule: Schedule, chances: Chances) -> Schedule:
         at_ms = random.randrange(1 + schedule.length_ms)
         slow = at_ms, "slow disk", random.choice((100, 1_000)), random.choice((400, 1_500, 6_000))
         steps = tuple(sorted((*steps, slow), key=lambda step: step[0]))
-    return replace(schedule, setup=setup, steps=steps)
+    return replace(schedule, setup=_with_states(schedule.seed, setup, chances.states), steps=steps)
+
+
+def _with_states(seed: int, setup: Setup, chance: float) -> Setup:
+    random = Random(f"{seed}/states")
+    if random.random() >= chance:
+        return setup
+    if setup.quotas.is_enforced:
+        return replace(setup, quotas=replace(setup.quotas, states_rate=random.choice((1, 2, 4))))
+    return replace(setup, quotas=replace(setup.quotas, fuse=random.choice((1, 2, 4))))
 
 
 def _more(random: Random, setup: Setup) -> Setup:

@@ -75,6 +75,10 @@ class QuotaSetup:
     cluster_rate: int | None = None
     """New producer ids of all users together, in a window."""
     transactional_ids_rate: int | None = None
+    states_rate: int | None = None
+    """New pairs of producer id and partition."""
+    fuse: int | None = None
+    """Producer states that a broker has room for."""
     sticky_entries: int | None = None
     queue: int | None = None
 

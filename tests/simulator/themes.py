@@ -65,8 +65,8 @@ AIMED: Final = {
 
 
 RARITIES: Final = {
-    Theme.ANYTHING: Chances(little_memory=0.1, more_quotas=0.4, slow_disk=0.1),
-    Theme.HOSTILE: Chances(little_memory=0.6, more_quotas=0.4),
+    Theme.ANYTHING: Chances(little_memory=0.1, more_quotas=0.4, slow_disk=0.1, states=0.1),
+    Theme.HOSTILE: Chances(little_memory=0.6, more_quotas=0.4, states=0.1),
     Theme.PASSING: Chances(little_memory=0.3),
 }
 """What is rare in a theme's schedules; in the other ones none of it is."""

@@ -83,7 +83,9 @@ def _token_s(world: World) -> float:
     quotas = world.setup.quotas
     rates = [*quota_bound.rates_of(world), quotas.cluster_rate or 0]
     slowest = min((rate for rate in rates if rate), default=0)
-    return quotas.window_ms / 1_000 / slowest if slowest else 0.0
+    token_s = quotas.window_ms / 1_000 / slowest if slowest else 0.0
+    pairs_s = quotas.window_ms / 1_000 * world.setup.partitions / (quotas.states_rate or float("inf"))
+    return max(token_s, pairs_s)
 
 
 def _name_s(world: World) -> float:

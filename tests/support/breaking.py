@@ -48,6 +48,9 @@ class Breach(StrEnum):
     UNREAD = "readers have"
     PROTOCOL = "closed a client: protocol"
     UPSTREAM = "closed a client: upstream"
+    STATES = "ids with states from"
+    FUSED = "below its quota"
+    LET_GO = "the fuse let go of"
     COUNTED = "bytes to clients, and wrote"
 
 

@@ -47,7 +47,7 @@ from pidgate.protocol.repeated_produce import RepeatedProduce
 from pidgate.protocol.sasl import SaslExchange
 from pidgate.protocol.transaction_parts import ADD_PARTITIONS_TO_TXN
 from pidgate.protocol.versions import SPOKEN
-from pidgate.quota import byte_quota, entities, fail_open, users
+from pidgate.quota import byte_quota, entities, fail_open, fuse, users
 from pidgate.quota.admission import Admission
 from pidgate.quota.byte_quota import Kind
 from pidgate.quota.decisions import FORWARD as FORWARDED
@@ -962,7 +962,34 @@ BY_SCHEDULE: Final[dict[str, Scheduled]] = {
     ),
 }
 
+
+def _all_contribute(_: Any) -> Any:
+    def contributions(self: fuse.Fuse, *_: Any, **__: Any) -> Any:
+        return ((owner, 1) for owner in {entities.owner_of(one)[0] for one in self._state.users()})
+
+    return contributions
+
+
+_FUSED: Final = "The fuse enforces users above their own quota alone, and at all gateways."
+
 CONTROLS: Final[dict[str, Scheduled]] = {
+    "pairs are not charged": Scheduled(
+        "A known id may use any partition: its new pairs are charged, and new ids of its user wait for the debt.",
+        replaced(ProducerIdQuota, "_charge_pair", nothing),
+        Breach.STATES,
+        Theme.HOSTILE,
+        123,
+    ),
+    "the fuse enforces users below their quota": Scheduled(
+        _FUSED,
+        around(fuse.Fuse, "contributions", _all_contribute),
+        Breach.FUSED,
+        Theme.ANYTHING,
+        4246,
+    ),
+    "the fuse lets go after a second": Scheduled(
+        _FUSED, replaced(fuse, "HOLDS_MS", 1_000), Breach.LET_GO, Theme.ANYTHING, 730
+    ),
     "what a lane has carried counts twice": _lane(
         "A lane passes no request and no answer that Python would not pass, and counts what Python counts, however the "
         "bytes are cut.",

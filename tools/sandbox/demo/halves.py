@@ -13,7 +13,7 @@ from pidgate.protocol.errors import KafkaProtocolError
 from tools.sandbox.demo.cast import Bystanders, Carol, Mallory, Place, stop_all
 from tools.sandbox.demo.evidence import BrokerEvidence, GatewayEvidence, Half
 from tools.sandbox.demo.findings import ids_refused
-from tools.sandbox.demo.plan import CLICKS, NIGHTLY, NODE_ID, ORDERS, PARTITIONS, Plan
+from tools.sandbox.demo.plan import CLICKS, FUSE_STATES, MALLORY, NIGHTLY, NODE_ID, ORDERS, PARTITIONS, Plan
 from tools.sandbox.demo.segments import read_topic
 from tools.sandbox.demo.stage import Scene, Stage
 from tools.sandbox.demo.watch import BrokerWatch, MachineDelay, Progress
@@ -71,9 +71,15 @@ def play_through_gateway(plan: Plan, stage: Stage, directory: Path, direct_s: fl
 
 
 def _quota_text(plan: Plan) -> str:
-    if plan.quota is None:
+    rate = plan.rate_of(MALLORY)
+    if rate is None:
         return "observe mode without limits (QUOTA=off)"
-    return f"mallory may bring {float(plan.quota):g} new producer ids an hour"
+    if plan.fuse:
+        room = f"a fuse for {FUSE_STATES:,} producer states"
+        return (
+            f"observe mode, with {room}, and a quota of {float(rate):g} new producer ids an hour for mallory"
+        )
+    return f"mallory may bring {float(rate):g} new producer ids an hour"
 
 
 @contextmanager
