@@ -24,8 +24,8 @@ DEBT: Final = 2
 def check(world: World) -> None:
     """Raise ModelViolation. Nothing is stated of a rate of 0, nor of times by a clock that was set.
 
-    Whether a user was above its quota is stated of one gateway without transactions and hostile clients: in a fleet an
-    id may be new to either gateway.
+    Whether a user was above its quota is stated of one gateway without transactions and hostile clients: in a fleet the
+    other gateway's ids are charged when they are heard of, which may be long after they came.
     """
     quotas = world.setup.quotas
     rates = quota_bound.rates_of(world)
