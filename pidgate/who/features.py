@@ -54,7 +54,8 @@ def sources_of(places: Sequence[Place]) -> list[Source]:
     """Group places as Spark does, except that a place here is a family of client ids at an address.
 
     A place with OWN_STORY new ids is a source of its own, else its application at its address, else its
-    application. Families too small for a story are one application.
+    application: that of further addresses, too (user_tally.py). Families too small for a story are one
+    application.
     """
     ids: dict[str, int] = {}
     for place in places:
@@ -63,13 +64,13 @@ def sources_of(places: Sequence[Place]) -> list[Source]:
     found = []
     for place in places:
         app = place.family if ids[place.family] >= OWN_STORY else ANYTHING
-        if place.new_ids >= OWN_STORY:
+        if place.address and place.new_ids >= OWN_STORY:
             found.append(Source(app, place.client_ids, place.address, (place,)))
         else:
             groups.setdefault((app, place.address), []).append(place)
     scattered: dict[str, list[Place]] = {}
     for (app, address), alike in groups.items():
-        if sum(place.new_ids for place in alike) >= OWN_STORY:
+        if address and sum(place.new_ids for place in alike) >= OWN_STORY:
             found.append(Source(app, app, address, tuple(alike)))
         else:
             scattered.setdefault(app, []).extend(alike)
@@ -80,7 +81,8 @@ def sources_of(places: Sequence[Place]) -> list[Source]:
 def names_of(places: Sequence[Place], app: str) -> tuple[str, str | None]:
     """Return the client id and the address of places if unique, else the family (`app`) and None."""
     clients, addresses = {place.client_ids for place in places}, {place.address for place in places}
-    return clients.pop() if len(clients) == 1 else app, addresses.pop() if len(addresses) == 1 else None
+    client = clients.pop() if len(clients) == 1 else app
+    return client, (addresses.pop() or None) if len(addresses) == 1 else None
 
 
 def source_features(source: Source, one_in: int) -> SourceFeatures:
@@ -157,7 +159,9 @@ def app_features(
     over = [life for life in lives if life.gone_ms < span.open_from_ms]
     long_lived = [life for life in lives if _stay_ms(life) >= span.long_ms]
     at_address = _largest_crowd(
-        places, lambda place: place.address, lambda alike: sum(p.names for p in alike)
+        [place for place in places if place.address],
+        lambda place: place.address,
+        lambda alike: sum(p.names for p in alike),
     )
     at_client_id = _largest_crowd(
         [place for place in places if place.names == 1],

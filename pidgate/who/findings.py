@@ -134,7 +134,7 @@ def _finding(pattern: Pattern, alike: Sequence[_Judged]) -> Finding:
         pattern,
         sentence(pattern, top.row, len(alike)),
         sum(one.ids for one in alike),
-        tuple(dict.fromkeys(place.address for one in alike for place in one.places)),
+        tuple(dict.fromkeys(place.address for one in alike for place in one.places if place.address)),
         evidence(pattern, top.row),
     )
 

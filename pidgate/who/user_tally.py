@@ -17,7 +17,8 @@ from pidgate.who.id_marks import Mark
 MOST_NAMES: Final = 500
 """Client ids, software and addresses of one user."""
 MOST_PLACES: Final = 300
-"""Places of one user. Further ones are counted together, as a place without address."""
+"""Places of one user. Further addresses of a family are one place without address, and as many families may have one;
+all others share one more."""
 MOST_PLACE_NAMES: Final = 50
 MOST_STARTS: Final = 256
 """Times of new ids kept for one place."""
@@ -117,7 +118,6 @@ class UserTally:
         self.ids: Sample[IdTally] = Sample(ids_kept)
         self.connections: Sample[ConnectionTally] = Sample(connections_kept)
         self.places: dict[tuple[str, str], PlaceTally] = {}
-        self.elsewhere: PlaceTally | None = None
         self._places_by_client: dict[tuple[str, str], PlaceTally] = {}
         # Just allocated: not unused yet.
         self.recent: deque[tuple[int, int]] = deque(maxlen=10_000)
@@ -125,26 +125,23 @@ class UserTally:
         """When the latest throttle of a refused id ends: the client may still come back. The latest refused last."""
 
     def place(self, event: Event, most_places: int) -> PlaceTally:
-        """Return a client's place; above `most_places` others, the common place of the rest."""
+        """Return a client's place; above `most_places` others, that of its family at further addresses."""
         known = self._places_by_client.get((event.address, event.client_id))
         if known is not None:
             return known
         if len(self._places_by_client) >= MOST_CACHED_PLACES:
             self._places_by_client.clear()
-        found = self._find_place(event, most_places)
+        key = event.address, family(event.client_id)
+        if key not in self.places and len(self.places) >= most_places:
+            # A job that begins in a new pod each time has an address for each of its ids.
+            key = "", key[1]
+            if key not in self.places and len(self.places) >= 2 * most_places:
+                key = "", ""
+        found = self.places.get(key)
+        if found is None:
+            found = self.places[key] = PlaceTally(*key, software_of(event))
         self._places_by_client[event.address, event.client_id] = found
         return found
-
-    def _find_place(self, event: Event, most_places: int) -> PlaceTally:
-        name = family(event.client_id)
-        place = self.places.get((event.address, name))
-        if place is None and len(self.places) >= most_places:
-            if self.elsewhere is None:
-                self.elsewhere = PlaceTally("", "", "")
-            return self.elsewhere
-        if place is None:
-            place = self.places[event.address, name] = PlaceTally(event.address, name, software_of(event))
-        return place
 
     def note_refusal(self, producer_id: int, until_ms: int) -> None:
         self.waiting.pop(producer_id, None)

@@ -102,7 +102,7 @@ def judged(world: World) -> tuple[Pairs, Mapping[str, Pairs]]:
         tables = tables_of(world, 0, day).tables
         for name, read in reads.items():
             rows = tables[name] if read.where is None else tables[name].filter(read.where)
-            kept[name].append(rows.select(read.names))
+            kept[name].append(_with_whole_texts(rows.select(read.names)))
         take(tally, tables)
     every = {name: pa.concat_tables(parts) for name, parts in kept.items()}
     partial = todo.of_bucket({name: every[name] for name in todo.by_id})
@@ -140,6 +140,15 @@ def take(tally: Tally, tables: Mapping[str, pa.Table]) -> None:
         if row["close_reason"] in _BY_CLIENT:
             was_cut = row["close_reason"] == "reset"
             tally.closed(row["user"], row["incarnation"], row["connection_id"], at_ms, was_cut=was_cut)
+
+
+def _with_whole_texts(table: pa.Table) -> pa.Table:
+    """Return the table with texts in place of indexes into a day's words: one day may have too many for that."""
+    whole = [
+        field.with_type(field.type.value_type) if pa.types.is_dictionary(field.type) else field
+        for field in table.schema
+    ]
+    return table.cast(pa.schema(whole))
 
 
 def _rows(tables: Mapping[str, pa.Table], kind: type[Event]) -> list[dict[str, Any]]:

@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 
 from pidgate.events.definitions import ConnectionEvent, Event, InitProducerIdEvent
 from pidgate.events.writing import to_json
+from pidgate.findings.patterns import Pattern
 from pidgate.gateway.topics.follower import EventRecord
 from pidgate.who.bounded import Names, Sample
 from pidgate.who.coverage import Coverage, Gap
+from pidgate.who.findings import findings
 from pidgate.who.id_marks import Mark
 from pidgate.who.intake import Intake
 from pidgate.who.painting import coverage_of, user_pictures
@@ -286,15 +288,38 @@ def test_users_beyond_the_bound_are_counted(monkeypatch: pytest.MonkeyPatch) -> 
     assert tally.users_beyond == 2
 
 
-def test_more_places_than_fit_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_further_addresses_of_a_family_are_one_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pidgate.who.tally.MOST_PLACES", 5)
     stream = Stream()
     for number in range(20):
         stream.producer(Client(address=f"10.0.0.{number}"), START_MS + number)
+    for number in range(10):
+        stream.producer(
+            Client(address="10.0.1.1", client_id=f"{chr(97 + number)}-app"), START_MS + 30 + number
+        )
     told = picture(tallied(stream.events()))
 
-    assert len(told.places) == 5
-    assert (told.new_ids, told.addresses.names) == (20, 20)
+    assert (told.new_ids, told.addresses.names) == (30, 21)
+    counts = {(place.address, place.family): place.new_ids for place in told.places}
+    of_first = Client().client_id
+    assert counts["", of_first] == 15
+    assert sorted(counts.values()) == [*[1] * 9, 6, 15], (
+        "five places, the rest of a family, four families, all others"
+    )
+    assert sum(counts.values()) == 30
+
+
+def test_a_job_in_a_new_pod_each_time_is_known_beyond_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pidgate.who.tally.MOST_PLACES", 12)
+    stream = Stream()
+    for number in range(60):
+        client = Client(address=f"10.0.0.{number}", client_id="nightly-job")
+        stream.producer(client, START_MS + number * 60_000, life_ms=20_000)
+    (user,) = user_pictures(tallied(stream.events()), WINDOW, None)
+    found = findings(user, WINDOW)
+
+    assert [(one.kind, one.ids) for one in found] == [(Pattern.CRON_JOB, 60)], found
+    assert "" not in found[0].addresses
 
 
 def test_open_connections_are_counted_from_events_that_are_not_parsed() -> None:
