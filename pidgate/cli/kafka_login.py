@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -89,19 +89,29 @@ def own_client(settings: Settings, kafka_config: Path | None) -> OwnClient:
 
 
 def explained(error: CannotRead, kafka: OwnClient, settings: Settings) -> str:
-    """Return cause and remedy of a failed read. A broker that wants a login says so only when it is asked."""
+    """Return cause and remedy of a failed read."""
+    if not kafka.logs_in:
+        cluster, context = settings.cluster, kafka.arguments().get("ssl_context")
+        if missing := missing_login(
+            cluster.bootstrap_servers, context, sends_proxy_header=cluster.proxy_protocol
+        ):
+            return f"{missing}, or own_client in the gateway's file"
+    return f"{error.cause}\n{error.remedy}"
+
+
+def missing_login(
+    servers: Iterable[tuple[str, int]], context: ssl.SSLContext | None, *, sends_proxy_header: bool = False
+) -> str:
+    """Return cause and remedy where brokers want a login and none is given; empty if they want none.
+
+    A broker only closes the connection of a client without a login; it names the mechanisms when it is asked.
+    """
     from pidgate.gateway.cluster.probe import mechanisms_of
 
-    if not kafka.logs_in:
-        asking = mechanisms_of(
-            settings.cluster.bootstrap_servers,
-            _ASKED_S,
-            kafka.arguments().get("ssl_context"),
-            sends_proxy_header=settings.cluster.proxy_protocol,
+    asking = mechanisms_of(servers, _ASKED_S, context, sends_proxy_header=sends_proxy_header)
+    if mechanisms := asyncio.run(asking):
+        return (
+            f"the brokers want a login ({', '.join(mechanisms)}), and none is given\n"
+            "give one with --kafka-config FILE (security.protocol, sasl.*)"
         )
-        if mechanisms := asyncio.run(asking):
-            return (
-                f"the brokers want a login ({', '.join(mechanisms)}), and none is given\n"
-                "give one with --kafka-config FILE (security.protocol, sasl.*), or own_client in the gateway's file"
-            )
-    return f"{error.cause}\n{error.remedy}"
+    return ""

@@ -62,7 +62,8 @@ def load(options: LoadOptions) -> int:
         print(f"pidgate load: {error}", file=sys.stderr)
         return NOTHING_SENT
     except (OSError, KafkaProtocolError) as error:
-        print(f"pidgate load: nothing could be sent: {error}", file=sys.stderr)
+        missing = "" if plan.login is not None else kafka_login.missing_login(plan.bootstrap, plan.tls)
+        print(f"pidgate load: {missing or f'nothing could be sent: {error}'}", file=sys.stderr)
         return NOTHING_SENT
     _print_report(result, as_json=options.as_json)
     return SENT if any(tally.connections for tally in result.tallies.values()) else NOTHING_SENT

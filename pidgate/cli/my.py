@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from pidgate import units
 from pidgate.cli.explain import waits_in_words
-from pidgate.cli.kafka_login import login_of, settings_in, tls_of
+from pidgate.cli.kafka_login import login_of, missing_login, settings_in, tls_of
 from pidgate.cli.options import USAGE_ERROR, MyOptions
 from pidgate.gateway.cluster.own_connections import NO_BROKER, connection_to, login_exchange, run
 from pidgate.gateway.cluster.probe import cause_of
@@ -44,7 +44,8 @@ def my(options: MyOptions) -> int:
         try:
             answer = asyncio.run(_ask(address, context, login))
         except (*NO_BROKER, TimeoutError) as error:
-            problem = cause_of(address, error, TIMEOUT_S, has_tls=context is not None)
+            problem = "" if login is not None else missing_login([address], context)
+            problem = problem or cause_of(address, error, TIMEOUT_S, has_tls=context is not None)
             continue
         except LoginRefused as error:
             problem = str(error)

@@ -49,13 +49,13 @@ def test_looking_touches_nothing_and_a_login_is_asked_for_in_plain_words(
         until(lambda: topics_of(sasl_cluster) - before == {name, *OWN_TOPICS})
 
     wanting = ["--bootstrap-servers", sasl_cluster.bootstrap_servers(SASL_PLAINTEXT)]
-    refused = subprocess.run(
-        [HERE / "pidgate", "who", *wanting], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert refused.returncode == 2
-    assert "pidgate who: the brokers want a login (" in refused.stderr
-    assert "--kafka-config FILE" in refused.stderr
-    assert "AddressFamily" not in refused.stderr
+    for command, code, more in (("who", 2, list[str]()), ("load", 1, ["--topic", name]), ("my", 1, [])):
+        words: list[str | Path] = [HERE / "pidgate", command, *wanting, *more]
+        refused = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+        assert refused.returncode == code
+        assert f"pidgate {command}: the brokers want a login (" in refused.stderr
+        assert "--kafka-config FILE" in refused.stderr
+        assert "AddressFamily" not in refused.stderr
 
     properties = tmp_path / "client.properties"
     properties.write_text(

@@ -33,6 +33,8 @@ class Row(NamedTuple):
     quantity: Quantity
     digits: int
     target: str = "pidgate"
+    over: str = ""
+    """A target whose number is subtracted, run by run."""
 
 
 def _bytes_per_id(measured: dict[str, float]) -> float:
@@ -43,9 +45,19 @@ def _kb_per_user(measured: dict[str, float]) -> float:
     return measured["grown_bytes"] / measured["users"] / 1e3
 
 
+def _p50_ms(measured: dict[str, float]) -> float:
+    return measured["p50_ms"]
+
+
+def _p99_ms(measured: dict[str, float]) -> float:
+    return measured["p99_ms"]
+
+
 # A second of CPU for each GB is a thousandth of a core for each MB/s.
 _MILLICORES: Final = "millicores per MB/s"
 ROWS: Final[Sequence[Row]] = (
+    Row("latency added: p50 of 2,000 requests/s", "ms", "01-small-requests", _p50_ms, 2, over="direct"),
+    Row("latency added: p99", "ms", "01-small-requests", _p99_ms, 2, over="direct"),
     Row("produce, requests of 1 KB", _MILLICORES, "01-small-requests", cpu_s_per_gb, 1),
     Row("the same, in us of CPU", "us per request", "01-small-requests", cpu_us_per_request, 0),
     Row("produce, batches of 0.95 MB", _MILLICORES, "02-bulk-produce", cpu_s_per_gb, 2),
@@ -77,16 +89,18 @@ ROWS: Final[Sequence[Row]] = (
 )
 
 _HEAD: Final = """\
-# Sizing
+# Latency and sizing
 
-For operators who plan machines. Made by `python -m tools.bench.sizing` from
-[the results](../../tools/bench/results/README.md): the median of the runs, with the least and the greatest in brackets;
-how each was measured: [method](../../tools/bench/README.md). One gateway, hot path compiled, on the machine that the
-result names; for another one, measure one row there.
+For operators who plan machines: latency, cores and memory that a gateway takes.
 
-A thousandth of a core for each MB/s is what the gateway's process takes, for both sides of a connection together. Add
-the rows that your traffic is made of: 20 MB/s of 1 KB requests and 100 MB/s of large batches are 20 times the first row
-and 100 times the third. A gateway has one core: from 0.6 of it on, run a second one.
+Begin with one core and 512 MB for a gateway, with a limit of 2 GB: 72 MB for the process, `limits.buffered_total`
+(512 MiB) for frames, the connections below, and 150 MB for 10 million remembered ids. A gateway has one core: from 0.6
+of it on, run a second one.
+
+Add the rows that your traffic is made of: 20 MB/s of 1 KB requests and 100 MB/s of large batches are 20 times
+the row of 1 KB and 100 times that of 0.95 MB, both sides of a connection together. Numbers are
+[medians](../../tools/bench/results/README.md) of runs of one compiled gateway, with the least and the greatest in
+brackets ([method](../../tools/bench/README.md)).
 
 | | | unit | from |
 | --- | ---: | --- | --- |
@@ -195,10 +209,10 @@ Connections: of {connections["asked"]:,} that wanted in, one gateway took {conne
 ({connections["done_per_s"]} records/s), the others waited in the kernel.
 
 Coming back at once: strangers, which have not logged in yet, hold a sixteenth of `limits.connections`. Where more
-clients than that come back in a second, and each takes longer than a second for its login because its own machine
-is too busy, a gateway closes the oldest of them for the next ones, and few get in. That was seen with 5,000 clients in
-two Python processes on a busy machine and 608 places; with at most 100 logins at a time in each process all were back
-within a minute or so. Raise the open files, or let clients come back with a backoff.
+clients than that come back in a second, and each takes longer than a second for its login, a gateway closes the
+oldest of them for the next ones, and few get in. That was seen with 5,000 clients in two busy processes and 608 places;
+with 100 logins at a time in each all were back within a minute. Raise the open files, or let clients come back with
+a backoff.
 """
 
 
@@ -207,7 +221,11 @@ def _line(row: Row, path: Path | None) -> str:
     runs = content.get("results", {}).get(row.target)
     if path is None or not runs:
         return f"| {row.what} | not measured | {row.unit} | scenario {row.scenario[:2]} |"
-    shown = Spread.of([row.quantity(run) for run in runs]).shown(row.digits)
+    numbers = [row.quantity(run) for run in runs]
+    if row.over:
+        bases = map(row.quantity, content["results"][row.over])
+        numbers = [number - base for number, base in zip(numbers, bases, strict=True)]
+    shown = Spread.of(numbers).shown(row.digits)
     source = f"[{path.stem}](../../tools/bench/results/{path.name}), commit {content['machine']['commit']}"
     return f"| {row.what} | {shown} | {row.unit} | {source} |"
 

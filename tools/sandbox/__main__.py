@@ -13,7 +13,7 @@ from tools.sandbox.spec import SASL_PLAINTEXT, ClusterSpec
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m sandbox", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tools.sandbox", description=__doc__)
     parser.add_argument("--nodes", type=int, default=1)
     parser.add_argument("--version", default=NEWEST, help="Kafka's (default: %(default)s)")
     parser.add_argument("--heap", type=int, default=256, metavar="MB")

@@ -273,7 +273,7 @@ def remedy_of(error: Exception) -> str:
 
 
 async def mechanisms_of(
-    servers: Iterable[Address],
+    servers: Iterable[tuple[str, int]],
     timeout_s: float,
     context: ssl.SSLContext | None = None,
     *,

@@ -44,7 +44,7 @@ def value(setting: str, given: float | str | None, window_ms: int, nothing: str 
     if setting in BYTE_RATES:
         return bytes_per_s(round(float(given)))
     if setting == GRACE:
-        return f"{number(float(given))} x the rate" if given else "none"
+        return f"{number(float(given))} x the rate" if given else "off"
     if given == 0:
         return "0 (blocked)"
     return f"{units.show_milli(rate_milli(float(given)))} per {units.show_duration(window_ms)}"
@@ -78,12 +78,12 @@ def when_refused(entry: Mapping[str, Any]) -> str:
     """Say from when on a user's new producer ids are refused, or why not and what changes that."""
     found, user = entry["not_refused"], entry["user"]
     why, mode = found["why"], entry["effective_mode"]
-    name = "any user not named" if user is None else shown(user)
+    name = "any other user" if user is None else shown(user)
     option = "--all" if user is None else f"--user {quoted(user)}"
     if why is None:
         rate = entry[RATE if user is None else "effective_rate"]["value"]
         text = f"In force now: {'every' if rate == 0 else 'each'} new producer id of {name}"
-        text += " is refused" if rate == 0 else " above the quota is refused"
+        text += " is refused" if rate == 0 else " is refused above the quota"
         return text + ("." if found["refuses_transactional"] else f", {_TRANSACTIONAL}.")
     if why == "grace":
         left = found["ids_left"]
@@ -112,7 +112,7 @@ def when_refused(entry: Mapping[str, Any]) -> str:
 
 def when_throttled(entry: Mapping[str, Any]) -> str:
     """Say whether clients above a byte rate wait, at which gateways."""
-    name = "any user not named" if entry["user"] is None else shown(entry["user"])
+    name = "any other user" if entry["user"] is None else shown(entry["user"])
     if not entry["throttles_bytes"]:
         return f"Not in force: {name} is observed, or exempt from byte rates: bytes are counted, and no client waits."
     return f"In force now: clients of {name} wait above it. Each gateway that they connect to allows the full rate."

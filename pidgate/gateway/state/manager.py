@@ -135,8 +135,9 @@ class QuotaStateManager:
 
     @property
     def grace_left_ms(self) -> int:
-        """Remaining time in which unseen ids are admitted uncharged; 0 without a grace."""
-        return self._cold_start.grace_left_ms
+        """Remaining time in which unseen ids are admitted uncharged; 0 without a grace, or once it is ended for all."""
+        is_ended = self.state.in_force.value.default.grace_milli == 0
+        return 0 if is_ended else self._cold_start.grace_left_ms
 
     def open(self) -> None:
         """Lock the state directory, before serving. Raises StateDirInUse."""
@@ -300,7 +301,7 @@ class QuotaStateManager:
 
     def _topic_caught_up(self) -> None:
         self._caught_up.set()
-        if self.is_restored and self._ends_cold_starts() and self.grace_left_ms:
+        if self.is_restored and self._ends_cold_starts() and self._cold_start.grace_left_ms:
             # It could not be read at the start, which therefore counted as cold.
             self._cold_start.end("the events topic can be read now and contains the state")
 

@@ -56,7 +56,7 @@ def test_a_promise_of_each_command_is_what_the_quota_does() -> None:
 
         assert LATER in typed("quotas", "raise", "dave", "50").stdout
         shown = flat(typed("quotas", "grace", "--all", "--end").stdout)
-        assert "each new producer id of any user not named above the quota is refused" in shown
+        assert "each new producer id of any other user is refused above the quota" in shown
         assert said(typed, "dave").startswith(NOW)
         assert admitted(gateway, "dave", 0) == 51
 
@@ -117,7 +117,7 @@ def test_the_mode_of_all_is_above_a_users_own_in_every_table(command: tuple[str,
     def use(typed: Typed, gateway: Gateway) -> None:
         typed("mode", "enforce", "--user", "bob")
         shown = flat(typed("mode", "observe", "--all").stdout)
-        assert f"{NEVER}any user not named is observed (run time, of all users)." in shown
+        assert f"{NEVER}any other user is observed (run time, of all users)." in shown
         assert NEVER in said(typed, "bob")
         assert said(typed, "bob").endswith("To enforce: pidgate mode file --all")
         shown = flat(typed("quotas", *command).stdout)

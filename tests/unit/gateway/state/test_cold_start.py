@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -89,6 +90,16 @@ def test_a_start_without_a_state_of_anybody_is_cold(past: Past) -> None:
         assert reasons(manager, "alice", RUNNING) == {"grace": len(RUNNING)}
 
     started_on(past, look)
+
+
+def test_a_grace_that_was_ended_at_run_time_is_not_shown() -> None:
+    async def look(manager: QuotaStateManager, _machine: Machine, _topics: ModelTopics) -> None:
+        assert manager.grace_left_ms
+        quotas = manager.state.in_force.value
+        manager.state.set_quotas(replace(quotas, default=replace(quotas.default, grace_milli=0)), 0)
+        assert manager.grace_left_ms == 0
+
+    started_on(COLD["nothing"], look)
 
 
 @pytest.mark.parametrize("past", KNOWN.values(), ids=KNOWN)
