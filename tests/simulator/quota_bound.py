@@ -170,11 +170,11 @@ def bound_of(world: World, rates: list[int]) -> Bound:
         # While the topic has all, the snapshot is old.
         last_s = killed_s.get(gateway, at_s)
         is_old = setup.has_events and has_topic(last_s - snapshot_s - NOTICED_S, last_s - snapshot_s)
-        return gateway in killed_s and is_old and not has_topic(at_s, _restored_s(world, gateway, at_s))
+        return gateway in killed_s and is_old and not has_topic(at_s, restored_s(world, gateway, at_s))
 
     for at_s, what, gateway, for_s in history:
         if what == "start":
-            bound.free.append((gateway, (at_s, _restored_s(world, gateway, at_s))))
+            bound.free.append((gateway, (at_s, restored_s(world, gateway, at_s))))
             if gateway in started and forgets(gateway, at_s):
                 bound.resets.append(at_s)
             started.add(gateway)
@@ -183,21 +183,16 @@ def bound_of(world: World, rates: list[int]) -> Bound:
             bound.free.append((gateway, (at_s - lost_s, at_s)))
             killed_s[gateway] = at_s
         if setup.shape.is_fleet and what == "start":
-            bound.apart.append((at_s - LAST_MOMENTS_S, _restored_s(world, gateway, at_s) + PROPAGATION_S))
+            bound.apart.append((at_s - LAST_MOMENTS_S, restored_s(world, gateway, at_s) + PROPAGATION_S))
         if setup.shape.is_fleet and what in ("kill", "freeze", "topic", "clock"):
             bound.apart.append((at_s - LAST_MOMENTS_S, at_s + for_s + NOTICED_S))
     return bound
 
 
-def _restored_s(world: World, gateway: str, started_s: float) -> float:
-    return _logged_s(world, gateway, started_s, Event.STATE_RESTORED)
-
-
-def _logged_s(world: World, gateway: str, since_s: float, event: Event) -> float:
-    """Return when a process of the gateway next logged that; the end of the run, if none did."""
-    for line in world.machine.lines:
-        is_it = line.event == event and line.process == gateway
-        if is_it and line.at_s >= since_s:
+def restored_s(world: World, gateway: str, started_s: float) -> float:
+    """Return when the gateway's state was whole after this start; the end of the run, if it never was."""
+    for line in world.machine.logged(Event.STATE_RESTORED):
+        if line.process == gateway and line.at_s >= started_s:
             return line.at_s
     return world.loop.time()
 

@@ -985,7 +985,7 @@ CONTROLS: Final[dict[str, Scheduled]] = {
         around(fuse.Fuse, "contributions", _all_contribute),
         Breach.FUSED,
         Theme.ANYTHING,
-        4246,
+        135,
     ),
     "the fuse lets go after a second": Scheduled(
         _FUSED, replaced(fuse, "HOLDS_MS", 1_000), Breach.LET_GO, Theme.ANYTHING, 730
