@@ -56,14 +56,13 @@ def _charged(world: World) -> dict[str, list[float]]:
 
     A run that restores less than there was charges an id again.
     """
-    starts = [at_s for at_s, what, *_ in world.fleet.history if what == "start"]
     found: dict[str, list[float]] = {}
-    known: set[tuple[float, str, int, bool]] = set()
+    known: set[tuple[wiretap.Run, str, int, bool]] = set()
     for frame, is_hostile in wiretap.all_written_to_brokers(world):
-        began_s = max(at_s for at_s in starts if at_s <= frame.at_s)
+        run = wiretap.run_of(world, frame)
         for used in admissions.used(world, frame, is_hostile):
-            if (began_s, *used) not in known:
-                known.add((began_s, *used))
-                restored_s = quota_bound.restored_s(world, frame.process, began_s)
+            if (run, *used) not in known:
+                known.add((run, *used))
+                restored_s = quota_bound.restored_s(world, *run)
                 found.setdefault(used[0], []).append(max(frame.at_s, restored_s))
     return found

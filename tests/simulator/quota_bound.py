@@ -76,24 +76,19 @@ def check(world: World) -> None:
     quotas = world.setup.quotas
     if not world.fleet.gateways:
         return
-    rated = (quotas.rate, quotas.cluster_rate, quotas.states_rate)
-    if any(rate is not None for rate in rated):
-        counted = _counted(world, admissions.producer_ids(world))
+    if quotas.rate is not None or quotas.cluster_rate is not None:
+        by_user = counted(world, admissions.producer_ids(world))
         if quotas.rate is not None:
             bound = bound_of(world, rates_of(world))
-            for user, admitted in counted.items():
+            for user, admitted in by_user.items():
                 _check(f"user {user} brought", "new producer ids", admitted, bound)
-        if quotas.states_rate is not None:
-            bound = bound_of(world, [quotas.states_rate])  # the first pair of an id is charged like the id
-            for user, admitted in counted.items():
-                _check(f"user {user} brought", "ids with states", admitted, bound)
         if quotas.cluster_rate is not None:
-            together = sorted((one for admitted in counted.values() for one in admitted), key=_by_time)
+            together = sorted((one for admitted in by_user.values() for one in admitted), key=_by_time)
             paid = [one for one, is_overshoot in _with_overshoot(together) if not is_overshoot]
             _check("all brought", "new producer ids", paid, bound_of(world, [quotas.cluster_rate]))
     if quotas.transactional_ids_rate is not None:
         bound = bound_of(world, [quotas.transactional_ids_rate])
-        for user, admitted in _counted(world, admissions.transactional_ids(world)).items():
+        for user, admitted in counted(world, admissions.transactional_ids(world)).items():
             _check(f"user {user} brought", "new transactional ids", admitted, bound)
 
 
@@ -106,7 +101,7 @@ def _by_time(admission: Admission) -> float:
     return admission.at_s
 
 
-def _counted(world: World, by_user: Admissions) -> Admissions:
+def counted(world: World, by_user: Admissions) -> Admissions:
     """Return those that were paid for: neither passed while nobody could know better, nor by a user without a quota."""
     bound = bound_of(world, [])
     found: Admissions = {}
