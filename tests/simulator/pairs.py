@@ -47,7 +47,7 @@ def check(world: World) -> None:
 
 
 def _known_ids_pass(world: World) -> None:
-    """An id that has passed, and was never refused, is not refused at the beginning of another partition."""
+    """An id that has passed, and was never refused, is not refused where it begins with other partitions."""
     passed_s: dict[tuple[wiretap.Run, int], float] = {}
     for frame in wiretap.written_to_brokers(world):
         for _, numbers in wiretap.batches_in(frame):
@@ -57,14 +57,15 @@ def _known_ids_pass(world: World) -> None:
         if not one.is_refusal:
             continue
         batches, run = wiretap.batches_in(one.asked), wiretap.run_of(world, one.asked)
-        for name, numbers in batches:
-            is_known = passed_s.get((run, numbers.producer_id), one.asked.at_s) < one.asked.at_s
-            if is_known and numbers.base_sequence == 0 and numbers.producer_id not in refused:
-                raise ModelViolation(
-                    f"{one.asked.process} refused the known id {numbers.producer_id} at "
-                    f"{one.answer.at_s - BEGAN_S:.3f} in partition {name.partition}"
-                )
-        refused.update(numbers.producer_id for _, numbers in batches)
+        ids = {numbers.producer_id for _, numbers in batches}
+        is_known = all(passed_s.get((run, one_id), one.asked.at_s) < one.asked.at_s for one_id in ids)
+        if is_known and not ids & refused and not any(numbers.base_sequence for _, numbers in batches):
+            partitions = sorted(name.partition for name, _ in batches)
+            raise ModelViolation(
+                f"{one.asked.process} refused the known id {min(ids)} at {one.answer.at_s - BEGAN_S:.3f} "
+                f"in partitions {partitions}"
+            )
+        refused |= ids
 
 
 def _debts_are_waited_for(world: World, rate: int) -> None:
