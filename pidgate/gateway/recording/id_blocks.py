@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from pidgate.protocol.messages import IDS_OF_BLOCK
 from pidgate.quota.counters import Minutes
-from pidgate.who.id_marks import BLOCK
 
 HOURS_OF_YEAR: Final = 8_766
-BLOCKS: Final = (1 << 63) // BLOCK
+BLOCKS: Final = (1 << 63) // IDS_OF_BLOCK
 """Ids go up to Long.MAX_VALUE."""
 
 
@@ -29,7 +29,7 @@ class IdBlocks:
 
     def note_given(self, node_id: int | None, producer_id: int, now_ms: int) -> None:
         """Note a new id that this broker gave; None: the connection leads to any broker."""
-        block = producer_id // BLOCK
+        block = producer_id // IDS_OF_BLOCK
         if block > self.newest:
             if node_id in self._node_ids:
                 self._begun.count(now_ms, block - self.newest)
