@@ -256,7 +256,7 @@ def author() -> str:
 
 
 def heading(head: JsonObject, find: str, sort: str) -> str:
-    """Return the two lines at the top."""
+    """Return the lines at the top."""
     name = printable(head["cluster"] or head["gateway"])
     state = "" if head["is_ready"] else "  NOT READY"
     mode = head["mode"]["value"].upper()
@@ -265,14 +265,16 @@ def heading(head: JsonObject, find: str, sort: str) -> str:
     wait = "" if oldest is None else f"   OLDEST WAIT {about_duration(oldest)}"
     chosen = (f"   /{printable(find)}" if find else "") + (f"   sort {sort}" if sort else "")
     rates = f" new ids {number(head['new_per_s'])}/s   refused/1h {number(head['refused_1h'])}"
-    return f"{first}   {mode}\n{rates}   waiting {number(head['waiting'])}{wait}{_states(head['states'])}{chosen}"
+    brokers = [_states(head["states"]), head["id_blocks"] and head["id_blocks"]["says"]]
+    third = "   ".join(part for part in brokers if part)
+    return f"{first}   {mode}\n{rates}   waiting {number(head['waiting'])}{wait}{chosen}\n {third}".rstrip()
 
 
 def _states(states: JsonObject | None) -> str:
     if states is None:
         return ""
     most = "" if states["capacity"] is None else f" of {number(states['capacity'])}"
-    return f"   states {number(states['count'])}{most} (broker {states['node_id']})"
+    return f"states {number(states['count'])}{most} (broker {states['node_id']})"
 
 
 def wait_row(row: JsonObject, now_ms: int) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from pidgate.gateway.cluster.probe import cause_of, remedy_of
 from pidgate.gateway.cluster.resolving import Resolver
 from pidgate.gateway.config.password_file import CredentialsUnreadable, password_in
 from pidgate.gateway.config.settings import Settings
-from pidgate.gateway.quotas.inherited import closed_ports, login_warnings
+from pidgate.gateway.quotas.inherited import Missing, closed_ports, login_warnings
 from pidgate.gateway.quotas.topic_store import QuotasTopic
 from pidgate.gateway.state.events_topic import EventTopic, remember_warning
 from pidgate.gateway.tls.contexts import TlsUnusable, client_context
@@ -52,7 +52,7 @@ class BrokerChecks:
     async def run(self) -> None:
         """Ask, until a question fails that the next ones need."""
         found = await self.first_answer()
-        problems = [_as_problem(*one) for one in login_findings(self._settings, found and found[1])]
+        problems = [_as_problem(one) for one in login_findings(self._settings, found and found[1])]
         self._checks.add("the file fits the login that the brokers want", Start.LOGIN, problems)
         if found is None or (found[1] and self._settings.own_client is None):
             return
@@ -231,8 +231,8 @@ class BrokerChecks:
         self._checks.add("remember is the brokers' producer.id.expiration.ms", Start.EXPIRATION, problems)
 
 
-def login_findings(settings: Settings, mechanisms: Sequence[str] | None) -> Iterator[tuple[str, str]]:
-    """Yield (key, sentence) for what the file misses. `mechanisms` of the brokers; None: no broker has answered.
+def login_findings(settings: Settings, mechanisms: Sequence[str] | None) -> Iterator[Missing]:
+    """Yield what the file misses. `mechanisms` of the brokers; None: no broker has answered.
 
     The file alone does not show whether the brokers want a login.
     """
@@ -245,12 +245,12 @@ def login_findings(settings: Settings, mechanisms: Sequence[str] | None) -> Iter
 async def login_warnings_of(settings: Settings) -> list[str]:
     """Return what the file misses for its brokers, for `pidgate check`: a file may be checked where there are none."""
     found = await BrokerChecks(Checks(""), settings).first_answer()
-    return [f"{key}: {text}" for key, text in login_findings(settings, found and found[1])]
+    return [f"{one.key}: {one.text}" for one in login_findings(settings, found and found[1])]
 
 
-def _as_problem(key: str, text: str) -> Problem:
-    cause, _, remedy = text.rpartition("; ")
-    return (failed if key == "own_client" else warning)(f"{key}: {cause or text}", cause and remedy)
+def _as_problem(missing: Missing) -> Problem:
+    found = failed if missing.key == "own_client" else warning
+    return found(f"{missing.key}: {missing.cause}", missing.remedy)
 
 
 def _metadata(names: Sequence[str]) -> Generator[Build, bytes, bytes]:

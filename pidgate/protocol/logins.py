@@ -23,7 +23,7 @@ TOKEN_EXTENSION: Final = ",tokenauth=true"
 
 # PLAIN: brokers answer with their mechanisms whether or not they support it.
 MECHANISMS: Final = Question(
-    producer_requests.sasl_handshake_request(1, "pidgate", "PLAIN"),
+    producer_requests.sasl_handshake_request(1, messages.CLIENT_ID, "PLAIN"),
     messages.SASL_HANDSHAKE,
     producer_requests.SASL_HANDSHAKE_VERSION,
 )

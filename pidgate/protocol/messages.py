@@ -27,6 +27,9 @@ INIT_PRODUCER_ID: Final = 22
 END_TXN: Final = 26
 SASL_AUTHENTICATE: Final = 36
 
+CLIENT_ID: Final = "pidgate"
+"""Client id of the gateway's own requests, and its software name."""
+
 API_VERSIONS_PROBE_VERSION: Final = 3
 """Version of api_versions_request, supported by every broker since Kafka 2.4."""
 FIRST_WITH_MEANT_NODE: Final = 5
@@ -35,6 +38,8 @@ METADATA_PROBE_VERSION: Final = 12
 
 NO_PRODUCER_ID: Final = -1
 NO_PRODUCER_EPOCH: Final = -1
+IDS_OF_BLOCK: Final = 1_000
+"""Ids that the controller hands out to a broker at a time (KIP-730: ProducerIdsBlock.PRODUCER_ID_BLOCK_SIZE)."""
 
 _MOST_REMEMBERED_BYTES: Final = 16_384
 """Longest ApiVersions response that is cached; Kafka 4.3 sends about 600 bytes."""
@@ -67,7 +72,7 @@ class Question(NamedTuple):
         """The same question of the gateway's own, which no broker refuses."""
         if not self.named:
             return self
-        frame = api_versions_request(1, "pidgate", api_version=self.api_version)
+        frame = api_versions_request(1, CLIENT_ID, api_version=self.api_version)
         return Question(frame, self.api_key, self.api_version)
 
 
@@ -213,7 +218,7 @@ def api_versions_question(buf: Buffer, head: RequestHead, *, passes_target: bool
     """
     api_version = head.api_version
     software = client_software(buf, head)
-    name, version = software or ("pidgate", "unknown")
+    name, version = software or (CLIENT_ID, "unknown")
     named = b"" if _SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(version) else b"software"
     target = _NO_MEANT_NODE
     if passes_target and api_version >= FIRST_WITH_MEANT_NODE:
@@ -224,7 +229,7 @@ def api_versions_question(buf: Buffer, head: RequestHead, *, passes_target: bool
         named += target
     frame = api_versions_request(
         1,
-        "pidgate",
+        CLIENT_ID,
         version[:_LONGEST_TOLD],
         name=name[:_LONGEST_TOLD],
         api_version=api_version,
@@ -287,7 +292,7 @@ def api_versions_request(
     client_id: str,
     software_version: str = "unknown",
     *,
-    name: str = "pidgate",
+    name: str = CLIENT_ID,
     api_version: int = API_VERSIONS_PROBE_VERSION,
     target: bytes = _NO_MEANT_NODE,
 ) -> bytes:

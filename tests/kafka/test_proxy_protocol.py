@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pidgate.gateway.cluster.own_connections import CLIENT_ID
 from pidgate.protocol import messages
 from pidgate.protocol.headers import peek_request
 from tests.support import raw
@@ -153,7 +152,7 @@ def test_a_client_is_served_and_known_by_its_own_address(site: Site) -> None:
     assert {of.destination[0] for of in origins} == {FRONT}
     # The gateway itself may ask the broker at any time; no connection of a client is passed off as its own.
     own = {peek_request(first, 4, len(first)).client_id for of, first in told if of is None}
-    assert own <= {CLIENT_ID}
+    assert own <= {messages.CLIENT_ID}
     assert site.relay.refused == []
 
 

@@ -56,6 +56,7 @@ def scene(sasl_cluster: Cluster) -> Iterator[WaitingClients]:
         gateway.config["admin"]["writable"] = True
         gateway.config["cluster"]["name"] = "payments-eu1"
         found = WaitingClients(sasl_cluster, stack.enter_context(gateway), stack, "page")
+        found.starts("alice", "starts")
         found.software = "apache-kafka-java", "3.9.1"
         found.out_of_order()
         found.software = "librdkafka", "2.6.0"
@@ -137,6 +138,7 @@ def test_it_says_who_waits_and_why_and_loads_nothing_from_elsewhere(
         expect(waits).to_contain_text("and the quota of alice is used up (3 per 10h)")
         expect(waits).to_contain_text("new producer ids of bob are blocked (rate 0)")
         expect(visit.page.locator("#facts")).to_contain_text("ENFORCE")
+        expect(visit.page.locator("#facts")).to_contain_text("0 id blocks/1h")
         first = visit.page.locator("#users tbody tr").first
         expect(first).to_contain_text(re.compile("alice|bob"))
         clock = visit.page.locator("#link").inner_text()

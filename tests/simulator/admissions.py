@@ -45,7 +45,7 @@ def producer_ids(world: World) -> Admissions:
             # Before version 2 an id is paid for when its first partitions are added.
             request = codec.decode_request(frame.raw, frame.head)
             added.setdefault(request.v3_and_below_producer_id, frame.at_s)
-        for user, producer_id, in_transaction in _used(world, frame, is_hostile):
+        for user, producer_id, in_transaction in used(world, frame, is_hostile):
             if (user, producer_id, in_transaction) in known:
                 continue
             known.add((user, producer_id, in_transaction))
@@ -57,10 +57,10 @@ def producer_ids(world: World) -> Admissions:
     return {user: sorted(admitted, key=lambda one: one.at_s) for user, admitted in found.items()}
 
 
-def _used(world: World, frame: Frame, is_hostile: bool) -> list[tuple[str, int, bool]]:
+def used(world: World, frame: Frame, is_hostile: bool) -> list[tuple[str, int, bool]]:
     """Return user, id and whether it is used in a transaction, of each batch of a Produce."""
     if is_hostile:
-        return [(MALLORY, *used) for used in wiretap.ids_in(frame)]
+        return [(MALLORY, *one) for one in wiretap.ids_in(frame)]
     found = []
     for name, numbers in wiretap.batches_in(frame):
         client = world.applications[name.producer].setup

@@ -14,6 +14,7 @@ from tests.simulator import (
     gaps,
     logs,
     memory,
+    pairs,
     quota_bound,
     transactions,
     waiting,
@@ -58,6 +59,7 @@ def at_end(world: World) -> None:
     quota_bound.check(world)
     byte_bound.check(world)
     fuse.check(world)
+    pairs.check(world)
     waiting.check(world, overtaken)
     accounts.check(world)
     counting.check(world)

@@ -1,4 +1,4 @@
-"""The fuse enforces a user above its own quota alone, and does not let go at the first moment below its line."""
+"""The fuse enforces a user that was just charged for an id beyond its quota, and for HELD_S at least."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from pidgate.gateway.logs import Event
 from pidgate.quota.fuse import AUTHOR
-from tests.simulator import admissions, quota_bound
+from tests.simulator import admissions, quota_bound, wiretap
 from tests.simulator.clients.batches import ModelViolation
 from tests.simulator.loop import BEGAN_S
 
@@ -24,43 +24,45 @@ DEBT: Final = 2
 def check(world: World) -> None:
     """Raise ModelViolation. Nothing is stated of a rate of 0, nor of times by a clock that was set.
 
-    Whether a user was above its quota is stated of one gateway without transactions and hostile clients: in a fleet the
-    other gateway's ids are charged when they are heard of, which may be long after they came.
+    Charges are stated of one gateway: in a fleet the ids of the other one are charged when the topic brings them.
     """
     quotas = world.setup.quotas
     rates = quota_bound.rates_of(world)
     if quotas.fuse is None or not all(rates) or any(what == "clock" for _, what, *_ in world.fleet.history):
         return
-    is_plain = (
-        not world.setup.shape.is_fleet
-        and not any(one.is_transactional for one in world.setup.clients)
-        and not any(step[1] == "rogues" for step in world.schedule.steps)
-    )
-    brought = admissions.producer_ids(world)
     owes_s = DEBT * quotas.window_ms / 1_000 / min(rates) + LOOKED_S
-    for line in world.machine.logged(Event.QUOTAS_CHANGED):
+    charged = None if world.setup.shape.is_fleet else _charged(world)
+    since_s: dict[str, float] = {}
+    for line in world.machine.lines:
+        if line.fields.get("set_by") != AUTHOR:
+            continue
         user = str(line.fields.get("user"))
-        is_first = line.fields["before"] != "enforce" and line.fields["set_through"] == line.process
-        if line.fields["set_by"] != AUTHOR or not is_first or not is_plain:
-            continue
-        if not any(line.at_s - owes_s <= one.at_s <= line.at_s for one in brought.get(user, ())):
-            raise ModelViolation(
-                f"the fuse enforced {user} below its quota at {line.at_s - BEGAN_S:.3f}: {line.fields['note']}"
-            )
-    for ended in world.machine.logged(Event.QUOTA_CHANGE_ENDED):
-        if ended.fields["set_by"] != AUTHOR:
-            continue
-        user = str(ended.fields.get("user"))
-        since_s = max(
-            (
-                line.at_s
-                for line in world.machine.logged(Event.QUOTAS_CHANGED)
-                if line.fields["set_by"] == AUTHOR
-                and line.fields.get("user") == user
-                and line.fields["set_through"] == line.process
-                and line.at_s <= ended.at_s
-            ),
-            default=ended.at_s - HELD_S,
-        )
-        if ended.at_s - since_s < HELD_S:
-            raise ModelViolation(f"the fuse let go of {user} after {ended.at_s - since_s:.1f} s")
+        if line.event == Event.QUOTA_CHANGE_ENDED:
+            held_s = line.at_s - since_s.get(user, 0.0)
+            if held_s < HELD_S:
+                raise ModelViolation(f"the fuse let go of {user} after {held_s:.1f} s")
+        elif line.fields["set_through"] == line.process:
+            since_s[user] = line.at_s
+            if charged is None or line.fields["before"] == "enforce":
+                continue
+            if not any(line.at_s - owes_s <= at_s <= line.at_s for at_s in charged.get(user, ())):
+                raise ModelViolation(
+                    f"the fuse enforced {user} below its quota at {line.at_s - BEGAN_S:.3f}: {line.fields['note']}"
+                )
+
+
+def _charged(world: World) -> dict[str, list[float]]:
+    """Return when the gateway may have charged users for ids: at the first sight of each of its runs, once restored.
+
+    A run that restores less than there was charges an id again.
+    """
+    found: dict[str, list[float]] = {}
+    known: set[tuple[wiretap.Run, str, int, bool]] = set()
+    for frame, is_hostile in wiretap.all_written_to_brokers(world):
+        run = wiretap.run_of(world, frame)
+        for used in admissions.used(world, frame, is_hostile):
+            if (run, *used) not in known:
+                known.add((run, *used))
+                restored_s = quota_bound.restored_s(world, *run)
+                found.setdefault(used[0], []).append(max(frame.at_s, restored_s))
+    return found

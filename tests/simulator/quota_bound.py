@@ -76,24 +76,19 @@ def check(world: World) -> None:
     quotas = world.setup.quotas
     if not world.fleet.gateways:
         return
-    rated = (quotas.rate, quotas.cluster_rate, quotas.states_rate)
-    if any(rate is not None for rate in rated):
-        counted = _counted(world, admissions.producer_ids(world))
+    if quotas.rate is not None or quotas.cluster_rate is not None:
+        by_user = counted(world, admissions.producer_ids(world))
         if quotas.rate is not None:
             bound = bound_of(world, rates_of(world))
-            for user, admitted in counted.items():
+            for user, admitted in by_user.items():
                 _check(f"user {user} brought", "new producer ids", admitted, bound)
-        if quotas.states_rate is not None:
-            bound = bound_of(world, [quotas.states_rate])  # the first pair of an id is charged like the id
-            for user, admitted in counted.items():
-                _check(f"user {user} brought", "ids with states", admitted, bound)
         if quotas.cluster_rate is not None:
-            together = sorted((one for admitted in counted.values() for one in admitted), key=_by_time)
+            together = sorted((one for admitted in by_user.values() for one in admitted), key=_by_time)
             paid = [one for one, is_overshoot in _with_overshoot(together) if not is_overshoot]
             _check("all brought", "new producer ids", paid, bound_of(world, [quotas.cluster_rate]))
     if quotas.transactional_ids_rate is not None:
         bound = bound_of(world, [quotas.transactional_ids_rate])
-        for user, admitted in _counted(world, admissions.transactional_ids(world)).items():
+        for user, admitted in counted(world, admissions.transactional_ids(world)).items():
             _check(f"user {user} brought", "new transactional ids", admitted, bound)
 
 
@@ -106,7 +101,7 @@ def _by_time(admission: Admission) -> float:
     return admission.at_s
 
 
-def _counted(world: World, by_user: Admissions) -> Admissions:
+def counted(world: World, by_user: Admissions) -> Admissions:
     """Return those that were paid for: neither passed while nobody could know better, nor by a user without a quota."""
     bound = bound_of(world, [])
     found: Admissions = {}
@@ -170,11 +165,11 @@ def bound_of(world: World, rates: list[int]) -> Bound:
         # While the topic has all, the snapshot is old.
         last_s = killed_s.get(gateway, at_s)
         is_old = setup.has_events and has_topic(last_s - snapshot_s - NOTICED_S, last_s - snapshot_s)
-        return gateway in killed_s and is_old and not has_topic(at_s, _restored_s(world, gateway, at_s))
+        return gateway in killed_s and is_old and not has_topic(at_s, restored_s(world, gateway, at_s))
 
     for at_s, what, gateway, for_s in history:
         if what == "start":
-            bound.free.append((gateway, (at_s, _restored_s(world, gateway, at_s))))
+            bound.free.append((gateway, (at_s, restored_s(world, gateway, at_s))))
             if gateway in started and forgets(gateway, at_s):
                 bound.resets.append(at_s)
             started.add(gateway)
@@ -183,21 +178,16 @@ def bound_of(world: World, rates: list[int]) -> Bound:
             bound.free.append((gateway, (at_s - lost_s, at_s)))
             killed_s[gateway] = at_s
         if setup.shape.is_fleet and what == "start":
-            bound.apart.append((at_s - LAST_MOMENTS_S, _restored_s(world, gateway, at_s) + PROPAGATION_S))
+            bound.apart.append((at_s - LAST_MOMENTS_S, restored_s(world, gateway, at_s) + PROPAGATION_S))
         if setup.shape.is_fleet and what in ("kill", "freeze", "topic", "clock"):
             bound.apart.append((at_s - LAST_MOMENTS_S, at_s + for_s + NOTICED_S))
     return bound
 
 
-def _restored_s(world: World, gateway: str, started_s: float) -> float:
-    return _logged_s(world, gateway, started_s, Event.STATE_RESTORED)
-
-
-def _logged_s(world: World, gateway: str, since_s: float, event: Event) -> float:
-    """Return when a process of the gateway next logged that; the end of the run, if none did."""
-    for line in world.machine.lines:
-        is_it = line.event == event and line.process == gateway
-        if is_it and line.at_s >= since_s:
+def restored_s(world: World, gateway: str, started_s: float) -> float:
+    """Return when the gateway's state was whole after this start; the end of the run, if it never was."""
+    for line in world.machine.logged(Event.STATE_RESTORED):
+        if line.process == gateway and line.at_s >= started_s:
             return line.at_s
     return world.loop.time()
 

@@ -48,6 +48,16 @@ class Frame:
         return peek_request(self.raw, 0, len(self.raw))
 
 
+Run = tuple[str, float]
+"""A gateway, and when it was started."""
+
+
+def run_of(world: World, frame: Frame) -> Run:
+    """Return the run of the gateway that was given the frame, or wrote it."""
+    starts = [at_s for at_s, what, whom, _ in world.fleet.history if (what, whom) == ("start", frame.process)]
+    return frame.process, max(at_s for at_s in starts if at_s <= frame.at_s)
+
+
 def arrived_at_gateways(world: World) -> Iterator[Frame]:
     """Yield requests that clients sent and a gateway's process was given."""
     gateways = world.fleet.names

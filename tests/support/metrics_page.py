@@ -51,7 +51,7 @@ _TAIL: Final = """
 | KIP-13, KIP-936: the quota in force | `pidgate_byte_quota`, `pidgate_producer_ids_quota{user}` |
 | KIP-219: connections that are muted | `pidgate_connections_muted` |
 | KIP-546: entries of `kafka-configs --describe` | `pidgate_quota_changes` counts those set at run time |
-| KIP-730: blocks of producer ids | a block has 1,000 ids: `pidgate_producer_ids_admitted_total` / 1,000 |
+| KIP-730: blocks of producer ids | `pidgate_producer_id_blocks`, also those of producers that bypass the gateway |
 | `kafka.producer:type=producer-metrics`: `produce-throttle-time-avg` (ms), in the client | \
 `pidgate_producer_ids_throttle_time_seconds{user}`, `pidgate_byte_throttle_time_seconds` |
 | `kafka.producer:type=producer-metrics`: `request-latency-avg` (ms), in the client | \

@@ -60,6 +60,7 @@ from pidgate.quota.decisions import (
     Reason,
     Refuse,
     Verdict,
+    refusal_of,
 )
 from pidgate.quota.entities import EffectiveQuota
 from pidgate.quota.fail_open import FailOpen
@@ -970,22 +971,38 @@ def _all_contribute(_: Any) -> Any:
     return contributions
 
 
+def _refuses_in_debt(before: Any) -> Any:
+    def decide_ids(
+        self: ProducerIdQuota, client: Client, live: LiveUser, ids: list[Decision], now_ms: int
+    ) -> Any:
+        bucket = live.pairs_bucket
+        wait_ms = 0 if bucket is None else bucket.wait_ms(0, now_ms)
+        if not wait_ms:
+            return before(self, client, live, ids, now_ms)
+        ids[0].refuse(Reason.FIRST_SEEN, self._throttle_ms(wait_ms), bound=Bound.STATES)
+        return refusal_of(self.table.quotas, ids[:1], self.account(client))
+
+    return decide_ids
+
+
+_PAIRS: Final = (
+    "A known id may use any partition: its new pairs are charged, and new ids of its user wait for the debt."
+)
 _FUSED: Final = "The fuse enforces users above their own quota alone, and at all gateways."
 
 CONTROLS: Final[dict[str, Scheduled]] = {
     "pairs are not charged": Scheduled(
-        "A known id may use any partition: its new pairs are charged, and new ids of its user wait for the debt.",
-        replaced(ProducerIdQuota, "_charge_pair", nothing),
-        Breach.STATES,
-        Theme.HOSTILE,
-        123,
+        _PAIRS, replaced(ProducerIdQuota, "_charge_pair", nothing), Breach.STATES, Theme.ANYTHING, 468
+    ),
+    "a known id waits for its pairs": Scheduled(
+        _PAIRS, around(ProducerIdQuota, "_decide_ids", _refuses_in_debt), Breach.KNOWN, Theme.ANYTHING, 13
     ),
     "the fuse enforces users below their quota": Scheduled(
         _FUSED,
         around(fuse.Fuse, "contributions", _all_contribute),
         Breach.FUSED,
         Theme.ANYTHING,
-        4246,
+        135,
     ),
     "the fuse lets go after a second": Scheduled(
         _FUSED, replaced(fuse, "HOLDS_MS", 1_000), Breach.LET_GO, Theme.ANYTHING, 730

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import urllib.request
 from contextlib import ExitStack
 from typing import Any, Final
@@ -87,6 +88,16 @@ class WaitingClients:
         assert (
             produce_code(self.client("alice", "later").ask(self.produce(producer_id, "later", 1))) == REFUSED
         )
+
+    def starts(self, user: str, client_id: str) -> None:
+        """Get a producer id, as a producer does before its first batch."""
+        client, body = (
+            self.client(user, client_id),
+            {"transactional_id": None, "transaction_timeout_ms": 60_000},
+        )
+        asked = request(INIT_PRODUCER_ID, 1, body, client_id=client_id)
+        while decoded(INIT_PRODUCER_ID, 1, client.ask(asked))["error_code"]:
+            time.sleep(0.1)  # a fresh broker has no ids yet
 
     def asks_for_an_id(self, client_id: str, *names: str | None) -> None:
         client = self.client("alice", client_id)

@@ -19,7 +19,6 @@ from pidgate.version import version
 
 T = TypeVar("T")
 
-CLIENT_ID: Final = "pidgate"
 NO_BROKER: Final = (OSError, EOFError, ValueError, OverflowError, KafkaProtocolError)
 """Errors of an unreachable broker. ValueError and OverflowError mean an invalid host name or port."""
 
@@ -99,7 +98,7 @@ async def run(
             result: T = end.value
             return result
         correlation_id += 1
-        writer.write(build(correlation_id, CLIENT_ID))
+        writer.write(build(correlation_id, messages.CLIENT_ID))
         answer = await read_frame(reader)
 
 

@@ -125,20 +125,6 @@ def warnings(settings: Settings) -> Iterator[Finding]:
         )
 
 
-def closed_port_warnings(settings: Settings) -> Iterator[Finding]:
-    """Warn of broker ports that are unknown after a restart, where the brokers require a login."""
-    if settings.own_client is not None or settings.state_dir is not None:
-        return
-    for index, listener in enumerate(settings.listeners):
-        if listener.first_node_port is not None and not listener.node_ids:
-            yield (
-                ("listeners", index, "node_ports", "node_ids"),
-                "is missing, the brokers require a login, and there is neither state_dir nor own_client: after a "
-                "restart the brokers' ports stay closed until a client has bootstrapped, and running producers wait; "
-                "write one of the three",
-            )
-
-
 def _unidentified_warnings(settings: Settings) -> Iterator[Finding]:
     """Warn of a quota shared by many users by accident, where the cluster has SASL."""
     quotas = settings.quotas

@@ -12,6 +12,7 @@ from prometheus_client.registry import Collector
 from pidgate.gateway.metrics.families import counter, gauge
 from pidgate.gateway.quotas.reloading import Reloading
 from pidgate.gateway.quotas.store import QuotaStore
+from pidgate.gateway.recording.id_blocks import IdBlocks
 from pidgate.gateway.state.manager import QuotaStateManager
 from pidgate.quota.fuse import is_by_fuse
 
@@ -19,8 +20,9 @@ from pidgate.quota.fuse import is_by_fuse
 class StateCollector(Collector):
     """Metrics of the state, the events topic, the state directory, the fleet and a cold start's grace."""
 
-    def __init__(self, manager: QuotaStateManager, now_ms: Callable[[], int]) -> None:
+    def __init__(self, manager: QuotaStateManager, id_blocks: IdBlocks, now_ms: Callable[[], int]) -> None:
         self._manager = manager
+        self._id_blocks = id_blocks
         self._now_ms = now_ms
 
     def collect(self) -> Iterator[Metric]:
@@ -37,6 +39,8 @@ class StateCollector(Collector):
         states = "Producer states (pairs of id and partition) forecast at each broker."
         found = manager.state.states.by_broker(self._now_ms())
         yield gauge("producer_states", states, {str(one.node_id): one.count for one in found}, "node_id")
+        blocks = "Blocks of 1,000 producer ids that the cluster has handed out, by the highest id given here."
+        yield gauge("producer_id_blocks", blocks, self._id_blocks.newest + 1)
         not_noted = "Ids that passed before the state was restored, too many to be noted: new again."
         yield counter("producer_ids_not_noted", not_noted, manager.state.noted.not_noted)
         yield from self._topic()

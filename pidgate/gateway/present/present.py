@@ -12,6 +12,7 @@ from typing import Any, Final
 from pidgate.events.definitions import LifecyclePhase
 from pidgate.gateway.clock import wall_ms
 from pidgate.gateway.config.settings import Settings
+from pidgate.gateway.present import words
 from pidgate.gateway.present.acting import change_as_json
 from pidgate.gateway.present.explaining import Moment, explanation
 from pidgate.gateway.present.limits import LimitRow, LimitWatch
@@ -206,6 +207,7 @@ class Present:
             "is_writable": settings.admin.writable,
             "window_ms": self.quotas.in_force.quotas.producer_ids.window_ms,
             "states": self._states(now),
+            "id_blocks": self._id_blocks(now),
             "connections": counters.connections_open,
             "muted": counters.muted_connections,
             "loop_late": round(sum(self._slowness.of_loop(now.now_ms)), 3),
@@ -227,6 +229,16 @@ class Present:
             "capacity": self.quotas.in_force.quotas.fuse,
             "enforced": [change.target.user for change in self._by_fuse()][:MOST_ROWS],
         }
+
+    def _id_blocks(self, now: Moment) -> JsonObject | None:
+        """Return how fast the cluster uses up producer ids, once a broker has given one."""
+        recorder = self._shared.recorder
+        if recorder is None or recorder.id_blocks.newest < 0:
+            return None
+        begun_1h = recorder.id_blocks.begun_1h(now.now_ms)
+        years_left = recorder.id_blocks.years_left(now.now_ms)
+        says = words.id_blocks(begun_1h, years_left)
+        return {"begun_1h": begun_1h, "years_left": years_left, "says": says}
 
     def _by_fuse(self) -> list[Change]:
         return [change for change in self.quotas.in_force.changes if is_by_fuse(change)]

@@ -54,6 +54,15 @@ def bytes_per_s(rate: int) -> str:
     return f"{units.show_size(rate)} per s"
 
 
+def id_blocks(begun_1h: int, years_left: int | None) -> str:
+    """Describe the use of producer ids: 12 id blocks/1h, over 1 M years left."""
+    text = f"{units.counted(begun_1h, 'id block')}/1h"
+    if years_left is None:
+        return text
+    years = "over 1 M" if years_left > 1_000_000 else number(years_left)
+    return f"{text}, {years} years left"
+
+
 def source(origin: Mapping[str, Any]) -> str:
     """Describe the source of a value: file; run time, until 16:05; and its entity, unless that is the user."""
     text = _SOURCES.get(origin["source"], str(origin["source"]))

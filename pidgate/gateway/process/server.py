@@ -61,6 +61,7 @@ class Gateway:
         kafka = outside.own_client(settings)
         events = EventLog(settings, kafka, self.topic_id_learnt)
         recorder = recorder_of(settings, events.publish, lambda: events.applied_offsets, incarnation)
+        self._id_blocks = recorder.id_blocks
         events.on_expiration = recorder.expiration_learnt
         self._quotas = QuotaStore(settings, self, kafka, outside.name(), wall_ms)
         self._manager = QuotaStateManager(
@@ -200,7 +201,7 @@ class Gateway:
         traffic = self.traffic
         return MetricsRegistry(
             GatewayCollector(traffic.counters, traffic.users, self.is_ready, version(), labelled_rows),
-            StateCollector(self._manager, self._now_ms),
+            StateCollector(self._manager, self._id_blocks, self._now_ms),
             ReloadCollector(self._reloading),
             QuotaStoreCollector(self._quotas),
             ByteCollector(traffic.byte_quota, self._now_ms, labelled_rows),

@@ -15,8 +15,8 @@ from pidgate.gateway.proxy.reading import Data, Reader
 from pidgate.gateway.proxy.receive_buffer import READ_VIEW, SIZE_BYTES, frame_size
 from pidgate.protocol.errors import FrameTooLarge
 from pidgate.protocol.logins import Build
+from pidgate.protocol.messages import CLIENT_ID
 
-CLIENT_ID: Final = "pidgate"
 MOST_ANSWER_BYTES: Final = 64 * 1024
 """Largest answer. ApiVersions lists about a hundred APIs of a few bytes each; the others are shorter."""
 

@@ -62,8 +62,8 @@ def log_changes(
 
 def log_login_warnings(settings: Settings, quotas: Quotas, mechanisms: Sequence[str]) -> None:
     """Warn of what the file misses for brokers that want a login by these mechanisms, or none."""
-    for key, text in login_warnings(settings, quotas, mechanisms):
-        log.warning(Event.CONFIG_WARNING, key=key, text=text)
+    for missing in login_warnings(settings, quotas, mechanisms):
+        log.warning(Event.CONFIG_WARNING, key=missing.key, text=missing.text)
 
 
 def log_not_kept(change: Change, kept: Kept, cause: str) -> None:

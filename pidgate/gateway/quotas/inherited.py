@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from pidgate.gateway.cluster.authentication import READABLE_MECHANISMS
-from pidgate.gateway.config.conflicts import closed_port_warnings
 from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.config.source import dotted
 from pidgate.quota.byte_quota import Kind, resolve_rate, throttles_bytes
@@ -13,8 +13,20 @@ from pidgate.quota.entities import ANONYMOUS, User, is_bounded, resolve, shown, 
 from pidgate.quota.settings import Quotas
 
 
-def inherited_quotas(quotas: Quotas, mechanisms: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield (key, sentence) for each mechanism with unnamed users that share one inherited quota.
+class Missing(NamedTuple):
+    """What a file misses."""
+
+    key: str
+    cause: str
+    remedy: str = ""
+
+    @property
+    def text(self) -> str:
+        return f"{self.cause}; {self.remedy}" if self.remedy else self.cause
+
+
+def inherited_quotas(quotas: Quotas, mechanisms: Iterable[str]) -> Iterator[Missing]:
+    """Yield what is missing for each mechanism with unnamed users that share one inherited quota.
 
     `mechanisms`: those offered by the brokers. Readable mechanisms have few unnamed users: opaque bearer
     tokens, and delegation tokens before an answer has shown their owner. The brokers do not show whether any
@@ -32,30 +44,39 @@ def inherited_quotas(quotas: Quotas, mechanisms: Iterable[str]) -> Iterator[tupl
             who = f"all users of delegation tokens with an owner not known yet ({mechanism})"
             if mechanism == "OAUTHBEARER":
                 who = "all users of OAUTHBEARER with opaque tokens (no JWT)"
-        yield (
+        yield Missing(
             f"quotas.unidentified.{mechanism}",
             f"is missing, and the brokers offer {mechanism}: {who}{given} share the one quota that quotas.default "
-            "gives to each user; write a rate for all of them, or mode: observe",
+            "gives to each user",
+            "write a rate for all of them, or mode: observe",
         )
 
 
-def closed_ports(settings: Settings) -> Iterator[tuple[str, str]]:
-    """Yield (key, sentence) for ports of brokers that stay closed after a restart, where the brokers want a login."""
-    yield from ((dotted(path), text) for path, text in closed_port_warnings(settings))
+def closed_ports(settings: Settings) -> Iterator[Missing]:
+    """Yield ports of brokers that stay closed after a restart, where the brokers want a login."""
+    if settings.own_client is not None or settings.state_dir is not None:
+        return
+    for index, listener in enumerate(settings.listeners):
+        if listener.first_node_port is not None and not listener.node_ids:
+            yield Missing(
+                dotted(("listeners", index, "node_ports", "node_ids")),
+                "is missing, the brokers require a login, and there is neither state_dir nor own_client: after a "
+                "restart the brokers' ports stay closed until a client has bootstrapped, and running producers wait",
+                "write one of the three",
+            )
 
 
-def login_warnings(
-    settings: Settings, quotas: Quotas, mechanisms: Sequence[str]
-) -> Iterator[tuple[str, str]]:
-    """Yield (key, sentence) for what the file misses, now that it is known whether the brokers want a login.
+def login_warnings(settings: Settings, quotas: Quotas, mechanisms: Sequence[str]) -> Iterator[Missing]:
+    """Yield what the file misses, now that it is known whether the brokers want a login.
 
     `mechanisms`: those offered by the brokers; empty: they want no login.
     """
     if mechanisms and settings.events.enabled and settings.own_client is None:
-        yield (
+        yield Missing(
             "own_client",
             f"is missing, and the brokers want a login ({', '.join(mechanisms)}): the gateway can neither write "
-            "nor read its topics; write mechanism, username and password_file",
+            "nor read its topics",
+            "write mechanism, username and password_file",
         )
     if mechanisms:
         yield from closed_ports(settings)
@@ -65,16 +86,16 @@ def login_warnings(
     if any(one.tls is not None and one.tls.identifies for one in settings.listeners):
         return
     if ANONYMOUS not in quotas.users and _is_held(quotas, ANONYMOUS):
-        yield (
+        yield Missing(
             "quotas",
             f"no client logs in here, so every client is the user {ANONYMOUS}: all applications together have the "
-            "quota of one user, and one that spends it makes the others wait; write a rate for all of them under "
-            f"quotas.users.{ANONYMOUS}, and under clients there the part of each that must not wait for others, or "
-            "mode: observe",
+            "quota of one user, and one that spends it makes the others wait",
+            f"write a rate for all of them under quotas.users.{ANONYMOUS}, and under clients there the part of each "
+            "that must not wait for others, or mode: observe",
         )
     for user in quotas.users:
         if user != ANONYMOUS:
-            yield (
+            yield Missing(
                 f"quotas.users.{shown(user)}",
                 f"never matches: no client logs in here, so every client is the user {ANONYMOUS}",
             )

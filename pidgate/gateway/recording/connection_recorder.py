@@ -296,6 +296,8 @@ class ConnectionRecorder:
     @guarded
     def producer_id_given(self, asked: object, answer: InitProducerIdAnswer, now_ms: int) -> None:
         """Publish the broker's answer to InitProducerId, an id or an error. `asked` is the request."""
+        if answer.producer_epoch == 0:  # a known transactional id keeps its producer id, with a higher epoch
+            self._recorder.id_blocks.note_given(self.node_id, answer.producer_id, now_ms)
         if isinstance(asked, InitProducerIdRequest):
             of_transaction = asked.transactional_id is not None
             self._given(asked, answer, of_transaction, now_ms)

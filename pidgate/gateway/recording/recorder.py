@@ -28,6 +28,7 @@ from pidgate.events.writing import key_of, to_json
 from pidgate.gateway.cluster.seen_answers import Answer
 from pidgate.gateway.recording.config_event import Provenance, config_event
 from pidgate.gateway.recording.guarded import guarded
+from pidgate.gateway.recording.id_blocks import IdBlocks
 from pidgate.gateway.recording.sampling import EventSampler, RefusedIds, Summed
 from pidgate.gateway.recording.topology import Topology
 from pidgate.gateway.recording.usage import IdUsage, Pair, RecordedConnection, UsageTable
@@ -115,6 +116,7 @@ class Recorder:
         self.sampler = EventSampler()
         self.usage = UsageTable()
         self.on_pair: OnPair | None = None
+        self.id_blocks = IdBlocks()
         self.topology = Topology()
         self.producer_id_expiration_ms: int | None = None
         self.refused_ids = RefusedIds()

@@ -16,8 +16,7 @@ from pidgate.gateway.config.password_file import CredentialsUnreadable, password
 from pidgate.gateway.config.settings import SaslSettings, Settings
 from pidgate.gateway.config.tls_settings import ClusterTlsSettings
 from pidgate.gateway.tls.contexts import TlsUnusable, client_context
-
-CLIENT_ID = "pidgate"
+from pidgate.protocol.messages import CLIENT_ID
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,9 @@ from textual.widgets import DataTable, Static
 
 from pidgate.cli.admin_address import AdminAddress
 from pidgate.cli.admin_client import Gateway
-from pidgate.cli.top_screen import Top, bars
+from pidgate.cli.top_screen import Top, bars, heading
 from pidgate.gateway.config.local_token import token_of
+from pidgate.gateway.present.words import id_blocks
 from pidgate.units import Address
 from tests.support.command_line import typed
 from tests.unit.gateway.admin.test_page import QUOTAS, Site
@@ -68,6 +69,10 @@ def test_users_are_shown_an_action_is_checked_done_and_undone() -> None:
         await until(pilot, lambda: bool(cells(pilot)))
         assert cells(pilot)[0][:3] == ["alice", "0", "2 E"]
         assert "brokers" in text_of(pilot, "head")
+        head = site.ask("GET", "/v1/present?view=first")[1]["head"]
+        head["states"] = {"count": 1_900_000, "capacity": 6_000_000, "node_id": 4}
+        head["id_blocks"] = {"says": id_blocks(12, 10**9)}
+        assert all(len(line) <= SIZE[0] for line in heading(head, "", "").splitlines())
         await pilot.press("b")
         await until(pilot, lambda: len(pilot.app.screen_stack) == 2)
         asked = str(pilot.app.screen.query(Static).first().render())

@@ -151,6 +151,7 @@ export function facts(head) {
   items.push([`${number(head.connections)} connections`, false]);
   if (head.states) items.push(states(head.states));
   if (head.new_per_s !== null) items.push([`${number(head.new_per_s, 1)} new ids/s`, false], [`${number(head.refused_1h)} refused/1h`, false]);
+  if (head.id_blocks) items.push([head.id_blocks.says, false]);
   return items.map(([text, bad]) => h("span", { class: classes({ fact: true, bad }) }, text));
 }
 

@@ -96,7 +96,7 @@ def test_where_they_require_a_login_whoever_waited_without_one_is_closed(
 def test_only_what_holds_many_to_the_quota_of_one_is_inherited() -> None:
     def keys(**quotas: Any) -> list[str]:
         offered = ("PLAIN", "GSSAPI", "SCRAM-SHA-256")
-        return [key.rpartition(".")[2] for key, _ in inherited_quotas(Quotas(**quotas), offered)]
+        return [one.key.rpartition(".")[2] for one in inherited_quotas(Quotas(**quotas), offered)]
 
     ids = UserQuota.per_window(10)
     bytes_per_s = ByteQuotas(rates={("", None): ByteRates(producer_byte_rate=1_000)})

@@ -43,6 +43,6 @@ LOGIN = "own_client: {mechanism: PLAIN, username: pidgate, password_file: /p}\n"
 )
 def test_what_is_warned_of(text: str, mechanisms: tuple[str, ...], keys: list[str]) -> None:
     settings = loading.parse(HEAD + text)
-    found = dict(login_warnings(settings, settings.to_quotas(), mechanisms))
+    found = {one.key: one.text for one in login_warnings(settings, settings.to_quotas(), mechanisms)}
     assert list(found) == keys
     assert "the brokers want a login (PLAIN)" in found.get("own_client", "the brokers want a login (PLAIN)")
