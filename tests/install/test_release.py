@@ -199,7 +199,9 @@ def test_the_wheel_for_aarch64_runs_under_qemu(tmp_path: Path) -> None:
     passes(*install, "--require-hashes", "-r", ROOT / "requirements" / "run.lock")
     passes(*install, "--no-index", wheel)
 
-    assert passes(*run, "-m", "pidgate", "version") == f"pidgate {VERSION} (hot path compiled, with lanes)\n"
+    # Not from the checkout: -m prefers a package of the working directory.
+    said = passes(*run, "-m", "pidgate", "version", cwd=tmp_path)
+    assert said == f"pidgate {VERSION} (hot path compiled, with lanes)\n"
     port, admin = free_port(), free_port()
     arguments = [
         "--bootstrap-servers",
@@ -210,7 +212,7 @@ def test_the_wheel_for_aarch64_runs_under_qemu(tmp_path: Path) -> None:
         f"127.0.0.1:{admin}",
     ]
     with subprocess.Popen(
-        [*run, "-m", "pidgate", "run", *arguments], stderr=subprocess.PIPE, text=True
+        [*run, "-m", "pidgate", "run", *arguments], cwd=tmp_path, stderr=subprocess.PIPE, text=True
     ) as gateway:
         try:
             wait_until_alive(admin, gateway)
