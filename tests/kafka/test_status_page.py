@@ -25,12 +25,12 @@ from tools.sandbox.kafka import Cluster
 
 pytestmark = pytest.mark.kafka
 
-HOSTILE = "<img src=x onerror=alert(1)>'\"&\u202e"
-"""A user of the file, and a client id."""
 WIDE: Final[ViewportSize] = {"width": 1280, "height": 800}
 NARROW: Final[ViewportSize] = {"width": 390, "height": 844}
 PICTURES = os.environ.get("PIDGATE_PICTURES", "")
 """Folder for pictures; empty: none are made."""
+HOSTILE = "carol" if PICTURES else "<img src=x onerror=alert(1)>'\"&\u202e"
+"""A user of the file, and a client id. The documentation's pictures show none that looks like an attack."""
 SOON_MS = 30_000
 """On a busy machine."""
 
@@ -168,6 +168,7 @@ def test_a_new_wait_appears_and_a_filter_narrows(scene: WaitingClients, browser:
         assert visit.said == []
 
 
+@pytest.mark.skipif(bool(PICTURES), reason="pictures are made without a hostile name")
 def test_a_hostile_name_is_text(scene: WaitingClients, browser: Browser) -> None:
     with visited(browser, scene) as visit:
         link = visit.page.locator("#users a", has_text="onerror")
