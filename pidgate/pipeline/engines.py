@@ -20,7 +20,6 @@ from typing import Any, Final
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from pidgate.pipeline import arrow_tables
 from pidgate.pipeline.days import Days
@@ -29,6 +28,7 @@ from pidgate.pipeline.files import Files
 from pidgate.pipeline.kernels import ArrowTables
 from pidgate.pipeline.passes import Pass, Read, Reads
 from pidgate.pipeline.runs import Run
+from pidgate.pipeline.schemas import schema_of, table_schema
 from pidgate.pipeline.tables import Tables
 
 BYTES_OF_BUCKET: Final = 24_000_000
@@ -39,8 +39,8 @@ FEWEST_BUCKETS: Final = 32
 """On a cluster, where Spark's 200 partitions of a shuffle would be too many for a small history."""
 ROWS_AT_ONCE: Final = 400_000
 """Rows that are dealt out together."""
-_ENVELOPE: Final = pa.schema([("part", pa.int32()), ("name", pa.string()), ("payload", pa.binary())])
-_SEALED: Final = from_arrow_schema(_ENVELOPE)
+_ENVELOPE: Final = schema_of("int32: part; string: name; binary: payload")
+_SEALED: Final = "part int, name string, payload binary"
 
 Batches = Iterable[pa.RecordBatch]
 Done = Callable[[pa.Table], pa.Table]
@@ -64,7 +64,7 @@ class Share:
 
     def dealt(self, files: Files, placed: Placed, number: int) -> Iterator[tuple[int, str, pa.Table]]:
         """Yield (place, name, rows)."""
-        events = files.dataset_of(self.paths, self.read.schema(self.name))
+        events = files.dataset_of(self.paths, table_schema(self.name))
         for table in _gathered(events.scanner(self.read.names, filter=self.read.where).to_batches()):
             for place, rows in dealt(table, placed(table, number), number):
                 yield place, self.name, rows

@@ -14,24 +14,18 @@ from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from pidgate.pipeline.kernels import ArrowTables, Kernel
 from pidgate.pipeline.offenders import findings
 from pidgate.pipeline.rates.figures import USERS, rates_users
 from pidgate.pipeline.recommend import recommended
-from pidgate.pipeline.schemas import LABELS_OF_IDS, table_schema
+from pidgate.pipeline.schemas import LABELS_OF_IDS, schema_of, table_schema
 
 RATES: Final = "rates"
 OFFENDERS: Final = "offenders"
 RECOMMEND: Final = "recommend"
 IDS: Final = "ids"
 FAILOVER: Final = "failover"
-
-
-def _schema(texts: str, integers: str, flags: str = "") -> pa.Schema:
-    kinds = {pa.string(): texts, pa.int64(): integers, pa.bool_(): flags}
-    return pa.schema([(name, kind) for kind, names in kinds.items() for name in names.split()])
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +40,7 @@ class Read:
         return list(dict.fromkeys(self.columns.split()))
 
     def without_rows(self, event_type: str) -> pa.Table:
-        schema = self.schema(event_type)
-        return pa.schema([schema.field(name) for name in self.names]).empty_table()
-
-    @staticmethod
-    def schema(event_type: str) -> pa.Schema:
-        return to_arrow_schema(table_schema(event_type))
+        return table_schema(event_type).empty_table().select(self.names)
 
 
 Reads = Mapping[str, Read]
@@ -107,9 +96,11 @@ def _recommend(todo: Pass, tables: ArrowTables) -> dict[str, pa.Table]:
 JOBS: Final[Mapping[str, Job]] = {
     RATES: Job(
         results={
-            "rates_by_time": _schema("user unit", "start_ms ids new_ids refusals"),
-            "rates_clients": _schema("user client_id", "ids new_ids peak_new_ids_per_hour requests refusals"),
-            "held_by_hour": _schema("user", "hour_ms ids_held states_held"),
+            "rates_by_time": schema_of("string: user unit; int64: start_ms ids new_ids refusals"),
+            "rates_clients": schema_of(
+                "string: user client_id; int64: ids new_ids peak_new_ids_per_hour requests refusals"
+            ),
+            "held_by_hour": schema_of("string: user; int64: hour_ms ids_held states_held"),
             "rates_users": USERS,
         },
         partial=(
@@ -146,8 +137,10 @@ JOBS: Final[Mapping[str, Job]] = {
     ),
     IDS: Job(
         results={
-            "merged": _schema("", "block_start node_id first_ms last_ms ids_seen ids_given ids_unnamed"),
-            "ids_epochs": _schema("user", "producer_id first_epoch last_epoch bumps", "exhausted"),
+            "merged": schema_of("int64: block_start node_id first_ms last_ms ids_seen ids_given ids_unnamed"),
+            "ids_epochs": schema_of(
+                "string: user; int64: producer_id first_epoch last_epoch bumps; bool: exhausted"
+            ),
         },
         partial=("blocks", "ids_epochs"),
         of_part=_ids,
@@ -162,10 +155,9 @@ JOBS: Final[Mapping[str, Job]] = {
     ),
     FAILOVER: Job(
         results={
-            "failover_past": _schema(
-                "user topic",
-                "hour_ms long_ids long_states short_ids short_states active_ids active_states user_short_ids "
-                "user_active_ids user_ids",
+            "failover_past": schema_of(
+                "string: user topic; int64: hour_ms long_ids long_states short_ids short_states active_ids "
+                "active_states user_short_ids user_active_ids user_ids"
             )
         },
         partial=("lives_by_hour",),

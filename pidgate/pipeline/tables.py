@@ -19,8 +19,6 @@ import duckdb
 import pyarrow as pa
 import pyarrow.dataset as ds
 from pyspark.sql import SparkSession
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
 
 from pidgate.pipeline.days import EVER, Days
 from pidgate.pipeline.errors import HistoryEmpty
@@ -75,8 +73,8 @@ class Tables:
         folder = self._place(event_type)
         if not self.files.exists(folder):
             return []
-        schema = StructType([*table_schema(event_type).fields, *PARTITIONS.fields])
-        return rows_of(self.files.dataset(folder, to_arrow_schema(schema)), sql)
+        schema = pa.schema([*table_schema(event_type), *PARTITIONS])
+        return rows_of(self.files.dataset(folder, schema), sql)
 
     def check_events(self, event_type: str, days: Days = EVER) -> None:
         """Raise HistoryEmpty if there are no events of these days."""

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pidgate.pipeline.ingest import clocks
-from pidgate.pipeline.ingest.columns import ARRIVALS
+from pidgate.pipeline.ingest.columns import ARRIVALS, CLOCKS
 
 HOUR_MS, MINUTE_MS = 3_600_000, 60_000
-NONE = clocks.OF_CLOCKS.empty_table()
+NONE = CLOCKS.empty_table()
 
 
 def arrived(rows: list[tuple[str, int | None, int]]) -> pa.Table:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from pidgate.pipeline.ingest import seqs
-from pidgate.pipeline.ingest.columns import ARRIVALS, Cause
+from pidgate.pipeline.ingest.columns import ARRIVALS, GAPS, INTERVALS, Cause
 
 Arrived = tuple[str | None, str | None, int | None, int, int, int, bool]
 """Gateway, incarnation, number; partition, offset, time of append; and whether it is a dead letter."""
@@ -20,8 +20,8 @@ LOWEST, HIGHEST = -(1 << 63), (1 << 63) - 1
 
 def intervals(*rows: Interval) -> pa.Table:
     return pa.Table.from_pylist(
-        [{"heard": 0} | dict(zip(seqs.OF_INTERVALS.names, row, strict=False)) for row in rows],
-        seqs.OF_INTERVALS,
+        [{"heard": 0} | dict(zip(INTERVALS.names, row, strict=False)) for row in rows],
+        INTERVALS,
     )
 
 
@@ -124,10 +124,10 @@ def test_gaps_are_told_when_old_enough_with_their_cause() -> None:
 def test_what_comes_late_closes_its_gap_and_what_is_forgotten_keeps_it() -> None:
     told = pa.Table.from_pylist(
         [
-            dict(zip(seqs.OF_GAPS.names, row, strict=True))
+            dict(zip(GAPS.names, row, strict=True))
             for row in (("gw", "here", 4, 4, 1, 50, "lost"), ("gw", "gone", 2, 3, 2, 50, "lost"))
         ],
-        seqs.OF_GAPS,
+        GAPS,
     )
     arrived: list[Arrived] = [("gw", "here", 4, 0, 1, 90, False)]
     made, _ = after(intervals(("gw", "here", 1, 3, 1, 1), ("gw", "here", 5, 9, 2, 2)), arrived)

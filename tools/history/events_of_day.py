@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from pidgate.events.definitions import EVENT_TYPES, SCHEMA_VERSION, TransactionalIdEvent
 from pidgate.pipeline import arrow_tables
@@ -154,7 +153,7 @@ class _Envelope:
     processes: Sequence[Incarnation]
 
     def table(self, kind: str, rows: Columns) -> pa.Table:
-        schema = to_arrow_schema(table_schema(kind))
+        schema = table_schema(kind)
         gateway = np.array([process.gateway for process in self.processes])[rows["incarnation"]]
         wall_ms = rows["at_ms"] + self.day.world.skews_ms[gateway]
         # By hour first, so that each hour's file is one slice.

@@ -27,31 +27,16 @@ from pidgate.pipeline.in_force import (
 )
 from pidgate.pipeline.passes import FAILOVER
 from pidgate.pipeline.runs import Run, replacing
+from pidgate.pipeline.schemas import schema_of
 from pidgate.pipeline.tables import Tables
 from pidgate.units import about_size
 
-_HOURS: Final = pa.schema(
-    [
-        *((name, pa.string()) for name in ("quota", "scenario")),
-        *((name, pa.int64()) for name in ("broker", "hour_ms", "ids", "states", "heap_bytes")),
-        ("dead", pa.bool_()),
-    ]
-)
+_HOURS: Final = schema_of("string: quota scenario; int64: broker hour_ms ids states heap_bytes; bool: dead")
 _SUMMARY: Final = pa.schema(
     [
-        *((name, pa.string()) for name in ("quota", "scenario")),
-        ("deaths", pa.int64()),
+        *schema_of("string: quota scenario; int64: deaths"),
         ("brokers_dead", pa.list_(pa.int64())),
-        *(
-            (name, pa.int64())
-            for name in (
-                "first_death_ms",
-                "peak_heap_bytes",
-                "peak_broker",
-                "peak_hour_ms",
-                "heap_limit_bytes",
-            )
-        ),
+        *schema_of("int64: first_death_ms peak_heap_bytes peak_broker peak_hour_ms heap_limit_bytes"),
         ("holds", pa.bool_()),
     ]
 )

@@ -18,24 +18,17 @@ from pidgate.pipeline.days import Days
 from pidgate.pipeline.engines import Engine, Results, results_of
 from pidgate.pipeline.passes import JOBS, OFFENDERS
 from pidgate.pipeline.runs import Run, replacing
+from pidgate.pipeline.schemas import schema_of
 from pidgate.pipeline.tables import Tables
 
 SHOWN = 20
 """Findings and kinds of mistakes on the screen; the result has all of them."""
-_SHARES = [
-    (f"{name}{end}", pa.float64()) for name in ("precision", "recall") for end in ("", "_low", "_high")
-]
 ACCURACY: Final = {
-    "detector_accuracy": pa.schema(
-        [
-            ("pattern", pa.string()),
-            *((name, pa.int64()) for name in ("users", "found", "true_positives")),
-            *_SHARES,
-        ]
+    "detector_accuracy": schema_of(
+        "string: pattern; int64: users found true_positives; "
+        "double: precision precision_low precision_high recall recall_low recall_high"
     ),
-    "detector_confusion": pa.schema(
-        [("actual", pa.string()), ("predicted", pa.string()), ("users", pa.int64())]
-    ),
+    "detector_confusion": schema_of("string: actual predicted; int64: users"),
 }
 """Result tables where users have labels."""
 

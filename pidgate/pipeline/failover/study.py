@@ -26,6 +26,7 @@ from pidgate.pipeline.failover.cascade import (
 )
 from pidgate.pipeline.in_force import CHECK_INTERVAL_MS, Shares, windows
 from pidgate.pipeline.kernels import ArrowTables, Kernel
+from pidgate.pipeline.schemas import schema_of
 from pidgate.quota.settings import ProducerIdSettings
 
 HOUR_MS = 3_600_000
@@ -144,10 +145,8 @@ def loads_of(past: Past, plans: Mapping[str, Plan]) -> dict[str, Load]:
     return found
 
 
-_RATES = pa.schema(
-    [("quota", pa.string()), ("user", pa.string()), ("rate", pa.float64()), ("is_named", pa.bool_())]
-)
-_REOPENING = pa.schema([("user", pa.string()), ("is_named", pa.bool_())])
+_RATES = schema_of("string: quota user; double: rate; bool: is_named")
+_REOPENING = schema_of("string: user; bool: is_named")
 
 
 def _loads(tables: ArrowTables, variables: Mapping[str, float], past: pa.Table) -> pa.Table:

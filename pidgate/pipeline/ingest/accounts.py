@@ -8,14 +8,13 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from pidgate.pipeline import arrow_tables
 from pidgate.pipeline.files import Files
 from pidgate.pipeline.ingest import clocks, seqs
-from pidgate.pipeline.ingest.batches import CLOCKS, NUMBERS, Rules, numbers_seen
+from pidgate.pipeline.ingest.batches import NUMBERS, Rules, numbers_seen
 from pidgate.pipeline.ingest.clocks import Doubts
-from pidgate.pipeline.ingest.columns import LOSSES, Cause
+from pidgate.pipeline.ingest.columns import CLOCKS, GAPS, LOSSES, Cause
 from pidgate.pipeline.ingest.commits import CommitLog
 
 
@@ -34,18 +33,18 @@ def settle(files: Files, log: CommitLog, rules: Rules, now_ms: int) -> Account:
     """Replace both tables."""
     position = log.position
     seen = numbers_seen(files)
-    before = arrow_tables.read(files, files.data_files("gaps"), seqs.OF_GAPS)
+    before = arrow_tables.read(files, files.data_files("gaps"), GAPS)
     gaps = seqs.with_final(seqs.gaps(seen, now_ms - rules.gap_after_ms, position.losses), before, seen)
     losses = [asdict(loss) | {"missing": loss.missing} for loss in position.losses]
     tables = {
         "gaps": gaps,
-        "losses": pa.Table.from_pylist(losses, to_arrow_schema(LOSSES)),
+        "losses": pa.Table.from_pylist(losses, LOSSES),
         NUMBERS: seqs.remembered(seen, seqs.MOST_INTERVALS),
     }
     staging = log.staging()
     log.commit(position, staging, log.replacing(staging, tables))
     missing = [(row["missing"], row["cause"]) for row in gaps.to_pylist()]
-    found = arrow_tables.read(files, files.data_files(CLOCKS), clocks.OF_CLOCKS).to_pylist()
+    found = arrow_tables.read(files, files.data_files("clocks"), CLOCKS).to_pylist()
     return Account(
         gaps=len(missing),
         missing=sum(count for count, _ in missing),

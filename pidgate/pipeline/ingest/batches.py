@@ -21,7 +21,7 @@ from pidgate.pipeline import arrow_tables
 from pidgate.pipeline.errors import TO_GO_ON, TopicLostData
 from pidgate.pipeline.files import Files
 from pidgate.pipeline.ingest import clocks, seqs
-from pidgate.pipeline.ingest.columns import Record
+from pidgate.pipeline.ingest.columns import CLOCKS, INTERVALS, Record
 from pidgate.pipeline.ingest.commits import WORK, CommitLog
 from pidgate.pipeline.ingest.reading import LAST_MS
 from pidgate.pipeline.ingest.records import Span, spans
@@ -31,7 +31,6 @@ from pidgate.pipeline.schemas import folder_of
 from pidgate.pipeline.tables import Tables
 
 NUMBERS: Final = f"{WORK}/numbers"
-CLOCKS: Final = "clocks"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +95,7 @@ class Batches:
             )
             raise TopicLostData(f"the topic lost data while it was read: {'; '.join(ranges)}. {TO_GO_ON}")
         intervals, twice = seqs.seen(numbers_seen(files), arrived, number)
-        known = arrow_tables.read(files, files.data_files(CLOCKS), clocks.OF_CLOCKS)
+        known = arrow_tables.read(files, files.data_files("clocks"), CLOCKS)
         measured = clocks.measured(known, arrived)
         paths = mended(files, staging, arrived, twice, clocks.shifts(measured, arrived))
         fresh = arrived.filter(pa.array(~twice))
@@ -113,7 +112,7 @@ class Batches:
         )
         moves = self.log.moves(dict.fromkeys(paths, ()), staging, "batch")
         self.log.commit(
-            after, staging, moves + self.log.replacing(staging, {NUMBERS: intervals, CLOCKS: measured})
+            after, staging, moves + self.log.replacing(staging, {NUMBERS: intervals, "clocks": measured})
         )
         is_event = fresh["reason"].is_null()
         return Taken(
@@ -150,7 +149,7 @@ class Batches:
 
 def numbers_seen(files: Files) -> pa.Table:
     """Return columns.INTERVALS as of the last commit."""
-    return arrow_tables.read(files, files.data_files(NUMBERS), seqs.OF_INTERVALS)
+    return arrow_tables.read(files, files.data_files(NUMBERS), INTERVALS)
 
 
 def losses_between(

@@ -18,7 +18,6 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from pidgate.pipeline.ingest.columns import CLOCKS
 from pidgate.pipeline.ingest.reading import LAST_MS
@@ -31,7 +30,6 @@ _HOURS = 6
 _MOST = 100_000
 """Rows; the last ones are kept."""
 _KEY = ["gateway_id", "incarnation", "hour_ms"]
-OF_CLOCKS = to_arrow_schema(CLOCKS)
 
 
 def measured(known: pa.Table, arrived: pa.Table) -> pa.Table:
@@ -56,7 +54,7 @@ def measured(known: pa.Table, arrived: pa.Table) -> pa.Table:
     newest = clocks.groupby(_KEY[:2])["hour_ms"].transform("max")
     kept = clocks[(clocks["applied_ms"] != 0) | (clocks["hour_ms"] > newest - _HOURS * HOUR_MS)]
     kept = kept.sort_values(["hour_ms", *_KEY[:2]]).tail(_MOST)
-    with_offset = pa.Table.from_pandas(kept[OF_CLOCKS.names], OF_CLOCKS, preserve_index=False)
+    with_offset = pa.Table.from_pandas(kept[CLOCKS.names], CLOCKS, preserve_index=False)
     return pa.concat_tables([with_offset, _unknown(known.filter(pc.invert(has_offset)), arrived)])
 
 
@@ -64,13 +62,13 @@ def _unknown(known: pa.Table, arrived: pa.Table) -> pa.Table:
     """Return the rows of incarnations with events that have no append time by a broker."""
     undated = pc.and_(arrived["reason"].is_null(), arrived["append_time_ms"].is_null())
     names = (
-        arrived.select(_KEY[:2]).filter(undated).cast(pa.schema([OF_CLOCKS.field(name) for name in _KEY[:2]]))
+        arrived.select(_KEY[:2]).filter(undated).cast(pa.schema([CLOCKS.field(name) for name in _KEY[:2]]))
     )
     new = names.append_column("events", pa.repeat(pa.scalar(1, pa.int64()), names.num_rows))
     both = pa.concat_tables([known.select(new.column_names), new])
     rows = both.group_by(_KEY[:2], use_threads=False).aggregate([("events", "sum")]).to_pylist()[-_MOST:]
     told = [{**row, "events": row["events_sum"], "applied_ms": 0} for row in rows]
-    return pa.Table.from_pylist(told, OF_CLOCKS)
+    return pa.Table.from_pylist(told, CLOCKS)
 
 
 def shifts(clocks: pa.Table, arrived: pa.Table) -> Numbers:

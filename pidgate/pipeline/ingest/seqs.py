@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from pidgate.pipeline.ingest.columns import GAPS, INTERVALS, Cause
 
@@ -25,7 +24,6 @@ Numbers = np.ndarray[Any, np.dtype[np.int64]]
 Flags = np.ndarray[Any, np.dtype[np.bool_]]
 MOST_INTERVALS = 500_000
 """Some 30 MB. Without losses an incarnation has one row, so these are years of restarts."""
-OF_INTERVALS, OF_GAPS = to_arrow_schema(INTERVALS), to_arrow_schema(GAPS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +92,7 @@ def seen(known: pa.Table, arrived: pa.Table, batch: int = 0) -> Seen:
         _over(np.maximum, heard, at),
     ]
     of = names.take(pa.array(order[at])).combine_chunks()
-    return Seen(pa.table([*of.columns, *merged], schema=OF_INTERVALS), twice)
+    return Seen(pa.table([*of.columns, *merged], schema=INTERVALS), twice)
 
 
 def _codes(names: pa.Table) -> Numbers:
@@ -130,7 +128,7 @@ def remembered(intervals: pa.Table, most: int) -> pa.Table:
     order = [("heard_max", "descending"), *((name, "ascending") for name in _OF)]
     each = intervals.group_by(_OF).aggregate([("heard", "max"), ("heard", "count")]).sort_by(order)
     kept = each.filter(pc.less_equal(pc.cumulative_sum(each["heard_count"]), most))
-    return intervals.join(kept.select(_OF), _OF, join_type="left semi").select(OF_INTERVALS.names)
+    return intervals.join(kept.select(_OF), _OF, join_type="left semi").select(INTERVALS.names)
 
 
 def gaps(intervals: pa.Table, noticed_before_ms: int, losses: Sequence[Loss] = ()) -> pa.Table:
@@ -159,7 +157,7 @@ def gaps(intervals: pa.Table, noticed_before_ms: int, losses: Sequence[Loss] = (
                 }
             )
         above = row
-    return pa.Table.from_pylist(found, OF_GAPS)
+    return pa.Table.from_pylist(found, GAPS)
 
 
 def _of(row: Mapping[str, Any]) -> tuple[str, str]:

@@ -11,18 +11,16 @@ import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cache
 from itertools import chain, islice
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from pidgate.pipeline import arrow_tables
 from pidgate.pipeline.files import Files
 from pidgate.pipeline.ingest.columns import ARRIVALS, DEAD_LETTERS, DeadLetter, Good, Place, Record
 from pidgate.pipeline.ingest.reading import LAST_MS, columns_of, cut_use, misplaced, read
-from pidgate.pipeline.schemas import bucket_of, folder_of, table_schema
+from pidgate.pipeline.schemas import bucket_of, folder_of, schema_of, table_schema
 
 STAGED = "arrivals binary, cut long"
 """Result of a task: rows of ARRIVALS as an Arrow stream, and the number of cut id_usage intervals."""
@@ -56,8 +54,7 @@ class Staging:
                     task.add(value, place)
                 told["arrivals"].append(task.end())
                 told["cut"].append(task.cut)
-            schema = pa.schema([("arrivals", pa.binary()), ("cut", pa.int64())])
-            return pa.record_batch(told, schema)
+            return pa.record_batch(told, schema_of("binary: arrivals; int64: cut"))
         finally:
             gc.enable()
 
@@ -103,11 +100,11 @@ class _Task:
         """Write all files; return ARRIVALS."""
         told = [ARRIVALS.empty_table()]
         for (word, day, bucket), (events, places) in self._events.items():
-            schema = _schema_of(word)
+            schema = table_schema(word)
             columns = {**columns_of(events, schema), **_columns(Place, places, schema)}
             table = pa.table([columns[name] for name in schema.names], schema=schema)
             told.append(self._written(folder_of(word, day, bucket), table, type=word, reason=None))
-        schema = to_arrow_schema(DEAD_LETTERS)
+        schema = DEAD_LETTERS
         for day, rows in self._dead.items():
             values, found, where = zip(*rows, strict=True)
             columns = {**_columns(DeadLetter, found, schema), **_columns(Place, where, schema)}
@@ -139,8 +136,3 @@ def _columns(
         name: pa.array(values, schema.field(name).type)
         for name, values in zip(names, zip(*rows, strict=True), strict=True)
     }
-
-
-@cache
-def _schema_of(event_type: str) -> pa.Schema:
-    return to_arrow_schema(table_schema(event_type))

@@ -15,22 +15,19 @@ from pidgate.findings.rules import APPS, SOURCES, is_unknown, pattern_of
 from pidgate.findings.sentences import Row, evidence, sentence, unexplained
 from pidgate.pipeline.kernels import ArrowTables, Kernel
 from pidgate.pipeline.offenders.features import app_features, source_features
+from pidgate.pipeline.schemas import schema_of
 
 FINDINGS: Final = pa.schema(
     [
-        ("user", pa.string()),
-        ("pattern", pa.string()),
-        ("harmful", pa.bool_()),
-        ("new_ids", pa.int64()),
-        ("share", pa.float64()),
-        ("client_id", pa.string()),
-        ("address", pa.string()),
+        *schema_of(
+            "string: user pattern; bool: harmful; int64: new_ids; double: share; string: client_id address"
+        ),
         ("evidence", pa.map_(pa.string(), pa.string())),
         ("sentence", pa.string()),
     ]
 )
-PLACES: Final = pa.schema([(name, pa.string()) for name in ("user", "client_id", "address", "pattern")])
-_PATTERNS: Final = pa.schema([("source", pa.int64()), ("pattern", pa.string()), ("is_harmful", pa.bool_())])
+PLACES: Final = schema_of("string: user client_id address pattern")
+_PATTERNS: Final = schema_of("int64: source; string: pattern; bool: is_harmful")
 
 
 def by_user(tables: ArrowTables) -> dict[str, pa.Table]:

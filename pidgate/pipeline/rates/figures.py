@@ -7,31 +7,16 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from pidgate.pipeline.schemas import schema_of
+
 Row = Mapping[str, Any]
 
 _PERCENTILES: Final = (50, 95, 99)
-_WHOLE_FIRST: Final = (
-    "first_ms", "last_ms", "ids", "new_ids", "peak_new_ids_per_minute", "peak_new_ids_per_hour", "peak_new_ids_per_day",
-)  # fmt: skip
-_WHOLE: Final = (
-    "refusals",
-    "refused_ids",
-    "waited_ms_p50",
-    "waited_ms_p95",
-    "gave_up",
-    "ids_held",
-    "states_held",
-)
-USERS: Final = pa.schema(
-    [
-        ("user", pa.string()),
-        *((name, pa.int64()) for name in _WHOLE_FIRST),
-        *((f"new_ids_per_hour_p{percent}", pa.float64()) for percent in _PERCENTILES),
-        *((name, pa.int64()) for name in ("life_ms_p50", "life_ms_p95", "requests")),
-        ("requests_per_id", pa.float64()),
-        ("partitions_per_id", pa.float64()),
-        *((name, pa.int64()) for name in _WHOLE),
-    ]
+USERS: Final = schema_of(
+    "string: user; int64: first_ms last_ms ids new_ids peak_new_ids_per_minute peak_new_ids_per_hour "
+    "peak_new_ids_per_day; double: new_ids_per_hour_p50 new_ids_per_hour_p95 new_ids_per_hour_p99; "
+    "int64: life_ms_p50 life_ms_p95 requests; double: requests_per_id partitions_per_id; "
+    "int64: refusals refused_ids waited_ms_p50 waited_ms_p95 gave_up ids_held states_held"
 )
 
 

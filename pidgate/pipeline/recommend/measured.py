@@ -23,6 +23,7 @@ from pidgate.pipeline.recommend.trial import (
     least_rate,
     rounded_up,
 )
+from pidgate.pipeline.schemas import schema_of
 from pidgate.quota.settings import ProducerIdSettings
 
 A_WEEK: Final = 7
@@ -32,46 +33,22 @@ FEWEST_AT_A_PEAK: Final = 20
 LONG_LIVED_MS: Final = 3_600_000
 """Life of a producer that is an instance, rather than a part of its work."""
 
-INPUT = pa.schema(
-    [
-        ("user", pa.string()),
-        ("at_ms", pa.int64()),  # null: an id that is older than the history
-        ("healthy", pa.bool_()),
-        ("transactional", pa.bool_()),
-        ("refusals", pa.int64()),
-        ("address", pa.int64()),  # a hash
-        ("requests", pa.int64()),
-        ("records", pa.int64()),
-        ("partitions", pa.int64()),  # null: not known
-        ("first_ms", pa.int64()),  # null: counted with an earlier arrival of the id
-        ("last_ms", pa.int64()),
-    ]
+INPUT = schema_of(
+    "string: user; int64: at_ms; bool: healthy transactional; "
+    "int64: refusals address requests records partitions first_ms last_ms"
 )
-COST = pa.struct(
-    [
-        (name, pa.int64())
-        for name in (
-            "refused_ids", "refused_healthy_ids", "refused_requests", "refused_records", "longest_wait_ms",
-        )
-    ]
-)  # fmt: skip
+"""Null: at_ms of an id that is older than the history; partitions that are not known; first_ms and last_ms where an
+earlier arrival of the id has them. `address` is a hash."""
+COST = schema_of("int64: refused_ids refused_healthy_ids refused_requests refused_records longest_wait_ms")
 MEASURES = pa.schema(
     [
-        *((name, pa.int64()) for name in ("ids", "rogue_ids", "rogue_transactional_ids", "healthy_refusals")),
-        *((name, pa.int64()) for name in ("requests", "records", "rogue_last_ms")),
-        *((name, pa.int64()) for name in ("ids_last_week", "ids_week_before", "peak_weekday", "peak_weeks")),
-        ("partitions_per_id", pa.float64()),
-        ("instances", pa.int64()),
-        *((name, pa.float64()) for name in ("growth", "least_rate", "least_healthy_rate")),
-        *(
-            (name, pa.float64())
-            for name in ("cap_rate", "mended_rate", "judged_cap_rate", "judged_mended_rate")
+        *schema_of(
+            "int64: ids rogue_ids rogue_transactional_ids healthy_refusals requests records rogue_last_ms "
+            "ids_last_week ids_week_before peak_weekday peak_weeks; double: partitions_per_id; int64: instances; "
+            "double: growth least_rate least_healthy_rate cap_rate mended_rate judged_cap_rate judged_mended_rate; "
+            "int64: judged_ids judged_healthy_ids judged_cap_refused judged_cap_refused_healthy judged_mended_refused"
         ),
-        *(
-            (f"judged_{name}", pa.int64())
-            for name in ("ids", "healthy_ids", "cap_refused", "cap_refused_healthy", "mended_refused")
-        ),
-        *((name, COST) for name in ("now", "cap", "mended")),
+        *((name, pa.struct(COST)) for name in ("now", "cap", "mended")),
     ]
 )
 

@@ -26,6 +26,7 @@ from pidgate.pipeline.recommend.chosen import A_DAY_MS, Action, Asked, choose
 from pidgate.pipeline.recommend.measured import COST, MEASURES, Course, Seen, row_of
 from pidgate.pipeline.recommend.sentences import reasons, remedies
 from pidgate.pipeline.recommend.trial import rounded_up
+from pidgate.pipeline.schemas import schema_of
 
 Row = dict[str, Any]
 
@@ -34,47 +35,34 @@ DEFAULT_COVERS: Final = 0.95
 JUDGED_SHARE: Final = 7 / 30
 JUDGED_MOST_MS: Final = 7 * A_DAY_MS
 """At most the last week judges the rates; the days before it are for learning."""
-_TEXTS: Final = pa.list_(pa.string())
-_TOTALS: Final = {
-    pa.int64(): "begin_ms split_ms end_ms history_ms history_days least_history_ms least_days least_ids heap_bytes "
+TOTALS: Final = schema_of(
+    "int64: begin_ms split_ms end_ms history_ms history_days least_history_ms least_days least_ids heap_bytes "
     "default_users default_covers default_states recommended_states unlimited judged_healthy_ids "
-    "judged_cap_refused_healthy",
-    pa.float64(): "headroom states_that_fit broker_share default_rate",
-    pa.string(): "healthy_by",
-}
-TOTALS: Final = pa.schema([(name, kind) for kind, names in _TOTALS.items() for name in names.split()])
+    "judged_cap_refused_healthy; double: headroom states_that_fit broker_share default_rate; string: healthy_by"
+)
 RECOMMENDATIONS: Final = pa.schema(
     [
-        *((name, pa.string()) for name in ("user", "owner", "mode", "source", "set_by", "action", "lacks")),
-        *((name, pa.float64()) for name in ("current_rate", "recommended_rate", "headroom")),
-        ("lower_bound", pa.bool_()),
+        *schema_of(
+            "string: user owner mode source set_by action lacks; double: current_rate recommended_rate headroom; "
+            "bool: lower_bound"
+        ),
         *MEASURES,
-        *((name, pa.int64()) for name in ("cap_states", "mended_states", "recommended_states")),
-        *((name, pa.int64()) for name in ("first_ms", "last_ms", "days", "history_ms")),
-        *((name, _TEXTS) for name in ("patterns", "rogues")),
-        *((name, pa.string()) for name in ("client", "top_topic")),
-        ("top_broker", pa.int64()),
-        ("reasons", _TEXTS),
-        ("remedies", _TEXTS),
+        *schema_of(
+            "int64: cap_states mended_states recommended_states first_ms last_ms days history_ms; "
+            "strings: patterns rogues; string: client top_topic; int64: top_broker; strings: reasons remedies"
+        ),
     ]
 )
 CANDIDATES: Final = pa.schema(
-    [
-        ("user", pa.string()),
-        *((name, pa.int64()) for name in ("ids", "requests", "records")),
-        ("candidate_rate", pa.float64()),
-        *COST,
-    ]
+    [*schema_of("string: user; int64: ids requests records; double: candidate_rate"), *COST]
 )
-EXTENT: Final = pa.schema([(name, pa.int64()) for name in ("day", "first_ms", "last_ms")])
+EXTENT: Final = schema_of("int64: day first_ms last_ms")
 RESULTS: Final = {
     "recommendations": RECOMMENDATIONS,
     "recommend_candidates": CANDIDATES,
     "recommend_extent": EXTENT,
 }
-HARMFUL: Final = pa.schema(
-    [*((name, pa.string()) for name in ("user", "client_id", "address")), ("is_harmful", pa.bool_())]
-)
+HARMFUL: Final = schema_of("string: user client_id address; bool: is_harmful")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
