@@ -5,16 +5,14 @@ Also drops the numbers of incarnations that wrote nothing for long; their gaps s
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-
-import pyarrow as pa
+from dataclasses import dataclass
 
 from pidgate.pipeline import arrow_tables
 from pidgate.pipeline.files import Files
 from pidgate.pipeline.ingest import clocks, seqs
 from pidgate.pipeline.ingest.batches import NUMBERS, Rules, numbers_seen
 from pidgate.pipeline.ingest.clocks import Doubts
-from pidgate.pipeline.ingest.columns import CLOCKS, GAPS, LOSSES, Cause
+from pidgate.pipeline.ingest.columns import CLOCKS, GAPS, Cause
 from pidgate.pipeline.ingest.commits import CommitLog
 
 
@@ -32,23 +30,18 @@ class Account:
 def settle(files: Files, log: CommitLog, rules: Rules, now_ms: int) -> Account:
     """Replace both tables."""
     position = log.position
-    seen = numbers_seen(files)
     before = arrow_tables.read(files, files.data_files("gaps"), GAPS)
-    gaps = seqs.with_final(seqs.gaps(seen, now_ms - rules.gap_after_ms, position.losses), before, seen)
-    losses = [asdict(loss) | {"missing": loss.missing} for loss in position.losses]
-    tables = {
-        "gaps": gaps,
-        "losses": pa.Table.from_pylist(losses, LOSSES),
-        NUMBERS: seqs.remembered(seen, seqs.MOST_INTERVALS),
-    }
+    gaps, losses, intervals = seqs.settled(
+        numbers_seen(files), before, position.losses, now_ms - rules.gap_after_ms
+    )
     staging = log.staging()
+    tables = {"gaps": gaps, "losses": losses, NUMBERS: intervals}
     log.commit(position, staging, log.replacing(staging, tables))
     missing = [(row["missing"], row["cause"]) for row in gaps.to_pylist()]
-    found = arrow_tables.read(files, files.data_files("clocks"), CLOCKS).to_pylist()
     return Account(
         gaps=len(missing),
         missing=sum(count for count, _ in missing),
         missing_by_retention=sum(count for count, cause in missing if cause == Cause.RETENTION),
         lost_offsets=sum(loss.missing for loss in position.losses),
-        clocks=clocks.doubts(found),
+        clocks=clocks.doubts(arrow_tables.read(files, files.data_files("clocks"), CLOCKS)),
     )

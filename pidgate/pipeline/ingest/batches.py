@@ -96,8 +96,8 @@ class Batches:
             raise TopicLostData(f"the topic lost data while it was read: {'; '.join(ranges)}. {TO_GO_ON}")
         intervals, twice = seqs.seen(numbers_seen(files), arrived, number)
         known = arrow_tables.read(files, files.data_files("clocks"), CLOCKS)
-        measured = clocks.measured(known, arrived)
-        paths = mended(files, staging, arrived, twice, clocks.shifts(measured, arrived))
+        measured, shift_ms = clocks.measured(known, arrived)
+        paths = mended(files, staging, arrived, twice, shift_ms)
         fresh = arrived.filter(pa.array(~twice))
         # A hole without retention is skipped. After retention the next batch reports the loss.
         came = set(map(str, unique(arrived["kafka_partition"].drop_null())))

@@ -48,7 +48,7 @@ def dead_letters(tables: Tables) -> dict[str, int]:
 
 def clocks(tables: Tables) -> Doubts:
     """Return the doubts about gateways' clocks; none if events were not ingested from a topic."""
-    return doubts(tables.query_at("clocks")) if tables.exists("clocks") else Doubts()
+    return doubts(tables.files.dataset("clocks")) if tables.exists("clocks") else Doubts()
 
 
 def advice(source: Source) -> Advice | None:
