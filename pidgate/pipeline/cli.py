@@ -9,11 +9,9 @@ from collections.abc import Callable
 import typer
 
 from pidgate.help_text import PLAIN, CommandGroup
+from pidgate.pipeline.commands.analyses import ids, offenders, rates
 from pidgate.pipeline.commands.failover import failover
-from pidgate.pipeline.commands.ids import ids
 from pidgate.pipeline.commands.ingest import ingest
-from pidgate.pipeline.commands.offenders import offenders
-from pidgate.pipeline.commands.rates import rates
 from pidgate.pipeline.commands.recommend import recommend
 from pidgate.pipeline.commands.report import report
 from pidgate.pipeline.commands.run import run
@@ -30,16 +28,7 @@ app = typer.Typer(
     **PLAIN,
 )
 
-JOBS: tuple[Callable[..., None], ...] = (
-    ingest,
-    rates,
-    offenders,
-    recommend,
-    failover,
-    ids,
-    report,
-    run,
-)
+JOBS: tuple[Callable[..., None], ...] = (ingest, rates, offenders, recommend, failover, ids, report, run)
 for job in JOBS:
     app.command()(job)
 

@@ -15,8 +15,8 @@ from aiokafka import AIOKafkaProducer
 from pidgate.load.connection import connect
 from pidgate.load.context import take_id
 from pidgate.load.tally import Tally
+from pidgate.pipeline.commands.analyses import write_ids
 from pidgate.pipeline.commands.common import pass_over
-from pidgate.pipeline.commands.ids import write_ids
 from pidgate.pipeline.days import EVER
 from pidgate.pipeline.engines import results_of
 from pidgate.pipeline.passes import IDS

@@ -123,7 +123,7 @@ def test_a_commit_of_ingest(store: str) -> None:
         # As tasks do, wherever they run.
         staging = Staging(files.full(folder), late_after_ms=2**62, ahead_ms=2**62, now_ms=BEGIN_MS)
         event = a_decision(wall_time_ms=BEGIN_MS)
-        staging.of([(to_json(event), Place(0, 0, BEGIN_MS))])
+        list(staging.of([(to_json(event), Place(0, 0, BEGIN_MS))]))
         staged = dict.fromkeys(files.data_files(folder), before)
         log.commit(Position(batch=log.position.batch + 1), folder, log.moves(staged, folder, name))
         found = arrow_tables.read(files, files.data_files("events"), pa.schema([("seq", pa.int64())]))

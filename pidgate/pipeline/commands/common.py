@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated, Any
 
 import typer
@@ -12,11 +15,12 @@ from rich.console import Console
 from pidgate import units
 from pidgate.pipeline import session
 from pidgate.pipeline.days import Days
-from pidgate.pipeline.engines import Engine
+from pidgate.pipeline.engines import Engine, Results, results_of
 from pidgate.pipeline.errors import BadOption
 from pidgate.pipeline.failover.cascade import BASE_BYTES, Heap
 from pidgate.pipeline.in_force import REMEMBER_MS, expiration_ms, newest_value
 from pidgate.pipeline.passes import Pass
+from pidgate.pipeline.runs import Run
 from pidgate.pipeline.tables import Tables
 
 TablesOption = Annotated[
@@ -40,6 +44,8 @@ SinceOption = Annotated[
 ]
 UntilOption = Annotated[str | None, typer.Option("--until", help="Last day to read, included.")]
 
+JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")]
+
 HeapOption = Annotated[
     str | None,
     typer.Option("--heap", help="Heap of one broker (6GiB), to show the share that producer states take."),
@@ -52,15 +58,57 @@ DEFAULT_TABLES = "pidgate-tables"
 DEFAULT_MEMORY = "2g"
 
 
-def start(
-    job: str, tables: str, master: str | None, memory: str, engine: Engine = Engine.SPARK
-) -> tuple[Tables, Console]:
-    """Return the tables on the job's Spark session, and a console on stderr. Raises JavaUnfit."""
-    console = Console(stderr=True)
-    if engine is Engine.LOCAL:
-        console.print("First look (--engine local): the same kernels in this process, without Spark.")
-        return Tables(None, tables), console
-    return Tables(session.spark_session(job, master=master, memory=memory), tables), console
+@dataclass
+class Call:
+    """A call of a command by the options that all jobs over the events have."""
+
+    job: str
+    root: str
+    days: Days
+    as_json: bool
+    engine: Engine
+    master: str | None
+    memory: str
+    console: Console
+
+    @cached_property
+    def tables(self) -> Tables:
+        """Return the tables; the first use starts the engine. Raises SparkUnfit, JavaUnfit."""
+        if self.engine is Engine.LOCAL:
+            self.console.print(
+                "First look (--engine local): the same kernels in this process, without Spark."
+            )
+            return Tables(None, self.root)
+        return Tables(session.spark_session(self.job, master=self.master, memory=self.memory), self.root)
+
+    def results(self, run: Run, *jobs: str) -> tuple[Pass, Results]:
+        """Compute the results of these jobs, in one pass over the events. Raises HistoryEmpty."""
+        todo = pass_over(run.tables, self.days, *jobs)
+        return todo, results_of(todo, run, self.days)
+
+
+def command(work: Callable[..., None]) -> Callable[..., None]:
+    """Return a command that calls a function with a Call, and with the function's own options."""
+
+    def call(
+        tables: TablesOption = DEFAULT_TABLES,
+        since: SinceOption = None,
+        until: UntilOption = None,
+        as_json: JsonOption = False,
+        engine: EngineOption = Engine.SPARK,
+        master: MasterOption = None,
+        memory: MemoryOption = DEFAULT_MEMORY,
+        **own: Any,
+    ) -> None:
+        days, console = Days.parsed(since, until), Console(stderr=True)
+        work(Call(work.__name__, tables, days, as_json, engine, master, memory, console), **own)
+
+    shared, own = (list(inspect.signature(one, eval_str=True).parameters.values()) for one in (call, work))
+    options = [*shared[:3], *own[1:], *shared[3:-1]]
+    call.__name__, call.__doc__ = work.__name__, work.__doc__
+    call.__signature__ = inspect.Signature([one.replace(kind=one.KEYWORD_ONLY) for one in options])  # type: ignore[attr-defined]
+    call.__annotations__ = {one.name: one.annotation for one in options}
+    return call
 
 
 def pass_over(tables: Tables, days: Days, *jobs: str) -> Pass:

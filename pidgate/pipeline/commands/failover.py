@@ -10,9 +10,8 @@ from typing import Annotated, Any, Final
 import pyarrow as pa
 import typer
 
-from pidgate.pipeline.commands import common
-from pidgate.pipeline.days import Days
-from pidgate.pipeline.engines import Engine, Results, results_of
+from pidgate.pipeline.commands.common import Call, HeapOption, Say, command, heap_of, print_rows, size_of
+from pidgate.pipeline.engines import Results
 from pidgate.pipeline.failover import kip, words
 from pidgate.pipeline.failover.cascade import BASE_BYTES, Heap
 from pidgate.pipeline.failover.study import NO_QUOTA, Answer, Options, Past, Plan, ends, study
@@ -47,11 +46,10 @@ BROKERS: Final = 3
 """Brokers, and replicas of each partition, without a topology event."""
 
 
+@command
 def failover(
-    tables: common.TablesOption = common.DEFAULT_TABLES,
-    since: common.SinceOption = None,
-    until: common.UntilOption = None,
-    heap: common.HeapOption = None,
+    call: Call,
+    heap: HeapOption = None,
     base_heap: Annotated[
         str | None, typer.Option(help="Live heap without producer states (default: a small broker's).")
     ] = None,
@@ -62,31 +60,26 @@ def failover(
     quota: Annotated[
         list[float] | None, typer.Option(help="A rate to try for all users, ids per window; repeatable.")
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the summary as JSON lines on stdout.")
-    ] = False,
-    engine: common.EngineOption = Engine.SPARK,
-    master: common.MasterOption = None,
-    memory: common.MemoryOption = common.DEFAULT_MEMORY,
 ) -> None:
     """Simulate broker deaths with and without quotas, and find the quota that protects a heap."""
-    days = Days.parsed(since, until)
-    base_bytes = common.size_of(base_heap, "--base-heap") or BASE_BYTES
-    of_heap = Heap(common.heap_of(heap, base_bytes) or EXAMPLE_HEAP, base_bytes)
-    at, console = common.start("failover", tables, master, memory, engine)
+    base_bytes = size_of(base_heap, "--base-heap") or BASE_BYTES
+    of_heap = Heap(heap_of(heap, base_bytes) or EXAMPLE_HEAP, base_bytes)
+    tables, console = call.tables, call.console
     console.print(words.kip_table())
-    with console.status("running the model"), replacing(at) as run:
-        found = results_of(common.pass_over(at, days, FAILOVER), run, days)
-        answer = answer_from(run, found, Options(of_heap, lose, reassign), quota or [])
+    with console.status("running the model"), replacing(tables) as run:
+        options = Options(of_heap, lose, reassign)
+        answer = answer_from(run, call.results(run, FAILOVER)[1], options, quota or [])
     console.print(words.kafka_table(answer, of_heap))
     for sentence in words.sentences(answer, of_heap):
         console.print(sentence)
-    console.print(f"Written: failover_kip, failover_kafka and failover_summary under {at.path('results')}.")
-    if as_json:
-        common.print_rows(at.query("failover_summary"))
+    console.print(
+        f"Written: failover_kip, failover_kafka and failover_summary under {tables.path('results')}."
+    )
+    if call.as_json:
+        print_rows(tables.query("failover_summary"))
 
 
-def write_failover(run: Run, say: common.Say, found: Results, heap_bytes: int | None = None) -> None:
+def write_failover(run: Run, say: Say, found: Results, heap_bytes: int | None = None) -> None:
     """Write all tables of the job. Without a heap it is an example's, and said to be. Raises HistoryEmpty."""
     if heap_bytes is None:
         say(

@@ -61,7 +61,7 @@ def ingest(
     max_events_per_batch: Annotated[
         int, typer.Option(min=1, help="Limits a batch and its memory.")
     ] = 200_000,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")] = False,
+    as_json: common.JsonOption = False,
     master: common.MasterOption = None,
     memory: common.MemoryOption = common.DEFAULT_MEMORY,
 ) -> None:

@@ -13,10 +13,10 @@ from rich.table import Table
 from rich.text import Text
 
 from pidgate import units
-from pidgate.pipeline.commands import common
+from pidgate.pipeline.commands.common import Call, HeapOption, Say, command, duration_ms, heap_of, print_rows
 from pidgate.pipeline.commands.progress import Progress
 from pidgate.pipeline.days import EVER, Days
-from pidgate.pipeline.engines import Engine, results_of
+from pidgate.pipeline.engines import results_of
 from pidgate.pipeline.errors import BadOption, HistoryEmpty
 from pidgate.pipeline.in_force import expiration_ms, newest_event, settings, shares
 from pidgate.pipeline.passes import RECOMMEND, Pass
@@ -57,11 +57,10 @@ ServersOption = Annotated[
 ]
 
 
+@command
 def recommend(
-    tables: common.TablesOption = common.DEFAULT_TABLES,
-    since: common.SinceOption = None,
-    until: common.UntilOption = None,
-    heap: common.HeapOption = None,
+    call: Call,
+    heap: HeapOption = None,
     after_mending: AfterMendingOption = False,
     candidates: Annotated[
         str, typer.Option(help="More rates to try for all users, to see what they would refuse: 10,50,100.")
@@ -75,29 +74,25 @@ def recommend(
     ] = DEFAULTS.least_ids,
     enforce: EnforceOption = False,
     bootstrap_servers: ServersOption = "",
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the recommendations as JSON lines instead.")
-    ] = False,
-    engine: common.EngineOption = Engine.SPARK,
-    master: common.MasterOption = None,
-    memory: common.MemoryOption = common.DEFAULT_MEMORY,
 ) -> None:
     """Find each user's quota, with its price: a cap for now, and a rate for after mending."""
-    tried, days, heap_bytes = rates_of(candidates), Days.parsed(since, until), common.heap_of(heap)
+    tried, heap_bytes = rates_of(candidates), heap_of(heap)
     asked = Asked(
         headroom=headroom,
-        least_history_ms=common.duration_ms(least_history, "--least-history"),
+        least_history_ms=duration_ms(least_history, "--least-history"),
         least_ids=least_ids,
         after_mending=after_mending,
     )
-    found, console = common.start("recommend", tables, master, memory, engine)
-    progress = Progress(console, ["recommend"])
-    with progress.of("recommend"), replacing(found) as run:
+    tables, progress = call.tables, Progress(call.console, ["recommend"])
+    with progress.of("recommend"), replacing(tables) as run:
         totals = write_recommendations(
-            run, progress.say, days=days, tried=tried, asked=asked, heap_bytes=heap_bytes
+            run, progress.say, days=call.days, tried=tried, asked=asked, heap_bytes=heap_bytes
         )
         write_files(run, progress.say, totals, enforce=enforce, servers=bootstrap_servers)
-    _show(found, console, as_json=as_json)
+    if call.as_json:
+        print_rows(tables.query("recommendations"))
+    else:
+        _show(tables, call.console)
 
 
 def rates_of(text: str) -> list[float]:
@@ -113,7 +108,7 @@ def rates_of(text: str) -> list[float]:
 
 def write_recommendations(
     run: Run,
-    say: common.Say,
+    say: Say,
     *,
     days: Days = EVER,
     tried: Sequence[float] = (),
@@ -180,7 +175,7 @@ _FINDINGS = """
 
 
 def write_files(
-    run: Run, say: common.Say, totals: Mapping[str, Any], *, enforce: bool = False, servers: str = ""
+    run: Run, say: Say, totals: Mapping[str, Any], *, enforce: bool = False, servers: str = ""
 ) -> None:
     """Write recommended/quotas.yaml and recommended/changes.diff. `servers`: as typed, comma-separated."""
     tables = run.tables
@@ -226,10 +221,7 @@ def _brokers(tables: Tables) -> list[str]:
     return [f"{one['host']}:{one['port']}" for one in told["brokers"]] if told else []
 
 
-def _show(tables: Tables, console: Console, *, as_json: bool) -> None:
-    if as_json:
-        common.print_rows(tables.query("recommendations"))
-        return
+def _show(tables: Tables, console: Console) -> None:
     order = f"rogue_ids desc, list_position(['set', 'keep', 'none'], action), \"user\" limit {SHOWN}"
     rows = tables.query("recommendations", f"from found order by {order}")
     table = Table("user", "action", "now", "cap for now", "after mending", "why")

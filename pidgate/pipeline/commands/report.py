@@ -53,7 +53,7 @@ def report(
     users: Annotated[
         int, typer.Option("--users", min=0, max=500, help="Number of users with a page, worst first.")
     ] = USERS,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON on stdout.")] = False,
+    as_json: common.JsonOption = False,
 ) -> None:
     """Write the results of all jobs to one HTML file: findings, charts, and the recommended quotas."""
     days = Days.parsed(since, until)

@@ -10,18 +10,25 @@ from typing import Annotated, Final
 import typer
 
 from pidgate.client_settings import KafkaConfigOption
-from pidgate.pipeline.commands import common
+from pidgate.pipeline.commands.analyses import write_ids, write_offenders, write_rates
+from pidgate.pipeline.commands.common import (
+    DEFAULT_TABLES,
+    Call,
+    HeapOption,
+    Say,
+    command,
+    duration_ms,
+    heap_of,
+    pass_over,
+)
 from pidgate.pipeline.commands.failover import write_failover
-from pidgate.pipeline.commands.ids import write_ids
 from pidgate.pipeline.commands.ingest import (
     EVENTS_TOPIC,
     TopicOption,
     settings_of,
     take_events,
 )
-from pidgate.pipeline.commands.offenders import write_offenders
 from pidgate.pipeline.commands.progress import Progress
-from pidgate.pipeline.commands.rates import write_rates
 from pidgate.pipeline.commands.recommend import (
     DEFAULTS,
     LEAST_HISTORY,
@@ -52,11 +59,12 @@ class Job:
     """A job. Its results replace the previous ones together after `write` returns."""
 
     name: str
-    write: Callable[[Run, common.Say], object]
+    write: Callable[[Run, Say], object]
 
 
+@command
 def run(
-    tables: common.TablesOption = common.DEFAULT_TABLES,
+    call: Call,
     kafka: Annotated[
         str | None,
         typer.Option("--kafka", help="Bootstrap servers: ingest the events topic first."),
@@ -67,34 +75,28 @@ def run(
     ] = None,
     topic: TopicOption = EVENTS_TOPIC,
     kafka_config: KafkaConfigOption = None,
-    since: common.SinceOption = None,
-    until: common.UntilOption = None,
     least_history: LeastHistoryOption = LEAST_HISTORY,
-    heap: common.HeapOption = None,
+    heap: HeapOption = None,
     after_mending: AfterMendingOption = False,
     enforce: EnforceOption = False,
     bootstrap_servers: ServersOption = "",
     output: OutputOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON on stdout.")] = False,
-    engine: common.EngineOption = Engine.SPARK,
-    master: common.MasterOption = None,
-    memory: common.MemoryOption = common.DEFAULT_MEMORY,
 ) -> None:
     """Run all jobs, from the topic to the report, in one Spark session. An error names the failed job."""
-    if kafka is not None and engine is Engine.LOCAL:
+    if kafka is not None and call.engine is Engine.LOCAL:
         raise BadOption("--kafka: the topic is read by Spark alone. Leave out --engine local, or --kafka.")
-    days, settings = Days.parsed(since, until), settings_of(kafka_config)
-    least_ms = common.duration_ms(least_history, "--least-history")
+    days, settings = call.days, settings_of(kafka_config)
+    least_ms = duration_ms(least_history, "--least-history")
     asked = Asked(least_history_ms=least_ms, after_mending=after_mending)
-    of_heap = common.heap_of(heap)
+    of_heap = heap_of(heap)
     every = jobs(days, asked, only=only, heap_bytes=of_heap, enforce=enforce, servers=bootstrap_servers)
     todo = chosen(every, only)
     with_report = not only or REPORT in only
-    root, console = common.start("run", tables, master, memory, engine)
-    if engine is Engine.LOCAL and tables == common.DEFAULT_TABLES and not root.exists("events"):
+    root, console = call.tables, call.console
+    if call.engine is Engine.LOCAL and root.root == DEFAULT_TABLES and not root.exists("events"):
         root = sample_tables()
         console.print(
-            f"There are no events in {tables}: this is the sample of made-up users, in {root.root}."
+            f"There are no events in {DEFAULT_TABLES}: this is the sample of made-up users, in {root.root}."
         )
     names = [
         *(["ingest"] if kafka is not None else []),
@@ -109,7 +111,7 @@ def run(
     if with_report:
         with _named(progress, REPORT):
             made = write_report(root, output)
-        show(console, made, as_json=as_json)
+        show(console, made, as_json=call.as_json)
 
 
 def chosen(every: Sequence[Job], only: Sequence[str] | None) -> Sequence[Job]:
@@ -137,15 +139,15 @@ def jobs(
 
     def shared(run: Run) -> tuple[Pass, Results]:
         if not computed:
-            todo = common.pass_over(run.tables, days, *sharing)
+            todo = pass_over(run.tables, days, *sharing)
             computed.append((todo, results_of(todo, run, days)))
         return computed[0]
 
-    def recommend(run: Run, say: common.Say) -> None:
+    def recommend(run: Run, say: Say) -> None:
         totals = write_recommendations(run, say, days=days, asked=asked, heap_bytes=heap_bytes)
         write_files(run, say, totals, enforce=enforce, servers=servers)
 
-    def ids(run: Run, say: common.Say) -> None:
+    def ids(run: Run, say: Say) -> None:
         try:
             run.tables.check_events("init_producer_id", days)
         except HistoryEmpty as nothing:

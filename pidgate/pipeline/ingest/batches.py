@@ -21,14 +21,15 @@ from pidgate.pipeline import arrow_tables
 from pidgate.pipeline.errors import TO_GO_ON, TopicLostData
 from pidgate.pipeline.files import Files
 from pidgate.pipeline.ingest import clocks, seqs
-from pidgate.pipeline.ingest.columns import CLOCKS, INTERVALS, Record
+from pidgate.pipeline.ingest.columns import ARRIVALS, CLOCKS, INTERVALS, Record
 from pidgate.pipeline.ingest.commits import WORK, CommitLog
 from pidgate.pipeline.ingest.reading import LAST_MS
 from pidgate.pipeline.ingest.records import Span, spans
-from pidgate.pipeline.ingest.staged import DAY_MS, STAGED, Staging, arrivals_of
+from pidgate.pipeline.ingest.staged import DAY_MS, Staging
 from pidgate.pipeline.ingest.topic import Offsets
 from pidgate.pipeline.schemas import folder_of
 from pidgate.pipeline.tables import Tables
+from pidgate.pipeline.tasks import in_tasks, unsealed
 
 NUMBERS: Final = f"{WORK}/numbers"
 
@@ -134,17 +135,13 @@ class Batches:
         place = self.tables.files.full(folder)
         staging = Staging(place, self.rules.late_after_ms, self.rules.ahead_ms, now_ms)
         read = self.read
-
-        def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            for batch in batches:
-                for task in batch["id"].to_pylist():
-                    yield staging.of(read(tasks[task]))
-
-        answers = self.tables.spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(run, STAGED).toArrow()
-        arrived = arrivals_of(answers)
+        answers = in_tasks(self.tables.spark, tasks, lambda task: staging.of(read(task)))
+        found = {"arrivals": ARRIVALS.empty_table(), "cut": pa.table({"cut": [0]})}
+        found |= unsealed(answers.toArrow().to_batches())
+        arrived = found["arrivals"].combine_chunks()
         told_ms = pc.coalesce(arrived["append_time_ms"], arrived["wall_time_ms"], now_ms)
         arrived = arrived.append_column("seen_ms", pc.min_element_wise(told_ms, now_ms))
-        return arrived, pc.sum(answers["cut"]).as_py() or 0
+        return arrived, pc.sum(found["cut"]["cut"]).as_py()
 
 
 def numbers_seen(files: Files) -> pa.Table:
@@ -159,26 +156,24 @@ def losses_between(
 
     Pure.
     """
-    each = arrived.group_by("kafka_partition").aggregate([("kafka_offset", "min")]).to_pylist()
-    found = []
-    firsts = {one["kafka_partition"]: one["kafka_offset_min"] for one in each}
-    for partition in sorted(firsts.keys() - {None}):
-        first = firsts[partition]
-        following = expected.get(str(partition), 0)
-        last = min(first, first_held.get(str(partition), 0)) - 1
-        if last >= following:
-            here = pc.and_(
-                pc.equal(arrived["kafka_partition"], partition), pc.equal(arrived["kafka_offset"], first)
-            )
-            loss = seqs.Loss(
-                kafka_partition=partition,
-                first_offset=following,
-                last_offset=last,
-                resumed_ms=arrived["seen_ms"].filter(here)[0].as_py(),
-                topic_id=topic_id,
-            )
-            found.append(loss)
-    return tuple(found)
+    place = ["kafka_partition", "kafka_offset"]
+    in_order = arrived.filter(arrived["kafka_partition"].is_valid()).sort_by(
+        [(name, "ascending") for name in place]
+    )
+    firsts = in_order.group_by("kafka_partition", use_threads=False).aggregate(
+        [("kafka_offset", "first"), ("seen_ms", "first")]
+    )
+    losses = (
+        seqs.Loss(
+            kafka_partition=one["kafka_partition"],
+            first_offset=expected.get(str(one["kafka_partition"]), 0),
+            last_offset=min(one["kafka_offset_first"], first_held.get(str(one["kafka_partition"]), 0)) - 1,
+            resumed_ms=one["seen_ms_first"],
+            topic_id=topic_id,
+        )
+        for one in firsts.to_pylist()
+    )
+    return tuple(loss for loss in losses if loss.missing > 0)
 
 
 def mended(
