@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
 
 from pidgate.pipeline.days import Days
-from pidgate.pipeline.report.rows import Blocks, Heaps, Held, Row, Series, Study, Times, Totals, typed
-from pidgate.pipeline.report.series import HOUR_MS, Span, running, span_between
+from pidgate.pipeline.report.rows import HOUR_MS, Heaps, Row, Series, Span, Times, span_between
 from pidgate.pipeline.report.source import Source
 
 GREATEST = 6
@@ -17,12 +17,12 @@ _STUDIES = 40
 
 
 def times(
-    source: Source, totals: Totals | None, pages: Sequence[str], window_ms: int, days: Days
+    source: Source, totals: Row | None, pages: Sequence[str], window_ms: int, days: Days
 ) -> Times | None:
     """Return new ids and refusals of all users, and the windowed new ids of each user with a page."""
     if totals is None or "rates_by_time" not in source.names():
         return None
-    span, of_days = span_between(totals.first_ms, totals.last_ms), days.during("start_ms")
+    span, of_days = span_between(totals["first_ms"], totals["last_ms"]), days.during("start_ms")
     mine = f"unit = '{span.unit}' and {of_days}"
     refusals = f"select 'refusals' as name, {_step(span, 'start_ms')}, sum(refusals)::bigint as n from found"
     lines = _lines(source, "rates_by_time", span, f"{refusals} where {mine} group by all")
@@ -48,10 +48,10 @@ def _within_window(
     if not runs:
         return found
     steps = window_ms // span.step_ms
-    return {user: Series(user, running(line.values, steps)) for user, line in found.items()}
+    return {user: Series(user, _running(line.values, steps)) for user, line in found.items()}
 
 
-def held(source: Source, days: Days) -> Held | None:
+def held(source: Source, days: Days) -> Row | None:
     """Return ids and states held over all users; for steps above an hour their fullest hour."""
     of_days = days.during("hour_ms")
     sums = source.rows(
@@ -71,10 +71,11 @@ def held(source: Source, days: Days) -> Held | None:
     row = sums[0]
     span = span_between(row.pop("first_ms"), row.pop("last_ms"), finest_ms=HOUR_MS)
     in_step = f"sum(ids_held) / {span.step_ms // HOUR_MS}"
-    return Held(span, _greatest_first(source, "held_by_hour", span, "hour_ms", in_step, of_days), **row)
+    by_user = _greatest_first(source, "held_by_hour", span, "hour_ms", in_step, of_days)
+    return {**row, "span": span, "by_user": by_user}
 
 
-def blocks(source: Source) -> Blocks | None:
+def blocks(source: Source) -> Row | None:
     every = source.rows(
         "ids_blocks", "select count(*) as blocks, coalesce(sum(ids_seen), 0)::bigint as ids_seen from found"
     )
@@ -91,16 +92,16 @@ def blocks(source: Source) -> Blocks | None:
     busiest = max(range(span.steps), key=together.__getitem__)
     counts = "count(*) filter (bumps > 0) as bumped, count(*) filter (exhausted) as exhausted"
     most = f"where bumps > 0 or exhausted order by bumps desc, producer_id limit {_BUMPS}"
-    return Blocks(
+    return {
         **every[0],
         **(source.rows("ids_epochs", f"select {counts} from found") or [{"bumped": 0, "exhausted": 0}])[0],
-        span=span,
-        by_broker=[Series(f"broker {one.name}" if one.name else "unknown", one.values) for one in lines],
-        in_blocks=ends[0]["in_blocks"],
-        busiest_ms=span.start_ms + busiest * span.step_ms,
-        busiest_blocks=int(together[busiest]),
-        most_bumps=source.rows("ids_epochs", f"from found {most}") or [],
-    )
+        "span": span,
+        "by_broker": [Series(f"broker {one.name}" if one.name else "unknown", one.values) for one in lines],
+        "in_blocks": ends[0]["in_blocks"],
+        "busiest_ms": span.start_ms + busiest * span.step_ms,
+        "busiest_blocks": int(together[busiest]),
+        "most_bumps": source.rows("ids_epochs", f"from found {most}") or [],
+    }
 
 
 def heaps(source: Source) -> list[Heaps] | None:
@@ -119,27 +120,33 @@ def heaps(source: Source) -> list[Heaps] | None:
     for row in source.rows("failover_kafka", by_step) or ():
         of_study[row["quota"], row["scenario"]].append(row)
     return [
-        _heaps_of(study, span, of_study[study.quota, study.scenario])
-        for study in sorted((typed(Study, one) for one in found), key=_no_quota_first)
+        _heaps_of(study, span, of_study[study["quota"], study["scenario"]])
+        for study in sorted(found, key=_no_quota_first)
     ]
 
 
-def _no_quota_first(study: Study) -> tuple[int, str, bool, str]:
-    known = ("none", "in force", "recommended")
-    place = known.index(study.quota) if study.quota in known else len(known)
-    return (place, study.quota, study.scenario != "as it was", study.scenario)
+def _no_quota_first(study: Row) -> tuple[int, str, bool, str]:
+    quota, scenario, known = study["quota"], study["scenario"], ("none", "in force", "recommended")
+    place = known.index(quota) if quota in known else len(known)
+    return (place, quota, scenario != "as it was", scenario)
 
 
-def _heaps_of(study: Study, span: Span, rows: Sequence[Row]) -> Heaps:
+def _heaps_of(study: Row, span: Span, rows: Sequence[Row]) -> Heaps:
     died: dict[int, int] = {}
     for row in rows:
         broker = int(row["name"])
-        if row["died_ms"] is not None and broker in study.brokers_dead:
+        if row["died_ms"] is not None and broker in study["brokers_dead"]:
             died[broker] = min(row["died_ms"], died.get(broker, row["died_ms"]))
-    return Heaps(study=study, span=span, by_broker=_by_broker(_dense(span, rows)), died=died)
+    return Heaps(study, span, _by_broker(_dense(span, rows)), died)
 
 
 # Steps
+
+
+def _running(values: Sequence[float], steps: int) -> list[float]:
+    """Return the sum of each value and those before it, `steps` in total."""
+    sums = [0, *accumulate(values)]
+    return [sums[n] - sums[max(0, n - steps)] for n in range(1, len(sums))]
 
 
 def _step(span: Span, column: str) -> str:
