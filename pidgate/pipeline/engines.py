@@ -18,7 +18,6 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
-from pidgate.pipeline import arrow_tables
 from pidgate.pipeline.days import Days
 from pidgate.pipeline.dealing import Placed, dealt, dealt_to_parts, place_by_id, place_by_user
 from pidgate.pipeline.files import Files
@@ -35,8 +34,6 @@ BYTES_OF_TASK: Final = 12_000_000
 """Of Parquet that one task deals out."""
 FEWEST_BUCKETS: Final = 32
 """On a cluster, where Spark's 200 partitions of a shuffle would be too many for a small history."""
-ROWS_AT_ONCE: Final = 400_000
-"""Rows that are dealt out together."""
 Done = Callable[[pa.Table], pa.Table]
 
 
@@ -59,9 +56,9 @@ class Share:
     def dealt(self, files: Files, placed: Placed, number: int) -> Iterator[tuple[int, str, pa.Table]]:
         """Yield (place, name, rows)."""
         events = files.dataset_of(self.paths, table_schema(self.name))
-        for table in _gathered(events.scanner(self.read.names, filter=self.read.where).to_batches()):
-            for place, rows in dealt(table, placed(table, number), number):
-                yield place, self.name, rows
+        table = events.to_table(self.read.names, filter=self.read.where)
+        for place, rows in dealt(table, placed(table, number), number):
+            yield place, self.name, rows
 
 
 def shares_of(tables: Tables, reads: Reads, days: Days) -> list[Share]:
@@ -79,20 +76,6 @@ def shares_of(tables: Tables, reads: Reads, days: Days) -> list[Share]:
         if paths:
             found.append(Share(name, read, paths))
     return found
-
-
-def _gathered(batches: Batches) -> Iterator[pa.Table]:
-    """Yield tables of about ROWS_AT_ONCE rows."""
-    gathered: list[pa.RecordBatch] = []
-    rows = 0
-    for batch in batches:
-        gathered.append(batch)
-        rows += batch.num_rows
-        if rows >= ROWS_AT_ONCE:
-            yield pa.Table.from_batches(gathered)
-            gathered, rows = [], 0
-    if rows:
-        yield pa.Table.from_batches(gathered)
 
 
 def _buckets_of(tables: Tables, fewest: int) -> int:
@@ -139,7 +122,7 @@ class OfSpark:
         root, schema = self._tables.files.full(""), self._todo.results[name]
 
         def done(path: str) -> Iterator[pa.RecordBatch]:
-            yield envelope(name, do(arrow_tables.read(Files(root), [path], schema)))
+            yield envelope(name, do(Files(root).read_table([path], schema)))
 
         paths = list(self._tables.files.data_files(f"{self._folder}/{name}"))
         return unsealed(in_tasks(self._tables.spark, paths, done).toArrow().to_batches())[name]
@@ -169,7 +152,7 @@ def _write_part(todo: Pass, root: str, folder: str) -> Callable[[Batches], Itera
         assert task is not None
         # A task that is tried again writes the same files.
         for name, rows in todo.of_part(unsealed(batches)).items():
-            arrow_tables.write(Files(root), f"{folder}/{name}/part-{task.partitionId():05}.parquet", rows)
+            Files(root).write_table(f"{folder}/{name}/part-{task.partitionId():05}.parquet", rows)
         yield from ()
 
     return run

@@ -17,7 +17,6 @@ import pyarrow.compute as pc
 
 from pidgate.pipeline.kernels import ArrowTables, Kernel
 from pidgate.pipeline.offenders import findings
-from pidgate.pipeline.rates.figures import USERS, rates_users
 from pidgate.pipeline.recommend import recommended
 from pidgate.pipeline.schemas import LABELS_OF_IDS, schema_of, table_schema
 
@@ -69,23 +68,15 @@ class Job:
     """Events that are read by user alone."""
 
 
-def _rates(_: Pass, tables: ArrowTables) -> dict[str, pa.Table]:
-    with Kernel(tables) as kernel:
-        kernel.run("rates/by_user")
-        found = {name: kernel.table(name) for name in ("rates_by_time", "rates_clients", "held_by_hour")}
-        return {**found, "rates_users": rates_users(kernel.table("users"))}
+def _run(script: str, *names: str) -> Callable[[Pass, ArrowTables], dict[str, pa.Table]]:
+    """Return the function that runs a script over the tables of a part; it creates these."""
 
+    def run(_: Pass, tables: ArrowTables) -> dict[str, pa.Table]:
+        with Kernel(tables) as kernel:
+            kernel.run(script)
+            return {name: kernel.table(name) for name in names}
 
-def _ids(_: Pass, tables: ArrowTables) -> dict[str, pa.Table]:
-    with Kernel(tables) as kernel:
-        kernel.run("ids/by_block")
-        return {"merged": kernel.table("merged"), "ids_epochs": tables["ids_epochs"]}
-
-
-def _failover(_: Pass, tables: ArrowTables) -> dict[str, pa.Table]:
-    with Kernel(tables) as kernel:
-        kernel.run("failover/by_user")
-        return {"failover_past": kernel.table("failover_past")}
+    return run
 
 
 def _recommend(todo: Pass, tables: ArrowTables) -> dict[str, pa.Table]:
@@ -101,13 +92,18 @@ JOBS: Final[Mapping[str, Job]] = {
                 "string: user client_id; int64: ids new_ids peak_new_ids_per_hour requests refusals"
             ),
             "held_by_hour": schema_of("string: user; int64: hour_ms ids_held states_held"),
-            "rates_users": USERS,
+            "rates_users": schema_of(
+                "string: user; int64: first_ms last_ms ids new_ids peak_new_ids_per_minute peak_new_ids_per_hour "
+                "peak_new_ids_per_day; double: new_ids_per_hour_p50 new_ids_per_hour_p95 new_ids_per_hour_p99; "
+                "int64: life_ms_p50 life_ms_p95 requests; double: requests_per_id partitions_per_id; "
+                "int64: refusals refused_ids waited_ms_p50 waited_ms_p95 gave_up ids_held states_held"
+            ),
         },
         partial=(
             "ids", "ids_by_life", "ids_by_minutes", "ids_by_day", "clients", "came_by_minute", "came_by_client",
             "held_changes", "waits",
         ),
-        of_part=_rates,
+        of_part=_run("rates/by_user", "rates_by_time", "rates_clients", "held_by_hour", "rates_users"),
         by_id={"refusal_outcome": Read("user outcome waited_ms producer_id")},
     ),
     OFFENDERS: Job(
@@ -143,7 +139,7 @@ JOBS: Final[Mapping[str, Job]] = {
             ),
         },
         partial=("blocks", "ids_epochs"),
-        of_part=_ids,
+        of_part=_run("ids/by_block", "merged", "ids_epochs"),
         by_id={
             "decision": Read("epoch"),
             "id_usage": Read("epoch"),
@@ -161,7 +157,7 @@ JOBS: Final[Mapping[str, Job]] = {
             )
         },
         partial=("lives_by_hour",),
-        of_part=_failover,
+        of_part=_run("failover/by_user", "failover_past"),
     ),
 }  # fmt: skip
 

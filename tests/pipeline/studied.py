@@ -25,9 +25,8 @@ from pidgate.events.definitions import (
     TopologyEvent,
 )
 from pidgate.findings.patterns import Pattern
-from pidgate.pipeline.commands.common import Say, pass_over
+from pidgate.pipeline.commands.common import Progress, Say, pass_over
 from pidgate.pipeline.commands.failover import answer_from
-from pidgate.pipeline.commands.progress import Progress
 from pidgate.pipeline.commands.run import Job, jobs, run_jobs
 from pidgate.pipeline.days import EVER
 from pidgate.pipeline.engines import results_of

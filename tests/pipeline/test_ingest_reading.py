@@ -20,7 +20,7 @@ from pidgate.events.reading import EventUnreadable, from_json
 from pidgate.events.writing import to_json
 from pidgate.pipeline.ingest import reading
 from pidgate.pipeline.ingest.columns import DeadLetter, Good, Place, Reason, Record
-from pidgate.pipeline.ingest.doubtful import answer_to
+from pidgate.pipeline.ingest.reading import answer_to
 from pidgate.pipeline.ingest.staged import Staging
 from pidgate.pipeline.schemas import table_schema
 from pidgate.pipeline.tasks import unsealed

@@ -19,8 +19,7 @@ from pidgate.pipeline.ingest.clocks import Doubts, WrongClock
 from pidgate.pipeline.report import rows
 from pidgate.pipeline.report.charts import stacked
 from pidgate.pipeline.report.findings import Finding, Weight, findings, goes_on, name_of, summary
-from pidgate.pipeline.report.markup import environment
-from pidgate.pipeline.report.page import page
+from pidgate.pipeline.report.page import environment, page
 from pidgate.pipeline.report.rows import (
     DAY_MS,
     HOUR_MS,

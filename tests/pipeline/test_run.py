@@ -15,7 +15,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from pidgate.pipeline import cli
-from pidgate.pipeline.commands.progress import Progress
+from pidgate.pipeline.commands.common import Progress
 from pidgate.pipeline.commands.run import Job, chosen, jobs, run_jobs
 from pidgate.pipeline.days import EVER
 from pidgate.pipeline.engines import Results, results_of

@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 
 from pidgate.events.definitions import EVENT_TYPES, SCHEMA_VERSION, TransactionalIdEvent
-from pidgate.pipeline import arrow_tables
 from pidgate.pipeline.files import Files
 from pidgate.pipeline.schemas import bucket_of, folder_of, table_schema
 from tools.history import gateways, observed, refusals
@@ -218,5 +217,5 @@ def write(made: DayTables, root: str, shard: int, day: int) -> dict[str, int]:
 def _put(files: Files, table: pa.Table, folder: str, name: str) -> None:
     # Readers skip names with a leading dot, so they see complete files only.
     partial = f"{folder}/.{name}"
-    arrow_tables.write(files, partial, table)
+    files.write_table(partial, table)
     files.rename(partial, f"{folder}/{name}")

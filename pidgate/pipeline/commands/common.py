@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable, Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from pidgate import units
 from pidgate.pipeline import session
@@ -146,3 +150,38 @@ def heap_of(text: str | None, base_bytes: int = BASE_BYTES) -> int | None:
     if heap_bytes is not None and Heap(heap_bytes, base_bytes).states_that_fit <= 0:
         raise BadOption(f"--heap {text}: a broker with so little heap has no room for producer states.")
     return heap_bytes
+
+
+class Progress:
+    """Progress of several jobs: timestamped lines, and on a terminal a status line. `jobs`: all to run, in order."""
+
+    def __init__(self, console: Console, jobs: Sequence[str]) -> None:
+        self._console = console
+        self._jobs = jobs
+        self._job = ""
+        self._began_s = time.monotonic()
+
+    @contextmanager
+    def of(self, job: str) -> Iterator[None]:
+        """Show this job as running until the block ends, then its outcome."""
+        self._job, began_s = job, time.monotonic()
+        number = f"{self._jobs.index(job) + 1} of {len(self._jobs)}"
+        running = self._console.status(f"{job}, {number}") if self._console.is_terminal else nullcontext()
+        try:
+            with running:
+                yield
+        except BaseException:
+            self.say(f"failed after {time.monotonic() - began_s:.0f} s", style="bold red")
+            raise
+        self.say(f"done ({number}) in {time.monotonic() - began_s:.0f} s", style="green")
+
+    def say(self, step: str, style: str = "") -> None:
+        """Print a step of the running job."""
+        took = f"{time.monotonic() - self._began_s:4.0f} s"
+        if not self._console.is_terminal:
+            # Log lines are not wrapped.
+            self._console.print(Text(f"{took}  {self._job:<9}  {step}"), soft_wrap=True)
+            return
+        line = Table.grid(padding=(0, 2, 0, 0))
+        line.add_row(Text(took, style="dim"), Text(f"{self._job:<9}", style="bold"), Text(step, style=style))
+        self._console.print(line)

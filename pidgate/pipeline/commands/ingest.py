@@ -18,8 +18,7 @@ from pidgate.client_settings import BadClientSettings, KafkaConfigOption, read_c
 from pidgate.pipeline import session
 from pidgate.pipeline.commands import common
 from pidgate.pipeline.errors import BadOption
-from pidgate.pipeline.ingest.accounts import Account
-from pidgate.pipeline.ingest.batches import Rules, Taken
+from pidgate.pipeline.ingest.batches import Account, Rules, Taken
 from pidgate.pipeline.ingest.landed import Landed
 from pidgate.pipeline.ingest.loop import How, Ingest
 from pidgate.pipeline.ingest.topic import Topic

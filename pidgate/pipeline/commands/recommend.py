@@ -13,8 +13,16 @@ from rich.table import Table
 from rich.text import Text
 
 from pidgate import units
-from pidgate.pipeline.commands.common import Call, HeapOption, Say, command, duration_ms, heap_of, print_rows
-from pidgate.pipeline.commands.progress import Progress
+from pidgate.pipeline.commands.common import (
+    Call,
+    HeapOption,
+    Progress,
+    Say,
+    command,
+    duration_ms,
+    heap_of,
+    print_rows,
+)
 from pidgate.pipeline.days import EVER, Days
 from pidgate.pipeline.engines import results_of
 from pidgate.pipeline.errors import BadOption, HistoryEmpty

@@ -15,6 +15,7 @@ from pidgate.pipeline.commands.common import (
     DEFAULT_TABLES,
     Call,
     HeapOption,
+    Progress,
     Say,
     command,
     duration_ms,
@@ -28,7 +29,6 @@ from pidgate.pipeline.commands.ingest import (
     settings_of,
     take_events,
 )
-from pidgate.pipeline.commands.progress import Progress
 from pidgate.pipeline.commands.recommend import (
     DEFAULTS,
     LEAST_HISTORY,

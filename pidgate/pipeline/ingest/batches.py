@@ -17,11 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pidgate.pipeline import arrow_tables
 from pidgate.pipeline.errors import TO_GO_ON, TopicLostData
 from pidgate.pipeline.files import Files
 from pidgate.pipeline.ingest import clocks, seqs
-from pidgate.pipeline.ingest.columns import ARRIVALS, CLOCKS, INTERVALS, Record
+from pidgate.pipeline.ingest.columns import ARRIVALS, CLOCKS, GAPS, INTERVALS, Cause, Record
 from pidgate.pipeline.ingest.commits import WORK, CommitLog
 from pidgate.pipeline.ingest.reading import LAST_MS
 from pidgate.pipeline.ingest.records import Span, spans
@@ -96,7 +95,7 @@ class Batches:
             )
             raise TopicLostData(f"the topic lost data while it was read: {'; '.join(ranges)}. {TO_GO_ON}")
         intervals, twice = seqs.seen(numbers_seen(files), arrived, number)
-        known = arrow_tables.read(files, files.data_files("clocks"), CLOCKS)
+        known = files.read_table(files.data_files("clocks"), CLOCKS)
         measured, shift_ms = clocks.measured(known, arrived)
         paths = mended(files, staging, arrived, twice, shift_ms)
         fresh = arrived.filter(pa.array(~twice))
@@ -146,7 +145,7 @@ class Batches:
 
 def numbers_seen(files: Files) -> pa.Table:
     """Return columns.INTERVALS as of the last commit."""
-    return arrow_tables.read(files, files.data_files(NUMBERS), INTERVALS)
+    return files.read_table(files.data_files(NUMBERS), INTERVALS)
 
 
 def losses_between(
@@ -194,7 +193,7 @@ def mended(
         shift = pa.array(shift_ms[of_file & ~twice])
         for folder, rows in _by_folder(path, _shifted(table, shift)):
             place = f"{staging}/{folder}/{uuid.uuid4().hex}.parquet"
-            arrow_tables.write(files, place, rows)
+            files.write_table(place, rows)
             paths.append(place)
     return paths
 
@@ -228,3 +227,37 @@ def unique(column: pa.ChunkedArray) -> list[Any]:
 
 def _counts(words: pa.ChunkedArray) -> dict[str, int]:
     return {row["values"]: row["counts"] for row in words.value_counts().to_pylist()}
+
+
+# Accounts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """Sums of the tables gaps/ and losses/, and the doubts in clocks/."""
+
+    gaps: int
+    missing: int
+    missing_by_retention: int
+    lost_offsets: int
+    clocks: clocks.Doubts
+
+
+def settle(files: Files, log: CommitLog, rules: Rules, now_ms: int) -> Account:
+    """Replace gaps/ and losses/, so that a late arrival closes its gap; gaps of dropped incarnations stay."""
+    position = log.position
+    before = files.read_table(files.data_files("gaps"), GAPS)
+    gaps, losses, intervals = seqs.settled(
+        numbers_seen(files), before, position.losses, now_ms - rules.gap_after_ms
+    )
+    staging = log.staging()
+    tables = {"gaps": gaps, "losses": losses, NUMBERS: intervals}
+    log.commit(position, staging, log.replacing(staging, tables))
+    missing = [(row["missing"], row["cause"]) for row in gaps.to_pylist()]
+    return Account(
+        gaps=len(missing),
+        missing=sum(count for count, _ in missing),
+        missing_by_retention=sum(count for count, cause in missing if cause == Cause.RETENTION),
+        lost_offsets=sum(loss.missing for loss in position.losses),
+        clocks=clocks.doubts(files.read_table(files.data_files("clocks"), CLOCKS)),
+    )

@@ -14,7 +14,6 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pidgate.pipeline import arrow_tables
 from pidgate.pipeline.errors import TableUnreadable
 from pidgate.pipeline.files import Files
 from pidgate.pipeline.ingest.commits import CommitLog
@@ -69,7 +68,7 @@ def _merged(files: Files, paths: Sequence[str], staging: str) -> str:
             found.append(pq.ParquetFile(stream).read())
     table = pa.concat_tables(found).sort_by([(name, "ascending") for name in in_order()])
     target = f"{staging}/{paths[0].rpartition('/')[0]}/{uuid.uuid4().hex}.parquet"
-    arrow_tables.write(files, target, table)
+    files.write_table(target, table)
     with files.input(target) as stream:
         written = pq.ParquetFile(stream).metadata.num_rows
     if written != table.num_rows:

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from pidgate.pipeline import arrow_tables
 from pidgate.pipeline.files import Files
 from pidgate.pipeline.ingest.columns import ARRIVALS, DEAD_LETTERS, DeadLetter, Good, Place, Record
 from pidgate.pipeline.ingest.reading import LAST_MS, columns_of, cut_use, misplaced, read
@@ -108,7 +107,7 @@ class _Task:
     def _written(self, folder: str, table: pa.Table, **same: str | None) -> pa.Table:
         """Write a file; return ARRIVALS of its rows, with `same` in every row."""
         path = f"{folder}/{self._name}"
-        arrow_tables.write(self._files, path, table)
+        self._files.write_table(path, table)
         common = {"file": path, **same}
         columns = {name: pa.repeat(pa.scalar(text, pa.string()), len(table)) for name, text in common.items()}
         columns |= {name: table[name] for name in ARRIVALS.names if name not in common}
