@@ -112,14 +112,21 @@ class Files:
         with self.input(path) as stream:
             return str(stream.read().decode())
 
-    def replace(self, path: str, text: str) -> None:
-        """Write a file atomically, replacing an existing one."""
+    def replace(self, path: str, text: str, *, private: bool = False) -> None:
+        """Write a file atomically, replacing an existing one. `private`: on a disk, with its owner's rights alone."""
         if self.is_store:
             self._put(path, text)
             return
         beside = f"{path}.{secrets.token_hex(4)}"
-        self._put(beside, text)
-        self.rename(beside, path)
+        self._make_folder_of(self._at(path))
+        try:
+            if private and self.is_local:
+                os.close(os.open(self._at(beside), os.O_CREAT | os.O_WRONLY, 0o600))
+            self._put(beside, text)
+            self.rename(beside, path)
+        except BaseException:
+            self.remove(beside)
+            raise
 
     def input(self, path: str, *, unpacked: bool = False) -> NativeFile:
         """Open a file for reading; `unpacked`: as a stream, decompressed by its name."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from functools import partial
 from typing import Annotated, Any, Final
 
@@ -12,7 +11,7 @@ import typer
 
 from pidgate.pipeline.commands.common import Call, HeapOption, Say, command, heap_of, print_rows, size_of
 from pidgate.pipeline.engines import Results
-from pidgate.pipeline.failover import kip, words
+from pidgate.pipeline.failover import words
 from pidgate.pipeline.failover.cascade import BASE_BYTES, Heap
 from pidgate.pipeline.failover.study import NO_QUOTA, Answer, Options, Past, Plan, ends, study
 from pidgate.pipeline.in_force import (
@@ -94,10 +93,7 @@ def write_failover(run: Run, say: Say, found: Results, heap_bytes: int | None = 
 def answer_from(run: Run, found: Results, options: Options, rates: Sequence[float] = ()) -> Answer:
     """Run the model and write its three results."""
     tables = run.tables
-    steps = [one for rule in kip.RULES for one in kip.run(rule)]
-    run.write(
-        "failover_kip", pa.Table.from_pylist([{**asdict(one), "load": float(one.load)} for one in steps])
-    )
+    run.write("failover_kip", words.kip_rows())
     ask = partial(found.each, "failover_past")
     config, harmful = newest_event(tables, "config"), None
     if tables.exists("results", "offenders"):
@@ -134,26 +130,23 @@ def _plans(tables: Tables, rates: Sequence[float]) -> Mapping[str, Plan]:
 
 def _write(run: Run, answer: Answer, heap: Heap) -> None:
     hours, summary = [], []
-    for verdict in answer.verdicts:
-        what: dict[str, Any] = {"quota": verdict.quota, "scenario": verdict.scenario}
-        for row in verdict.rows:
-            held = {
-                "ids": round(row.ids),
-                "states": round(row.states),
-                "heap_bytes": round(heap.used_bytes(row.states)),
-            }
+    for found in answer.verdicts:
+        what: dict[str, Any] = {"quota": found.quota, "scenario": found.scenario}
+        for row in found.rows:
+            whole = {"ids": row.ids, "states": row.states, "heap_bytes": heap.used_bytes(row.states)}
+            held = {name: round(value) for name, value in whole.items()}
             hours.append({**what, "broker": row.broker, "hour_ms": row.hour_ms, **held, "dead": row.dead})
         summary.append(
             {
                 **what,
-                "deaths": len(verdict.deaths),
-                "brokers_dead": [broker for _, broker in verdict.deaths],
-                "first_death_ms": verdict.deaths[0][0] if verdict.deaths else None,
-                "peak_heap_bytes": round(verdict.peak_heap_bytes),
-                "peak_broker": verdict.peak_broker,
-                "peak_hour_ms": verdict.peak_hour_ms,
+                "deaths": len(found.deaths),
+                "brokers_dead": [broker for _, broker in found.deaths],
+                "first_death_ms": found.deaths[0][0] if found.deaths else None,
+                "peak_heap_bytes": round(found.peak_heap_bytes),
+                "peak_broker": found.peak_broker,
+                "peak_hour_ms": found.peak_hour_ms,
                 "heap_limit_bytes": round(heap.limit_bytes),
-                "holds": verdict.holds,
+                "holds": found.holds,
             }
         )
     run.write("failover_kafka", pa.Table.from_pylist(hours, _HOURS))

@@ -12,8 +12,7 @@ from markupsafe import Markup
 
 from pidgate.findings.patterns import pattern_words
 from pidgate.pipeline.recommend.sentences import NAMES, overall
-from pidgate.pipeline.report import charts, words
-from pidgate.pipeline.report.findings import advice_sentence, facts, findings, goes_on, name_of, summary
+from pidgate.pipeline.report import charts, findings, words
 from pidgate.pipeline.report.rows import Found
 from pidgate.units import counted
 
@@ -50,22 +49,11 @@ _HERE = Path(__file__).parent
 _TEMPLATES = environment(_HERE / "templates")
 _TEMPLATES.globals |= {"charts": charts, "pattern_words": pattern_words, "rate_names": NAMES}
 _TEMPLATES.filters |= {
-    "advice_sentence": advice_sentence,
-    "count": words.count,
+    **{
+        name: value for module in (words, findings) for name, value in vars(module).items() if callable(value)
+    },
     "counted": counted,
-    "duration": words.duration,
-    "facts": facts,
-    "findings": findings,
-    "goes_on": goes_on,
-    "listed": words.listed,
-    "moment": words.moment,
-    "name_of": name_of,
     "overall": overall,
-    "rate": words.rate,
-    "sentence": words.sentence,
-    "share": words.share,
-    "size": words.size,
-    "summary": summary,
 }
 
 
