@@ -23,7 +23,6 @@ WORKDAYS_OF_A_WEEK: Final = 5 / 7
 """Share of the history's days on which an application that rests at weekends is seen."""
 FEWEST_CYCLES: Final = 3
 """Weeks that are enough evidence of a user that is seen once a week."""
-MOST_GROWTH: Final = 2.0
 
 
 class Action(StrEnum):

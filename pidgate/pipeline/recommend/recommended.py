@@ -10,7 +10,6 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from pidgate.pipeline.dealing import dealt, numbered
 from pidgate.pipeline.failover.cascade import Heap
 from pidgate.pipeline.in_force import (
     CHECK_INTERVAL_MS,
@@ -23,7 +22,7 @@ from pidgate.pipeline.in_force import (
 )
 from pidgate.pipeline.kernels import ArrowTables, Kernel
 from pidgate.pipeline.recommend.chosen import A_DAY_MS, Action, Asked, choose
-from pidgate.pipeline.recommend.measured import COST, MEASURES, Course, Seen, row_of
+from pidgate.pipeline.recommend.measured import COST, MEASURES, Course, measured
 from pidgate.pipeline.recommend.sentences import reasons, remedies
 from pidgate.pipeline.recommend.trial import rounded_up
 from pidgate.pipeline.schemas import schema_of
@@ -138,14 +137,15 @@ def by_user(question: Question, tables: ArrowTables) -> dict[str, pa.Table]:
             headroom=question.asked.headroom,
             given=question.tried,
         )
-        names, numbers = numbered(tables["history"]["user"])
-        for number, history in dealt(tables["history"], numbers, len(names)):
-            user, quota = names[number], quota_of(names[number])
-            measures = row_of(Seen.of(history), course, quota["current_rate"])
-            known = {**measures, **stories.get(user, {}), **quota, "user": user}
-            rows.append(advised_user(question, totals, known))
-            counts = {name: measures[name] for name in ("ids", "requests", "records")}
-            tried += ({"user": user, **counts, **cost} for cost in measures["tried"])
+        for measures in measured(tables["history"], course, lambda user: quota_of(user)["current_rate"]):
+            user = measures["user"]
+            rows.append(
+                advised_user(
+                    question, totals, {**measures, **stories.get(user, {}), **quota_of(user), "user": user}
+                )
+            )
+            counts = {name: measures[name] for name in ("user", "ids", "requests", "records")}
+            tried += ({**counts, **cost} for cost in measures["tried"])
     return {
         "recommendations": pa.Table.from_pylist(rows, RECOMMENDATIONS),
         "recommend_candidates": pa.Table.from_pylist(tried, CANDIDATES),

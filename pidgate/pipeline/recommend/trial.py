@@ -36,10 +36,15 @@ class Arrivals:
         self.healthy = healthy
         self.at_ms = array("q", at_ms.tobytes())
         self._healthy_places = array("q", np.flatnonzero(healthy).astype(np.int64).tobytes())
-        self._requests, self._records = (np.concatenate(([0], np.cumsum(one))) for one in (requests, records))
+        self._traffic = requests, records
+        self._requests, self._records = (np.concatenate(([0], np.cumsum(one))) for one in self._traffic)
 
     def __len__(self) -> int:
         return len(self.at_ms)
+
+    def only(self, where: Flags) -> Arrivals:
+        """Return some of the arrivals."""
+        return Arrivals(self.times[where], self.healthy[where], *(one[where] for one in self._traffic))
 
     def before(self, time_ms: int) -> int:
         """Return the number of arrivals before a time."""
