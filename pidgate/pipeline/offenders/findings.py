@@ -1,10 +1,10 @@
-"""The kernel of a part of the users: their places and sources, calm applications, features, and findings in words."""
+"""The kernel of a part of the users: their places and sources, calm applications, and findings in words."""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import pyarrow as pa
@@ -46,7 +46,7 @@ def by_user(tables: ArrowTables) -> dict[str, pa.Table]:
         ]
         kernel.add("patterns", pa.Table.from_pylist(patterns, _PATTERNS))
         kernel.run("offenders/apps")
-        apps = list(_judged_apps(kernel, span))
+        apps = list(_judged_apps(kernel))
         places = kernel.table("harmful_places")
     return {
         "offenders": pa.Table.from_pylist(list(findings(sources, apps)), FINDINGS),
@@ -109,22 +109,37 @@ def judged_sources(kernel: Kernel) -> Iterator[dict[str, Any]]:
     for row in kernel.table("clocks").to_pylist():
         clocks[row["source"]][row["gap_ms"]].append(row)
     for row in kernel.table("sources").to_pylist():
-        found = source_features(row, beats[row["source"]], clocks[row["source"]])
-        pattern = pattern_of(SOURCES, features_of(SourceFeatures, found))
-        yield {**_named(row, "source", "user", "client", "address"), **found, "pattern": pattern}
+        at_gap = clocks[row["source"]]
+        rhythm = cadence.best_beat(
+            (one["gap_ms"], cadence.beat(one, at_gap[one["gap_ms"]])) for one in beats[row["source"]]
+        )
+        for name in {"interval_ms", "pause_ms", "run_ms"} & rhythm.keys():
+            rhythm[name] = int(rhythm[name])
+        found = {**row, "life_ms": _mean_ms(row["log_life"], row["used"]), **rhythm}
+        yield {**found, "pattern": pattern_of(SOURCES, features_of(SourceFeatures, found))}
 
 
-def _judged_apps(kernel: Kernel, span: Span) -> Iterator[dict[str, Any]]:
+def _judged_apps(kernel: Kernel) -> Iterator[dict[str, Any]]:
     """Yield applications with their features and `pattern`; None: no rule fits."""
     for row in kernel.table("apps").to_pylist():
-        found = app_features(row, span)
-        pattern = pattern_of(APPS, features_of(AppFeatures, found))
-        names = _named(row, "user", "address", "crowd_address", "crowd_client_id")
-        yield {**names, "client": row["only_client_id"] or row["app"], **found, "pattern": pattern}
+        late, over = row["late_ids"], row["over_ids"]
+        found = {
+            **row,
+            "client": row["only_client_id"] or row["app"],
+            "over_life_ms": _mean_ms(row["log_over_life"], over),
+            "starts_rhythm": _concentration(row["starts_across"], row["starts_up"], late),
+            "ends_rhythm": _concentration(row["ends_across"], row["ends_up"], over),
+        }
+        yield {**found, "pattern": pattern_of(APPS, features_of(AppFeatures, found))}
 
 
-def _named(row: Row, *names: str) -> dict[str, Any]:
-    return {name: row[name] for name in names}
+def _mean_ms(logarithms: int, count: int) -> int | None:
+    return int(cadence.geometric_mean(logarithms, count)) if count else None
+
+
+def _concentration(across: int | None, up: int | None, count: int) -> float | None:
+    """Return how far times keep to one hour of the day: 0 not at all, 1 always the same moment."""
+    return math.hypot(across or 0, up or 0) / cadence.MILLION / count if count else None
 
 
 def findings(sources: Iterable[Row], apps: Iterable[Row]) -> Iterator[dict[str, Any]]:
@@ -147,104 +162,26 @@ def findings(sources: Iterable[Row], apps: Iterable[Row]) -> Iterator[dict[str, 
     for user, ids in all_ids.items():
         rest = ids - explained[user]
         if user not in found or is_unknown(rest, ids):
-            yield _unknown(user, rest, ids)
+            yield finding(Pattern.UNKNOWN, {"user": user}, 0, rest, ids)
 
 
 def finding(pattern: Pattern, row: Row, alike: int, ids: int, all_ids: int) -> dict[str, Any]:
-    """Return the row of `offenders` for a pattern, in words."""
-    numbers = {name: str(value) for name, value in evidence(pattern, row).items()}
-    return _row(
-        row["user"], pattern, ids, all_ids, row["client"], row["address"], {**numbers, "sources": str(alike)},
-        sentence(pattern, row, alike),
-    )  # fmt: skip
-
-
-def _unknown(user: str, ids: int, all_ids: int) -> dict[str, Any]:
-    numbers, text = {"unexplained": str(ids)}, unexplained(user, ids, all_ids)
-    return _row(user, Pattern.UNKNOWN, ids, all_ids, None, None, numbers, text)
-
-
-def _row(
-    user: str,
-    pattern: Pattern,
-    ids: int,
-    all_ids: int,
-    client: str | None,
-    address: str | None,
-    numbers: Mapping[str, str],
-    text: str,
-) -> dict[str, Any]:
+    """Return the row of `offenders` for a pattern, in words. `row`: its largest source or application, if known."""
+    if pattern is Pattern.UNKNOWN:
+        numbers, text = {"unexplained": str(ids)}, unexplained(row["user"], ids, all_ids)
+    else:
+        numbers = {name: str(value) for name, value in evidence(pattern, row).items()} | {
+            "sources": str(alike)
+        }
+        text = sentence(pattern, row, alike)
     return {
-        "user": user,
+        "user": row["user"],
         "pattern": pattern.value,
         "harmful": pattern in HARMFUL,
         "new_ids": ids,
         "share": ids / all_ids if all_ids else 0.0,
-        "client_id": client,
-        "address": address,
+        "client_id": row.get("client"),
+        "address": row.get("address"),
         "evidence": list(numbers.items()),
         "sentence": text,
     }
-
-
-# Features, from the whole sums of the kernels: every share and mean is computed here.
-
-
-def source_features(sums: Row, beats: Iterable[Row], clocks: Mapping[int, list[Row]]) -> dict[str, Any]:
-    """Return the SourceFeatures of a source that brought ids; `beats` and `clocks` are those of its gaps."""
-    ids, used = sums["ids"], sums["used"]
-    length_ms = max(1, sums["end_ms"] - sums["first_ms"])
-    rhythm = cadence.best_beat((one["gap_ms"], cadence.beat(one, clocks[one["gap_ms"]])) for one in beats)
-    for name in ("interval_ms", "pause_ms", "run_ms"):
-        if name in rhythm:
-            rhythm[name] = int(rhythm[name])
-    return {
-        "new_ids": sums["new_ids"],
-        "refused_ids": sums["refused_ids"],
-        "used": used,
-        "one_request": _share(sums["one_request"], used),
-        "two_requests": _share(sums["two_requests"], used),
-        "requests": _share(sums["requests"], used),
-        "short_lived": _share(sums["short_lived"], used),
-        "life_ms": int(cadence.geometric_mean(sums["log_life"], used)) if used else None,
-        "failed": _share(sums["failed"], used),
-        "error_code": sums["error_code"],
-        "transactional": sums["transactional"] / ids,
-        "names": sums["names"],
-        "connections": sums["connections"] / ids,
-        "alive": sums["lives_ms"] / length_ms,
-        "active_ms": length_ms,
-        "resets": _share(sums["cut"], sums["closed"]),
-        **rhythm,
-    }
-
-
-def app_features(sums: Row, span: Span) -> dict[str, Any]:
-    """Return the AppFeatures of an application's calm producers."""
-    late, over = sums["late_ids"], sums["over_ids"]
-    return {
-        **{name: sums[name] for name in _COUNTED},
-        "late_long": _share(sums["late_long"], late),
-        "over_life_ms": int(cadence.geometric_mean(sums["log_over_life"], over)) if over else None,
-        "long_time": sums["long_ms"] / max(1, sums["lives_ms"]),
-        "alive": sums["lives_ms"] / max(1, sums["end_ms"] - sums["first_ms"]),
-        "starts_rhythm": _concentration(sums["starts_across"], sums["starts_up"], late),
-        "ends_rhythm": _concentration(sums["ends_across"], sums["ends_up"], over),
-        "alive_at_address": sums["lives_at_address"] / sums["length_at_address"],
-        "alive_at_client_id": sums["lives_at_client_id"] / sums["length_at_client_id"],
-    }
-
-
-_COUNTED = (
-    "ids", "new_ids", "late_ids", "long_ids", "met_at_address", "met_at_client_id", "sessions", "replacements",
-    "replaced_ids", "instances", "growths", "alive_most", "alive_least",
-)  # fmt: skip
-
-
-def _share(part: int | None, whole: int | None) -> float | None:
-    return (part or 0) / whole if whole else None
-
-
-def _concentration(across: int | None, up: int | None, count: int) -> float | None:
-    """Return how far times keep to one hour of the day: 0 not at all, 1 always the same moment."""
-    return math.hypot(across or 0, up or 0) / cadence.MILLION / count if count else None
