@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import accumulate, groupby
 from typing import Final
 
 import pyarrow as pa
@@ -65,16 +66,10 @@ def shares_of(tables: Tables, reads: Reads, days: Days) -> list[Share]:
     """Return all events to read, in shares of about BYTES_OF_TASK. Folders of other days are not opened."""
     found = []
     for name, read in reads.items():
-        paths: list[str] = []
-        size = 0
-        for path, size_bytes in tables.event_sizes(name, days).items():
-            if paths and size + size_bytes > BYTES_OF_TASK:
-                found.append(Share(name, read, paths))
-                paths, size = [], 0
-            paths.append(path)
-            size += size_bytes
-        if paths:
-            found.append(Share(name, read, paths))
+        sizes = tables.event_sizes(name, days)
+        before = accumulate(sizes.values(), initial=0)
+        shares = groupby(zip(sizes, before, strict=False), key=lambda one: one[1] // BYTES_OF_TASK)
+        found += [Share(name, read, [path for path, _ in share]) for _, share in shares]
     return found
 
 

@@ -12,7 +12,6 @@ The root may be any folder writable by Spark: local, HDFS or an object store.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import duckdb
@@ -106,8 +105,3 @@ def rows_of(found: ds.Dataset, sql: str, **values: Any) -> Rows:
         table: pa.Table = duck.sql(sql, params=values).to_arrow_table()
     rows: Rows = table.to_pylist(maps_as_pydicts="strict")
     return rows
-
-
-def in_order(*more: str) -> Sequence[str]:
-    """Return the sort order of events: by gateway and number, since clocks of gateways differ."""
-    return (*more, "gateway_id", "incarnation", "seq")

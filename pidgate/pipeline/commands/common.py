@@ -130,16 +130,17 @@ def print_rows(rows: Iterable[Mapping[str, Any]]) -> None:
 
 def duration_ms(text: str, option: str) -> int:
     """Parse a duration such as 30s, 15m, 24h or 7d as milliseconds. Raises BadOption with the option's name."""
-    try:
-        return units.duration_ms(text)
-    except ValueError as error:
-        raise BadOption(f"{option}: {error}") from error
+    return _parsed(units.duration_ms, text, option)
 
 
 def size_of(text: str | None, option: str) -> int | None:
     """Parse a size such as 6GiB. Raises BadOption with the option's name."""
+    return None if text is None else _parsed(units.size_bytes, text, option)
+
+
+def _parsed(parse: Callable[[object], int], text: str, option: str) -> int:
     try:
-        return None if text is None else units.size_bytes(text)
+        return parse(text)
     except ValueError as error:
         raise BadOption(f"{option}: {error}") from error
 
